@@ -1,0 +1,29 @@
+"""Typed errors: each message gives the field, the value, the limit, and what to do next."""
+
+
+class JaxEngineError(Exception):
+    """Everything this package raises on purpose."""
+
+
+class ConfigError(JaxEngineError, ValueError):
+    """An engine argument is out of range, or contradicts another one."""
+
+
+class ModelNotFoundError(JaxEngineError, FileNotFoundError):
+    """No model under that path or name, or it could not be downloaded."""
+
+
+class WeightsError(JaxEngineError, ValueError):
+    """Weights are missing, truncated, of the wrong shape, or of an unknown format."""
+
+
+class InvalidRequestError(JaxEngineError, ValueError):
+    """A prompt or a sampling parameter is not acceptable; nothing was allocated for it."""
+
+
+class RequestTooLargeError(InvalidRequestError):
+    """The request could never finish in this engine (the admission rule); it was not accepted."""
+
+
+class OutOfMemoryError(JaxEngineError, MemoryError):
+    """Not even one sequence of `max_model_len` tokens fits into the memory given."""
