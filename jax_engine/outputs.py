@@ -1,0 +1,75 @@
+"""What comes back for a request; names as in vLLM's `RequestOutput`."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Log-probability of one token, from the raw logits (before penalties and temperature).
+
+    Attributes:
+        logprob: Natural logarithm, <= 0.
+        rank: 1 for the most probable token of the vocabulary.
+        decoded_token: The token's own text, None without a tokenizer.
+    """
+
+    logprob: float
+    rank: int
+    decoded_token: str | None = None
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One sampled sequence of a request.
+
+    Attributes:
+        index: Which of the request's samples (0 .. best_of - 1) this is.
+        text: The output text, up to the stop string.
+        token_ids: The output tokens, the one that ended it included.
+        cumulative_logprob: Sum over the output tokens; None unless log-probabilities were computed.
+        logprobs: For each output token, token id to `Logprob`; None unless asked for.
+        finish_reason: "stop", "length", "abort", or None while it is running.
+        stop_reason: The stop string or stop token id that ended it; None for end of sequence.
+    """
+
+    index: int
+    text: str
+    token_ids: list[int]
+    cumulative_logprob: float | None = None
+    logprobs: list[dict[int, Logprob]] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+
+@dataclass(slots=True)
+class RequestMetrics:
+    """Times of one request, in seconds of `time.monotonic()`; None while not reached."""
+
+    arrival_time: float
+    first_token_time: float | None = None
+    finished_time: float | None = None
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """A request and its outputs so far.
+
+    Attributes:
+        request_id: As given to `add_request`, or made by `generate`.
+        prompt: The text, None when token ids were given.
+        prompt_token_ids: What the model was fed.
+        outputs: n completions, by index (by cumulative log-probability when best_of > n).
+        finished: Whether all of them have finished.
+        num_cached_tokens: Prompt tokens whose KV came from the prefix cache.
+    """
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    finished: bool
+    num_cached_tokens: int = 0
+    metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
