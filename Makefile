@@ -1,0 +1,56 @@
+# `make demo` and `make test` work as the first command on a machine with Python >= 3.12.
+PYTHON ?=
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+JOBS ?= 2
+
+.PHONY: help demo test coverage lint format docs mutation clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo      complete a few prompts with SmolLM2 (downloads 93 MB the first time)"
+	@echo "make test      every test; HYPOTHESIS_PROFILE=dev|ci|thorough (dev by default)"
+	@echo "make coverage  the oracle's own tests: 100 % of lines and branches of reference/"
+	@echo "make lint      ruff, format check, mypy --strict"
+	@echo "make docs      the documentation into site/"
+	@echo "make mutation  plant bugs and see that the property tests catch them (long)"
+
+# One stamp for each set of packages: `run` is what the engine needs, the others are extras.
+.venv/.installed-run: pyproject.toml constraints.txt
+	@PYTHON="$(PYTHON)" scripts/make_venv
+	@echo "installing jax-engine into .venv (about a minute the first time)"
+	@$(INSTALL) --editable .
+	@touch $@
+
+.venv/.installed-%: .venv/.installed-run
+	@echo "installing the $* extra into .venv"
+	@$(INSTALL) --editable ".[$*]"
+	@touch $@
+
+demo: .venv/.installed-run
+	@$(BIN)/python examples/demo.py
+
+# The oracle's own tests measure its coverage; the others run without the tracer, which slows JAX.
+test: coverage
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --ignore=tests/reference --ignore=reference
+
+coverage: .venv/.installed-test
+	$(BIN)/python -m pytest tests/reference reference --cov --cov-report=term
+
+lint: .venv/.installed-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.installed-lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: .venv/.installed-docs
+	$(BIN)/mkdocs build --strict --quiet
+
+mutation: .venv/.installed-test
+	$(BIN)/python -m tests.mutation
+
+clean:
+	rm -rf .venv build dist site .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,64 @@
+"""What every test shares: the CPU as the device, checked shapes, Hypothesis profiles, SmolLM2.
+
+The first lines must run before anything imports JAX or the packages under test.
+"""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import pytest
+from hypothesis import HealthCheck, settings
+from jaxtyping import install_import_hook
+
+# Shapes in the annotations of these modules are checked at every call (under jit: at every trace).
+# `reference.scheduler` and `jax_engine.core` hold no arrays, and are called too often to be worth it.
+CHECKED_SHAPES = [
+    "pallas_kernels",
+    "reference.attention",
+    "reference.kv_cache",
+    "reference.rope",
+    "reference.sampling",
+    "reference.transformer",
+    "jax_engine.layers",
+    "jax_engine.models",
+    "jax_engine.sampling",
+    "jax_engine.worker",
+]
+install_import_hook(CHECKED_SHAPES, "beartype.beartype")
+
+# Wall-clock deadlines mean nothing where one example may compile a function and the next may not.
+SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile(
+    "dev",
+    max_examples=25,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=SLOW_IS_FINE,
+)
+settings.register_profile(
+    "ci", settings.get_profile("dev"), max_examples=60, stateful_step_count=40, print_blob=True
+)
+settings.register_profile(
+    "thorough", settings.get_profile("ci"), max_examples=20_000, stateful_step_count=100
+)
+# What the mutation check uses: the same examples each time, so that a survivor can be looked at.
+settings.register_profile(
+    "mutation", settings.get_profile("dev"), max_examples=60, derandomize=True, database=None
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The SmolLM2-135M-Instruct GGUF file, from the cache or downloaded; skips only without it."""
+    from jax_engine.models.default import default_model_path
+
+    from jax_engine.errors import ModelNotFoundError
+
+    try:
+        return default_model_path()
+    except ModelNotFoundError as error:
+        pytest.skip(f"SmolLM2 is neither cached nor to be had: {error}")

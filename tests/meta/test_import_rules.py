@@ -1,0 +1,64 @@
+"""Who may import whom: the oracle and the engine share no code, and the controller has no JAX."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.meta.trees import PACKAGES, ROOT, imported_names, modules
+
+STDLIB = set(sys.stdlib_module_names)
+
+
+def _id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _top_level(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imported_names(path)} - STDLIB
+
+
+@pytest.mark.parametrize("path", modules("reference"), ids=_id)
+def test_reference_imports_numpy_and_itself_only(path: Path) -> None:
+    assert _top_level(path) <= {"numpy", "jaxtyping", "reference"}
+
+
+@pytest.mark.parametrize("path", modules("pallas_kernels"), ids=_id)
+def test_kernels_import_jax_and_themselves_only(path: Path) -> None:
+    assert _top_level(path) <= {"jax", "numpy", "jaxtyping", "pallas_kernels"}
+
+
+@pytest.mark.parametrize("path", modules("jax_engine"), ids=_id)
+def test_engine_never_imports_the_oracle(path: Path) -> None:
+    assert not _top_level(path) & {"reference", "tests", "benchmarks"}
+
+
+@pytest.mark.parametrize("path", modules("jax_engine/core"), ids=_id)
+def test_controller_imports_plain_python_only(path: Path) -> None:
+    assert _top_level(path) <= {"jax_engine"}
+    engine_parts = {name for name in imported_names(path) if name.startswith("jax_engine")}
+    allowed = ("jax_engine.core", "jax_engine.errors")
+    assert all(name.startswith(allowed) for name in engine_parts), engine_parts
+
+
+@pytest.mark.parametrize("path", modules("examples"), ids=_id)
+def test_examples_use_the_public_api_only(path: Path) -> None:
+    assert not _top_level(path) & {"reference", "tests", "benchmarks"}
+
+
+def test_importing_the_controller_loads_no_jax() -> None:
+    """The AST rule again at run time: what a module imports may import more."""
+    names = [
+        ".".join(p.relative_to(ROOT).with_suffix("").parts) for p in modules("jax_engine/core")
+    ]
+    code = "import sys\n" + "".join(f"import {name}\n" for name in names)
+    code += (
+        "bad = {'jax', 'flax', 'reference'} & set(sys.modules); sys.exit(repr(bad) if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_package_is_marked_as_typed() -> None:
+    assert [name for name in PACKAGES if not (ROOT / name / "py.typed").exists()] == []

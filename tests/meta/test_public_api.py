@@ -1,0 +1,51 @@
+"""What `import jax_engine` offers, name by name: a change here is a change for users."""
+
+import inspect
+import subprocess
+import sys
+
+import jax_engine
+from jax_engine import errors
+from tests.meta.trees import ROOT
+
+PUBLIC = {
+    "LLM",
+    "LLMEngine",
+    "EngineConfig",
+    "SamplingParams",
+    "RequestOutput",
+    "CompletionOutput",
+    "JaxEngineError",
+    "ConfigError",
+    "InvalidRequestError",
+    "ModelNotFoundError",
+    "OutOfMemoryError",
+    "RequestTooLargeError",
+    "WeightsError",
+}
+
+
+def test_exported_names() -> None:
+    assert set(jax_engine.__all__) - {"__version__"} == PUBLIC
+
+
+def test_every_exported_name_is_there_and_explained() -> None:
+    for name in sorted(PUBLIC):
+        assert inspect.getdoc(getattr(jax_engine, name)), name
+
+
+def test_every_error_is_exported_and_has_one_root() -> None:
+    kinds = {n for n, kind in vars(errors).items() if inspect.isclass(kind)}
+    assert kinds <= PUBLIC
+    assert all(issubclass(getattr(errors, name), errors.JaxEngineError) for name in kinds)
+
+
+def test_unknown_names_fail_in_the_usual_way() -> None:
+    assert not hasattr(jax_engine, "no_such_name")
+
+
+def test_importing_the_package_is_quiet() -> None:
+    """No warning of a library that nobody here needs on the user's screen."""
+    command = [sys.executable, "-c", "import jax_engine; jax_engine.LLM, jax_engine.SamplingParams"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
