@@ -1,0 +1,246 @@
+"""From logits to a distribution to a token.
+
+Section 5.2 of the paper: `fork`, `append` and `free` make decoding algorithms out of sequences;
+what picks each next token is this. The rules, in this order:
+
+1. repetition penalty r, on each token that is in the prompt or the output: logit / r if the logit
+   is positive, else logit * r;
+2. frequency penalty, times the count of the token in the output, is taken off; then presence
+   penalty, once, if the token is in the output at all. The prompt does not count here;
+3. `logit_bias` is added. Then, while the output is shorter than `min_tokens`, what could end it
+   gets -inf: all end-of-sequence ids (with `ignore_eos` as well) and all `stop_token_ids`;
+4. temperature: below 1e-5 the token is the argmax, the lowest id if several are equal, and rules 5
+   to 8 do not apply. Else the logits are divided by it;
+5. `top_k`: keep the logits not below the k-th largest, so ties with it stay. 0 or -1 is off;
+6. `top_p`, on the softmax of what is left: keep a token if and only if the mass of the tokens
+   strictly more probable than it is below top_p. That is the smallest set of most probable tokens
+   whose mass reaches top_p, the one that crosses the boundary included, and its ties. 1 is off;
+7. `min_p`: keep tokens at least min_p times as probable as the most probable one. 0 is off;
+8. the probabilities left are made to sum to 1, and one number u in [0, 1) picks: the smallest id
+   whose cumulative probability, summed in order of the ids, is larger than u.
+
+u = uniform(seed, position), where the position is the number of tokens before the sampled one. So a
+request's tokens depend on its seed and its own tokens alone, not on its neighbours in the batch,
+nor on preemption. Sample i of a request (n > 1) has a seed of its own, `derive_seed(seed, i)`.
+
+Log-probabilities are those of the raw logits (`log_softmax`), before rule 1.
+
+V is the size of the vocabulary. Everything is float64. It is the caller's duty to leave at least
+one token that is not -inf.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+GREEDY_BELOW = 1e-5
+Uniform = Callable[[int, int], float]
+TokenIds = Sequence[int]
+
+
+@runtime_checkable
+class SamplingOptions(Protocol):
+    """What is read of a request's sampling parameters. Any object with these attributes will do."""
+
+    @property
+    def temperature(self) -> float: ...
+    @property
+    def top_k(self) -> int: ...
+    @property
+    def top_p(self) -> float: ...
+    @property
+    def min_p(self) -> float: ...
+    @property
+    def repetition_penalty(self) -> float: ...
+    @property
+    def frequency_penalty(self) -> float: ...
+    @property
+    def presence_penalty(self) -> float: ...
+    @property
+    def logit_bias(self) -> Mapping[int, float] | None: ...
+    @property
+    def min_tokens(self) -> int: ...
+    @property
+    def stop_token_ids(self) -> Collection[int] | None: ...
+
+
+def log_softmax(logits: Float[np.ndarray, "V"]) -> Float[np.ndarray, "V"]:
+    """Log-probabilities of the raw logits.
+
+    >>> np.exp(log_softmax(np.log([2.0, 6.0]))).round(9).tolist()
+    [0.25, 0.75]
+    """
+    shifted = logits.astype(np.float64) - logits.max()
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+
+
+def penalise(
+    logits: Float[np.ndarray, "V"],
+    prompt_token_ids: TokenIds,
+    output_token_ids: TokenIds,
+    *,
+    repetition_penalty: float = 1.0,
+    frequency_penalty: float = 0.0,
+    presence_penalty: float = 0.0,
+) -> Float[np.ndarray, "V"]:
+    """Rules 1 and 2.
+
+    Token 0 is in the prompt; token 1 is in the output, twice; token 2 is in neither:
+
+    >>> logits = np.array([4.0, -1.0, 3.0])
+    >>> penalise(logits, [0], [1, 1], repetition_penalty=2.0).tolist()
+    [2.0, -2.0, 3.0]
+    >>> penalise(logits, [0], [1, 1], frequency_penalty=0.5).tolist()
+    [4.0, -2.0, 3.0]
+    >>> penalise(logits, [0], [1, 1], presence_penalty=0.5).tolist()
+    [4.0, -1.5, 3.0]
+    """
+    penalised = logits.astype(np.float64)
+    for token in {*prompt_token_ids, *output_token_ids}:
+        if penalised[token] > 0:
+            penalised[token] /= repetition_penalty
+        else:
+            penalised[token] *= repetition_penalty
+    for token in set(output_token_ids):
+        penalised[token] -= frequency_penalty * output_token_ids.count(token)
+        penalised[token] -= presence_penalty
+    return penalised
+
+
+def keep_top_k(logits: Float[np.ndarray, "V"], k: int) -> Float[np.ndarray, "V"]:
+    """Rule 5.
+
+    >>> keep_top_k(np.array([1.0, 3.0, 2.0, 2.0]), 2).tolist()
+    [-inf, 3.0, 2.0, 2.0]
+    """
+    if k <= 0 or k >= len(logits):
+        return logits
+    return np.where(logits >= np.sort(logits)[-k], logits, -np.inf)
+
+
+def keep_top_p(logits: Float[np.ndarray, "V"], p: float) -> Float[np.ndarray, "V"]:
+    """Rule 6.
+
+    Of 1/2, 1/4, 1/8, 1/8, a top_p of 0.6 is crossed by the second token. With 0.8 it is crossed by
+    the third, and the fourth is as probable:
+
+    >>> logits = np.log([0.5, 0.25, 0.125, 0.125])
+    >>> np.isfinite(keep_top_p(logits, 0.6)).tolist()
+    [True, True, False, False]
+    >>> np.isfinite(keep_top_p(logits, 0.8)).tolist()
+    [True, True, True, True]
+    """
+    if p >= 1.0:
+        return logits
+    probabilities = _softmax(logits)
+    descending = np.sort(probabilities)[::-1]
+    mass_of_first = np.concatenate([[0.0], np.cumsum(descending)])
+    more_probable = np.searchsorted(-descending, -probabilities, side="left")
+    return np.where(mass_of_first[more_probable] < p, logits, -np.inf)
+
+
+def keep_min_p(logits: Float[np.ndarray, "V"], min_p: float) -> Float[np.ndarray, "V"]:
+    """Rule 7. Only a quotient of probabilities counts, so it does not matter what was cut before.
+
+    >>> np.isfinite(keep_min_p(np.log([0.6, 0.3, 0.1]), 0.25)).tolist()
+    [True, True, False]
+    """
+    probabilities = _softmax(logits)
+    return np.where(probabilities >= min_p * probabilities.max(), logits, -np.inf)
+
+
+def distribution(
+    logits: Float[np.ndarray, "V"],
+    params: SamplingOptions,
+    *,
+    prompt_token_ids: TokenIds = (),
+    output_token_ids: TokenIds = (),
+    eos_token_ids: Collection[int] = (),
+) -> Float[np.ndarray, "V"]:
+    """Rules 1 to 7: the probability of each token. Of one alone, when the temperature is 0."""
+    adjusted = penalise(
+        logits,
+        prompt_token_ids,
+        output_token_ids,
+        repetition_penalty=float(params.repetition_penalty),
+        frequency_penalty=float(params.frequency_penalty),
+        presence_penalty=float(params.presence_penalty),
+    )
+    for token, bias in (params.logit_bias or {}).items():
+        adjusted[token] += bias
+    if len(output_token_ids) < params.min_tokens:
+        adjusted[[*eos_token_ids, *(params.stop_token_ids or ())]] = -np.inf
+    if params.temperature < GREEDY_BELOW:
+        certain = np.zeros(len(adjusted))
+        certain[np.argmax(adjusted)] = 1.0
+        return certain
+    kept = keep_top_k(adjusted / params.temperature, params.top_k)
+    kept = keep_top_p(kept, float(params.top_p))
+    return _softmax(keep_min_p(kept, float(params.min_p)))
+
+
+def draw(probabilities: Float[np.ndarray, "V"], u: float) -> int:
+    """Rule 8. The last cumulative probability is 1 exactly, so every u < 1 picks a token.
+
+    >>> [draw(np.array([0.25, 0.0, 0.75]), u) for u in (0.0, 0.24, 0.25, 0.99)]
+    [0, 0, 2, 2]
+    """
+    cumulative = np.cumsum(probabilities)
+    return int(np.searchsorted(cumulative / cumulative[-1], u, side="right"))
+
+
+def uniform(seed: int, position: int) -> float:
+    """One number in [0, 1) out of (seed, position): the counter-based generator Philox, keyed.
+
+    >>> u = uniform(0, 5)
+    >>> u == uniform(0, 5), u == uniform(0, 6), u == uniform(1, 5)
+    (True, False, False)
+    """
+    key = np.array([seed % 2**64, position], dtype=np.uint64)
+    return float(np.random.Generator(np.random.Philox(key=key)).random())
+
+
+def derive_seed(seed: int, i: int) -> int:
+    """The seed of sample i of a request: its own seed for i = 0, else a hash of both.
+
+    The hash is the i-th number of the SplitMix64 generator started at `seed`, less its last bit, so
+    it is an integer in [0, 2**63) that any `seed` argument takes. The first number of SplitMix64
+    started at 0 is known to be 0xE220A8397B1DCDAF:
+
+    >>> derive_seed(7, 0), derive_seed(0, 1) == 0xE220A8397B1DCDAF >> 1
+    (7, True)
+    """
+    if i == 0:
+        return seed
+    z = (seed + i * 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return (z ^ (z >> 31)) >> 1
+
+
+def sample(
+    logits: Float[np.ndarray, "V"],
+    params: SamplingOptions,
+    *,
+    prompt_token_ids: TokenIds,
+    output_token_ids: TokenIds,
+    eos_token_ids: Collection[int] = (),
+    seed: int = 0,
+    uniform: Uniform = uniform,
+) -> int:
+    """The next token of a sequence: all rules. `uniform` may be replaced by another source."""
+    probabilities = distribution(
+        logits,
+        params,
+        prompt_token_ids=prompt_token_ids,
+        output_token_ids=output_token_ids,
+        eos_token_ids=eos_token_ids,
+    )
+    return draw(probabilities, uniform(seed, len(prompt_token_ids) + len(output_token_ids)))
+
+
+def _softmax(logits: Float[np.ndarray, "V"]) -> Float[np.ndarray, "V"]:
+    weights = np.exp(logits - logits.max())
+    return np.asarray(weights / weights.sum())
