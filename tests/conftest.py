@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 # Shapes in the annotations of these modules are checked at every call (under jit: at every trace).
-# `reference.scheduler` and `jax_engine.core` hold no arrays, and are called too often to be worth it.
+# The schedulers and block managers hold no arrays and are called too often to be worth it.
 CHECKED_SHAPES = [
     "pallas_kernels",
     "reference.attention",

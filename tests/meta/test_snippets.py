@@ -1,8 +1,8 @@
 """Every ```python block of the README and the docs runs: documentation that cannot rot.
 
-The blocks of a page run in order in one namespace, as a reader would type them. A page that makes an
-`LLM` is skipped where the SmolLM2 weights cannot be had. Blocks included from a tested file (`--8<--`)
-are checked to name a section that exists.
+The blocks of a page run in order in one namespace, as a reader would type them. A page that makes
+an `LLM` is skipped where the SmolLM2 weights cannot be had. Blocks included from a tested file
+(`--8<--`) are checked to name a section that exists.
 """
 
 import re
