@@ -1,0 +1,1 @@
+"""The decoder's building blocks (flax nnx): small modules that own their weights."""

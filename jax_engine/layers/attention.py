@@ -1,0 +1,78 @@
+"""Attention over the paged KV cache (SOSP'23 paper, section 4.1), with fused projections."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from jax_engine.layers.linear import Linear
+from jax_engine.layers.rotary import apply_rotary
+from jax_engine.models.config import ModelConfig
+from pallas_kernels import paged_attention, write_kv
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class AttentionInputs:
+    """Where each token of a ragged batch reads and writes the cache; the same in all layers.
+
+    Sequence i owns the tokens query_start_loc[i]:query_start_loc[i+1] and sees context_lens[i]
+    positions, those tokens included. Padding sequences have context 0 and no tokens, and padding
+    tokens the slot -1.
+
+    Attributes:
+        metadata: what `pallas_kernels.make_metadata` derived from the rest, or None.
+    """
+
+    block_tables: Int[Array, "S W"]
+    context_lens: Int[Array, " S"]
+    query_start_loc: Int[Array, " S+1"]
+    slot_mapping: Int[Array, " T"]
+    metadata: Any = None
+
+
+class Attention(nnx.Module):
+    """Grouped-query attention: QKV in one product, RoPE, write to the cache, attend, project.
+
+    Attributes:
+        qkv: [*stack, (H + 2K) * D, E]: the rows of Q, then K, then V.
+        o: [*stack, E, H * D].
+    """
+
+    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype, stack: tuple[int, ...] = ()):
+        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
+        self.head_dim, self.window = config.head_dim, config.sliding_window
+        width, bias = config.hidden_size, config.attention_bias
+        rows = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+        self.qkv = Linear(width, rows, bias=bias, dtype=dtype, stack=stack)
+        self.o = Linear(self.num_heads * self.head_dim, width, bias=bias, dtype=dtype, stack=stack)
+
+    def __call__(
+        self,
+        x: Float[Array, "T E"],
+        angles: tuple[Float[Array, "T 1 half"], Float[Array, "T 1 half"]],
+        kv_cache: Float[Array, "L 2 N K B D"],
+        attn: AttentionInputs,
+        layer: Int[Array, ""],
+    ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
+        """All keys and values of the step are written before any query attends."""
+        tokens = x.shape[0]
+        qkv = self.qkv(x).reshape(tokens, -1, self.head_dim)
+        q, k, v = jnp.split(qkv, (self.num_heads, self.num_heads + self.num_kv_heads), axis=1)
+        k = apply_rotary(k, angles).astype(kv_cache.dtype)
+        kv_cache = write_kv(kv_cache, k, v.astype(kv_cache.dtype), attn.slot_mapping, layer=layer)
+        out = paged_attention(
+            apply_rotary(q, angles),
+            kv_cache,
+            attn.block_tables,
+            attn.context_lens,
+            attn.query_start_loc,
+            layer=layer,
+            scale=self.head_dim**-0.5,
+            window=self.window,
+            metadata=attn.metadata,
+        )
+        return self.o(out.astype(x.dtype).reshape(tokens, -1)), kv_cache

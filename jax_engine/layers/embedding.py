@@ -1,0 +1,28 @@
+"""The token embedding, and its second use as the output head when the two are tied."""
+
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from jax_engine.layers.linear import CONTRACT_LAST
+
+
+class Embedding(nnx.Module):
+    """A table of token vectors.
+
+    Attributes:
+        weight: [V, E].
+    """
+
+    def __init__(self, vocab_size: int, size: int, *, dtype: jnp.dtype):
+        self.weight = nnx.Param(jnp.zeros((vocab_size, size), dtype))
+
+    def __call__(self, token_ids: Int[Array, " T"]) -> Float[Array, "T E"]:
+        return self.weight[...].at[token_ids].get(mode="clip")
+
+    def logits(self, hidden: Float[Array, "R E"]) -> Float[Array, "R V"]:
+        """Scores of all tokens in float32, with the table as the head."""
+        return lax.dot_general(
+            hidden, self.weight[...], CONTRACT_LAST, preferred_element_type=jnp.float32
+        )

@@ -1,0 +1,109 @@
+"""Rotary position embedding (rotate-half, Hugging Face's layout), and its context stretchings.
+
+The frequencies are computed once, in NumPy float32, from the configuration; the angles once a
+step, outside of the scan over layers.
+"""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jax_engine.models.config import RopeConfig
+
+
+def inverse_frequencies(
+    rope: RopeConfig, head_dim: int, max_position_embeddings: int
+) -> tuple[Float[np.ndarray, " half"], float]:
+    """Frequencies [D/2] in radians a position, and the factor that cos and sin are scaled by."""
+    plain = _plain(rope.theta, head_dim)
+    if rope.frequency_factors is not None:
+        plain = plain / np.asarray(rope.frequency_factors, np.float32)
+    elif rope.type == "llama3":
+        plain = _llama3(rope, plain)
+    if rope.type == "linear":
+        return plain / np.float32(rope.factor), 1.0
+    if rope.type == "dynamic":
+        return _plain(_dynamic_theta(rope, head_dim), head_dim), 1.0
+    if rope.type == "yarn":
+        return _yarn(rope, plain, head_dim), _yarn_attention_factor(rope)
+    return plain, 1.0
+
+
+def _plain(theta: float, head_dim: int) -> Float[np.ndarray, " half"]:
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    return (np.float32(1.0) / np.float32(theta) ** exponents).astype(np.float32)
+
+
+def _dynamic_theta(rope: RopeConfig, head_dim: int) -> float:
+    """NTK-aware base for the longest context there can be, `factor` times the trained one.
+
+    Hugging Face grows the base with each sequence, which would make cached keys wrong; a serving
+    engine fixes it once, as vLLM does. The trained length cancels out.
+    """
+    stretch = rope.factor * rope.factor - (rope.factor - 1)
+    return float(rope.theta * stretch ** (head_dim / (head_dim - 2)))
+
+
+def _llama3(rope: RopeConfig, plain: Float[np.ndarray, " half"]) -> Float[np.ndarray, " half"]:
+    """Long wavelengths are stretched, short ones kept, those between blended (Llama 3.1)."""
+    context = float(rope.original_max_position_embeddings or 0)
+    wavelength = np.float32(2 * math.pi) / plain
+    stretched = plain / np.float32(rope.factor)
+    blend = (np.float32(context) / wavelength - np.float32(rope.low_freq_factor)) / np.float32(
+        rope.high_freq_factor - rope.low_freq_factor
+    )
+    between = (1 - blend) * stretched + blend * plain
+    long, short = context / rope.low_freq_factor, context / rope.high_freq_factor
+    out = np.where(wavelength > long, stretched, np.where(wavelength < short, plain, between))
+    return out.astype(np.float32)
+
+
+def _yarn(
+    rope: RopeConfig, plain: Float[np.ndarray, " half"], head_dim: int
+) -> Float[np.ndarray, " half"]:
+    """Blend of stretched and plain frequencies along a ramp over the dimensions (YaRN)."""
+    context = float(rope.original_max_position_embeddings or 0)
+
+    def dimension_of(rotations: float) -> float:
+        return head_dim * math.log(context / (rotations * 2 * math.pi)) / (2 * math.log(rope.theta))
+
+    low, high = dimension_of(rope.beta_fast), dimension_of(rope.beta_slow)
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    span = np.float32(high - low if high != low else 0.001)
+    ramp = np.clip((np.arange(head_dim // 2, dtype=np.float32) - np.float32(low)) / span, 0, 1)
+    return (plain / np.float32(rope.factor) * ramp + plain * (1 - ramp)).astype(np.float32)
+
+
+def _yarn_attention_factor(rope: RopeConfig) -> float:
+    if rope.attention_factor is not None:
+        return rope.attention_factor
+    if rope.mscale and rope.mscale_all_dim:
+        return _mscale(rope.factor, rope.mscale) / _mscale(rope.factor, rope.mscale_all_dim)
+    return _mscale(rope.factor, 1.0)
+
+
+def _mscale(factor: float, weight: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+
+def rotary_angles(
+    positions: Int[Array, " T"], frequencies: Float[np.ndarray, " half"], scaling: float
+) -> tuple[Float[Array, "T 1 half"], Float[Array, "T 1 half"]]:
+    """cos and sin of every token's angles in float32, with an axis for the heads."""
+    angles = positions.astype(jnp.float32)[:, None, None] * frequencies
+    return jnp.cos(angles) * scaling, jnp.sin(angles) * scaling
+
+
+def apply_rotary(
+    x: Float[Array, "T H D"],
+    angles: tuple[Float[Array, "T 1 half"], Float[Array, "T 1 half"]],
+) -> Float[Array, "T H D"]:
+    """Rotates the pairs (i, i + D/2) of each head; in float32, returned in x's dtype."""
+    cos, sin = angles
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    turned = (first * cos - second * sin, second * cos + first * sin)
+    return jnp.concatenate(turned, axis=-1).astype(x.dtype)

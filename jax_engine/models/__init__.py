@@ -1,0 +1,1 @@
+"""Models: one configurable decoder, a short declarative file for each family, and the loaders."""

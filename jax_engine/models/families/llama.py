@@ -1,0 +1,71 @@
+"""Llama 1-3, Vicuna, CodeLlama, SmolLM2: the decoder as it is, with Hugging Face's names."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jax_engine.errors import ConfigError
+from jax_engine.models.config import ModelConfig
+from jax_engine.models.families.hf_config import required, rope_from_hf, token_ids
+
+ARCHITECTURE = "LlamaForCausalLM"
+
+WEIGHTS: dict[str, tuple[str, ...]] = {
+    # leaf of the decoder: the checkpoint tensors that are laid one under another to make it;
+    # {layer} runs over the stacked first axis.
+    "embed.weight": ("model.embed_tokens.weight",),
+    "layers.input_norm.weight": ("model.layers.{layer}.input_layernorm.weight",),
+    "layers.attention.qkv.weight": (
+        "model.layers.{layer}.self_attn.q_proj.weight",
+        "model.layers.{layer}.self_attn.k_proj.weight",
+        "model.layers.{layer}.self_attn.v_proj.weight",
+    ),
+    "layers.attention.qkv.bias": (
+        "model.layers.{layer}.self_attn.q_proj.bias",
+        "model.layers.{layer}.self_attn.k_proj.bias",
+        "model.layers.{layer}.self_attn.v_proj.bias",
+    ),
+    "layers.attention.o.weight": ("model.layers.{layer}.self_attn.o_proj.weight",),
+    "layers.attention.o.bias": ("model.layers.{layer}.self_attn.o_proj.bias",),
+    "layers.post_attention_norm.weight": ("model.layers.{layer}.post_attention_layernorm.weight",),
+    "layers.mlp.gate_up.weight": (
+        "model.layers.{layer}.mlp.gate_proj.weight",
+        "model.layers.{layer}.mlp.up_proj.weight",
+    ),
+    "layers.mlp.gate_up.bias": (
+        "model.layers.{layer}.mlp.gate_proj.bias",
+        "model.layers.{layer}.mlp.up_proj.bias",
+    ),
+    "layers.mlp.down.weight": ("model.layers.{layer}.mlp.down_proj.weight",),
+    "layers.mlp.down.bias": ("model.layers.{layer}.mlp.down_proj.bias",),
+    "norm.weight": ("model.norm.weight",),
+    "lm_head.weight": ("lm_head.weight",),
+}
+
+IGNORED_SUFFIXES = ("rotary_emb.inv_freq",)  # derived values that old checkpoints carry along
+
+
+def from_hf(raw: Mapping[str, Any]) -> ModelConfig:
+    """ModelConfig from a `config.json` dictionary. Raises ConfigError."""
+    activation = raw.get("hidden_act", "silu")
+    if activation not in ("silu", "swish"):
+        raise ConfigError(f"config.json: hidden_act {activation!r} is not supported; known: silu.")
+    num_heads = required(raw, "num_attention_heads")
+    hidden_size = required(raw, "hidden_size")
+    return ModelConfig(
+        architecture=ARCHITECTURE,
+        vocab_size=required(raw, "vocab_size"),
+        hidden_size=hidden_size,
+        intermediate_size=required(raw, "intermediate_size"),
+        num_layers=required(raw, "num_hidden_layers"),
+        num_heads=num_heads,
+        num_kv_heads=raw.get("num_key_value_heads") or num_heads,
+        head_dim=raw.get("head_dim") or hidden_size // num_heads,
+        max_position_embeddings=required(raw, "max_position_embeddings"),
+        rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+        rope=rope_from_hf(raw),
+        tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
+        attention_bias=bool(raw.get("attention_bias", False)),
+        mlp_bias=bool(raw.get("mlp_bias", False)),
+        eos_token_ids=token_ids(raw.get("eos_token_id")),
+        bos_token_id=raw.get("bos_token_id"),
+    )

@@ -1,0 +1,147 @@
+"""Reading a GGUF file: metadata and the table of tensors; tensor bytes stay mapped.
+
+The `gguf` package's own reader makes several array views for every one of the vocabulary's
+strings, which takes seconds; this one unpacks the header with `struct` in a few hundredths.
+Quantised blocks are decoded by the package.
+"""
+
+import dataclasses
+import mmap
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+
+from jax_engine.errors import WeightsError
+
+_SCALARS = {
+    GGUFValueType.UINT8: "B",
+    GGUFValueType.INT8: "b",
+    GGUFValueType.UINT16: "H",
+    GGUFValueType.INT16: "h",
+    GGUFValueType.UINT32: "I",
+    GGUFValueType.INT32: "i",
+    GGUFValueType.FLOAT32: "f",
+    GGUFValueType.UINT64: "Q",
+    GGUFValueType.INT64: "q",
+    GGUFValueType.FLOAT64: "d",
+    GGUFValueType.BOOL: "?",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class GgufTensor:
+    """One entry of the tensor table: `shape` in NumPy's order, `offset` and `num_bytes` in file."""
+
+    type: GGMLQuantizationType
+    shape: tuple[int, ...]
+    offset: int
+    num_bytes: int
+
+
+class GgufFile:
+    """A GGUF file's metadata and tensors.
+
+    Attributes:
+        metadata: value by key; arrays are lists.
+        tensors: table entry by tensor name.
+        data: the file's bytes, mapped read-only.
+
+    Raises:
+        WeightsError: not a GGUF file, an unknown version or block type, or cut off.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+            raise WeightsError(f"{path} is unreadable: {error}.") from error
+        self.data = np.frombuffer(self._map, np.uint8)
+        self._position = 0
+        self.metadata: dict[str, Any] = {}
+        self.tensors: dict[str, GgufTensor] = {}
+        try:
+            self._read_header()
+        except (struct.error, UnicodeDecodeError) as error:
+            raise WeightsError(
+                f"{path}: header cut off or damaged at byte {self._position} of "
+                f"{len(self._map)}: {error}. Download the file again."
+            ) from error
+
+    def _read_header(self) -> None:
+        magic, version = self._map[:4], 0
+        if magic == b"GGUF":
+            self._position = 4
+            version = self._scalar("I")
+        if version not in (2, 3):
+            raise WeightsError(
+                f"{self.path} is not a little-endian GGUF file of version 2 or 3: it starts with "
+                f"{magic!r}, version {version}."
+            )
+        num_tensors, num_keys = self._scalar("Q"), self._scalar("Q")
+        for _ in range(num_keys):
+            key = self._string()
+            self.metadata[key] = self._value(self._scalar("I"))
+        table = [self._table_entry() for _ in range(num_tensors)]
+        alignment = int(self.metadata.get("general.alignment", 32))
+        start = -(-self._position // alignment) * alignment
+        for name, type_id, shape, offset in table:
+            self.tensors[name] = self._tensor(name, type_id, shape, start + offset)
+
+    def _scalar(self, code: str) -> Any:
+        (value,) = struct.unpack_from(f"<{code}", self._map, self._position)
+        self._position += struct.calcsize(f"<{code}")
+        return value
+
+    def _string(self) -> str:
+        start = self._position + 8
+        end = start + self._scalar("Q")
+        if end > len(self._map):
+            raise struct.error(f"a string ends at byte {end}")
+        self._position = end
+        return self._map[start:end].decode("utf-8")
+
+    def _value(self, type_id: int) -> Any:
+        if type_id == GGUFValueType.STRING:
+            return self._string()
+        if type_id == GGUFValueType.ARRAY:
+            item_type, count = self._scalar("I"), self._scalar("Q")
+            if item_type not in _SCALARS:
+                return [self._value(item_type) for _ in range(count)]
+            code = f"<{count}{_SCALARS[GGUFValueType(item_type)]}"
+            values = struct.unpack_from(code, self._map, self._position)
+            self._position += struct.calcsize(code)
+            return list(values)
+        if type_id not in _SCALARS:
+            raise struct.error(f"unknown value type {type_id}")
+        return self._scalar(_SCALARS[GGUFValueType(type_id)])
+
+    def _table_entry(self) -> tuple[str, int, tuple[int, ...], int]:
+        name = self._string()
+        fastest_first = [self._scalar("Q") for _ in range(self._scalar("I"))]
+        return name, self._scalar("I"), tuple(reversed(fastest_first)), self._scalar("Q")
+
+    def _tensor(self, name: str, type_id: int, shape: tuple[int, ...], offset: int) -> GgufTensor:
+        try:
+            block_type = GGMLQuantizationType(type_id)
+            block_size, block_bytes = GGML_QUANT_SIZES[block_type]
+        except (ValueError, KeyError) as error:
+            raise WeightsError(
+                f"{self.path}, tensor {name}: unknown block type {type_id}."
+            ) from error
+        if not shape or shape[-1] % block_size:
+            raise WeightsError(
+                f"{self.path}, tensor {name}: shape {shape} is not made of whole "
+                f"{block_type.name} blocks of {block_size}."
+            )
+        num_bytes = int(np.prod(shape, dtype=object)) // block_size * block_bytes
+        if offset + num_bytes > len(self._map):
+            raise WeightsError(
+                f"{self.path} is cut off: tensor {name} ends at byte {offset + num_bytes}, the "
+                f"file has {len(self._map)}. Download it again."
+            )
+        return GgufTensor(block_type, shape, offset, num_bytes)

@@ -1,0 +1,177 @@
+"""Configuration and weights of a GGUF file of llama.cpp's `llama` architecture."""
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
+
+from jax_engine.errors import ConfigError, WeightsError
+from jax_engine.models.config import ModelConfig, RopeConfig
+from jax_engine.models.families import llama
+from jax_engine.models.gguf_file import GgufFile
+
+_NAMES = {  # Hugging Face: GGUF, without .weight or .bias
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+_HF_NAMES = {gguf: hf for hf, gguf in _NAMES.items()}
+_ROPE_FACTORS = "rope_freqs.weight"
+_KINDS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+SUPPORTED_TYPES = tuple(GGMLQuantizationType[kind] for kind in _KINDS)
+_CHUNK = 1 << 17  # values decoded at a time: the temporaries stay in the cache
+
+
+def config_from_gguf(file: GgufFile) -> ModelConfig:
+    """ModelConfig from the metadata (and, for Llama 3's RoPE, one tensor). Raises ConfigError."""
+    metadata = file.metadata
+    architecture = metadata.get("general.architecture")
+    if architecture != "llama":
+        raise ConfigError(
+            f"{file.path}: GGUF architecture {architecture!r} is not supported; known: llama."
+        )
+
+    def field(name: str, default: Any = None) -> Any:
+        value = metadata.get(f"llama.{name}", default)
+        if value is None:
+            raise ConfigError(f"{file.path}: metadata field llama.{name} is missing.")
+        return value
+
+    if metadata.get("llama.expert_count"):
+        raise ConfigError(f"{file.path}: mixture-of-experts models are not supported.")
+    heads, width = field("attention.head_count"), field("embedding_length")
+    eos = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    return ModelConfig(
+        architecture=llama.ARCHITECTURE,
+        vocab_size=_vocab_size(file),
+        hidden_size=width,
+        intermediate_size=field("feed_forward_length"),
+        num_layers=field("block_count"),
+        num_heads=heads,
+        num_kv_heads=field("attention.head_count_kv", heads),
+        head_dim=field("attention.key_length", width // heads),
+        max_position_embeddings=field("context_length"),
+        rms_norm_eps=_shortest(field("attention.layer_norm_rms_epsilon")),
+        rope=_rope(file),
+        tie_word_embeddings="output.weight" not in file.tensors,
+        sliding_window=metadata.get("llama.attention.sliding_window"),
+        attention_bias="blk.0.attn_q.bias" in file.tensors,
+        mlp_bias="blk.0.ffn_gate.bias" in file.tensors,
+        eos_token_ids=tuple(dict.fromkeys(token for token in eos if token is not None)),
+        bos_token_id=metadata.get("tokenizer.ggml.bos_token_id"),
+    )
+
+
+def _vocab_size(file: GgufFile) -> int:
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise WeightsError(f"{file.path}: tensor token_embd.weight is missing.")
+    return embedding.shape[0]
+
+
+def _shortest(value: float) -> float:
+    """A float32 of the file as it was meant: 1e-05 rather than 9.999999747378752e-06."""
+    return float(str(np.float32(value)))
+
+
+def _rope(file: GgufFile) -> RopeConfig:
+    fields = {
+        key.removeprefix("llama.rope."): value
+        for key, value in file.metadata.items()
+        if key.startswith("llama.rope.")
+    }
+    theta = _shortest(fields.get("freq_base", 10000.0))
+    factors = file.tensors.get(_ROPE_FACTORS)
+    if factors is not None:
+        values = tuple(decode(file, _ROPE_FACTORS, 0, factors.shape[0]).tolist())
+        return RopeConfig(theta=theta, type="llama3", frequency_factors=values)
+    kind = fields.get("scaling.type", "linear" if "scale_linear" in fields else "none")
+    factor = fields.get("scaling.factor", fields.get("scale_linear", 1.0))
+    if kind == "none" or not factor:
+        return RopeConfig(theta=theta)
+    original = fields.get("scaling.original_context_length")
+    options: dict[str, Any] = {}
+    if kind == "yarn":
+        original = original or file.metadata.get("llama.context_length")
+        if "scaling.attn_factor" in fields:  # llama.cpp multiplies it into YaRN's own factor
+            own = 1.0 + 0.1 * float(np.log(factor))
+            options["attention_factor"] = _shortest(fields["scaling.attn_factor"]) * own
+    return RopeConfig(
+        theta=theta,
+        type=kind,
+        factor=_shortest(factor),
+        original_max_position_embeddings=original,
+        **options,
+    )
+
+
+def decode(file: GgufFile, name: str, start: int, stop: int) -> np.ndarray:
+    """Values start..stop of a tensor in float32, flat. Both must be multiples of its block."""
+    tensor = file.tensors[name]
+    if tensor.type not in SUPPORTED_TYPES:
+        raise WeightsError(
+            f"{file.path}, tensor {name}: block type {tensor.type.name} is not supported; "
+            f"known: {', '.join(_KINDS)}."
+        )
+    block_size, block_bytes = GGML_QUANT_SIZES[tensor.type]
+    first = tensor.offset + start // block_size * block_bytes
+    raw = file.data[first : tensor.offset + stop // block_size * block_bytes]
+    return dequantize(raw[None], tensor.type).reshape(-1)
+
+
+class GgufSource:
+    """The tensors of a GGUF file under Hugging Face's names and in Hugging Face's layout."""
+
+    def __init__(self, file: GgufFile, config: ModelConfig):
+        self.location = file.path
+        self._file = file
+        self._heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}
+        self._gguf_names = {_hf_name(name): name for name in file.tensors if name != _ROPE_FACTORS}
+
+    def names(self) -> Collection[str]:
+        return self._gguf_names.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._file.tensors[self._gguf_names[name]].shape
+
+    def describe(self, name: str) -> str:
+        return f"{self.location}, tensor {self._gguf_names[name]}"
+
+    def read_into(self, name: str, out: np.ndarray) -> None:
+        """Q and K rows are put back from llama.cpp's interleaved RoPE order to rotate-half."""
+        gguf_name = self._gguf_names[name]
+        heads = self._heads.get(gguf_name.split(".")[-2])
+        if heads is None:
+            self._decode_into(gguf_name, out.reshape(-1))
+            return
+        values = np.empty(out.shape, np.float32)
+        self._decode_into(gguf_name, values.reshape(-1))
+        half = out.shape[0] // heads // 2
+        interleaved = values.reshape(heads, half, 2, *out.shape[1:])
+        out.reshape(heads, 2, half, *out.shape[1:])[...] = interleaved.swapaxes(1, 2)
+
+    def _decode_into(self, gguf_name: str, flat: np.ndarray) -> None:
+        for start in range(0, flat.size, _CHUNK):
+            stop = min(start + _CHUNK, flat.size)
+            flat[start:stop] = decode(self._file, gguf_name, start, stop)
+
+
+def _hf_name(gguf_name: str) -> str:
+    """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight; unknown names unchanged."""
+    stem, _, suffix = gguf_name.rpartition(".")
+    block = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
+    if block and block[2] in _HF_NAMES:
+        return f"model.layers.{block[1]}.{_HF_NAMES[block[2]]}.{suffix}"
+    return f"{_HF_NAMES[stem]}.{suffix}" if stem in _HF_NAMES else gguf_name

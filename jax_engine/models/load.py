@@ -1,0 +1,136 @@
+"""`load_model`: from the name of a model to its configuration and its weights on the device."""
+
+import dataclasses
+import json
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jax_engine.errors import ConfigError, WeightsError
+from jax_engine.models.config import ModelConfig
+from jax_engine.models.decoder import Decoder
+from jax_engine.models.dummy import random_leaves
+from jax_engine.models.families.hf_config import token_ids
+from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.gguf_loader import GgufSource, config_from_gguf
+from jax_engine.models.registry import config_from_hf, family_of
+from jax_engine.models.resolve import resolve_model
+from jax_engine.models.safetensors_loader import SafetensorsSource
+from jax_engine.models.weights import TensorSource, abstract_leaves, leaf_name, load_leaves
+
+logger = logging.getLogger(__name__)
+
+LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedModel:
+    """A decoder, ready for `nnx.merge(graphdef, params)` inside a compiled step.
+
+    Attributes:
+        params: the weights, as an nnx state of arrays on the default device.
+        source: the directory or GGUF file that it came from; the tokenizer is there too.
+    """
+
+    config: ModelConfig
+    graphdef: Any
+    params: nnx.State
+    source: Path
+    num_parameters: int
+    num_bytes: int
+
+
+def load_model(
+    model: str | None = None,
+    *,
+    dtype: Any = jnp.float32,
+    load_format: LoadFormat = "auto",
+    seed: int = 0,
+    max_model_len: int | None = None,
+) -> LoadedModel:
+    """Loads a local directory, a GGUF file, a hub name, or with None the default model.
+
+    Args:
+        dtype: of the weights, and of the activations with them.
+        load_format: "auto" goes by the files; "dummy" draws random weights from `seed` and needs
+            the configuration only.
+        max_model_len: checked against the model's longest context before any weight is read.
+
+    Raises:
+        ModelNotFoundError: nothing of that name here or on the hub.
+        ConfigError: an unknown architecture or format, or max_model_len beyond the model's.
+        WeightsError: weights missing, cut off, or of other shapes than the configuration says.
+    """
+    if load_format not in get_args(LoadFormat):
+        known = ", ".join(get_args(LoadFormat))
+        raise ConfigError(f"load_format must be one of {known}; got {load_format!r}.")
+    source = resolve_model(model, config_only=load_format == "dummy")
+    is_gguf = source.is_file()
+    if load_format in ("safetensors", "gguf") and (load_format == "gguf") != is_gguf:
+        kind = "a GGUF file" if is_gguf else "a directory"
+        raise ConfigError(f"load_format={load_format!r}, but {source} is {kind}.")
+    started = time.perf_counter()
+    gguf = GgufFile(source) if is_gguf else None
+    config = config_from_gguf(gguf) if gguf else read_hf_config(source)
+    check_max_model_len(config, max_model_len)
+    graphdef, state = nnx.split(nnx.eval_shape(lambda: Decoder(config, dtype=jnp.dtype(dtype))))
+    leaves = abstract_leaves(state)
+    if load_format == "dummy":
+        arrays = random_leaves(leaves, seed)
+    else:
+        family = family_of(config.architecture)
+        tensors: TensorSource = GgufSource(gguf, config) if gguf else SafetensorsSource(source)
+        arrays = load_leaves(tensors, config, leaves, family.WEIGHTS, family.IGNORED_SUFFIXES)
+    logger.info("weights of %s ready in %.1f s", source, time.perf_counter() - started)
+    return LoadedModel(
+        config=config,
+        graphdef=graphdef,
+        params=_with_arrays(state, arrays),
+        source=source,
+        num_parameters=sum(int(np.prod(leaf.shape)) for leaf in leaves.values()),
+        num_bytes=sum(int(array.nbytes) for array in arrays.values()),
+    )
+
+
+def _with_arrays(state: nnx.State, arrays: Mapping[str, jax.Array]) -> nnx.State:
+    flat = nnx.to_flat_state(state)
+    filled = [(path, variable.replace(arrays[leaf_name(path)])) for path, variable in flat]
+    return nnx.from_flat_state(filled)
+
+
+def check_max_model_len(config: ModelConfig, max_model_len: int | None) -> None:
+    """Raises ConfigError when `max_model_len` is longer than the positions the model knows."""
+    if max_model_len is not None and not 1 <= max_model_len <= config.max_context_len:
+        raise ConfigError(
+            f"max_model_len must be between 1 and this model's {config.max_context_len} positions "
+            f"(RoPE scaling {config.rope.type!r} included), got {max_model_len}."
+        )
+
+
+def read_hf_config(directory: Path) -> ModelConfig:
+    """ModelConfig of a directory in Hugging Face layout. Raises ConfigError or WeightsError.
+
+    The end-of-sequence ids of generation_config.json (where chat models list several) are added.
+    """
+    config = config_from_hf(_read_json(directory / "config.json"))
+    generation = directory / "generation_config.json"
+    extra = token_ids(_read_json(generation).get("eos_token_id")) if generation.exists() else ()
+    eos = tuple(dict.fromkeys((*config.eos_token_ids, *extra)))
+    return dataclasses.replace(config, eos_token_ids=eos)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path} is unreadable: {error}.") from error
+    if not isinstance(raw, dict):
+        raise WeightsError(f"{path} must hold a JSON object, found {type(raw).__name__}.")
+    return raw

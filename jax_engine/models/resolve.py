@@ -1,0 +1,89 @@
+"""From what the user calls a model to files on this machine."""
+
+import json
+import re
+from pathlib import Path
+
+from jax_engine.errors import ModelNotFoundError
+from jax_engine.models.default_model import default_model_path
+from jax_engine.models.safetensors_loader import INDEX
+
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_CONFIG_FILES = ["*.json", "*.model", "*.jinja"]
+_WEIGHT_FILES = ["*.safetensors"]
+
+
+def resolve_model(model: str | None, *, config_only: bool = False) -> Path:
+    """A directory in Hugging Face layout, or a GGUF file.
+
+    Args:
+        model: a path, a hub name ("owner/name"), or None for the default model.
+        config_only: no weights are needed (dummy weights).
+
+    Raises:
+        ModelNotFoundError: naming every place that was tried.
+    """
+    if model is None:
+        return default_model_path()
+    path = Path(model).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        return _local_directory(path)
+    if not _HUB_NAME.fullmatch(model):
+        raise ModelNotFoundError(
+            f"model {model!r}: there is no such file or directory ({path.absolute()}), and it is "
+            'not a hub name of the form "owner/name" either.'
+        )
+    return _from_hub(model, path, config_only)
+
+
+def _local_directory(path: Path) -> Path:
+    if (path / "config.json").exists():
+        return path
+    ggufs = sorted(path.glob("*.gguf"))
+    if len(ggufs) == 1:
+        return ggufs[0]
+    raise ModelNotFoundError(
+        f"model {str(path)!r}: the directory has no config.json and {len(ggufs)} GGUF files. "
+        "Give a directory in Hugging Face layout, or the path of one GGUF file."
+    )
+
+
+def _from_hub(name: str, path: Path, config_only: bool) -> Path:
+    """The hub's cache first, so that a cached model needs no network; then a download."""
+    import huggingface_hub  # slow to import, and not needed for local files
+    from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    wanted = _CONFIG_FILES if config_only else _CONFIG_FILES + _WEIGHT_FILES
+    try:
+        cached = Path(
+            huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=wanted)
+        )
+        if _is_complete(cached, config_only):
+            return cached
+    except (LocalEntryNotFoundError, HFValidationError):
+        pass
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted))
+    except Exception as error:  # the hub client raises many kinds; all mean the same to the user
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ModelNotFoundError(
+            f"model {name!r} was not found. Tried the local path {path.absolute()}, the hub cache "
+            f"{HF_HUB_CACHE}, and a download from {ENDPOINT} ({type(error).__name__}: {reason}). "
+            "Check the name, or give the path of a directory or a GGUF file."
+        ) from error
+
+
+def _is_complete(snapshot: Path, config_only: bool) -> bool:
+    """Whether an interrupted download left nothing out."""
+    if not (snapshot / "config.json").exists():
+        return False
+    if config_only:
+        return True
+    index = snapshot / INDEX
+    if index.exists():
+        shards = json.loads(index.read_text()).get("weight_map", {}).values()
+        return all((snapshot / shard).exists() for shard in shards)
+    return any(snapshot.glob("*.safetensors"))

@@ -1,0 +1,79 @@
+"""Weights of a directory in Hugging Face layout: model.safetensors, or shards and their index."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  registers bfloat16 with NumPy, which safetensors then returns
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from jax_engine.errors import WeightsError
+
+INDEX = "model.safetensors.index.json"
+
+
+class SafetensorsSource:
+    """Tensors of one or several safetensors files, read one at a time from the mapped file.
+
+    Raises:
+        WeightsError: no such file, a shard of the index is missing, or a file is cut off.
+    """
+
+    def __init__(self, directory: Path):
+        self.location = directory
+        self._files: dict[str, Any] = {}  # tensor name -> open file
+        self._paths: dict[str, Path] = {}
+        for path in _weight_files(directory):
+            opened = _open(path)
+            for name in opened.keys():  # noqa: SIM118  not a mapping
+                self._files[name], self._paths[name] = opened, path
+
+    def names(self) -> Collection[str]:
+        return self._files.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._files[name].get_slice(name).get_shape())
+
+    def read_into(self, name: str, out: np.ndarray) -> None:
+        try:
+            out[...] = self._files[name].get_tensor(name)
+        except (SafetensorError, TypeError, OSError) as error:
+            raise WeightsError(f"{self.describe(name)}: unreadable: {error}.") from error
+
+    def describe(self, name: str) -> str:
+        return f"{self._paths[name]}, tensor {name}"
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="numpy")
+    except (SafetensorError, OSError) as error:
+        size = path.stat().st_size if path.exists() else 0
+        raise WeightsError(
+            f"{path} ({size} bytes) is not a whole safetensors file: {error}. Download it again."
+        ) from error
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    index = directory / INDEX
+    if index.exists():
+        try:
+            shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise WeightsError(f"{index} is not a safetensors index: {error!r}.") from error
+        missing = [shard for shard in shards if not (directory / shard).exists()]
+        if missing:
+            raise WeightsError(
+                f"{directory}: {len(missing)} of {len(shards)} shards named by {INDEX} are "
+                f"missing, {missing[0]} first. Download the model again."
+            )
+        return [directory / shard for shard in shards]
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise WeightsError(
+            f"{directory} has no *.safetensors file. Convert the weights to safetensors, give a "
+            'GGUF file, or use load_format="dummy" for random weights.'
+        )
+    return files

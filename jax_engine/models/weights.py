@@ -1,0 +1,165 @@
+"""From a checkpoint's tensors to the decoder's stacked leaves, one leaf at a time.
+
+Peak host memory: leaves are built largest first, each handed to the device and let go before the
+next, so what is there at any time stays well under 1.3 times the weights. On a CPU device the
+aligned buffer *is* the device array (no copy is made).
+"""
+
+import dataclasses
+import os
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from flax import nnx
+
+from jax_engine.errors import WeightsError
+from jax_engine.models.config import ModelConfig
+
+Leaf = jax.ShapeDtypeStruct
+
+
+class TensorSource(Protocol):
+    """Tensors of a checkpoint under Hugging Face's names, whatever the file format."""
+
+    @property
+    def location(self) -> Path: ...
+
+    def names(self) -> Collection[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def read_into(self, name: str, out: np.ndarray) -> None:
+        """Writes the whole tensor into `out` (its shape; any float dtype). Thread-safe."""
+
+    def describe(self, name: str) -> str:
+        """File and tensor, as the user would look for them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """One checkpoint tensor, and the part of a leaf that it fills."""
+
+    name: str
+    index: tuple[int | slice, ...]
+    shape: tuple[int, ...]
+
+
+def leaf_name(path: tuple[Any, ...]) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def abstract_leaves(state: nnx.State) -> dict[str, Leaf]:
+    """The leaves of an abstract decoder's state by dotted name, with shapes and dtypes."""
+    return {
+        leaf_name(path): Leaf(variable.get_value().shape, variable.get_value().dtype)
+        for path, variable in nnx.to_flat_state(state)
+    }
+
+
+def fused_rows(config: ModelConfig, leaf: str) -> tuple[int, ...] | None:
+    """How many rows each tensor contributes to a fused leaf; None when the leaf is one tensor."""
+    if ".qkv." in leaf:
+        kv_rows = config.num_kv_heads * config.head_dim
+        return (config.num_heads * config.head_dim, kv_rows, kv_rows)
+    if ".gate_up." in leaf:
+        return (config.intermediate_size,) * 2
+    return None
+
+
+def pieces_of(
+    config: ModelConfig, leaf: str, sources: tuple[str, ...], shape: tuple[int, ...]
+) -> Iterator[Piece]:
+    """Every checkpoint tensor of one leaf, in order."""
+    stacked = "{layer}" in sources[0]
+    inner = shape[1:] if stacked else shape
+    rows = fused_rows(config, leaf) or inner[:1]
+    for layer in range(shape[0]) if stacked else (0,):
+        start = 0
+        for source, count in zip(sources, rows, strict=True):
+            part = slice(start, start + count)
+            index = (layer, part) if stacked else (part,)
+            yield Piece(source.format(layer=layer), index, (count, *inner[1:]))
+            start += count
+
+
+def check_tensors(
+    source: TensorSource, pieces: Mapping[str, list[Piece]], ignored_suffixes: tuple[str, ...]
+) -> None:
+    """Raises WeightsError unless the checkpoint has every piece in its shape, and no other."""
+    present = set(source.names())
+    wanted = [piece for leaf in pieces.values() for piece in leaf]
+    missing = [piece.name for piece in wanted if piece.name not in present]
+    if missing:
+        raise WeightsError(
+            f"{source.location}: {len(missing)} of {len(wanted)} tensors are missing, "
+            f"{missing[0]} first; found {len(present)}. Is the checkpoint complete?"
+        )
+    for piece in wanted:
+        found = source.shape(piece.name)
+        if found != piece.shape:
+            raise WeightsError(
+                f"{source.describe(piece.name)}: expected shape {piece.shape} from the model's "
+                f"configuration, found {found}. Do weights and configuration belong together?"
+            )
+    unexpected = present - {piece.name for piece in wanted}
+    unexpected = {name for name in unexpected if not name.endswith(ignored_suffixes)}
+    if unexpected:
+        raise WeightsError(
+            f"{source.location}: {len(unexpected)} tensors have no place in this architecture, "
+            f"{min(unexpected)} first. Is config.json's architecture right?"
+        )
+
+
+def load_leaves(
+    source: TensorSource,
+    config: ModelConfig,
+    leaves: Mapping[str, Leaf],
+    names: Mapping[str, tuple[str, ...]],
+    ignored_suffixes: tuple[str, ...],
+) -> dict[str, jax.Array]:
+    """All leaves as device arrays.
+
+    Args:
+        leaves: what the decoder holds, by dotted name.
+        names: a family's WEIGHTS.
+
+    Raises:
+        WeightsError: a tensor is missing, of another shape, unexpected, or unreadable.
+    """
+    pieces = {
+        leaf: list(pieces_of(config, leaf, names[leaf], struct.shape))
+        for leaf, struct in leaves.items()
+    }
+    if config.tie_word_embeddings:  # some checkpoints store the head a second time
+        ignored_suffixes = (*ignored_suffixes, *names.get("lm_head.weight", ()))
+    check_tensors(source, pieces, ignored_suffixes)
+    arrays: dict[str, jax.Array] = {}
+    largest_first = sorted(leaves, key=lambda leaf: -_num_bytes(leaves[leaf]))
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        for leaf in largest_first:
+            buffer = aligned_empty(leaves[leaf].shape, leaves[leaf].dtype)
+            reads = [
+                pool.submit(source.read_into, piece.name, buffer[piece.index])
+                for piece in pieces[leaf]
+            ]
+            for read in reads:
+                read.result()
+            arrays[leaf] = jax.block_until_ready(jax.device_put(buffer))
+            del buffer, reads
+    return arrays
+
+
+def _num_bytes(leaf: Leaf) -> int:
+    return int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Uninitialised array on a 64-byte boundary, which a CPU device takes over without a copy."""
+    num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.empty(num_bytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + num_bytes].view(dtype).reshape(shape)
