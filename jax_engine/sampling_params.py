@@ -1,7 +1,7 @@
 """What a request may ask of the sampler; names, defaults and ranges as in vLLM's `SamplingParams`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from math import isfinite
 
@@ -70,7 +70,6 @@ class SamplingParams:
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
-    stop_strings: list[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._check_counts()
@@ -92,6 +91,12 @@ class SamplingParams:
         return bool(
             self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0
         )
+
+    @property
+    def stop_strings(self) -> list[str]:
+        if self.stop is None:
+            return []
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop)
 
     @property
     def needs_logprobs(self) -> bool:
@@ -129,8 +134,6 @@ class SamplingParams:
             )
 
     def _check_stops(self) -> None:
-        stop = self.stop if self.stop is not None else []
-        self.stop_strings = [stop] if isinstance(stop, str) else list(stop)
         for text in self.stop_strings:
             if not isinstance(text, str) or not text:
                 raise InvalidRequestError(f"stop must hold non-empty strings, got {text!r}")

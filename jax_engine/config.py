@@ -1,0 +1,181 @@
+"""`EngineConfig`: every setting of an engine, with vLLM's names and defaults, checked when made."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
+
+from jax_engine.errors import ConfigError
+
+Scheduling = Literal["unified", "sosp", "sosp-mixed"]
+SchedulingPolicy = Literal["fcfs", "priority"]
+PreemptionMode = Literal["recompute", "swap"]
+LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
+DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
+
+MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 1, 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Settings of an engine; a field left None is decided by `resolve_lengths` or the device.
+
+    Attributes:
+        model: A directory in Hugging Face layout, a GGUF file, a hub name, or None for
+            SmolLM2-135M-Instruct.
+        tokenizer: Where the tokenizer comes from if not from the model.
+        dtype: "auto": bfloat16 on a GPU, float32 on a CPU.
+        seed: Of requests without a seed of their own, and of dummy weights.
+        block_size: B, tokens in a KV block.
+        max_model_len: Longest prompt plus output; None: the model's own limit.
+        max_num_seqs: Sequences running at once.
+        max_num_batched_tokens: Tokens in one step; None: 2048, and at least max_model_len where
+            prompts are not chunked.
+        gpu_memory_utilization: Share of the device's memory for weights, step and KV cache (None:
+            0.9). On a CPU the share of RAM for the KV cache alone (None: 0.1).
+        num_gpu_blocks_override: N, the number of KV blocks, instead of measuring.
+        swap_space: GiB of host memory for swapped-out blocks.
+        preemption_mode: None: recompute groups of one sequence, swap groups that have forked.
+        scheduling: "unified": one token budget for prompts and decodes, prompts in chunks.
+            "sosp": the paper's system as published in vLLM 0.2.0, prompt steps apart from decode
+            steps; "sosp-mixed": its variant with both in one step.
+        scheduling_policy: "fcfs", or "priority" (lower runs first).
+        enable_prefix_caching: None: on with unified scheduling.
+        enable_chunked_prefill: None: on with unified scheduling.
+        long_prefill_token_threshold: Longest chunk of a prompt; 0: only the budget limits it.
+        load_format: "dummy": random weights drawn from `seed`, only config.json is read.
+        skip_tokenizer_init: Token ids in and out, no text.
+        enforce_eager: Run each step operation by operation: slow, for debugging.
+        tensor_parallel_size: 1; more is not implemented.
+        trust_remote_code: Accepted for vLLM's sake; no code of a checkpoint is ever run.
+
+    Raises:
+        ConfigError: A field is out of range or contradicts another one.
+    """
+
+    model: str | None = None
+    tokenizer: str | None = None
+    dtype: DType = "auto"
+    seed: int = 0
+    block_size: int = 16
+    max_model_len: int | None = None
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int | None = None
+    gpu_memory_utilization: float | None = None
+    num_gpu_blocks_override: int | None = None
+    swap_space: float = 4.0
+    preemption_mode: PreemptionMode | None = None
+    scheduling: Scheduling = "unified"
+    scheduling_policy: SchedulingPolicy = "fcfs"
+    enable_prefix_caching: bool | None = None
+    enable_chunked_prefill: bool | None = None
+    long_prefill_token_threshold: int = 0
+    load_format: LoadFormat = "auto"
+    skip_tokenizer_init: bool = False
+    enforce_eager: bool = False
+    tensor_parallel_size: int = 1
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("dtype", self.dtype, get_args(DType))
+        _one_of("scheduling", self.scheduling, get_args(Scheduling))
+        _one_of("scheduling_policy", self.scheduling_policy, get_args(SchedulingPolicy))
+        _one_of("load_format", self.load_format, get_args(LoadFormat))
+        _one_of("preemption_mode", self.preemption_mode, (None, *get_args(PreemptionMode)))
+        _in_range("block_size", self.block_size, MIN_BLOCK_SIZE, MAX_BLOCK_SIZE)
+        _in_range("max_num_seqs", self.max_num_seqs, 1)
+        _in_range("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
+        for name in ("max_model_len", "max_num_batched_tokens", "num_gpu_blocks_override"):
+            if getattr(self, name) is not None:
+                _in_range(name, getattr(self, name), 1)
+        self._check_memory()
+        self._check_scheduling()
+
+    def _check_memory(self) -> None:
+        share = self.gpu_memory_utilization
+        if share is not None and not 0 < share <= 1:
+            raise ConfigError(f"gpu_memory_utilization must be in (0, 1], got {share!r}")
+        if not self.swap_space >= 0:
+            raise ConfigError(f"swap_space must be at least 0 GiB, got {self.swap_space!r}")
+        if self.tensor_parallel_size != 1:
+            raise ConfigError(
+                f"tensor_parallel_size must be 1 (one device), got {self.tensor_parallel_size!r}"
+            )
+
+    def _check_scheduling(self) -> None:
+        if self.scheduling == "unified":
+            return
+        for name in ("enable_prefix_caching", "enable_chunked_prefill"):
+            if getattr(self, name):
+                raise ConfigError(
+                    f"{name} needs scheduling='unified', got scheduling={self.scheduling!r}: "
+                    f"leave {name} out, or use unified scheduling"
+                )
+
+    @classmethod
+    def from_settings(cls, **settings: Any) -> "EngineConfig":
+        """Raises ConfigError for a name that is not a setting, with the nearest one that is."""
+        known = [one.name for one in fields(cls)]
+        for name in settings:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ConfigError(
+                    f"{name} is not an engine setting{hint} (known: {', '.join(known)})"
+                )
+        return cls(**settings)
+
+    @property
+    def prefix_caching(self) -> bool:
+        if self.enable_prefix_caching is None:
+            return self.scheduling == "unified"
+        return self.enable_prefix_caching
+
+    @property
+    def chunked_prefill(self) -> bool:
+        if self.enable_chunked_prefill is None:
+            return self.scheduling == "unified"
+        return self.enable_chunked_prefill
+
+    def resolve_lengths(self, model_limit: int) -> tuple[int, int]:
+        """(max_model_len, max_num_batched_tokens) for a model of that many positions.
+
+        Raises:
+            ConfigError: They contradict the model, each other or max_num_seqs.
+        """
+        max_len = self.max_model_len if self.max_model_len is not None else model_limit
+        if max_len > model_limit:
+            raise ConfigError(
+                f"max_model_len must be at most the model's {model_limit} positions, got {max_len}"
+            )
+        budget = self.max_num_batched_tokens
+        if budget is None:
+            budget = 2048 if self.chunked_prefill else max(2048, max_len)
+            if self.scheduling != "unified":
+                budget = max(budget, self.max_num_seqs)
+        if not self.chunked_prefill and budget < max_len:
+            raise ConfigError(
+                f"max_num_batched_tokens must be at least max_model_len ({max_len}) when prompts "
+                f"are not chunked, got {budget}: raise it, lower max_model_len, or set "
+                "enable_chunked_prefill=True"
+            )
+        if self.scheduling != "unified" and budget < self.max_num_seqs:
+            raise ConfigError(
+                f"max_num_batched_tokens must be at least max_num_seqs ({self.max_num_seqs}) with "
+                f"scheduling={self.scheduling!r}, got {budget}"
+            )
+        return max_len, budget
+
+
+def _one_of(name: str, value: object, allowed: Iterable[Any]) -> None:
+    choices = list(allowed)
+    if value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def _in_range(name: str, value: object, low: int, high: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name} must be an integer, got {value!r}")
+    if value < low or (high is not None and value > high):
+        limit = f"at least {low}" if high is None else f"in [{low}, {high}]"
+        raise ConfigError(f"{name} must be {limit}, got {value}")

@@ -1,0 +1,1 @@
+"""One step of the engine: schedule, execute, process the outputs."""

@@ -1,0 +1,162 @@
+"""From a configuration to the parts of an engine: model, memory, worker, scheduler, tokenizer."""
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_engine.config import EngineConfig
+from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.scheduler import Scheduler
+from jax_engine.models.config import ModelConfig
+from jax_engine.models.load import LoadedModel, load_model
+from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from jax_engine.worker.compilation_cache import enable_compilation_cache
+from jax_engine.worker.compiled_steps import CompiledSteps
+from jax_engine.worker.kv_cache import block_bytes, kv_cache_shape
+from jax_engine.worker.memory import (
+    WATERMARK,
+    MemoryProfile,
+    check_longest_sequence_fits,
+    profile_memory,
+    useful_blocks,
+)
+from jax_engine.worker.step_shape import largest_step_shape
+from jax_engine.worker.worker import Worker
+
+logger = logging.getLogger("jax_engine")
+
+_DTYPES = {"float": "float32", "half": "float16"}
+_PROVISIONAL_BLOCKS = 64  # the step's temporaries do not depend on the size of the pool
+
+
+@dataclass(frozen=True)
+class EngineParts:
+    """What `LLMEngine` is made of."""
+
+    config: EngineConfig
+    model_config: ModelConfig
+    memory: MemoryProfile
+    scheduler: Scheduler
+    worker: Worker
+    tokenizer: Tokenizer | None
+    max_model_len: int
+    eos_token_ids: frozenset[int]
+
+
+def build_engine(config: EngineConfig) -> EngineParts:
+    """Loads the model, sizes the KV cache, and wires up the controller and the worker.
+
+    Raises:
+        ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
+    """
+    enable_compilation_cache()
+    dtype = resolve_dtype(config.dtype)
+    model = load_model(
+        config.model,
+        dtype=dtype,
+        load_format=config.load_format,
+        seed=config.seed,
+        max_model_len=config.max_model_len,
+    )
+    max_len, budget = config.resolve_lengths(model.config.max_context_len)
+    memory = _memory(config, model, dtype, max_len, budget)
+    num_cpu_blocks = int(config.swap_space * 2**30 // memory.block)
+    num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # what can be asked for at most
+    tokenizer = None
+    if not config.skip_tokenizer_init:
+        tokenizer = load_tokenizer(config.tokenizer or model.source)
+    scheduler = _scheduler(config, memory.num_blocks, num_cpu_blocks, max_len, budget)
+    worker = Worker(
+        model,
+        num_blocks=memory.num_blocks,
+        num_cpu_blocks=num_cpu_blocks,
+        block_size=config.block_size,
+        max_model_len=max_len,
+        dtype=dtype,
+        enforce_eager=config.enforce_eager,
+    )
+    eos = set(model.config.eos_token_ids) | set(tokenizer.eos_token_ids if tokenizer else ())
+    logger.info(
+        "%d KV blocks of %d tokens, %.2f GiB", memory.num_blocks, config.block_size,
+        memory.num_blocks * memory.block / 2**30,
+    )
+    return EngineParts(
+        config, model.config, memory, scheduler, worker, tokenizer, max_len, frozenset(eos)
+    )
+
+
+def resolve_dtype(name: str) -> Any:
+    """The dtype of weights, activations and KV cache."""
+    if name == "auto":
+        name = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    return jnp.dtype(_DTYPES.get(name, name))
+
+
+def _scheduler(
+    config: EngineConfig, num_blocks: int, num_cpu_blocks: int, max_len: int, budget: int
+) -> Scheduler:
+    blocks = BlockManager(
+        config.block_size,
+        num_blocks,
+        num_cpu_blocks,
+        watermark=WATERMARK,
+        enable_prefix_caching=config.prefix_caching,
+        table_width=-(-max_len // config.block_size),
+    )
+    return Scheduler(
+        blocks,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=budget,
+        max_model_len=max_len,
+        scheduling=config.scheduling,
+        policy=config.scheduling_policy,
+        preemption_mode=config.preemption_mode,
+        enable_chunked_prefill=config.chunked_prefill,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
+    )
+
+
+def _memory(
+    config: EngineConfig, model: LoadedModel, dtype: Any, max_len: int, budget: int
+) -> MemoryProfile:
+    block = block_bytes(model.config, config.block_size, dtype)
+
+    def step_bytes() -> int:
+        steps = CompiledSteps(
+            model, block_size=config.block_size, table_width=-(-max_len // config.block_size)
+        )
+        shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
+        cache = jax.ShapeDtypeStruct(shape, dtype)
+        largest = largest_step_shape(budget, config.max_num_seqs)
+        return int(steps.compile(largest, cache).memory_analysis().temp_size_in_bytes)
+
+    overridden = config.num_gpu_blocks_override
+    memory = profile_memory(
+        share=config.gpu_memory_utilization,
+        weights=model.num_bytes,
+        block=block,
+        useful_blocks=useful_blocks(max_len, config.max_num_seqs, config.block_size),
+        step_bytes=step_bytes,
+    )
+    if overridden is not None:
+        memory = replace(memory, num_blocks=overridden)
+    try:
+        check_longest_sequence_fits(
+            memory,
+            max_model_len=max_len,
+            block_size=config.block_size,
+            overridden=overridden is not None,
+        )
+    except MemoryError:
+        if not memory.step:  # the message names what the step takes: only now it is worth asking
+            check_longest_sequence_fits(
+                replace(memory, step=step_bytes()),
+                max_model_len=max_len,
+                block_size=config.block_size,
+                overridden=overridden is not None,
+            )
+        raise
+    return memory

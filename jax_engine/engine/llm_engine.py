@@ -1,0 +1,232 @@
+"""The loop that ties everything together: add_request, step, abort_request.
+
+A step schedules, executes on the device, and processes the outputs. All state of a request is reached
+through its id, so an abort at any moment between two steps frees exactly what it held.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from jax_engine.config import EngineConfig
+from jax_engine.core.output import SchedulerOutput
+from jax_engine.core.sequence import SequenceGroup
+from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt
+from jax_engine.engine.request_state import RequestState
+from jax_engine.engine.stats import EngineStats, StatsRecorder
+from jax_engine.errors import InvalidRequestError
+from jax_engine.outputs import RequestMetrics, RequestOutput
+from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+from jax_engine.tokenization.tokenizer import Tokenizer
+from jax_engine.worker.worker import StepResult
+
+
+class LLMEngine:
+    """One model, one KV cache, any number of requests; not thread-safe.
+
+    Raises:
+        ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: It cannot be built.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._use(build_engine(config))
+
+    def _use(self, parts: EngineParts) -> None:
+        self.config = parts.config
+        self.model_config = parts.model_config
+        self.memory = parts.memory
+        self.scheduler = parts.scheduler
+        self.worker = parts.worker
+        self.tokenizer: Tokenizer | None = parts.tokenizer
+        self.max_model_len = parts.max_model_len
+        self._eos_token_ids = parts.eos_token_ids
+        self._states: dict[str, RequestState] = {}
+        self._num_added = 0
+        self._stats = StatsRecorder(self.scheduler)
+
+    def check_request(
+        self, prompt: PromptInput | Prompt, params: SamplingParams, request_id: str = "new"
+    ) -> Prompt:
+        """Parses and validates without accepting anything.
+
+        Returns:
+            The parsed prompt, which `add_request` takes as well.
+
+        Raises:
+            InvalidRequestError: The prompt or a parameter does not suit this model.
+            RequestTooLargeError: It could never run in this engine.
+        """
+        if not isinstance(params, SamplingParams):
+            raise InvalidRequestError(
+                f"sampling_params must be SamplingParams, got {type(params).__name__}"
+            )
+        vocab_size = self.model_config.vocab_size
+        parsed = parse_prompt(prompt, self.tokenizer, vocab_size)
+        for name in ("stop_token_ids", "logit_bias"):
+            for token in getattr(params, name) or ():
+                if token >= vocab_size:
+                    raise InvalidRequestError(
+                        f"{name} must hold token ids in [0, {vocab_size - 1}], got {token}"
+                    )
+        if params.stop and self.tokenizer is None:
+            raise InvalidRequestError(
+                "stop needs text, but the engine has no tokenizer (skip_tokenizer_init=True): "
+                "use stop_token_ids"
+            )
+        self.scheduler.check_group(self._group(request_id, parsed, params))
+        return parsed
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt: PromptInput | Prompt,
+        params: SamplingParams | None = None,
+        *,
+        arrival_time: float | None = None,
+        priority: int = 0,
+    ) -> None:
+        """Accepts a request; it will finish, or be aborted.
+
+        Args:
+            arrival_time: Seconds of `time.monotonic()`; now when None.
+            priority: Lower runs first, with scheduling_policy="priority".
+
+        Raises:
+            InvalidRequestError: Nothing was accepted; the message says which field and limit.
+        """
+        params = SamplingParams() if params is None else params
+        if request_id in self._states:
+            raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
+        if priority and self.config.scheduling_policy != "priority":
+            raise InvalidRequestError(
+                f"priority must be 0 with scheduling_policy='fcfs', got {priority}: "
+                "build the engine with scheduling_policy='priority'"
+            )
+        parsed = self.check_request(prompt, params, request_id)
+        # A copy, checked once more: the caller may go on changing its own.
+        self._accept(request_id, parsed, replace(params), arrival_time, priority)
+
+    def _accept(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        arrival_time: float | None,
+        priority: int,
+    ) -> None:
+        arrival = time.monotonic() if arrival_time is None else arrival_time
+        group = self._group(request_id, prompt, params)
+        group.arrival_time, group.priority = arrival, priority
+        self.scheduler.add_group(group)
+        metrics = RequestMetrics(arrival)
+        tokenizer = self.tokenizer
+        self._states[request_id] = RequestState(prompt, params, group, metrics, tokenizer)
+        seed = params.seed
+        if seed is None:
+            entropy = np.random.SeedSequence([self.config.seed, self._num_added])
+            seed = int(entropy.generate_state(1, np.uint64)[0])
+        self._num_added += 1
+        self.worker.add_request(request_id, params, seed, self._eos_token_ids)
+
+    def _group(self, request_id: str, prompt: Prompt, params: SamplingParams) -> SequenceGroup:
+        return SequenceGroup(
+            request_id,
+            prompt.token_ids,
+            params,
+            eos_token_ids=self._eos_token_ids,
+            cache_salt=prompt.cache_salt,
+        )
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self._states)
+
+    def step(self) -> list[RequestOutput]:
+        """Runs one step; returns the requests with something new (see `RequestOutputKind`)."""
+        if not self._states:
+            return []
+        plan = self.scheduler.schedule()
+        result = self.worker.execute(plan, self.scheduler.block_manager)
+        self._stats.record(plan)
+        self.scheduler.update(_tokens_by_sequence(plan, result))
+        return self._process(plan, result)
+
+    def abort_request(self, request_id: str | Iterable[str]) -> list[RequestOutput]:
+        """Ends requests at once and frees what they hold; ids that are not running are ignored.
+
+        Returns:
+            The aborted requests as far as they came, with finish_reason "abort".
+        """
+        ids = [request_id] if isinstance(request_id, str) else list(request_id)
+        aborted = []
+        for one in ids:
+            state = self._states.get(one)
+            if state is not None:
+                self.scheduler.abort(one)
+                aborted.append(self._finish(state))
+        return aborted
+
+    def get_tokenizer(self) -> Tokenizer:
+        """Raises InvalidRequestError when the engine was built without one."""
+        if self.tokenizer is None:
+            raise InvalidRequestError("the engine has no tokenizer (skip_tokenizer_init=True)")
+        return self.tokenizer
+
+    def stats(self) -> EngineStats:
+        """Queues and KV blocks as they are now, and the counters since the start."""
+        return self._stats.now()
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets all cached blocks; False, and nothing done, while requests are running."""
+        return self.scheduler.block_manager.reset_prefix_cache()
+
+    def _process(self, plan: SchedulerOutput, result: StepResult) -> list[RequestOutput]:
+        now = time.monotonic()
+        touched: list[RequestState] = []
+        row = 0
+        for item in plan.scheduled:
+            if not item.num_samples:
+                continue
+            state = self._states[item.group.request_id]
+            if state.metrics.first_token_time is None:
+                state.metrics.first_token_time = now
+            if state.every_token:
+                self._take_tokens(state, item.seq.index, item.num_samples, row, result)
+            row += item.num_samples
+            if not touched or touched[-1] is not state:
+                touched.append(state)
+        return [output for state in touched if (output := self._output(state)) is not None]
+
+    def _take_tokens(
+        self, state: RequestState, first: int, count: int, row: int, result: StepResult
+    ) -> None:
+        for i in range(count):
+            seq = state.group.seqs[first + i]
+            stopped_by = state.add_token(seq, row + i, result.logprobs)
+            if stopped_by is not None:
+                self.scheduler.finish_sequence(seq.seq_id, "stop", stopped_by)
+
+    def _output(self, state: RequestState) -> RequestOutput | None:
+        if state.group.finished:
+            return self._finish(state)
+        if state.params.output_kind is RequestOutputKind.FINAL_ONLY:
+            return None
+        return state.request_output(finished=False)
+
+    def _finish(self, state: RequestState) -> RequestOutput:
+        request_id = state.group.request_id
+        state.metrics.finished_time = time.monotonic()
+        del self._states[request_id]
+        self.worker.remove_request(request_id)
+        return state.request_output(finished=True)
+
+
+def _tokens_by_sequence(plan: SchedulerOutput, result: StepResult) -> dict[int, list[int]]:
+    tokens, row = {}, 0
+    for item in plan.scheduled:
+        if item.num_samples:
+            tokens[item.seq.seq_id] = result.token_ids[row : row + item.num_samples]
+            row += item.num_samples
+    return tokens

@@ -1,0 +1,116 @@
+"""Prompts as users give them, to token ids, checked before anything is allocated."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jax_engine.errors import InvalidRequestError
+from jax_engine.tokenization.tokenizer import Tokenizer
+
+PromptInput = str | Sequence[int] | Mapping[str, Any]
+
+_KEYS = {"prompt", "prompt_token_ids", "cache_salt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A checked prompt.
+
+    Attributes:
+        text: None when only token ids were given.
+        cache_salt: Prompts share cached blocks only with prompts of the same salt.
+    """
+
+    text: str | None
+    token_ids: list[int]
+    cache_salt: str | None = None
+
+
+def as_prompt_list(prompts: Any) -> list[PromptInput]:
+    """One prompt or many, as a list.
+
+    A list of integers is one prompt; a list of strings, dicts or lists is many.
+    """
+    if isinstance(prompts, str | Mapping):
+        return [prompts]
+    if isinstance(prompts, np.ndarray):
+        prompts = prompts.tolist()
+    if not isinstance(prompts, Sequence):
+        raise InvalidRequestError(
+            "prompts must be a string, token ids, a dict with 'prompt' or 'prompt_token_ids', or "
+            f"a list of them, got {type(prompts).__name__}"
+        )
+    if prompts and all(_is_integer(item) for item in prompts):
+        return [prompts]
+    return list(prompts)
+
+
+def parse_prompt(
+    prompt: PromptInput | Prompt, tokenizer: Tokenizer | None, vocab_size: int
+) -> Prompt:
+    """Token ids of one prompt; one that was parsed before is returned as it is.
+
+    Raises:
+        InvalidRequestError: Empty, of another type, text without a tokenizer, or an id outside of
+            the vocabulary.
+    """
+    if isinstance(prompt, Prompt):
+        return prompt
+    text, token_ids, salt = _fields(prompt)
+    if token_ids is None:
+        if not isinstance(text, str):
+            raise InvalidRequestError(f"prompt must be a string, got {type(text).__name__}")
+        if tokenizer is None:
+            raise InvalidRequestError(
+                "prompt is text, but the engine has no tokenizer (skip_tokenizer_init=True): "
+                "give prompt_token_ids"
+            )
+        token_ids = tokenizer.encode(text)
+    ids = _checked_ids(token_ids, vocab_size)
+    if not ids:
+        raise InvalidRequestError("prompt must have at least 1 token, got an empty prompt")
+    return Prompt(text, ids, salt)
+
+
+def _fields(prompt: PromptInput) -> tuple[Any, Any, str | None]:
+    if isinstance(prompt, str):
+        return prompt, None, None
+    if not isinstance(prompt, Mapping):
+        return None, prompt, None
+    unknown = set(prompt) - _KEYS
+    if unknown or not set(prompt) & {"prompt", "prompt_token_ids"}:
+        raise InvalidRequestError(
+            "a prompt dict must have 'prompt' or 'prompt_token_ids' (and may have 'cache_salt'), "
+            f"got the keys {sorted(map(str, prompt))}"
+        )
+    salt = prompt.get("cache_salt")
+    if salt is not None and not isinstance(salt, str):
+        raise InvalidRequestError(f"cache_salt must be a string, got {salt!r}")
+    return prompt.get("prompt"), prompt.get("prompt_token_ids"), salt
+
+
+def _checked_ids(token_ids: Any, vocab_size: int) -> list[int]:
+    if isinstance(token_ids, np.ndarray):
+        token_ids = token_ids.tolist()
+    if not isinstance(token_ids, Sequence) or not all(_is_integer(t) for t in token_ids):
+        raise InvalidRequestError(
+            f"prompt_token_ids must be a list of integers, got {_shortened(token_ids)}"
+        )
+    ids = [int(token) for token in token_ids]
+    for at, token in enumerate(ids):
+        if not 0 <= token < vocab_size:
+            raise InvalidRequestError(
+                f"prompt_token_ids[{at}] must be in [0, {vocab_size - 1}], got {token}"
+            )
+    return ids
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,135 @@
+"""What the engine keeps of an unfinished request beside the scheduler's group."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.sequence_text import SequenceText
+from jax_engine.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
+from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+from jax_engine.tokenization.tokenizer import Tokenizer
+from jax_engine.worker.worker import SampleLogprobs
+
+
+@dataclass(slots=True)
+class SequenceOutput:
+    """Text and log-probabilities of one of a request's sequences, as they arrive."""
+
+    text: SequenceText | None
+    logprobs: list[dict[int, Logprob]] | None
+    cumulative_logprob: float = 0.0
+
+
+@dataclass(slots=True)
+class RequestState:
+    """One unfinished request.
+
+    Attributes:
+        every_token: Whether each token must be looked at as it comes (streamed text, stop
+            strings, log-probabilities); if not, all the text is decoded at the end.
+        sequences: By sequence index, made when first needed.
+    """
+
+    prompt: Prompt
+    params: SamplingParams
+    group: SequenceGroup
+    metrics: RequestMetrics
+    tokenizer: Tokenizer | None
+    sequences: dict[int, SequenceOutput] = field(default_factory=dict)
+
+    @property
+    def every_token(self) -> bool:
+        return (
+            self.params.output_kind is RequestOutputKind.CUMULATIVE
+            or bool(self.params.stop)
+            or self.params.needs_logprobs
+        )
+
+    def add_token(self, seq: Sequence, row: int, logprobs: SampleLogprobs | None) -> str | None:
+        """Takes the token just appended to `seq`; returns the stop string it completed, if any."""
+        output = self._sequence_output(seq)
+        token = seq.token_ids[-1]
+        if logprobs is not None and self.params.needs_logprobs:
+            output.cumulative_logprob += float(logprobs.logprobs[row])
+            if output.logprobs is not None:
+                entry = token_logprobs(logprobs, row, token, self.params.logprobs or 0, self._word)
+                output.logprobs.append(entry)
+        if output.text is None:
+            return None
+        if self._is_text(seq):
+            output.text.add([token])
+        if seq.finish_reason is not None:
+            output.text.finish()
+        return output.text.stopped_by
+
+    def request_output(self, *, finished: bool) -> RequestOutput:
+        """The request as of now; of best_of sequences the n most probable."""
+        seqs = self.group.seqs
+        if self.params.num_samples > self.params.n and finished:
+            seqs = sorted(seqs, key=lambda seq: -self._sequence_output(seq).cumulative_logprob)
+        return RequestOutput(
+            request_id=self.group.request_id,
+            prompt=self.prompt.text,
+            prompt_token_ids=self.prompt.token_ids,
+            outputs=[self._completion(seq) for seq in seqs[: self.params.n]],
+            finished=finished,
+            num_cached_tokens=self.group.num_cached_tokens or 0,
+            metrics=self.metrics,
+        )
+
+    def _completion(self, seq: Sequence) -> CompletionOutput:
+        output = self._sequence_output(seq)
+        token_ids = seq.token_ids[self.group.prompt_len :]
+        if output.text is not None and not self.every_token:
+            ended_by_token = token_ids and not self._is_text(seq)
+            output.text.add(token_ids[:-1] if ended_by_token else token_ids)
+            output.text.finish()
+        return CompletionOutput(
+            index=seq.index,
+            text=output.text.text if output.text is not None else "",
+            token_ids=token_ids,
+            cumulative_logprob=output.cumulative_logprob if self.params.needs_logprobs else None,
+            logprobs=output.logprobs,
+            finish_reason=seq.finish_reason,
+            stop_reason=seq.stop_reason,
+        )
+
+    def _is_text(self, seq: Sequence) -> bool:
+        """False for an end-of-sequence or stop token, which is not part of the text."""
+        ended_by_token = seq.finish_reason == "stop" and not isinstance(seq.stop_reason, str)
+        return not ended_by_token or self.params.include_stop_str_in_output
+
+    def _sequence_output(self, seq: Sequence) -> SequenceOutput:
+        output = self.sequences.get(seq.index)
+        if output is None:
+            text = None
+            if self.tokenizer is not None and self.params.detokenize:
+                text = SequenceText(self.tokenizer, self.prompt.token_ids, self.params)
+            wanted: list[dict[int, Logprob]] | None = [] if self.params.logprobs is not None else None
+            output = self.sequences[seq.index] = SequenceOutput(text, wanted)
+        return output
+
+    def _word(self, token_id: int) -> str | None:
+        if self.tokenizer is None:
+            return None
+        return self.tokenizer.decode([token_id], skip_special_tokens=False)
+
+
+def token_logprobs(
+    logprobs: SampleLogprobs,
+    row: int,
+    token: int,
+    num_top: int,
+    word: Callable[[int], str | None],
+) -> dict[int, Logprob]:
+    """The sampled token first, then the `num_top` most probable ones."""
+    chosen, rank = float(logprobs.logprobs[row]), int(logprobs.ranks[row])
+    entry = {token: Logprob(chosen, rank, word(token))}
+    tops: list[int] = np.asarray(logprobs.top_token_ids[row, :num_top]).tolist()
+    for i, top in enumerate(tops):
+        if top not in entry:
+            entry[top] = Logprob(float(logprobs.top_logprobs[row, i]), i + 1, word(top))
+    return entry

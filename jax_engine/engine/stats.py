@@ -1,0 +1,82 @@
+"""Gauges and counters of an engine: queues, KV blocks, preemptions."""
+
+from dataclasses import dataclass
+
+from jax_engine.core.output import SchedulerOutput
+from jax_engine.core.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Queues and blocks at this moment, and counters since the engine was built.
+
+    Attributes:
+        num_waiting: Requests not yet running, or preempted by recompute.
+        num_running: Requests whose KV is on the device.
+        num_swapped: Requests whose KV is in host memory.
+        num_blocks: KV blocks in all; used + free.
+        num_used_blocks: Referenced by at least one sequence.
+        num_shared_blocks: Referenced by more than one.
+        num_free_blocks: Referenced by none (they may hold cached prefixes).
+        num_cached_blocks: Findable by the prefix cache, used or free.
+        peak_used_blocks: The most blocks used in any step.
+        peak_shared_blocks: The most blocks shared in any step.
+        num_steps: Steps run.
+        num_tokens: Tokens computed, recomputed ones included.
+        num_recomputed: Preemptions by recompute.
+        num_swapped_out: Preemptions by swap.
+    """
+
+    num_waiting: int
+    num_running: int
+    num_swapped: int
+    num_blocks: int
+    num_used_blocks: int
+    num_shared_blocks: int
+    num_free_blocks: int
+    num_cached_blocks: int
+    peak_used_blocks: int
+    peak_shared_blocks: int
+    num_steps: int
+    num_tokens: int
+    num_recomputed: int
+    num_swapped_out: int
+
+
+class StatsRecorder:
+    """Counts step by step; gauges are read from the scheduler when asked for."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._num_steps = 0
+        self._num_tokens = 0
+        self._peak_used = 0
+        self._peak_shared = 0
+
+    def record(self, plan: SchedulerOutput) -> None:
+        """Call after a step ran and before its finished sequences free their blocks."""
+        blocks = self._scheduler.block_manager
+        self._num_steps += 1
+        self._num_tokens += plan.num_batched_tokens
+        self._peak_used = max(self._peak_used, blocks.num_used_gpu_blocks)
+        self._peak_shared = max(self._peak_shared, blocks.num_shared_blocks)
+
+    def now(self) -> EngineStats:
+        scheduler, blocks = self._scheduler, self._scheduler.block_manager
+        preemptions = scheduler.num_preemptions
+        return EngineStats(
+            num_waiting=len(scheduler.waiting),
+            num_running=len(scheduler.running),
+            num_swapped=len(scheduler.swapped),
+            num_blocks=blocks.num_gpu_blocks,
+            num_used_blocks=blocks.num_used_gpu_blocks,
+            num_shared_blocks=blocks.num_shared_blocks,
+            num_free_blocks=blocks.num_free_gpu_blocks,
+            num_cached_blocks=blocks.num_cached_blocks,
+            peak_used_blocks=self._peak_used,
+            peak_shared_blocks=self._peak_shared,
+            num_steps=self._num_steps,
+            num_tokens=self._num_tokens,
+            num_recomputed=preemptions["recompute"],
+            num_swapped_out=preemptions["swap"],
+        )

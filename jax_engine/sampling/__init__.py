@@ -1,0 +1,1 @@
+"""The vectorised sampler: any mixture of requests in one compiled function."""

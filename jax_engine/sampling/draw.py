@@ -1,0 +1,54 @@
+"""One token a row by inverse CDF: a single uniform number, and no sort.
+
+The uniform depends on the row's seed and position and on nothing else, so a request draws the same
+tokens whoever shares its batch. The cumulative sum runs in two levels (sums of 128 tokens, then the
+tokens of one such group), because a scan over the whole vocabulary is the slow part.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, UInt32
+
+GROUP = 128
+
+
+def uniforms(seed: UInt32[Array, "R 2"], position: Int[Array, "R"]) -> Float[Array, "R"]:
+    """In [0, 1), by threefry keyed with (seed, position)."""
+
+    def one(words: UInt32[Array, "2"], at: Int[Array, ""]) -> Float[Array, ""]:
+        key = jax.random.wrap_key_data(words, impl="threefry2x32")
+        return jax.random.uniform(jax.random.fold_in(key, at))
+
+    return jax.vmap(one)(seed, position)
+
+
+def inverse_cdf(weights: Float[Array, "R V"], u: Float[Array, "R"]) -> Int[Array, "R"]:
+    """The first token whose cumulative weight exceeds u times the total.
+
+    Args:
+        weights: Unnormalised probabilities; 0 for tokens that are filtered out.
+        u: In [0, 1).
+    """
+    rows, vocab = weights.shape
+    groups = -(-vocab // GROUP)
+    padded = jnp.pad(weights, ((0, 0), (0, groups * GROUP - vocab)))
+    tiles = padded.reshape(rows, groups, GROUP)
+    cumulative = jnp.cumsum(jnp.sum(tiles, axis=2), axis=1)
+    target = u * cumulative[:, -1]
+    group = _first_above(cumulative, target)
+    before = jnp.where(group > 0, _pick(cumulative, jnp.maximum(group - 1, 0)), 0.0)
+    tile = jnp.take_along_axis(tiles, group[:, None, None], axis=1)[:, 0]
+    inside = before[:, None] + jnp.cumsum(tile, axis=1)
+    # Rounding may leave the whole tile at or below the target: then its last possible token.
+    last = GROUP - 1 - jnp.argmax(jnp.flip(tile > 0, axis=1), axis=1)
+    above = (inside > target[:, None]) & (tile > 0)
+    token = jnp.where(jnp.any(above, axis=1), jnp.argmax(above, axis=1), last)
+    return (group * GROUP + token).astype(jnp.int32)
+
+
+def _first_above(cumulative: Float[Array, "R G"], target: Float[Array, "R"]) -> Int[Array, "R"]:
+    return jnp.argmax(cumulative > target[:, None], axis=1)
+
+
+def _pick(values: Float[Array, "R G"], at: Int[Array, "R"]) -> Float[Array, "R"]:
+    return jnp.take_along_axis(values, at[:, None], axis=1)[:, 0]

@@ -1,0 +1,107 @@
+"""Top-k, top-p and min-p without sorting the vocabulary: find a threshold, keep what reaches it.
+
+Each row keeps its logits >= t. Usually t is among the 256 largest logits (a partial sort finds those
+quickly). Where it is not, it is found bit by bit: floats order like their bits (negative ones
+flipped), so the largest t with "at least k logits >= t", or "the mass of logits >= t reaches p", takes
+32 passes of compare and sum over all rows at once. Either way ties with the boundary token are kept,
+which makes the result independent of the order of tokens.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+CANDIDATES = 256
+
+
+def keep_mask(
+    logits: Float[Array, "R V"],
+    top_k: Int[Array, "R"],
+    top_p: Float[Array, "R"],
+    min_p: Float[Array, "R"],
+) -> Bool[Array, "R V"]:
+    """Tokens that stay after top-k, then top-p of what top-k left, then min-p (V1's order)."""
+    vocab = logits.shape[1]
+    k = jnp.where(top_k <= 0, vocab, jnp.minimum(top_k, vocab))
+    weights = jnp.exp(logits - jnp.max(logits, axis=1, keepdims=True))
+    # Without the barrier XLA slices the result further, no longer sees a top-k, and sorts it all.
+    candidates = lax.optimization_barrier(lax.top_k(logits, min(CANDIDATES, vocab))[0])
+    by_count = _count_threshold(logits, candidates, k)
+    left = jnp.where(logits >= by_count[:, None], weights, 0.0)
+    threshold = _mass_threshold(logits, candidates, left, by_count, top_p)
+    return (logits >= threshold[:, None]) & (weights >= min_p[:, None])
+
+
+def _count_threshold(
+    logits: Float[Array, "R V"], candidates: Float[Array, "R C"], k: Int[Array, "R"]
+) -> Float[Array, "R"]:
+    """The k-th largest logit of each row; -inf where k is the whole vocabulary."""
+    num_candidates, vocab = candidates.shape[1], logits.shape[1]
+    kth = _pick(candidates, jnp.minimum(k, num_candidates) - 1)
+    covered = (k <= num_candidates) | (k == vocab)
+    ones = jnp.ones_like(logits)
+    found = lax.cond(
+        jnp.all(covered),
+        lambda: kth,
+        lambda: _largest_threshold(logits, ones, k.astype(jnp.float32)),
+    )
+    return jnp.where(k == vocab, -jnp.inf, found)
+
+
+def _mass_threshold(
+    logits: Float[Array, "R V"],
+    candidates: Float[Array, "R C"],
+    weights: Float[Array, "R V"],
+    low: Float[Array, "R"],
+    top_p: Float[Array, "R"],
+) -> Float[Array, "R"]:
+    """The largest t such that the weights of logits >= t reach top_p of them all; at least `low`."""
+    wanted = top_p * jnp.sum(weights, axis=1)
+    relative = jnp.where(
+        candidates >= low[:, None], jnp.exp(candidates - candidates[:, :1]), 0.0
+    )
+    reached = jnp.cumsum(relative, axis=1) >= wanted[:, None]
+    boundary = _pick(candidates, jnp.argmax(reached, axis=1))
+    covered = jnp.any(reached, axis=1) | (top_p >= 1.0)
+    found = lax.cond(
+        jnp.all(covered),
+        lambda: boundary,
+        lambda: _largest_threshold(logits, weights, wanted),
+    )
+    return jnp.where(top_p >= 1.0, low, jnp.maximum(low, found))
+
+
+def _pick(values: Float[Array, "R C"], at: Int[Array, "R"]) -> Float[Array, "R"]:
+    return jnp.take_along_axis(values, at[:, None], axis=1)[:, 0]
+
+
+def _largest_threshold(
+    logits: Float[Array, "R V"], weights: Float[Array, "R V"], wanted: Float[Array, "R"]
+) -> Float[Array, "R"]:
+    """For each row, the largest t such that the weights of logits >= t add up to `wanted`."""
+    keys = _to_ordered_bits(logits)
+
+    def try_bit(i: Int[Array, ""], t: UInt32[Array, "R"]) -> UInt32[Array, "R"]:
+        higher = t | (jnp.uint32(1) << (31 - i).astype(jnp.uint32))
+        mass = jnp.sum(jnp.where(keys >= higher[:, None], weights, 0.0), axis=1)
+        return jnp.where(mass >= wanted, higher, t)
+
+    found = lax.fori_loop(0, 32, try_bit, jnp.zeros(keys.shape[:1], jnp.uint32))
+    return _from_ordered_bits(found)
+
+
+_SIGN = np.uint32(0x80000000)
+
+
+def _to_ordered_bits(x: Float[Array, "..."]) -> UInt32[Array, "..."]:
+    """Unsigned integers in the same order as the floats."""
+    bits = lax.bitcast_convert_type(x, jnp.uint32)
+    return jnp.where(bits >= _SIGN, ~bits, bits | _SIGN)
+
+
+def _from_ordered_bits(key: UInt32[Array, "..."]) -> Float[Array, "..."]:
+    bits = jnp.where(key >= _SIGN, key ^ _SIGN, ~key)
+    # Keys below -inf's are not numbers: nothing but "keep all" leads there.
+    x = lax.bitcast_convert_type(bits, jnp.float32)
+    return jnp.where(jnp.isnan(x), -jnp.inf, x)

@@ -1,0 +1,30 @@
+"""Edits of the logits before anything is drawn: penalties, then bias and forbidden tokens.
+
+Both come as sparse lists from the host, because few requests ask for them: a batch without them runs
+a program in which they do not exist (their static length is 0).
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jax_engine.sampling.inputs import SamplingInputs
+
+
+def apply_penalties(
+    logits: Float[Array, "R V"], inputs: SamplingInputs
+) -> Float[Array, "R V"]:
+    """Repetition (prompt and output), then frequency and presence (output only)."""
+    zeros = jnp.zeros(logits.shape, jnp.float32)
+    at = (inputs.history_row, inputs.history_token)
+    seen = zeros.at[at].set(1.0, mode="drop") > 0
+    counts = zeros.at[at].add(inputs.history_is_output.astype(jnp.float32), mode="drop")
+    repetition = jnp.where(seen, inputs.repetition_penalty[:, None], 1.0)
+    logits = jnp.where(logits > 0, logits / repetition, logits * repetition)
+    logits -= inputs.frequency_penalty[:, None] * counts
+    return logits - inputs.presence_penalty[:, None] * (counts > 0)
+
+
+def apply_bias(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array, "R V"]:
+    """Adds `logit_bias`; tokens that `min_tokens` forbids come with a bias of -inf."""
+    at = (inputs.bias_row, inputs.bias_token)
+    return logits.at[at].add(inputs.bias_value, mode="drop")

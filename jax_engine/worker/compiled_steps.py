@@ -1,0 +1,87 @@
+"""Compiled steps by shape: each compiled once, when first needed, with a line that says so."""
+
+import logging
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from jax_engine.layers.attention import AttentionInputs
+from jax_engine.models.load import LoadedModel
+from jax_engine.sampling.sampler import SamplerOutput, sample
+from jax_engine.worker.step_plan import packed_length, unpack_step
+from jax_engine.worker.step_shape import StepShape
+from pallas_kernels import make_metadata
+
+logger = logging.getLogger("jax_engine.compile")
+
+
+class CompiledSteps:
+    """The step function of one model, compiled for each `StepShape` that comes up.
+
+    Args:
+        table_width: W, blocks of the longest sequence.
+        enforce_eager: Run operation by operation, for debugging: slow, nothing is compiled.
+    """
+
+    def __init__(
+        self, model: LoadedModel, *, block_size: int, table_width: int, enforce_eager: bool = False
+    ) -> None:
+        self.graphdef, self.params = model.graphdef, model.params
+        self.block_size, self.table_width = block_size, table_width
+        self.enforce_eager = enforce_eager
+        self._compiled: dict[StepShape, Any] = {}
+
+    def __call__(
+        self, shape: StepShape, kv_cache: Float[Array, "L 2 N K B D"], packed: np.ndarray
+    ) -> tuple[Float[Array, "L 2 N K B D"], SamplerOutput]:
+        """Runs one step; the cache given is donated and must not be used again."""
+        if self.enforce_eager:
+            with jax.disable_jit():
+                return self._step(shape, self.params, kv_cache, jnp.asarray(packed))
+        step = self._compiled.get(shape)
+        if step is None:
+            step = self._compiled[shape] = self.compile(shape, kv_cache)
+        return step(self.params, kv_cache, packed)
+
+    def compile(self, shape: StepShape, kv_cache: Any) -> Any:
+        """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""
+        started = time.perf_counter()
+        logger.info("compiling a %s (number %d) ...", shape, len(self._compiled) + 1)
+        packed = jax.ShapeDtypeStruct((packed_length(shape, self.table_width),), jnp.int32)
+
+        def step(params: Any, cache: Any, plan: Any) -> Any:
+            return self._step(shape, params, cache, plan)
+
+        compiled = jax.jit(step, donate_argnums=1).lower(self.params, kv_cache, packed).compile()
+        logger.info("compiled a %s in %.1f s", shape, time.perf_counter() - started)
+        return compiled
+
+    def _step(
+        self,
+        shape: StepShape,
+        params: Any,
+        kv_cache: Float[Array, "L 2 N K B D"],
+        packed: Int[Array, " P"],
+    ) -> tuple[Float[Array, "L 2 N K B D"], SamplerOutput]:
+        """Embed, attend and write through all layers, then sample from the last tokens."""
+        model = nnx.merge(self.graphdef, params)
+        plan = unpack_step(packed, shape, self.table_width, self.block_size)
+        tables, lens, starts = plan.block_tables, plan.context_lens, plan.query_start_loc
+        metadata = make_metadata(
+            tables, lens, starts, num_tokens=shape.num_tokens, decode_only=shape.decode_only
+        )
+        attention = AttentionInputs(
+            block_tables=tables,
+            context_lens=lens,
+            query_start_loc=starts,
+            slot_mapping=plan.slot_mapping,
+            metadata=metadata,
+        )
+        hidden, kv_cache = model(plan.token_ids, plan.positions, kv_cache, attention)
+        logits = model.compute_logits(hidden[plan.logits_index])
+        return kv_cache, sample(logits, plan.sampling)

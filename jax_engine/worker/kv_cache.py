@@ -1,0 +1,99 @@
+"""The KV cache on the device, its swap space in host memory, and the copies between blocks."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float
+
+from jax_engine.models.config import ModelConfig
+from pallas_kernels import copy_blocks, gather_blocks, scatter_blocks
+
+MIN_BLOCKS_A_CALL = 8
+
+
+def kv_cache_shape(config: ModelConfig, num_blocks: int, block_size: int) -> tuple[int, ...]:
+    """[L, 2, N, K, B, D]."""
+    return (config.num_layers, 2, num_blocks, config.num_kv_heads, block_size, config.head_dim)
+
+
+def block_bytes(config: ModelConfig, block_size: int, dtype: DTypeLike) -> int:
+    """Bytes of one block in all layers, K and V."""
+    return int(np.prod(kv_cache_shape(config, 1, block_size))) * jnp.dtype(dtype).itemsize
+
+
+class KVCache:
+    """The paged cache (`array`, donated to each step) and the blocks swapped out to the host.
+
+    Args:
+        num_cpu_blocks: Host blocks; their memory is touched only when something is swapped out.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        num_blocks: int,
+        num_cpu_blocks: int,
+        block_size: int,
+        dtype: DTypeLike,
+    ) -> None:
+        shape = kv_cache_shape(config, num_blocks, block_size)
+        self.array: Float[Array, "L 2 N K B D"] = jnp.zeros(shape, dtype)
+        host_shape = (num_cpu_blocks, *shape[:2], *shape[3:])
+        self.host = np.empty(host_shape, jnp.dtype(dtype))  # [CPU blocks, L, 2, K, B, D]
+
+    def swap_in(self, pairs: list[tuple[int, int]]) -> None:
+        """Copies host blocks to device blocks; pairs of (CPU block, GPU block)."""
+        for part in _parts(pairs):
+            cpu, gpu = _columns(part)
+            data = np.zeros((len(gpu), *self.host.shape[1:]), self.host.dtype)
+            data[: len(part)] = self.host[cpu[: len(part)]]
+            self.array = _scatter(self.array, gpu, data)
+
+    def swap_out(self, pairs: list[tuple[int, int]]) -> None:
+        """Copies device blocks to host blocks; pairs of (GPU block, CPU block)."""
+        for part in _parts(pairs):
+            gpu, cpu = _columns(part)
+            data = np.asarray(_gather(self.array, np.maximum(gpu, 0)))
+            self.host[cpu[: len(part)]] = data[: len(part)]
+
+    def copy(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy-on-write: copies device blocks to device blocks; pairs of (source, destination)."""
+        for part in _parts(pairs):
+            source, destination = _columns(part)
+            self.array = _copy(self.array, np.maximum(source, 0), destination)
+
+
+_PART = 64  # blocks a call: bounds what a call holds in flight
+
+
+def _parts(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    return [pairs[i : i + _PART] for i in range(0, len(pairs), _PART)]
+
+
+def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Two int32 columns, padded with -1 to a power of two so that few programs are compiled."""
+    size = MIN_BLOCKS_A_CALL
+    while size < len(pairs):
+        size *= 2
+    columns = np.full((2, size), -1, np.int32)
+    columns[:, : len(pairs)] = np.array(pairs, np.int32).T
+    return columns[0], columns[1]
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _copy(cache: Array, source: Array, destination: Array) -> Array:
+    return copy_blocks(cache, source, destination)
+
+
+@jax.jit
+def _gather(cache: Array, blocks: Array) -> Array:
+    return gather_blocks(cache, blocks)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _scatter(cache: Array, blocks: Array, data: Array) -> Array:
+    return scatter_blocks(cache, blocks, data)

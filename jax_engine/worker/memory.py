@@ -1,0 +1,114 @@
+"""How many KV blocks fit: what is left of the memory after the weights and the largest step.
+
+No trial run: the compiler says what a step needs (`memory_analysis`). On a CPU the KV cache gets a
+stated share of RAM instead, since all other memory is the user's.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+
+from jax_engine.errors import OutOfMemoryError
+
+GPU_SHARE = 0.9
+CPU_SHARE = 0.1
+WATERMARK = 0.01  # share of the blocks that admission leaves free (paper, section 4.3)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryProfile:
+    """Bytes, and the number of KV blocks that follows.
+
+    Attributes:
+        total: Of the device; of RAM on a CPU.
+        budget: What may be used of it.
+        weights: Of the model.
+        step: Temporaries of the largest compiled step; 0 where it is not part of the budget.
+        block: One KV block in all layers.
+        num_blocks: What fits, at most `useful_blocks`.
+    """
+
+    total: int
+    budget: int
+    weights: int
+    step: int
+    block: int
+    num_blocks: int
+
+
+def profile_memory(
+    *,
+    share: float | None,
+    weights: int,
+    block: int,
+    useful_blocks: int,
+    step_bytes: Callable[[], int],
+) -> MemoryProfile:
+    """The number of KV blocks for the default device.
+
+    Args:
+        share: `gpu_memory_utilization`, or None for the device's default.
+        useful_blocks: More than this many could never be used at once.
+        step_bytes: Compiles the largest step and returns its temporary bytes.
+    """
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        total = ram_bytes()
+        budget = int(total * (CPU_SHARE if share is None else share))
+        fits = budget // block
+        step = 0
+    else:
+        total = int(device.memory_stats()["bytes_limit"])
+        budget = int(total * (GPU_SHARE if share is None else share))
+        step = step_bytes()
+        fits = (budget - weights - step) // block
+    return MemoryProfile(
+        total, budget, weights, step, block, max(0, min(int(fits), useful_blocks))
+    )
+
+
+def useful_blocks(max_model_len: int, max_num_seqs: int, block_size: int) -> int:
+    """Blocks with which `max_num_seqs` sequences of `max_model_len` fit at once."""
+    table_width = -(-max_model_len // block_size)
+    return math.ceil(max_num_seqs * (table_width + 1) / (1 - WATERMARK))
+
+
+def check_longest_sequence_fits(
+    profile: MemoryProfile, *, max_model_len: int, block_size: int, overridden: bool
+) -> None:
+    """Refuses to start an engine in which a sequence of max_model_len could never run.
+
+    Raises:
+        OutOfMemoryError: With all the numbers, the longest length that would fit, and the one
+            setting to change.
+    """
+    spare = 1 + int(WATERMARK * profile.num_blocks)  # the admission rule's head-room
+    needed = -(-max_model_len // block_size) + spare
+    if needed <= profile.num_blocks:
+        return
+    fitting = max(0, (profile.num_blocks - spare) * block_size)
+    if overridden:
+        advice = f"set num_gpu_blocks_override={needed}"
+    elif fitting > 1:
+        advice = f"set max_model_len={fitting}"
+    else:
+        advice = "set a larger gpu_memory_utilization"
+    raise OutOfMemoryError(
+        f"max_model_len {max_model_len} needs {needed} KV blocks of {block_size} tokens "
+        f"({_gib(needed * profile.block)}), but there are {profile.num_blocks}: memory "
+        f"{_gib(profile.total)}, of which {_gib(profile.budget)} may be used; weights "
+        f"{_gib(profile.weights)}, step {_gib(profile.step)}. The longest that fits is {fitting} "
+        f"tokens: {advice}."
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"
+
+
+def ram_bytes() -> int:
+    """Physical memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

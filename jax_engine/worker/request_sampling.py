@@ -1,0 +1,95 @@
+"""What the worker keeps of a request's `SamplingParams`: rows packed once, and the sparse edits."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jax_engine.core.output import ScheduledSequence
+from jax_engine.sampling.inputs import sampling_row
+from jax_engine.sampling_params import SamplingParams
+
+_NONE = np.zeros((3, 0), np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSampling:
+    """One request's settings as the device wants them.
+
+    Attributes:
+        rows: One row of words for each of the request's samples (their seeds differ).
+        bias: Entries (token, value bits) of `logit_bias`, [2, entries].
+        forbidden: Entries (token, bits of -inf) while `min_tokens` is not reached.
+        min_tokens: As in the request's params.
+        has_penalties: Whether the token history must travel.
+        wants_logprobs: Whether log-probabilities must come back.
+    """
+
+    rows: np.ndarray
+    bias: np.ndarray
+    forbidden: np.ndarray
+    min_tokens: int
+    has_penalties: bool
+    wants_logprobs: bool
+
+
+def request_sampling(
+    params: SamplingParams, seed: int, eos_token_ids: frozenset[int]
+) -> RequestSampling:
+    """Packs the settings; sample i draws with `derive_seed(seed, i)`."""
+    rows = [sampling_row(params, derive_seed(seed, i)) for i in range(params.num_samples)]
+    bias = params.logit_bias or {}
+    ends = sorted(eos_token_ids | set(params.stop_token_ids or ()))
+    return RequestSampling(
+        rows=np.stack(rows),
+        bias=_entries(list(bias), list(bias.values())),
+        forbidden=_entries(ends, [-np.inf] * len(ends)),
+        min_tokens=params.min_tokens,
+        has_penalties=params.has_penalties,
+        wants_logprobs=params.needs_logprobs,
+    )
+
+
+def derive_seed(seed: int, sample: int) -> int:
+    """The seed of a request's i-th sample; the first one has the request's own."""
+    if sample == 0:
+        return seed & (2**64 - 1)
+    words = np.random.SeedSequence([seed & (2**64 - 1), sample]).generate_state(2, np.uint32)
+    return int(words[0]) << 32 | int(words[1])
+
+
+def sparse_entries(
+    samplers: list[ScheduledSequence], states: list[RequestSampling]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bias entries (row, token, bits) and history entries (row, token, is_output) of a step."""
+    bias: list[np.ndarray] = []
+    history: list[np.ndarray] = []
+    row = 0
+    for item, state in zip(samplers, states, strict=True):
+        rows = range(row, row + item.num_samples)
+        row += item.num_samples
+        output_len = len(item.seq.token_ids) - item.group.prompt_len
+        if state.bias.size:
+            bias += [_with_row(r, state.bias) for r in rows]
+        if output_len < state.min_tokens:
+            bias += [_with_row(r, state.forbidden) for r in rows]
+        if state.has_penalties:
+            entries = _history(item)
+            history += [_with_row(r, entries) for r in rows]
+    return (
+        np.concatenate(bias, axis=1) if bias else _NONE,
+        np.concatenate(history, axis=1) if history else _NONE,
+    )
+
+
+def _entries(tokens: list[int], values: list[float]) -> np.ndarray:
+    bits = np.array(values, np.float32).view(np.int32)
+    return np.stack([np.array(tokens, np.int32), bits])
+
+
+def _history(item: ScheduledSequence) -> np.ndarray:
+    tokens = np.array(item.seq.token_ids, np.int32)
+    return np.stack([tokens, (np.arange(len(tokens)) >= item.group.prompt_len).astype(np.int32)])
+
+
+def _with_row(row: int, entries: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.full((1, entries.shape[1]), row, np.int32), entries])

@@ -1,0 +1,104 @@
+"""The worker: carries out on the device what the scheduler decided.
+
+The order within a step is load-bearing: swap in, swap out, copy, then the model writes and attends. A
+copy-on-write destination may be a block that a victim lost in this very step.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jax.typing import DTypeLike
+
+from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.output import SchedulerOutput
+from jax_engine.models.load import LoadedModel
+from jax_engine.sampling.sampler import SamplerOutput
+from jax_engine.sampling_params import SamplingParams
+from jax_engine.worker.compiled_steps import CompiledSteps
+from jax_engine.worker.kv_cache import KVCache
+from jax_engine.worker.request_sampling import RequestSampling, request_sampling
+from jax_engine.worker.step_plan import pack_step
+
+
+@dataclass(frozen=True, slots=True)
+class SampleLogprobs:
+    """Host copies of the sampler's log-probabilities, one row a sampled token."""
+
+    logprobs: np.ndarray
+    ranks: np.ndarray
+    top_token_ids: np.ndarray
+    top_logprobs: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Sampled tokens in the order of the step's sequences (n in a row where a prompt forks).
+
+    Attributes:
+        token_ids: One Python int for each sampled token.
+        logprobs: None when no request of the step wanted them.
+    """
+
+    token_ids: list[int]
+    logprobs: SampleLogprobs | None
+
+
+class Worker:
+    """One device's model, KV cache and compiled steps."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        *,
+        num_blocks: int,
+        num_cpu_blocks: int,
+        block_size: int,
+        max_model_len: int,
+        dtype: DTypeLike,
+        enforce_eager: bool = False,
+    ) -> None:
+        self.table_width = -(-max_model_len // block_size)
+        self.kv_cache = KVCache(
+            model.config,
+            num_blocks=num_blocks,
+            num_cpu_blocks=num_cpu_blocks,
+            block_size=block_size,
+            dtype=dtype,
+        )
+        self.steps = CompiledSteps(
+            model, block_size=block_size, table_width=self.table_width, enforce_eager=enforce_eager
+        )
+        self._sampling: dict[str, RequestSampling] = {}
+
+    def add_request(
+        self, request_id: str, params: SamplingParams, seed: int, eos_token_ids: frozenset[int]
+    ) -> None:
+        """Packs what the sampler needs of the request, once."""
+        self._sampling[request_id] = request_sampling(params, seed, eos_token_ids)
+
+    def remove_request(self, request_id: str) -> None:
+        self._sampling.pop(request_id, None)
+
+    def execute(self, output: SchedulerOutput, blocks: BlockManager) -> StepResult:
+        """Runs one step and waits for its tokens."""
+        self.kv_cache.swap_in(output.blocks_to_swap_in)
+        self.kv_cache.swap_out(output.blocks_to_swap_out)
+        self.kv_cache.copy(output.blocks_to_copy)
+        scheduled = output.scheduled
+        rows = [blocks.block_table_row(item.seq.seq_id) for item in scheduled]
+        shape, packed = pack_step(scheduled, rows, self._sampling, self.table_width)
+        self.kv_cache.array, sampled = self.steps(shape, self.kv_cache.array, packed)
+        return self._collect(output, sampled)
+
+    def _collect(self, output: SchedulerOutput, sampled: SamplerOutput) -> StepResult:
+        count = sum(item.num_samples for item in output.scheduled)
+        token_ids = np.asarray(sampled.token_ids)[:count].tolist()
+        wanted = any(
+            self._sampling[item.group.request_id].wants_logprobs
+            for item in output.scheduled
+            if item.num_samples
+        )
+        if not wanted:
+            return StepResult(token_ids, None)
+        parts = (sampled.logprobs, sampled.ranks, sampled.top_token_ids, sampled.top_logprobs)
+        return StepResult(token_ids, SampleLogprobs(*(np.asarray(part)[:count] for part in parts)))
