@@ -1,0 +1,30 @@
+"""The engine, written to be read: NumPy, no tricks, every rule in one place.
+
+This package is the oracle that the fast engine is tested against, and a book about the system of
+"Efficient Memory Management for Large Language Model Serving with PagedAttention" (SOSP'23, here
+"the paper"). Read it in this order; the numbers are sections of the paper:
+
+The model
+    `attention`            attention over a KV cache that lies in blocks (4.1)
+    `kv_cache`             the blocks themselves: write, copy, swap (4.2, 4.5)
+    `rope`                 how a token knows its position
+    `transformer`          a Llama decoder over a paged KV cache (2.1, 4.1)
+    `sampling`             from logits to a token (5.2)
+
+The memory
+    `allocator`            a pool of equal blocks: reference counts and a free list (4.2)
+    `blocks`               block tables: allocate, copy on write, fork, free, swap (4.2 to 4.5)
+    `prefix_cache`         finding blocks whose content is already known (4.4, "Shared prefix")
+
+The scheduler
+    `sequence`             a sequence, and the group of sequences that one request becomes (4.4)
+    `scheduler_config`     limits, and the three ways of scheduling
+    `admission`            which requests can be promised to finish
+    `scheduler_state`      waiting, running, swapped; preemption and recovery (4.5)
+    `scheduler_sosp`       the step of the paper: prompts, or one token for every sequence (4.5)
+    `scheduler_unified`    the step of today: one budget of tokens for prompts and decoding alike
+    `scheduler`            its public face: add, schedule, update, abort (4.5)
+
+The whole
+    `engine`               the loop that ties the chapters together (4, Figure 4)
+"""

@@ -1,0 +1,82 @@
+"""Admission: which requests can be promised to finish.
+
+(Not in the paper, which hopes; but its published code hangs when a request cannot fit. The rule
+below makes "every accepted request finishes" a theorem, and the property tests look for a
+counter-example.)
+
+With nobody else in the pool, what is the most that a request can come to need? Say it becomes k
+sequences of at most T tokens, so nb = ceil(T / B) blocks each. The last sampled token is never fed
+to the model, hence T = prompt + max_tokens - 1. The f full blocks of the prompt are never written
+again, so they are shared for ever; in the worst case all else is private:
+
+    U = nb                    for k = 1
+    U = f + k * (nb - f)      for k > 1
+
+Besides, w blocks are the watermark, and k more is the head-room that the scheduler asks for before
+it lets k sequences take a step ("each of them might need one more block"). So a request is accepted
+if and only if U + k + w <= G. Without the "+ k" there are hangs. (That the tokens of a prompt fit
+into a step, if it must be computed in one, is seen to by `scheduler_config` for all requests.)
+
+>>> blocks_at_most(prompt_len=7, max_tokens=10, num_samples=1, block_size=4, max_model_len=100)
+4
+>>> blocks_at_most(prompt_len=7, max_tokens=10, num_samples=3, block_size=4, max_model_len=100)
+10
+"""
+
+from reference.blocks import BlockManager
+from reference.scheduler_config import SchedulerConfig
+from reference.sequence import SequenceGroup
+
+
+class AdmissionError(ValueError):
+    """A request that could never finish here; it was not accepted and left no trace.
+
+    Attributes: `field` is what asks for too much, `need` how much, and `limit` what there is.
+    """
+
+    def __init__(self, group: SequenceGroup, field: str, need: int, limit: int, advice: str):
+        super().__init__(
+            f"request {group.request_id!r}: {field} = {need}, the limit is {limit}; {advice}"
+        )
+        self.field = field
+        self.need = need
+        self.limit = limit
+
+
+def blocks_at_most(
+    prompt_len: int,
+    max_tokens: int | None,
+    num_samples: int,
+    block_size: int,
+    max_model_len: int,
+) -> int:
+    """U: the most blocks that a request can hold at a time, all of its sequences together."""
+    if max_tokens is None:
+        max_tokens = max_model_len - prompt_len
+    num_tokens = min(prompt_len + max_tokens - 1, max_model_len)
+    num_blocks = -(-num_tokens // block_size)
+    if num_samples == 1:
+        return num_blocks
+    shared = prompt_len // block_size
+    return shared + num_samples * (num_blocks - shared)
+
+
+def check_admission(group: SequenceGroup, blocks: BlockManager, config: SchedulerConfig) -> None:
+    """Raise AdmissionError unless the request is sure to finish, whatever else there is to do."""
+
+    def at_most(field: str, need: int, limit: int, advice: str) -> None:
+        if need > limit:
+            raise AdmissionError(group, field, need, limit, advice)
+
+    prompt_len, num_samples = group.prompt_len, group.num_samples
+    if prompt_len < 1:
+        raise AdmissionError(group, "prompt_len", prompt_len, 1, "give at least one token")
+    at_most("prompt_len", prompt_len, config.max_model_len - 1, "shorten the prompt")
+    advice = "ask for fewer samples, or raise max_num_seqs"
+    at_most("best_of", num_samples, config.max_num_seqs, advice)
+    most = blocks_at_most(
+        prompt_len, group.params.max_tokens, num_samples, blocks.block_size, config.max_model_len
+    )
+    need = most + num_samples + blocks.watermark_blocks
+    advice = "lower max_tokens or best_of, or give the cache more blocks"
+    at_most("GPU blocks", need, blocks.num_gpu_blocks, advice)

@@ -1,0 +1,193 @@
+"""The scheduler: who computes in the next step, and who gives way (paper 4.5).
+
+This is its public face. `schedule` plans a step, the engine runs it and draws tokens, and `update`
+takes the tokens in: it forks a group when its first tokens are drawn, ends sequences, and gives
+their blocks back at once. The ways of planning are chapters of their own, `scheduler_sosp` and
+`scheduler_unified`.
+
+>>> from types import SimpleNamespace
+>>> params = SimpleNamespace(n=2, best_of=None, max_tokens=2, min_tokens=0, stop_token_ids=[],
+...                          ignore_eos=True)
+>>> scheduler = Scheduler(
+...     BlockManager(4, 9), max_num_seqs=4, max_num_batched_tokens=16, max_model_len=16
+... )
+>>> scheduler.add_group(SequenceGroup("r0", [1, 2, 3, 4, 5, 6, 7], params))
+>>> [(s.seq.seq_id, s.start, s.num_tokens, s.num_samples) for s in scheduler.schedule().scheduled]
+[(0, 0, 7, 2)]
+>>> scheduler.update({0: [8, 9]})                     # two samples: the sequence forks
+[]
+>>> output = scheduler.schedule()
+>>> [(s.seq.seq_id, s.start, s.num_tokens, s.num_samples) for s in output.scheduled]
+[(0, 7, 1, 1), (1, 7, 1, 1)]
+>>> output.blocks_to_copy                             # the first of them to write gets a copy
+[(7, 6)]
+>>> [group.request_id for group in scheduler.update({0: [3], 1: [4]})]
+['r0']
+>>> scheduler.has_unfinished(), scheduler.block_manager.num_free_gpu_blocks
+(False, 9)
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+from itertools import count
+
+from reference.admission import AdmissionError, check_admission
+from reference.blocks import BlockManager
+from reference.scheduler_config import Policy, PreemptionMode, SchedulerConfig, Scheduling
+from reference.scheduler_sosp import schedule_sosp
+from reference.scheduler_state import ScheduledSequence, SchedulerOutput, SchedulerState
+from reference.scheduler_unified import schedule_unified
+from reference.sequence import (
+    FinishReason,
+    Sequence,
+    SequenceGroup,
+    SequenceStatus,
+    finish_reason,
+)
+
+
+class Scheduler:
+    """All unfinished requests, and what to do with them next.
+
+    Takes the settings of `SchedulerConfig` by keyword; prefix caching needs "unified".
+    """
+
+    def __init__(
+        self,
+        block_manager: BlockManager,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        scheduling: Scheduling = "unified",
+        policy: Policy = "fcfs",
+        preemption_mode: PreemptionMode | None = None,
+        enable_chunked_prefill: bool = True,
+        long_prefill_token_threshold: int = 0,
+        admission_rule: bool = True,
+    ) -> None:
+        self.config = SchedulerConfig(
+            max_num_seqs,
+            max_num_batched_tokens,
+            max_model_len,
+            scheduling,
+            policy,
+            preemption_mode,
+            enable_chunked_prefill,
+            long_prefill_token_threshold,
+            admission_rule,
+        )
+        if block_manager.enable_prefix_caching and scheduling != "unified":
+            raise ValueError(
+                f"enable_prefix_caching=True needs scheduling='unified', not {scheduling!r}"
+            )
+        self.block_manager = block_manager
+        self.groups: dict[str, SequenceGroup] = {}
+        self._state = SchedulerState(block_manager, self.config)
+        self._last = SchedulerOutput()
+        self._seq_ids = count()
+        self._add_indices = count()
+
+    @property
+    def waiting(self) -> list[SequenceGroup]:
+        return self._state.waiting
+
+    @property
+    def running(self) -> list[SequenceGroup]:
+        return self._state.running
+
+    @property
+    def swapped(self) -> list[SequenceGroup]:
+        return self._state.swapped
+
+    @property
+    def num_preemptions(self) -> dict[PreemptionMode, int]:
+        return self._state.num_preemptions
+
+    def has_unfinished(self) -> bool:
+        return bool(self.groups)
+
+    def add_group(self, group: SequenceGroup) -> None:
+        """Accept a request, or raise AdmissionError and remember nothing of it."""
+        if group.request_id in self.groups:
+            raise AdmissionError(group, "requests of this id", 2, 1, "give each a name of its own")
+        if self.config.admission_rule:
+            check_admission(group, self.block_manager, self.config)
+        group.leader.seq_id = next(self._seq_ids)
+        group.add_index = next(self._add_indices)
+        self.groups[group.request_id] = group
+        self._state.enter(group, SequenceStatus.WAITING)
+
+    def schedule(self) -> SchedulerOutput:
+        """Plan the next step and take the blocks for it. Run it, then call `update`."""
+        plan = schedule_unified if self.config.scheduling == "unified" else schedule_sosp
+        self._last = plan(self._state)
+        return self._last
+
+    def update(self, sampled: Mapping[int, SequenceOf[int]]) -> list[SequenceGroup]:
+        """Take in the tokens drawn for the last step, by seq_id; return the groups that ended.
+
+        Sequences that ended since the step was planned (an abort) are passed over.
+        """
+        done = [entry for entry in self._last.scheduled if not entry.seq.finished]
+        self._last = SchedulerOutput()
+        for entry in done:
+            entry.seq.num_computed_tokens += entry.num_tokens
+            self._state.attach(entry.group)
+        ended = []
+        for entry in done:
+            if entry.num_samples == 0:
+                continue
+            for seq in self._append(entry, sampled[entry.seq.seq_id]):
+                reason = finish_reason(seq, entry.group, self.config.max_model_len)
+                if reason is not None and self._finish(entry.group, seq, *reason):
+                    ended.append(entry.group)
+        return ended
+
+    def finish_sequence(
+        self, seq_id: int, reason: FinishReason, stop_reason: int | str | None = None
+    ) -> None:
+        """End a sequence from outside (a stop string was found); no-op if it is not there."""
+        for group in list(self.groups.values()):
+            for seq in group.unfinished:
+                if seq.seq_id == seq_id:
+                    self._finish(group, seq, reason, stop_reason)
+
+    def abort(self, request_id: str) -> bool:
+        """End all sequences of a request; False if there is no such unfinished request."""
+        group = self.groups.get(request_id)
+        if group is None:
+            return False
+        for seq in group.unfinished:
+            self._finish(group, seq, "abort", None)
+        return True
+
+    def _append(self, entry: ScheduledSequence, token_ids: SequenceOf[int]) -> list[Sequence]:
+        """Append what was drawn; the first draw of a group that samples several forks it."""
+        parent, group = entry.seq, entry.group
+        seqs = [parent]
+        for index in range(1, entry.num_samples):
+            child = parent.fork(index, next(self._seq_ids))
+            self.block_manager.fork(parent.seq_id, child.seq_id)
+            seqs.append(child)
+            group.seqs.append(child)
+            group.forked = True
+        for seq, token_id in zip(seqs, token_ids, strict=True):
+            seq.append(token_id)
+        return seqs
+
+    def _finish(
+        self,
+        group: SequenceGroup,
+        seq: Sequence,
+        reason: FinishReason,
+        stop_reason: int | str | None,
+    ) -> bool:
+        """End a sequence and give its blocks back; True if it was the last of its group."""
+        self.block_manager.free(seq.seq_id)
+        seq.finish(reason, stop_reason)
+        if group.unfinished:
+            return False
+        self._state.leave(group)
+        del self.groups[group.request_id]
+        return True

@@ -1,0 +1,161 @@
+"""The three queues, and what can be done to a group in them (paper 4.5).
+
+Every unfinished group is in one queue: *waiting* (no blocks), *running* (its blocks are on the
+GPU) or *swapped* (on the CPU). Each is kept in the order of service: first come, first served, or
+by priority first. Memory is taken from the end of that order: who is last to be served is first to
+be preempted, so nobody overtakes.
+
+All sequences of a group go together ("all-or-nothing", because they share blocks and each needs all
+of its own). There are two ways to take their blocks away:
+
+- *swap*: copy them to CPU memory, and back later. Sharing survives.
+- *recompute*: drop them. The tokens are known, so the prompt and the output so far can be computed
+  again, as one prompt. For a group that has forked, the sharing has to be built again, too: its
+  leader is computed first, and as soon as the full blocks of the prompt are there, the siblings are
+  *attached*: they share these, and compute the rest for themselves.
+"""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field
+
+from reference.blocks import BlockManager, BlockPair
+from reference.scheduler_config import PreemptionMode, SchedulerConfig
+from reference.sequence import Sequence, SequenceGroup, SequenceStatus
+
+
+@dataclass(frozen=True)
+class ScheduledSequence:
+    """Compute positions start .. start+num_tokens-1 of `seq`, then draw `num_samples` tokens."""
+
+    seq: Sequence
+    group: SequenceGroup
+    start: int
+    num_tokens: int
+    num_samples: int
+
+
+@dataclass
+class SchedulerOutput:
+    """One step: what to compute, and what to do to blocks before (pairs of source, destination).
+
+    The order is part of it: swap in, swap out, copy, write, attend. A block that a victim just left
+    may be the destination of a copy, so copying before swapping out would overwrite it.
+    """
+
+    scheduled: list[ScheduledSequence] = field(default_factory=list)
+    blocks_to_swap_in: list[BlockPair] = field(default_factory=list)
+    blocks_to_swap_out: list[BlockPair] = field(default_factory=list)
+    blocks_to_copy: list[BlockPair] = field(default_factory=list)
+    preempted: list[tuple[str, PreemptionMode]] = field(default_factory=list)
+
+    @property
+    def num_batched_tokens(self) -> int:
+        return sum(entry.num_tokens for entry in self.scheduled)
+
+
+class SchedulerState:
+    """The queues, the blocks and the limits; the modes of scheduling are functions of this."""
+
+    def __init__(self, blocks: BlockManager, config: SchedulerConfig) -> None:
+        self.blocks = blocks
+        self.config = config
+        self.waiting: list[SequenceGroup] = []
+        self.running: list[SequenceGroup] = []
+        self.swapped: list[SequenceGroup] = []
+        self.num_preemptions: dict[PreemptionMode, int] = {"recompute": 0, "swap": 0}
+
+    def key(self, group: SequenceGroup) -> tuple[float, ...]:
+        """Groups are served in the order of this, smallest first."""
+        arrival = (group.arrival_time, group.add_index)
+        return arrival if self.config.policy == "fcfs" else (group.priority, *arrival)
+
+    def enter(self, group: SequenceGroup, status: SequenceStatus) -> None:
+        """Put a group into the queue of this status, at its place."""
+        queues = {
+            SequenceStatus.WAITING: self.waiting,
+            SequenceStatus.RUNNING: self.running,
+            SequenceStatus.SWAPPED: self.swapped,
+        }
+        group.set_status(status)
+        queues[status].append(group)
+        queues[status].sort(key=self.key)
+
+    def leave(self, group: SequenceGroup) -> None:
+        """Take a group out of the queue it is in."""
+        for queue in (self.waiting, self.running, self.swapped):
+            if group in queue:
+                queue.remove(group)
+
+    def has_room_for(self, group: SequenceGroup) -> bool:
+        """Does max_num_seqs allow this group to run, too?"""
+        reserved = sum(other.num_reserved for other in self.running)
+        return reserved + group.num_reserved <= self.config.max_num_seqs
+
+    def schedule_tokens(
+        self,
+        group: SequenceGroup,
+        seq: Sequence,
+        num_tokens: int,
+        output: SchedulerOutput,
+        cached: SequenceOf[int] = (),
+    ) -> None:
+        """Compute the next tokens of a sequence in this step; the caller made sure of blocks."""
+        start = seq.num_computed_tokens
+        copies = self.blocks.allocate_slots(
+            seq.seq_id,
+            seq.token_ids,
+            start,
+            start + num_tokens,
+            cached=cached,
+            cache_salt=group.cache_salt,
+        )
+        assert copies is not None, "a step was planned without the blocks for it"
+        output.blocks_to_copy += copies
+        num_samples = 0
+        if start + num_tokens == len(seq.token_ids):
+            num_samples = 1 if group.forked else group.num_samples
+        output.scheduled.append(ScheduledSequence(seq, group, start, num_tokens, num_samples))
+
+    def preempt(self, output: SchedulerOutput) -> SequenceGroup:
+        """Take the blocks of the last running group, and return it."""
+        group = self.running.pop()
+        seq_ids = [seq.seq_id for seq in group.unfinished]
+        mode: PreemptionMode = self.config.preemption_mode or (
+            "swap" if group.forked else "recompute"
+        )
+        if mode == "swap" and self.blocks.can_swap_out(seq_ids):
+            output.blocks_to_swap_out += self.blocks.swap_out(seq_ids)
+            self.enter(group, SequenceStatus.SWAPPED)
+        else:
+            mode = "recompute"
+            for seq in group.unfinished:
+                self.blocks.free(seq.seq_id)
+                seq.num_computed_tokens = 0
+                seq.attached = False
+            self.enter(group, SequenceStatus.WAITING)
+        output.preempted.append((group.request_id, mode))
+        self.num_preemptions[mode] += 1
+        return group
+
+    def swap_in(self, group: SequenceGroup, output: SchedulerOutput) -> None:
+        """Bring the blocks of a swapped group back; the caller made sure of room for them."""
+        self.swapped.remove(group)
+        output.blocks_to_swap_in += self.blocks.swap_in([seq.seq_id for seq in group.unfinished])
+        self.enter(group, SequenceStatus.RUNNING)
+
+    def attach(self, group: SequenceGroup) -> None:
+        """If a group is being rebuilt and its leader has computed the prompt: share it."""
+        num_shared = group.prompt_len // self.blocks.block_size
+        if group.leader.num_computed_tokens >= num_shared * self.blocks.block_size:
+            self.share_prompt(group)
+
+    def share_prompt(self, group: SequenceGroup) -> None:
+        """Give the siblings that lost their blocks the leader's full blocks of the prompt."""
+        leader = group.leader
+        leader.attached = True
+        num_shared = group.prompt_len // self.blocks.block_size
+        for seq in group.unfinished:
+            if not seq.attached:
+                self.blocks.fork(leader.seq_id, seq.seq_id, num_shared)
+                seq.num_computed_tokens = num_shared * self.blocks.block_size
+                seq.attached = True

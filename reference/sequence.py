@@ -1,0 +1,198 @@
+"""Sequences, and the group of sequences that one request becomes (paper 4.4 and 5).
+
+A *sequence* is a prompt and what was generated from it so far. A request for several samples is a
+*sequence group*: it starts as one sequence, is prefilled once, and forks when its first tokens are
+drawn (4.4, "Parallel sampling"). The sequences of a group are scheduled, preempted and resumed
+together (4.5), because they share blocks, so they have one status in common.
+
+A sequence has `num_computed_tokens` positions in the KV cache, and always some tokens more than
+that: at least the newest, whose key and value are written when it is fed to the model.
+
+>>> from types import SimpleNamespace
+>>> params = SimpleNamespace(n=2, best_of=None, max_tokens=3, min_tokens=0, stop_token_ids=(9,),
+...                          ignore_eos=False)
+>>> group = SequenceGroup("r0", [5, 6, 7], params, eos_token_ids={2})
+>>> group.num_samples, group.num_reserved, group.leader.token_ids
+(2, 2, [5, 6, 7])
+>>> group.leader.append(2)
+>>> finish_reason(group.leader, group, max_model_len=100)
+('stop', None)
+>>> group.leader.append(9)
+>>> finish_reason(group.leader, group, max_model_len=100)
+('stop', 9)
+>>> group.leader.append(9)                            # the limit is looked at first
+>>> finish_reason(group.leader, group, max_model_len=100)
+('length', None)
+"""
+
+from collections.abc import Collection
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal, Protocol
+
+from reference.sampling import SamplingOptions
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class SequenceStatus(Enum):
+    """Where a sequence is: in which of the scheduler's queues, or why it left them."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    SWAPPED = "swapped"
+    FINISHED_STOPPED = "stop"
+    FINISHED_LENGTH = "length"
+    FINISHED_ABORTED = "abort"
+
+
+class RequestParams(SamplingOptions, Protocol):
+    """What is read of a request's parameters. The scheduler reads no more than is listed here
+    with `min_tokens` and `stop_token_ids`, the sampler the rest of `SamplingOptions`.
+    """
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def best_of(self) -> int | None: ...
+    @property
+    def max_tokens(self) -> int | None: ...
+    @property
+    def ignore_eos(self) -> bool: ...
+    @property
+    def seed(self) -> int | None: ...
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One prompt with its output. `seq_id` is given by the scheduler when it accepts the group."""
+
+    token_ids: list[int]
+    prompt_len: int
+    index: int = 0
+    """Which sample of its request it is: 0 for the first, i for the i-th child of the fork."""
+    seq_id: int = -1
+    num_computed_tokens: int = 0
+    status: SequenceStatus = SequenceStatus.WAITING
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    logprobs: list[float] = field(default_factory=list)
+    """Of each output token, the log-probability that the model gave it; the engine fills this."""
+    attached: bool = False
+    """Its blocks below num_computed_tokens exist. (A sibling of a rebuilt group waits for this.)"""
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[self.prompt_len :]
+
+    @property
+    def output_len(self) -> int:
+        return len(self.token_ids) - self.prompt_len
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    def append(self, token_id: int) -> None:
+        self.token_ids.append(token_id)
+
+    def fork(self, index: int, seq_id: int) -> "Sequence":
+        """A sibling that goes its own way from here."""
+        return Sequence(
+            list(self.token_ids),
+            self.prompt_len,
+            index,
+            seq_id,
+            self.num_computed_tokens,
+            self.status,
+            attached=self.attached,
+        )
+
+    def finish(self, reason: FinishReason, stop_reason: int | str | None) -> None:
+        self.status = SequenceStatus(reason)
+        self.finish_reason = reason
+        self.stop_reason = stop_reason
+
+
+@dataclass(eq=False)
+class SequenceGroup:
+    """One request: a prompt, how to continue it, and the sequences it has become so far."""
+
+    request_id: str
+    prompt_token_ids: SequenceOf[int]
+    params: RequestParams
+    eos_token_ids: Collection[int] = ()
+    arrival_time: float = 0.0
+    priority: int = 0
+    cache_salt: str | None = None
+    seqs: list[Sequence] = field(init=False)
+    forked: bool = field(default=False, init=False)
+    add_index: int = field(default=-1, init=False)
+
+    def __post_init__(self) -> None:
+        self.seqs = [Sequence(list(self.prompt_token_ids), len(self.prompt_token_ids))]
+
+    @property
+    def prompt_len(self) -> int:
+        return len(self.prompt_token_ids)
+
+    @property
+    def num_samples(self) -> int:
+        """How many sequences the request becomes: best_of, or n."""
+        return self.params.n if self.params.best_of is None else self.params.best_of
+
+    @property
+    def num_reserved(self) -> int:
+        """Sequences to keep room for: those it will have, or once forked, those it still has."""
+        return len(self.unfinished) if self.forked else self.num_samples
+
+    @property
+    def unfinished(self) -> list[Sequence]:
+        return [seq for seq in self.seqs if not seq.finished]
+
+    @property
+    def leader(self) -> Sequence:
+        """The first unfinished sequence: the one that a recomputed group is rebuilt from."""
+        return self.unfinished[0]
+
+    @property
+    def schedulable(self) -> list[Sequence]:
+        """The unfinished sequences that can be computed now: the leader and attached siblings."""
+        leader = self.leader
+        return [seq for seq in self.unfinished if seq is leader or seq.attached]
+
+    @property
+    def best(self) -> list[Sequence]:
+        """What the request returns: its n most probable samples, or all in order if n is all."""
+        if self.num_samples == self.params.n:
+            return list(self.seqs)
+        return sorted(self.seqs, key=lambda seq: -sum(seq.logprobs))[: self.params.n]
+
+    def set_status(self, status: SequenceStatus) -> None:
+        for seq in self.unfinished:
+            seq.status = status
+
+
+def finish_reason(
+    seq: Sequence, group: SequenceGroup, max_model_len: int
+) -> tuple[FinishReason, int | None] | None:
+    """Does its newest token end this sequence? (finish reason, stop reason), or None: go on.
+
+    Lengths come first, and hold even below min_tokens; then end of sequence; then stop tokens.
+    """
+    params = group.params
+    if len(seq.token_ids) == max_model_len or seq.output_len == params.max_tokens:
+        return "length", None
+    if seq.output_len < params.min_tokens:
+        return None
+    token_id = seq.token_ids[-1]
+    if token_id in group.eos_token_ids and not params.ignore_eos:
+        return "stop", None
+    if token_id in (params.stop_token_ids or ()):
+        return "stop", token_id
+    return None
