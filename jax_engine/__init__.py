@@ -2,22 +2,47 @@
 
     from jax_engine import LLM, SamplingParams
     outputs = LLM().generate(["The capital of France is"], SamplingParams(temperature=0))
+
+Names are imported when first used: the controller (`jax_engine.core`) needs no JAX, and whoever
+imports only that does not wait for it.
 """
 
-from jax_engine.config import EngineConfig
-from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.errors import (
-    ConfigError,
-    InvalidRequestError,
-    JaxEngineError,
-    ModelNotFoundError,
-    OutOfMemoryError,
-    RequestTooLargeError,
-    WeightsError,
-)
-from jax_engine.llm import LLM
-from jax_engine.outputs import CompletionOutput, Logprob, RequestOutput
-from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jax_engine.config import EngineConfig
+    from jax_engine.engine.llm_engine import LLMEngine
+    from jax_engine.errors import (
+        ConfigError,
+        InvalidRequestError,
+        JaxEngineError,
+        ModelNotFoundError,
+        OutOfMemoryError,
+        RequestTooLargeError,
+        WeightsError,
+    )
+    from jax_engine.llm import LLM
+    from jax_engine.outputs import CompletionOutput, Logprob, RequestOutput
+    from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+
+_MODULES = {
+    "LLM": "llm",
+    "LLMEngine": "engine.llm_engine",
+    "EngineConfig": "config",
+    "SamplingParams": "sampling_params",
+    "RequestOutputKind": "sampling_params",
+    "RequestOutput": "outputs",
+    "CompletionOutput": "outputs",
+    "Logprob": "outputs",
+    "JaxEngineError": "errors",
+    "ConfigError": "errors",
+    "InvalidRequestError": "errors",
+    "ModelNotFoundError": "errors",
+    "OutOfMemoryError": "errors",
+    "RequestTooLargeError": "errors",
+    "WeightsError": "errors",
+}
 
 __all__ = [
     "LLM",
@@ -36,3 +61,9 @@ __all__ = [
     "SamplingParams",
     "WeightsError",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -9,6 +9,7 @@ from jax_engine.sampling.inputs import sampling_row
 from jax_engine.sampling_params import SamplingParams
 
 _NONE = np.zeros((3, 0), np.int32)
+_MASK = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,17 @@ def request_sampling(
 
 
 def derive_seed(seed: int, sample: int) -> int:
-    """The seed of a request's i-th sample; the first one has the request's own."""
+    """The seed of a request's i-th sample: its own for i = 0, else SplitMix64's i-th output.
+
+    A single request with that seed draws the same tokens (I37). One bit is dropped so that the
+    result is a valid `SamplingParams.seed` everywhere.
+    """
     if sample == 0:
-        return seed & (2**64 - 1)
-    words = np.random.SeedSequence([seed & (2**64 - 1), sample]).generate_state(2, np.uint32)
-    return int(words[0]) << 32 | int(words[1])
+        return seed & _MASK
+    mixed = (seed + sample * 0x9E3779B97F4A7C15) & _MASK
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = ((mixed ^ (mixed >> shift)) * factor) & _MASK
+    return (mixed ^ (mixed >> 31)) >> 1
 
 
 def sparse_entries(

@@ -1,0 +1,170 @@
+"""The vectorised sampler against the reference's rules, any mixture of requests in one batch."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from jax_engine import SamplingParams
+from jax_engine.sampling.draw import inverse_cdf, uniforms
+from jax_engine.sampling.filters import keep_mask
+from jax_engine.sampling.inputs import sampling_row, unpack_sampling
+from jax_engine.sampling.sampler import sample
+from reference import sampling as oracle
+
+ROWS = 4
+VOCABS = (5, 300, 1000)  # below and above the number of candidates of the partial sort
+NUM_BIAS, NUM_HISTORY = 32, 128
+EOS = 3
+
+
+@functools.partial(jax.jit, static_argnames=())
+def _sample(logits, rows, position, bias, history):
+    return sample(logits, unpack_sampling(rows, position, bias, history))
+
+
+@functools.cache
+def _uniform(seed: int, position: int) -> float:
+    words = np.array([[seed >> 32, seed & 0xFFFFFFFF]], np.uint32)
+    return float(uniforms(jnp.asarray(words), jnp.array([position], jnp.int32))[0])
+
+
+@st.composite
+def requests(draw, vocab: int):
+    """One row: its parameters, its prompt and its output so far."""
+    tokens = st.lists(st.integers(0, vocab - 1), max_size=6)
+    params = SamplingParams(
+        temperature=draw(st.sampled_from([0.0, 0.3, 1.0, 2.5])),
+        top_k=draw(st.sampled_from([-1, 0, 1, 2, 5, 280, 2000])),
+        top_p=draw(st.sampled_from([1.0, 0.95, 0.5, 0.1, 1e-6])),
+        min_p=draw(st.sampled_from([0.0, 0.05, 0.6, 1.0])),
+        presence_penalty=draw(st.sampled_from([0.0, 0.0, 1.5, -2.0])),
+        frequency_penalty=draw(st.sampled_from([0.0, 0.0, 0.7, -1.0])),
+        repetition_penalty=draw(st.sampled_from([1.0, 1.0, 1.3, 0.5])),
+        logit_bias=draw(st.none() | st.just({0: 50.0, vocab - 1: -100.0})),
+        min_tokens=draw(st.integers(0, 3)),
+        max_tokens=100,
+        stop_token_ids=draw(st.sampled_from([[], [0]])),
+        seed=draw(st.integers(0, 2**63)),
+    )
+    return params, draw(tokens.filter(len)), draw(tokens)
+
+
+def _sparse(batch):
+    bias, history = [], []
+    for row, (params, prompt, output) in enumerate(batch):
+        bias += [(row, token, value) for token, value in (params.logit_bias or {}).items()]
+        if len(output) < params.min_tokens:
+            bias += [(row, token, -np.inf) for token in {EOS, *params.stop_token_ids}]
+        history += [(row, token, 0) for token in prompt] + [(row, token, 1) for token in output]
+    packed_bias = np.full((3, NUM_BIAS), ROWS, np.int32)
+    for i, (row, token, value) in enumerate(bias):
+        packed_bias[:, i] = row, token, np.float32(value).view(np.int32)
+    packed_history = np.full((3, NUM_HISTORY), ROWS, np.int32)
+    for i, entry in enumerate(history):
+        packed_history[:, i] = entry
+    return packed_bias, packed_history
+
+
+def _run(logits, batch):
+    rows = np.stack([sampling_row(params, params.seed or 0) for params, _, _ in batch])
+    position = np.array([len(p) + len(o) for _, p, o in batch], np.int32)
+    return _sample(logits, rows, position, *_sparse(batch))
+
+
+@given(data=st.data(), vocab=st.sampled_from(VOCABS), scale=st.sampled_from([0.1, 2.0, 8.0]))
+def test_i49_any_mixture_of_requests_samples_as_the_reference_does(data, vocab, scale) -> None:
+    """I49: the same token as the oracle's for the same uniform number, row by row."""
+    batch = data.draw(st.lists(requests(vocab), min_size=ROWS, max_size=ROWS))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    logits = (rng.standard_normal((ROWS, vocab)) * scale).astype(np.float32)
+    tokens = np.asarray(_run(logits, batch).token_ids)
+    for row, (params, prompt, output) in enumerate(batch):
+        wanted = oracle.distribution(
+            logits[row],
+            params,
+            prompt_token_ids=prompt,
+            output_token_ids=output,
+            eos_token_ids=[EOS],
+        )
+        u = _uniform(params.seed, len(prompt) + len(output))
+        edges = np.concatenate([[0.0], np.cumsum(wanted)])
+        # float32 sums may fall on the other side of an edge that u all but hits.
+        near = {oracle.draw(wanted, min(max(u + d, 0.0), 1 - 1e-9)) for d in (-2e-5, 0.0, 2e-5)}
+        if len(near) > 1 and params.top_p < 1.0:
+            near |= set(np.flatnonzero(wanted).tolist())
+        assert edges[-1] == pytest.approx(1.0)
+        assert tokens[row] in near
+
+
+@given(data=st.data(), vocab=st.sampled_from(VOCABS))
+def test_i49_the_support_is_exactly_the_reference_s(data, vocab) -> None:
+    """I49: support within top-k, top-p and min-p; the boundary token and the argmax stay."""
+    levels = data.draw(st.sampled_from([3, 20, 10_000]))  # few levels: many ties
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    logits = (rng.integers(0, levels, (1, vocab)) * (6.0 / levels)).astype(np.float32)
+    k = data.draw(st.sampled_from([0, 1, 2, 5, 260, vocab]))
+    p = data.draw(st.sampled_from([1.0, 0.99, 0.8, 0.31, 0.001]))
+    min_p = data.draw(st.sampled_from([0.0, 0.013, 0.4]))
+    params = SamplingParams(top_k=k, top_p=p, min_p=min_p)
+    wanted = oracle.distribution(logits[0], params)
+    kept = oracle.distribution(logits[0], SamplingParams(top_k=k))
+    mass = np.cumsum(np.sort(kept)[::-1])
+    assume(np.abs(mass - p).min() > 1e-5 or p == 1.0)  # rounding decides there
+    keep = _keep(logits, np.array([k]), np.float32([p]), np.float32([min_p]))[0]
+    assert np.array_equal(np.asarray(keep), wanted > 0)
+    assert keep[np.argmax(logits[0])]
+
+
+_keep = jax.jit(keep_mask)
+
+
+def test_i49_frequencies_are_the_distribution_s() -> None:
+    """I49: chi-square over a large draw, each draw with a position of its own."""
+    vocab, draws = 9, 4096
+    weights = np.arange(1.0, vocab + 1)
+    u = uniforms(
+        jnp.tile(jnp.array([[1, 2]], jnp.uint32), (draws, 1)), jnp.arange(draws, dtype=jnp.int32)
+    )
+    tokens = np.asarray(inverse_cdf(jnp.tile(jnp.float32(weights), (draws, 1)), u))
+    counts = np.bincount(tokens, minlength=vocab)
+    expected = draws * weights / weights.sum()
+    assert ((counts - expected) ** 2 / expected).sum() < 26.1  # 99.9 % of chi-square with 8 degrees
+
+
+def test_a_row_draws_the_same_whoever_shares_its_batch() -> None:
+    """I36, for the sampler: on the same shapes, neighbours change nothing."""
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((ROWS, 300)).astype(np.float32)
+    mine = (SamplingParams(temperature=1.0, top_p=0.9, seed=7), [1, 2], [3])
+    others = [(SamplingParams(temperature=0.0), [1], []), (SamplingParams(seed=1), [1], [])]
+    alone = _run(logits, [mine, others[0], others[0], others[0]]).token_ids[0]
+    in_company = _run(logits, [mine, others[1], others[0], others[1]]).token_ids[0]
+    assert alone == in_company
+
+
+def test_logprobs_are_of_the_raw_logits_with_ranks() -> None:
+    rng = np.random.default_rng(1)
+    logits = rng.standard_normal((ROWS, 300)).astype(np.float32)
+    params = SamplingParams(temperature=0.5, logprobs=3, logit_bias={7: 100.0}, seed=3)
+    out = _run(logits, [(params, [1], [])] * ROWS)
+    for row in range(ROWS):
+        wanted = oracle.log_softmax(logits[row])
+        assert out.token_ids[row] == 7  # the bias decides, and is not in the log-probability
+        assert out.logprobs[row] == pytest.approx(wanted[7], abs=1e-5)
+        assert out.ranks[row] == 1 + (logits[row] > logits[row][7]).sum()
+        best = np.argsort(-logits[row])[:20]
+        assert np.array_equal(out.top_token_ids[row], best)
+        np.testing.assert_allclose(out.top_logprobs[row], wanted[best], atol=1e-5)
+
+
+def test_forbidden_tokens_are_never_drawn_even_as_the_only_ones_left_of_top_k() -> None:
+    logits = np.zeros((ROWS, 5), np.float32)
+    logits[:, EOS] = 30.0
+    params = SamplingParams(top_k=1, min_tokens=2, seed=0)
+    tokens = np.asarray(_run(logits, [(params, [1], [])] * ROWS).token_ids)
+    assert EOS not in tokens
