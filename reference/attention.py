@@ -133,7 +133,7 @@ def merge_partials(
     weighted = (weights[..., None] * np.where(empty[..., None], 0.0, out)).sum(axis=0)
     merged = weighted / np.where(total == 0.0, 1.0, total)[..., None]
     with np.errstate(divide="ignore"):  # log(0) = -inf is the lse of nothing
-        return merged, largest + np.log(total)
+        return merged, np.asarray(largest + np.log(total))
 
 
 def split_attention(

@@ -109,10 +109,10 @@ def _llama3(
     """Llama 3.1: what turns less than `low_freq_factor` times in the old context is stretched,
     what turns more than `high_freq_factor` times is not, and between there is a straight line."""
     old_context = scaling.get("original_max_position_embeddings") or max_position_embeddings
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
     turns = old_context * plain / (2 * math.pi)
     kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
-    return (1 - kept) * plain / scaling["factor"] + kept * plain
+    return np.asarray((1 - kept) * plain / scaling["factor"] + kept * plain)
 
 
 def _yarn(
