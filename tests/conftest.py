@@ -54,7 +54,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """The SmolLM2-135M-Instruct GGUF file, from the cache or downloaded; skips only without it."""
-    from jax_engine.models.default import default_model_path
+    from jax_engine.models.default_model import default_model_path
 
     from jax_engine.errors import ModelNotFoundError
 

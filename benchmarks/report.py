@@ -1,0 +1,104 @@
+"""A result with all that is needed to read it: the machine, the versions, the date, the command."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PACKAGES = ("jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers")
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory in GiB, accelerators, and the load that others put on the cores."""
+    import jax
+
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "devices": sorted({device.device_kind for device in jax.devices()}),
+        "system": f"{platform.system()} {platform.machine()}",
+        "load_average": [round(x, 2) for x in os.getloadavg()],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Python, this project's commit, and the packages that decide the speed."""
+    found = {"python": platform.python_version(), "commit": _commit()}
+    return found | {package: version(package) for package in PACKAGES}
+
+
+def write_result(
+    name: str,
+    result: dict[str, Any],
+    path: Path | None = None,
+    *,
+    arguments: Any = None,
+    headline: dict[str, str] | None = None,
+) -> Path:
+    """Writes benchmarks/results/NAME.json (or `path`); returns where.
+
+    Args:
+        name: Of the benchmark and of the file.
+        result: Figures; keys end in their unit (`_s`, `_ms`, `_tokens_per_s`, `_percent`, `_mib`).
+        path: Instead of the results folder.
+        arguments: A parsed `argparse.Namespace`, or a mapping.
+        headline: What the README's table shows: what was measured, to the figure with its unit.
+    """
+    path = RESULTS / f"{name}.json" if path is None else path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "name": name,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": _command(),
+        "arguments": {k: _plain(v) for k, v in _mapping(arguments).items()},
+        "machine": machine(),
+        "versions": versions(),
+        "headline": headline or {},
+        "result": result,
+    }
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    print(f"wrote {path}")
+    return path
+
+
+def _mapping(arguments: Any) -> dict[str, Any]:
+    if arguments is None:
+        return {}
+    return dict(arguments) if isinstance(arguments, dict) else dict(vars(arguments))
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
+
+
+def _command() -> str:
+    """The command as it is typed in the project's folder: no paths of this machine."""
+    script = Path(sys.argv[0]).resolve()
+    if script.is_relative_to(ROOT):
+        module = ".".join(script.relative_to(ROOT).with_suffix("").parts)
+        return " ".join(["python", "-m", module, *sys.argv[1:]])
+    return " ".join(["python", script.name, *sys.argv[1:]])
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _commit() -> str:
+    """Short hash, with a + when files differ from it; "" outside a checkout."""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
