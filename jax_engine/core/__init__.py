@@ -1,0 +1,20 @@
+"""The controller (§4): block manager and scheduler, in plain Python and without any device."""
+
+from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.block_pool import BlockError, BlockPool, OutOfBlocksError
+from jax_engine.core.output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.scheduler import Scheduler
+from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
+
+__all__ = [
+    "BlockError",
+    "BlockManager",
+    "BlockPool",
+    "OutOfBlocksError",
+    "ScheduledSequence",
+    "Scheduler",
+    "SchedulerOutput",
+    "Sequence",
+    "SequenceGroup",
+    "SequenceStatus",
+]

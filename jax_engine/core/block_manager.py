@@ -1,0 +1,240 @@
+"""§4.3-4.5, the KV cache manager: block tables of all sequences over the two block pools.
+
+Allocation on demand, sharing by fork, copy-on-write, swapping, and prefix caching. Nothing here
+takes time in the size of a pool, and a decoded token that fits its block costs two comparisons.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from jax_engine.core.block_pool import BlockError, BlockPool
+from jax_engine.core.block_table import BlockTable
+from jax_engine.core.block_view import BlockView
+from jax_engine.core.prefix_cache import HashFunction, Node, PrefixCache
+from jax_engine.core.swapping import can_move, move_tables
+
+
+class BlockManager(BlockView):
+    """All operations on block tables; the read side is `BlockView`.
+
+    Args:
+        block_size: B, tokens a block.
+        num_gpu_blocks: Size of the device's pool.
+        num_cpu_blocks: Size of the host's pool, for swapping; 0 for none.
+        watermark: Share of the GPU pool that admission and swap-in leave free, as head-room for
+            the sequences that are running.
+        enable_prefix_caching: Keep full blocks findable by content, freed ones too (LRU).
+        table_width: W, the most blocks of one table: ceil(max_model_len / B). None: the pool's.
+        hash_fn: Hash of (parent hash, tokens, salt). Collisions cost time, never a wrong hit.
+
+    Attributes:
+        watermark_blocks: int(watermark * num_gpu_blocks).
+    """
+
+    def __init__(
+        self,
+        block_size: int,
+        num_gpu_blocks: int,
+        num_cpu_blocks: int = 0,
+        *,
+        watermark: float = 0.01,
+        enable_prefix_caching: bool = False,
+        table_width: int | None = None,
+        hash_fn: HashFunction = hash,
+    ) -> None:
+        gpu = BlockPool("gpu", num_gpu_blocks, lru=enable_prefix_caching)
+        super().__init__(gpu, BlockPool("cpu", num_cpu_blocks), PrefixCache(block_size, hash_fn))
+        self.block_size = block_size
+        self.watermark_blocks = int(watermark * num_gpu_blocks)
+        self.enable_prefix_caching = enable_prefix_caching
+        self.table_width = num_gpu_blocks if table_width is None else table_width
+
+    def cached_blocks(
+        self,
+        token_ids: Sequence[int],
+        cache_salt: str | None = None,
+        chain: list[Node] | None = None,
+    ) -> list[int]:
+        """Blocks that hold the longest cached prefix of full blocks; takes no reference.
+
+        At most (len(token_ids) - 1) // B: one token must be left to compute, or there would be no
+        logits to sample from. `chain`, if given, is the caller's memo of the nodes of this very
+        token sequence: it is extended in place, so that no block is hashed twice.
+        """
+        if not self.enable_prefix_caching:
+            return []
+        chain = [] if chain is None else chain
+        limit = (len(token_ids) - 1) // self.block_size
+        self._cache.extend_chain(chain, token_ids, limit, cache_salt)
+        return self._cache.match(chain, limit)
+
+    def blocks_needed(self, seq_id: int, start: int, num_tokens: int) -> int:
+        """Free blocks that writing positions start .. num_tokens - 1 takes.
+
+        Conservative: siblings that share the block each count their own copy.
+        """
+        table = self.tables.get(seq_id)
+        if table is None:
+            return -(-num_tokens // self.block_size)
+        if num_tokens <= table.room:
+            return 0
+        new = max(0, -(-num_tokens // self.block_size) - len(table.ids))
+        return new + self._is_shared(table, start // self.block_size)
+
+    def allocate_slots(
+        self,
+        seq_id: int,
+        token_ids: Sequence[int],
+        start: int,
+        num_tokens: int,
+        *,
+        cached: Sequence[int] = (),
+        cache_salt: str | None = None,
+        chain: list[Node] | None = None,
+    ) -> list[tuple[int, int]] | None:
+        """Makes positions start .. num_tokens - 1 of a sequence writable; `start` never goes back.
+
+        Args:
+            seq_id: Gets a table if it has none.
+            token_ids: All its tokens, at least `num_tokens`; read for the prefix cache.
+            start: First position written; those before are in the cache.
+            num_tokens: One past the last position written.
+            cached: Hits of `cached_blocks`, for a sequence without a table.
+            cache_salt: As given to `cached_blocks`.
+            chain: As given to `cached_blocks`; the table keeps extending it.
+
+        Returns:
+            (source, destination) blocks to copy before the write; None, with nothing changed, when
+            too few blocks are free.
+
+        Raises:
+            BlockError: The sequence is swapped out, or outgrows its table, or `cached` was given
+                for a sequence that has a table.
+        """
+        table = self.tables.get(seq_id)
+        if table is not None and num_tokens <= table.room:
+            return []
+        self._check_width(seq_id, num_tokens)
+        if table is not None:
+            table.check_writable(seq_id, cached)
+        need = self.blocks_needed(seq_id, start, num_tokens) - len(cached)
+        if need + self.num_free_among(cached) > self.gpu.num_free:
+            return None
+        if table is None:
+            table = self.tables[seq_id] = self._open_table(cached, chain)
+        copies = self._copy_on_write(table, start // self.block_size)
+        new = -(-num_tokens // self.block_size) - len(table.ids)
+        table.extend([self._take_block() for _ in range(new)])
+        self._register(table, token_ids, num_tokens, cache_salt)
+        self._set_room(table, num_tokens)
+        return copies
+
+    def fork(self, parent_id: int, child_id: int, num_blocks: int | None = None) -> None:
+        """Gives the child the parent's first `num_blocks` blocks (all by default) to share.
+
+        Needs no free block. Nothing to share leaves the child without a table.
+
+        Raises:
+            BlockError: The child has a table already, or the parent has fewer blocks.
+        """
+        if child_id in self.tables:
+            raise BlockError(f"seq_id {child_id} has a block table already: fork into a new id")
+        parent = self.tables.get(parent_id)
+        if parent is None or num_blocks == 0:
+            return
+        count = len(parent.ids) if num_blocks is None else num_blocks
+        if count > len(parent.ids):
+            raise BlockError(
+                f"num_blocks {count} exceeds the {len(parent.ids)} blocks of seq_id {parent_id}: "
+                "fork when the parent has been computed that far"
+            )
+        pool = self._pool_of(parent)
+        child = self.tables[child_id] = parent.prefix(count)
+        for block in child.ids:
+            pool.share(block)
+        parent.room = 0  # its last block may be shared now
+
+    def free(self, seq_id: int) -> None:
+        """Drops the sequence's references, last block first; a no-op without a table."""
+        table = self.tables.pop(seq_id, None)
+        if table is not None:
+            self._pool_of(table).free_all(table.ids)
+
+    def can_swap_out(self, seq_ids: Iterable[int]) -> bool:
+        """Whether all these sequences' blocks are on the GPU and fit into the CPU pool."""
+        return can_move(self._tables_of(seq_ids), self.gpu, self.cpu, 0)
+
+    def swap_out(self, seq_ids: Iterable[int]) -> list[tuple[int, int]]:
+        """Moves the sequences to the CPU, sharing kept; (gpu, cpu) pairs to copy.
+
+        Raises:
+            OutOfBlocksError: `can_swap_out` is false; nothing changed.
+        """
+        tables = self._tables_of(seq_ids)
+        return move_tables(tables, self.gpu, self.cpu, reserve=0, allocate=self.cpu.allocate)
+
+    def can_swap_in(self, seq_ids: Iterable[int], extra: int) -> bool:
+        """Whether the GPU holds all these sequences and `extra` blocks above the watermark."""
+        return can_move(self._tables_of(seq_ids), self.cpu, self.gpu, self.watermark_blocks + extra)
+
+    def swap_in(self, seq_ids: Iterable[int]) -> list[tuple[int, int]]:
+        """Moves the sequences back to the GPU, sharing kept; (cpu, gpu) pairs to copy.
+
+        Raises:
+            OutOfBlocksError: `can_swap_in(seq_ids, 0)` is false; nothing changed.
+        """
+        tables, reserve = self._tables_of(seq_ids), self.watermark_blocks
+        return move_tables(tables, self.cpu, self.gpu, reserve=reserve, allocate=self._take_block)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets all cached contents, if no GPU block is in use; returns whether it did."""
+        if self.num_used_gpu_blocks:
+            return False
+        self._cache.clear()
+        return True
+
+    def _take_block(self) -> int:
+        block = self.gpu.allocate()
+        self._cache.evict(block)
+        return block
+
+    def _open_table(self, cached: Sequence[int], chain: list[Node] | None) -> BlockTable:
+        table = BlockTable(self.table_width, [] if chain is None else chain)
+        for block in cached:
+            self.gpu.share(block)
+        table.extend(list(cached))
+        table.num_tried = len(cached)
+        return table
+
+    def _copy_on_write(self, table: BlockTable, index: int) -> list[tuple[int, int]]:
+        # Only the block of the first write can be shared: those after it are this step's own.
+        if not self._is_shared(table, index):
+            return []
+        old, new = table.ids[index], self._take_block()
+        table.replace(index, new)
+        self.gpu.free(old)
+        return [(old, new)]
+
+    def _register(
+        self, table: BlockTable, token_ids: Sequence[int], num_tokens: int, salt: str | None
+    ) -> None:
+        full = num_tokens // self.block_size
+        if self.enable_prefix_caching and table.registers and full > table.num_tried:
+            self._cache.extend_chain(table.chain, token_ids, full, salt)
+            self._cache.register(table.chain, table.ids, table.num_tried, full)
+            table.num_tried = full
+
+    def _set_room(self, table: BlockTable, num_tokens: int) -> None:
+        index = (num_tokens - 1) // self.block_size
+        if self._is_shared(table, index):
+            table.room = 0
+        else:  # the write that fills a block has to register it
+            registers = self.enable_prefix_caching and table.registers
+            table.room = (index + 1) * self.block_size - registers
+
+    def _check_width(self, seq_id: int, num_tokens: int) -> None:
+        num_blocks = -(-num_tokens // self.block_size)
+        if num_blocks > self.table_width:
+            raise BlockError(
+                f"seq_id {seq_id} needs {num_blocks} blocks for {num_tokens} tokens, table_width "
+                f"is {self.table_width}: raise max_model_len, or end the sequence there"
+            )

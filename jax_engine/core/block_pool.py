@@ -1,0 +1,111 @@
+"""§4.3, the block engine: which physical blocks of one memory are free, and who refers to them.
+
+A physical block is only a number here; its memory lives in the worker. Every operation takes
+constant time, whatever the size of the pool.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from jax_engine.errors import JaxEngineError
+
+
+class BlockError(JaxEngineError, RuntimeError):
+    """A block operation that would corrupt the tables; it was refused and changed nothing."""
+
+
+class OutOfBlocksError(BlockError):
+    """More blocks were asked of a pool than it has free."""
+
+
+class BlockPool:
+    """Reference counts and the free blocks of one device.
+
+    Args:
+        device: "gpu" or "cpu", for messages.
+        num_blocks: Size of the pool; blocks are numbered 0 .. num_blocks - 1.
+        lru: Hand out the block that has been free for longest, so that cached contents live as
+            long as possible. Otherwise the one freed last, whose memory is warm.
+
+    Attributes:
+        refs: Reference count of each block; 0 exactly when it is free.
+        num_shared: Blocks with more than one reference.
+    """
+
+    __slots__ = ("_free", "_newest_first", "device", "num_blocks", "num_shared", "refs")
+
+    def __init__(self, device: str, num_blocks: int, *, lru: bool = False) -> None:
+        self.device = device
+        self.num_blocks = num_blocks
+        self.refs = [0] * num_blocks
+        self.num_shared = 0
+        # A linked list with an index: constant time at both ends and, for cache hits, in the middle
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self._newest_first = not lru
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    def free_blocks(self) -> list[int]:
+        """The free blocks from the longest free to the one freed last; takes O(num_free)."""
+        return list(self._free)
+
+    def allocate(self) -> int:
+        """Takes a free block and gives it its first reference.
+
+        Raises:
+            OutOfBlocksError: None is free.
+        """
+        if not self._free:
+            raise OutOfBlocksError(
+                f"num_free_{self.device}_blocks is 0 of {self.num_blocks}, 1 is needed: "
+                "free or swap out a sequence first"
+            )
+        block = self._free.popitem(last=self._newest_first)[0]
+        self.refs[block] = 1
+        return block
+
+    def share(self, block: int) -> None:
+        """Adds a reference; a free block, whose content is still cached, comes back into use.
+
+        Raises:
+            BlockError: No such block.
+        """
+        refs = self.refs[self._known(block)]
+        if refs == 0:
+            del self._free[block]
+        elif refs == 1:
+            self.num_shared += 1
+        self.refs[block] = refs + 1
+
+    def free(self, block: int) -> None:
+        """Drops a reference; with the last one the block becomes free.
+
+        Raises:
+            BlockError: No such block, or it is free already.
+        """
+        refs = self.refs[self._known(block)]
+        if refs == 0:
+            raise BlockError(
+                f"{self.device} block {block} has 0 references, at least 1 is needed to free it: "
+                "double free; a table was freed twice or edited by hand"
+            )
+        self.refs[block] = refs - 1
+        if refs == 1:
+            self._free[block] = None
+        elif refs == 2:
+            self.num_shared -= 1
+
+    def free_all(self, blocks: Sequence[int]) -> None:
+        """Drops a reference of each, last block first: an LRU prefix outlives what follows it."""
+        for block in reversed(blocks):
+            self.free(block)
+
+    def _known(self, block: int) -> int:
+        if not 0 <= block < self.num_blocks:  # a negative index would quietly hit another block
+            raise BlockError(
+                f"{self.device} block {block} is not in [0, {self.num_blocks}): "
+                "use an id that this pool handed out"
+            )
+        return block

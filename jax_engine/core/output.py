@@ -1,0 +1,52 @@
+"""What one call of `Scheduler.schedule` decides; the worker carries it out.
+
+Order of the cache operations within the step: swap in, swap out, copy, then write and attend. A
+copy may land in a block that a victim lost in this very step, so swapping out comes first.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from jax_engine.core.sequence import Sequence, SequenceGroup
+
+PreemptionMode = Literal["recompute", "swap"]
+
+
+class ScheduledSequence(NamedTuple):
+    """A run of positions of one sequence to compute in this step.
+
+    Attributes:
+        seq: Whose tokens `seq.token_ids[start : start + num_tokens]` are fed.
+        group: Its request.
+        start: First position.
+        num_tokens: How many; at least 1.
+        num_samples: Tokens to sample after the last position: 0 for a chunk that does not reach
+            the end, `group.num_samples` for a prompt about to fork, else 1.
+    """
+
+    seq: Sequence
+    group: SequenceGroup
+    start: int
+    num_tokens: int
+    num_samples: int
+
+
+@dataclass(slots=True)
+class SchedulerOutput:
+    """One step.
+
+    Attributes:
+        scheduled: In the order of the ragged batch.
+        blocks_to_swap_in: (cpu block, gpu block) pairs.
+        blocks_to_swap_out: (gpu block, cpu block) pairs.
+        blocks_to_copy: (source, destination) GPU block pairs, of copy-on-write.
+        preempted: (request id, how) in order of preemption.
+        num_batched_tokens: T, the tokens of the step.
+    """
+
+    scheduled: list[ScheduledSequence] = field(default_factory=list)
+    blocks_to_swap_in: list[tuple[int, int]] = field(default_factory=list)
+    blocks_to_swap_out: list[tuple[int, int]] = field(default_factory=list)
+    blocks_to_copy: list[tuple[int, int]] = field(default_factory=list)
+    preempted: list[tuple[str, PreemptionMode]] = field(default_factory=list)
+    num_batched_tokens: int = 0

@@ -1,0 +1,125 @@
+"""Prefix caching, what engines have grown since the paper: blocks found again by their content.
+
+§4.4 shares a prefix that the operator named beforehand; here every full block is a candidate. A
+block's KV depends on all tokens up to its end, so its content is a *chain*: its own tokens, and
+the content of the block before. A wrong hit would be a wrong answer, so nodes compare exactly;
+the hash only finds candidates.
+"""
+
+from collections.abc import Callable, Sequence
+
+type HashFunction = Callable[[tuple[object, ...]], int]
+
+
+class Node:
+    """The content of a full block and, through its parents, of all blocks before it.
+
+    Attributes:
+        parent: Content of the block before; None for a first block.
+        tokens: The B tokens of this block.
+        salt: Kept by first blocks only; requests of different salts share nothing.
+        hash: Of the whole chain, computed once from the parent's.
+    """
+
+    __slots__ = ("hash", "parent", "salt", "tokens")
+
+    def __init__(
+        self,
+        parent: "Node | None",
+        tokens: tuple[int, ...],
+        salt: str | None,
+        hash_fn: HashFunction = hash,
+    ) -> None:
+        self.parent = parent
+        self.tokens = tokens
+        self.salt = salt if parent is None else None
+        self.hash = hash_fn((parent.hash if parent else None, tokens, self.salt))
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        """Exact, and a loop: a chain may be longer than Python's stack is deep.
+
+        Chains that were looked up share their nodes (`PrefixCache.match`), so the walk usually
+        ends at the first parent.
+        """
+        if not isinstance(other, Node):
+            return NotImplemented
+        left: Node | None = self
+        right: Node | None = other
+        while left is not right:
+            if left is None or right is None or left.hash != right.hash:
+                return False
+            if left.tokens != right.tokens or left.salt != right.salt:
+                return False
+            left, right = left.parent, right.parent
+        return True
+
+
+class PrefixCache:
+    """Which block holds which content; at most one block for each content.
+
+    It knows nothing of references: a block that became free stays in here until it is handed out
+    again (`evict`), so the pool's free order is the eviction order.
+    """
+
+    __slots__ = ("_blocks", "_nodes", "block_size", "hash_fn")
+
+    def __init__(self, block_size: int, hash_fn: HashFunction = hash) -> None:
+        self.block_size = block_size
+        self.hash_fn = hash_fn
+        self._blocks: dict[Node, int] = {}
+        self._nodes: dict[int, Node] = {}
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def extend_chain(
+        self, chain: list[Node], token_ids: Sequence[int], num_blocks: int, salt: str | None
+    ) -> None:
+        """Hashes what `chain` lacks of the first `num_blocks` blocks of `token_ids`, in place."""
+        size = self.block_size
+        parent = chain[-1] if chain else None
+        for start in range(len(chain) * size, num_blocks * size, size):
+            parent = Node(parent, tuple(token_ids[start : start + size]), salt, self.hash_fn)
+            chain.append(parent)
+
+    def match(self, chain: list[Node], num_blocks: int) -> list[int]:
+        """Blocks that hold the first contents of `chain`, at most `num_blocks`, to the first miss.
+
+        Nodes found are replaced in `chain` by the cache's own, for which later comparisons end at
+        once.
+        """
+        hits: list[int] = []
+        for index in range(num_blocks):
+            block = self._blocks.get(chain[index])
+            if block is None:
+                break
+            chain[index] = self._nodes[block]
+            hits.append(block)
+        return hits
+
+    def register(self, chain: list[Node], blocks: Sequence[int], first: int, last: int) -> None:
+        """Enters `blocks[first:last]` under their nodes in `chain`.
+
+        Content that is cached already keeps its block; the duplicate is not entered.
+        """
+        for index in range(first, last):
+            node, block = chain[index], blocks[index]
+            present = self._blocks.get(node)
+            if present is None:
+                self._blocks[node] = block
+                self._nodes[block] = node
+            else:
+                chain[index] = self._nodes[present]
+
+    def evict(self, block: int) -> None:
+        """Forgets what `block` held, if anything: it is about to be overwritten."""
+        node = self._nodes.pop(block, None)
+        if node is not None:
+            del self._blocks[node]
+
+    def clear(self) -> None:
+        self._blocks.clear()
+        self._nodes.clear()

@@ -1,0 +1,221 @@
+"""§4.5, the scheduler: iteration-level scheduling of sequence groups over a paged KV cache.
+
+One step is `schedule()`, the model, `update(sampled)`. Plain Python on the host: the slides'
+centralised controller.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+from itertools import count
+from typing import Literal
+
+from jax_engine.core import sosp, unified
+from jax_engine.core.admission import check_request
+from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.limits import Limits, Scheduling, check_config
+from jax_engine.core.output import PreemptionMode, ScheduledSequence, SchedulerOutput
+from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.core.state import SchedulerState
+from jax_engine.core.stopping import StopRule
+from jax_engine.errors import InvalidRequestError
+
+Policy = Literal["fcfs", "priority"]
+
+
+class Scheduler:
+    """Decides which tokens are computed in which step, and where their KV goes.
+
+    Args:
+        block_manager: Used by this scheduler only.
+        max_num_seqs: Sequences running at once.
+        max_num_batched_tokens: Tokens of one step.
+        max_model_len: Tokens of one sequence, prompt and output.
+        scheduling: "unified", "sosp" (prompt steps and decode steps) or "sosp-mixed".
+        policy: "fcfs", or "priority": smaller `SequenceGroup.priority` first, then by arrival.
+        preemption_mode: None: swap groups that forked, recompute others.
+        enable_chunked_prefill: Spread prompts over steps (unified only).
+        long_prefill_token_threshold: Most prompt tokens of a sequence in one step; 0: no limit.
+
+    Raises:
+        ConfigError: The limits contradict each other.
+    """
+
+    def __init__(
+        self,
+        block_manager: BlockManager,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        scheduling: Scheduling = "unified",
+        policy: Policy = "fcfs",
+        preemption_mode: PreemptionMode | None = None,
+        enable_chunked_prefill: bool = True,
+        long_prefill_token_threshold: int = 0,
+    ) -> None:
+        limits = Limits(
+            max_num_seqs,
+            max_num_batched_tokens,
+            max_model_len,
+            enable_chunked_prefill and scheduling == "unified",
+            long_prefill_token_threshold,
+        )
+        check_config(limits, block_manager, scheduling)
+        self.block_manager = block_manager
+        self.scheduling = scheduling
+        self.policy = policy
+        self._limits = limits
+        self._state = SchedulerState(block_manager, limits, preemption_mode)
+        self._sequences: dict[int, tuple[Sequence, SequenceGroup]] = {}
+        self._scheduled: list[ScheduledSequence] = []
+        self._seq_ids = count()
+        self._num_added = 0
+
+    @property
+    def waiting(self) -> list[SequenceGroup]:
+        return self._state.waiting
+
+    @property
+    def running(self) -> list[SequenceGroup]:
+        return self._state.running
+
+    @property
+    def swapped(self) -> list[SequenceGroup]:
+        return self._state.swapped
+
+    @property
+    def groups(self) -> dict[str, SequenceGroup]:
+        """All unfinished groups, by request id."""
+        return self._state.groups
+
+    @property
+    def num_preemptions(self) -> dict[PreemptionMode, int]:
+        """How many preemptions there were, by mode."""
+        return self._state.num_preemptions
+
+    def has_unfinished(self) -> bool:
+        return bool(self._state.groups)
+
+    def check_group(self, group: SequenceGroup) -> None:
+        """Raises what `add_group` would raise for this size of request, and adds nothing."""
+        check_request(group, self._limits, self.block_manager)
+
+    def add_group(self, group: SequenceGroup) -> None:
+        """Accepts a request that is certain to finish.
+
+        Raises:
+            RequestTooLargeError: It is not; no trace of it is kept.
+            InvalidRequestError: Its prompt is empty, or its id belongs to an unfinished request.
+        """
+        if group.request_id in self.groups:
+            raise InvalidRequestError(
+                f"request_id {group.request_id!r} belongs to a request that is not finished: "
+                "use another one, or abort it first"
+            )
+        self.check_group(group)
+        arrival = (group.arrival_time, self._num_added)
+        group.key = arrival if self.policy == "fcfs" else (group.priority, *arrival)
+        group.stop = StopRule.for_request(
+            group.params, group.eos_token_ids, group.prompt_len, self._limits.max_model_len
+        )
+        self._num_added += 1
+        leader = group.seqs[0]
+        leader.seq_id = next(self._seq_ids)
+        self._sequences[leader.seq_id] = leader, group
+        self._state.add(group)
+
+    def abort(self, request_id: str) -> bool:
+        """Ends a request wherever it is; False when there is none of that id (any more)."""
+        group = self.groups.get(request_id)
+        if group is None:
+            return False
+        self._state.remove(group, group.leader.status)
+        for seq in group.unfinished():
+            self._finish(seq, group, "abort", None)
+        return True
+
+    def finish_sequence(
+        self, seq_id: int, reason: str, stop_reason: int | str | None = None
+    ) -> bool:
+        """Ends one sequence (a stop string was found); True when it was its group's last.
+
+        An unknown or finished id is left alone.
+        """
+        if seq_id not in self._sequences:
+            return False
+        seq, group = self._sequences[seq_id]
+        status = seq.status
+        self._finish(seq, group, reason, stop_reason)
+        if group.finished:
+            self._state.remove(group, status)
+        return group.finished
+
+    def schedule(self) -> SchedulerOutput:
+        """Plans the next step; the positions in it are not yet counted as computed."""
+        out = SchedulerOutput()
+        if self.scheduling == "unified":
+            unified.schedule(self._state, out)
+        else:
+            sosp.schedule(self._state, out, mixed=self.scheduling == "sosp-mixed")
+        self._scheduled = out.scheduled
+        return out
+
+    def update(self, sampled: Mapping[int, SequenceOf[int]]) -> list[SequenceGroup]:
+        """Takes note that the last step was computed.
+
+        Args:
+            sampled: For each seq_id of the step with `num_samples` > 0, that many token ids.
+
+        Returns:
+            The groups that finished now. What was aborted since `schedule()` is skipped.
+        """
+        scheduled, self._scheduled = self._scheduled, []
+        ended: list[SequenceGroup] = []
+        for seq, group, _, num_tokens, num_samples in scheduled:
+            if seq.finish_reason is not None:
+                continue
+            seq.num_computed_tokens += num_tokens
+            if group.num_unattached:
+                self._state.attach(group)
+            if num_samples == 0:
+                continue
+            tokens = sampled[seq.seq_id]
+            if num_samples > 1:
+                ended += self._fork(seq, group, tokens)
+                continue
+            seq.token_ids.append(tokens[0])
+            stop = group.stop.check(seq.token_ids)
+            if stop is not None:
+                self._finish(seq, group, *stop)
+                if group.finished:
+                    ended.append(group)
+        if ended:
+            self._state.remove_running(ended)
+        return ended
+
+    def _fork(
+        self, parent: Sequence, group: SequenceGroup, tokens: SequenceOf[int]
+    ) -> list[SequenceGroup]:
+        """The prompt is computed: from here on the group is `num_samples` sequences that share it.
+
+        Returns:
+            The group if all of them ended with this very token, else nothing.
+        """
+        for index in range(1, len(tokens)):
+            child = parent.make_child(next(self._seq_ids), index)
+            self.block_manager.fork(parent.seq_id, child.seq_id)
+            group.seqs.append(child)
+            self._sequences[child.seq_id] = child, group
+        group.forked = True
+        for seq, token in zip(group.seqs, tokens, strict=True):
+            seq.token_ids.append(token)
+            stop = group.stop.check(seq.token_ids)
+            if stop is not None:
+                self._finish(seq, group, *stop)
+        return [group] if group.finished else []
+
+    def _finish(
+        self, seq: Sequence, group: SequenceGroup, reason: str, stop_reason: int | str | None
+    ) -> None:
+        del self._sequences[seq.seq_id]
+        self._state.finish(seq, group, reason, stop_reason)

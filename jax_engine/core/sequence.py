@@ -1,0 +1,168 @@
+"""§4.4-4.5, sequences and sequence groups: what the scheduler moves between its queues.
+
+A group is one request: one sequence until the prompt is computed, then `best_of` that share it.
+All its unfinished sequences are in the same state: they are scheduled and preempted together.
+"""
+
+from collections.abc import Collection
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from jax_engine.core.prefix_cache import Node
+from jax_engine.core.stopping import SamplingLimits, StopRule
+
+
+class SequenceStatus(Enum):
+    """Where a sequence is in its life."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    SWAPPED = auto()
+    FINISHED_STOPPED = auto()
+    FINISHED_LENGTH = auto()
+    FINISHED_ABORTED = auto()
+
+
+FINISHED = {
+    "stop": SequenceStatus.FINISHED_STOPPED,
+    "length": SequenceStatus.FINISHED_LENGTH,
+    "abort": SequenceStatus.FINISHED_ABORTED,
+}
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One sampled continuation of a prompt.
+
+    Attributes:
+        seq_id: Given by the scheduler; names the block table.
+        index: Place in its group: 0 for the first, i for the i-th child of the fork.
+        token_ids: Prompt and output. Only ever appended to.
+        prompt_len: How many of them are the prompt.
+        num_computed_tokens: Leading positions whose KV is in the cache.
+        finish_reason: "stop", "length", "abort"; None while unfinished.
+        stop_reason: The stop string or stop token id; None for end of sequence.
+        attached: Whether it may be scheduled. False for a sibling in a group that was recomputed,
+            until the leader has computed the prompt blocks that they share.
+        chain: Content of its leading full blocks, each hashed once (prefix caching).
+    """
+
+    seq_id: int
+    index: int
+    token_ids: list[int]
+    prompt_len: int
+    num_computed_tokens: int = 0
+    status: SequenceStatus = SequenceStatus.WAITING
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    attached: bool = True
+    chain: list[Node] = field(default_factory=list)
+
+    @property
+    def output_len(self) -> int:
+        return len(self.token_ids) - self.prompt_len
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[self.prompt_len :]
+
+    def finish(self, reason: str, stop_reason: int | str | None) -> None:
+        """Ends it, with "stop", "length" or "abort"; its blocks are the scheduler's business."""
+        self.status = FINISHED[reason]
+        self.finish_reason = reason
+        self.stop_reason = stop_reason
+
+    def make_child(self, seq_id: int, index: int) -> "Sequence":
+        """A sibling with the same tokens and the same computed positions."""
+        return Sequence(
+            seq_id,
+            index,
+            list(self.token_ids),
+            self.prompt_len,
+            self.num_computed_tokens,
+            self.status,
+        )
+
+
+class SequenceGroup:
+    """One request and its sequences.
+
+    Args:
+        request_id: Unique among the unfinished.
+        prompt_token_ids: At least one.
+        params: The request's sampling parameters.
+        eos_token_ids: Tokens that end a sequence unless `params.ignore_eos`.
+        arrival_time: Seconds; earlier is served first.
+        priority: Under the priority policy: smaller is served first.
+        cache_salt: Requests of different salts share no cached prefix.
+
+    Attributes:
+        seqs: One until `forked`, then `num_samples`; finished ones stay.
+        num_samples: k, the sequences to sample: `best_of`, or `n`.
+        reserved: Sequences it counts against max_num_seqs: k, and once forked the unfinished ones.
+        num_unattached: Unfinished sequences that wait for the leader (see `Sequence.attached`).
+        num_cached_tokens: Prompt tokens found in the prefix cache when first admitted.
+        key: Order in every queue; set by the scheduler.
+        stop: When its sequences end; set by the scheduler.
+    """
+
+    __slots__ = (
+        "arrival_time", "cache_salt", "eos_token_ids", "forked", "key", "num_cached_tokens",
+        "num_samples", "num_unattached", "params", "priority", "prompt_len", "request_id",
+        "reserved", "seqs", "stop",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt_token_ids: SequenceOf[int],
+        params: SamplingLimits,
+        eos_token_ids: Collection[int] = (),
+        arrival_time: float = 0.0,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> None:
+        self.request_id = request_id
+        self.prompt_len = len(prompt_token_ids)
+        self.seqs = [Sequence(-1, 0, list(prompt_token_ids), self.prompt_len)]
+        self.params = params
+        self.eos_token_ids = eos_token_ids
+        self.arrival_time = arrival_time
+        self.priority = priority
+        self.cache_salt = cache_salt
+        self.num_samples = params.best_of or params.n
+        self.reserved = self.num_samples
+        self.forked = False
+        self.num_unattached = 0
+        self.num_cached_tokens: int | None = None
+        self.key: tuple[float, ...]
+        self.stop: StopRule
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        return self.seqs[0].token_ids[: self.prompt_len]
+
+    @property
+    def finished(self) -> bool:
+        return all(seq.finish_reason is not None for seq in self.seqs)
+
+    @property
+    def leader(self) -> Sequence:
+        """The first unfinished sequence; it recomputes what the others share."""
+        return next(seq for seq in self.seqs if seq.finish_reason is None)
+
+    def unfinished(self) -> list[Sequence]:
+        return [seq for seq in self.seqs if seq.finish_reason is None]
+
+    def attached(self) -> list[Sequence]:
+        """The unfinished sequences that may be scheduled now."""
+        if len(self.seqs) == 1:
+            return self.seqs
+        return [seq for seq in self.seqs if seq.finish_reason is None and seq.attached]
+
+    def set_status(self, status: SequenceStatus) -> None:
+        """All unfinished sequences of a group share one status."""
+        for seq in self.seqs:
+            if seq.finish_reason is None:
+                seq.status = status

@@ -1,0 +1,194 @@
+"""§4.5, the queues of the scheduler and the moves between them: preempt, resume, rebuild, finish.
+
+Both scheduling modes (`unified`, `sosp`) decide *which* group moves; this is how it does.
+"""
+
+import logging
+from bisect import bisect_left, insort
+from collections.abc import Sequence as SequenceOf
+from operator import attrgetter
+
+from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.block_pool import OutOfBlocksError
+from jax_engine.core.limits import Limits
+from jax_engine.core.output import PreemptionMode, ScheduledSequence, SchedulerOutput
+from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
+
+logger = logging.getLogger("jax_engine.core")
+LOG_EVERY = 50  # preemptions come in bursts; the others are logged at DEBUG
+by_key = attrgetter("key")
+
+
+class SchedulerState:
+    """Waiting, running and swapped groups, each list sorted by `SequenceGroup.key`.
+
+    Attributes:
+        groups: All unfinished groups, by request id.
+        num_preemptions: How often each mode was used.
+        rebuilding: In SOSP mode: the group whose sequences are being recomputed, if any.
+    """
+
+    def __init__(
+        self, manager: BlockManager, limits: Limits, preemption_mode: PreemptionMode | None
+    ) -> None:
+        self.manager = manager
+        self.limits = limits
+        self.preemption_mode = preemption_mode
+        self.waiting: list[SequenceGroup] = []
+        self.running: list[SequenceGroup] = []
+        self.swapped: list[SequenceGroup] = []
+        self.groups: dict[str, SequenceGroup] = {}
+        self.num_preemptions: dict[PreemptionMode, int] = {"recompute": 0, "swap": 0}
+        self.rebuilding: SequenceGroup | None = None
+
+    def add(self, group: SequenceGroup) -> None:
+        """Puts a new group among the waiting."""
+        self.groups[group.request_id] = group
+        insort(self.waiting, group, key=by_key)
+
+    def fits(self, group: SequenceGroup) -> bool:
+        """Whether the group may join the running ones under max_num_seqs."""
+        reserved = sum([running.reserved for running in self.running])
+        return reserved + group.reserved <= self.limits.max_num_seqs
+
+    def allocate(
+        self,
+        seq: Sequence,
+        group: SequenceGroup,
+        end: int,
+        out: SchedulerOutput,
+        cached: SequenceOf[int] = (),
+    ) -> None:
+        """Makes positions num_computed_tokens .. end - 1 writable; the caller knows they fit.
+
+        Raises:
+            OutOfBlocksError: They did not: a scheduling rule counted wrongly.
+        """
+        copies = self.manager.allocate_slots(
+            seq.seq_id,
+            seq.token_ids,
+            seq.num_computed_tokens,
+            end,
+            cached=cached,
+            cache_salt=group.cache_salt,
+            chain=seq.chain,
+        )
+        if copies is None:
+            raise OutOfBlocksError(
+                f"seq_id {seq.seq_id} needs blocks for {end} tokens, "
+                f"{self.manager.num_free_gpu_blocks} are free: a bug in the scheduler, report it"
+            )
+        out.blocks_to_copy += copies
+
+    def run(
+        self,
+        seq: Sequence,
+        group: SequenceGroup,
+        end: int,
+        out: SchedulerOutput,
+        cached: SequenceOf[int] = (),
+    ) -> None:
+        """Allocates and schedules positions num_computed_tokens .. end - 1."""
+        self.allocate(seq, group, end, out, cached)
+        start, samples = seq.num_computed_tokens, 0
+        if end == len(seq.token_ids):
+            samples = 1 if group.forked else group.num_samples
+        out.scheduled.append(ScheduledSequence(seq, group, start, end - start, samples))
+
+    def start_running(self, queue: list[SequenceGroup]) -> None:
+        """Moves the head of `queue` to the running groups."""
+        group = queue.pop(0)
+        group.set_status(SequenceStatus.RUNNING)
+        insort(self.running, group, key=by_key)
+
+    def preempt_youngest(self, out: SchedulerOutput) -> SequenceGroup:
+        """Takes the blocks of the last running group: all or nothing, as the group runs together.
+
+        A forked group is swapped by default, since recomputing would lose the sharing of its
+        outputs; without room in the CPU pool any group is recomputed.
+        """
+        group = self.running.pop()
+        mode = self.preemption_mode or ("swap" if group.forked else "recompute")
+        seq_ids = [seq.seq_id for seq in group.unfinished()]
+        if mode == "swap" and self.manager.can_swap_out(seq_ids):
+            out.blocks_to_swap_out += self.manager.swap_out(seq_ids)
+            group.set_status(SequenceStatus.SWAPPED)
+            insort(self.swapped, group, key=by_key)
+        else:
+            mode = "recompute"
+            self._forget_computed(group)
+            group.set_status(SequenceStatus.WAITING)
+            insort(self.waiting, group, key=by_key)
+        out.preempted.append((group.request_id, mode))
+        self._count_preemption(group, mode)
+        return group
+
+    def attach(self, group: SequenceGroup) -> None:
+        """Lets a recomputed group go on together once the leader has the prompt's full blocks."""
+        shared_tokens = group.prompt_len // self.manager.block_size * self.manager.block_size
+        if group.leader.num_computed_tokens >= shared_tokens:
+            self.share_prompt(group)
+
+    def share_prompt(self, group: SequenceGroup) -> None:
+        """Gives the siblings the leader's full prompt blocks again.
+
+        What each of them generated on its own, each recomputes.
+        """
+        leader, shared = group.leader, group.prompt_len // self.manager.block_size
+        for seq in group.unfinished():
+            if not seq.attached:
+                self.manager.fork(leader.seq_id, seq.seq_id, shared)
+                seq.num_computed_tokens = shared * self.manager.block_size
+                seq.attached = True
+        group.num_unattached = 0
+
+    def finish(
+        self, seq: Sequence, group: SequenceGroup, reason: str, stop_reason: int | str | None
+    ) -> None:
+        """Ends a sequence and frees its blocks; its group stays in its queue."""
+        self.manager.free(seq.seq_id)
+        seq.finish(reason, stop_reason)
+        if group.forked:
+            group.reserved -= 1
+        if group.num_unattached and not group.finished:
+            # A leader that ends in the middle of a rebuild leaves the next one to start over.
+            group.leader.attached = True
+            group.num_unattached = sum(not seq.attached for seq in group.unfinished())
+
+    def remove(self, group: SequenceGroup, status: SequenceStatus) -> None:
+        """Takes a group with this status out of its queue and of `groups`."""
+        if status is SequenceStatus.RUNNING:
+            queue = self.running
+        else:
+            queue = self.waiting if status is SequenceStatus.WAITING else self.swapped
+        del queue[bisect_left(queue, group.key, key=by_key)]
+        del self.groups[group.request_id]
+
+    def remove_running(self, ended: SequenceOf[SequenceGroup]) -> None:
+        """Takes several running groups out in one pass."""
+        for group in ended:
+            del self.groups[group.request_id]
+        self.running = [group for group in self.running if group.request_id in self.groups]
+
+    def _forget_computed(self, group: SequenceGroup) -> None:
+        seqs = group.unfinished()
+        for seq in seqs:
+            self.manager.free(seq.seq_id)
+            seq.num_computed_tokens = 0
+            seq.attached = False
+        seqs[0].attached = True
+        group.num_unattached = len(seqs) - 1
+
+    def _count_preemption(self, group: SequenceGroup, mode: PreemptionMode) -> None:
+        self.num_preemptions[mode] += 1
+        total = sum(self.num_preemptions.values())
+        logger.log(
+            logging.WARNING if total % LOG_EVERY == 1 else logging.DEBUG,
+            "preempted request %s by %s (preemption %d): %d of %d KV blocks are free; "
+            "more KV cache memory or a lower max_num_seqs avoids it",
+            group.request_id,
+            mode,
+            total,
+            self.manager.num_free_gpu_blocks,
+            self.manager.gpu.num_blocks,
+        )

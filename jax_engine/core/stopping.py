@@ -1,0 +1,74 @@
+"""When a sequence ends for a reason that token ids alone can tell; stop strings are the engine's.
+
+In the present engines' order: length, then end of sequence, then stop tokens.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+
+class SamplingLimits(Protocol):
+    """What the controller reads of a request's `SamplingParams`."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def best_of(self) -> int | None: ...
+    @property
+    def max_tokens(self) -> int | None: ...
+    @property
+    def min_tokens(self) -> int: ...
+    @property
+    def stop_token_ids(self) -> Collection[int] | None: ...
+    @property
+    def ignore_eos(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StopRule:
+    """One request's limits, worked out once, so that the check of a token is two comparisons.
+
+    Attributes:
+        max_len: Tokens, prompt included, at which a sequence ends by "length".
+        min_len: Tokens, prompt included, before which no token ends it.
+        eos_token_ids: End by "stop" without a reason; empty when they are ignored.
+        stop_token_ids: End by "stop" with the token as the reason.
+    """
+
+    max_len: int
+    min_len: int
+    eos_token_ids: frozenset[int]
+    stop_token_ids: frozenset[int]
+
+    @classmethod
+    def for_request(
+        cls,
+        params: SamplingLimits,
+        eos_token_ids: Collection[int],
+        prompt_len: int,
+        max_model_len: int,
+    ) -> Self:
+        """The rule of a request in an engine whose sequences hold `max_model_len` tokens."""
+        max_len = max_model_len
+        if params.max_tokens is not None:
+            max_len = min(max_len, prompt_len + params.max_tokens)
+        return cls(
+            max_len,
+            prompt_len + params.min_tokens,
+            frozenset(() if params.ignore_eos else eos_token_ids),
+            frozenset(params.stop_token_ids or ()),
+        )
+
+    def check(self, token_ids: Sequence[int]) -> tuple[str, int | None] | None:
+        """(finish_reason, stop_reason) after the last token was appended; None to go on."""
+        length = len(token_ids)
+        if length >= self.max_len:
+            return "length", None
+        token = token_ids[-1]
+        if length >= self.min_len:
+            if token in self.eos_token_ids:
+                return "stop", None
+            if token in self.stop_token_ids:
+                return "stop", token
+        return None

@@ -1,0 +1,135 @@
+"""Unified scheduling, what engines have grown since the paper: one token budget, no phases.
+
+A sequence has computed some of its tokens and has some left; a step gives it a chunk of what is
+left. Prompts, their chunks, decodes and recomputation are the same thing. Running groups come
+first, then those swapped out, then waiting ones, always oldest first and never past a blocked one.
+"""
+
+from jax_engine.core.output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.core.state import SchedulerState
+
+
+def schedule(state: SchedulerState, out: SchedulerOutput) -> None:
+    """Fills `out` with one step."""
+    total = state.limits.max_num_batched_tokens
+    budget = continue_running(state, out, total)
+    if not out.preempted:
+        budget = resume_swapped(state, out, budget)
+        if not state.swapped:
+            budget = admit_waiting(state, out, budget)
+    out.num_batched_tokens = total - budget
+
+
+def continue_running(state: SchedulerState, out: SchedulerOutput, budget: int) -> int:
+    """Gives each running group its chunks, at the cost of younger ones; returns the budget left."""
+    manager, tables, append = state.manager, state.manager.tables, out.scheduled.append
+    # Victims leave at the end of this very list, behind the group at hand: iterating stays valid,
+    # and nothing that was scheduled is ever taken back.
+    for group in state.running:
+        if budget == 0:
+            break
+        if len(group.seqs) == 1:  # by far the most common: one more token into the last block
+            seq = group.seqs[0]
+            start, length = seq.num_computed_tokens, len(seq.token_ids)
+            if length - start == 1 and length <= tables[seq.seq_id].room:
+                samples = 1 if group.forked else group.num_samples
+                append(ScheduledSequence(seq, group, start, 1, samples))
+                budget -= 1
+                continue
+        runs = plan_chunks(state, group, budget)
+        need = sum(
+            manager.blocks_needed(seq.seq_id, seq.num_computed_tokens, end) for seq, end in runs
+        )
+        while need > manager.num_free_gpu_blocks:
+            if state.preempt_youngest(out) is group:
+                return budget
+        budget -= run_chunks(state, group, runs, out)
+    return budget
+
+
+def resume_swapped(state: SchedulerState, out: SchedulerOutput, budget: int) -> int:
+    """Swaps groups back in while they fit above the watermark; returns the budget left."""
+    manager = state.manager
+    while state.swapped and budget > 0:
+        group = state.swapped[0]
+        runs = plan_chunks(state, group, budget)
+        seqs = group.attached()
+        # Head-room for a block each, also for those that the budget leaves out of this step
+        extra = len(seqs) - len(runs)
+        extra += sum(max(1, new_blocks(state, seq, end)) for seq, end in runs)
+        seq_ids = [seq.seq_id for seq in seqs]
+        if not (state.fits(group) and manager.can_swap_in(seq_ids, extra)):
+            break
+        out.blocks_to_swap_in += manager.swap_in(seq_ids)
+        state.start_running(state.swapped)
+        budget -= run_chunks(state, group, runs, out)
+    return budget
+
+
+def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> int:
+    """Admits waiting groups, whose leaders start behind their cached prefix; the budget left."""
+    manager, block_size = state.manager, state.manager.block_size
+    while state.waiting and budget > 0:
+        group = state.waiting[0]
+        if not state.fits(group):
+            break
+        seq = group.leader
+        hits = manager.cached_blocks(seq.token_ids, group.cache_salt, seq.chain)
+        cached_tokens = len(hits) * block_size
+        end = cached_tokens + chunk_size(state, len(seq.token_ids) - cached_tokens, budget)
+        if end == cached_tokens:
+            break
+        need = -(-end // block_size) - len(hits) + manager.num_free_among(hits)
+        if manager.num_free_gpu_blocks - need < manager.watermark_blocks:
+            break
+        seq.num_computed_tokens = cached_tokens
+        if group.num_cached_tokens is None:
+            group.num_cached_tokens = cached_tokens
+        state.run(seq, group, end, out, hits)
+        budget -= end - cached_tokens
+        state.start_running(state.waiting)
+        if group.num_unattached:
+            state.attach(group)
+    return budget
+
+
+def chunk_size(state: SchedulerState, rest: int, budget: int) -> int:
+    """How many of the `rest` tokens of a sequence go into this step; 0 for none."""
+    limits = state.limits
+    chunk = min(rest, budget, limits.long_prefill_token_threshold or rest)
+    return chunk if limits.chunked_prefill or chunk == rest else 0
+
+
+def plan_chunks(
+    state: SchedulerState, group: SequenceGroup, budget: int
+) -> list[tuple[Sequence, int]]:
+    """(sequence, end of its chunk) for each of the group's sequences that gets a share."""
+    runs = []
+    for seq in group.attached():
+        start = seq.num_computed_tokens
+        chunk = chunk_size(state, len(seq.token_ids) - start, budget)
+        if chunk:
+            runs.append((seq, start + chunk))
+            budget -= chunk
+    return runs
+
+
+def run_chunks(
+    state: SchedulerState,
+    group: SequenceGroup,
+    runs: list[tuple[Sequence, int]],
+    out: SchedulerOutput,
+) -> int:
+    """Schedules planned chunks; returns their tokens."""
+    tokens = 0
+    for seq, end in runs:
+        tokens += end - seq.num_computed_tokens
+        state.run(seq, group, end, out)
+    return tokens
+
+
+def new_blocks(state: SchedulerState, seq: Sequence, end: int) -> int:
+    """Blocks that the table, on whichever device, lacks for `end` tokens."""
+    table = state.manager.tables.get(seq.seq_id)
+    return -(-end // state.manager.block_size) - (len(table.ids) if table else 0)
