@@ -47,7 +47,7 @@ format: .venv/.installed-lint
 	$(BIN)/ruff format .
 
 docs: .venv/.installed-docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 mutation: .venv/.installed-test
 	$(BIN)/python -m tests.mutation
