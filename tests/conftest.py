@@ -10,7 +10,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from jaxtyping import install_import_hook
 
 # Shapes in the annotations of these modules are checked at every call (under jit: at every trace).
@@ -44,9 +44,15 @@ settings.register_profile(
 settings.register_profile(
     "thorough", settings.get_profile("ci"), max_examples=20_000, stateful_step_count=100
 )
-# What the mutation check uses: the same examples each time, so that a survivor can be looked at.
+# What the mutation check uses: the same examples each time, so that a survivor can be looked at,
+# and no shrinking, since a caught bug needs no explanation.
 settings.register_profile(
-    "mutation", settings.get_profile("dev"), max_examples=60, derandomize=True, database=None
+    "mutation",
+    settings.get_profile("dev"),
+    max_examples=60,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 

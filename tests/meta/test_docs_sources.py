@@ -1,6 +1,7 @@
 """Code and figures that pages take from elsewhere: they must be there, and be the present ones."""
 
 import importlib.util
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -18,13 +19,12 @@ def _hooks() -> ModuleType:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
-def test_pages_build(page: object) -> None:
-    text = (ROOT / "docs" / str(page)).read_text("utf-8")
-    assert "{{" not in _hooks().on_page_markdown(text)
+def test_pages_build(page: Path) -> None:
+    assert "{{" not in _hooks().on_page_markdown(page.read_text("utf-8"))
 
 
 def test_a_missing_definition_is_an_error() -> None:
-    with pytest.raises(LookupError, match="defines no BlockManager.teleport"):
+    with pytest.raises(LookupError, match=r"defines no BlockManager\.teleport"):
         _hooks().source_of("reference/blocks.py", "BlockManager.teleport")
 
 

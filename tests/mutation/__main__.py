@@ -1,0 +1,79 @@
+"""Runs the mutation check; exits 1 when a planted bug survives."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+from tests.mutation.mutants import MUTANTS
+from tests.mutation.planting import Mutant, Outcome, Trial, make_copy, run_tests, try_mutant
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation")
+    parser.add_argument("--only", default="", help="mutants whose file, code or reason has this")
+    parser.add_argument("--list", action="store_true", help="list them and run nothing")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
+    parser.add_argument("--limit-s", type=float, default=300.0, help="longest run of the tests")
+    return parser.parse_args()
+
+
+def try_all(mutants: list[Mutant], jobs: int, limit_s: float) -> Iterator[Trial]:
+    """Tries the mutants, each job in a copy of its own; in order."""
+    with tempfile.TemporaryDirectory(prefix="mutation-") as scratch:
+        folders: SimpleQueue[Path] = SimpleQueue()
+        for job in range(jobs):
+            folder = Path(scratch) / str(job)
+            folder.mkdir()
+            make_copy(folder)
+            folders.put(folder)
+        _check_baseline(folder, mutants, limit_s)
+
+        def one(mutant: Mutant) -> Trial:
+            folder = folders.get()
+            try:
+                return try_mutant(folder, mutant, limit_s)
+            finally:
+                folders.put(folder)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            yield from pool.map(one, mutants)
+
+
+def _check_baseline(folder: Path, mutants: list[Mutant], limit_s: float) -> None:
+    """Without a bug, all these tests must pass, or a failure would prove nothing."""
+    for tests in sorted({mutant.tests for mutant in mutants}):
+        outcome, noticed_by = run_tests(folder, tests, 2 * limit_s)
+        if outcome is not Outcome.SURVIVED:
+            raise SystemExit(f"without any bug, {' '.join(tests)}: {outcome.value}\n{noticed_by}")
+        print(f"without any bug {' '.join(tests)} passes", flush=True)
+
+
+def main() -> None:
+    args = parse_args()
+    chosen = [m for m in MUTANTS if args.only in f"{m.file} {m.old} {m.new} {m.why}"]
+    if args.list or not chosen:
+        print("\n".join(f"{m.file}: {m.why}" for m in chosen) or "no such mutant")
+        return
+    trials: list[Trial] = []
+    for trial in try_all(chosen, args.jobs, args.limit_s):
+        trials.append(trial)
+        where = f"{trial.mutant.file}: {trial.mutant.why}"
+        print(
+            f"{len(trials)}/{len(chosen)} {trial.outcome.value}, {trial.seconds:.0f} s, {where}"
+            f"\n    {trial.noticed_by}",
+            flush=True,
+        )
+    lost = [t for t in trials if t.outcome in (Outcome.SURVIVED, Outcome.BROKEN)]
+    for trial in lost:
+        print(f"\n{trial.outcome.value}: {trial.mutant.file}, {trial.mutant.why}")
+        print(f"    - {trial.mutant.old}\n    + {trial.mutant.new}")
+    print(f"\n{len(trials) - len(lost)} of {len(trials)} planted bugs were caught")
+    sys.exit(bool(lost))
+
+
+if __name__ == "__main__":
+    main()
