@@ -1,6 +1,7 @@
 """Attention over the paged KV cache (SOSP'23 paper, section 4.1), with fused projections."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -34,21 +35,30 @@ class AttentionInputs:
     metadata: Any = None
 
 
-class Attention(nnx.Module):
+class Attention(nnx.Module):  # type: ignore[misc]
     """Grouped-query attention: QKV in one product, RoPE, write to the cache, attend, project.
 
     Attributes:
-        qkv: [*stack, (H + 2K) * D, E]: the rows of Q, then K, then V.
-        o: [*stack, E, H * D].
+        qkv: weight [(H + 2K) * D, E] a layer: the rows of Q, then K, then V.
+        o: weight [E, H * D] a layer.
     """
 
-    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype, stack: tuple[int, ...] = ()):
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        dtype: jnp.dtype,
+        stack: tuple[int, ...] = (),
+        separate: bool = False,
+    ):
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
         self.head_dim, self.window = config.head_dim, config.sliding_window
-        width, bias = config.hidden_size, config.attention_bias
+        linear = functools.partial(
+            Linear, bias=config.attention_bias, dtype=dtype, stack=stack, separate=separate
+        )
         rows = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
-        self.qkv = Linear(width, rows, bias=bias, dtype=dtype, stack=stack)
-        self.o = Linear(self.num_heads * self.head_dim, width, bias=bias, dtype=dtype, stack=stack)
+        self.qkv = linear(config.hidden_size, rows)
+        self.o = linear(self.num_heads * self.head_dim, config.hidden_size)
 
     def __call__(
         self,
@@ -60,7 +70,7 @@ class Attention(nnx.Module):
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
         """All keys and values of the step are written before any query attends."""
         tokens = x.shape[0]
-        qkv = self.qkv(x).reshape(tokens, -1, self.head_dim)
+        qkv = self.qkv(x, layer).reshape(tokens, -1, self.head_dim)
         q, k, v = jnp.split(qkv, (self.num_heads, self.num_heads + self.num_kv_heads), axis=1)
         k = apply_rotary(k, angles).astype(kv_cache.dtype)
         kv_cache = write_kv(kv_cache, k, v.astype(kv_cache.dtype), attn.slot_mapping, layer=layer)
@@ -75,4 +85,4 @@ class Attention(nnx.Module):
             window=self.window,
             metadata=attn.metadata,
         )
-        return self.o(out.astype(x.dtype).reshape(tokens, -1)), kv_cache
+        return self.o(out.astype(x.dtype).reshape(tokens, -1), layer), kv_cache

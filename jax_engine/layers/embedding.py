@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 from jax_engine.layers.linear import CONTRACT_LAST
 
 
-class Embedding(nnx.Module):
+class Embedding(nnx.Module):  # type: ignore[misc]
     """A table of token vectors.
 
     Attributes:
@@ -19,7 +19,8 @@ class Embedding(nnx.Module):
         self.weight = nnx.Param(jnp.zeros((vocab_size, size), dtype))
 
     def __call__(self, token_ids: Int[Array, " T"]) -> Float[Array, "T E"]:
-        return self.weight[...].at[token_ids].get(mode="clip")
+        table: Array = self.weight[...]
+        return table.at[token_ids].get(mode="clip")
 
     def logits(self, hidden: Float[Array, "R E"]) -> Float[Array, "R V"]:
         """Scores of all tokens in float32, with the table as the head."""

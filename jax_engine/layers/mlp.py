@@ -1,19 +1,21 @@
 """The gated feed-forward network of Llama (SwiGLU)."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.linear import Linear
 
 
-class GatedMLP(nnx.Module):
+class GatedMLP(nnx.Module):  # type: ignore[misc]
     """down(silu(gate(x)) * up(x)), gate and up in one product.
 
     Attributes:
-        gate_up: [*stack, 2F, E]: the gate's rows, then those of up.
-        down: [*stack, E, F].
+        gate_up: weight [2F, E] a layer: the gate's rows, then those of up.
+        down: weight [E, F] a layer.
     """
 
     def __init__(
@@ -24,12 +26,14 @@ class GatedMLP(nnx.Module):
         bias: bool,
         dtype: jnp.dtype,
         stack: tuple[int, ...] = (),
+        separate: bool = False,
     ):
-        self.gate_up = Linear(
-            hidden_size, 2 * intermediate_size, bias=bias, dtype=dtype, stack=stack
-        )
-        self.down = Linear(intermediate_size, hidden_size, bias=bias, dtype=dtype, stack=stack)
+        linear = functools.partial(Linear, bias=bias, dtype=dtype, stack=stack, separate=separate)
+        self.gate_up = linear(hidden_size, 2 * intermediate_size)
+        self.down = linear(intermediate_size, hidden_size)
 
-    def __call__(self, x: Float[Array, "T E"]) -> Float[Array, "T E"]:
-        gate, up = jnp.split(self.gate_up(x), 2, axis=-1)
-        return self.down(jax.nn.silu(gate) * up)
+    def __call__(
+        self, x: Float[Array, "T E"], layer: Int[Array, ""] | None = None
+    ) -> Float[Array, "T E"]:
+        gate, up = jnp.split(self.gate_up(x, layer), 2, axis=-1)
+        return self.down(jax.nn.silu(gate) * up, layer)

@@ -6,7 +6,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 
-class RMSNorm(nnx.Module):
+class RMSNorm(nnx.Module):  # type: ignore[misc]
     """x / rms(x) * weight over the last axis, computed in float32, returned in x's dtype.
 
     Attributes:
@@ -20,4 +20,5 @@ class RMSNorm(nnx.Module):
     def __call__(self, x: Float[Array, "T E"]) -> Float[Array, "T E"]:
         wide = x.astype(jnp.float32)
         scale = jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + self.eps)
-        return (wide * scale * self.weight[...].astype(jnp.float32)).astype(x.dtype)
+        normed: Array = wide * scale * self.weight[...].astype(jnp.float32)
+        return normed.astype(x.dtype)

@@ -33,7 +33,8 @@ def inverse_frequencies(
 
 def _plain(theta: float, head_dim: int) -> Float[np.ndarray, " half"]:
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    return (np.float32(1.0) / np.float32(theta) ** exponents).astype(np.float32)
+    frequencies: np.ndarray = np.float32(1.0) / np.float32(theta) ** exponents
+    return frequencies
 
 
 def _dynamic_theta(rope: RopeConfig, head_dim: int) -> float:
@@ -75,7 +76,8 @@ def _yarn(
     low, high = max(low, 0), min(high, head_dim - 1)
     span = np.float32(high - low if high != low else 0.001)
     ramp = np.clip((np.arange(head_dim // 2, dtype=np.float32) - np.float32(low)) / span, 0, 1)
-    return (plain / np.float32(rope.factor) * ramp + plain * (1 - ramp)).astype(np.float32)
+    blended: np.ndarray = plain / np.float32(rope.factor) * ramp + plain * (1 - ramp)
+    return blended.astype(np.float32)
 
 
 def _yarn_attention_factor(rope: RopeConfig) -> float:

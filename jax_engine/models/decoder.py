@@ -1,8 +1,9 @@
 """The one decoder of this engine: Llama's shape, configured by ModelConfig.
 
-Layers are stacked (every weight has a leading axis L) and run with `lax.scan`, so the cost of
-compilation does not grow with depth. The KV cache travels through the scan as its carry and is
-indexed by layer: it is updated in place and never copied.
+Layers run with `lax.scan`, so the cost of compilation does not grow with depth: norms and biases
+have a leading axis L that the scan slices, and so have the matrices, except on a CPU, where each
+layer's are arrays of their own (see layers/linear.py). The KV cache travels through the scan as
+its carry and is indexed by layer: it is updated in place and never copied.
 """
 
 import jax
@@ -12,23 +13,35 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.attention import Attention, AttentionInputs
 from jax_engine.layers.embedding import Embedding
-from jax_engine.layers.linear import Linear
+from jax_engine.layers.linear import LayerParam, Linear
 from jax_engine.layers.mlp import GatedMLP
 from jax_engine.layers.norm import RMSNorm
 from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
 from jax_engine.models.config import ModelConfig
 
 
-class DecoderLayer(nnx.Module):
+class DecoderLayer(nnx.Module):  # type: ignore[misc]
     """x + attention(norm(x)), then x + mlp(norm(x)). With `stack=(L,)` it holds all L layers."""
 
-    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype, stack: tuple[int, ...] = ()):
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        dtype: jnp.dtype,
+        stack: tuple[int, ...] = (),
+        separate: bool = False,
+    ):
         width, eps = config.hidden_size, config.rms_norm_eps
         self.input_norm = RMSNorm(width, eps=eps, dtype=dtype, stack=stack)
-        self.attention = Attention(config, dtype=dtype, stack=stack)
+        self.attention = Attention(config, dtype=dtype, stack=stack, separate=separate)
         self.post_attention_norm = RMSNorm(width, eps=eps, dtype=dtype, stack=stack)
         self.mlp = GatedMLP(
-            width, config.intermediate_size, bias=config.mlp_bias, dtype=dtype, stack=stack
+            width,
+            config.intermediate_size,
+            bias=config.mlp_bias,
+            dtype=dtype,
+            stack=stack,
+            separate=separate,
         )
 
     def __call__(
@@ -41,21 +54,24 @@ class DecoderLayer(nnx.Module):
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
         out, kv_cache = self.attention(self.input_norm(x), angles, kv_cache, attn, layer)
         x = x + out
-        return x + self.mlp(self.post_attention_norm(x)), kv_cache
+        return x + self.mlp(self.post_attention_norm(x), layer), kv_cache
 
 
-class Decoder(nnx.Module):
+class Decoder(nnx.Module):  # type: ignore[misc]
     """Token ids to hidden states over a paged KV cache, and hidden states to logits.
 
     Attributes:
-        layers: one DecoderLayer whose weights are stacked on a leading axis L.
+        layers: one DecoderLayer that holds the weights of all L.
         lm_head: [V, E], or None when the embedding serves as the head too.
     """
 
-    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype):
+    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype, separate_layers: bool = False):
+        """`separate_layers` keeps each layer's matrices apart: for a CPU."""
         self.config = config
         self.embed = Embedding(config.vocab_size, config.hidden_size, dtype=dtype)
-        self.layers = DecoderLayer(config, dtype=dtype, stack=(config.num_layers,))
+        self.layers = DecoderLayer(
+            config, dtype=dtype, stack=(config.num_layers,), separate=separate_layers
+        )
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, dtype=dtype)
         self.lm_head = (
             None
@@ -76,12 +92,12 @@ class Decoder(nnx.Module):
             config.rope, config.head_dim, config.max_position_embeddings
         )
         angles = rotary_angles(positions, frequencies, scaling)
-        graphdef, stacked = nnx.split(self.layers)
+        graphdef, separate, stacked = nnx.split(self.layers, LayerParam, ...)
 
-        def one_layer(carry, weights_and_index):  # type: ignore[no-untyped-def]
+        def one_layer(carry, sliced_and_index):  # type: ignore[no-untyped-def]
             x, cache = carry
-            weights, layer = weights_and_index
-            return nnx.merge(graphdef, weights)(x, angles, cache, attn, layer), None
+            sliced, layer = sliced_and_index
+            return nnx.merge(graphdef, separate, sliced)(x, angles, cache, attn, layer), None
 
         start = (self.embed(token_ids), kv_cache)
         indices = jnp.arange(config.num_layers, dtype=jnp.int32)
@@ -92,4 +108,4 @@ class Decoder(nnx.Module):
         """Float32 logits of chosen rows of the hidden states."""
         if self.lm_head is None:
             return self.embed.logits(hidden)
-        return self.lm_head(hidden, out_dtype=jnp.float32)
+        return self.lm_head(hidden, out_dtype=jnp.dtype(jnp.float32))

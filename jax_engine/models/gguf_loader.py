@@ -128,7 +128,8 @@ def decode(file: GgufFile, name: str, start: int, stop: int) -> np.ndarray:
     block_size, block_bytes = GGML_QUANT_SIZES[tensor.type]
     first = tensor.offset + start // block_size * block_bytes
     raw = file.data[first : tensor.offset + stop // block_size * block_bytes]
-    return dequantize(raw[None], tensor.type).reshape(-1)
+    values: np.ndarray = dequantize(raw[None], tensor.type)
+    return values.reshape(-1)
 
 
 class GgufSource:

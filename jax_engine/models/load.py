@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from jax_engine.errors import ConfigError, WeightsError
@@ -80,7 +80,7 @@ def load_model(
     gguf = GgufFile(source) if is_gguf else None
     config = config_from_gguf(gguf) if gguf else read_hf_config(source)
     check_max_model_len(config, max_model_len)
-    graphdef, state = nnx.split(nnx.eval_shape(lambda: Decoder(config, dtype=jnp.dtype(dtype))))
+    graphdef, state = abstract_decoder(config, dtype)
     leaves = abstract_leaves(state)
     if load_format == "dummy":
         arrays = random_leaves(leaves, seed)
@@ -94,9 +94,19 @@ def load_model(
         graphdef=graphdef,
         params=_with_arrays(state, arrays),
         source=source,
-        num_parameters=sum(int(np.prod(leaf.shape)) for leaf in leaves.values()),
-        num_bytes=sum(int(array.nbytes) for array in arrays.values()),
+        num_parameters=sum(math.prod(leaf.shape) for leaf in leaves.values()),
+        num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
     )
+
+
+def abstract_decoder(config: ModelConfig, dtype: Any) -> tuple[Any, nnx.State]:
+    """Graph and state of the decoder for the default device, with shapes in place of arrays."""
+    separate = jax.default_backend() == "cpu"
+    decoder = nnx.eval_shape(
+        lambda: Decoder(config, dtype=jnp.dtype(dtype), separate_layers=separate)
+    )
+    graphdef, state = nnx.split(decoder)
+    return graphdef, state
 
 
 def _with_arrays(state: nnx.State, arrays: Mapping[str, jax.Array]) -> nnx.State:

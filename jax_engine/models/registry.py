@@ -15,8 +15,7 @@ class Family(Protocol):
     WEIGHTS: dict[str, tuple[str, ...]]
     IGNORED_SUFFIXES: tuple[str, ...]
 
-    @staticmethod
-    def from_hf(raw: Mapping[str, Any]) -> ModelConfig: ...
+    def from_hf(self, raw: Mapping[str, Any]) -> ModelConfig: ...
 
 
 FAMILIES: dict[str, Family] = {family.ARCHITECTURE: family for family in (llama, mistral)}

@@ -6,6 +6,7 @@ aligned buffer *is* the device array (no copy is made).
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,17 @@ from flax import nnx
 from jax_engine.errors import WeightsError
 from jax_engine.models.config import ModelConfig
 
-Leaf = jax.ShapeDtypeStruct
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """Shape and dtype of one array of the decoder's state."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * int(np.dtype(self.dtype).itemsize)
 
 
 class TensorSource(Protocol):
@@ -44,7 +55,7 @@ class Piece:
     """One checkpoint tensor, and the part of a leaf that it fills."""
 
     name: str
-    index: tuple[int | slice, ...]
+    index: tuple[int | slice | None, ...]
     shape: tuple[int, ...]
 
 
@@ -70,14 +81,25 @@ def fused_rows(config: ModelConfig, leaf: str) -> tuple[int, ...] | None:
     return None
 
 
+def split_leaf(leaf: str) -> tuple[str, int | None]:
+    """Name and layer of a leaf: "layers.mlp.down.weight.7" is layer 7's own array; else None."""
+    stem, _, last = leaf.rpartition(".")
+    return (stem, int(last)) if last.isdecimal() else (leaf, None)
+
+
 def pieces_of(
-    config: ModelConfig, leaf: str, sources: tuple[str, ...], shape: tuple[int, ...]
+    config: ModelConfig,
+    leaf: str,
+    names: Mapping[str, tuple[str, ...]],
+    shape: tuple[int, ...],
 ) -> Iterator[Piece]:
     """Every checkpoint tensor of one leaf, in order."""
-    stacked = "{layer}" in sources[0]
+    stem, own_layer = split_leaf(leaf)
+    sources = names[stem]
+    stacked = own_layer is None and "{layer}" in sources[0]
     inner = shape[1:] if stacked else shape
-    rows = fused_rows(config, leaf) or inner[:1]
-    for layer in range(shape[0]) if stacked else (0,):
+    rows = fused_rows(config, stem) or inner[:1]
+    for layer in range(shape[0]) if stacked else (own_layer,):
         start = 0
         for source, count in zip(sources, rows, strict=True):
             part = slice(start, start + count)
@@ -131,35 +153,30 @@ def load_leaves(
         WeightsError: a tensor is missing, of another shape, unexpected, or unreadable.
     """
     pieces = {
-        leaf: list(pieces_of(config, leaf, names[leaf], struct.shape))
-        for leaf, struct in leaves.items()
+        leaf: list(pieces_of(config, leaf, names, struct.shape)) for leaf, struct in leaves.items()
     }
     if config.tie_word_embeddings:  # some checkpoints store the head a second time
         ignored_suffixes = (*ignored_suffixes, *names.get("lm_head.weight", ()))
     check_tensors(source, pieces, ignored_suffixes)
     arrays: dict[str, jax.Array] = {}
-    largest_first = sorted(leaves, key=lambda leaf: -_num_bytes(leaves[leaf]))
+    largest_first = sorted(leaves, key=lambda leaf: -leaves[leaf].num_bytes)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         for leaf in largest_first:
-            buffer = aligned_empty(leaves[leaf].shape, leaves[leaf].dtype)
+            buffer = aligned_empty(leaves[leaf])
             reads = [
                 pool.submit(source.read_into, piece.name, buffer[piece.index])
                 for piece in pieces[leaf]
             ]
             for read in reads:
                 read.result()
-            arrays[leaf] = jax.block_until_ready(jax.device_put(buffer))
+            arrays[leaf] = jax.device_put(buffer).block_until_ready()
             del buffer, reads
     return arrays
 
 
-def _num_bytes(leaf: Leaf) -> int:
-    return int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def aligned_empty(leaf: Leaf) -> np.ndarray:
     """Uninitialised array on a 64-byte boundary, which a CPU device takes over without a copy."""
-    num_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.empty(num_bytes + 64, np.uint8)
+    raw = np.empty(leaf.num_bytes + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    return raw[start : start + num_bytes].view(dtype).reshape(shape)
+    aligned: np.ndarray = raw[start : start + leaf.num_bytes].view(leaf.dtype)
+    return aligned.reshape(leaf.shape)

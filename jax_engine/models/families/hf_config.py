@@ -45,9 +45,11 @@ def rope_from_hf(raw: Mapping[str, Any]) -> RopeConfig:
     )
     if original is None and kind in ("llama3", "yarn"):
         original = max_positions
-    options = {k: float(scaling[k]) for k in _ROPE_FLOATS if scaling.get(k) is not None}
+    options: dict[str, Any] = {
+        k: float(scaling[k]) for k in _ROPE_FLOATS if scaling.get(k) is not None
+    }
     if kind == "yarn" and "factor" not in options:
-        options["factor"] = max_positions / original
+        options["factor"] = max_positions / (original or max_positions)
     elif kind != "none" and "factor" not in options:
         raise ConfigError(f"config.json: rope type {kind!r} needs a factor in rope_scaling.")
     return RopeConfig(

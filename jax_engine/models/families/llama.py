@@ -41,7 +41,9 @@ WEIGHTS: dict[str, tuple[str, ...]] = {
     "lm_head.weight": ("lm_head.weight",),
 }
 
-IGNORED_SUFFIXES = ("rotary_emb.inv_freq",)  # derived values that old checkpoints carry along
+IGNORED_SUFFIXES: tuple[str, ...] = (
+    "rotary_emb.inv_freq",
+)  # derived values that old checkpoints carry along
 
 
 def from_hf(raw: Mapping[str, Any]) -> ModelConfig:
