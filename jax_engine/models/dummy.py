@@ -9,11 +9,12 @@ import jax.numpy as jnp
 
 from jax_engine.models.weights import Leaf, split_leaf
 
-SCALE = 0.02
+DEVIATION = 0.02
+_BOUND = DEVIATION * 3**0.5  # of the uniform distribution, several times faster than the normal
 
 
 def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, jax.Array]:
-    """Every leaf drawn on the device from (seed, its name, its layer): normal, deviation 0.02.
+    """Every leaf drawn on the device from (seed, its name, its layer): uniform, deviation 0.02.
 
     Norm scales are one plus that. The numbers do not depend on the order of the leaves nor on
     whether layers are stacked, and are the same, rounded, in every dtype.
@@ -35,7 +36,7 @@ def _random_leaf(key: jax.Array, name: str, leaf: Leaf) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _draw(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype, mean: float) -> jax.Array:
-    values: jax.Array = mean + SCALE * jax.random.normal(key, shape, jnp.float32)
+    values: jax.Array = mean + _BOUND * jax.random.uniform(key, shape, jnp.float32, -1, 1)
     return values.astype(dtype)
 
 

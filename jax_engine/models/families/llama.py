@@ -41,9 +41,8 @@ WEIGHTS: dict[str, tuple[str, ...]] = {
     "lm_head.weight": ("lm_head.weight",),
 }
 
-IGNORED_SUFFIXES: tuple[str, ...] = (
-    "rotary_emb.inv_freq",
-)  # derived values that old checkpoints carry along
+# Derived values that old checkpoints carry along.
+IGNORED_SUFFIXES: tuple[str, ...] = ("rotary_emb.inv_freq",)
 
 
 def from_hf(raw: Mapping[str, Any]) -> ModelConfig:
