@@ -55,7 +55,9 @@ def rope_frequencies(
         case "linear":
             stretched = plain / scaling["factor"]
         case "dynamic":
-            stretched = _frequencies(head_dim, _dynamic_theta(head_dim, theta, scaling["factor"]))
+            stretched = _frequencies(
+                head_dim, _dynamic_theta(head_dim, theta, float(scaling["factor"]))
+            )
         case "llama3":
             stretched = _llama3(plain, max_position_embeddings, scaling)
         case "yarn":
@@ -126,14 +128,14 @@ def _yarn(
     (and those after it: divided by `factor`)."""
     head_dim = 2 * len(plain)
     old_context = scaling.get("original_max_position_embeddings") or max_position_embeddings
-    factor = scaling.get("factor") or max_position_embeddings / old_context
+    factor = float(scaling.get("factor") or max_position_embeddings / old_context)
 
     def plane_with(turns: float) -> float:
         """The (fractional) plane that turns so many times in the old context."""
         return head_dim * math.log(old_context / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
-    low = plane_with(scaling.get("beta_fast") or 32)
-    high = plane_with(scaling.get("beta_slow") or 1)
+    low = plane_with(float(scaling.get("beta_fast") or 32))
+    high = plane_with(float(scaling.get("beta_slow") or 1))
     if scaling.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, head_dim - 1)
@@ -154,5 +156,5 @@ def _yarn_factor(factor: float, scaling: RopeScaling) -> float:
     if given is not None:
         return float(given)
     if scaling.get("mscale") and scaling.get("mscale_all_dim"):
-        return grown(scaling["mscale"]) / grown(scaling["mscale_all_dim"])
+        return grown(float(scaling["mscale"])) / grown(float(scaling["mscale_all_dim"]))
     return grown(1.0)

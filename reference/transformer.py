@@ -136,7 +136,8 @@ class Transformer:
             scale=config.head_dim**-0.5,
             window=config.sliding_window,
         )
-        return self._linear(f"{name}.o_proj", out.reshape(len(x), -1))
+        joined = out.reshape(len(x), config.num_attention_heads * config.head_dim)
+        return self._linear(f"{name}.o_proj", joined)
 
     def _mlp(self, name: str, x: Float[np.ndarray, "T E"]) -> Float[np.ndarray, "T E"]:
         """SwiGLU: down(silu(gate(x)) * up(x))."""

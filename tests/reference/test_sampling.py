@@ -1,0 +1,271 @@
+"""The sampler against each rule restated token by token (I49), and its random numbers (I37)."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from reference.sampling import (
+    derive_seed,
+    distribution,
+    draw,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    log_softmax,
+    penalise,
+    sample,
+    uniform,
+)
+
+
+@dataclass(frozen=True)
+class Params:
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: dict[int, float] | None = None
+    min_tokens: int = 0
+    stop_token_ids: list[int] = field(default_factory=list)
+
+
+# Whole numbers make ties; the others differ enough for their probabilities to differ.
+logits_of = st.lists(
+    st.one_of(st.integers(-3, 3), st.integers(-9000, 9000).map(lambda x: x / 1000)),
+    min_size=1,
+    max_size=12,
+).map(lambda logits: np.array(logits, dtype=np.float64))
+top_ks = st.integers(-1, 14)
+top_ps = st.floats(0.01, 1.0)
+min_ps = st.floats(0.0, 1.0)
+all_params = st.builds(
+    Params, temperature=st.floats(0.1, 3.0), top_k=top_ks, top_p=top_ps, min_p=min_ps
+)
+tokens = st.lists(st.integers(0, 7), max_size=10)
+VOCABULARY = np.linspace(-2.0, 2.0, 8)
+
+
+def probabilities(logits: np.ndarray) -> list[float]:
+    weights = [math.exp(x) for x in logits]
+    return [w / sum(weights) for w in weights]
+
+
+def test_log_softmax_is_of_the_raw_logits() -> None:
+    logits = np.array([1000.0, 999.0, -np.inf], dtype=np.float32)
+    expected = [-math.log1p(math.exp(-1)), -1 - math.log1p(math.exp(-1)), -np.inf]
+    np.testing.assert_allclose(log_softmax(logits), expected)
+
+
+@given(logits=logits_of, k=top_ks)
+def test_i49_top_k_keeps_a_token_with_fewer_than_k_above_it(logits: np.ndarray, k: int) -> None:
+    kept = np.isfinite(keep_top_k(logits, k))
+    for i, logit in enumerate(logits):
+        above = sum(other > logit for other in logits)
+        assert kept[i] == (k <= 0 or above < k)
+
+
+@given(logits=logits_of, p=top_ps)
+def test_i49_top_p_is_the_smallest_set_that_reaches_p(logits: np.ndarray, p: float) -> None:
+    """Whole ties are added, most probable first, until the mass reaches p: boundary included."""
+    by_probability = sorted(zip(probabilities(logits), logits, strict=True), reverse=True)
+    mass, kept = 0.0, set()
+    for level in sorted(set(logits), reverse=True):
+        assume(p == 1.0 or abs(mass - p) > 1e-9)
+        if mass >= p:
+            break
+        kept.add(level)
+        mass += sum(q for q, logit in by_probability if logit == level)
+    assert [np.isfinite(x) for x in keep_top_p(logits, p)] == [x in kept for x in logits]
+
+
+def test_i49_top_p_includes_the_boundary_token() -> None:
+    """0.5 + 0.3 crosses 0.6 and reaches 0.8; a first token that reaches it alone stays alone."""
+    logits = np.log([0.5, 0.3, 0.2])
+    assert np.isfinite(keep_top_p(logits, 0.6)).tolist() == [True, True, False]
+    assert np.isfinite(keep_top_p(logits, 0.79)).tolist() == [True, True, False]
+    assert np.isfinite(keep_top_p(logits, 0.81)).tolist() == [True, True, True]
+    assert np.isfinite(keep_top_p(logits, 0.01)).tolist() == [True, False, False]
+
+
+@given(logits=logits_of, min_p=min_ps)
+def test_i49_min_p_is_a_share_of_the_largest(logits: np.ndarray, min_p: float) -> None:
+    shares = np.exp(logits - logits.max())
+    assume(np.abs(shares - min_p)[shares != 1].min(initial=1.0) > 1e-9)
+    assert np.isfinite(keep_min_p(logits, min_p)).tolist() == (shares >= min_p).tolist()
+
+
+@given(logits=logits_of, params=all_params)
+def test_i49_the_distribution(logits: np.ndarray, params: Params) -> None:
+    """It sums to 1, lies within top-k, top-p and min-p, keeps the argmax and all proportions."""
+    result = distribution(logits, params)
+    support = result > 0
+    scaled = logits / params.temperature
+    assert math.isclose(result.sum(), 1.0)
+    assert support[logits == logits.max()].all()
+    assert not (support & np.isneginf(keep_top_k(scaled, params.top_k))).any()
+    assert not (support & np.isneginf(keep_min_p(scaled, params.min_p * (1 - 1e-12)))).any()
+    if params.top_k <= 0:  # else top-p is of what top-k left
+        assert not (support & np.isneginf(keep_top_p(scaled, params.top_p))).any()
+    plain = np.exp(scaled - scaled.max())
+    np.testing.assert_allclose(result[support] / result.max(), plain[support])
+
+
+@given(logits=logits_of, params=all_params, seed=st.integers(0, 1000))
+def test_i49_the_order_of_the_vocabulary_does_not_matter(
+    logits: np.ndarray, params: Params, seed: int
+) -> None:
+    order = np.random.default_rng(seed).permutation(len(logits))
+    scaled = np.sort(probabilities(logits / params.temperature))[::-1]
+    for boundary in (np.cumsum(scaled) - params.top_p, scaled / scaled[0] - params.min_p):
+        assume(np.abs(boundary).min() > 1e-9)
+    np.testing.assert_allclose(
+        distribution(logits[order], params), distribution(logits, params)[order], atol=1e-15
+    )
+
+
+@given(logits=logits_of, params=all_params)
+def test_i49_temperature_zero_is_the_argmax_lowest_id(logits: np.ndarray, params: Params) -> None:
+    greedy = distribution(logits, replace(params, temperature=0.0))
+    first = logits.tolist().index(logits.max())
+    assert greedy.tolist() == [float(i == first) for i in range(len(logits))]
+    assert distribution(logits, replace(params, temperature=9e-6)).tolist() == greedy.tolist()
+
+
+def test_i49_a_falling_temperature_has_the_argmax_as_its_limit() -> None:
+    logits = np.array([1.0, 1.5, 0.0])
+    largest = [distribution(logits, Params(temperature=t))[1] for t in (2.0, 1.0, 0.1, 1e-2, 1e-5)]
+    assert largest == sorted(largest) and largest[-1] == 1.0
+
+
+@given(
+    prompt=tokens,
+    output=tokens,
+    repetition=st.floats(0.1, 3.0),
+    frequency=st.floats(-2.0, 2.0),
+    presence=st.floats(-2.0, 2.0),
+)
+def test_i49_penalties_count_only_what_they_say(
+    prompt: list[int], output: list[int], repetition: float, frequency: float, presence: float
+) -> None:
+    result = penalise(
+        VOCABULARY,
+        prompt,
+        output,
+        repetition_penalty=repetition,
+        frequency_penalty=frequency,
+        presence_penalty=presence,
+    )
+    counts = Counter(output)
+    for token, logit in enumerate(VOCABULARY):
+        if token in prompt or token in output:
+            logit = logit / repetition if logit > 0 else logit * repetition
+        logit = logit - frequency * counts[token] - presence * (counts[token] > 0)
+        assert math.isclose(result[token], logit, abs_tol=1e-12)
+
+
+def test_rules_1_to_3_come_before_the_temperature() -> None:
+    params = Params(
+        temperature=2.0,
+        repetition_penalty=2.0,
+        frequency_penalty=1.0,
+        presence_penalty=0.5,
+        logit_bias={0: 1.0, 2: -3.0},
+    )
+    result = distribution(
+        np.array([4.0, 0.0, 6.0, -1.0]), params, prompt_token_ids=[0], output_token_ids=[2, 3, 2]
+    )
+    # 4/2 + 1;  0;  6/2 - 2*1 - 0.5 - 3;  -1*2 - 1 - 0.5;  all halved
+    np.testing.assert_allclose(result, probabilities(np.array([3.0, 0.0, -2.5, -3.5]) / 2))
+
+
+def test_the_logits_given_are_not_changed() -> None:
+    logits = np.array([4.0, 0.0, 6.0])
+    params = Params(repetition_penalty=2.0, logit_bias={1: 1.0}, min_tokens=9, stop_token_ids=[2])
+    distribution(logits, params, output_token_ids=[0, 1, 2])
+    assert logits.tolist() == [4.0, 0.0, 6.0]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("ended_by", [{"eos_token_ids": {3}}, {}])
+def test_before_min_tokens_nothing_can_end_the_output(temperature: float, ended_by: dict) -> None:
+    """End-of-sequence and stop tokens alike, whatever their bias."""
+    stop_token_ids = [] if ended_by else [3]
+    params = Params(
+        temperature=temperature, min_tokens=2, stop_token_ids=stop_token_ids, logit_bias={3: 90.0}
+    )
+    for length, probability in ((0, 0.0), (1, 0.0), (2, 1.0)):
+        result = distribution(VOCABULARY, params, output_token_ids=[0] * length, **ended_by)
+        assert result[3] == pytest.approx(probability)
+
+
+@given(logits=logits_of, params=all_params, u=st.floats(0.0, 1.0, exclude_max=True))
+def test_draw_inverts_the_cumulative_distribution(
+    logits: np.ndarray, params: Params, u: float
+) -> None:
+    result = distribution(logits, params)
+    token = draw(result, u)
+    assert result[token] > 0
+    assert math.fsum(result[:token]) <= u + 1e-12
+    assert u < math.fsum(result[: token + 1]) + 1e-12
+
+
+def test_the_largest_u_below_one_draws_the_last_possible_token() -> None:
+    assert draw(np.array([0.1] * 10 + [0.0]), math.nextafter(1.0, 0.0)) == 9
+
+
+def test_i49_chi_square_on_a_large_draw() -> None:
+    """10,000 tokens; 27.9 is the 99.99th percentile of chi-square at 6 degrees of freedom."""
+    params = Params(temperature=1.5, top_k=7)
+    expected = distribution(VOCABULARY, params)
+    draws = [draw(expected, uniform(1234, position)) for position in range(10_000)]
+    observed = np.bincount(draws, minlength=8)
+    assert observed[0] == expected[0] == 0
+    chi_square = ((observed - 10_000 * expected)[1:] ** 2 / (10_000 * expected[1:])).sum()
+    assert chi_square < 27.9
+
+
+def test_uniform_numbers_of_neighbours_are_not_related() -> None:
+    """By seed and by position; any integer is a seed."""
+    grid = np.array([[uniform(seed, position) for position in range(50)] for seed in range(50)])
+    assert (grid >= 0).all() and (grid < 1).all() and len(np.unique(grid)) == 2500
+    assert abs(grid.mean() - 0.5) < 0.02
+    for neighbours in (grid[1:] - grid[:-1], grid[:, 1:] - grid[:, :-1]):
+        assert abs((neighbours**2).mean() - 1 / 6) < 0.02  # of two independent uniform numbers
+    assert uniform(-1, 0) == uniform(2**64 - 1, 0) != uniform(1, 0)
+
+
+def test_i37_seeds_of_samples_are_the_published_splitmix64_numbers() -> None:
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    assert [derive_seed(1234567, i) for i in range(1, 5)] == [x >> 1 for x in published]
+
+
+@given(seed=st.integers(-(2**63), 2**63 - 1))
+def test_i37_every_sample_has_a_seed_of_its_own(seed: int) -> None:
+    derived = [derive_seed(seed, i) for i in range(20)]
+    assert derived[0] == seed and len(set(derived)) == 20
+    assert all(0 <= x < 2**63 for x in derived[1:])
+
+
+@given(params=all_params, prompt=tokens, output=tokens, seed=st.integers(0, 2**63 - 1))
+def test_a_token_depends_on_seed_and_position_alone(
+    params: Params, prompt: list[int], output: list[int], seed: int
+) -> None:
+    asked = []
+
+    def source(seed: int, position: int) -> float:
+        asked.append((seed, position))
+        return uniform(seed, position)
+
+    history = {"prompt_token_ids": prompt, "output_token_ids": output}
+    token = sample(VOCABULARY, params, **history, seed=seed, uniform=source)
+    assert asked == [(seed, len(prompt) + len(output))]
+    assert token == sample(VOCABULARY, params, **history, seed=seed)
+    assert token == draw(distribution(VOCABULARY, params, **history), uniform(*asked[0]))
