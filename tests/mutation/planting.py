@@ -39,6 +39,11 @@ class Mutant:
         return text.replace(self.old, self.new)
 
 
+def plant(file: str, tests: tuple[str, ...], *bugs: tuple[str, str, str]) -> list[Mutant]:
+    """Mutants of one file; each bug is (old code, new code, the mistake in words)."""
+    return [Mutant(file, old, new, why, tests) for old, new, why in bugs]
+
+
 class Outcome(Enum):
     CAUGHT = "caught"
     HUNG = "caught (ran past the limit)"
@@ -90,7 +95,9 @@ def run_tests(folder: Path, tests: tuple[str, ...], limit_s: float) -> tuple[Out
         return Outcome.HUNG, ""
     if done.returncode == 0:
         return Outcome.SURVIVED, ""
-    failed = [line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    failed = [
+        line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith("FAILED ")
+    ]
     if done.returncode == 1 and failed:
         return Outcome.CAUGHT, failed[0].removeprefix("FAILED ")
     return Outcome.BROKEN, done.stdout[-1500:] + done.stderr[-500:]

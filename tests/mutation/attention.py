@@ -1,0 +1,101 @@
+"""Bugs in the attention twin and in the operations on blocks."""
+
+from tests.mutation.planting import Mutant, plant
+
+TESTS = ("tests/kernels",)
+FOLDER = "pallas_kernels"
+
+METADATA: list[Mutant] = plant(
+    f"{FOLDER}/metadata.py",
+    TESTS,
+    ("rows_before[token_seq], -1)", "rows_before[token_seq], 0)", "prefills get row 0's result"),
+    ("(token < starts[-1]) & is_row[token_seq]", "is_row[token_seq]", "padding gets a result"),
+    ("(boundaries[1:] <= index", "(boundaries[1:] < index", "the first of a range is the last's"),
+    ("-(-query_lens // TILE_QUERIES)", "query_lens // TILE_QUERIES", "the last tile is left out"),
+)
+
+DECODE: list[Mutant] = plant(
+    f"{FOLDER}/xla/decode.py",
+    TESTS,
+    ("(position < length[:, None])", "(position <= length[:, None])", "one key too many"),
+    ("jnp.maximum(length - window, 0)", "jnp.maximum(length - window + 1, 0)", "window one short"),
+    ("jnp.maximum(length - window, 0)", "jnp.maximum(length - window - 1, 0)", "window one long"),
+    ("(position - length[:, None] + 1)", "(length[:, None] - position)", "ALiBi's sign"),
+    ("keep = jnp.exp(top - new_top)", "keep = jnp.ones_like(top)", "old parts are not rescaled"),
+    ("part = part + low // chunk", "part = part", "a window starts at the first chunk"),
+    ("-(-metadata.row_context // chunk)", "metadata.row_context // chunk", "the tail is left out"),
+    (".astype(jnp.float32) * context.options.scale", ".astype(jnp.float32)", "no scale"),
+    ("_sum_items(belongs, item_out)", "_sum_items(belongs.T, item_out)", "items of other rows"),
+    ("first += count * step", "first += 0", "items are counted twice"),
+)
+
+PREFILL: list[Mutant] = plant(
+    f"{FOLDER}/xla/prefill.py",
+    TESTS,
+    ("(key <= query) & (key < end)", "(key < query) & (key < end)", "a token misses itself"),
+    ("(key <= query) & (key < end)", "(key <= query + 1) & (key < end)", "sees the future"),
+    ("key > query - context", "key >= query - context", "window one long"),
+    (
+        "position = context_lens[seq] - query_start_loc[seq + 1] + start",
+        "position = start - query_start_loc[seq]",
+        "a chunk forgets the context before it",
+    ),
+    ("options.window + 1, 0)", "options.window + 2, 0)", "values at the window's edge are lost"),
+    ("keep = jnp.exp(top - new_top)", "keep = jnp.ones_like(top)", "old chunks are not rescaled"),
+    ("-(-end // chunk), add", "end // chunk, add", "the last chunk is left out"),
+    ("distance = (key - query)", "distance = (query - key)", "ALiBi's sign"),
+    (
+        "jnp.minimum(query_start_loc[seq + 1] - start, TILE_QUERIES)",
+        "jnp.int32(TILE_QUERIES)",
+        "the last tile writes past its sequence",
+    ),
+)
+
+BLOCKS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/xla/blocks.py",
+        TESTS,
+        (
+            "jnp.where((element >= per_row(begin)) & (element < per_row(end)), gather(1), 0.0)",
+            "gather(1)",
+            "what lies past the context reaches the sum",
+        ),
+        ("jnp.tanh(scores / options.soft_cap)", "jnp.tanh(scores)", "the soft cap"),
+        ("return jnp.where(mask, scores, MASKED)", "return jnp.where(mask, scores, 0.0)", "mask"),
+        ("(context.layer * 2 + which)", "(context.layer + which)", "another layer's cache"),
+    ),
+    *plant(
+        f"{FOLDER}/xla/attention.py",
+        TESTS,
+        ("(row >= 0)[", "(row > 0)[", "the first decode is dropped"),
+    ),
+    *plant(
+        f"{FOLDER}/kv_write.py",
+        TESTS,
+        (
+            "jnp.where(slot_mapping < 0, num_blocks, slot_mapping // block_size)",
+            "slot_mapping // block_size",
+            "slot -1 writes into the last block",
+        ),
+        ("slot_mapping % block_size", "(slot_mapping + 1) % block_size", "a wrong slot"),
+        ("enumerate((k, v))", "enumerate((v, k))", "keys and values swapped"),
+    ),
+    *plant(
+        f"{FOLDER}/block_copy.py",
+        TESTS,
+        ("jnp.where(ids < 0, kv_cache.shape[2], ids)", "ids", "padding overwrites a block"),
+        (
+            "_put(kv_cache, dst, _get(kv_cache, src))",
+            "_put(kv_cache, src, _get(kv_cache, dst))",
+            "a copy in the wrong direction",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/merge.py",
+        TESTS,
+        ("top + jnp.log(jnp.where(total == 0, 1.0, total))", "top", "a merge forgets its weight"),
+        ("jnp.where(jnp.isneginf(top), 0.0, top)", "top", "two empty parts make a NaN"),
+    ),
+]
+
+MUTANTS = [*METADATA, *DECODE, *PREFILL, *BLOCKS]

@@ -1,0 +1,70 @@
+"""Bugs in the vectorised sampler."""
+
+from tests.mutation.planting import Mutant, plant
+
+TESTS = ("tests/sampling",)
+FOLDER = "jax_engine/sampling"
+
+MUTANTS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/draw.py",
+        TESTS,
+        ("target = u * cumulative[:, -1]", "target = u", "weights are taken for probabilities"),
+        (
+            "jnp.where(group > 0, _pick(cumulative, jnp.maximum(group - 1, 0)), 0.0)",
+            "jnp.zeros_like(target)",
+            "what came before a group of tokens is forgotten",
+        ),
+        ("jax.random.fold_in(key, at)", "key", "every position draws the same number"),
+    ),
+    *plant(
+        f"{FOLDER}/filters.py",
+        TESTS,
+        ("jnp.minimum(k, num_candidates) - 1)", "jnp.minimum(k, num_candidates - 1))", "k + 1"),
+        (
+            "_pick(candidates, jnp.argmax(reached, axis=1))",
+            "_pick(candidates, jnp.maximum(jnp.argmax(reached, axis=1) - 1, 0))",
+            "top-p leaves the boundary token out",
+        ),
+        ("(weights >= min_p[:, None])", "(weights > min_p[:, None])", "min-p 1 keeps no token"),
+        (
+            "left = jnp.where(logits >= by_count[:, None], weights, 0.0)",
+            "left = weights",
+            "top-p counts what top-k left out",
+        ),
+        ("mass >= wanted", "mass > wanted", "the search stops one token late"),
+    ),
+    *plant(
+        f"{FOLDER}/logits.py",
+        TESTS,
+        (
+            "inputs.history_is_output.astype(jnp.float32)",
+            "jnp.ones(inputs.history_is_output.shape, jnp.float32)",
+            "presence and frequency count the prompt",
+        ),
+        (
+            "jnp.where(logits > 0, logits / repetition, logits * repetition)",
+            "logits / repetition",
+            "repetition makes unlikely tokens likelier",
+        ),
+        ("(counts > 0)", "counts", "presence counts every occurrence"),
+        ("logits.at[at].add(", "logits.at[at].set(", "the bias replaces the logit"),
+    ),
+    *plant(
+        f"{FOLDER}/sampler.py",
+        TESTS,
+        ("logits / temperature[:, None]", "logits * temperature[:, None]", "temperature inverted"),
+        (
+            "jnp.where(inputs.temperature > 0, _draw(edited, inputs), greedy)",
+            "_draw(edited, inputs)",
+            "greedy rows draw when a neighbour does",
+        ),
+        ("lambda: _with_logprobs(logits,", "lambda: _with_logprobs(edited,", "edited logprobs"),
+        ("jnp.sum(logits > chosen", "jnp.sum(logits >= chosen", "ranks start at two"),
+        (
+            "(inputs.top_p < 1.0) | (inputs.min_p > 0.0)",
+            "(inputs.top_p < 1.0)",
+            "min-p alone does not filter",
+        ),
+    ),
+]

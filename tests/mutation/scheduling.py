@@ -1,0 +1,219 @@
+"""Bugs in the schedulers, the admission rule and the stop rule."""
+
+from tests.mutation.planting import Mutant, plant
+
+TESTS = ("tests/core", "tests/properties")
+FOLDER = "jax_engine/core"
+
+UNIFIED: list[Mutant] = plant(
+    f"{FOLDER}/unified.py",
+    TESTS,
+    ("budget -= 1", "budget -= 0", "decodes cost no budget"),
+    (
+        "samples = 1 if group.forked else group.num_samples",
+        "samples = 1",
+        "a prompt whose last chunk is one token does not fork",
+    ),
+    ("while need > manager", "while need >= manager", "preempts although the blocks suffice"),
+    ("if not out.preempted:", "if True:", "swaps in and admits right after a preemption"),
+    ("if not state.swapped:", "if True:", "admits while others are swapped out"),
+    (
+        "max(1, new_blocks(state, seq, end)) for",
+        "new_blocks(state, seq, end) for",
+        "swap-in leaves no head-room for a sequence that needs no block yet",
+    ),
+    ("extra = len(seqs) - len(runs)", "extra = 0", "no head-room for those out of budget"),
+    (
+        "(state.fits(group) and manager.can_swap_in(seq_ids, extra))",
+        "manager.can_swap_in(seq_ids, extra)",
+        "swap-in ignores max_num_seqs",
+    ),
+    ("if not state.fits(group):", "if False:", "admission ignores max_num_seqs"),
+    (
+        "- len(hits) + manager.num_free_among(hits)",
+        "- len(hits)",
+        "admission counts hits in the free queue twice",
+    ),
+    (
+        "- need < manager.watermark_blocks",
+        "- need <= manager.watermark_blocks",
+        "off by one at the watermark",
+    ),
+    (
+        "seq.num_computed_tokens = cached_tokens",
+        "seq.num_computed_tokens = 0",
+        "cached tokens are computed again, into shared blocks",
+    ),
+    ("budget -= end - cached_tokens", "budget -= end", "cached tokens cost budget"),
+    (
+        "        if group.num_unattached:\n            state.attach(group)\n",
+        "",
+        "siblings are not attached when the prompt is found in the cache",
+    ),
+    (
+        "limits.long_prefill_token_threshold or rest)",
+        "rest)",
+        "the threshold of long prompts is ignored",
+    ),
+    ("return chunk if limits.chunked_prefill or chunk == rest else 0", "return chunk", "chunks"),
+    ("budget -= chunk", "budget -= 0", "siblings share one budget, each for itself"),
+    ("group = state.waiting[0]", "group = state.waiting[-1]", "the youngest is admitted first"),
+    ("total - budget", "total", "the step claims its whole budget"),
+)
+
+SOSP: list[Mutant] = plant(
+    f"{FOLDER}/sosp.py",
+    TESTS,
+    ("if not mixed and not state.swapped:", "if not mixed:", "admits while others are swapped"),
+    ("if mixed and not state.swapped:", "if mixed:", "admits while others are swapped (mixed)"),
+    ("if not out.preempted:", "if True:", "swaps in right after a preemption"),
+    ("if length > budget or manager", "if manager", "a prompt step ignores the token budget"),
+    (
+        "- need < manager.watermark_blocks:\n            break",
+        "- need <= manager.watermark_blocks:\n            break",
+        "off by one at the watermark",
+    ),
+    (
+        "while manager.num_free_gpu_blocks < len(seqs):",
+        "while manager.num_free_gpu_blocks <= len(seqs):",
+        "preempts although the blocks suffice",
+    ),
+    (
+        "while manager.num_free_gpu_blocks < len(seqs):",
+        "while manager.num_free_gpu_blocks < 1:",
+        "one free block is thought to do for all sequences of a group",
+    ),
+    ("can_swap_in(seq_ids, len(seqs))", "can_swap_in(seq_ids, 0)", "swap-in without head-room"),
+    (
+        "need += -(-len(seq.token_ids) // manager.block_size) - shared",
+        "need += -(-len(seq.token_ids) // manager.block_size)",
+        "a rebuilt group's shared blocks count once for each sequence",
+    ),
+    ("if rest > budget:", "if False:", "a rebuild ignores the token budget"),
+    (
+        "len(seq.token_ids) - seq.num_computed_tokens > 1]",
+        "len(seq.token_ids) - seq.num_computed_tokens > 0]",
+        "a rebuild never ends",
+    ),
+    (
+        "            if not out.scheduled:\n                budget = rebuild(",
+        "            if True:\n                budget = rebuild(",
+        "a rebuild runs beside other prompts",
+    ),
+    ("state.share_prompt(group)", "pass", "a rebuilt group shares nothing"),
+)
+
+STATE: list[Mutant] = plant(
+    f"{FOLDER}/state.py",
+    TESTS,
+    ("group.reserved <= self.limits", "group.reserved < self.limits", "one sequence too few"),
+    (
+        '("swap" if group.forked else "recompute")',
+        '"recompute"',
+        "forked groups are recomputed by default",
+    ),
+    ("self.running.pop()", "self.running.pop(0)", "the oldest is preempted"),
+    (
+        "set_status(SequenceStatus.WAITING)\n            insort(self.waiting, group, key=by_key)",
+        "set_status(SequenceStatus.WAITING)\n            self.waiting.append(group)",
+        "a preempted request goes to the end of the queue",
+    ),
+    ("seq.num_computed_tokens = 0", "pass", "recompute believes the tokens still computed"),
+    ("seq.attached = False", "pass", "siblings run before their prompt is rebuilt"),
+    (">= shared_tokens", "> shared_tokens", "siblings are attached one token late"),
+    (
+        "seq.num_computed_tokens = shared * self.manager.block_size",
+        "seq.num_computed_tokens = leader.num_computed_tokens",
+        "a sibling believes the leader's own tokens to be its own",
+    ),
+    (
+        "self.manager.free(seq.seq_id)\n        seq.finish",
+        "seq.finish",
+        "a finished sequence keeps its blocks",
+    ),
+    ("group.reserved -= 1", "pass", "finished siblings still count against max_num_seqs"),
+    (
+        "group.leader.attached = True",
+        "pass",
+        "a rebuild whose leader is finished waits for ever",
+    ),
+    (
+        "if end == len(seq.token_ids):",
+        "if end >= len(seq.token_ids) - 1:",
+        "a token is sampled before the prompt is computed",
+    ),
+    (
+        "samples = 1 if group.forked else group.num_samples",
+        "samples = group.num_samples",
+        "a forked group forks again",
+    ),
+    ("cache_salt=group.cache_salt", "cache_salt=None", "full prompts are cached without salt"),
+    (
+        'if mode == "swap" and self.manager.can_swap_out(seq_ids):',
+        'if mode == "swap":',
+        "a full CPU pool ends the engine",
+    ),
+)
+
+SCHEDULER: list[Mutant] = plant(
+    f"{FOLDER}/scheduler.py",
+    TESTS,
+    (
+        "arrival = (group.arrival_time, self._num_added)",
+        "arrival = (group.arrival_time, -self._num_added)",
+        "of equal arrivals the last is served first",
+    ),
+    ("(group.priority, *arrival)", "(-group.priority, *arrival)", "priorities upside down"),
+    (
+        "seq.num_computed_tokens += num_tokens",
+        "seq.num_computed_tokens = len(seq.token_ids)",
+        "a chunk counts as the whole prompt",
+    ),
+    (
+        "            if seq.finish_reason is not None:\n                continue\n",
+        "",
+        "a request aborted during its step goes on",
+    ),
+    ("group.forked = True", "pass", "a group that forked does not know it"),
+    ("for seq in group.unfinished():", "for seq in group.unfinished()[:1]:", "abort ends one"),
+    (
+        "            if group.num_unattached:\n                self._state.attach(group)\n",
+        "",
+        "siblings of a recomputed group never come back",
+    ),
+)
+
+RULES: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/stopping.py",
+        TESTS,
+        ("if length >= self.max_len:", "if length > self.max_len:", "one token too many"),
+        ("if length >= self.min_len:", "if length > self.min_len:", "stops one token late"),
+        (
+            "frozenset(() if params.ignore_eos else eos_token_ids)",
+            "frozenset(eos_token_ids)",
+            "ignore_eos is ignored",
+        ),
+        ('return "stop", token', 'return "stop", None', "the stop token is not told"),
+    ),
+    *plant(
+        f"{FOLDER}/admission.py",
+        TESTS,
+        (
+            "if group.prompt_len > limits.max_model_len - 1:",
+            "if group.prompt_len > limits.max_model_len:",
+            "a prompt may fill the whole context",
+        ),
+        ("if k > limits.max_num_seqs:", "if False:", "more samples than may run"),
+        ("limits.max_model_len) + k", "limits.max_model_len)", "no head-room for k sequences"),
+        ("need += manager.watermark_blocks", "pass", "admission ignores the watermark"),
+        ("max_tokens - 1, max_model_len)", "max_tokens, max_model_len)", "one token too many"),
+        (
+            "return shared + group.num_samples * (per_seq - shared)",
+            "return group.num_samples * per_seq",
+            "shared prompt blocks count once for each sample",
+        ),
+    ),
+]
+
+MUTANTS = [*UNIFIED, *SOSP, *STATE, *SCHEDULER, *RULES]
