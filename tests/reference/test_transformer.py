@@ -1,4 +1,4 @@
-"""The decoder against a naive one without a cache (I39); chunks, company, blocks (I30, I35, I36)."""
+"""The decoder against one without a cache (I39); chunks, company and blocks (I30, I35, I36)."""
 
 from dataclasses import replace
 
