@@ -23,7 +23,7 @@ CHECKED_SHAPES = [
     "reference.sampling",
     "reference.transformer",
     "jax_engine.layers",
-    "jax_engine.models",
+    "jax_engine.models.decoder",
     "jax_engine.sampling",
     "jax_engine.worker",
 ]
@@ -60,9 +60,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """The SmolLM2-135M-Instruct GGUF file, from the cache or downloaded; skips only without it."""
-    from jax_engine.models.default_model import default_model_path
-
     from jax_engine.errors import ModelNotFoundError
+    from jax_engine.models.default_model import default_model_path
 
     try:
         return default_model_path()
