@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from jaxtyping import install_import_hook
 
+import tests.shapes
+
 # Shapes in the annotations of these modules are checked at every call (under jit: at every trace).
 # The schedulers and block managers hold no arrays and are called too often to be worth it.
 CHECKED_SHAPES = [
@@ -27,7 +29,7 @@ CHECKED_SHAPES = [
     "jax_engine.sampling",
     "jax_engine.worker",
 ]
-install_import_hook(CHECKED_SHAPES, "beartype.beartype")
+install_import_hook(CHECKED_SHAPES, f"{tests.shapes.__name__}.check_arrays")
 
 # Wall-clock deadlines mean nothing where one example may compile a function and the next may not.
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -1,0 +1,50 @@
+"""The benchmarks' own parts: traces are what they claim, results say where they come from."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.kv_usage import Usage, summarise
+from benchmarks.report import write_result
+from benchmarks.workload import read_lengths, sharegpt_requests
+
+
+def test_trace_has_the_lengths_of_the_file() -> None:
+    pairs = set(read_lengths())
+    requests = sharegpt_requests(50, vocab_size=100, max_model_len=600, seed=1)
+    assert all((len(r.prompt_token_ids), r.output_len) in pairs for r in requests)
+    assert all(len(r.prompt_token_ids) + r.output_len <= 600 for r in requests)
+    assert {r.arrival_s for r in requests} == {0.0}
+    assert all(3 <= token < 100 for r in requests for token in r.prompt_token_ids)
+
+
+def test_same_seed_same_trace() -> None:
+    def make(seed: int) -> object:
+        return sharegpt_requests(9, request_rate=2.0, vocab_size=99, max_model_len=900, seed=seed)
+
+    assert make(3) == make(3) != make(4)
+
+
+def test_poisson_arrivals_have_the_rate() -> None:
+    requests = sharegpt_requests(4000, request_rate=5.0, vocab_size=9, max_model_len=64)
+    gaps = np.diff([0.0, *(r.arrival_s for r in requests)])
+    assert abs(gaps.mean() - 0.2) < 0.02 and abs(gaps.std() - 0.2) < 0.03
+
+
+def test_utilisation_counts_the_unused_rest_of_blocks() -> None:
+    half = Usage(10, 80, 16, 100, 5, 0)
+    full = Usage(100, 1584, 16, 100, 50, 3)
+    assert half.utilisation == 0.5
+    figures = summarise([half, full])
+    assert figures["kv_waste_at_saturation_percent"] == 1.0
+    assert figures["saturated_looks"] == 1
+
+
+def test_a_result_names_machine_versions_date_and_command(tmp_path: Path) -> None:
+    path = write_result("x", {"tokens_per_s": 1.5}, tmp_path / "x.json", arguments={"seed": 0})
+    found = json.loads(path.read_text())
+    assert found["result"] == {"tokens_per_s": 1.5}
+    assert found["machine"]["cores"] >= 1 and found["versions"]["jax"]
+    assert found["date"].endswith("UTC") and found["command"].startswith("python")
+    assert str(Path.home()) not in path.read_text()
