@@ -1,0 +1,114 @@
+"""Incremental detokenisation (2023 slides, optimisation 1): constant work a token.
+
+Text is given out when it is final: a character whose bytes are spread over several tokens appears
+with the last of them, never as U+FFFD that changes later.
+"""
+
+import codecs
+from collections.abc import Sequence
+from typing import Protocol
+
+from jax_engine.tokenization.token_bytes import TokenBytes
+from jax_engine.tokenization.tokenizer import Tokenizer
+
+_CONTEXT = 6  # tokens before the output that may change how its first one is written
+
+
+class _Stream(Protocol):
+    def add(self, token_ids: Sequence[int]) -> str: ...
+
+    def flush(self) -> str: ...
+
+
+class IncrementalDetokenizer:
+    """Text of one output sequence as its tokens arrive.
+
+    All that `add` and `flush` return, concatenated, is `tokenizer.decode` of the output. After a
+    prompt, the space before a first word stays (decoding the output alone may drop it).
+
+    Args:
+        prompt_ids: the tokens before; their text is not repeated.
+        skip_special_tokens: leave out end-of-text marks and the like.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt_ids: Sequence[int] = (),
+        *,
+        skip_special_tokens: bool = True,
+    ):
+        hidden = tokenizer.special_ids if skip_special_tokens else frozenset()
+        table = tokenizer.token_bytes
+        self._stream: _Stream = (
+            _WindowStream(tokenizer, prompt_ids, skip_special_tokens)
+            if table is None
+            else _ByteStream(table, hidden, at_start=not prompt_ids)
+        )
+
+    def add(self, token_ids: Sequence[int]) -> str:
+        """The text that became final with these tokens; possibly none."""
+        return self._stream.add(token_ids)
+
+    def flush(self) -> str:
+        """The rest, once there are no more tokens: an unfinished character becomes U+FFFD."""
+        return self._stream.flush()
+
+
+class _ByteStream:
+    """Bytes of each token through an incremental UTF-8 decoder."""
+
+    def __init__(self, table: TokenBytes, hidden: frozenset[int], at_start: bool):
+        self._table = table
+        self._hidden = hidden
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._strip = at_start and table.strips_first_space
+
+    def add(self, token_ids: Sequence[int]) -> str:
+        table, hidden = self._table, self._hidden
+        data = b"".join([table[token] for token in token_ids if token not in hidden])
+        return self._stripped(self._decoder.decode(data))
+
+    def flush(self) -> str:
+        return self._stripped(self._decoder.decode(b"", final=True))
+
+    def _stripped(self, text: str) -> str:
+        if self._strip and text:
+            self._strip = False
+            return text.removeprefix(" ")
+        return text
+
+
+class _WindowStream:
+    """For any other tokenizer: decode a short window twice, with and without what is new.
+
+    The window starts a little before the last text given out, since a token may be written
+    differently at the beginning. It grows only while text is held back.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int], skip_special: bool):
+        self._tokenizer = tokenizer
+        self._skip_special = skip_special
+        self._window = list(prompt_ids[-_CONTEXT:])
+        self._num_read = len(self._window)
+        self._read_text = self._decode(self._window)
+
+    def add(self, token_ids: Sequence[int]) -> str:
+        return "".join([self._add_one(token) for token in token_ids])
+
+    def flush(self) -> str:
+        return self._decode(self._window)[len(self._read_text) :]
+
+    def _add_one(self, token: int) -> str:
+        self._window.append(token)
+        text = self._decode(self._window)
+        if text.endswith("\ufffd") or len(text) <= len(self._read_text):
+            return ""
+        new = text[len(self._read_text) :]
+        self._window = self._window[self._num_read :]
+        self._num_read = len(self._window)
+        self._read_text = self._decode(self._window)
+        return new
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=self._skip_special)

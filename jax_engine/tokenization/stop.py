@@ -1,0 +1,51 @@
+"""Stop strings in streamed text, across the boundaries of tokens."""
+
+from collections.abc import Sequence
+
+
+class StopChecker:
+    """Finds the first stop string to be completed in a stream of text.
+
+    What might be the beginning of a stop string is held back, so the text given out never shows a
+    part of one. Among strings completed by the same character the longest counts: the result does
+    not depend on how the text was cut. The work is in proportion to the new text.
+
+    Args:
+        stop: non-empty strings.
+        include_stop_str: whether the stop string itself belongs to the text.
+    """
+
+    def __init__(self, stop: Sequence[str], include_stop_str: bool = False):
+        self._stops = list(stop)
+        self._include = include_stop_str
+        self._longest = max((len(one) for one in self._stops), default=0)
+        self._held = ""
+
+    def add(self, text: str) -> tuple[str, str | None]:
+        """Text that is safe to show, and the stop string that was found in it or after it.
+
+        After one was found there is nothing more to add.
+        """
+        text = self._held + text
+        found = [
+            (start + len(one), start, one) for one in self._stops if (start := text.find(one)) >= 0
+        ]
+        if found:
+            end, start, stop = min(found)
+            self._held = ""
+            return text[: end if self._include else start], stop
+        safe = len(text) - self._num_held(text)
+        self._held = text[safe:]
+        return text[:safe], None
+
+    def flush(self) -> str:
+        """What was held back, once the text is over without a stop string."""
+        held, self._held = self._held, ""
+        return held
+
+    def _num_held(self, text: str) -> int:
+        """Length of the longest end of `text` that a stop string begins with."""
+        for start in range(max(0, len(text) - self._longest + 1), len(text)):
+            if any(one.startswith(text[start:]) for one in self._stops):
+                return len(text) - start
+        return 0

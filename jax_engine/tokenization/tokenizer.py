@@ -1,0 +1,195 @@
+"""Text to token ids and back, from tokenizer.json or from the fields of a GGUF file."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from tokenizers import Tokenizer as Backend
+
+from jax_engine.errors import ModelNotFoundError, WeightsError
+from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.resolve import resolve_model
+from jax_engine.tokenization.chat import ChatTemplate, Message
+from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
+from jax_engine.tokenization.token_bytes import TokenBytes, token_bytes
+
+_NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+class Tokenizer:
+    """A model's tokenizer.
+
+    Attributes:
+        backend: the `tokenizers` object that does the encoding.
+        special_ids: ids that stand for no text (end of text, turns of a chat).
+        bos_token_id: beginning of sequence, or None.
+        eos_token_ids: end of sequence, possibly none.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        special_tokens: dict[str, str] | None = None,
+        chat_template: str | None = None,
+    ):
+        """`special_tokens` gives the named ones: bos_token, eos_token, ..."""
+        self.backend = backend
+        named = special_tokens or {}
+        added = backend.get_added_tokens_decoder()
+        self.special_ids = frozenset(index for index, token in added.items() if token.special)
+        self.bos_token_id: int | None = backend.token_to_id(named.get("bos_token", ""))
+        eos = backend.token_to_id(named.get("eos_token", ""))
+        self.eos_token_ids: tuple[int, ...] = () if eos is None else (eos,)
+        self.chat = ChatTemplate(backend, chat_template, named)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens, added ones included; a model's logits may be padded beyond."""
+        return int(self.backend.get_vocab_size(with_added_tokens=True))
+
+    @property
+    def eos_token_id(self) -> int | None:
+        return self.eos_token_ids[0] if self.eos_token_ids else None
+
+    @cached_property
+    def token_bytes(self) -> TokenBytes | None:
+        """The bytes of each token, for tokenizers of bytes; None for others."""
+        return token_bytes(self.backend)
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id in self.special_ids
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Ids of `text`, in which special tokens are recognised.
+
+        Args:
+            add_special_tokens: add what the model expects around a text, usually BOS before it.
+        """
+        ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of the ids. Bytes that are no UTF-8 become U+FFFD; unknown ids are left out."""
+        table = self.token_bytes
+        if table is None:
+            text: str = self.backend.decode(
+                list(token_ids), skip_special_tokens=skip_special_tokens
+            )
+            return text
+        hidden = self.special_ids if skip_special_tokens else frozenset()
+        data = b"".join([table[token] for token in token_ids if token not in hidden])
+        text = data.decode("utf-8", "replace")
+        return text.removeprefix(" ") if table.strips_first_space else text
+
+    @overload
+    def apply_chat_template(
+        self, messages: Sequence[Message], *, tokenize: Literal[True] = ..., **options: Any
+    ) -> list[int]: ...
+
+    @overload
+    def apply_chat_template(
+        self, messages: Sequence[Message], *, tokenize: Literal[False], **options: Any
+    ) -> str: ...
+
+    def apply_chat_template(
+        self, messages: Sequence[Message], *, tokenize: bool = True, **options: Any
+    ) -> str | list[int]:
+        """A conversation as ids, or as text. The template writes BOS itself: none is added.
+
+        Args:
+            messages: dictionaries with role and content.
+            options: add_generation_prompt, tools, chat_template, and the template's own.
+
+        Raises:
+            ConfigError: the model has no chat template and none was given.
+            InvalidRequestError: the template refuses the messages.
+        """
+        text = self.chat.render(messages, **options)
+        return self.encode(text, add_special_tokens=False) if tokenize else text
+
+
+def load_tokenizer(source: str | Path | None = None) -> Tokenizer:
+    """The tokenizer of a directory, a GGUF file, a hub name, or (None) the default model.
+
+    Raises:
+        ModelNotFoundError: nothing there, or no tokenizer in it.
+        ConfigError: a GGUF file with an unsupported kind of tokenizer.
+        WeightsError: the files are unreadable.
+    """
+    path = Path(source).expanduser() if source is not None else None
+    if path is None or not path.is_dir() or not _has_tokenizer(path):
+        path = resolve_model(None if source is None else str(source), config_only=True)
+    return _from_gguf(path) if path.is_file() else _from_directory(path)
+
+
+def _has_tokenizer(directory: Path) -> bool:
+    return any(directory.glob("tokenizer*"))
+
+
+def _from_gguf(path: Path) -> Tokenizer:
+    metadata = GgufFile(path).metadata
+    backend = backend_from_gguf(metadata)
+    tokens = metadata["tokenizer.ggml.tokens"]
+    fields = zip(_NAMED, ("bos", "eos", "unknown", "padding"), strict=True)
+    ids = {name: metadata.get(f"tokenizer.ggml.{field}_token_id") for name, field in fields}
+    return Tokenizer(
+        backend,
+        special_tokens={name: tokens[index] for name, index in ids.items() if index is not None},
+        chat_template=metadata.get("tokenizer.chat_template"),
+    )
+
+
+def _from_directory(directory: Path) -> Tokenizer:
+    config = _read_json(directory / "tokenizer_config.json")
+    named = {name: config[name] for name in _NAMED if config.get(name)}
+    return Tokenizer(
+        _backend(directory),
+        special_tokens={
+            name: token["content"] if isinstance(token, dict) else token
+            for name, token in named.items()
+        },
+        chat_template=_chat_template(directory, config),
+    )
+
+
+def _backend(directory: Path) -> Backend:
+    file = directory / "tokenizer.json"
+    try:
+        if file.exists():
+            return Backend.from_file(str(file))
+        from transformers import AutoTokenizer  # slow to import: only for old checkpoints
+
+        return AutoTokenizer.from_pretrained(str(directory)).backend_tokenizer
+    except Exception as error:  # both libraries raise bare Exceptions
+        if file.exists():
+            raise WeightsError(f"{file} is not a tokenizer: {error}.") from error
+        raise ModelNotFoundError(
+            f"{directory} has no tokenizer.json, and transformers could not make a tokenizer of "
+            f"its files ({type(error).__name__}: {error}). Give a tokenizer=, or "
+            "skip_tokenizer_init=True to work with token ids."
+        ) from error
+
+
+def _chat_template(directory: Path, config: dict[str, Any]) -> str | None:
+    """From chat_template.jinja, or from tokenizer_config.json: one, or several with names."""
+    file = directory / "chat_template.jinja"
+    if file.exists():
+        return file.read_text(encoding="utf-8")
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+    return template
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The dictionary in the file; empty when there is none."""
+    if not path.exists():
+        return {}
+    try:
+        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise WeightsError(f"{path} is unreadable: {error}.") from error
+    return raw
