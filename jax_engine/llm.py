@@ -34,7 +34,9 @@ class LLM:
     """
 
     def __init__(self, model: str | None = None, **settings: Any) -> None:
-        self.llm_engine = LLMEngine(EngineConfig.from_settings(model=model, **settings))
+        self.llm_engine = LLMEngine.from_config(
+            EngineConfig.from_settings(model=model, **settings)
+        )
         self._num_requests = 0
 
     def generate(

@@ -25,16 +25,9 @@ from jax_engine.worker.worker import StepResult
 
 
 class LLMEngine:
-    """One model, one KV cache, any number of requests; not thread-safe.
+    """One model, one KV cache, any number of requests; not thread-safe."""
 
-    Raises:
-        ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: It cannot be built.
-    """
-
-    def __init__(self, config: EngineConfig) -> None:
-        self._use(build_engine(config))
-
-    def _use(self, parts: EngineParts) -> None:
+    def __init__(self, parts: EngineParts) -> None:
         self.config = parts.config
         self.model_config = parts.model_config
         self.memory = parts.memory
@@ -46,6 +39,15 @@ class LLMEngine:
         self._states: dict[str, RequestState] = {}
         self._num_added = 0
         self._stats = StatsRecorder(self.scheduler)
+
+    @classmethod
+    def from_config(cls, config: EngineConfig) -> "LLMEngine":
+        """Builds everything from settings.
+
+        Raises:
+            ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
+        """
+        return cls(build_engine(config))
 
     def check_request(
         self, prompt: PromptInput | Prompt, params: SamplingParams, request_id: str = "new"

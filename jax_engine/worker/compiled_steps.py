@@ -73,13 +73,7 @@ class CompiledSteps:
         plan = unpack_step(packed, shape, self.table_width, self.block_size)
         tables, lens, starts = plan.block_tables, plan.context_lens, plan.query_start_loc
         metadata = make_metadata(
-            tables,
-            lens,
-            starts,
-            shape.num_tokens,
-            block_size=self.block_size,
-            window=model.config.sliding_window,
-            max_query_len=1 if shape.decode_only else None,
+            tables, lens, starts, shape.num_tokens, decode_only=shape.decode_only
         )
         attention = AttentionInputs(
             block_tables=tables,

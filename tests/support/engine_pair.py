@@ -1,0 +1,189 @@
+"""The engine and the reference engine with the same settings, weights and requests.
+
+Compiled steps are kept from example to example: only the scheduler is made anew. What is compared are
+tokens; where they differ, the reference's logits of the two candidates decide whether it is rounding.
+"""
+
+import functools
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jax_engine import EngineConfig, LLMEngine, SamplingParams
+from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.scheduler import Scheduler
+from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.sampling.draw import uniforms
+from reference import engine as reference_engine
+from reference import sampling as reference_sampling
+from reference.engine import ReferenceEngine
+from reference.kv_cache import KVCache
+from reference.sequence import SequenceGroup
+from reference.transformer import Transformer
+from tests.support.tiny_llama import EOS, tiny_llama
+
+MAX_LEN = 40
+MAX_SEQS = 4
+TOLERANCE = 1e-4  # of logits in float32, two layers
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What the compiled steps depend on: the block size and the number of blocks."""
+
+    block_size: int
+    num_blocks: int
+    sliding_window: int | None = None
+
+
+@functools.cache
+def model_pair(window: int | None) -> tuple[Path, Transformer]:
+    folder = Path(tempfile.mkdtemp()) / "tiny"
+    return tiny_llama(folder, sliding_window=window)
+
+
+@functools.cache
+def parts_for(pool: Pool) -> EngineParts:
+    path, _ = model_pair(pool.sliding_window)
+    config = EngineConfig(
+        model=str(path),
+        skip_tokenizer_init=True,
+        block_size=pool.block_size,
+        num_gpu_blocks_override=pool.num_blocks,
+        max_model_len=MAX_LEN,
+        max_num_seqs=MAX_SEQS,
+        max_num_batched_tokens=MAX_LEN,
+        dtype="float32",
+        swap_space=0.1,
+    )
+    return build_engine(config)
+
+
+def build_pair(
+    pool: Pool, *, num_cpu_blocks: int, prefix_caching: bool, **settings: Any
+) -> tuple[LLMEngine, ReferenceEngine]:
+    """Both engines, empty, with the scheduler settings given."""
+    parts = parts_for(pool)
+    _, transformer = model_pair(pool.sliding_window)
+    limits = {"max_model_len": MAX_LEN, "max_num_seqs": MAX_SEQS} | settings
+    blocks = BlockManager(
+        pool.block_size,
+        pool.num_blocks,
+        num_cpu_blocks,
+        enable_prefix_caching=prefix_caching,
+        table_width=-(-MAX_LEN // pool.block_size),
+    )
+    engine = LLMEngine(replace(parts, scheduler=Scheduler(blocks, **limits)))
+    config = transformer.config
+    cache = KVCache(
+        num_layers=config.num_hidden_layers,
+        num_blocks=pool.num_blocks,
+        num_kv_heads=config.num_key_value_heads,
+        block_size=pool.block_size,
+        head_dim=config.head_dim,
+        num_cpu_blocks=num_cpu_blocks,
+    )
+    reference = ReferenceEngine(
+        transformer, cache, eos_token_ids=[EOS], enable_prefix_caching=prefix_caching, **limits
+    )
+    return engine, reference
+
+
+@functools.cache
+def engine_uniform(seed: int, position: int) -> float:
+    """The uniform number that the engine draws with."""
+    words = jnp.array([[seed >> 32, seed & 0xFFFFFFFF]], jnp.uint32)
+    return float(uniforms(words, jnp.array([position], jnp.int32))[0])
+
+
+reference_engine.sample = functools.partial(  # type: ignore[assignment]
+    reference_sampling.sample, uniform=engine_uniform
+)
+
+
+def same_or_rounding(
+    transformer: Transformer, group: SequenceGroup, index: int, tokens: list[int]
+) -> bool:
+    """Whether `tokens` are the reference's, up to the first place where rounding may decide.
+
+    Raises:
+        AssertionError: They differ where the reference's logits leave no doubt.
+    """
+    wanted = group.seqs[index].output_token_ids
+    if tokens == wanted:
+        return True
+    at = next((i for i, (a, b) in enumerate(zip(tokens, wanted, strict=False)) if a != b), None)
+    assert at is not None, f"lengths differ: engine {tokens}, reference {wanted}"
+    context = group.seqs[index].token_ids[: group.prompt_len + at]
+    logits = naive_logits(transformer, context)
+    params: Any = group.params
+    seed = reference_sampling.derive_seed(params.seed, index)
+    probabilities = reference_sampling.distribution(
+        logits,
+        params,
+        prompt_token_ids=context[: group.prompt_len],
+        output_token_ids=context[group.prompt_len :],
+        eos_token_ids=group.eos_token_ids,
+    )
+    if params.temperature < reference_sampling.GREEDY_BELOW:
+        margin = abs(float(logits[tokens[at]] - logits[wanted[at]]))
+    else:
+        edges = np.cumsum(probabilities)
+        margin = float(np.abs(edges - engine_uniform(seed, len(context))).min())
+    assert margin < TOLERANCE, f"token {at}: {tokens[at]} for {wanted[at]}, margin {margin}"
+    return False
+
+
+def naive_logits(transformer: Transformer, token_ids: list[int]) -> np.ndarray:
+    """Logits after these tokens, by a forward pass over all of them without any history (I39)."""
+    config, count = transformer.config, len(token_ids)
+    cache = KVCache(
+        num_layers=config.num_hidden_layers,
+        num_blocks=1,
+        num_kv_heads=config.num_key_value_heads,
+        block_size=count,
+        head_dim=config.head_dim,
+    )
+    positions = np.arange(count)
+    hidden = transformer.forward(
+        np.array(token_ids), positions, cache, np.array([[0]]), np.array([count]),
+        np.array([0, count]), positions,
+    )  # fmt: skip
+    return np.asarray(transformer.compute_logits(hidden[-1:])[0])
+
+
+def submit(engine: LLMEngine, reference: ReferenceEngine, request: "Request") -> None:
+    """The same request for both, or the same refusal."""
+    refused = []
+    for add in (
+        lambda: engine.add_request(
+            request.request_id, request.prompt, request.params,
+            arrival_time=request.arrival_time, priority=request.priority,
+        ),
+        lambda: reference.add_request(
+            request.request_id, request.prompt, request.params,
+            arrival_time=request.arrival_time, priority=request.priority,
+        ),
+    ):  # fmt: skip
+        try:
+            add()
+            refused.append(False)
+        except ValueError:
+            refused.append(True)
+    assert refused[0] == refused[1]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of a workload; `step` is when it is added."""
+
+    request_id: str
+    prompt: list[int]
+    params: SamplingParams
+    step: int
+    arrival_time: float
+    priority: int = 0
