@@ -113,12 +113,12 @@ class BlockManager(BlockView):
         table = self.tables.get(seq_id)
         if table is not None and num_tokens <= table.room:
             return []
-        self._check_width(seq_id, num_tokens)
         if table is not None:
             table.check_writable(seq_id, cached)
         need = self.blocks_needed(seq_id, start, num_tokens) - len(cached)
         if need + self.num_free_among(cached) > self.gpu.num_free:
             return None
+        self._check_width(seq_id, num_tokens)
         if table is None:
             table = self.tables[seq_id] = self._open_table(cached, chain)
         copies = self._copy_on_write(table, start // self.block_size)
@@ -225,11 +225,10 @@ class BlockManager(BlockView):
 
     def _set_room(self, table: BlockTable, num_tokens: int) -> None:
         index = (num_tokens - 1) // self.block_size
-        if self._is_shared(table, index):
-            table.room = 0
-        else:  # the write that fills a block has to register it
-            registers = self.enable_prefix_caching and table.registers
-            table.room = (index + 1) * self.block_size - registers
+        # The write that fills a block has to register it.
+        registers = self.enable_prefix_caching and table.registers
+        room = (index + 1) * self.block_size - registers
+        table.room = room if room > num_tokens and not self._is_shared(table, index) else 0
 
     def _check_width(self, seq_id: int, num_tokens: int) -> None:
         num_blocks = -(-num_tokens // self.block_size)

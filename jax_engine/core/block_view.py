@@ -96,7 +96,7 @@ class BlockView:
         return sum(refs[block] == 0 for block in blocks)
 
     def _is_shared(self, table: BlockTable, index: int) -> bool:
-        return index < len(table.ids) and self.gpu.refs[table.ids[index]] > 1
+        return index < len(table.ids) and self._pool_of(table).refs[table.ids[index]] > 1
 
     def _pool_of(self, table: BlockTable) -> BlockPool:
         return self.gpu if table.device == "gpu" else self.cpu

@@ -18,10 +18,10 @@ class Node:
         parent: Content of the block before; None for a first block.
         tokens: The B tokens of this block.
         salt: Kept by first blocks only; requests of different salts share nothing.
-        hash: Of the whole chain, computed once from the parent's.
+        chain_hash: Of the whole chain, computed once from the parent's.
     """
 
-    __slots__ = ("hash", "parent", "salt", "tokens")
+    __slots__ = ("chain_hash", "parent", "salt", "tokens")
 
     def __init__(
         self,
@@ -33,10 +33,10 @@ class Node:
         self.parent = parent
         self.tokens = tokens
         self.salt = salt if parent is None else None
-        self.hash = hash_fn((parent.hash if parent else None, tokens, self.salt))
+        self.chain_hash: int = hash_fn((parent.chain_hash if parent else None, tokens, self.salt))
 
     def __hash__(self) -> int:
-        return self.hash
+        return self.chain_hash
 
     def __eq__(self, other: object) -> bool:
         """Exact, and a loop: a chain may be longer than Python's stack is deep.
@@ -49,7 +49,7 @@ class Node:
         left: Node | None = self
         right: Node | None = other
         while left is not right:
-            if left is None or right is None or left.hash != right.hash:
+            if left is None or right is None or left.chain_hash != right.chain_hash:
                 return False
             if left.tokens != right.tokens or left.salt != right.salt:
                 return False

@@ -1,0 +1,1 @@
+"""The oracle beside the engine: where the two meet, and nowhere else."""
