@@ -1,0 +1,47 @@
+"""Storing this step's keys and values in their slots of the cache (SOSP'23 section 4.3)."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.backends import resolve_backend
+
+
+def write_kv(
+    kv_cache: Float[Array, "L 2 N K B D"],
+    k: Float[Array, "T K D"],
+    v: Float[Array, "T K D"],
+    slot_mapping: Int[Array, " T"],
+    *,
+    layer: int | Int[Array, ""],
+    backend: str | None = None,
+) -> Float[Array, "L 2 N K B D"]:
+    """The cache with token t's key and value in slot `slot_mapping[t]` of one layer.
+
+    Slot s is offset `s % B` of block `s // B`. A negative slot writes nothing; the others must be
+    distinct. Keys and values are converted to the cache's dtype. Happens in place where the
+    cache is donated, or carried through a scan.
+
+    Args:
+        layer: layer of the cache; may be traced.
+        backend: "xla", or None for the best there is.
+
+    Raises:
+        ValueError: shapes that do not belong together, or an unknown backend.
+    """
+    resolve_backend(backend)
+    if kv_cache.ndim != 6 or kv_cache.shape[1] != 2:
+        raise ValueError(f"expected a cache [L, 2, N, K, B, D]: {kv_cache.shape=}")
+    _, _, num_blocks, heads, block_size, dim = kv_cache.shape
+    tokens = (*slot_mapping.shape, heads, dim)
+    if slot_mapping.ndim != 1 or k.shape != tokens or v.shape != tokens:
+        raise ValueError(
+            f"expected [T, K, D] for slots [T]: {k.shape=} {v.shape=} {slot_mapping.shape=} "
+            f"{kv_cache.shape=}"
+        )
+    block = jnp.where(slot_mapping < 0, num_blocks, slot_mapping // block_size)
+    offset = slot_mapping % block_size
+    # Two scatters of [K, D] windows are faster than one of [2, K, D] on the CPU.
+    for which, new in enumerate((k, v)):
+        place = kv_cache.at[layer, which, block, :, offset]
+        kv_cache = place.set(new.astype(kv_cache.dtype), mode="drop")
+    return kv_cache

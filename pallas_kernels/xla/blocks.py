@@ -1,0 +1,100 @@
+"""Reading chunks of the paged context, and scores: what decode and prefill have in common."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+# Stands for minus infinity: finite, so that the difference of two of them is not NaN.
+MASKED = -1e30
+
+
+class Options(NamedTuple):
+    """The static part of a call; see `paged_attention`."""
+
+    scale: float
+    window: int | None
+    soft_cap: float | None
+
+
+class Context(NamedTuple):
+    """What all queries of a call attend to, and how."""
+
+    kv_cache: Float[Array, "L 2 N K B D"]
+    block_tables: Int[Array, "S W"]
+    layer: Int[Array, ""]
+    slopes: Float[Array, " H"] | None
+    options: Options
+
+
+def chunk_blocks(tokens: int, block_size: int) -> int:
+    """Blocks that hold a chunk of at least `tokens` tokens."""
+    return -(-tokens // block_size)
+
+
+def read_chunk(
+    context: Context,
+    seq: Int[Array, " P"],
+    first_block: Int[Array, " P"],
+    low: Int[Array, " P"],
+    high: Int[Array, " P"],
+    blocks: int,
+) -> tuple[Float[Array, "P K C D"], Float[Array, "P K C D"]]:
+    """Keys and values of `blocks` blocks of P contexts, in float32; C = blocks * B tokens.
+
+    Args:
+        context: where to read.
+        seq: sequence of each context.
+        first_block: index into its block table of each one's first block.
+        low: first position to read of each.
+        high: position to stop before.
+        blocks: number of blocks of each.
+
+    Returns:
+        Keys, whatever the slots hold, and values, zeros in the slots that are not to be read: a
+        probability of zero would not hide a NaN there.
+    """
+    layers, _, pool, heads, block_size, dim = context.kv_cache.shape
+    column = first_block[:, None] + jnp.arange(blocks, dtype=jnp.int32)
+    slots = column * block_size
+    begin = jnp.clip(low[:, None] - slots, 0, block_size)
+    end = jnp.clip(high[:, None] - slots, 0, block_size)
+    width = context.block_tables.shape[1]
+    entry = context.block_tables[seq[:, None], jnp.minimum(column, width - 1)]
+    block = jnp.where(begin < end, entry, 0)
+
+    # One row of the flat view is one block of one head: the gather copies long runs, and K and V
+    # come out as [P, K, C, D] without a transpose.
+    flat = context.kv_cache.reshape(layers * 2 * pool * heads, block_size * dim)
+    head = jnp.arange(heads, dtype=jnp.int32)[:, None]
+
+    def gather(which: int) -> Array:
+        rows = ((context.layer * 2 + which) * pool + block)[:, None] * heads + head
+        found = flat.at[rows.reshape(-1)].get(mode="promise_in_bounds", wrap_negative_indices=False)
+        return found.astype(jnp.float32)
+
+    def per_row(x: Array) -> Array:
+        return jnp.broadcast_to(x[:, None] * dim, (len(x), heads, blocks)).reshape(-1, 1)
+
+    element = jnp.arange(block_size * dim, dtype=jnp.int32)
+    values = jnp.where((element >= per_row(begin)) & (element < per_row(end)), gather(1), 0.0)
+    # The barrier keeps XLA from fusing the reshape: with an inner loop of D instead of B * D
+    # elements LLVM does not vectorise the copy, which then takes twice as long.
+    both = lax.optimization_barrier((gather(0), values))  # type: ignore[no-untyped-call]
+    keys, values = (x.reshape(-1, heads, blocks * block_size, dim) for x in both)
+    return keys, values
+
+
+def adjust_scores(
+    scores: Float[Array, "..."],
+    mask: Bool[Array, "..."],
+    bias: Float[Array, "..."] | None,
+    options: Options,
+) -> Float[Array, "..."]:
+    """Soft cap, bias and mask on scores that are scaled already."""
+    if options.soft_cap is not None:
+        scores = options.soft_cap * jnp.tanh(scores / options.soft_cap)
+    if bias is not None:
+        scores = scores + bias
+    return jnp.where(mask, scores, MASKED)

@@ -1,0 +1,122 @@
+"""Sequences with one query token: a list of equal work items, each one chunk of one context.
+
+Batches of unlike lengths waste nothing, and a single long context is worked on in parallel: it is
+split over the context as in flash decoding, and the parts are merged as they come (online softmax).
+Items of one row follow one another, so P items at a time touch at most P neighbouring rows.
+"""
+
+from functools import partial
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from pallas_kernels.metadata import AttentionMetadata, cumulative, owner
+from pallas_kernels.xla.blocks import MASKED, Context, adjust_scores, chunk_blocks, read_chunk
+
+# Tokens of context in one work item, rounded up to whole blocks.
+CHUNK = 128
+# Items processed together: as many as possible, then what is left in smaller steps.
+STEPS = (8, 1)
+
+# Weighted sum of values [R, H, D], largest score [R, H], sum of weights [R, H].
+Rows = tuple[Array, Array, Array]
+
+
+def attend_rows(
+    q: Float[Array, "T H D"], context: Context, metadata: AttentionMetadata
+) -> Float[Array, "R H D"]:
+    """Attention of all decode rows, in float32; zeros for the rows that do not exist."""
+    queries = q[metadata.row_token].astype(jnp.float32) * context.options.scale
+    num_rows, heads, dim = queries.shape
+    # Room for the last step to hang over.
+    room = num_rows + STEPS[0]
+    rows: Rows = (
+        jnp.zeros((room, heads, dim), jnp.float32),
+        jnp.full((room, heads), MASKED, jnp.float32),
+        jnp.zeros((room, heads), jnp.float32),
+    )
+    chunk = chunk_blocks(CHUNK, context.kv_cache.shape[4]) * context.kv_cache.shape[4]
+    low = _first_visible(metadata.row_context, context.options.window)
+    # A row that exists has at least one item.
+    items = cumulative(-(-metadata.row_context // chunk) - low // chunk)
+    first = jnp.int32(0)
+    for step in STEPS:
+        work = partial(_add_items, queries, context, metadata, items, step)
+        count = (items[-1] - first) // step
+        rows = lax.fori_loop(0, count, lambda i, r, f=first, w=work, s=step: w(f + i * s, r), rows)
+        first += count * step
+    out, _, denominator = rows
+    return (out / jnp.where(denominator == 0, 1.0, denominator)[..., None])[:num_rows]
+
+
+def _first_visible(length: Int[Array, " P"], window: int | None) -> Int[Array, " P"]:
+    return jnp.zeros_like(length) if window is None else jnp.maximum(length - window, 0)
+
+
+def _add_items(
+    queries: Float[Array, "R H D"],
+    context: Context,
+    metadata: AttentionMetadata,
+    items: Int[Array, " n"],
+    step: int,
+    first: Int[Array, ""],
+    rows: Rows,
+) -> Rows:
+    """Attend with the items first:first+step, all of which exist, and merge into their rows."""
+    row = owner(items, first + jnp.arange(step, dtype=jnp.int32))
+    part = first + jnp.arange(step, dtype=jnp.int32) - items[row]
+    scores, mask, values = _score_items(queries, context, metadata, row, part)
+    _, heads, dim = queries.shape
+    grouped = scores.shape[:3]
+
+    local = row - row[0]
+    belongs = jnp.arange(step, dtype=jnp.int32)[:, None] == local
+    out, top, denominator = (lax.dynamic_slice_in_dim(x, row[0], step) for x in rows)
+    item_top = scores.max(-1).reshape(1, step, heads)
+    new_top = jnp.maximum(top, jnp.where(belongs[..., None], item_top, MASKED).max(1))
+    shift = new_top[local].reshape(*grouped, 1)
+    weights = jnp.where(mask, jnp.exp(scores - shift), 0.0)
+    item_out = jnp.einsum("pkgc,pkcd->pkgd", weights, values).reshape(step, heads, dim)
+    keep = jnp.exp(top - new_top)
+    merged = (
+        out * keep[..., None] + _sum_items(belongs, item_out),
+        new_top,
+        denominator * keep + _sum_items(belongs, weights.sum(-1).reshape(step, heads)),
+    )
+    out, top, denominator = (
+        lax.dynamic_update_slice_in_dim(x, y, row[0], 0) for x, y in zip(rows, merged, strict=True)
+    )
+    return out, top, denominator
+
+
+def _score_items(
+    queries: Float[Array, "R H D"],
+    context: Context,
+    metadata: AttentionMetadata,
+    row: Int[Array, " P"],
+    part: Int[Array, " P"],
+) -> tuple[Float[Array, "P K G C"], Bool[Array, "P 1 1 C"], Float[Array, "P K C D"]]:
+    """Scores and values of the P items, each chunk number `part` of what its row sees."""
+    kv_heads, block_size, dim = context.kv_cache.shape[3:]
+    blocks = chunk_blocks(CHUNK, block_size)
+    chunk = blocks * block_size
+    length = metadata.row_context[row]
+    low = _first_visible(length, context.options.window)
+    part = part + low // chunk
+    keys, values = read_chunk(context, metadata.row_seq[row], part * blocks, low, length, blocks)
+    position = part[:, None] * chunk + jnp.arange(chunk, dtype=jnp.int32)
+    mask = ((position >= low[:, None]) & (position < length[:, None]))[:, None, None]
+    grouped = queries[row].reshape(len(row), kv_heads, -1, dim)
+    scores = jnp.einsum("pkgd,pkcd->pkgc", grouped, keys)
+    bias = None
+    if context.slopes is not None:
+        distance = (position - length[:, None] + 1).astype(jnp.float32)
+        bias = context.slopes.reshape(kv_heads, -1, 1) * distance[:, None, None]
+    return adjust_scores(scores, mask, bias, context.options), mask, values
+
+
+def _sum_items(belongs: Bool[Array, "P P"], values: Float[Array, "P ..."]) -> Float[Array, "P ..."]:
+    """Sum of each row's items. A product with `belongs` would carry one row's NaN into others."""
+    select = belongs.reshape(belongs.shape + (1,) * (values.ndim - 1))
+    return jnp.where(select, values, 0.0).sum(1)

@@ -1,0 +1,122 @@
+"""Sequences with several query tokens: tiles of queries against chunks of their context."""
+
+from functools import partial
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from pallas_kernels.metadata import TILE_QUERIES, AttentionMetadata, owner
+from pallas_kernels.xla.blocks import MASKED, Context, adjust_scores, chunk_blocks, read_chunk
+
+# Tokens of context a tile takes at a time, rounded up to whole blocks.
+CHUNK = 256
+
+# Weighted sum of values [K, G*Q, D], largest score [K, G*Q], sum of weights [K, G*Q].
+Tile = tuple[Array, Array, Array]
+
+
+def attend_tiles(
+    q: Float[Array, "T H D"],
+    context: Context,
+    context_lens: Int[Array, " S"],
+    query_start_loc: Int[Array, " S+1"],
+    metadata: AttentionMetadata,
+) -> Float[Array, "T H D"]:
+    """Attention of the sequences with several query tokens; zeros for all other tokens."""
+    # Room for the last tile to hang over.
+    queries = jnp.pad(q, ((0, TILE_QUERIES), (0, 0), (0, 0)))
+    row = jnp.arange(TILE_QUERIES, dtype=jnp.int32)
+
+    def tile(i: Array, out: Array) -> Array:
+        seq = owner(metadata.seq_tiles, i)
+        start = query_start_loc[seq] + (i - metadata.seq_tiles[seq]) * TILE_QUERIES
+        count = jnp.minimum(query_start_loc[seq + 1] - start, TILE_QUERIES)
+        position = context_lens[seq] - query_start_loc[seq + 1] + start
+        mine = lax.dynamic_slice_in_dim(queries, start, TILE_QUERIES)
+        result = _attend_tile(mine, context, seq, position, position + count).astype(q.dtype)
+        old = lax.dynamic_slice_in_dim(out, start, TILE_QUERIES)
+        new = jnp.where((row < count)[:, None, None], result, old)
+        return lax.dynamic_update_slice_in_dim(out, new, start, 0)
+
+    out: Array = lax.fori_loop(0, metadata.seq_tiles[-1], tile, jnp.zeros_like(queries))
+    return out[: q.shape[0]]
+
+
+def _attend_tile(
+    queries: Float[Array, "Q H D"],
+    context: Context,
+    seq: Int[Array, ""],
+    begin: Int[Array, ""],
+    end: Int[Array, ""],
+) -> Float[Array, "Q H D"]:
+    """Queries at positions begin:end of one sequence, then others whose result is arbitrary."""
+    num, heads, dim = queries.shape
+    kv_heads, block_size = context.kv_cache.shape[3:5]
+    chunk = chunk_blocks(CHUNK, block_size) * block_size
+    low = jnp.zeros_like(begin)
+    if context.options.window is not None:
+        low = jnp.maximum(begin - context.options.window + 1, 0)
+    # All queries of one KV head side by side: one matrix product a head.
+    grouped = (queries.astype(jnp.float32) * context.options.scale).reshape(num, kv_heads, -1, dim)
+    grouped = grouped.transpose(1, 2, 0, 3).reshape(kv_heads, -1, dim)
+    rows = grouped.shape[:2]
+    state: Tile = (
+        jnp.zeros_like(grouped),
+        jnp.full(rows, MASKED, jnp.float32),
+        jnp.zeros(rows, jnp.float32),
+    )
+    add = partial(_add_chunk, grouped, context, seq, low, begin, end, num)
+    out, _, denominator = lax.fori_loop(low // chunk, -(-end // chunk), add, state)
+    out = out / jnp.where(denominator == 0, 1.0, denominator)[..., None]
+    out = out.reshape(kv_heads, -1, num, dim).transpose(2, 0, 1, 3)
+    return jnp.asarray(out.reshape(num, heads, dim))
+
+
+def _add_chunk(
+    grouped: Float[Array, "K GQ D"],
+    context: Context,
+    seq: Int[Array, ""],
+    low: Int[Array, ""],
+    begin: Int[Array, ""],
+    end: Int[Array, ""],
+    num: int,
+    i: Int[Array, ""],
+    tile: Tile,
+) -> Tile:
+    """Attend to chunk i of the context."""
+    out, top, denominator = tile
+    block_size = context.kv_cache.shape[4]
+    blocks = chunk_blocks(CHUNK, block_size)
+    keys, values = read_chunk(context, seq[None], (i * blocks)[None], low[None], end[None], blocks)
+    key_position = i * blocks * block_size + jnp.arange(blocks * block_size, dtype=jnp.int32)
+    query_position = begin + jnp.arange(num, dtype=jnp.int32)[:, None]
+    scores = _mask_tile(
+        jnp.einsum("kqd,kcd->kqc", grouped, keys[0]), key_position, query_position, end, context
+    )
+    new_top = jnp.maximum(top, scores.max(-1))
+    # For a row that sees nothing of this chunk MASKED - MASKED is 0 and its exponential 1.
+    weights = jnp.where(scores > MASKED, jnp.exp(scores - new_top[..., None]), 0.0)
+    keep = jnp.exp(top - new_top)
+    out = out * keep[..., None] + jnp.einsum("kqc,kcd->kqd", weights, values[0])
+    return out, new_top, denominator * keep + weights.sum(-1)
+
+
+def _mask_tile(
+    scores: Float[Array, "K GQ C"],
+    key: Int[Array, " C"],
+    query: Int[Array, "Q 1"],
+    end: Int[Array, ""],
+    context: Context,
+) -> Float[Array, "K GQ C"]:
+    """The scores with what a query may not see masked; `key` and `query` are positions."""
+    mask: Bool[Array, "Q C"] = (key <= query) & (key < end)
+    if context.options.window is not None:
+        mask &= key > query - context.options.window
+    kv_heads, _, chunk = scores.shape
+    bias = None
+    if context.slopes is not None:
+        distance = (key - query).astype(jnp.float32)
+        bias = context.slopes.reshape(kv_heads, -1, 1, 1) * distance
+    split = scores.reshape(kv_heads, -1, *mask.shape)
+    return adjust_scores(split, mask, bias, context.options).reshape(kv_heads, -1, chunk)

@@ -1,0 +1,76 @@
+"""`write_kv` against the oracle (I45)."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pallas_kernels import write_kv
+from reference.kv_cache import KVCache
+
+LAYERS, BLOCKS, HEADS, DIM = 2, 6, 2, 4
+TOKENS = 8
+write = jax.jit(write_kv)
+
+
+@given(
+    st.sampled_from([1, 4, 5]),
+    st.integers(0, LAYERS - 1),
+    st.data(),
+    st.integers(0, 2**32 - 1),
+)
+def test_i45_tokens_land_in_their_slots_and_nowhere_else(
+    block_size: int, layer: int, data: st.DataObject, seed: int
+) -> None:
+    slots = data.draw(
+        st.lists(st.integers(0, BLOCKS * block_size - 1), max_size=TOKENS, unique=True)
+    )
+    padded = data.draw(st.permutations(slots + [-1] * (TOKENS - len(slots))))
+    rng = np.random.default_rng(seed)
+    k, v = rng.standard_normal((2, TOKENS, HEADS, DIM), np.float32)
+    oracle = KVCache(
+        num_layers=LAYERS,
+        num_blocks=BLOCKS,
+        num_kv_heads=HEADS,
+        block_size=block_size,
+        head_dim=DIM,
+    )
+    before = jnp.asarray(oracle.gpu)
+    slot_mapping = np.array(padded, np.int32)
+    oracle.write(layer, k, v, slot_mapping)
+    after = write(before, jnp.asarray(k), jnp.asarray(v), jnp.asarray(slot_mapping), layer=layer)
+    np.testing.assert_array_equal(np.asarray(after), oracle.gpu)
+
+
+def test_keys_and_values_take_the_dtype_of_the_cache() -> None:
+    cache = jnp.zeros((1, 2, 1, 1, 1, 1), jnp.bfloat16)
+    new = jnp.full((1, 1, 1), 1 + 2**-10, jnp.float32)
+    after = write_kv(cache, new, -new, jnp.zeros(1, jnp.int32), layer=0)
+    assert after.dtype == jnp.bfloat16
+    assert after.reshape(2).tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kv_cache": jnp.zeros((1, 3, 2, 1, 4, 8))},
+        {"k": jnp.zeros((3, 1, 4))},
+        {"v": jnp.zeros((2, 1, 8))},
+        {"backend": "triton"},
+    ],
+)
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_what_does_not_fit_is_refused(change: dict[str, object]) -> None:
+    tokens = jnp.zeros((3, 1, 8))
+    arguments: dict[str, object] = {
+        "kv_cache": jnp.zeros((1, 2, 2, 1, 4, 8)),
+        "k": tokens,
+        "v": tokens,
+        "slot_mapping": jnp.zeros(3, jnp.int32),
+    }
+    with pytest.raises(ValueError, match=r"shape|does not exist"):
+        partial(write_kv, layer=0)(**arguments | change)
