@@ -70,8 +70,9 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._by_block)
 
-    def __contains__(self, block: int) -> bool:
-        return block in self._by_block
+    @property
+    def entries(self) -> list[CachedBlock]:
+        return list(self._by_block.values())
 
     def lookup(self, token_ids: Sequence[int], salt: str | None = None) -> list[int]:
         """The blocks of the longest cached prefix of `token_ids`, front to back.

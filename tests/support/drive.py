@@ -1,0 +1,163 @@
+"""Drives a scheduler step by step with a stub for the model, and asserts the invariants each time.
+
+Works on the oracle's scheduler and on the engine's. Tokens come from `strategies.next_token`.
+"""
+
+from typing import Any
+
+from tests.support.invariants import (
+    check_blocks,
+    check_order_of_service,
+    check_output,
+    check_queues,
+    check_quiescence,
+    check_watermark,
+)
+from tests.support.shadow import ShadowCache
+from tests.support.strategies import Request, Settings, next_token
+
+
+class Driver:
+    """A scheduler, its block manager, a shadow of the cache, and a record of what happened."""
+
+    def __init__(self, scheduler: Any, blocks: Any, settings: Settings) -> None:
+        self.scheduler = scheduler
+        self.blocks = blocks
+        self.settings = settings
+        self.shadow = ShadowCache(
+            settings.block_size, settings.num_gpu_blocks, settings.num_cpu_blocks
+        )
+        self.accepted: dict[str, Any] = {}
+        self.finished: list[str] = []
+        self.num_steps = 0
+        self.work = 0
+        self.num_preempted = 0
+        self.num_copies = 0
+        self._order: dict[str, int] = {}
+        self._preempted: set[str] = set()
+        self._computed: dict[str, int] = {}
+
+    def key(self, group: Any) -> tuple[float, ...]:
+        arrival = (group.arrival_time, self._order[group.request_id])
+        return arrival if self.settings.policy == "fcfs" else (group.priority, *arrival)
+
+    def add(self, group: Any, request: Request) -> None:
+        """Add a group; whatever error the scheduler raises for it goes to the caller."""
+        self.scheduler.add_group(group)
+        self._order[group.request_id] = len(self._order)
+        self.accepted[group.request_id] = group
+        max_tokens = request.max_tokens or self.settings.max_model_len
+        self.work += request.num_samples * (len(request.prompt) + max_tokens)
+
+    @property
+    def step_bound(self) -> int:
+        """I20: the first running group gains a token each step, and loses what it has only after an
+        older one came back before it, once for each other request. So this many steps suffice."""
+        return (len(self.accepted) + 1) * self.work
+
+    def step(self) -> None:
+        """One step, with everything asserted that can be."""
+        waiting = list(self.scheduler.waiting)
+        lengths = {g.request_id: [list(s.token_ids) for s in g.seqs] for g in self.groups()}
+        unfinished = self.scheduler.has_unfinished()
+        output = self.scheduler.schedule()
+        self.num_steps += unfinished
+        assert bool(output.scheduled) == unfinished, "I20: an empty step with work left"
+        check_output(output, self.blocks, self.settings)
+        check_order_of_service(self.scheduler, output, waiting, self.key)
+        watermark_blocks = int(self.settings.watermark * self.settings.num_gpu_blocks)
+        check_watermark(self.scheduler, self.blocks, waiting, watermark_blocks)
+        for group in self.groups():
+            now = [list(seq.token_ids) for seq in group.seqs]
+            assert now == lengths[group.request_id], "I19: planning touched tokens"
+        self._record(output)
+        self.check_state()
+        self.shadow.replay(output, self.blocks)
+        sampled = {
+            entry.seq.seq_id: [
+                next_token(entry.seq.token_ids, entry.seq.index + i)
+                for i in range(entry.num_samples)
+            ]
+            for entry in output.scheduled
+            if entry.num_samples > 0
+        }
+        for group in self.scheduler.update(sampled):
+            self.finished.append(group.request_id)
+            assert all(seq.finish_reason is not None for seq in group.seqs), "I16"
+        self.check_state()
+
+    def abort(self, request_id: str) -> bool:
+        """I22: frees exactly the references of this group, and does nothing the second time."""
+        group = self.accepted.get(request_id)
+        refs = self._refs()
+        held = [
+            (self.blocks.device(seq.seq_id), block)
+            for seq in (group.seqs if group else [])
+            for block in self.blocks.block_table(seq.seq_id)
+        ]
+        aborted = bool(self.scheduler.abort(request_id))
+        for place in held:
+            refs[place] -= 1
+        assert self._refs() == refs, "I22"
+        assert not self.scheduler.abort(request_id), "I22: aborted twice"
+        self.check_state()
+        return aborted
+
+    def finish_all(self) -> None:
+        """I20: every accepted request finishes, within the bound; I9: and leaves nothing behind."""
+        while self.scheduler.has_unfinished():
+            assert self.num_steps <= self.step_bound, "I20: too many steps"
+            self.step()
+        check_quiescence(self.blocks, self.settings.num_gpu_blocks, self.settings.num_cpu_blocks)
+        for group in self.accepted.values():
+            assert all(seq.finish_reason is not None for seq in group.seqs), "I20"
+
+    def groups(self) -> list[Any]:
+        scheduler = self.scheduler
+        return [*scheduler.waiting, *scheduler.running, *scheduler.swapped]
+
+    def check_state(self) -> None:
+        """I1 to I5, I16 to I18, and I13 for all that is in the cache, on either device."""
+        seqs = [seq for group in self.accepted.values() for seq in group.seqs]
+        settings = self.settings
+        check_blocks(
+            self.blocks,
+            [seq.seq_id for seq in seqs],
+            settings.num_gpu_blocks,
+            settings.num_cpu_blocks,
+        )
+        check_queues(self.scheduler, self.blocks, self.key, settings.max_num_seqs)
+
+    def check_contents(self) -> None:
+        """I13 between steps: what counts as computed is there, on whichever device it should be."""
+        for group in self.groups():
+            for seq in group.seqs:
+                table = self.blocks.block_table(seq.seq_id)
+                computed = seq.token_ids[: seq.num_computed_tokens] if table else []
+                self.shadow.check(computed, table, self.blocks.device(seq.seq_id))
+
+    def _refs(self) -> dict[tuple[str, int], int]:
+        pools = ("gpu", self.settings.num_gpu_blocks), ("cpu", self.settings.num_cpu_blocks)
+        return {
+            (device, block): self.blocks.ref_count(block, device)
+            for device, num_blocks in pools
+            for block in range(num_blocks)
+        }
+
+    def _record(self, output: Any) -> None:
+        """Count; and I23: the chunks of a request that was never preempted join up to its prompt,
+        less the hit, which is whole blocks (I26)."""
+        self.num_copies += len(output.blocks_to_copy)
+        self.num_preempted += len(output.preempted)
+        self._preempted |= {request_id for request_id, _ in output.preempted}
+        for entry in output.scheduled:
+            group = entry.group
+            if group.forked or group.request_id in self._preempted:
+                continue
+            computed = self._computed.get(group.request_id)
+            if computed is None:
+                assert entry.start % self.settings.block_size == 0, "I26"
+                assert entry.start < group.prompt_len, "I26"
+            else:
+                assert entry.start == computed, "I23: a gap between chunks"
+            self._computed[group.request_id] = entry.start + entry.num_tokens
