@@ -34,9 +34,7 @@ class LLM:
     """
 
     def __init__(self, model: str | None = None, **settings: Any) -> None:
-        self.llm_engine = LLMEngine.from_config(
-            EngineConfig.from_settings(model=model, **settings)
-        )
+        self.llm_engine = LLMEngine.from_config(EngineConfig.from_settings(model=model, **settings))
         self._num_requests = 0
 
     def generate(
@@ -93,7 +91,8 @@ class LLM:
         Args:
             messages: Dicts with "role" and "content".
         """
-        conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        one_only = bool(messages) and isinstance(messages[0], Mapping)
+        conversations: Any = [messages] if one_only else messages
         tokenizer = self.get_tokenizer()
         texts = [
             tokenizer.apply_chat_template(list(one), tokenize=False, add_generation_prompt=True)
@@ -146,7 +145,9 @@ class LLM:
 @contextmanager
 def _progress(total: int, use_tqdm: bool) -> Iterator[Callable[[RequestOutput], None]]:
     """A bar over requests, with the estimated speeds that vLLM shows."""
-    with tqdm(total=total, desc="Processed prompts", dynamic_ncols=True, disable=not use_tqdm) as bar:
+    with tqdm(
+        total=total, desc="Processed prompts", dynamic_ncols=True, disable=not use_tqdm
+    ) as bar:
         tokens = {"input": 0, "output": 0}
 
         def advance(output: RequestOutput) -> None:

@@ -1,4 +1,4 @@
-"""What a request may ask of the sampler; names, defaults and ranges as in vLLM's `SamplingParams`."""
+"""What a request may ask of the sampler: names, defaults and ranges as in vLLM."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -12,6 +12,7 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.load import LoadedModel, load_model
+from jax_engine.progress_log import show_progress_lines
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker.compilation_cache import enable_compilation_cache
 from jax_engine.worker.compiled_steps import CompiledSteps
@@ -52,6 +53,7 @@ def build_engine(config: EngineConfig) -> EngineParts:
     Raises:
         ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
     """
+    show_progress_lines()
     enable_compilation_cache()
     dtype = resolve_dtype(config.dtype)
     model = load_model(
@@ -80,7 +82,9 @@ def build_engine(config: EngineConfig) -> EngineParts:
     )
     eos = set(model.config.eos_token_ids) | set(tokenizer.eos_token_ids if tokenizer else ())
     logger.info(
-        "%d KV blocks of %d tokens, %.2f GiB", memory.num_blocks, config.block_size,
+        "%d KV blocks of %d tokens, %.2f GiB",
+        memory.num_blocks,
+        config.block_size,
         memory.num_blocks * memory.block / 2**30,
     )
     return EngineParts(

@@ -1,8 +1,8 @@
 """Ctrl-C between steps instead of in the middle of one.
 
-A step donates the KV cache to the device and advances the scheduler; an exception in the middle of it
-would lose the one or disagree with the other. So during `generate` the signal is only noted, and acted
-on when the step is over. A second Ctrl-C interrupts at once.
+A step donates the KV cache to the device and advances the scheduler; an exception in the middle
+of it would lose the one or disagree with the other. So during `generate` the signal is only
+noted, and acted on when the step is over. A second Ctrl-C interrupts at once.
 """
 
 import signal

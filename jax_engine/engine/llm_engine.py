@@ -1,7 +1,7 @@
 """The loop that ties everything together: add_request, step, abort_request.
 
-A step schedules, executes on the device, and processes the outputs. All state of a request is reached
-through its id, so an abort at any moment between two steps frees exactly what it held.
+A step schedules, executes on the device, and processes the outputs. All state of a request is
+reached through its id, so an abort at any moment between two steps frees exactly what it held.
 """
 
 import time

@@ -108,7 +108,9 @@ class RequestState:
             text = None
             if self.tokenizer is not None and self.params.detokenize:
                 text = SequenceText(self.tokenizer, self.prompt.token_ids, self.params)
-            wanted: list[dict[int, Logprob]] | None = [] if self.params.logprobs is not None else None
+            wanted: list[dict[int, Logprob]] | None = (
+                [] if self.params.logprobs is not None else None
+            )
             output = self.sequences[seq.index] = SequenceOutput(text, wanted)
         return output
 

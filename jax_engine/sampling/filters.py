@@ -1,10 +1,10 @@
 """Top-k, top-p and min-p without sorting the vocabulary: find a threshold, keep what reaches it.
 
-Each row keeps its logits >= t. Usually t is among the 256 largest logits (a partial sort finds those
-quickly). Where it is not, it is found bit by bit: floats order like their bits (negative ones
-flipped), so the largest t with "at least k logits >= t", or "the mass of logits >= t reaches p", takes
-32 passes of compare and sum over all rows at once. Either way ties with the boundary token are kept,
-which makes the result independent of the order of tokens.
+Each row keeps its logits >= t. Usually t is among the 256 largest logits (a partial sort finds
+those quickly). Where it is not, it is found bit by bit: floats order like their bits (negative
+ones flipped), so the largest t with "at least k logits >= t", or "the mass of logits >= t reaches
+p", takes 32 passes of compare and sum over all rows at once. Either way ties with the boundary
+token are kept, which makes the result independent of the order of tokens.
 """
 
 import jax.numpy as jnp
@@ -56,11 +56,9 @@ def _mass_threshold(
     low: Float[Array, "R"],
     top_p: Float[Array, "R"],
 ) -> Float[Array, "R"]:
-    """The largest t such that the weights of logits >= t reach top_p of them all; at least `low`."""
+    """The largest t such that the weights of logits >= t reach top_p of all; at least `low`."""
     wanted = top_p * jnp.sum(weights, axis=1)
-    relative = jnp.where(
-        candidates >= low[:, None], jnp.exp(candidates - candidates[:, :1]), 0.0
-    )
+    relative = jnp.where(candidates >= low[:, None], jnp.exp(candidates - candidates[:, :1]), 0.0)
     reached = jnp.cumsum(relative, axis=1) >= wanted[:, None]
     boundary = _pick(candidates, jnp.argmax(reached, axis=1))
     covered = jnp.any(reached, axis=1) | (top_p >= 1.0)

@@ -1,7 +1,7 @@
 """Edits of the logits before anything is drawn: penalties, then bias and forbidden tokens.
 
-Both come as sparse lists from the host, because few requests ask for them: a batch without them runs
-a program in which they do not exist (their static length is 0).
+Both come as sparse lists from the host, because few requests ask for them: a batch without them
+runs a program in which they do not exist (their static length is 0).
 """
 
 import jax.numpy as jnp
@@ -10,9 +10,7 @@ from jaxtyping import Array, Float
 from jax_engine.sampling.inputs import SamplingInputs
 
 
-def apply_penalties(
-    logits: Float[Array, "R V"], inputs: SamplingInputs
-) -> Float[Array, "R V"]:
+def apply_penalties(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array, "R V"]:
     """Repetition (prompt and output), then frequency and presence (output only)."""
     zeros = jnp.zeros(logits.shape, jnp.float32)
     at = (inputs.history_row, inputs.history_token)

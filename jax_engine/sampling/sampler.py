@@ -1,7 +1,8 @@
 """Logits to tokens for a whole batch, whatever each request asked for.
 
-Order (V1's): penalties, bias and forbidden tokens, temperature, top-k, top-p, min-p, draw. What no row
-of the batch asks for is skipped at run time (`lax.cond`), so a greedy batch costs one argmax.
+Order (V1's): penalties, bias and forbidden tokens, temperature, top-k, top-p, min-p, draw. What
+no row of the batch asks for is skipped at run time (`lax.cond`), so a greedy batch costs one
+argmax.
 """
 
 from dataclasses import dataclass
@@ -51,11 +52,12 @@ def sample(logits: Float[Array, "R V"], inputs: SamplingInputs) -> SamplerOutput
         lambda: jnp.where(inputs.temperature > 0, _draw(edited, inputs), greedy),
         lambda: greedy,
     )
-    return lax.cond(
+    output: SamplerOutput = lax.cond(
         jnp.any(inputs.want_logprobs > 0),
         lambda: _with_logprobs(logits, token_ids),
         lambda: _without_logprobs(logits, token_ids),
     )
+    return output
 
 
 def _draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:

@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 
 import jax
-import jaxlib
+from jaxlib.version import __version__ as jaxlib_version
 
 from jax_engine.cache_dir import cache_dir
 
@@ -21,7 +21,7 @@ def enable_compilation_cache() -> Path | None:
         return None
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return None
-    folder = cache_dir() / "xla" / f"{jaxlib.__version__}-{_machine_key()}"
+    folder = cache_dir() / "xla" / f"{jaxlib_version}-{_machine_key()}"
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

@@ -25,7 +25,7 @@ class CompiledSteps:
 
     Args:
         table_width: W, blocks of the longest sequence.
-        enforce_eager: Run operation by operation, for debugging: slow, nothing is compiled.
+        enforce_eager: Run operation by operation, for debugging: slow, no step is compiled.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class CompiledSteps:
     ) -> tuple[Float[Array, "L 2 N K B D"], SamplerOutput]:
         """Runs one step; the cache given is donated and must not be used again."""
         if self.enforce_eager:
-            with jax.disable_jit():
-                return self._step(shape, self.params, kv_cache, jnp.asarray(packed))
+            return self._step(shape, self.params, kv_cache, jnp.asarray(packed))
         step = self._compiled.get(shape)
         if step is None:
             step = self._compiled[shape] = self.compile(shape, kv_cache)
-        return step(self.params, kv_cache, packed)
+        outputs: tuple[Array, SamplerOutput] = step(self.params, kv_cache, packed)
+        return outputs
 
     def compile(self, shape: StepShape, kv_cache: Any) -> Any:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""

@@ -65,9 +65,7 @@ def profile_memory(
         budget = int(total * (GPU_SHARE if share is None else share))
         step = step_bytes()
         fits = (budget - weights - step) // block
-    return MemoryProfile(
-        total, budget, weights, step, block, max(0, min(int(fits), useful_blocks))
-    )
+    return MemoryProfile(total, budget, weights, step, block, max(0, min(int(fits), useful_blocks)))
 
 
 def useful_blocks(max_model_len: int, max_num_seqs: int, block_size: int) -> int:

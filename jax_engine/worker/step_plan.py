@@ -1,7 +1,7 @@
 """A step's plan: one packed int32 array that the host sends and the compiled step takes apart.
 
-One array a step, because each host-to-device transfer has a fixed cost; floats travel as their bits.
-Positions and slots are computed on the device from the lengths and the block tables.
+One array a step, because each host-to-device transfer has a fixed cost; floats travel as their
+bits. Positions and slots are computed on the device from the lengths and the block tables.
 """
 
 from collections.abc import Iterable

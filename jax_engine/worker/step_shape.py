@@ -1,8 +1,8 @@
 """The few shapes that steps are compiled for.
 
 A step of any size runs in the smallest bucket that holds it. Pure decode steps have one token a
-sequence (T = S, powers of two). All others have at least two tokens a row of S, token counts in powers
-of two and rows in powers of four, so that a mixed workload meets few combinations.
+sequence (T = S, powers of two). All others have at least two tokens a row of S, token counts in
+powers of two and rows in powers of four, so that a mixed workload meets few combinations.
 """
 
 from dataclasses import dataclass

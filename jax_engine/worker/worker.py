@@ -1,7 +1,7 @@
 """The worker: carries out on the device what the scheduler decided.
 
-The order within a step is load-bearing: swap in, swap out, copy, then the model writes and attends. A
-copy-on-write destination may be a block that a victim lost in this very step.
+The order within a step is load-bearing: swap in, swap out, copy, then the model writes and
+attends. A copy-on-write destination may be a block that a victim lost in this very step.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
-"""The engine on a tiny random Llama against the reference engine: the same tokens, whatever happens.
+"""The engine on a tiny random Llama against the reference engine: the same tokens, whatever
+happens.
 
-I30 block sizes, I31 pool sizes, I32 arrivals, I33 preemption modes, I34 prefix caching, I35 chunks and
-modes, I36 company, I37 n samples, I39 no cache at all, I51 order and counts.
+I30 block sizes, I31 pool sizes, I32 arrivals, I33 preemption modes, I34 prefix caching, I35
+chunks and modes, I36 company, I37 n samples, I39 no cache at all, I51 order and counts.
 """
 
 from typing import Any
@@ -84,9 +85,7 @@ def run_both(pool: Pool, settings: dict[str, Any], workload: list[Request]):
     return outputs, groups, stats
 
 
-@given(
-    pool=st.sampled_from(POOLS), settings=scheduler_settings(), workload=workloads()
-)
+@given(pool=st.sampled_from(POOLS), settings=scheduler_settings(), workload=workloads())
 def test_i30_to_i36_the_engine_gives_the_reference_s_tokens(pool, settings, workload) -> None:
     """I30-I37: the same tokens under any block size, pool, mode, chunk size, order and company."""
     outputs, groups, stats = run_both(pool, settings, workload)

@@ -1,7 +1,8 @@
 """The engine and the reference engine with the same settings, weights and requests.
 
-Compiled steps are kept from example to example: only the scheduler is made anew. What is compared are
-tokens; where they differ, the reference's logits of the two candidates decide whether it is rounding.
+Compiled steps are kept from example to example: only the scheduler is made anew. What is compared
+are tokens; where they differ, the reference's logits of the two candidates decide whether it is
+rounding.
 """
 
 import functools

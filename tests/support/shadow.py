@@ -21,9 +21,7 @@ class ShadowCache:
         self.gpu: list[list[Content]] = [[None] * block_size for _ in range(num_gpu_blocks)]
         self.cpu: list[list[Content]] = [[None] * block_size for _ in range(num_cpu_blocks)]
 
-    def replay(
-        self, output: Any, block_manager: Any, order: Sequence[str] = STEP_ORDER
-    ) -> None:
+    def replay(self, output: Any, block_manager: Any, order: Sequence[str] = STEP_ORDER) -> None:
         """Run one step's block operations, then see that each scheduled sequence reads its own.
 
         Call it between `schedule` and `update`. Another `order` shows what the order is for.

@@ -39,7 +39,9 @@ def random_weights(config: TransformerConfig, seed: int = 0) -> dict[str, np.nda
     return weights
 
 
-def save_checkpoint(folder: Path, config: TransformerConfig, weights: dict[str, np.ndarray]) -> Path:
+def save_checkpoint(
+    folder: Path, config: TransformerConfig, weights: dict[str, np.ndarray]
+) -> Path:
     """Hugging Face layout, without a tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     kind = "Llama" if config.sliding_window is None else "Mistral"

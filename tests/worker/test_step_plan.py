@@ -49,7 +49,9 @@ def steps(draw):
         group = SimpleNamespace(request_id=str(i), prompt_len=max(1, length - 1))
         seq = SimpleNamespace(token_ids=tokens, index=0)
         items.append(ScheduledSequence(seq, group, start, end - start, n * (end == length)))
-        rows.append(np.array(draw(st.lists(st.integers(0, 9), min_size=W, max_size=W)), np.int32) + 10 * i)
+        rows.append(
+            np.array(draw(st.lists(st.integers(0, 9), min_size=W, max_size=W)), np.int32) + 10 * i
+        )
         sampling[str(i)] = request_sampling(params, params.seed, EOS)
     return items, rows, sampling
 

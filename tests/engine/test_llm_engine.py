@@ -1,0 +1,337 @@
+"""The engine's API on token ids: outputs, errors, aborts, Ctrl-C, best_of, log-probabilities."""
+
+import os
+import signal
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from jax_engine import (
+    LLM,
+    ConfigError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+    RequestOutputKind,
+    RequestTooLargeError,
+    SamplingParams,
+)
+from reference import sampling as oracle
+from tests.support.engine_pair import naive_logits
+from tests.support.tiny_llama import VOCAB, tiny_llama
+
+SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 8}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def llm(checkpoint):
+    return LLM(str(checkpoint[0]), num_gpu_blocks_override=100, **SETTINGS)
+
+
+def greedy(**changes) -> SamplingParams:
+    return SamplingParams(**({"temperature": 0.0, "max_tokens": 6, "ignore_eos": True} | changes))
+
+
+def assert_idle(llm: LLM) -> None:
+    """I9, I51: nothing is left of any request, on either side."""
+    stats = llm.llm_engine.stats()
+    assert stats.num_used_blocks == stats.num_running == stats.num_waiting == stats.num_swapped == 0
+    assert stats.num_free_blocks == stats.num_blocks
+    assert not llm.llm_engine.has_unfinished_requests()
+    assert not llm.llm_engine.scheduler.groups
+    assert not llm.llm_engine.worker._sampling
+
+
+def test_i51_outputs_come_in_the_order_of_the_prompts(llm) -> None:
+    """I51: input order, unique ids, counts that add up, whatever finishes first."""
+    prompts = [[5, 6, 7], [8], [9, 10], {"prompt_token_ids": [11, 12]}]
+    params = [greedy(max_tokens=n) for n in (9, 1, 5, 3)]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    assert [one.prompt_token_ids for one in outputs] == [[5, 6, 7], [8], [9, 10], [11, 12]]
+    assert [len(one.outputs[0].token_ids) for one in outputs] == [9, 1, 5, 3]
+    assert {one.outputs[0].finish_reason for one in outputs} == {"length"}
+    assert len({one.request_id for one in outputs}) == len(prompts)
+    assert all(one.finished and one.outputs[0].text == "" for one in outputs)
+    metrics = outputs[0].metrics
+    assert metrics.arrival_time <= metrics.first_token_time <= metrics.finished_time
+    assert_idle(llm)
+
+
+def test_one_prompt_of_token_ids_is_one_prompt(llm) -> None:
+    assert len(llm.generate([5, 6, 7], greedy(), use_tqdm=False)) == 1
+    assert len(llm.generate(np.array([5, 6, 7]), greedy(), use_tqdm=False)) == 1
+    assert len(llm.generate([[5, 6, 7]], greedy(), use_tqdm=False)) == 1
+    assert llm.generate([], greedy(), use_tqdm=False) == []
+
+
+def test_the_same_tokens_alone_and_in_company(llm) -> None:
+    """I36 through the API."""
+    prompts = [[3 + i, 7, 9, 20 - i] for i in range(8)]
+    together = llm.generate(prompts, greedy(max_tokens=12), use_tqdm=False)
+    alone = [llm.generate([one], greedy(max_tokens=12), use_tqdm=False)[0] for one in prompts]
+    assert [one.outputs[0].token_ids for one in together] == [
+        one.outputs[0].token_ids for one in alone
+    ]
+
+
+def test_i37_n_samples_are_n_requests_with_derived_seeds(llm) -> None:
+    """I37: n samples with seed s == n single requests with seeds derived from (s, i)."""
+    params = {"max_tokens": 8, "ignore_eos": True, "temperature": 1.0}
+    prompt = [4, 5, 6, 7, 8, 9]
+    several = llm.generate([prompt], SamplingParams(n=3, seed=11, **params), use_tqdm=False)[0]
+    seeds = [oracle.derive_seed(11, i) for i in range(3)]
+    singles = llm.generate(
+        [prompt] * 3, [SamplingParams(seed=seed, **params) for seed in seeds], use_tqdm=False
+    )
+    assert [one.token_ids for one in several.outputs] == [
+        one.outputs[0].token_ids for one in singles
+    ]
+    assert len({tuple(one.token_ids) for one in several.outputs}) == 3
+
+
+def test_best_of_returns_the_most_probable(llm) -> None:
+    params = SamplingParams(n=2, best_of=5, seed=3, temperature=1.0, max_tokens=6, ignore_eos=True)
+    best = llm.generate([[4, 5, 6]], params, use_tqdm=False)[0].outputs
+    every = SamplingParams(n=5, seed=3, temperature=1.0, max_tokens=6, ignore_eos=True, logprobs=0)
+    all_five = llm.generate([[4, 5, 6]], every, use_tqdm=False)[0].outputs
+    ranked = sorted(all_five, key=lambda one: -one.cumulative_logprob)
+    assert [one.token_ids for one in best] == [one.token_ids for one in ranked[:2]]
+    assert [one.index for one in best] == [one.index for one in ranked[:2]]
+
+
+def test_logprobs_are_the_model_s(llm, checkpoint) -> None:
+    prompt = [4, 5, 6]
+    output = llm.generate([prompt], greedy(logprobs=2), use_tqdm=False)[0].outputs[0]
+    tokens, total = list(prompt), 0.0
+    for token, entry in zip(output.token_ids, output.logprobs, strict=True):
+        wanted = oracle.log_softmax(naive_logits(checkpoint[1], tokens))
+        best = np.argsort(-wanted)[:2].tolist()
+        assert list(entry) == best  # greedy: the token itself is the first
+        for other in best:
+            assert entry[other].logprob == pytest.approx(wanted[other], abs=1e-4)
+        assert [one.rank for one in entry.values()] == [1, 2]
+        total += entry[token].logprob
+        tokens.append(token)
+    assert output.cumulative_logprob == pytest.approx(total)
+
+
+def test_stop_token_ids_and_eos_end_a_request(llm) -> None:
+    free = llm.generate([[4, 5, 6]], greedy(max_tokens=10), use_tqdm=False)[0].outputs[0]
+    stop = free.token_ids[3]
+    first = free.token_ids.index(stop)
+    ended = llm.generate([[4, 5, 6]], greedy(stop_token_ids=[stop]), use_tqdm=False)[0].outputs[0]
+    assert ended.token_ids == free.token_ids[: first + 1]
+    assert (ended.finish_reason, ended.stop_reason) == ("stop", stop)
+    later = greedy(stop_token_ids=[stop], min_tokens=5)
+    forced = llm.generate([[4, 5, 6]], later, use_tqdm=False)[0].outputs[0]
+    assert stop not in forced.token_ids[:5]
+
+
+def test_cumulative_and_final_outputs_of_steps(llm) -> None:
+    engine = llm.llm_engine
+    engine.add_request("c", [4, 5], greedy(max_tokens=3))
+    engine.add_request("f", [4, 5], greedy(max_tokens=3, output_kind=RequestOutputKind.FINAL_ONLY))
+    seen = {"c": [], "f": []}
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            seen[output.request_id].append((len(output.outputs[0].token_ids), output.finished))
+    assert seen == {"c": [(1, False), (2, False), (3, True)], "f": [(3, True)]}
+    assert engine.step() == []
+
+
+def test_i22_abort_at_any_step_frees_everything(llm) -> None:
+    """I22: mid-prefill, mid-decode, after a fork, twice, and an id that never was."""
+    engine = llm.llm_engine
+    for steps in range(4):
+        engine.add_request("a", list(range(3, 20)), SamplingParams(n=3, max_tokens=9, seed=1))
+        engine.add_request("b", [4, 5], greedy(max_tokens=2))
+        for _ in range(steps):
+            engine.step()
+        aborted = engine.abort_request(["a", "nobody"])
+        assert [one.request_id for one in aborted] == ["a"]
+        assert {one.finish_reason for one in aborted[0].outputs} == {"abort"}
+        assert engine.abort_request("a") == []
+        while engine.has_unfinished_requests():
+            engine.step()
+        assert_idle(llm)
+
+
+BAD_PROMPTS = [
+    ([], "at least 1 token"),
+    ([VOCAB], f"in [0, {VOCAB - 1}]"),
+    ([-1], f"in [0, {VOCAB - 1}]"),
+    (["a", 1], "list of integers"),
+    ("text", "skip_tokenizer_init"),
+    ({"prompts": "x"}, "'prompt' or 'prompt_token_ids'"),
+    ({"prompt_token_ids": [1], "cache_salt": 7}, "cache_salt"),
+    ([3] * 40, "39"),
+    ([1.5], "list of integers"),
+    (None, "must be a string"),
+]
+
+
+@pytest.mark.parametrize(("prompt", "words"), BAD_PROMPTS)
+def test_i21_bad_prompts_are_refused_with_words_and_leave_no_trace(llm, prompt, words) -> None:
+    """I21: nothing of a refused request stays; the good ones beside it were not started."""
+    with pytest.raises(InvalidRequestError) as error:
+        llm.generate([[4, 5], prompt, [6]], greedy(), use_tqdm=False)
+    assert "prompts[1]" in str(error.value)
+    assert "prompts[0]" not in str(error.value)
+    assert words in str(error.value)
+    assert_idle(llm)
+    assert llm.generate([[4, 5]], greedy(), use_tqdm=False)[0].finished
+
+
+def test_i21_a_refused_request_disturbs_no_running_one(llm) -> None:
+    """I21 while others run."""
+    alone = llm.generate([[4, 5, 6]], greedy(max_tokens=8), use_tqdm=False)[0].outputs[0].token_ids
+    engine = llm.llm_engine
+    engine.add_request("good", [4, 5, 6], greedy(max_tokens=8))
+    engine.step()
+    for bad in ([], [VOCAB], [3] * 40):
+        with pytest.raises(InvalidRequestError):
+            engine.add_request("bad", bad, greedy())
+    with pytest.raises(RequestTooLargeError, match="9"):
+        engine.add_request("many", [3], SamplingParams(n=9))
+    with pytest.raises(InvalidRequestError, match="already"):
+        engine.add_request("good", [3], greedy())
+    with pytest.raises(InvalidRequestError, match="priority"):
+        engine.add_request("bad", [3], greedy(), priority=1)
+    with pytest.raises(InvalidRequestError, match="stop_token_ids"):
+        engine.add_request("bad", [3], greedy(stop_token_ids=[VOCAB]))
+    with pytest.raises(InvalidRequestError, match="logit_bias"):
+        engine.add_request("bad", [3], greedy(logit_bias={VOCAB: 1.0}))
+    with pytest.raises(InvalidRequestError, match="no tokenizer"):
+        engine.add_request("bad", [3], greedy(stop="x"))
+    while engine.has_unfinished_requests():
+        outputs = engine.step()
+    assert outputs[0].outputs[0].token_ids == alone
+    assert_idle(llm)
+
+
+def test_params_and_priorities_must_match_the_prompts(llm) -> None:
+    with pytest.raises(InvalidRequestError, match="2 prompts"):
+        llm.generate([[4], [5]], [greedy()] * 3, use_tqdm=False)
+    with pytest.raises(InvalidRequestError, match="priority"):
+        llm.generate([[4], [5]], greedy(), priority=[1], use_tqdm=False)
+    with pytest.raises(InvalidRequestError, match="SamplingParams"):
+        llm.generate([[4]], [{"n": 1}], use_tqdm=False)
+
+
+def test_ctrl_c_aborts_and_leaves_the_engine_usable(llm) -> None:
+    """Two requests that would run long; the signal arrives in the middle of a step."""
+    before = llm.generate([[4, 5]], greedy(), use_tqdm=False)[0].outputs[0].token_ids
+    steps = 0
+    execute = llm.llm_engine.worker.execute
+
+    def interrupt_at_third(*args):
+        nonlocal steps
+        steps += 1
+        if steps == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return execute(*args)
+
+    llm.llm_engine.worker.execute = interrupt_at_third
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate([[4, 5], [6, 7]], greedy(max_tokens=30), use_tqdm=False)
+    finally:
+        llm.llm_engine.worker.execute = execute
+    assert steps == 3
+    assert_idle(llm)
+    assert llm.generate([[4, 5]], greedy(), use_tqdm=False)[0].outputs[0].token_ids == before
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_generate_works_outside_of_the_main_thread(llm) -> None:
+    outputs = []
+    thread = threading.Thread(
+        target=lambda: outputs.extend(llm.generate([[4, 5]], greedy(), use_tqdm=False))
+    )
+    thread.start()
+    thread.join()
+    assert len(outputs) == 1
+
+
+def test_a_failing_step_aborts_the_call_and_not_the_engine(llm) -> None:
+    execute = llm.llm_engine.worker.execute
+
+    def fail(*args):
+        raise RuntimeError("the device is on fire")
+
+    llm.llm_engine.worker.execute = fail
+    try:
+        with pytest.raises(RuntimeError, match="on fire"):
+            llm.generate([[4, 5]], greedy(), use_tqdm=False)
+    finally:
+        llm.llm_engine.worker.execute = execute
+    assert_idle(llm)
+    llm.llm_engine.reset_prefix_cache()
+    assert llm.generate([[4, 5]], greedy(), use_tqdm=False)[0].finished
+
+
+def test_eager_mode_gives_the_same_tokens(checkpoint, llm) -> None:
+    eager = LLM(str(checkpoint[0]), num_gpu_blocks_override=20, enforce_eager=True, **SETTINGS)
+    mine = eager.generate([[4, 5, 6]], greedy(max_tokens=3), use_tqdm=False)[0]
+    compiled = llm.generate([[4, 5, 6]], greedy(max_tokens=3), use_tqdm=False)[0]
+    assert mine.outputs[0].token_ids == compiled.outputs[0].token_ids
+
+
+def test_dummy_weights_are_the_same_every_time(checkpoint) -> None:
+    tokens = []
+    for seed in (1, 1, 2):
+        one = LLM(
+            str(checkpoint[0]),
+            load_format="dummy",
+            seed=seed,
+            num_gpu_blocks_override=20,
+            **SETTINGS,
+        )
+        leaves = [np.asarray(x) for x in jax.tree.leaves(one.llm_engine.worker.steps.params)]
+        tokens.append(leaves)
+    assert all(np.array_equal(a, b) for a, b in zip(tokens[0], tokens[1], strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(tokens[0], tokens[2], strict=True))
+
+
+BAD_SETTINGS = [
+    ({"block_size": 0}, "block_size"),
+    ({"max_model_len": 65}, "64"),
+    ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization"),
+    ({"max_num_seq": 4}, "did you mean max_num_seqs"),
+    ({"scheduling": "fifo"}, "unified"),
+    ({"scheduling": "sosp", "enable_prefix_caching": True}, "enable_prefix_caching"),
+    ({"enable_chunked_prefill": False, "max_num_batched_tokens": 8}, "max_model_len"),
+    ({"dtype": "int8"}, "float32"),
+    ({"tensor_parallel_size": 2}, "tensor_parallel_size"),
+    ({"swap_space": -1}, "swap_space"),
+]
+
+
+@pytest.mark.parametrize(("settings", "words"), BAD_SETTINGS)
+def test_bad_settings_are_refused_with_words(checkpoint, settings, words) -> None:
+    with pytest.raises(ConfigError, match=words):
+        LLM(str(checkpoint[0]), skip_tokenizer_init=True, **settings)
+
+
+def test_an_engine_too_small_for_one_sequence_says_what_to_change(checkpoint) -> None:
+    with pytest.raises(OutOfMemoryError) as error:
+        LLM(str(checkpoint[0]), num_gpu_blocks_override=4, **SETTINGS)
+    message = str(error.value)
+    assert "max_model_len 40 needs 11 KV blocks" in message
+    assert "there are 4" in message
+    assert "longest that fits is 12 tokens" in message
+    assert "num_gpu_blocks_override=11" in message
+    fits = LLM(str(checkpoint[0]), num_gpu_blocks_override=11, **SETTINGS)
+    assert fits.generate([[3] * 39], greedy(), use_tqdm=False)[0].finished
+
+
+def test_an_unknown_model_is_said_to_be_unknown(tmp_path) -> None:
+    with pytest.raises(ModelNotFoundError, match="no-such"):
+        LLM(str(tmp_path / "no-such-folder"))
