@@ -1,0 +1,1 @@
+"""The controller on its own: errors, logging, and what the pair tests do not reach."""

@@ -1,0 +1,51 @@
+"""Small schedulers, requests, and a stub model for the tests of the controller."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from jax_engine.core import BlockManager, Scheduler, SchedulerOutput, SequenceGroup
+
+TOKEN = 7  # what the stub model always says
+
+
+def make_params(**changes: Any) -> Any:
+    defaults = dict(
+        n=1, best_of=None, max_tokens=8, min_tokens=0, stop_token_ids=(), ignore_eos=False
+    )
+    return SimpleNamespace(**{**defaults, **changes})
+
+
+def make_group(
+    name: str, prompt: int | Sequence[int] = 4, *, arrival: float = 0.0, **params: Any
+) -> SequenceGroup:
+    """A request of `prompt` tokens (or these), arriving at 0 unless said otherwise."""
+    tokens = list(range(100, 100 + prompt)) if isinstance(prompt, int) else list(prompt)
+    return SequenceGroup(name, tokens, make_params(**params), {2}, arrival)
+
+
+def make_scheduler(
+    num_gpu_blocks: int = 16,
+    num_cpu_blocks: int = 16,
+    *,
+    block_size: int = 2,
+    caching: bool = False,
+    **changes: Any,
+) -> Scheduler:
+    blocks = BlockManager(block_size, num_gpu_blocks, num_cpu_blocks, enable_prefix_caching=caching)
+    defaults = dict(max_num_seqs=8, max_num_batched_tokens=32, max_model_len=32)
+    return Scheduler(blocks, **{**defaults, **changes})
+
+
+def tokens_for(output: SchedulerOutput) -> dict[int, list[int]]:
+    """The stub's answer to a step."""
+    return {
+        item.seq.seq_id: [TOKEN] * item.num_samples for item in output.scheduled if item.num_samples
+    }
+
+
+def step(scheduler: Scheduler) -> SchedulerOutput:
+    """One whole step; what was scheduled in it."""
+    output = scheduler.schedule()
+    scheduler.update(tokens_for(output))
+    return output

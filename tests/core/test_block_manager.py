@@ -1,0 +1,125 @@
+"""I7, I8, I12, I28 on the block manager, the rows the worker packs, and the gauges."""
+
+import numpy as np
+import pytest
+
+from jax_engine.core import BlockError, BlockManager, OutOfBlocksError
+from tests.support.integrity import check_integrity, snapshot
+
+PROMPT = list(range(8))
+
+
+def test_i28_lacking_blocks_change_nothing() -> None:
+    blocks = BlockManager(2, 4, enable_prefix_caching=True)
+    blocks.allocate_slots(0, PROMPT, 0, 6)
+    blocks.free(0)
+    blocks.allocate_slots(1, [9, 9], 0, 2)
+    before = snapshot(blocks)
+    hits = blocks.cached_blocks(PROMPT)
+    assert len(hits) == 3  # free, so they count towards what is needed
+    assert blocks.allocate_slots(2, PROMPT, 6, 8, cached=hits) is None
+    assert snapshot(blocks) == before
+
+
+def test_i8_swapping_what_does_not_fit_is_refused() -> None:
+    blocks = BlockManager(2, 4, 1)
+    blocks.allocate_slots(0, PROMPT, 0, 4)
+    before = snapshot(blocks)
+    assert not blocks.can_swap_out([0])
+    with pytest.raises(OutOfBlocksError, match="needs 2 cpu blocks, 1 are free"):
+        blocks.swap_out([0])
+    assert not blocks.can_swap_in([0], 0)  # it is not there
+    with pytest.raises(OutOfBlocksError, match="a table is not on the cpu"):
+        blocks.swap_in([0])
+    assert snapshot(blocks) == before
+
+
+def test_i8_swapping_in_keeps_the_watermark() -> None:
+    blocks = BlockManager(2, 4, 4, watermark=0.5)
+    blocks.allocate_slots(0, PROMPT, 0, 6)
+    blocks.swap_out([0])
+    before = snapshot(blocks)
+    with pytest.raises(OutOfBlocksError, match="4 are free and 2 of them stay so"):
+        blocks.swap_in([0])
+    assert snapshot(blocks) == before
+
+
+def test_a_swapped_out_sequence_cannot_be_written() -> None:
+    blocks = BlockManager(2, 4, 4)
+    blocks.allocate_slots(0, PROMPT, 0, 3)
+    blocks.swap_out([0])
+    before = snapshot(blocks)
+    with pytest.raises(BlockError, match="seq_id 0 is on the cpu: swap it in"):
+        blocks.allocate_slots(0, PROMPT, 3, 4)
+    assert snapshot(blocks) == before
+
+
+def test_hits_come_too_late_for_a_table() -> None:
+    blocks = BlockManager(2, 4, enable_prefix_caching=True)
+    blocks.allocate_slots(0, PROMPT, 0, 2)
+    with pytest.raises(BlockError, match="seq_id 0 has 1 blocks, cached hits need 0"):
+        blocks.allocate_slots(0, PROMPT, 2, 4, cached=blocks.block_table(0))
+
+
+def test_a_table_does_not_outgrow_its_row() -> None:
+    blocks = BlockManager(2, 8, table_width=2)
+    with pytest.raises(BlockError, match="needs 3 blocks for 5 tokens, table_width is 2"):
+        blocks.allocate_slots(0, PROMPT, 0, 5)
+    assert blocks.num_used_gpu_blocks == 0 and not blocks.tables
+
+
+def test_i7_forks_that_would_corrupt_are_refused() -> None:
+    blocks = BlockManager(2, 8)
+    blocks.allocate_slots(0, PROMPT, 0, 4)
+    blocks.allocate_slots(1, PROMPT, 0, 4)
+    before = snapshot(blocks)
+    with pytest.raises(BlockError, match="seq_id 1 has a block table already"):
+        blocks.fork(0, 1)
+    with pytest.raises(BlockError, match="num_blocks 3 exceeds the 2 blocks of seq_id 0"):
+        blocks.fork(0, 2, 3)
+    assert snapshot(blocks) == before
+
+
+def test_i12_nothing_to_share_leaves_no_table() -> None:
+    blocks = BlockManager(2, 8)
+    blocks.fork(0, 1)
+    blocks.allocate_slots(0, PROMPT, 0, 4)
+    blocks.fork(0, 1, 0)
+    assert blocks.block_table(1) == [] and blocks.device(1) is None
+
+
+def test_rows_follow_the_tables() -> None:
+    blocks = BlockManager(2, 8, 8, table_width=5)
+    blocks.allocate_slots(0, PROMPT, 0, 3)
+    row = blocks.block_table_row(0)
+    assert row.dtype == np.int32 and row.tolist() == [7, 6, 0, 0, 0]
+    blocks.fork(0, 1)
+    assert blocks.allocate_slots(0, PROMPT, 3, 4) == [(6, 5)]  # copy-on-write
+    assert row.tolist() == [7, 5, 0, 0, 0] and blocks.block_table_row(0) is row
+    assert blocks.block_table_row(1).tolist() == [7, 6, 0, 0, 0]
+    blocks.swap_out([1])
+    blocks.swap_in([1])
+    assert blocks.block_table_row(1)[:2].tolist() == blocks.block_table(1)
+    check_integrity(blocks)
+    with pytest.raises(BlockError, match="seq_id 9 has no block table"):
+        blocks.block_table_row(9)
+
+
+def test_gauges() -> None:
+    blocks = BlockManager(2, 8, 4)
+    blocks.allocate_slots(0, PROMPT, 0, 4)
+    blocks.fork(0, 1)
+    assert (blocks.num_used_gpu_blocks, blocks.num_shared_blocks) == (2, 2)
+    assert (blocks.gpu_usage, blocks.cpu_usage) == (0.25, 0.0)
+    blocks.swap_out([0, 1])
+    assert (blocks.gpu_usage, blocks.cpu_usage, blocks.num_shared_blocks) == (0.0, 0.5, 0)
+    assert BlockManager(2, 0).gpu_usage == BlockManager(2, 0).cpu_usage == 0.0
+
+
+def test_the_cache_is_reset_only_when_nothing_is_in_use() -> None:
+    blocks = BlockManager(2, 4, enable_prefix_caching=True)
+    blocks.allocate_slots(0, PROMPT, 0, 4)
+    assert not blocks.reset_prefix_cache() and blocks.num_cached_blocks == 2
+    blocks.free(0)
+    assert blocks.reset_prefix_cache() and blocks.num_cached_blocks == 0
+    assert blocks.cached_blocks(PROMPT) == []

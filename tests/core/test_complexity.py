@@ -1,0 +1,70 @@
+"""Work does not depend on what it should not: counted in executed lines, never in seconds."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from jax_engine.core import BlockManager
+from tests.core.build import make_group, make_scheduler, step
+
+
+def lines_run(call: Callable[[], object]) -> int:
+    """Python lines executed by the call, in this thread."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def life_of_a_sequence(blocks: BlockManager) -> None:
+    tokens = list(range(40))
+    blocks.allocate_slots(0, tokens, 0, 24, cached=blocks.cached_blocks(tokens[:24]))
+    blocks.fork(0, 1)
+    for length in range(25, 34):
+        blocks.allocate_slots(0, tokens, length - 1, length)
+    blocks.swap_out([0, 1])
+    blocks.swap_in([1, 0])
+    blocks.free(0)
+    blocks.free(1)
+
+
+@pytest.mark.parametrize("caching", [False, True])
+def test_block_operations_do_not_depend_on_the_pool(caching: bool) -> None:
+    small, large = (
+        BlockManager(4, size, size, watermark=0.0, enable_prefix_caching=caching, table_width=16)
+        for size in (32, 50_000)
+    )
+    assert lines_run(lambda: life_of_a_sequence(small)) == lines_run(
+        lambda: life_of_a_sequence(large)
+    )
+
+
+@pytest.mark.parametrize("scheduling", ["unified", "sosp"])
+def test_decoding_costs_the_same_however_long_the_context(scheduling: str) -> None:
+    def lines(prompt: int) -> int:
+        scheduler = make_scheduler(
+            200,
+            block_size=16,
+            scheduling=scheduling,
+            max_model_len=1000,
+            max_num_batched_tokens=1000,
+        )
+        scheduler.add_group(make_group("a", prompt, max_tokens=20))
+        step(scheduler)
+        step(scheduler)  # the first decode takes the sequence's next block
+        return lines_run(lambda: step(scheduler))
+
+    assert lines(16) == lines(800)
