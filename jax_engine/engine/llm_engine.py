@@ -150,7 +150,11 @@ class LLMEngine:
         if not self._states:
             return []
         plan = self.scheduler.schedule()
-        result = self.worker.execute(plan, self.scheduler.block_manager)
+        try:
+            result = self.worker.execute(plan, self.scheduler.block_manager)
+        except BaseException:
+            self._abandon()
+            raise
         self._stats.record(plan)
         self.scheduler.update(_tokens_by_sequence(plan, result))
         return self._process(plan, result)
@@ -183,6 +187,12 @@ class LLMEngine:
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached blocks; False, and nothing done, while requests are running."""
         return self.scheduler.block_manager.reset_prefix_cache()
+
+    def _abandon(self) -> None:
+        """After a step that failed midway: nobody's KV can be trusted, nor what was cached."""
+        self.abort_request(list(self._states))
+        self.reset_prefix_cache()
+        self.worker.kv_cache.recover()
 
     def _process(self, plan: SchedulerOutput, result: StepResult) -> list[RequestOutput]:
         now = time.monotonic()

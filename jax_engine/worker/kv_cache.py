@@ -41,9 +41,15 @@ class KVCache:
         dtype: DTypeLike,
     ) -> None:
         shape = kv_cache_shape(config, num_blocks, block_size)
+        self.shape, self.dtype = shape, dtype
         self.array: Float[Array, "L 2 N K B D"] = jnp.zeros(shape, dtype)
         host_shape = (num_cpu_blocks, *shape[:2], *shape[3:])
         self.host = np.empty(host_shape, jnp.dtype(dtype))  # [CPU blocks, L, 2, K, B, D]
+
+    def recover(self) -> None:
+        """Makes a new array if the old one went down with a step that failed."""
+        if self.array.is_deleted():
+            self.array = jnp.zeros(self.shape, self.dtype)
 
     def swap_in(self, pairs: list[tuple[int, int]]) -> None:
         """Copies host blocks to device blocks; pairs of (CPU block, GPU block)."""

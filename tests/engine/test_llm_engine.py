@@ -261,20 +261,27 @@ def test_generate_works_outside_of_the_main_thread(llm) -> None:
 
 
 def test_a_failing_step_aborts_the_call_and_not_the_engine(llm) -> None:
-    execute = llm.llm_engine.worker.execute
+    """Blocks of the failed step were never written: they must not be found in the prefix cache."""
+    prompt = list(range(3, 20))
+    worker = llm.llm_engine.worker
+    execute = worker.execute
 
     def fail(*args):
+        worker.kv_cache.array.delete()  # what a failure after the donation leaves
         raise RuntimeError("the device is on fire")
 
-    llm.llm_engine.worker.execute = fail
+    worker.execute = fail
     try:
         with pytest.raises(RuntimeError, match="on fire"):
-            llm.generate([[4, 5]], greedy(), use_tqdm=False)
+            llm.generate([prompt], greedy(), use_tqdm=False)
     finally:
-        llm.llm_engine.worker.execute = execute
+        worker.execute = execute
     assert_idle(llm)
+    after = llm.generate([prompt], greedy(), use_tqdm=False)[0]
+    assert after.num_cached_tokens == 0
     llm.llm_engine.reset_prefix_cache()
-    assert llm.generate([[4, 5]], greedy(), use_tqdm=False)[0].finished
+    again = llm.generate([prompt], greedy(), use_tqdm=False)[0]
+    assert after.outputs[0].token_ids == again.outputs[0].token_ids
 
 
 def test_eager_mode_gives_the_same_tokens(checkpoint, llm) -> None:
