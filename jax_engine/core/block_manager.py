@@ -111,19 +111,23 @@ class BlockManager(BlockView):
                 for a sequence that has a table.
         """
         table = self.tables.get(seq_id)
-        if table is not None and num_tokens <= table.room:
+        if table is None:
+            need = -(-num_tokens // self.block_size) - len(cached) + self.num_free_among(cached)
+        elif num_tokens <= table.room:
             return []
-        if table is not None:
+        else:
             table.check_writable(seq_id, cached)
-        need = self.blocks_needed(seq_id, start, num_tokens) - len(cached)
-        if need + self.num_free_among(cached) > self.gpu.num_free:
+            need = self.blocks_needed(seq_id, start, num_tokens)
+        if need > self.gpu.num_free:
             return None
         self._check_width(seq_id, num_tokens)
         if table is None:
             table = self.tables[seq_id] = self._open_table(cached, chain)
-        copies = self._copy_on_write(table, start // self.block_size)
-        new = -(-num_tokens // self.block_size) - len(table.ids)
-        table.extend([self._take_block() for _ in range(new)])
+        copies: list[tuple[int, int]] = []
+        if need and self._is_shared(table, start // self.block_size):
+            copies.append(self._copy_on_write(table, start // self.block_size))
+        for _ in range(-(-num_tokens // self.block_size) - len(table.ids)):
+            table.append(self._take_block())
         self._register(table, token_ids, num_tokens, cache_salt)
         self._set_room(table, num_tokens)
         return copies
@@ -205,14 +209,12 @@ class BlockManager(BlockView):
         table.num_tried = len(cached)
         return table
 
-    def _copy_on_write(self, table: BlockTable, index: int) -> list[tuple[int, int]]:
+    def _copy_on_write(self, table: BlockTable, index: int) -> tuple[int, int]:
         # Only the block of the first write can be shared: those after it are this step's own.
-        if not self._is_shared(table, index):
-            return []
         old, new = table.ids[index], self._take_block()
         table.replace(index, new)
         self.gpu.free(old)
-        return [(old, new)]
+        return old, new
 
     def _register(
         self, table: BlockTable, token_ids: Sequence[int], num_tokens: int, salt: str | None
@@ -225,9 +227,9 @@ class BlockManager(BlockView):
 
     def _set_room(self, table: BlockTable, num_tokens: int) -> None:
         index = (num_tokens - 1) // self.block_size
-        # The write that fills a block has to register it.
-        registers = self.enable_prefix_caching and table.registers
-        room = (index + 1) * self.block_size - registers
+        room = (index + 1) * self.block_size
+        if self.enable_prefix_caching and table.registers:
+            room -= 1  # the write that fills the block has to register it
         table.room = room if room > num_tokens and not self._is_shared(table, index) else 0
 
     def _check_width(self, seq_id: int, num_tokens: int) -> None:

@@ -34,6 +34,11 @@ class BlockTable:
         self.num_tried = 0
         self.registers = True
 
+    def append(self, block: int) -> None:
+        """Appends one physical block; the caller has checked that it fits into W."""
+        self.row[len(self.ids)] = block
+        self.ids.append(block)
+
     def extend(self, blocks: list[int]) -> None:
         """Appends physical blocks; the caller has checked that they fit into W."""
         end = len(self.ids)

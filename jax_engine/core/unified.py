@@ -29,15 +29,17 @@ def continue_running(state: SchedulerState, out: SchedulerOutput, budget: int) -
     for group in state.running:
         if budget == 0:
             break
-        if len(group.seqs) == 1:  # by far the most common: one more token into the last block
-            seq = group.seqs[0]
-            start, length = seq.num_computed_tokens, len(seq.token_ids)
-            if length - start == 1 and length <= tables[seq.seq_id].room:
+        seq = group.seqs[0]
+        start, length = seq.num_computed_tokens, len(seq.token_ids)
+        if len(group.seqs) == 1 and length - start == 1:  # by far the most common: a decode
+            if length <= tables[seq.seq_id].room:  # ... into the last block
                 samples = 1 if group.forked else group.num_samples
                 append(ScheduledSequence(seq, group, start, 1, samples))
                 budget -= 1
                 continue
-        runs = plan_chunks(state, group, budget)
+            runs = [(seq, length)]
+        else:
+            runs = plan_chunks(state, group, budget)
         need = sum(
             manager.blocks_needed(seq.seq_id, seq.num_computed_tokens, end) for seq, end in runs
         )
