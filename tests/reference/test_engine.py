@@ -1,0 +1,195 @@
+"""The reference's engine, with a model that shows what it read from memory (I30 to I39)."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+from reference.admission import AdmissionError
+from reference.engine import ReferenceEngine, lay_out
+from reference.kv_cache import KVCache
+from reference.sequence import SequenceGroup
+from tests.support.reading_model import ReadingModel, complete_without_cache
+from tests.support.strategies import EOS, Request, Settings, requests, settings
+
+
+def new_cache(chosen: Settings) -> KVCache:
+    return KVCache(
+        num_layers=1,
+        num_blocks=chosen.num_gpu_blocks,
+        num_kv_heads=1,
+        block_size=chosen.block_size,
+        head_dim=1,
+        num_cpu_blocks=chosen.num_cpu_blocks,
+        dtype=np.float64,
+    )
+
+
+def new_engine(chosen: Settings, **more: Any) -> ReferenceEngine:
+    return ReferenceEngine(
+        ReadingModel(),
+        new_cache(chosen),
+        eos_token_ids={EOS},
+        watermark=chosen.watermark,
+        enable_prefix_caching=chosen.enable_prefix_caching,
+        **(chosen.scheduler_arguments | more),
+    )
+
+
+def sampling_params(request: Request, **more: Any) -> Any:
+    """Random sampling, so that the samples of a request differ."""
+    return SimpleNamespace(**(vars(request.params) | {"temperature": 1.0, "seed": 5} | more))
+
+
+def add(engine: ReferenceEngine, name: str, request: Request, params: Any) -> bool:
+    try:
+        engine.add_request(
+            name,
+            list(request.prompt),
+            params,
+            arrival_time=request.arrival_time,
+            priority=request.priority,
+            cache_salt=request.cache_salt,
+        )
+    except AdmissionError:
+        return False
+    return True
+
+
+def outputs(group: SequenceGroup) -> list[tuple[list[int], list[float], str | None]]:
+    return [(seq.output_token_ids, seq.logprobs, seq.finish_reason) for seq in group.seqs]
+
+
+def expected(
+    request: Request, params: Any, max_model_len: int
+) -> list[tuple[list[int], list[float], str]]:
+    samples = range(request.num_samples)
+    seed = params.seed
+    return [
+        complete_without_cache(request.prompt, params, i, seed, {EOS}, max_model_len)
+        for i in samples
+    ]
+
+
+@given(data=st.data(), chosen=settings())
+def test_outputs_equal_those_of_a_model_without_a_cache(
+    data: st.DataObject, chosen: Settings
+) -> None:
+    """I30 to I37 and I39: for any block size, pool, order of arrival, preemption, chunks, caching
+    and company, the tokens and log-probabilities of each sample are those of its request alone."""
+    note(repr(chosen))
+    engine = new_engine(chosen)
+    workload: dict[str, tuple[Request, Any]] = {}
+    finished: list[SequenceGroup] = []
+    for index in range(data.draw(st.integers(1, 8))):
+        request = data.draw(requests(chosen.max_model_len))
+        params = sampling_params(request, seed=index % 3)
+        if add(engine, f"r{index}", request, params):
+            workload[f"r{index}"] = request, params
+        for _ in range(data.draw(st.integers(0, 3))):
+            finished += engine.step()
+    finished += engine.run()
+    assert sorted(group.request_id for group in finished) == sorted(workload)
+    for group in finished:
+        assert outputs(group) == expected(*workload[group.request_id], chosen.max_model_len)
+
+
+CROWDED = Settings(
+    block_size=2,
+    num_gpu_blocks=16,
+    num_cpu_blocks=40,
+    watermark=0.0,
+    enable_prefix_caching=False,
+    max_num_seqs=12,
+    max_num_batched_tokens=24,
+    max_model_len=24,
+    scheduling="unified",
+    policy="fcfs",
+    preemption_mode=None,
+    enable_chunked_prefill=True,
+    long_prefill_token_threshold=0,
+)
+REQUEST = Request((0, 1, 0, 1, 1), 2, None, 8, 0, (), True, 0.0, 0, None)
+
+
+@pytest.mark.parametrize("scheduling", ["unified", "sosp", "sosp-mixed"])
+@pytest.mark.parametrize("preemption_mode", ["swap", "recompute"])
+def test_preemption_happens_and_does_not_show(scheduling: str, preemption_mode: Any) -> None:
+    """I31 and I33, with a crowd that cannot but preempt."""
+    chosen = replace(CROWDED, scheduling=scheduling, preemption_mode=preemption_mode)
+    engine = new_engine(chosen)
+    workload = [replace(REQUEST, prompt=(*REQUEST.prompt, i % 3, i % 2)) for i in range(6)]
+    for i, request in enumerate(workload):
+        assert add(engine, str(i), request, sampling_params(request))
+    finished = engine.run()
+    assert engine.scheduler.num_preemptions[preemption_mode] > 0
+    for group in finished:
+        request = workload[int(group.request_id)]
+        assert outputs(group) == expected(request, sampling_params(request), 24)
+
+
+def test_samples_are_single_requests_with_derived_seeds_and_the_best_are_returned() -> None:
+    """I37; of best_of samples, the n most probable."""
+    engine = new_engine(replace(CROWDED, num_gpu_blocks=24))
+    request = replace(REQUEST, best_of=4)
+    assert add(engine, "r", request, sampling_params(request))
+    [group] = engine.run()
+    assert len({tuple(seq.token_ids) for seq in group.seqs}) > 1
+    totals = [sum(seq.logprobs) for seq in group.seqs]
+    assert [sum(seq.logprobs) for seq in group.best] == sorted(totals, reverse=True)[:2]
+    params = sampling_params(request, best_of=None)
+    assert add(engine, "all", request, params)
+    [group] = engine.run()
+    assert group.best == group.seqs and outputs(group) == expected(request, params, 24)[:2]
+
+
+def test_a_request_without_a_seed_gets_one_of_the_engine() -> None:
+    def tokens(seed: int) -> list[list[int]]:
+        engine = new_engine(CROWDED, seed=seed)
+        for name in ("a", "b"):
+            add(engine, name, REQUEST, sampling_params(REQUEST, seed=None, n=1, max_tokens=16))
+        return [group.seqs[0].token_ids for group in engine.run()]
+
+    assert tokens(1) == tokens(1) != tokens(2)
+    assert len({tuple(token_ids) for token_ids in tokens(1)}) == 2
+
+
+def test_abort_drops_a_request_and_leaves_the_others() -> None:
+    """I22: in the middle of it, and again."""
+    engine = new_engine(CROWDED)
+    for name in ("a", "b"):
+        add(engine, name, REQUEST, sampling_params(REQUEST))
+    for _ in range(3):
+        engine.step()
+    assert engine.abort_request("a") and not engine.abort_request("a")
+    assert [group.request_id for group in engine.run()] == ["b"]
+    assert not engine.has_unfinished_requests()
+    assert engine.block_manager.num_free_gpu_blocks == CROWDED.num_gpu_blocks
+
+
+def test_a_ragged_batch_lays_sequences_end_to_end() -> None:
+    engine = new_engine(replace(CROWDED, max_num_batched_tokens=8))
+    for name in ("a", "b"):
+        add(engine, name, replace(REQUEST, n=1), sampling_params(replace(REQUEST, n=1)))
+    batch = lay_out(engine.scheduler.schedule().scheduled, engine.block_manager)
+    assert batch.token_ids.tolist() == [0, 1, 0, 1, 1, 0, 1, 0]
+    assert batch.positions.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+    assert batch.block_tables.tolist() == [[15, 14, 13], [12, 11, 0]]
+    assert batch.context_lens.tolist() == [5, 3]
+    assert batch.query_start_loc.tolist() == [0, 5, 8]
+    assert batch.slot_mapping.tolist() == [30, 31, 28, 29, 26, 24, 25, 22]
+
+
+def test_without_the_admission_rule_the_engine_hangs_where_it_would_refuse() -> None:
+    """The published hang (2.5): no step does anything, and nobody behind it is served."""
+    too_many = replace(REQUEST, n=13)
+    assert not add(new_engine(CROWDED), "r", too_many, sampling_params(too_many))
+    engine = new_engine(CROWDED, admission_rule=False)
+    assert add(engine, "r", too_many, sampling_params(too_many))
+    assert add(engine, "behind it", REQUEST, sampling_params(REQUEST))
+    assert [engine.step() for _ in range(50)] == [[]] * 50
+    assert engine.has_unfinished_requests() and not engine.scheduler.running

@@ -1,0 +1,100 @@
+"""A model for engine tests that is all about memory: its logits depend on what it reads there.
+
+A token's key is the token itself. The hidden state of a position is a hash of all keys up to it,
+read through the block table from the cache. So a wrong block, slot, copy or swap shows in the
+output, and what is right can be computed without any cache: `logits_after`.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+
+from reference.kv_cache import KVCache, slot_of
+from reference.sampling import derive_seed, log_softmax, sample
+from tests.support.strategies import VOCABULARY
+
+MODULUS = 1_000_003
+
+
+def hidden_after(keys: Iterable[float]) -> float:
+    """A hash of the context, as a number that float64 holds exactly. NaN if any key is NaN."""
+    mixed = 17.0
+    for key in keys:
+        mixed = (mixed * 31 + key + 7) % MODULUS
+    return mixed
+
+
+def logits_of(hidden: float) -> np.ndarray:
+    """V logits in [0, 4), different enough that each token has its chances."""
+    return np.array([(hidden * (token + 3)) % 97 for token in range(VOCABULARY)]) / 97 * 4
+
+
+def logits_after(token_ids: Iterable[int]) -> np.ndarray:
+    return logits_of(hidden_after(token_ids))
+
+
+class ReadingModel:
+    """Has the methods of `reference.transformer.Transformer` that the engine calls."""
+
+    def forward(
+        self,
+        token_ids: np.ndarray,
+        positions: np.ndarray,
+        kv_cache: KVCache,
+        block_tables: np.ndarray,
+        context_lens: np.ndarray,
+        query_start_loc: np.ndarray,
+        slot_mapping: np.ndarray,
+    ) -> np.ndarray:
+        kv = token_ids[:, None, None].astype(np.float64)
+        kv_cache.write(0, kv, kv, slot_mapping)
+        keys = kv_cache.gpu[0, 0, :, 0, :, 0].reshape(-1)
+        hidden = np.empty((len(token_ids), 1))
+        for s, context_len in enumerate(context_lens):
+            tokens = range(query_start_loc[s], query_start_loc[s + 1])
+            assert positions[tokens[-1]] == context_len - 1
+            for t in tokens:
+                slots = [
+                    slot_of(block_tables[s], p, kv_cache.block_size)
+                    for p in range(positions[t] + 1)
+                ]
+                hidden[t] = hidden_after(keys[slots])
+        assert not np.isnan(hidden).any(), "I41: a slot was read that nobody wrote"
+        return hidden
+
+    def compute_logits(self, hidden: np.ndarray) -> np.ndarray:
+        return np.array([logits_of(float(row[0])) for row in hidden]).reshape(-1, VOCABULARY)
+
+
+def complete_without_cache(
+    prompt: Collection[int],
+    params: Any,
+    index: int,
+    seed: int,
+    eos_token_ids: Collection[int],
+    max_model_len: int,
+) -> tuple[list[int], list[float], str]:
+    """Sample `index` of a request, by itself and from scratch at each token (I39).
+
+    Returns its output tokens, their log-probabilities, and the finish reason.
+    """
+    output: list[int] = []
+    logprobs: list[float] = []
+    while True:
+        logits = logits_after([*prompt, *output])
+        token = sample(
+            logits,
+            params,
+            prompt_token_ids=list(prompt),
+            output_token_ids=output,
+            eos_token_ids=eos_token_ids,
+            seed=derive_seed(seed, index),
+        )
+        output.append(token)
+        logprobs.append(float(log_softmax(logits)[token]))
+        if len(output) == params.max_tokens or len(prompt) + len(output) == max_model_len:
+            return output, logprobs, "length"
+        ends = (token in eos_token_ids and not params.ignore_eos) or token in params.stop_token_ids
+        if ends and len(output) >= params.min_tokens:
+            return output, logprobs, "stop"
