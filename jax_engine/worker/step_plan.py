@@ -169,7 +169,7 @@ def _positions_and_slots(
     tables: Int[Array, "S W"],
     block_size: int,
 ) -> tuple[Int[Array, "T"], Int[Array, "T"]]:
-    """Position p of a sequence is written to slot table[p // B] * B + p % B (paper, section 4.2)."""
+    """Position p of a sequence goes to slot table[p // B] * B + p % B (paper, section 4.2)."""
     token = jnp.arange(shape.num_tokens, dtype=jnp.int32)
     real = token < starts[-1]
     if shape.decode_only:

@@ -1,5 +1,4 @@
-"""The engine on a tiny random Llama against the reference engine: the same tokens, whatever
-happens.
+"""The engine on a tiny random Llama against the reference engine: the same tokens, always.
 
 I30 block sizes, I31 pool sizes, I32 arrivals, I33 preemption modes, I34 prefix caching, I35
 chunks and modes, I36 company, I37 n samples, I39 no cache at all, I51 order and counts.
