@@ -33,6 +33,14 @@ def test_misuse_raises_and_changes_nothing(manager: BlockManager) -> None:
     assert snapshot(manager) == before
 
 
+def test_too_few_free_blocks_give_none_and_change_nothing(manager: BlockManager) -> None:
+    """I28."""
+    before = snapshot(manager)
+    assert manager.blocks_needed(0, 7, 26) == 5 > manager.num_free_gpu_blocks
+    assert manager.allocate_slots(0, [1] * 26, 7, 26) is None
+    assert snapshot(manager) == before
+
+
 def test_a_sequence_without_blocks_is_nowhere(manager: BlockManager) -> None:
     manager.fork(0, 2, num_blocks=0)
     assert manager.block_table(2) == [] and manager.device(2) is None

@@ -131,6 +131,13 @@ def length_only(parent: int | None, tokens: tuple[int, ...], salt: str | None) -
     return len(tokens) + (parent or 0)
 
 
+def test_colliding_hashes_are_told_apart_by_their_tokens() -> None:
+    """I25."""
+    cache = PrefixCache(2, constant)
+    assert cache.offer(0, [1, 2]) and cache.offer(1, [3, 4]) and cache.offer(2, [3, 4], "salt")
+    assert cache.lookup([3, 4, 5]) == [1] and cache.lookup([5, 6, 7]) == []
+
+
 @pytest.mark.parametrize("hash_fn", [hash_block, constant, length_only])
 @given(
     offers=st.lists(st.tuples(token_ids(0, 12), st.sampled_from([None, "a", "b"])), max_size=12),

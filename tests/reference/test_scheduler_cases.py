@@ -1,16 +1,14 @@
 """Single scenarios of the scheduler, small enough to follow by hand."""
 
-import copy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from reference.admission import AdmissionError
 from reference.blocks import BlockManager
 from reference.scheduler import Scheduler
 from reference.scheduler_state import SchedulerOutput
-from reference.sequence import SequenceGroup
+from reference.sequence import SequenceGroup, finish_reason
 from tests.support.shadow import STEP_ORDER, ShadowCache
 
 LIMITS = {"max_num_seqs": 8, "max_num_batched_tokens": 32, "max_model_len": 32}
@@ -110,6 +108,41 @@ def test_a_recomputed_group_is_rebuilt_alone_and_first(scheduling: str) -> None:
     assert (3, 0, 2) in step(scheduler)
 
 
+def test_rebuilding_takes_as_many_steps_as_it_must() -> None:
+    """SOSP: 3 sequences of which only one fits into a step, after the leader."""
+    scheduler = new_scheduler(
+        BlockManager(2, 20),
+        scheduling="sosp",
+        preemption_mode="recompute",
+        max_num_batched_tokens=10,
+        max_model_len=10,
+    )
+    scheduler.add_group(new_group("r", 3, 7, n=3))
+    for _ in range(5):
+        step(scheduler)
+    lose_all_blocks(scheduler)
+    assert step(scheduler) == [(0, 0, 8)]
+    assert step(scheduler) == [(1, 2, 6)]
+    assert step(scheduler) == [(2, 2, 6)]
+    assert step(scheduler) == [(0, 8, 1), (1, 8, 1), (2, 8, 1)]
+
+
+def test_a_budget_smaller_than_a_group_serves_its_first_sequences() -> None:
+    scheduler = new_scheduler(BlockManager(2, 20), max_num_batched_tokens=2)
+    scheduler.add_group(new_group("r", 2, 2, n=3))
+    assert step(scheduler) == [(0, 0, 2)]
+    assert step(scheduler) == [(0, 2, 1), (1, 2, 1)]
+    assert step(scheduler) == [(2, 2, 1)]
+
+
+def test_a_prompt_that_is_not_to_be_chunked_waits_for_a_step_with_room() -> None:
+    scheduler = new_scheduler(BlockManager(2, 40), enable_chunked_prefill=False)
+    scheduler.add_group(new_group("a", 20, 2))
+    scheduler.add_group(new_group("b", 20, 2))
+    assert step(scheduler) == [(0, 0, 20)]
+    assert step(scheduler) == [(0, 20, 1), (1, 0, 20)]
+
+
 def test_a_group_goes_on_when_its_leader_ends_in_the_middle_of_being_rebuilt() -> None:
     blocks = BlockManager(2, 12)
     scheduler = new_scheduler(blocks, max_num_batched_tokens=2, preemption_mode="recompute")
@@ -147,122 +180,16 @@ def test_long_prompts_leave_room_for_others() -> None:
     assert step(scheduler) == [(0, 8, 2)]
 
 
-@pytest.mark.parametrize(
-    ("prompt_len", "max_tokens", "n", "field", "need", "limit"),
-    [
-        (0, 4, 1, "prompt_len", 0, 1),
-        (32, 4, 1, "prompt_len", 32, 31),
-        (3, 4, 9, "best_of", 9, 8),
-        (17, 2, 1, "GPU blocks", 11, 10),  # 9 blocks, 1 of head-room, 1 of watermark
-        (4, 4, 2, "GPU blocks", 9, 10),  # accepted: 2 shared, 2 x 2 of their own, 2, 1
-        (4, 6, 2, "GPU blocks", 11, 10),
-        (3, None, 1, "GPU blocks", 18, 10),
-    ],
-)
-def test_admission_is_decided_by_numbers(
-    prompt_len: int, max_tokens: int | None, n: int, field: str, need: int, limit: int
-) -> None:
-    """I21, and the rule of 2.5: accepted iff need <= limit."""
-    scheduler = new_scheduler(BlockManager(2, 10, watermark=0.1))
-    group = new_group("r", prompt_len, max_tokens, n)
-    if 0 < need <= limit:
-        scheduler.add_group(group)
-        assert scheduler.waiting == [group]
-        return
-    with pytest.raises(AdmissionError) as caught:
-        scheduler.add_group(group)
-    assert (caught.value.field, caught.value.need, caught.value.limit) == (field, need, limit)
-    assert not scheduler.has_unfinished() and group.leader.seq_id == -1
-
-
-def test_an_id_in_use_is_refused_and_free_again_later() -> None:
-    """I16 and I21."""
-    scheduler = new_scheduler(BlockManager(2, 12))
-    scheduler.add_group(new_group("a", 3, 1))
-    with pytest.raises(AdmissionError, match="request 'a': requests of this id = 2"):
-        scheduler.add_group(new_group("a", 3, 1))
-    step(scheduler)
-    scheduler.add_group(new_group("a", 3, 1))
-
-
-@pytest.mark.parametrize(
-    ("settings", "prompt_len", "n"),
-    [
-        ({}, 3, 9),  # more samples than max_num_seqs
-        ({"scheduling": "sosp"}, 3, 9),
-        ({"enable_chunked_prefill": False}, 20, 1),  # a prompt larger than the pool
-        ({"scheduling": "sosp-mixed"}, 20, 1),
-        ({"scheduling": "sosp"}, 33, 1),  # a prompt larger than a step
-    ],
-)
-def test_without_the_admission_rule_a_request_that_cannot_fit_hangs(
-    settings: dict[str, Any], prompt_len: int, n: int
-) -> None:
-    """The published hangs (2.5), live: a step is empty and leaves everything as it was, so all
-    further steps are the same. Whoever comes later waits behind it for ever."""
-    blocks = BlockManager(2, 8)
-    scheduler = new_scheduler(blocks, admission_rule=False, **settings)
-    scheduler.add_group(new_group("too large", prompt_len, 4, n))
-    scheduler.add_group(new_group("behind it", 1, 1))
-    before = copy.deepcopy(vars(scheduler._state))
-    for _ in range(20):
-        assert step(scheduler) == []
-    after = vars(scheduler._state)
-    assert [g.request_id for g in after["waiting"]] == [g.request_id for g in before["waiting"]]
-    assert vars(after["blocks"].gpu) == vars(before["blocks"].gpu)
-    assert scheduler.has_unfinished()
-
-
-@pytest.mark.parametrize("preemption_mode", ["recompute", "swap"])
-@pytest.mark.parametrize("scheduling", ["unified", "sosp", "sosp-mixed"])
-def test_without_the_admission_rule_a_request_that_outgrows_the_pool_hangs(
-    scheduling: str, preemption_mode: Any
-) -> None:
-    """It preempts itself, again and again or once for all, and never finishes."""
-    scheduler = new_scheduler(
-        BlockManager(2, 4, 4),
-        admission_rule=False,
-        scheduling=scheduling,
-        preemption_mode=preemption_mode,
-    )
-    scheduler.add_group(new_group("grows", 5, 20))
-    for _ in range(100):
-        step(scheduler)
-    assert scheduler.has_unfinished()
-    assert scheduler.num_preemptions[preemption_mode] > 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"scheduling": "orca"}, "scheduling='orca' must be one of"),
-        ({"policy": "lifo"}, "policy='lifo' must be one of"),
-        ({"preemption_mode": "drop"}, "preemption_mode='drop' must be one of"),
-        ({"max_num_seqs": 0}, "max_num_seqs=0 must be at least 1"),
-        ({"max_model_len": 1}, "max_model_len=1 must be at least 2"),
-        ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold=-1 must be at"),
-        (
-            {"enable_chunked_prefill": False, "max_num_batched_tokens": 8},
-            "max_num_batched_tokens=8 must be at least 32 = max_model_len",
-        ),
-        (
-            {"enable_chunked_prefill": False, "long_prefill_token_threshold": 4},
-            "long_prefill_token_threshold=4 must be 0 unless",
-        ),
-        (
-            {"scheduling": "sosp", "max_num_seqs": 40},
-            "max_num_batched_tokens=32 must be at least 40 = max_num_seqs in sosp",
-        ),
-    ],
-)
-def test_settings_under_which_requests_could_hang_are_refused(
-    settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        new_scheduler(BlockManager(2, 10), **settings)
-
-
-def test_prefix_caching_is_for_unified_scheduling() -> None:
-    blocks = BlockManager(2, 10, enable_prefix_caching=True)
-    with pytest.raises(ValueError, match="needs scheduling='unified', not 'sosp'"):
-        new_scheduler(blocks, scheduling="sosp")
+def test_end_of_sequence_and_stop_tokens_count_from_min_tokens_on() -> None:
+    """The order: lengths, min_tokens, end of sequence, stop tokens."""
+    group = new_group("r", 1, 10)
+    group.eos_token_ids = {2}
+    vars(group.params).update(min_tokens=2, stop_token_ids=[2, 3], ignore_eos=False)
+    reasons = []
+    for token_id in (2, 3, 4, 2):
+        group.leader.append(token_id)
+        reasons.append(finish_reason(group.leader, group, max_model_len=32))
+    assert reasons == [None, ("stop", 3), None, ("stop", None)]
+    group.params.ignore_eos = True  # type: ignore[misc]
+    assert finish_reason(group.leader, group, max_model_len=32) == ("stop", 2)
+    assert finish_reason(group.leader, group, max_model_len=5) == ("length", None)
