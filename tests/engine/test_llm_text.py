@@ -1,0 +1,107 @@
+"""The engine on text: a tiny model over bytes, so that characters and stop strings span tokens."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_engine import LLM, InvalidRequestError, SamplingParams
+from tests.support.byte_tokenizer import EOS_TOKEN, VOCAB, save_byte_tokenizer
+from tests.support.tiny_llama import tiny_llama
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory):
+    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "bytes", vocab_size=VOCAB)
+    save_byte_tokenizer(path)
+    return LLM(str(path), block_size=4, num_gpu_blocks_override=100, max_num_seqs=8)
+
+
+def sampled(**changes) -> SamplingParams:
+    settings = {"temperature": 2.0, "seed": 1, "max_tokens": 24, "ignore_eos": True}
+    return SamplingParams(**(settings | changes))
+
+
+def stream(llm: LLM, prompt: str, params: SamplingParams) -> list:
+    """All outputs of one request, step by step."""
+    llm.llm_engine.add_request("stream", prompt, params)
+    outputs = []
+    while llm.llm_engine.has_unfinished_requests():
+        outputs += llm.llm_engine.step()
+    return outputs
+
+
+@given(prompt=st.text(min_size=1, max_size=8), seed=st.integers(0, 1000))
+def test_i50_streamed_text_is_a_growing_prefix_of_the_final_text(llm, prompt, seed) -> None:
+    """I50: cumulative texts only ever grow; the last is the one-shot decode."""
+    outputs = [one.outputs[0] for one in stream(llm, prompt, sampled(seed=seed))]
+    final = outputs[-1].text
+    assert all(final.startswith(one.text) for one in outputs)
+    assert final == llm.get_tokenizer().decode(outputs[-1].token_ids)
+    assert final == llm.generate(prompt, sampled(seed=seed), use_tqdm=False)[0].outputs[0].text
+
+
+@given(seed=st.integers(0, 1000), start=st.integers(0, 15), length=st.integers(1, 4))
+def test_i50_stop_strings_end_the_text_and_never_leak(llm, seed, start, length) -> None:
+    """I50: the text ends before the stop string, in every streamed output too."""
+    free = llm.generate("Stop", sampled(seed=seed), use_tqdm=False)[0].outputs[0]
+    stop = free.text[start : start + length]
+    if not stop or "\ufffd" in stop:
+        return
+    outputs = [one.outputs[0] for one in stream(llm, "Stop", sampled(seed=seed, stop=[stop]))]
+    last = outputs[-1]
+    assert last.text == free.text[: free.text.index(stop)]
+    assert (last.finish_reason, last.stop_reason) == ("stop", stop)
+    assert last.token_ids == free.token_ids[: len(last.token_ids)]
+    assert all(last.text.startswith(one.text) for one in outputs)
+    params = sampled(seed=seed, stop=stop, include_stop_str_in_output=True)
+    included = llm.generate("Stop", params, use_tqdm=False)[0].outputs[0]
+    assert included.text == last.text + stop
+    assert llm.llm_engine.stats().num_used_blocks == 0
+
+
+def test_end_of_sequence_is_not_text(llm) -> None:
+    bias = {256: 100.0}
+    output = llm.generate("x", sampled(logit_bias=bias, ignore_eos=False), use_tqdm=False)[0]
+    one = output.outputs[0]
+    assert (one.text, one.token_ids, one.finish_reason) == ("", [256], "stop")
+    shown = sampled(logit_bias=bias, max_tokens=2, skip_special_tokens=False)
+    assert llm.generate("x", shown, use_tqdm=False)[0].outputs[0].text == EOS_TOKEN * 2
+    silent = sampled(detokenize=False)
+    assert llm.generate("x", silent, use_tqdm=False)[0].outputs[0].text == ""
+
+
+def test_a_stop_token_s_text_is_left_out(llm) -> None:
+    params = sampled(logit_bias={65: 100.0}, stop_token_ids=[65], min_tokens=0)
+    one = llm.generate("x", params, use_tqdm=False)[0].outputs[0]
+    assert (one.text, one.token_ids, one.stop_reason) == ("", [65], 65)
+
+
+def test_chat_uses_the_model_s_own_template(llm) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    one = llm.chat(messages, sampled(max_tokens=3), use_tqdm=False)
+    assert [output.prompt for output in one] == ["[user]hi[assistant]"]
+    two = llm.chat([messages, messages], sampled(max_tokens=3), use_tqdm=False)
+    assert len(two) == 2
+    direct = llm.generate("[user]hi[assistant]", sampled(max_tokens=3), use_tqdm=False)
+    assert one[0].outputs[0].token_ids == direct[0].outputs[0].token_ids
+
+
+def test_logprobs_carry_the_text_of_their_tokens(llm) -> None:
+    params = sampled(logprobs=1, logit_bias={65: 100.0}, max_tokens=1)
+    entry = llm.generate("x", params, use_tqdm=False)[0].outputs[0].logprobs[0]
+    assert entry[65].decoded_token == "A"
+
+
+def test_the_progress_line_shows_the_speeds(llm, capsys) -> None:
+    llm.generate(["a", "b"], sampled(max_tokens=3))
+    shown = capsys.readouterr().err
+    assert "Processed prompts: 100%" in shown
+    assert "est. speed input:" in shown
+    assert "output:" in shown and "toks/s" in shown
+
+
+def test_empty_text_is_refused(llm) -> None:
+    with pytest.raises(InvalidRequestError, match="at least 1 token"):
+        llm.generate("", use_tqdm=False)
+    with pytest.raises(InvalidRequestError, match=r"prompts\[1\].*none of the 3"):
+        llm.generate(["a", "", "b"], use_tqdm=False)
