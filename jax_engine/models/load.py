@@ -5,7 +5,6 @@ import json
 import logging
 import math
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,7 +22,7 @@ from jax_engine.models.gguf_loader import GgufSource, config_from_gguf
 from jax_engine.models.registry import config_from_hf, family_of
 from jax_engine.models.resolve import resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
-from jax_engine.models.weights import TensorSource, abstract_leaves, leaf_name, load_leaves
+from jax_engine.models.weights import TensorSource, abstract_leaves, fill_state, load_leaves
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ def load_model(
     return LoadedModel(
         config=config,
         graphdef=graphdef,
-        params=_with_arrays(state, arrays),
+        params=fill_state(state, arrays),
         source=source,
         num_parameters=sum(math.prod(leaf.shape) for leaf in leaves.values()),
         num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
@@ -107,12 +106,6 @@ def abstract_decoder(config: ModelConfig, dtype: Any) -> tuple[Any, nnx.State]:
     )
     graphdef, state = nnx.split(decoder)
     return graphdef, state
-
-
-def _with_arrays(state: nnx.State, arrays: Mapping[str, jax.Array]) -> nnx.State:
-    flat = nnx.to_flat_state(state)
-    filled = [(path, variable.replace(arrays[leaf_name(path)])) for path, variable in flat]
-    return nnx.from_flat_state(filled)
 
 
 def check_max_model_len(config: ModelConfig, max_model_len: int | None) -> None:

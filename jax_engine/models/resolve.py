@@ -66,7 +66,7 @@ def _from_hub(name: str, path: Path, config_only: bool) -> Path:
     except (LocalEntryNotFoundError, HFValidationError):
         pass
     try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted))
+        fetched = Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted))
     except Exception as error:  # the hub client raises many kinds; all mean the same to the user
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelNotFoundError(
@@ -74,6 +74,12 @@ def _from_hub(name: str, path: Path, config_only: bool) -> Path:
             f"{HF_HUB_CACHE}, and a download from {ENDPOINT} ({type(error).__name__}: {reason}). "
             "Check the name, or give the path of a directory or a GGUF file."
         ) from error
+    if not _is_complete(fetched, config_only):  # offline, the hub client returns what there is
+        raise ModelNotFoundError(
+            f"model {name!r}: {fetched} lacks config.json or some *.safetensors weights. Either "
+            "the download was interrupted and there is no network now, or the model has none."
+        )
+    return fetched
 
 
 def _is_complete(snapshot: Path, config_only: bool) -> bool:

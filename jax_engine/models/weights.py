@@ -71,6 +71,13 @@ def abstract_leaves(state: nnx.State) -> dict[str, Leaf]:
     }
 
 
+def fill_state(state: nnx.State, arrays: Mapping[str, jax.Array]) -> nnx.State:
+    """An abstract state with an array in each leaf's place."""
+    flat = nnx.to_flat_state(state)
+    filled = [(path, variable.replace(arrays[leaf_name(path)])) for path, variable in flat]
+    return nnx.from_flat_state(filled)
+
+
 def fused_rows(config: ModelConfig, leaf: str) -> tuple[int, ...] | None:
     """How many rows each tensor contributes to a fused leaf; None when the leaf is one tensor."""
     if ".qkv." in leaf:

@@ -1,0 +1,78 @@
+"""Runs a decoder on its own, without an engine: one sequence, a cache of shuffled blocks."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jax_engine.layers.attention import AttentionInputs
+from jax_engine.models.config import ModelConfig
+from jax_engine.models.decoder import Decoder
+from pallas_kernels import make_metadata
+
+
+@dataclasses.dataclass
+class PagedRun:
+    """One sequence over its own cache; `feed` takes its next tokens."""
+
+    config: ModelConfig
+    graphdef: Any
+    params: nnx.State
+    block_size: int = 4
+    num_blocks: int = 24
+
+    def __post_init__(self) -> None:
+        self.step = jax.jit(self._step, donate_argnums=2)
+        self.reset()
+
+    def reset(self) -> "PagedRun":
+        """An empty cache; what is compiled stays compiled."""
+        c = self.config
+        shape = (c.num_layers, 2, self.num_blocks, c.num_kv_heads, self.block_size, c.head_dim)
+        self.kv_cache = jnp.full(shape, jnp.nan)
+        self.table = np.random.default_rng(3).permutation(self.num_blocks).astype(np.int32)
+        self.length = 0
+        return self
+
+    def _step(
+        self, params: nnx.State, token_ids: Any, kv_cache: Any, inputs: AttentionInputs, start: Any
+    ) -> Any:
+        tokens = token_ids.shape[0]
+        metadata = make_metadata(
+            inputs.block_tables, inputs.context_lens, inputs.query_start_loc, tokens
+        )
+        inputs = dataclasses.replace(inputs, metadata=metadata)
+        model: Decoder = nnx.merge(self.graphdef, params)
+        positions = start + jnp.arange(tokens, dtype=jnp.int32)
+        hidden, kv_cache = model(token_ids, positions, kv_cache, inputs)
+        return model.compute_logits(hidden), kv_cache
+
+    def arguments(self, token_ids: list[int]) -> tuple[Any, ...]:
+        """What `step` takes for these next tokens."""
+        positions = self.length + np.arange(len(token_ids))
+        slots = self.table[positions // self.block_size] * self.block_size
+        slots = slots + positions % self.block_size
+        inputs = AttentionInputs(
+            block_tables=jnp.asarray(self.table[None]),
+            context_lens=jnp.asarray([self.length + len(token_ids)], jnp.int32),
+            query_start_loc=jnp.asarray([0, len(token_ids)], jnp.int32),
+            slot_mapping=jnp.asarray(slots, jnp.int32),
+        )
+        ids = jnp.asarray(token_ids, jnp.int32)
+        return self.params, ids, self.kv_cache, inputs, jnp.int32(self.length)
+
+    def feed(self, token_ids: list[int]) -> np.ndarray:
+        """Logits [T, V] after each of the next tokens."""
+        logits, self.kv_cache = self.step(*self.arguments(token_ids))
+        self.length += len(token_ids)
+        return np.asarray(logits)
+
+    def greedy(self, token_ids: list[int], count: int) -> list[int]:
+        """`count` tokens after these, whatever they are."""
+        tokens = [int(self.feed(token_ids)[-1].argmax())]
+        while len(tokens) < count:
+            tokens.append(int(self.feed(tokens[-1:])[-1].argmax()))
+        return tokens

@@ -1,0 +1,213 @@
+"""GGUF files: every block type decodes as the gguf package says; damage is found and named."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import gguf
+import jax
+import numpy as np
+import pytest
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize, quantize
+
+from jax_engine.errors import ConfigError, WeightsError
+from jax_engine.models.config import RopeConfig
+from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.gguf_loader import (
+    SUPPORTED_TYPES,
+    GgufSource,
+    config_from_gguf,
+    decode,
+)
+from jax_engine.models.load import load_model
+from tests.golden import tiny_checkpoints as tiny
+from tests.models.checkpoints import write_checkpoint
+
+CONFIG = tiny.CONFIGS["plain"]
+
+
+def permuted(weight: np.ndarray, heads: int) -> np.ndarray:
+    """Rows in the order of llama.cpp's interleaved RoPE, as its converter writes Q and K."""
+    halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weight.shape)
+
+
+def gguf_tensors(config: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The tiny checkpoint under GGUF's names."""
+    layer_names = {
+        "input_layernorm": "attn_norm",
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "post_attention_layernorm": "ffn_norm",
+        "mlp.gate_proj": "ffn_gate",
+        "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+    }
+    top = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    out = {}
+    for name, weight in tiny.weights(config).items():
+        stem, suffix = name.rsplit(".", 1)
+        last = stem.rsplit(".", 1)[-1]
+        if last in heads:
+            weight = permuted(weight, heads[last])
+        if stem in top:
+            out[f"{top[stem]}.{suffix}"] = weight
+        else:
+            _, _, layer, part = stem.split(".", 3)
+            out[f"blk.{layer}.{layer_names[part]}.{suffix}"] = weight
+    return out
+
+
+def write_gguf(
+    path: Path,
+    config: dict[str, Any] = CONFIG,
+    *,
+    tensors: dict[str, np.ndarray] | None = None,
+    extra: dict[str, Any] | None = None,
+    architecture: str = "llama",
+) -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    for key, value in (extra or {}).items():
+        adders = {str: writer.add_string, float: writer.add_float32, int: writer.add_uint32}
+        adders[type(value)](key, value)
+    for name, tensor in (gguf_tensors(config) if tensors is None else tensors).items():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("name", ["plain", "tied", "biases", "wide_heads"])
+def test_gguf_and_safetensors_are_the_same_model(name: str, tmp_path: Path) -> None:
+    config = tiny.CONFIGS[name]
+    ours = load_model(str(write_gguf(tmp_path / "m.gguf", config)))
+    theirs = load_model(str(write_checkpoint(tmp_path / "hf", config)))
+    assert ours.config == theirs.config
+    assert ours.num_parameters == sum(w.size for w in tiny.weights(config).values())
+    for one, other in zip(
+        jax.tree.leaves(ours.params), jax.tree.leaves(theirs.params), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def random_blocks(kind: GGMLQuantizationType, shape: tuple[int, int]) -> np.ndarray:
+    """Bytes of a tensor: quantised where gguf can, else random blocks with finite scales."""
+    rng = np.random.default_rng(kind)
+    values = rng.uniform(-1, 1, shape).astype(np.float32)
+    try:
+        return quantize(values, kind)
+    except NotImplementedError:
+        block, num_bytes = GGML_QUANT_SIZES[kind]
+        blocks = rng.integers(0, 256, (shape[0], shape[1] // block, num_bytes), np.uint8)
+        scales = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}[kind.name]
+        for at in scales:
+            half = rng.uniform(-0.1, 0.1, blocks.shape[:2]).astype(np.float16)
+            blocks[..., at : at + 2] = half[..., None].view(np.uint8)
+        return blocks.reshape(shape[0], -1)
+
+
+@pytest.mark.parametrize("kind", SUPPORTED_TYPES, ids=lambda kind: kind.name)
+def test_every_block_type(kind: GGMLQuantizationType, tmp_path: Path) -> None:
+    config = CONFIG | {"hidden_size": 512, "intermediate_size": 512, "num_hidden_layers": 1}
+    shape = (config["num_attention_heads"] * config["head_dim"], 512)
+    raw = random_blocks(kind, shape)
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    for name in ("blk.0.attn_q.weight", "blk.0.attn_v.weight"):
+        writer.add_tensor(name, raw, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = GgufFile(tmp_path / "m.gguf")
+    expected = dequantize(raw, kind).reshape(shape)
+    np.testing.assert_array_equal(decode(file, "blk.0.attn_v.weight", 0, expected.size),
+                                  expected.reshape(-1))  # fmt: skip
+    model = config_from_gguf(GgufFile(write_gguf(tmp_path / "config.gguf")))
+    source = GgufSource(file, dataclasses.replace(model, hidden_size=512))
+    out = np.empty(shape, np.float32)
+    source.read_into("model.layers.0.self_attn.v_proj.weight", out)
+    np.testing.assert_array_equal(out, expected)
+    source.read_into("model.layers.0.self_attn.q_proj.weight", out)
+    np.testing.assert_array_equal(permuted(out, config["num_attention_heads"]), expected)
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ({}, RopeConfig(theta=500.0)),
+        (
+            {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0},
+            RopeConfig(theta=500.0, type="linear", factor=4.0),
+        ),
+        ({"llama.rope.scale_linear": 2.0}, RopeConfig(theta=500.0, type="linear", factor=2.0)),
+        (
+            {
+                "llama.rope.scaling.type": "yarn",
+                "llama.rope.scaling.factor": 4.0,
+                "llama.rope.scaling.original_context_length": 16,
+            },
+            RopeConfig(theta=500.0, type="yarn", factor=4.0, original_max_position_embeddings=16),
+        ),
+    ],
+)
+def test_rope_scaling_fields(extra: dict[str, Any], expected: RopeConfig, tmp_path: Path) -> None:
+    file = GgufFile(write_gguf(tmp_path / "m.gguf", extra=extra))
+    assert config_from_gguf(file).rope == expected
+
+
+def test_rope_factors_tensor(tmp_path: Path) -> None:
+    factors = {"rope_freqs.weight": np.array([1, 1, 2, 8], np.float32)}
+    path = write_gguf(tmp_path / "m.gguf", tensors=gguf_tensors(CONFIG) | factors)
+    rope = load_model(str(path)).config.rope
+    assert (rope.type, rope.frequency_factors) == ("llama3", (1.0, 1.0, 2.0, 8.0))
+
+
+def test_cut_off_anywhere(tmp_path: Path) -> None:
+    whole = write_gguf(tmp_path / "m.gguf").read_bytes()
+    cut = tmp_path / "cut.gguf"
+    for length in (0, 3, 6, 20, 100, 1000, len(whole) // 2, len(whole) - 64):
+        cut.write_bytes(whole[:length])
+        with pytest.raises(WeightsError, match="cut") as error:
+            load_model(str(cut))
+        assert str(cut) in str(error.value)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"PK\x03\x04" * 20)
+    with pytest.raises(WeightsError, match="not a little-endian GGUF"):
+        load_model(str(path))
+    with pytest.raises(ConfigError, match="mamba"):
+        load_model(str(write_gguf(path, architecture="mamba")))
+    with pytest.raises(ConfigError, match="mixture-of-experts"):
+        load_model(str(write_gguf(path, extra={"llama.expert_count": 8})))
+    tensors = gguf_tensors(CONFIG)
+    lacking = {name: w for name, w in tensors.items() if name != "blk.1.ffn_up.weight"}
+    with pytest.raises(WeightsError, match=r"layers\.1\.mlp\.up_proj"):
+        load_model(str(write_gguf(path, tensors=lacking)))
+    narrow = tensors | {"blk.1.ffn_up.weight": np.zeros((48, 31), np.float32)}
+    with pytest.raises(WeightsError, match=r"blk\.1\.ffn_up.*\(48, 32\).*\(48, 31\)"):
+        load_model(str(write_gguf(path, tensors=narrow)))
+    strange = tensors | {"blk.0.attn_sinks.weight": np.zeros(4, np.float32)}
+    with pytest.raises(WeightsError, match="attn_sinks"):
+        load_model(str(write_gguf(path, tensors=strange)))
+    integers = tensors | {"output_norm.weight": np.zeros(32, np.int32)}
+    with pytest.raises(WeightsError, match="I32 is not supported"):
+        load_model(str(write_gguf(path, tensors=integers)))
