@@ -2,7 +2,7 @@
 
 from tests.mutation.planting import Mutant, plant
 
-TESTS = ("tests/core", "tests/properties")
+TESTS = ("tests/core", "tests/properties/test_scheduler_pair.py")
 FOLDER = "jax_engine/core"
 
 UNIFIED: list[Mutant] = plant(
