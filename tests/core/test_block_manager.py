@@ -123,3 +123,18 @@ def test_the_cache_is_reset_only_when_nothing_is_in_use() -> None:
     blocks.free(0)
     assert blocks.reset_prefix_cache() and blocks.num_cached_blocks == 0
     assert blocks.cached_blocks(PROMPT) == []
+
+
+def test_i29_what_was_swapped_in_registers_nothing_more_nor_do_its_forks() -> None:
+    blocks = BlockManager(2, 12, 12, enable_prefix_caching=True)
+    blocks.allocate_slots(0, PROMPT, 0, 4)
+    assert blocks.num_cached_blocks == 2
+    blocks.swap_out([0])
+    blocks.swap_in([0])
+    blocks.fork(0, 1)
+    for seq_id in (0, 1):
+        blocks.allocate_slots(seq_id, PROMPT, 4, 8)
+    assert blocks.num_cached_blocks == 2
+    blocks.free(1)  # the mark is the table's: a new one registers again
+    blocks.allocate_slots(1, [9, 9], 0, 2)
+    assert blocks.num_cached_blocks == 3

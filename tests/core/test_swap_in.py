@@ -1,0 +1,49 @@
+"""How much must be free before a swapped group comes back: its blocks, head-room, the watermark."""
+
+import pytest
+
+from jax_engine.core import BlockManager, Scheduler
+from tests.core.build import make_group, step
+
+
+def swapped_group(scheduling: str, num_samples: int, budget: int) -> tuple[Scheduler, int]:
+    """A forked group that a foreign user of the pool has pushed out; and the blocks it had."""
+    blocks = BlockManager(4, 40, 40, watermark=0.1)
+    scheduler = Scheduler(
+        blocks,
+        max_num_seqs=8,
+        max_num_batched_tokens=budget,
+        max_model_len=24,
+        scheduling=scheduling,  # type: ignore[arg-type]
+    )
+    scheduler.add_group(make_group("a", 5, n=num_samples, max_tokens=10))
+    while not scheduler.groups["a"].forked:
+        step(scheduler)
+    step(scheduler)  # each has its own copy of the prompt's last block, with room in it
+    occupy(blocks, blocks.num_free_gpu_blocks)
+    while not scheduler.swapped:  # these steps may be empty: the scheduler knows no foreign user
+        step(scheduler)
+    return scheduler, 1 + num_samples
+
+
+def occupy(blocks: BlockManager, count: int) -> None:
+    """A foreign sequence that holds this many blocks."""
+    blocks.free(-1)
+    if count:
+        blocks.allocate_slots(-1, [0] * 4 * count, 0, 4 * count)
+
+
+@pytest.mark.parametrize(
+    ("scheduling", "budget"), [("unified", 24), ("unified", 2), ("sosp", 24), ("sosp-mixed", 24)]
+)
+def test_swap_in_leaves_head_room_for_each_sequence(scheduling: str, budget: int) -> None:
+    """One block a sequence, even for those whose block has room or that the budget leaves out."""
+    scheduler, own = swapped_group(scheduling, 3, budget)
+    blocks = scheduler.block_manager
+    least = own + 3 + blocks.watermark_blocks
+    occupy(blocks, blocks.num_gpu_blocks - (least - 1))
+    assert not step(scheduler).blocks_to_swap_in
+    occupy(blocks, blocks.num_gpu_blocks - least)
+    output = step(scheduler)
+    assert len(output.blocks_to_swap_in) == own
+    assert output.num_batched_tokens == min(3, budget)
