@@ -66,7 +66,7 @@ def make_tiny() -> None:
     for name, config in tiny.CONFIGS.items():
         model = tiny_model(config)
         arrays[f"{name}.logits"] = model(torch.tensor([tiny.PROMPT])).logits[0, tiny.ROWS].numpy()
-        if tiny.has_greedy(name):
+        if name in tiny.GREEDY:
             tokens, margin = greedy(model, tiny.PROMPT, tiny.NUM_GREEDY)
             arrays[f"{name}.greedy"] = np.array(tokens, np.int32)
             print(f"{name}: {tokens}, least margin {margin:.4f}")

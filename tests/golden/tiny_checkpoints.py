@@ -78,9 +78,9 @@ ROWS = [0, 1, 7, 8, 15, 23, 31, 39]  # positions whose logits are kept
 NUM_GREEDY = 16
 
 
-def has_greedy(name: str) -> bool:
-    """Hugging Face's dynamic scaling changes with each token, so its continuations differ."""
-    return name != "dynamic"
+# Cases whose greedy continuation is kept too: decoding over the cache, token by token. (Not
+# "dynamic", which Hugging Face changes with each token.)
+GREEDY = ("plain", "biases", "llama3", "mistral_window")
 
 
 def weights(config: dict[str, Any]) -> dict[str, np.ndarray]:

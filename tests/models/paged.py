@@ -38,13 +38,13 @@ class PagedRun:
         return self
 
     def _step(
-        self, params: nnx.State, token_ids: Any, kv_cache: Any, inputs: AttentionInputs, start: Any
+        self, params: nnx.State, token_ids: Any, kv_cache: Any, slots: Any, start: Any
     ) -> Any:
         tokens = token_ids.shape[0]
-        metadata = make_metadata(
-            inputs.block_tables, inputs.context_lens, inputs.query_start_loc, tokens
-        )
-        inputs = dataclasses.replace(inputs, metadata=metadata)
+        tables = jnp.asarray(self.table[None])
+        lens, starts = (start + tokens)[None], jnp.array([0, tokens], jnp.int32)
+        metadata = make_metadata(tables, lens, starts, tokens)
+        inputs = AttentionInputs(tables, lens, starts, slots, metadata)
         model: Decoder = nnx.merge(self.graphdef, params)
         positions = start + jnp.arange(tokens, dtype=jnp.int32)
         hidden, kv_cache = model(token_ids, positions, kv_cache, inputs)
@@ -55,14 +55,9 @@ class PagedRun:
         positions = self.length + np.arange(len(token_ids))
         slots = self.table[positions // self.block_size] * self.block_size
         slots = slots + positions % self.block_size
-        inputs = AttentionInputs(
-            block_tables=jnp.asarray(self.table[None]),
-            context_lens=jnp.asarray([self.length + len(token_ids)], jnp.int32),
-            query_start_loc=jnp.asarray([0, len(token_ids)], jnp.int32),
-            slot_mapping=jnp.asarray(slots, jnp.int32),
-        )
         ids = jnp.asarray(token_ids, jnp.int32)
-        return self.params, ids, self.kv_cache, inputs, jnp.int32(self.length)
+        slots = jnp.asarray(slots, jnp.int32)
+        return self.params, ids, self.kv_cache, slots, jnp.int32(self.length)
 
     def feed(self, token_ids: list[int]) -> np.ndarray:
         """Logits [T, V] after each of the next tokens."""
