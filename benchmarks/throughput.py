@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from benchmarks.kv_usage import Usage, look, summarise
@@ -110,8 +111,17 @@ def measure(llm: LLM, args: argparse.Namespace) -> dict[str, Any]:
         **latencies(done),
         **summarise(looks),
         "preemptions": {mode: after[mode] - before.get(mode, 0) for mode in after},
-        "peak_memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        **peak_memory(),
     }
+
+
+def peak_memory() -> dict[str, int]:
+    """Of this process, and of the accelerator where there is one, in MiB."""
+    peaks = {"peak_memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)}
+    device = jax.devices()[0].memory_stats() or {}
+    if "peak_bytes_in_use" in device:
+        peaks["peak_device_memory_mib"] = round(device["peak_bytes_in_use"] / 2**20)
+    return peaks
 
 
 def headline(args: argparse.Namespace, result: dict[str, Any]) -> dict[str, str]:
