@@ -1,0 +1,69 @@
+"""§4.5, a recomputed group of several sequences: the leader first, then the others beside it."""
+
+import pytest
+
+from jax_engine.core import Scheduler, SequenceGroup
+from tests.core.build import make_group, make_scheduler, step
+
+
+def recomputed(scheduling: str, **changes: int) -> tuple[Scheduler, SequenceGroup]:
+    """A forked group that waits to be rebuilt, behind two others that run."""
+    scheduler = make_scheduler(
+        12,
+        scheduling=scheduling,
+        preemption_mode="recompute",
+        **{"max_model_len": 16, **changes},
+    )
+    for i in range(3):
+        scheduler.add_group(make_group(f"r{i}", 4, n=2, max_tokens=6))
+    while not scheduler.num_preemptions["recompute"]:
+        assert step(scheduler).scheduled
+    return scheduler, scheduler.waiting[0]
+
+
+@pytest.mark.parametrize("scheduling", ["sosp", "sosp-mixed"])
+def test_in_the_sosp_modes_nothing_runs_beside_a_rebuild(scheduling: str) -> None:
+    scheduler, group = recomputed(scheduling)
+    scheduler.abort("r0")
+    if scheduling == "sosp":  # admitted prompts are company too
+        scheduler.abort("r1")
+        scheduler.add_group(make_group("older", 2, max_tokens=1, arrival=-1.0))
+    items = step(scheduler).scheduled
+    assert items and group not in {item.group for item in items}
+    scheduler.abort("r1")
+    items = step(scheduler).scheduled
+    lengths = [len(seq.token_ids) for seq in group.seqs]
+    # The leader from its first token, its sibling from behind the shared prompt (2 blocks of 2)
+    assert [(item.seq, item.start, item.num_samples) for item in items] == [
+        (group.seqs[0], 0, 1),
+        (group.seqs[1], 4, 1),
+    ]
+    assert [item.start + item.num_tokens + 1 for item in items] == lengths
+
+
+@pytest.mark.parametrize("scheduling", ["sosp", "sosp-mixed"])
+def test_a_rebuild_goes_on_in_the_next_step_when_the_budget_ends(scheduling: str) -> None:
+    scheduler, group = recomputed(scheduling, max_num_batched_tokens=16)
+    for seq in group.seqs:  # longer than they grew: 11 tokens, 7 of them not shared
+        seq.token_ids += [7] * (11 - len(seq.token_ids))
+    group.stop = type(group.stop)(16, 0, frozenset(), frozenset())
+    scheduler.abort("r0")
+    scheduler.abort("r1")
+    first, second, third = (step(scheduler).scheduled for _ in range(3))
+    assert [(item.start, item.num_tokens) for item in first] == [(0, 11)]
+    assert [(item.start, item.num_tokens) for item in second] == [(4, 7)]
+    assert [item.num_tokens for item in third] == [1, 1]
+
+
+def test_unified_siblings_attach_once_the_prompt_is_there() -> None:
+    scheduler, group = recomputed("unified", long_prefill_token_threshold=3)
+    scheduler.abort("r0")
+    scheduler.abort("r1")
+    leader, sibling = group.seqs
+    assert [item.seq for item in step(scheduler).scheduled] == [leader]
+    assert (leader.num_computed_tokens, sibling.attached) == (3, False)
+    step(scheduler)
+    assert sibling.attached and sibling.num_computed_tokens == 4
+    blocks = scheduler.block_manager
+    assert blocks.block_table(sibling.seq_id) == blocks.block_table(leader.seq_id)[:2]
+    assert {item.seq for item in step(scheduler).scheduled} == {leader, sibling}
