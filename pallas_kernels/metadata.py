@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-# Queries in one tile.
+# Queries in one tile, at most and at least.
 TILE_QUERIES = 64
+SMALLEST_TILE = 8
 
 
 @functools.partial(
@@ -87,9 +88,14 @@ def make_metadata(
         row_token=jnp.where(exists, starts[row_seq], 0),
         row_context=jnp.where(exists, context_lens.astype(jnp.int32)[row_seq], 0),
         token_row=jnp.where(in_row, rows_before[token_seq], -1),
-        seq_tiles=cumulative(jnp.where(is_row, 0, -(-query_lens // TILE_QUERIES))),
+        seq_tiles=cumulative(jnp.where(is_row, 0, -(-query_lens // tile_queries(num_tokens)))),
         decode_only=decode_only or num_tokens == 1,
     )
+
+
+def tile_queries(num_tokens: int) -> int:
+    """Queries in one tile of a step of T tokens: smaller in small steps, to waste less of them."""
+    return min(TILE_QUERIES, max(SMALLEST_TILE, num_tokens // 4))
 
 
 def owner(boundaries: Int[Array, " n"], index: Int[Array, "..."]) -> Int[Array, "..."]:

@@ -37,7 +37,7 @@ def read_chunk(
     context: Context,
     seq: Int[Array, " P"],
     first_block: Int[Array, " P"],
-    low: Int[Array, " P"],
+    low: Int[Array, " P"] | None,
     high: Int[Array, " P"],
     blocks: int,
 ) -> tuple[Float[Array, "P K C D"], Float[Array, "P K C D"]]:
@@ -47,7 +47,7 @@ def read_chunk(
         context: where to read.
         seq: sequence of each context.
         first_block: index into its block table of each one's first block.
-        low: first position to read of each.
+        low: first position to read of each; None reads from 0.
         high: position to stop before.
         blocks: number of blocks of each.
 
@@ -58,7 +58,10 @@ def read_chunk(
     layers, _, pool, heads, block_size, dim = context.kv_cache.shape
     column = first_block[:, None] + jnp.arange(blocks, dtype=jnp.int32)
     slots = column * block_size
-    begin = jnp.clip(low[:, None] - slots, 0, block_size)
+    # Without a window the lower bound is a constant, and the compiler drops the comparison.
+    begin = jnp.zeros_like(slots)
+    if low is not None:
+        begin = jnp.clip(low[:, None] - slots, 0, block_size)
     end = jnp.clip(high[:, None] - slots, 0, block_size)
     width = context.block_tables.shape[1]
     entry = context.block_tables[seq[:, None], jnp.minimum(column, width - 1)]

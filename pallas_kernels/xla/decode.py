@@ -104,7 +104,10 @@ def _score_items(
     length = metadata.row_context[row]
     low = _first_visible(length, context.options.window)
     part = part + low // chunk
-    keys, values = read_chunk(context, metadata.row_seq[row], part * blocks, low, length, blocks)
+    read_from = None if context.options.window is None else low
+    keys, values = read_chunk(
+        context, metadata.row_seq[row], part * blocks, read_from, length, blocks
+    )
     position = part[:, None] * chunk + jnp.arange(chunk, dtype=jnp.int32)
     mask = ((position >= low[:, None]) & (position < length[:, None]))[:, None, None]
     grouped = queries[row].reshape(len(row), kv_heads, -1, dim)

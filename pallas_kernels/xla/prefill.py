@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from pallas_kernels.metadata import TILE_QUERIES, AttentionMetadata, owner
+from pallas_kernels.metadata import AttentionMetadata, owner, tile_queries
 from pallas_kernels.xla.blocks import MASKED, Context, adjust_scores, chunk_blocks, read_chunk
 
 # Tokens of context a tile takes at a time, rounded up to whole blocks.
@@ -24,18 +24,19 @@ def attend_tiles(
     metadata: AttentionMetadata,
 ) -> Float[Array, "T H D"]:
     """Attention of the sequences with several query tokens; zeros for all other tokens."""
+    size = tile_queries(q.shape[0])
     # Room for the last tile to hang over.
-    queries = jnp.pad(q, ((0, TILE_QUERIES), (0, 0), (0, 0)))
-    row = jnp.arange(TILE_QUERIES, dtype=jnp.int32)
+    queries = jnp.pad(q, ((0, size), (0, 0), (0, 0)))
+    row = jnp.arange(size, dtype=jnp.int32)
 
     def tile(i: Array, out: Array) -> Array:
         seq = owner(metadata.seq_tiles, i)
-        start = query_start_loc[seq] + (i - metadata.seq_tiles[seq]) * TILE_QUERIES
-        count = jnp.minimum(query_start_loc[seq + 1] - start, TILE_QUERIES)
+        start = query_start_loc[seq] + (i - metadata.seq_tiles[seq]) * size
+        count = jnp.minimum(query_start_loc[seq + 1] - start, size)
         position = context_lens[seq] - query_start_loc[seq + 1] + start
-        mine = lax.dynamic_slice_in_dim(queries, start, TILE_QUERIES)
+        mine = lax.dynamic_slice_in_dim(queries, start, size)
         result = _attend_tile(mine, context, seq, position, position + count).astype(q.dtype)
-        old = lax.dynamic_slice_in_dim(out, start, TILE_QUERIES)
+        old = lax.dynamic_slice_in_dim(out, start, size)
         new = jnp.where((row < count)[:, None, None], result, old)
         return lax.dynamic_update_slice_in_dim(out, new, start, 0)
 
@@ -88,7 +89,8 @@ def _add_chunk(
     out, top, denominator = tile
     block_size = context.kv_cache.shape[4]
     blocks = chunk_blocks(CHUNK, block_size)
-    keys, values = read_chunk(context, seq[None], (i * blocks)[None], low[None], end[None], blocks)
+    read_from = None if context.options.window is None else low[None]
+    keys, values = read_chunk(context, seq[None], (i * blocks)[None], read_from, end[None], blocks)
     key_position = i * blocks * block_size + jnp.arange(blocks * block_size, dtype=jnp.int32)
     query_position = begin + jnp.arange(num, dtype=jnp.int32)[:, None]
     scores = _mask_tile(

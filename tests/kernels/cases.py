@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import pallas_kernels
 import reference.attention
+from pallas_kernels.metadata import tile_queries
 
 TOKENS, SEQS, CONTEXT = 192, 12, 320
 SCALE = 0.4
@@ -84,8 +85,11 @@ def lengths_of_steps(draw: st.DrawFn, decode_only: bool = False) -> list[tuple[i
     """(query tokens, earlier tokens) of each sequence; they fit TOKENS, SEQS and CONTEXT."""
     new = st.just(1)
     if not decode_only:
-        # Around one token, around the tiles' 64 queries, and anything.
-        new = st.one_of(new, st.integers(1, 4), st.integers(62, 66), st.integers(1, 150))
+        # One token, a few, about one tile of queries, and anything.
+        tile = tile_queries(TOKENS)
+        new = st.one_of(
+            new, st.integers(1, 4), st.integers(tile - 2, tile + 2), st.integers(1, 150)
+        )
     lengths: list[tuple[int, int]] = []
     left = TOKENS
     for _ in range(draw(st.integers(1, SEQS))):

@@ -9,7 +9,7 @@ import pytest
 
 from pallas_kernels import make_metadata, paged_attention, write_kv
 
-LAYERS, BLOCKS, HEADS, BLOCK, DIM, SEQS = 3, 61, 2, 16, 8, 4
+LAYERS, BLOCKS, HEADS, BLOCK, DIM, SEQS = 3, 1201, 2, 16, 8, 4
 CACHE = (LAYERS, 2, BLOCKS, HEADS, BLOCK, DIM)
 
 
@@ -53,7 +53,7 @@ def test_the_cache_is_never_copied(tokens: int, dtype: Any) -> None:
             assert size < elements // LAYERS // 2, line
     memory = compiled.memory_analysis()
     assert memory.alias_size_in_bytes == elements * jnp.dtype(dtype).itemsize
-    assert memory.temp_size_in_bytes < elements * jnp.dtype(dtype).itemsize + 2**20
+    assert memory.temp_size_in_bytes < elements * jnp.dtype(dtype).itemsize // 2
 
 
 @pytest.mark.parametrize("tokens", [SEQS, 32])

@@ -59,7 +59,7 @@ def test_half_precision_accumulates_in_float32(
     np.testing.assert_allclose(got, oracle(rounded, **PLAIN), rtol=epsilon, atol=1e-5)
 
 
-@pytest.mark.parametrize("block_size", [1, 2, 3, 8, 24, 32, 64, 100, 128])
+@pytest.mark.parametrize("block_size", [1, 2, 24, 64, 100, 128])
 def test_any_block_size(block_size: int) -> None:
     lengths = [(1, 200), (70, 60), (1, 0), (3, 310), (1, 127), (1, 128), (64, 256)]
     case = make_case(lengths, block_size, (block_size, 1, 2, 8))
@@ -101,8 +101,9 @@ def test_a_broken_sequence_stays_alone(case: Case, data: st.DataObject) -> None:
     got, clean = attend(case.with_cache(cache)), attend(case)
     mine = slice(*case.query_start_loc[broken : broken + 2])
     assert np.isnan(got[mine]).all()
-    got[mine] = clean[mine]
-    np.testing.assert_array_equal(got, clean)
+    others = np.ones(len(got), bool)
+    others[mine] = False
+    np.testing.assert_array_equal(got[others], clean[others])
 
 
 @given(lengths=lengths_of_steps(), seed=st.integers(0, 2**32 - 1))
@@ -112,13 +113,14 @@ def test_i43_grouped_heads_are_repeated_kv_heads(lengths: list[tuple[int, int]],
     np.testing.assert_allclose(attend(grouped), attend(repeated), **TOLERANCE)
 
 
-@given(cases())
-def test_i44_options_that_do_nothing(case: Case) -> None:
+@given(lengths=lengths_of_steps(), seed=st.integers(0, 2**32 - 1))
+def test_i44_options_that_do_nothing(lengths: list[tuple[int, int]], seed: int) -> None:
+    case = make_case(lengths, seed)
     plain = attend(case)
-    np.testing.assert_allclose(attend(case, window=CONTEXT), plain, **TOLERANCE)
-    np.testing.assert_allclose(attend(case, soft_cap=1e5), plain, **TOLERANCE)
-    zeros = np.zeros(case.q.shape[1], np.float32)
-    np.testing.assert_allclose(attend(case, slopes=zeros), plain, **TOLERANCE)
+    wide = attend(case, window=CONTEXT, soft_cap=1e5)
+    np.testing.assert_allclose(wide, plain, **TOLERANCE)
+    flat = attend(case, slopes=np.zeros(case.q.shape[1], np.float32))
+    np.testing.assert_allclose(flat, plain, **TOLERANCE)
 
 
 @given(cases(), options)
