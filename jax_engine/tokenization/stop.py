@@ -27,9 +27,8 @@ class StopChecker:
         After one was found there is nothing more to add.
         """
         text = self._held + text
-        found = [
-            (start + len(one), start, one) for one in self._stops if (start := text.find(one)) >= 0
-        ]
+        places = [(text.find(one), one) for one in self._stops]
+        found = [(start + len(one), start, one) for start, one in places if start >= 0]
         if found:
             end, start, stop = min(found)
             self._held = ""

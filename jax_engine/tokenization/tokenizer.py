@@ -162,7 +162,8 @@ def _backend(directory: Path) -> Backend:
             return Backend.from_file(str(file))
         from transformers import AutoTokenizer  # slow to import: only for old checkpoints
 
-        return AutoTokenizer.from_pretrained(str(directory)).backend_tokenizer
+        backend: Backend = AutoTokenizer.from_pretrained(str(directory)).backend_tokenizer
+        return backend
     except Exception as error:  # both libraries raise bare Exceptions
         if file.exists():
             raise WeightsError(f"{file} is not a tokenizer: {error}.") from error
