@@ -53,7 +53,7 @@ settings.register_profile(
 settings.register_profile(
     "mutation",
     settings.get_profile("dev"),
-    max_examples=60,
+    max_examples=200,
     derandomize=True,
     database=None,
     phases=[Phase.explicit, Phase.generate],

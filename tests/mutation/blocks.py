@@ -2,7 +2,11 @@
 
 from tests.mutation.planting import Mutant, plant
 
-TESTS = ("tests/core", "tests/properties/test_block_manager_pair.py")
+TESTS = (
+    "tests/core",
+    "tests/properties/test_block_manager_pair.py",
+    "tests/properties/test_scheduler_pair.py",
+)
 FOLDER = "jax_engine/core"
 
 MANAGER: list[Mutant] = plant(
