@@ -11,6 +11,11 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
+# Half the time to compile; matrix products are library calls either way.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+).strip()
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from jaxtyping import install_import_hook

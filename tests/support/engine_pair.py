@@ -67,8 +67,9 @@ def parts_for(pool: Pool) -> EngineParts:
 def build_pair(
     pool: Pool, *, num_cpu_blocks: int, prefix_caching: bool, **settings: Any
 ) -> tuple[LLMEngine, ReferenceEngine]:
-    """Both engines, empty, with the scheduler settings given."""
+    """Both engines, empty, with the scheduler settings given; as many CPU blocks as there can be."""
     parts = parts_for(pool)
+    num_cpu_blocks = min(num_cpu_blocks, len(parts.worker.kv_cache.host))
     _, transformer = model_pair(pool.sliding_window)
     limits = {"max_model_len": MAX_LEN, "max_num_seqs": MAX_SEQS} | settings
     blocks = BlockManager(
@@ -78,7 +79,9 @@ def build_pair(
         enable_prefix_caching=prefix_caching,
         table_width=-(-MAX_LEN // pool.block_size),
     )
-    engine = LLMEngine(replace(parts, scheduler=Scheduler(blocks, **limits)))
+    scheduler = Scheduler(blocks, **limits)
+    own = replace(parts.config, scheduling_policy=scheduler.policy)
+    engine = LLMEngine(replace(parts, config=own, scheduler=scheduler))
     config = transformer.config
     cache = KVCache(
         num_layers=config.num_hidden_layers,
