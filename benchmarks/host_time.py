@@ -1,105 +1,132 @@
-"""Host time of a step with the model stubbed out: what the controller costs between two steps.
+"""Host time of a step with the model stubbed out: all that Python does between two steps.
 
     python -m benchmarks.host_time            prints the table
     python -m benchmarks.host_time --save     and keeps it in benchmarks/results/
 
-Every request decodes one token a step, on a pool with room for all. Sequences cross into a new
-block at different steps, as they do in service, except in the column "worst", the slowest step.
+Every request decodes one token a step, on a pool with room for all. Schedule: the scheduler.
+Prepare: the packed plan. Process: tokens back into the scheduler, stop conditions, outputs.
 """
 
 import argparse
-import random
+import gc
+import json
+import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
 
 from benchmarks.report import write_result
-from jax_engine import SamplingParams
-from jax_engine.core import BlockManager, Scheduler, SchedulerOutput, SequenceGroup
+from jax_engine import EngineConfig, LLMEngine, RequestOutputKind, SamplingParams
+from jax_engine.sampling.sampler import SamplerOutput
 
 RUNNING = (1, 16, 64, 256, 1024)
-BLOCK_SIZE = 16
 MAX_MODEL_LEN = 2048
-STEPS = 400
+STEPS = 300
 WARMUP = 20
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 49152,
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": MAX_MODEL_LEN,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+}
 
 
 @dataclass(frozen=True)
 class HostTime:
-    """Microseconds a step: medians of the two calls, and the slowest step of all."""
+    """Microseconds a step, medians."""
 
     schedule_us: float
-    update_us: float
+    prepare_us: float
+    process_us: float
     total_us: float
-    worst_us: float
 
 
-def build(num_seqs: int, scheduling: str, prefix_caching: bool) -> Scheduler:
-    """A scheduler with `num_seqs` single-sequence requests of different lengths waiting."""
-    width = MAX_MODEL_LEN // BLOCK_SIZE
-    blocks = BlockManager(
-        BLOCK_SIZE,
-        num_seqs * width * 2,
-        enable_prefix_caching=prefix_caching,
-        table_width=width,
-    )
-    scheduler = Scheduler(
-        blocks,
-        max_num_seqs=num_seqs,
-        max_num_batched_tokens=num_seqs * MAX_MODEL_LEN,
-        max_model_len=MAX_MODEL_LEN,
-        scheduling=scheduling,  # type: ignore[arg-type]
-    )
-    lengths = random.Random(0)
-    params = SamplingParams(max_tokens=STEPS + 2 * WARMUP, ignore_eos=True)
-    for i in range(num_seqs):
-        prompt = [i, *range(lengths.randrange(64, 128))]
-        scheduler.add_group(SequenceGroup(str(i), prompt, params))
-    return scheduler
+class StubbedSteps:
+    """In the compiled steps' place: token 7 for everybody, at once."""
+
+    def __call__(self, shape: Any, kv_cache: Any, packed: np.ndarray) -> tuple[Any, Any]:
+        tokens = np.full(shape.num_rows, 7, np.int32)
+        return kv_cache, SamplerOutput(tokens, tokens, tokens, tokens, tokens)  # type: ignore
 
 
-def sampled(output: SchedulerOutput) -> dict[int, list[int]]:
-    """What a model would return; not timed."""
-    return {item.seq.seq_id: [7] for item in output.scheduled}
+def build(num_seqs: int, scheduling: str) -> LLMEngine:
+    """An engine around a model that is never run."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(MODEL))
+        config = EngineConfig(
+            model=folder,
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            max_num_seqs=num_seqs,
+            max_num_batched_tokens=num_seqs * 128 + MAX_MODEL_LEN,
+            num_gpu_blocks_override=num_seqs * 64 + 256,
+            scheduling=scheduling,  # type: ignore[arg-type]
+            swap_space=0,
+        )
+        engine = LLMEngine.from_config(config)
+    engine.worker.steps = StubbedSteps()  # type: ignore[assignment]
+    return engine
 
 
-def measure(num_seqs: int, scheduling: str = "unified", prefix_caching: bool = True) -> HostTime:
-    """Times schedule() and update() over STEPS steps of `num_seqs` decodes."""
-    scheduler = build(num_seqs, scheduling, prefix_caching)
-    times: list[tuple[float, float]] = []
+def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False) -> HostTime:
+    """Times the parts of STEPS steps of `num_seqs` decodes."""
+    engine = build(num_seqs, scheduling)
+    kind = RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY
+    params = SamplingParams(max_tokens=STEPS + WARMUP + 9, ignore_eos=True, output_kind=kind)
+    lengths = np.random.default_rng(0).integers(64, 128, num_seqs).tolist()
+    for i, length in enumerate(lengths):
+        engine.add_request(str(i), [i, *range(length - 1)], params)
+    clock: dict[str, float] = {}
+    engine.scheduler.schedule = _timed(engine.scheduler.schedule, "schedule", clock)  # type: ignore
+    engine.worker.execute = _timed(engine.worker.execute, "prepare", clock)  # type: ignore
+    rows = []
+    gc.collect()
     for _ in range(STEPS + WARMUP):
-        start = time.perf_counter()
-        output = scheduler.schedule()
-        scheduled = time.perf_counter()
-        tokens = sampled(output)
-        updating = time.perf_counter()
-        scheduler.update(tokens)
-        times.append((scheduled - start, time.perf_counter() - updating))
-    times = times[WARMUP:]  # the first is the prefill
-    totals = [sum(pair) for pair in times]
-    figures = [_median([a for a, _ in times]), _median([b for _, b in times])]
-    return HostTime(*(round(1e6 * x, 1) for x in (*figures, _median(totals), max(totals))))
+        started = time.perf_counter()
+        engine.step()
+        total = time.perf_counter() - started
+        process = total - clock["schedule"] - clock["prepare"]
+        rows.append((clock["schedule"], clock["prepare"], process, total))
+    columns = zip(*rows[WARMUP:], strict=True)  # the first step is the prefill
+    return HostTime(*(round(1e6 * median(column), 1) for column in columns))
 
 
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
+def _timed(function: Callable[..., Any], name: str, clock: dict[str, float]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        started = time.perf_counter()
+        result = function(*args)
+        clock[name] = time.perf_counter() - started
+        return result
+
+    return call
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scheduling", default="unified", choices=["unified", "sosp"])
+    parser.add_argument("--stream", action="store_true", help="an output each step, not one at end")
     parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
     result = {}
-    print(f"{'running':>8}{'schedule':>12}{'update':>12}{'both':>12}{'worst':>12}   microseconds")
+    print("running    schedule     prepare     process       total   microseconds a step")
     for num_seqs in RUNNING:
-        found = measure(num_seqs, args.scheduling, prefix_caching=args.scheduling == "unified")
-        row = [found.schedule_us, found.update_us, found.total_us, found.worst_us]
-        print(f"{num_seqs:>8}" + "".join(f"{x:>12.1f}" for x in row))
-        result[f"{num_seqs}_running"] = vars(found)
+        found = vars(measure(num_seqs, args.scheduling, stream=args.stream))
+        print(f"{num_seqs:>7}" + "".join(f"{x:>12.1f}" for x in found.values()))
+        result[f"{num_seqs}_running"] = found
     if args.save:
-        headline = {
-            "schedule and update, 256 running": f"{result['256_running']['total_us']:.0f} µs"
-        }
+        total = result["256_running"]["total_us"] / 1000
+        headline = {"host time a step, 256 running": f"{total:.2f} ms"}
         write_result("host_time", result, arguments=args, headline=headline)
 
 

@@ -32,7 +32,7 @@ class EngineConfig:
         max_num_batched_tokens: Tokens in one step; None: 2048, and at least max_model_len where
             prompts are not chunked.
         gpu_memory_utilization: Share of the device's memory for weights, step and KV cache (None:
-            0.9). On a CPU the share of RAM for the KV cache alone (None: 0.1).
+            0.9). On a CPU the share of RAM for the KV cache alone (None: 0.05).
         num_gpu_blocks_override: N, the number of KV blocks, instead of measuring.
         swap_space: GiB of host memory for swapped-out blocks.
         preemption_mode: None: recompute groups of one sequence, swap groups that have forked.

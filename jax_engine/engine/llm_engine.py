@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from jax_engine.config import EngineConfig
-from jax_engine.core.output import SchedulerOutput
+from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt
@@ -156,8 +156,8 @@ class LLMEngine:
             self._abandon()
             raise
         self._stats.record(plan)
-        self.scheduler.update(_tokens_by_sequence(plan, result))
-        return self._process(plan, result)
+        ended = self.scheduler.update(_tokens_by_sequence(plan, result))
+        return self._process(plan, result, [group.request_id for group in ended])
 
     def abort_request(self, request_id: str | Iterable[str]) -> list[RequestOutput]:
         """Ends requests at once and frees what they hold; ids that are not running are ignored.
@@ -194,38 +194,47 @@ class LLMEngine:
         self.reset_prefix_cache()
         self.worker.kv_cache.recover()
 
-    def _process(self, plan: SchedulerOutput, result: StepResult) -> list[RequestOutput]:
+    def _process(
+        self, plan: SchedulerOutput, result: StepResult, ended: list[str]
+    ) -> list[RequestOutput]:
+        """Outputs of the step; `ended` are the requests whose last sequence is finished."""
         now = time.monotonic()
-        touched: list[RequestState] = []
+        streaming: dict[str, RequestState] = {}
         row = 0
         for item in plan.scheduled:
             if not item.num_samples:
                 continue
-            state = self._states[item.group.request_id]
+            request_id = item.group.request_id
+            state = self._states[request_id]
             if state.metrics.first_token_time is None:
                 state.metrics.first_token_time = now
-            if state.every_token:
-                self._take_tokens(state, item.seq.index, item.num_samples, row, result)
+            if state.every_token and self._take_tokens(state, item, row, result):
+                ended.append(request_id)
+            if state.streams:
+                streaming[request_id] = state
             row += item.num_samples
-            if not touched or touched[-1] is not state:
-                touched.append(state)
-        return [output for state in touched if (output := self._output(state)) is not None]
+        outputs = [
+            state.request_output(finished=False)
+            for request_id, state in streaming.items()
+            if request_id not in ended
+        ]
+        unique = dict.fromkeys(ended)
+        return outputs + [self._finish(self._states[request_id]) for request_id in unique]
 
     def _take_tokens(
-        self, state: RequestState, first: int, count: int, row: int, result: StepResult
-    ) -> None:
-        for i in range(count):
-            seq = state.group.seqs[first + i]
+        self, state: RequestState, item: ScheduledSequence, row: int, result: StepResult
+    ) -> bool:
+        """Looks at the new tokens of one sequence (of its forks); True if all has now ended."""
+        for i in range(item.num_samples):
+            seq = state.group.seqs[item.seq.index + i]
             stopped_by = state.add_token(seq, row + i, result.logprobs)
-            if stopped_by is not None:
+            if stopped_by is None:
+                continue
+            if seq.finish_reason is None:
                 self.scheduler.finish_sequence(seq.seq_id, "stop", stopped_by)
-
-    def _output(self, state: RequestState) -> RequestOutput | None:
-        if state.group.finished:
-            return self._finish(state)
-        if state.params.output_kind is RequestOutputKind.FINAL_ONLY:
-            return None
-        return state.request_output(finished=False)
+            else:  # its last token completed the stop string
+                seq.finish("stop", stopped_by)
+        return state.group.finished
 
     def _finish(self, state: RequestState) -> RequestOutput:
         request_id = state.group.request_id

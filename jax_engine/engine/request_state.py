@@ -28,9 +28,10 @@ class RequestState:
     """One unfinished request.
 
     Attributes:
+        sequences: By sequence index, made when first needed.
+        streams: Whether there is an output each step.
         every_token: Whether each token must be looked at as it comes (streamed text, stop
             strings, log-probabilities); if not, all the text is decoded at the end.
-        sequences: By sequence index, made when first needed.
     """
 
     prompt: Prompt
@@ -39,14 +40,13 @@ class RequestState:
     metrics: RequestMetrics
     tokenizer: Tokenizer | None
     sequences: dict[int, SequenceOutput] = field(default_factory=dict)
+    streams: bool = field(init=False)
+    every_token: bool = field(init=False)
 
-    @property
-    def every_token(self) -> bool:
-        return (
-            self.params.output_kind is RequestOutputKind.CUMULATIVE
-            or bool(self.params.stop)
-            or self.params.needs_logprobs
-        )
+    def __post_init__(self) -> None:
+        self.streams = self.params.output_kind is RequestOutputKind.CUMULATIVE
+        stops = bool(self.params.stop)
+        self.every_token = self.streams or stops or self.params.needs_logprobs
 
     def add_token(self, seq: Sequence, row: int, logprobs: SampleLogprobs | None) -> str | None:
         """Takes the token just appended to `seq`; returns the stop string it completed, if any."""

@@ -14,7 +14,7 @@ import jax
 from jax_engine.errors import OutOfMemoryError
 
 GPU_SHARE = 0.9
-CPU_SHARE = 0.1
+CPU_SHARE = 0.05
 WATERMARK = 0.01  # share of the blocks that admission leaves free (paper, section 4.3)
 
 

@@ -17,20 +17,23 @@ class RequestSampling:
     """One request's settings as the device wants them.
 
     Attributes:
-        rows: One row of words for each of the request's samples (their seeds differ).
+        rows: One row of words for each of the request's samples (their seeds differ), each
+            [1, ROW_WIDTH] so that rows of many requests concatenate.
         bias: Entries (token, value bits) of `logit_bias`, [2, entries].
         forbidden: Entries (token, bits of -inf) while `min_tokens` is not reached.
         min_tokens: As in the request's params.
         has_penalties: Whether the token history must travel.
         wants_logprobs: Whether log-probabilities must come back.
+        edits_logits: Whether there is any of bias, forbidden tokens or penalties.
     """
 
-    rows: np.ndarray
+    rows: list[np.ndarray]
     bias: np.ndarray
     forbidden: np.ndarray
     min_tokens: int
     has_penalties: bool
     wants_logprobs: bool
+    edits_logits: bool
 
 
 def request_sampling(
@@ -41,12 +44,13 @@ def request_sampling(
     bias = params.logit_bias or {}
     ends = sorted(eos_token_ids | set(params.stop_token_ids or ()))
     return RequestSampling(
-        rows=np.stack(rows),
+        rows=[row[None] for row in rows],
         bias=_entries(list(bias), list(bias.values())),
         forbidden=_entries(ends, [-np.inf] * len(ends)),
         min_tokens=params.min_tokens,
         has_penalties=params.has_penalties,
         wants_logprobs=params.needs_logprobs,
+        edits_logits=bool(bias) or params.min_tokens > 0 or params.has_penalties,
     )
 
 
@@ -68,6 +72,8 @@ def sparse_entries(
     samplers: list[ScheduledSequence], states: list[RequestSampling]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bias entries (row, token, bits) and history entries (row, token, is_output) of a step."""
+    if not any([state.edits_logits for state in states]):
+        return _NONE, _NONE
     bias: list[np.ndarray] = []
     history: list[np.ndarray] = []
     row = 0

@@ -125,13 +125,11 @@ def _pack_samples(
         return
     seq_of_sample[:count] = np.repeat([i for i, _ in samplers], num_samples)
     positions[:count] = np.repeat([len(item.seq.token_ids) for _, item in samplers], num_samples)
-    np.concatenate(
-        [
-            state.rows[item.seq.index : item.seq.index + item.num_samples]
-            for (_, item), state in zip(samplers, states, strict=True)
-        ],
-        out=rows[:count],
-    )
+    words: list[np.ndarray] = []
+    for (_, item), state in zip(samplers, states, strict=True):
+        first = item.seq.index
+        words += state.rows[first : first + item.num_samples]
+    np.concatenate(words, out=rows[:count])
 
 
 def _pack_sparse(entries: np.ndarray, out: np.ndarray, padding_row: int) -> None:

@@ -91,13 +91,10 @@ class Worker:
         return self._collect(output, sampled)
 
     def _collect(self, output: SchedulerOutput, sampled: SamplerOutput) -> StepResult:
-        count = sum(item.num_samples for item in output.scheduled)
+        count = sum([item.num_samples for item in output.scheduled])
         token_ids = np.asarray(sampled.token_ids)[:count].tolist()
-        wanted = any(
-            self._sampling[item.group.request_id].wants_logprobs
-            for item in output.scheduled
-            if item.num_samples
-        )
+        states = self._sampling
+        wanted = any([states[item.group.request_id].wants_logprobs for item in output.scheduled])
         if not wanted:
             return StepResult(token_ids, None)
         parts = (sampled.logprobs, sampled.ranks, sampled.top_token_ids, sampled.top_logprobs)

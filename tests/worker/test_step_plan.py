@@ -77,7 +77,7 @@ def test_i10_unpacking_gives_each_token_its_position_and_slot(step) -> None:
             assert plan.sampling.position[sample_at] == len(item.seq.token_ids)
             seed = plan.sampling.seed[sample_at]
             state = sampling[item.group.request_id]
-            assert np.array_equal(seed.view(np.int32), state.rows[j, :2])
+            assert np.array_equal(seed.view(np.int32), state.rows[j][0, :2])
             assert plan.sampling.top_k[sample_at] == i
             assert plan.sampling.top_p[sample_at] == 0.25
             sample_at += 1
