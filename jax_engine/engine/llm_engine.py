@@ -19,7 +19,7 @@ from jax_engine.engine.request_state import RequestState
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import RequestMetrics, RequestOutput
-from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.worker.worker import StepResult
 

@@ -11,7 +11,7 @@ METADATA: list[Mutant] = plant(
     ("rows_before[token_seq], -1)", "rows_before[token_seq], 0)", "prefills get row 0's result"),
     ("(token < starts[-1]) & is_row[token_seq]", "is_row[token_seq]", "padding gets a result"),
     ("(boundaries[1:] <= index", "(boundaries[1:] < index", "the first of a range is the last's"),
-    ("-(-query_lens // TILE_QUERIES)", "query_lens // TILE_QUERIES", "the last tile is left out"),
+    ("-(-query_lens // tile_", "(query_lens // tile_", "the last tile is left out"),
 )
 
 DECODE: list[Mutant] = plant(
@@ -45,8 +45,8 @@ PREFILL: list[Mutant] = plant(
     ("-(-end // chunk), add", "end // chunk, add", "the last chunk is left out"),
     ("distance = (key - query)", "distance = (query - key)", "ALiBi's sign"),
     (
-        "jnp.minimum(query_start_loc[seq + 1] - start, TILE_QUERIES)",
-        "jnp.int32(TILE_QUERIES)",
+        "jnp.minimum(query_start_loc[seq + 1] - start, size)",
+        "jnp.int32(size)",
         "the last tile writes past its sequence",
     ),
 )
