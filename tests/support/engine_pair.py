@@ -67,7 +67,7 @@ def parts_for(pool: Pool) -> EngineParts:
 def build_pair(
     pool: Pool, *, num_cpu_blocks: int, prefix_caching: bool, **settings: Any
 ) -> tuple[LLMEngine, ReferenceEngine]:
-    """Both engines, empty, with the scheduler settings given; as many CPU blocks as there can be."""
+    """Both engines, empty, with these scheduler settings; CPU blocks as far as they go."""
     parts = parts_for(pool)
     num_cpu_blocks = min(num_cpu_blocks, len(parts.worker.kv_cache.host))
     _, transformer = model_pair(pool.sliding_window)
