@@ -17,7 +17,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="mutants whose file, code or reason has this")
     parser.add_argument("--list", action="store_true", help="list them and run nothing")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
-    parser.add_argument("--limit-s", type=float, default=300.0, help="longest run of the tests")
+    parser.add_argument("--limit-s", type=float, default=240.0, help="longest run of the tests")
     return parser.parse_args()
 
 

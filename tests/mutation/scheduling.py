@@ -1,4 +1,9 @@
-"""Bugs in the schedulers, the admission rule and the stop rule."""
+"""Bugs in the schedulers, the admission rule and the stop rule.
+
+Not planted, because nothing that can be seen after a step would change: swap-in without a look at
+max_num_seqs (nobody was admitted since the group left, so its place is free), and siblings that are
+attached by `update` instead of already at admission.
+"""
 
 from tests.mutation.planting import Mutant, plant
 
@@ -23,11 +28,6 @@ UNIFIED: list[Mutant] = plant(
         "swap-in leaves no head-room for a sequence that needs no block yet",
     ),
     ("extra = len(seqs) - len(runs)", "extra = 0", "no head-room for those out of budget"),
-    (
-        "(state.fits(group) and manager.can_swap_in(seq_ids, extra))",
-        "manager.can_swap_in(seq_ids, extra)",
-        "swap-in ignores max_num_seqs",
-    ),
     ("if not state.fits(group):", "if False:", "admission ignores max_num_seqs"),
     (
         "- len(hits) + manager.num_free_among(hits)",
@@ -45,11 +45,6 @@ UNIFIED: list[Mutant] = plant(
         "cached tokens are computed again, into shared blocks",
     ),
     ("budget -= end - cached_tokens", "budget -= end", "cached tokens cost budget"),
-    (
-        "        if group.num_unattached:\n            state.attach(group)\n",
-        "",
-        "siblings are not attached when the prompt is found in the cache",
-    ),
     (
         "limits.long_prefill_token_threshold or rest)",
         "rest)",
