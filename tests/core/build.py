@@ -49,3 +49,11 @@ def step(scheduler: Scheduler) -> SchedulerOutput:
     output = scheduler.schedule()
     scheduler.update(tokens_for(output))
     return output
+
+
+def occupy(blocks: BlockManager, count: int) -> None:
+    """A foreign sequence that holds this many blocks; none if 0."""
+    blocks.free(-1)
+    if count:
+        num_tokens = blocks.block_size * count
+        blocks.allocate_slots(-1, [0] * num_tokens, 0, num_tokens)

@@ -1,4 +1,4 @@
-"""I7, I8, I12, I28 on the block manager, the rows the worker packs, and the gauges."""
+"""I7, I8, I12, I14, I26 to I29 on the block manager, the rows the worker packs, and the gauges."""
 
 import numpy as np
 import pytest
@@ -138,3 +138,35 @@ def test_i29_what_was_swapped_in_registers_nothing_more_nor_do_its_forks() -> No
     blocks.free(1)  # the mark is the table's: a new one registers again
     blocks.allocate_slots(1, [9, 9], 0, 2)
     assert blocks.num_cached_blocks == 3
+
+
+def test_i27_what_swap_in_overwrites_is_no_longer_found() -> None:
+    blocks = BlockManager(2, 4, 4, enable_prefix_caching=True)
+    blocks.allocate_slots(0, PROMPT, 0, 4)
+    blocks.allocate_slots(1, [9, 9, 9, 9], 0, 4)
+    blocks.free(0)
+    blocks.swap_out([1])
+    assert blocks.cached_blocks(PROMPT) == [0, 1]
+    blocks.swap_in([1])  # into the blocks that have been free for longest
+    assert sorted(blocks.block_table(1)) == [0, 1]
+    assert blocks.cached_blocks(PROMPT) == []
+
+
+def test_i26_a_fork_of_a_prefix_registers_the_blocks_it_fills_itself() -> None:
+    blocks = BlockManager(2, 8, enable_prefix_caching=True)
+    blocks.allocate_slots(0, PROMPT, 0, 8)
+    blocks.fork(0, 1, 2)
+    other = [*PROMPT[:4], 9, 9, 9, 9]
+    blocks.allocate_slots(1, other, 4, 8)
+    assert blocks.cached_blocks([*other, 5]) == blocks.block_table(1)
+
+
+def test_i12_a_fork_of_a_swapped_out_sequence_is_where_its_blocks_are() -> None:
+    blocks = BlockManager(2, 8, 8)
+    blocks.allocate_slots(0, PROMPT, 0, 4)
+    blocks.swap_out([0])
+    blocks.fork(0, 1)
+    assert blocks.device(1) == "cpu" and blocks.num_free_cpu_blocks == 6
+    check_integrity(blocks)
+    assert len(blocks.swap_in([0, 1])) == 2, "I14: still shared"
+    assert blocks.block_table(1) == blocks.block_table(0)

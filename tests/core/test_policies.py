@@ -58,6 +58,18 @@ def test_i24_a_preempted_request_takes_no_budget() -> None:
     assert not running & {name for name, _ in output.preempted}
 
 
+def test_i17_nobody_is_admitted_in_a_step_that_preempts() -> None:
+    """Not even for a chunk that would fit: the victim would return into the blocks it gave up."""
+    scheduler = make_scheduler(12, preemption_mode="recompute", max_num_batched_tokens=5)
+    for i in range(3):
+        scheduler.add_group(make_group(f"r{i}", max_tokens=8))
+    while not (output := step(scheduler)).preempted:
+        pass
+    assert [item.group.request_id for item in output.scheduled] == ["r0", "r1"]
+    assert output.num_batched_tokens == 2 and scheduler.block_manager.num_free_gpu_blocks == 3
+    assert [group.request_id for group in scheduler.waiting] == ["r2"]
+
+
 def test_smaller_priorities_are_served_first_and_preempted_last() -> None:
     scheduler = make_scheduler(12, policy="priority", preemption_mode="recompute")
     for name, priority in (("low", 5), ("high", 0), ("middle", 1)):

@@ -3,7 +3,7 @@
 import pytest
 
 from jax_engine.core import Scheduler, SequenceGroup
-from tests.core.build import make_group, make_scheduler, step
+from tests.core.build import make_group, make_scheduler, occupy, step
 
 
 def recomputed(scheduling: str, **changes: int) -> tuple[Scheduler, SequenceGroup]:
@@ -55,13 +55,42 @@ def test_a_rebuild_goes_on_in_the_next_step_when_the_budget_ends(scheduling: str
     assert [item.num_tokens for item in third] == [1, 1]
 
 
-def test_unified_siblings_attach_once_the_prompt_is_there() -> None:
-    scheduler, group = recomputed("unified", long_prefill_token_threshold=3)
+@pytest.mark.parametrize("scheduling", ["sosp", "sosp-mixed"])
+def test_a_rebuild_needs_the_shared_blocks_once(scheduling: str) -> None:
+    scheduler, group = recomputed(scheduling)
+    scheduler.abort("r0")
+    scheduler.abort("r1")
+    shared = 2  # the prompt's
+    need = shared + sum(-(-len(seq.token_ids) // 2) - shared for seq in group.seqs)
+    blocks = scheduler.block_manager
+    occupy(blocks, blocks.num_gpu_blocks - need + 1)
+    assert not step(scheduler).scheduled
+    occupy(blocks, blocks.num_gpu_blocks - need)
+    assert len(step(scheduler).scheduled) == len(group.seqs)
+    assert blocks.num_free_gpu_blocks == 0
+
+
+@pytest.mark.parametrize("scheduling", ["sosp", "sosp-mixed"])
+def test_i17_after_a_rebuild_others_are_admitted_again(scheduling: str) -> None:
+    scheduler, group = recomputed(scheduling)
+    scheduler.abort("r0")
+    scheduler.abort("r1")
+    step(scheduler)
+    newcomer = make_group("new", 2, max_tokens=1)
+    scheduler.add_group(newcomer)
+    items = step(scheduler).scheduled
+    company = [seq for seq in group.seqs if scheduling == "sosp-mixed"]
+    assert [item.seq for item in items] == [*company, newcomer.seqs[0]]
+
+
+@pytest.mark.parametrize("chunk", [2, 3])  # the second chunk ends with the prompt, or behind it
+def test_unified_siblings_attach_once_the_prompt_is_there(chunk: int) -> None:
+    scheduler, group = recomputed("unified", long_prefill_token_threshold=chunk)
     scheduler.abort("r0")
     scheduler.abort("r1")
     leader, sibling = group.seqs
     assert [item.seq for item in step(scheduler).scheduled] == [leader]
-    assert (leader.num_computed_tokens, sibling.attached) == (3, False)
+    assert (leader.num_computed_tokens, sibling.attached) == (chunk, False)
     step(scheduler)
     assert sibling.attached and sibling.num_computed_tokens == 4
     blocks = scheduler.block_manager

@@ -3,7 +3,7 @@
 import pytest
 
 from jax_engine.core import BlockManager, Scheduler
-from tests.core.build import make_group, step
+from tests.core.build import make_group, make_scheduler, occupy, step
 
 
 def swapped_group(scheduling: str, num_samples: int, budget: int) -> tuple[Scheduler, int]:
@@ -26,13 +26,6 @@ def swapped_group(scheduling: str, num_samples: int, budget: int) -> tuple[Sched
     return scheduler, 1 + num_samples
 
 
-def occupy(blocks: BlockManager, count: int) -> None:
-    """A foreign sequence that holds this many blocks."""
-    blocks.free(-1)
-    if count:
-        blocks.allocate_slots(-1, [0] * 4 * count, 0, 4 * count)
-
-
 @pytest.mark.parametrize(
     ("scheduling", "budget"), [("unified", 24), ("unified", 2), ("sosp", 24), ("sosp-mixed", 24)]
 )
@@ -47,3 +40,19 @@ def test_swap_in_leaves_head_room_for_each_sequence(scheduling: str, budget: int
     output = step(scheduler)
     assert len(output.blocks_to_swap_in) == own
     assert output.num_batched_tokens == min(3, budget)
+
+
+def test_nobody_is_swapped_in_whom_the_budget_leaves_no_token() -> None:
+    scheduler = make_scheduler(max_num_batched_tokens=2, preemption_mode="swap")
+    scheduler.add_group(make_group("older", 3, n=2))
+    scheduler.add_group(make_group("younger", 8))
+    while not scheduler.groups["older"].forked:
+        step(scheduler)
+    assert scheduler.groups["younger"].seqs[0].num_computed_tokens == 1
+    blocks = scheduler.block_manager
+    occupy(blocks, blocks.num_free_gpu_blocks)
+    while not scheduler.swapped:
+        step(scheduler)
+    occupy(blocks, 0)
+    assert step(scheduler).num_batched_tokens == 2  # the older group's
+    assert [group.request_id for group in scheduler.swapped] == ["younger"]
