@@ -23,6 +23,7 @@ def decisions(chosen: Settings, batch: list[Request]) -> list[Any]:
     record: list[Any] = []
     while scheduler.has_unfinished():
         output = scheduler.schedule()
+        assert output.scheduled, "I20: an empty step"
         record.append([(i.seq.seq_id, i.start, i.num_tokens) for i in output.scheduled])
         record.append(output.preempted)
         scheduler.update(

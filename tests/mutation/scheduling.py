@@ -28,6 +28,7 @@ UNIFIED: list[Mutant] = plant(
         "swap-in leaves no head-room for a sequence that needs no block yet",
     ),
     ("extra = len(seqs) - len(runs)", "extra = 0", "no head-room for those out of budget"),
+    ("while state.swapped and budget > 0:", "while state.swapped:", "swaps in without budget left"),
     ("if not state.fits(group):", "if False:", "admission ignores max_num_seqs"),
     (
         "- len(hits) + manager.num_free_among(hits)",
@@ -116,6 +117,7 @@ STATE: list[Mutant] = plant(
     ("seq.num_computed_tokens = 0", "pass", "recompute believes the tokens still computed"),
     ("seq.attached = False", "pass", "siblings run before their prompt is rebuilt"),
     (">= shared_tokens", "> shared_tokens", "siblings are attached one token late"),
+    (">= shared_tokens", ">= 0", "siblings are attached before their prompt is computed"),
     (
         "seq.num_computed_tokens = shared * self.manager.block_size",
         "seq.num_computed_tokens = leader.num_computed_tokens",
