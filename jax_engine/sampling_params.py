@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import isfinite
+from numbers import Real
 
 from jax_engine.errors import InvalidRequestError
 
@@ -205,10 +206,9 @@ def _number(
     *,
     open_low: bool = False,
 ) -> None:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise InvalidRequestError(f"{name} must be a number, got {value!r}") from None
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise InvalidRequestError(f"{name} must be a number, got {value!r}")
+    number = float(value)
     too_low = low is not None and (number <= low if open_low else number < low)
     if not isfinite(number) or too_low or (high is not None and number > high):
         bracket = "(" if open_low else "["

@@ -67,7 +67,7 @@ def parse_prompt(
                 "prompt is text, but the engine has no tokenizer (skip_tokenizer_init=True): "
                 "give prompt_token_ids"
             )
-        token_ids = tokenizer.encode(text)
+        token_ids = tokenizer.encode(_valid_unicode(text))
     ids = _checked_ids(token_ids, vocab_size)
     if not ids:
         raise InvalidRequestError("prompt must have at least 1 token, got an empty prompt")
@@ -105,6 +105,16 @@ def _checked_ids(token_ids: Any, vocab_size: int) -> list[int]:
                 f"prompt_token_ids[{at}] must be in [0, {vocab_size - 1}], got {token}"
             )
     return ids
+
+
+def _valid_unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"prompt must be valid Unicode, got a lone surrogate at character {error.start}"
+        ) from None
+    return text
 
 
 def _is_integer(value: object) -> bool:

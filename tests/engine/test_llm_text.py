@@ -100,6 +100,11 @@ def test_the_progress_line_shows_the_speeds(llm, capsys) -> None:
     assert "output:" in shown and "toks/s" in shown
 
 
+def test_text_that_is_no_unicode_is_refused(llm) -> None:
+    with pytest.raises(InvalidRequestError, match="surrogate at character 1"):
+        llm.generate("a\ud800", use_tqdm=False)
+
+
 def test_empty_text_is_refused(llm) -> None:
     with pytest.raises(InvalidRequestError, match="at least 1 token"):
         llm.generate("", use_tqdm=False)

@@ -1,0 +1,70 @@
+"""SamplingParams: vLLM's defaults, and an error with field, value and range for each bad value."""
+
+import numpy as np
+import pytest
+
+from jax_engine import InvalidRequestError, SamplingParams
+from jax_engine.sampling_params import per_prompt
+
+
+def test_the_defaults_are_vllm_s() -> None:
+    params = SamplingParams()
+    assert (params.n, params.best_of, params.max_tokens, params.min_tokens) == (1, None, 16, 0)
+    assert (params.temperature, params.top_p, params.top_k, params.min_p) == (1.0, 1.0, 0, 0.0)
+    assert (params.presence_penalty, params.frequency_penalty) == (0.0, 0.0)
+    assert params.repetition_penalty == 1.0
+    assert (params.seed, params.logprobs, params.logit_bias) == (None, None, None)
+    assert params.detokenize and params.skip_special_tokens and not params.ignore_eos
+
+
+BAD = [
+    ({"n": 0}, "n must be at least 1, got 0"),
+    ({"n": 1.5}, "n must be an integer, got 1.5"),
+    ({"n": True}, "n must be an integer"),
+    ({"n": 3, "best_of": 2}, r"best_of must be at least 3 \(n is 3\), got 2"),
+    ({"temperature": -0.1}, r"temperature must be in \[0.0, inf\), got -0.1"),
+    ({"temperature": float("nan")}, "temperature"),
+    ({"temperature": "1"}, "temperature must be a number, got '1'"),
+    ({"temperature": 0.0, "n": 2}, "must be 1 when temperature is 0"),
+    ({"top_p": 0.0}, r"top_p must be in \(0.0, 1.0\], got 0.0"),
+    ({"top_p": 1.1}, "top_p"),
+    ({"top_k": -2}, "top_k must be at least -1, got -2"),
+    ({"min_p": 1.5}, r"min_p must be in \[0.0, 1.0\], got 1.5"),
+    ({"presence_penalty": 2.1}, r"presence_penalty must be in \[-2.0, 2.0\], got 2.1"),
+    ({"frequency_penalty": -3}, "frequency_penalty"),
+    ({"repetition_penalty": 0.0}, r"repetition_penalty must be in \(0.0, inf\), got 0.0"),
+    ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
+    ({"min_tokens": -1}, "min_tokens"),
+    ({"min_tokens": 17}, r"min_tokens must be at most max_tokens \(16\), got 17"),
+    ({"logprobs": 21}, r"logprobs must be in \[0, 20\], got 21"),
+    ({"logprobs": -1}, "logprobs"),
+    ({"seed": "x"}, "seed must be an integer"),
+    ({"stop": ""}, "non-empty"),
+    ({"stop": ["a", ""]}, "non-empty"),
+    ({"stop": "a", "detokenize": False}, "detokenize=True"),
+    ({"stop_token_ids": [-1]}, "stop_token_ids must be at least 0, got -1"),
+    ({"logit_bias": {"x": 1.0}}, "token ids as keys"),
+    ({"logit_bias": {5: float("inf")}}, "logit_bias must be finite"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), BAD)
+def test_each_bad_value_is_named_with_its_range(fields, words) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        SamplingParams(**fields)
+
+
+def test_numpy_s_numbers_and_json_s_keys_are_fine() -> None:
+    params = SamplingParams(
+        n=np.int64(2), temperature=np.float32(0.5), logit_bias={"5": 1000, 6: -1000}
+    )
+    assert params.num_samples == 2
+    assert params.logit_bias == {5: 100.0, 6: -100.0}
+
+
+def test_one_params_for_all_or_one_each() -> None:
+    one = SamplingParams()
+    assert per_prompt(one, 3) == [one] * 3
+    assert per_prompt(None, 2) == [SamplingParams()] * 2
+    with pytest.raises(InvalidRequestError, match="one for each of the 2 prompts, got 3"):
+        per_prompt([one] * 3, 2)
