@@ -120,7 +120,8 @@ class LLM:
                 where.append(i)
         if not problems:
             return checked
-        lines = [f"prompts[{i}]: {error}" for i, error in zip(where[:5], problems, strict=False)]
+        texts = [str(error).removeprefix("request 'new': ") for error in problems[:5]]
+        lines = [f"prompts[{i}]: {text}" for i, text in zip(where, texts, strict=False)]
         if len(problems) > len(lines):
             lines.append(f"and {len(problems) - len(lines)} more")
         note = f"; none of the {len(batch)} prompts was started" if len(batch) > 1 else ""
