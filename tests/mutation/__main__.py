@@ -3,6 +3,7 @@
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,11 +18,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="mutants whose file, code or reason has this")
     parser.add_argument("--list", action="store_true", help="list them and run nothing")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
-    parser.add_argument("--limit-s", type=float, default=240.0, help="longest run of the tests")
     return parser.parse_args()
 
 
-def try_all(mutants: list[Mutant], jobs: int, limit_s: float) -> Iterator[Trial]:
+def try_all(mutants: list[Mutant], jobs: int) -> Iterator[Trial]:
     """Tries the mutants, each job in a copy of its own; in order."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as scratch:
         folders: SimpleQueue[Path] = SimpleQueue()
@@ -30,12 +30,12 @@ def try_all(mutants: list[Mutant], jobs: int, limit_s: float) -> Iterator[Trial]
             folder.mkdir()
             make_copy(folder)
             folders.put(folder)
-        _check_baseline(folder, mutants, limit_s)
+        limits = _time_without_bugs(folder, mutants)
 
         def one(mutant: Mutant) -> Trial:
             folder = folders.get()
             try:
-                return try_mutant(folder, mutant, limit_s)
+                return try_mutant(folder, mutant, limits[mutant.tests])
             finally:
                 folders.put(folder)
 
@@ -43,13 +43,21 @@ def try_all(mutants: list[Mutant], jobs: int, limit_s: float) -> Iterator[Trial]
             yield from pool.map(one, mutants)
 
 
-def _check_baseline(folder: Path, mutants: list[Mutant], limit_s: float) -> None:
-    """Without a bug, all these tests must pass, or a failure would prove nothing."""
+def _time_without_bugs(folder: Path, mutants: list[Mutant]) -> dict[tuple[str, ...], float]:
+    """The longest that each set of tests may take with a bug: far more than it takes without.
+
+    Without a bug they must pass, or a failure would prove nothing.
+    """
+    limits = {}
     for tests in sorted({mutant.tests for mutant in mutants}):
-        outcome, noticed_by = run_tests(folder, tests, 2 * limit_s)
+        started = time.perf_counter()
+        outcome, noticed_by = run_tests(folder, tests)
         if outcome is not Outcome.SURVIVED:
             raise SystemExit(f"without any bug, {' '.join(tests)}: {outcome.value}\n{noticed_by}")
-        print(f"without any bug {' '.join(tests)} passes", flush=True)
+        seconds = time.perf_counter() - started
+        print(f"without any bug {' '.join(tests)} passes in {seconds:.0f} s", flush=True)
+        limits[tests] = 60 + 4 * seconds
+    return limits
 
 
 def main() -> None:
@@ -59,7 +67,7 @@ def main() -> None:
         print("\n".join(f"{m.file}: {m.why}" for m in chosen) or "no such mutant")
         return
     trials: list[Trial] = []
-    for trial in try_all(chosen, args.jobs, args.limit_s):
+    for trial in try_all(chosen, args.jobs):
         trials.append(trial)
         where = f"{trial.mutant.file}: {trial.mutant.why}"
         print(

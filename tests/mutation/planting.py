@@ -47,6 +47,7 @@ def plant(file: str, tests: tuple[str, ...], *bugs: tuple[str, str, str]) -> lis
 class Outcome(Enum):
     CAUGHT = "caught"
     HUNG = "caught (ran past the limit)"
+    CRASHED = "caught (the process died)"
     SURVIVED = "SURVIVED"
     BROKEN = "BROKEN (the tests could not run)"
 
@@ -72,7 +73,9 @@ def make_copy(folder: Path) -> None:
             shutil.copy(source, folder / name)
 
 
-def run_tests(folder: Path, tests: tuple[str, ...], limit_s: float) -> tuple[Outcome, str]:
+def run_tests(
+    folder: Path, tests: tuple[str, ...], limit_s: float | None = None
+) -> tuple[Outcome, str]:
     """Runs tests of a copy until the first failure; says which test that was."""
     environment = os.environ | {
         "HYPOTHESIS_PROFILE": "mutation",
