@@ -36,6 +36,9 @@ CHECKED_SHAPES = [
     "jax_engine.sampling",
     "jax_engine.worker",
 ]
+# Runs where PyTorch is, makes the golden files; everywhere else only its results are read.
+collect_ignore = ["golden/make_hf_goldens.py"]
+
 install_import_hook(CHECKED_SHAPES, f"{tests.shapes.__name__}.check_arrays")
 
 # Wall-clock deadlines mean nothing where one example may compile a function and the next may not.
