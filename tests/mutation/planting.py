@@ -98,6 +98,8 @@ def run_tests(
         return Outcome.HUNG, ""
     if done.returncode == 0:
         return Outcome.SURVIVED, ""
+    if done.returncode < 0:
+        return Outcome.CRASHED, f"signal {-done.returncode}"
     failed = [
         line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith("FAILED ")
     ]
