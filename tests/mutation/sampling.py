@@ -2,7 +2,7 @@
 
 from tests.mutation.planting import Mutant, plant
 
-TESTS = ("tests/sampling",)
+TESTS = ("tests/mutation/test_sampler_by_hand.py", "tests/sampling")
 FOLDER = "jax_engine/sampling"
 
 MUTANTS: list[Mutant] = [
