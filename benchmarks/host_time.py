@@ -60,19 +60,12 @@ class StubbedSteps:
         return kv_cache, SamplerOutput(tokens, tokens, tokens, tokens, tokens)  # type: ignore
 
 
-def build(num_seqs: int, scheduling: str) -> LLMEngine:
-    """An engine around a model that is never run."""
+def stubbed_engine(**settings: Any) -> LLMEngine:
+    """An engine around a model that is never run; `settings` as in `EngineConfig`."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(MODEL))
         config = EngineConfig(
-            model=folder,
-            load_format="dummy",
-            skip_tokenizer_init=True,
-            max_num_seqs=num_seqs,
-            max_num_batched_tokens=num_seqs * 128 + MAX_MODEL_LEN,
-            num_gpu_blocks_override=num_seqs * 64 + 256,
-            scheduling=scheduling,  # type: ignore[arg-type]
-            swap_space=0,
+            model=folder, load_format="dummy", skip_tokenizer_init=True, swap_space=0, **settings
         )
         engine = LLMEngine.from_config(config)
     engine.worker.steps = StubbedSteps()  # type: ignore[assignment]
@@ -81,7 +74,12 @@ def build(num_seqs: int, scheduling: str) -> LLMEngine:
 
 def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False) -> HostTime:
     """Times the parts of STEPS steps of `num_seqs` decodes."""
-    engine = build(num_seqs, scheduling)
+    engine = stubbed_engine(
+        max_num_seqs=num_seqs,
+        max_num_batched_tokens=num_seqs * 128 + MAX_MODEL_LEN,
+        num_gpu_blocks_override=num_seqs * 64 + 256,
+        scheduling=scheduling,
+    )
     kind = RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY
     params = SamplingParams(max_tokens=STEPS + WARMUP + 9, ignore_eos=True, output_kind=kind)
     lengths = np.random.default_rng(0).integers(64, 128, num_seqs).tolist()
