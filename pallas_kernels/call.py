@@ -1,0 +1,28 @@
+"""One call of `paged_attention`, as every backend receives it: arrays, and what is static."""
+
+from typing import NamedTuple
+
+from jaxtyping import Array, Float, Int, Shaped
+
+
+class Call(NamedTuple):
+    """The arrays of a call, checked; see `paged_attention`."""
+
+    q: Float[Array, "T H D"]
+    kv_cache: Shaped[Array, "L 2 N K B D"]
+    block_tables: Int[Array, "S W"]
+    context_lens: Int[Array, " S"]
+    query_start_loc: Int[Array, " S+1"]
+    layer: Int[Array, ""]
+    alibi_slopes: Float[Array, " H"] | None = None
+    sinks: Float[Array, " H"] | None = None
+    kv_scales: Float[Array, "L 2 K"] | None = None
+
+
+class Options(NamedTuple):
+    """The static part of a call; see `paged_attention`."""
+
+    scale: float
+    window: int | None = None
+    soft_cap: float | None = None
+    return_lse: bool = False
