@@ -10,9 +10,6 @@ from jaxtyping import Array, Float, Int
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
 
 
-HALVED_FROM = 2**16  # elements: smaller matrices are not worth two products
-
-
 class LayerParam(nnx.Param):  # type: ignore[misc]
     """The weight of one layer, kept as an array of its own rather than in a stack of layers."""
 
@@ -26,13 +23,10 @@ class Linear(nnx.Module):  # type: ignore[misc]
     A stack of layers is scanned over in one of two forms. Stacked, the weight has a leading axis L
     and the scan slices it: a GPU fuses the slice into the product. XLA's CPU backend copies the
     slice first, which doubles the memory traffic of decoding; there the layers are `separate`
-    arrays, and a `switch` on the layer's index picks one without a copy. What a switch calls runs
-    on one core, so each matrix is in two halves (of its rows), whose switches run side by side:
-    with one row in x that reads 26 GB/s where one switch reads 20 and the stack 11.
+    arrays, and a `switch` on the layer's index picks one without a copy.
 
     Attributes:
-        weight: [*stack, out, in]; or, separate, for each layer a list of arrays [out / 2, in]
-            (of one [out, in] if small).
+        weight: [*stack, out, in]; or, separate, an array [out, in] for each layer.
         bias: [*stack, out], or None.
     """
 
@@ -47,12 +41,8 @@ class Linear(nnx.Module):  # type: ignore[misc]
         separate: bool = False,
     ):
         if separate:
-            halved = out_size % 2 == 0 and out_size * in_size >= HALVED_FROM
-            parts = 2 if halved else 1
-            zeros = jnp.zeros((out_size // parts, in_size), dtype)
-            self.weight = nnx.List(
-                [nnx.List([LayerParam(zeros) for _ in range(parts)]) for _ in range(stack[0])]
-            )
+            zeros = jnp.zeros((out_size, in_size), dtype)
+            self.weight = nnx.List([LayerParam(zeros) for _ in range(stack[0])])
         else:
             self.weight = nnx.Param(jnp.zeros((*stack, out_size, in_size), dtype))
         self.bias = nnx.Param(jnp.zeros((*stack, out_size), dtype)) if bias else None
@@ -72,11 +62,8 @@ class Linear(nnx.Module):  # type: ignore[misc]
         """
         product = functools.partial(_product, out_dtype=out_dtype or x.dtype)
         if isinstance(self.weight, nnx.List):
-            outs = [
-                lax.switch(layer, [functools.partial(product, part[...]) for part in parts], x)
-                for parts in zip(*self.weight, strict=True)
-            ]
-            out: Array = outs[0] if len(outs) == 1 else jnp.concatenate(outs, axis=1)
+            layers = [functools.partial(product, weight[...]) for weight in self.weight]
+            out: Array = lax.switch(layer, layers, x)
         else:
             out = product(self.weight[...], x)
         if self.bias is not None:

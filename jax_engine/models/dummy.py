@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from jax_engine.models.weights import Leaf, by_rows, split_leaf, whole_leaves
+from jax_engine.models.weights import Leaf, split_leaf
 
 DEVIATION = 0.02
 _BOUND = DEVIATION * 3**0.5  # of the uniform distribution, several times faster than the normal
@@ -20,10 +20,7 @@ def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, jax.Array]
     whether layers are stacked, and are the same, rounded, in every dtype.
     """
     key = jax.random.key(seed)
-    arrays: dict[str, jax.Array] = {}
-    for whole, (leaf, parts) in whole_leaves(leaves).items():
-        arrays |= by_rows(_random_leaf(key, whole, leaf), parts, leaves)
-    return arrays
+    return {name: _random_leaf(key, name, leaf) for name, leaf in leaves.items()}
 
 
 def _random_leaf(key: jax.Array, name: str, leaf: Leaf) -> jax.Array:

@@ -88,42 +88,6 @@ def fused_rows(config: ModelConfig, leaf: str) -> tuple[int, ...] | None:
     return None
 
 
-def whole_leaves(leaves: Mapping[str, Leaf]) -> dict[str, tuple[Leaf, list[str]]]:
-    """Matrices as the checkpoint knows them, and the leaves that hold their rows, in order.
-
-    "layers.mlp.down.weight.7.0" and ".7.1" are the halves of "layers.mlp.down.weight.7"; most
-    leaves are whole.
-    """
-    parts: dict[str, list[str]] = {}
-    for name in leaves:
-        stem, layer = split_leaf(name.rpartition(".")[0])
-        whole = name if layer is None else f"{stem}.{layer}"
-        parts.setdefault(whole, []).append(name)
-    return {
-        whole: (
-            dataclasses.replace(
-                leaves[names[0]],
-                shape=(
-                    sum(leaves[name].shape[0] for name in names),
-                    *leaves[names[0]].shape[1:],
-                ),
-            ),
-            names,
-        )
-        for whole, names in parts.items()
-    }
-
-
-def by_rows(whole: Any, names: list[str], leaves: Mapping[str, Leaf]) -> dict[str, Any]:
-    """A matrix cut into its leaves (without a copy if it is a NumPy array)."""
-    cut, start = {}, 0
-    for name in names:
-        rows = leaves[name].shape[0]
-        cut[name] = whole if rows == whole.shape[0] else whole[start : start + rows]
-        start += rows
-    return cut
-
-
 def split_leaf(leaf: str) -> tuple[str, int | None]:
     """Name and layer of a leaf: "layers.mlp.down.weight.7" is layer 7's own array; else None."""
     stem, _, last = leaf.rpartition(".")
@@ -195,28 +159,24 @@ def load_leaves(
     Raises:
         WeightsError: a tensor is missing, of another shape, unexpected, or unreadable.
     """
-    wholes = whole_leaves(leaves)
     pieces = {
-        name: list(pieces_of(config, name, names, leaf.shape)) for name, (leaf, _) in wholes.items()
+        name: list(pieces_of(config, name, names, leaf.shape)) for name, leaf in leaves.items()
     }
     if config.tie_word_embeddings:  # some checkpoints store the head a second time
         ignored_suffixes = (*ignored_suffixes, *names.get("lm_head.weight", ()))
     check_tensors(source, pieces, ignored_suffixes)
     arrays: dict[str, jax.Array] = {}
-    largest_first = sorted(wholes, key=lambda name: -wholes[name][0].num_bytes)
+    largest_first = sorted(leaves, key=lambda name: -leaves[name].num_bytes)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        for whole in largest_first:
-            leaf, parts = wholes[whole]
-            buffer = aligned_empty(leaf)
+        for name in largest_first:
+            buffer = aligned_empty(leaves[name])
             reads = [
                 pool.submit(source.read_into, piece.name, buffer[piece.index])
-                for piece in pieces[whole]
+                for piece in pieces[name]
             ]
             for read in reads:
                 read.result()
-            for name, rows in by_rows(buffer, parts, leaves).items():
-                arrays[name] = jax.device_put(rows).block_until_ready()
-                del rows
+            arrays[name] = jax.device_put(buffer).block_until_ready()
             del buffer, reads
     return arrays
 

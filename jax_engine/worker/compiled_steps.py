@@ -31,7 +31,8 @@ class CompiledSteps:
     def __init__(
         self, model: LoadedModel, *, block_size: int, table_width: int, enforce_eager: bool = False
     ) -> None:
-        self.graphdef, self.params = model.graphdef, model.params
+        # Bare arrays: JAX would call back into flax for each of several hundred variables a step.
+        self.weights, self._structure = jax.tree.flatten((model.graphdef, model.params))
         self.block_size, self.table_width = block_size, table_width
         self.enforce_eager = enforce_eager
         self._compiled: dict[StepShape, Any] = {}
@@ -41,11 +42,11 @@ class CompiledSteps:
     ) -> tuple[Float[Array, "L 2 N K B D"], SamplerOutput]:
         """Runs one step; the cache given is donated and must not be used again."""
         if self.enforce_eager:
-            return self._step(shape, self.params, kv_cache, jnp.asarray(packed))
+            return self._step(shape, self.weights, kv_cache, jnp.asarray(packed))
         step = self._compiled.get(shape)
         if step is None:
             step = self._compiled[shape] = self.compile(shape, kv_cache)
-        outputs: tuple[Array, SamplerOutput] = step(self.params, kv_cache, packed)
+        outputs: tuple[Array, SamplerOutput] = step(self.weights, kv_cache, packed)
         return outputs
 
     def compile(self, shape: StepShape, kv_cache: Any) -> Any:
@@ -54,22 +55,22 @@ class CompiledSteps:
         logger.info("compiling a %s (number %d) ...", shape, len(self._compiled) + 1)
         packed = jax.ShapeDtypeStruct((packed_length(shape, self.table_width),), jnp.int32)
 
-        def step(params: Any, cache: Any, plan: Any) -> Any:
-            return self._step(shape, params, cache, plan)
+        def step(weights: Any, cache: Any, plan: Any) -> Any:
+            return self._step(shape, weights, cache, plan)
 
-        compiled = jax.jit(step, donate_argnums=1).lower(self.params, kv_cache, packed).compile()
+        compiled = jax.jit(step, donate_argnums=1).lower(self.weights, kv_cache, packed).compile()
         logger.info("compiled a %s in %.1f s", shape, time.perf_counter() - started)
         return compiled
 
     def _step(
         self,
         shape: StepShape,
-        params: Any,
+        weights: list[Array],
         kv_cache: Float[Array, "L 2 N K B D"],
         packed: Int[Array, " P"],
     ) -> tuple[Float[Array, "L 2 N K B D"], SamplerOutput]:
         """Embed, attend and write through all layers, then sample from the last tokens."""
-        model = nnx.merge(self.graphdef, params)
+        model = nnx.merge(*jax.tree.unflatten(self._structure, weights))
         plan = unpack_step(packed, shape, self.table_width, self.block_size)
         tables, lens, starts = plan.block_tables, plan.context_lens, plan.query_start_loc
         metadata = make_metadata(

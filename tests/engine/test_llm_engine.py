@@ -301,7 +301,7 @@ def test_dummy_weights_are_the_same_every_time(checkpoint) -> None:
             num_gpu_blocks_override=20,
             **SETTINGS,
         )
-        leaves = [np.asarray(x) for x in jax.tree.leaves(one.llm_engine.worker.steps.params)]
+        leaves = [np.asarray(x) for x in jax.tree.leaves(one.llm_engine.worker.steps.weights)]
         tokens.append(leaves)
     assert all(np.array_equal(a, b) for a, b in zip(tokens[0], tokens[1], strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(tokens[0], tokens[2], strict=True))

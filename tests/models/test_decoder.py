@@ -89,11 +89,7 @@ def decoders(name: str) -> dict[bool, PagedRun]:
 
 
 @pytest.mark.parametrize("name", ["biases", "mistral_window"])
-def test_stacked_and_separate_layers_in_chunks_are_the_same_model(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With matrices in halves, as those of real models are."""
-    monkeypatch.setattr("jax_engine.layers.linear.HALVED_FROM", 1)
+def test_stacked_and_separate_layers_in_chunks_are_the_same_model(name: str) -> None:
     runs = decoders(name)
     whole = runs[False].feed(tiny.PROMPT)
     parts = [runs[True].feed(tiny.PROMPT[start : start + 20]) for start in (0, 20)]
