@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
+from jax_engine.core.limits import Scheduling
+from jax_engine.core.output import PreemptionMode
+from jax_engine.core.scheduler import Policy
 from jax_engine.errors import ConfigError
 
-Scheduling = Literal["unified", "sosp", "sosp-mixed"]
-SchedulingPolicy = Literal["fcfs", "priority"]
-PreemptionMode = Literal["recompute", "swap"]
 LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
 
@@ -66,7 +66,7 @@ class EngineConfig:
     swap_space: float = 4.0
     preemption_mode: PreemptionMode | None = None
     scheduling: Scheduling = "unified"
-    scheduling_policy: SchedulingPolicy = "fcfs"
+    scheduling_policy: Policy = "fcfs"
     enable_prefix_caching: bool | None = None
     enable_chunked_prefill: bool | None = None
     long_prefill_token_threshold: int = 0
@@ -79,7 +79,7 @@ class EngineConfig:
     def __post_init__(self) -> None:
         _one_of("dtype", self.dtype, get_args(DType))
         _one_of("scheduling", self.scheduling, get_args(Scheduling))
-        _one_of("scheduling_policy", self.scheduling_policy, get_args(SchedulingPolicy))
+        _one_of("scheduling_policy", self.scheduling_policy, get_args(Policy))
         _one_of("load_format", self.load_format, get_args(LoadFormat))
         _one_of("preemption_mode", self.preemption_mode, (None, *get_args(PreemptionMode)))
         _in_range("block_size", self.block_size, MIN_BLOCK_SIZE, MAX_BLOCK_SIZE)

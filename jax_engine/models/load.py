@@ -6,12 +6,13 @@ import logging
 import math
 import time
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jax_engine.config import LoadFormat
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
@@ -25,8 +26,6 @@ from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.weights import TensorSource, abstract_leaves, fill_state, load_leaves
 
 logger = logging.getLogger(__name__)
-
-LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
 
 
 @dataclasses.dataclass(frozen=True)
