@@ -33,7 +33,7 @@ def as_prompt_list(prompts: Any) -> list[PromptInput]:
 
     A list of integers is one prompt; a list of strings, dicts or lists is many.
     """
-    if isinstance(prompts, str | Mapping):
+    if isinstance(prompts, str | bytes | Mapping):
         return [prompts]
     if isinstance(prompts, np.ndarray):
         prompts = prompts.tolist()
@@ -75,7 +75,7 @@ def parse_prompt(
 
 
 def _fields(prompt: PromptInput) -> tuple[Any, Any, str | None]:
-    if isinstance(prompt, str):
+    if isinstance(prompt, str | bytes):  # bytes are a sequence of integers, but not of token ids
         return prompt, None, None
     if not isinstance(prompt, Mapping):
         return None, prompt, None

@@ -174,6 +174,7 @@ BAD_PROMPTS = [
     ([3] * 40, "39"),
     ([1.5], "list of integers"),
     (None, "must be a string"),
+    (b"abc", "must be a string, got bytes"),
 ]
 
 
