@@ -8,6 +8,10 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
+CONTRACT_LAST_OF_BATCH = (((2,), (2,)), ((0,), (0,)))
+# On a CPU a product with so few rows is taken in so many parts of the weight (docs/cpu.md).
+FEW_ROWS = range(2, 33)
+PARTS = 8
 
 
 class LayerParam(nnx.Param):  # type: ignore[misc]
@@ -60,18 +64,43 @@ class Linear(nnx.Module):  # type: ignore[misc]
             layer: index of the layer, used when the layers are separate arrays. A stacked weight
                 or bias must have been sliced by the scan already.
         """
-        product = functools.partial(_product, out_dtype=out_dtype or x.dtype)
+        times = functools.partial(product, out_dtype=out_dtype or x.dtype)
         if isinstance(self.weight, nnx.List):
-            layers = [functools.partial(product, weight[...]) for weight in self.weight]
+            layers = [functools.partial(times, weight[...]) for weight in self.weight]
             out: Array = lax.switch(layer, layers, x)
         else:
-            out = product(self.weight[...], x)
+            out = times(self.weight[...], x)
         if self.bias is not None:
             out = out + self.bias[...].astype(out.dtype)
         return out
 
 
-def _product(
+def product(
+    weight: Float[Array, "out in"], x: Float[Array, "T in"], *, out_dtype: jnp.dtype
+) -> Float[Array, "T out"]:
+    """x @ weight.T, accumulated and returned in `out_dtype`, in the platform's best form."""
+    if x.shape[0] not in FEW_ROWS or weight.shape[0] % PARTS:
+        return _plain(weight, x, out_dtype=out_dtype)
+    out: Array = lax.platform_dependent(
+        weight,
+        x,
+        cpu=functools.partial(_in_parts, out_dtype=out_dtype),
+        default=functools.partial(_plain, out_dtype=out_dtype),
+    )
+    return out
+
+
+def _plain(
     weight: Float[Array, "out in"], x: Float[Array, "T in"], *, out_dtype: jnp.dtype
 ) -> Float[Array, "T out"]:
     return lax.dot_general(x, weight, CONTRACT_LAST, preferred_element_type=out_dtype)
+
+
+def _in_parts(
+    weight: Float[Array, "out in"], x: Float[Array, "T in"], *, out_dtype: jnp.dtype
+) -> Float[Array, "T out"]:
+    """The same as a batch of smaller products, which XLA's CPU backend shares out better."""
+    parts = weight.reshape(PARTS, -1, weight.shape[1])
+    same = jnp.broadcast_to(x, (PARTS, *x.shape))
+    out = lax.dot_general(parts, same, CONTRACT_LAST_OF_BATCH, preferred_element_type=out_dtype)
+    return jnp.asarray(out.reshape(-1, x.shape[0]).T)
