@@ -9,6 +9,7 @@ a list of tiles for the rest.
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +67,23 @@ def make_metadata(
     Raises:
         ValueError: shapes that do not belong together, or no tokens.
     """
+    check_step(block_tables, context_lens, query_start_loc, num_tokens)
+    rows = decode_rows(context_lens, query_start_loc, num_tokens)
+    tiles = -(-rows.tiled_queries // tile_queries(num_tokens))
+    return AttentionMetadata(
+        row_seq=rows.seq,
+        row_token=rows.token,
+        row_context=rows.context,
+        token_row=rows.of_token,
+        seq_tiles=cumulative(tiles),
+        decode_only=decode_only or num_tokens == 1,
+    )
+
+
+def check_step(
+    block_tables: Array, context_lens: Array, query_start_loc: Array, num_tokens: int
+) -> None:
+    """Raise ValueError where the shapes of a step do not belong together, or it has no tokens."""
     num_seqs = context_lens.shape[0]
     if block_tables.ndim != 2 or block_tables.shape[0] != num_seqs:
         raise ValueError(f"expected [S, W] for [S]: {block_tables.shape=} {context_lens.shape=}")
@@ -73,6 +91,31 @@ def make_metadata(
         raise ValueError(f"expected [S+1] for [S]: {query_start_loc.shape=} {context_lens.shape=}")
     if num_tokens < 1 or num_seqs < 1:
         raise ValueError(f"a step has tokens and sequences: {num_tokens=} {context_lens.shape=}")
+
+
+class DecodeRows(NamedTuple):
+    """The sequences with one query token, side by side. R = min(S, T) bounds their number.
+
+    Attributes:
+        seq: sequence of each row.
+        token: the row's one query token.
+        context: context length of each row; 0 for the rows beyond the last.
+        of_token: row of each token, -1 where it belongs to none.
+        tiled_queries: query tokens of each sequence that is not a row; 0 for those that are.
+    """
+
+    seq: Int[Array, " R"]
+    token: Int[Array, " R"]
+    context: Int[Array, " R"]
+    of_token: Int[Array, " T"]
+    tiled_queries: Int[Array, " S"]
+
+
+def decode_rows(
+    context_lens: Int[Array, " S"], query_start_loc: Int[Array, " S+1"], num_tokens: int
+) -> DecodeRows:
+    """Sort the sequences of a step into decode rows and the rest."""
+    num_seqs = context_lens.shape[0]
     starts = query_start_loc.astype(jnp.int32)
     query_lens = jnp.diff(starts)
     is_row = (query_lens == 1) & (context_lens > 0)
@@ -83,13 +126,12 @@ def make_metadata(
     token = jnp.arange(num_tokens, dtype=jnp.int32)
     token_seq = jnp.minimum(owner(starts, token), num_seqs - 1)
     in_row = (token < starts[-1]) & is_row[token_seq]
-    return AttentionMetadata(
-        row_seq=row_seq,
-        row_token=jnp.where(exists, starts[row_seq], 0),
-        row_context=jnp.where(exists, context_lens.astype(jnp.int32)[row_seq], 0),
-        token_row=jnp.where(in_row, rows_before[token_seq], -1),
-        seq_tiles=cumulative(jnp.where(is_row, 0, -(-query_lens // tile_queries(num_tokens)))),
-        decode_only=decode_only or num_tokens == 1,
+    return DecodeRows(
+        seq=row_seq,
+        token=jnp.where(exists, starts[row_seq], 0),
+        context=jnp.where(exists, context_lens.astype(jnp.int32)[row_seq], 0),
+        of_token=jnp.where(in_row, rows_before[token_seq], -1),
+        tiled_queries=jnp.where(is_row, 0, query_lens),
     )
 
 
