@@ -6,11 +6,10 @@ TESTS = ("tests/kernels",)
 FOLDER = "pallas_kernels"
 
 METADATA: list[Mutant] = plant(
-    f"{FOLDER}/metadata.py",
+    f"{FOLDER}/xla/metadata.py",
     TESTS,
     ("rows_before[token_seq], -1)", "rows_before[token_seq], 0)", "prefills get row 0's result"),
     ("(token < starts[-1]) & is_row[token_seq]", "is_row[token_seq]", "padding gets a result"),
-    ("(boundaries[1:] <= index", "(boundaries[1:] < index", "the first of a range is the last's"),
     ("-(-query_lens // tile_", "(query_lens // tile_", "the last tile is left out"),
 )
 
@@ -24,7 +23,7 @@ DECODE: list[Mutant] = plant(
     ("keep = jnp.exp(top - new_top)", "keep = jnp.ones_like(top)", "old parts are not rescaled"),
     ("part = part + low // chunk", "part = part", "a window starts at the first chunk"),
     ("-(-metadata.row_context // chunk)", "metadata.row_context // chunk", "the tail is left out"),
-    (".astype(jnp.float32) * context.options.scale", ".astype(jnp.float32)", "no scale"),
+    (".astype(jnp.float32) * options.scale", ".astype(jnp.float32)", "no scale"),
     ("_sum_items(belongs, item_out)", "_sum_items(belongs.T, item_out)", "items of other rows"),
     ("first += count * step", "first += 0", "items are counted twice"),
 )
@@ -34,7 +33,7 @@ PREFILL: list[Mutant] = plant(
     TESTS,
     ("(key <= query) & (key < end)", "(key < query) & (key < end)", "a token misses itself"),
     ("(key <= query) & (key < end)", "(key <= query + 1) & (key < end)", "sees the future"),
-    ("key > query - context", "key >= query - context", "window one long"),
+    ("key > query - options", "key >= query - options", "window one long"),
     (
         "position = context_lens[seq] - query_start_loc[seq + 1] + start",
         "position = start - query_start_loc[seq]",
@@ -53,6 +52,15 @@ PREFILL: list[Mutant] = plant(
 
 BLOCKS: list[Mutant] = [
     *plant(
+        f"{FOLDER}/ranges.py",
+        TESTS,
+        (
+            "(boundaries[1:] <= index",
+            "(boundaries[1:] < index",
+            "the first of a range is the last of the one before",
+        ),
+    ),
+    *plant(
         f"{FOLDER}/xla/blocks.py",
         TESTS,
         (
@@ -62,7 +70,7 @@ BLOCKS: list[Mutant] = [
         ),
         ("jnp.tanh(scores / options.soft_cap)", "jnp.tanh(scores)", "the soft cap"),
         ("return jnp.where(mask, scores, MASKED)", "return jnp.where(mask, scores, 0.0)", "mask"),
-        ("(context.layer * 2 + which)", "(context.layer + which)", "another layer's cache"),
+        ("(call.layer * 2 + which)", "(call.layer + which)", "another layer's cache"),
     ),
     *plant(
         f"{FOLDER}/xla/attention.py",
