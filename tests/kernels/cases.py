@@ -179,7 +179,7 @@ def oracle(case: Case, *, slopes: np.ndarray | None = None, **options: Any) -> n
         scale=SCALE,
         alibi_slopes=slopes,
         **options,
-    )
+    )[0]
 
 
 def visible(case: Case, window: int | None = None) -> np.ndarray:
