@@ -11,10 +11,10 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from pallas_kernels.ranges import cumulative, owner
+from pallas_kernels.decode_rows import decode_rows
+from pallas_kernels.ranges import cumulative
 
 # Queries in one tile, at most and at least.
 TILE_QUERIES = 64
@@ -56,23 +56,14 @@ def make_metadata(
     decode_only: bool,
 ) -> XlaMetadata:
     """The work of one step; see `pallas_kernels.make_metadata`."""
-    num_seqs = context_lens.shape[0]
-    starts = query_start_loc.astype(jnp.int32)
-    query_lens = jnp.diff(starts)
-    is_row = (query_lens == 1) & (context_lens > 0)
-    rows_before = cumulative(is_row)
-    row = jnp.arange(min(num_seqs, num_tokens), dtype=jnp.int32)
-    exists = row < rows_before[-1]
-    row_seq = jnp.where(exists, owner(rows_before, row), 0)
-    token = jnp.arange(num_tokens, dtype=jnp.int32)
-    token_seq = jnp.minimum(owner(starts, token), num_seqs - 1)
-    in_row = (token < starts[-1]) & is_row[token_seq]
+    rows = decode_rows(context_lens, query_start_loc, num_tokens)
+    tiles = -(-rows.tiled_queries // tile_queries(num_tokens))
     return XlaMetadata(
-        row_seq=row_seq,
-        row_token=jnp.where(exists, starts[row_seq], 0),
-        row_context=jnp.where(exists, context_lens.astype(jnp.int32)[row_seq], 0),
-        token_row=jnp.where(in_row, rows_before[token_seq], -1),
-        seq_tiles=cumulative(jnp.where(is_row, 0, -(-query_lens // tile_queries(num_tokens)))),
+        row_seq=rows.seq,
+        row_token=rows.token,
+        row_context=rows.context,
+        token_row=rows.of_token,
+        seq_tiles=cumulative(tiles),
         decode_only=decode_only,
     )
 
