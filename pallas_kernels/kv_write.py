@@ -1,20 +1,20 @@
 """Storing this step's keys and values in their slots of the cache (SOSP'23 section 4.3)."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
-from pallas_kernels.backends import resolve_backend
+from pallas_kernels.backends import Backend, require_xla
 
 
 def write_kv(
-    kv_cache: Float[Array, "L 2 N K B D"],
+    kv_cache: Shaped[Array, "L 2 N K B D"],
     k: Float[Array, "T K D"],
     v: Float[Array, "T K D"],
     slot_mapping: Int[Array, " T"],
     *,
     layer: int | Int[Array, ""],
-    backend: str | None = None,
-) -> Float[Array, "L 2 N K B D"]:
+    backend: Backend = None,
+) -> Shaped[Array, "L 2 N K B D"]:
     """The cache with token t's key and value in slot `slot_mapping[t]` of one layer.
 
     Slot s is offset `s % B` of block `s // B`. A negative slot writes nothing; the others must be
@@ -26,9 +26,9 @@ def write_kv(
         backend: "xla", or None for the best there is.
 
     Raises:
-        ValueError: shapes that do not belong together, or an unknown backend.
+        ValueError: shapes that do not belong together, or a backend without this operation.
     """
-    resolve_backend(backend)
+    require_xla(backend)
     if kv_cache.ndim != 6 or kv_cache.shape[1] != 2:
         raise ValueError(f"expected a cache [L, 2, N, K, B, D]: {kv_cache.shape=}")
     _, _, num_blocks, heads, block_size, dim = kv_cache.shape

@@ -6,8 +6,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from pallas_kernels.metadata import AttentionMetadata, owner, tile_queries
-from pallas_kernels.xla.blocks import MASKED, Context, adjust_scores, chunk_blocks, read_chunk
+from pallas_kernels.call import Call, Options
+from pallas_kernels.ranges import owner
+from pallas_kernels.xla.blocks import MASKED, adjust_scores, chunk_blocks, read_chunk
+from pallas_kernels.xla.metadata import XlaMetadata, tile_queries
 
 # Tokens of context a tile takes at a time, rounded up to whole blocks.
 CHUNK = 256
@@ -16,14 +18,9 @@ CHUNK = 256
 Tile = tuple[Array, Array, Array]
 
 
-def attend_tiles(
-    q: Float[Array, "T H D"],
-    context: Context,
-    context_lens: Int[Array, " S"],
-    query_start_loc: Int[Array, " S+1"],
-    metadata: AttentionMetadata,
-) -> Float[Array, "T H D"]:
+def attend_tiles(call: Call, options: Options, metadata: XlaMetadata) -> Float[Array, "T H D"]:
     """Attention of the sequences with several query tokens; zeros for all other tokens."""
+    q, context_lens, query_start_loc = call.q, call.context_lens, call.query_start_loc
     size = tile_queries(q.shape[0])
     # Room for the last tile to hang over.
     queries = jnp.pad(q, ((0, size), (0, 0), (0, 0)))
@@ -35,7 +32,7 @@ def attend_tiles(
         count = jnp.minimum(query_start_loc[seq + 1] - start, size)
         position = context_lens[seq] - query_start_loc[seq + 1] + start
         mine = lax.dynamic_slice_in_dim(queries, start, size)
-        result = _attend_tile(mine, context, seq, position, position + count).astype(q.dtype)
+        result = _attend_tile(mine, call, options, seq, position, position + count).astype(q.dtype)
         old = lax.dynamic_slice_in_dim(out, start, size)
         new = jnp.where((row < count)[:, None, None], result, old)
         return lax.dynamic_update_slice_in_dim(out, new, start, 0)
@@ -46,20 +43,21 @@ def attend_tiles(
 
 def _attend_tile(
     queries: Float[Array, "Q H D"],
-    context: Context,
+    call: Call,
+    options: Options,
     seq: Int[Array, ""],
     begin: Int[Array, ""],
     end: Int[Array, ""],
 ) -> Float[Array, "Q H D"]:
     """Queries at positions begin:end of one sequence, then others whose result is arbitrary."""
     num, heads, dim = queries.shape
-    kv_heads, block_size = context.kv_cache.shape[3:5]
+    kv_heads, block_size = call.kv_cache.shape[3:5]
     chunk = chunk_blocks(CHUNK, block_size) * block_size
     low = jnp.zeros_like(begin)
-    if context.options.window is not None:
-        low = jnp.maximum(begin - context.options.window + 1, 0)
+    if options.window is not None:
+        low = jnp.maximum(begin - options.window + 1, 0)
     # All queries of one KV head side by side: one matrix product a head.
-    grouped = (queries.astype(jnp.float32) * context.options.scale).reshape(num, kv_heads, -1, dim)
+    grouped = (queries.astype(jnp.float32) * options.scale).reshape(num, kv_heads, -1, dim)
     grouped = grouped.transpose(1, 2, 0, 3).reshape(kv_heads, -1, dim)
     rows = grouped.shape[:2]
     state: Tile = (
@@ -67,7 +65,7 @@ def _attend_tile(
         jnp.full(rows, MASKED, jnp.float32),
         jnp.zeros(rows, jnp.float32),
     )
-    add = partial(_add_chunk, grouped, context, seq, low, begin, end, num)
+    add = partial(_add_chunk, grouped, call, options, seq, low, begin, end, num)
     out, _, denominator = lax.fori_loop(low // chunk, -(-end // chunk), add, state)
     out = out / jnp.where(denominator == 0, 1.0, denominator)[..., None]
     out = out.reshape(kv_heads, -1, num, dim).transpose(2, 0, 1, 3)
@@ -76,7 +74,8 @@ def _attend_tile(
 
 def _add_chunk(
     grouped: Float[Array, "K GQ D"],
-    context: Context,
+    call: Call,
+    options: Options,
     seq: Int[Array, ""],
     low: Int[Array, ""],
     begin: Int[Array, ""],
@@ -87,14 +86,19 @@ def _add_chunk(
 ) -> Tile:
     """Attend to chunk i of the context."""
     out, top, denominator = tile
-    block_size = context.kv_cache.shape[4]
+    block_size = call.kv_cache.shape[4]
     blocks = chunk_blocks(CHUNK, block_size)
-    read_from = None if context.options.window is None else low[None]
-    keys, values = read_chunk(context, seq[None], (i * blocks)[None], read_from, end[None], blocks)
+    read_from = None if options.window is None else low[None]
+    keys, values = read_chunk(call, seq[None], (i * blocks)[None], read_from, end[None], blocks)
     key_position = i * blocks * block_size + jnp.arange(blocks * block_size, dtype=jnp.int32)
     query_position = begin + jnp.arange(num, dtype=jnp.int32)[:, None]
     scores = _mask_tile(
-        jnp.einsum("kqd,kcd->kqc", grouped, keys[0]), key_position, query_position, end, context
+        jnp.einsum("kqd,kcd->kqc", grouped, keys[0]),
+        key_position,
+        query_position,
+        end,
+        call,
+        options,
     )
     new_top = jnp.maximum(top, scores.max(-1))
     # For a row that sees nothing of this chunk MASKED - MASKED is 0 and its exponential 1.
@@ -109,16 +113,17 @@ def _mask_tile(
     key: Int[Array, " C"],
     query: Int[Array, "Q 1"],
     end: Int[Array, ""],
-    context: Context,
+    call: Call,
+    options: Options,
 ) -> Float[Array, "K GQ C"]:
     """The scores with what a query may not see masked; `key` and `query` are positions."""
     mask: Bool[Array, "Q C"] = (key <= query) & (key < end)
-    if context.options.window is not None:
-        mask &= key > query - context.options.window
+    if options.window is not None:
+        mask &= key > query - options.window
     kv_heads, _, chunk = scores.shape
     bias = None
-    if context.slopes is not None:
+    if call.alibi_slopes is not None:
         distance = (key - query).astype(jnp.float32)
-        bias = context.slopes.reshape(kv_heads, -1, 1, 1) * distance
+        bias = call.alibi_slopes.reshape(kv_heads, -1, 1, 1) * distance
     split = scores.reshape(kv_heads, -1, *mask.shape)
-    return adjust_scores(split, mask, bias, context.options).reshape(kv_heads, -1, chunk)
+    return adjust_scores(split, mask, bias, options).reshape(kv_heads, -1, chunk)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import pallas_kernels
 import reference.attention
-from pallas_kernels.metadata import tile_queries
+from pallas_kernels.xla.metadata import tile_queries
 
 TOKENS, SEQS, CONTEXT = 192, 12, 320
 SCALE = 0.4
