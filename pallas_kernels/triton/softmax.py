@@ -61,7 +61,7 @@ def scoring(
     head: Int[Array, " M"],
     exists: Bool[Array, " M"],
 ) -> Scoring:
-    """How the scores of rows are made; each belongs to a query head of the KV head, if it exists."""
+    """How the scores of M rows are made, each of which belongs to a query head, if it exists."""
     factor: float | Array = shape.options.scale
     if operands.scales is not None:
         factor = factor * operands.scales[operands.layer[0], 0, kv_head]
