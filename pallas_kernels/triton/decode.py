@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from pallas_kernels.gpu_metadata import GpuMetadata
-from pallas_kernels.triton.context import locate, read_heads, read_keys, read_values, write_heads
 from pallas_kernels.triton.dialect import (
     SMALLEST,
     launch,
@@ -22,17 +21,11 @@ from pallas_kernels.triton.dialect import (
     store,
     when,
 )
+from pallas_kernels.triton.heads import write_heads
 from pallas_kernels.triton.operands import Geometry, Operands
-from pallas_kernels.triton.softmax import (
-    State,
-    empty,
-    gather,
-    normalised,
-    scores,
-    scoring,
-    value_scale,
-)
-from pallas_kernels.triton.splits import first_visible, split_steps
+from pallas_kernels.triton.softmax import normalised
+from pallas_kernels.triton.splits import split_steps
+from pallas_kernels.triton.steps import Rows, attend_steps, make_task, start, value_scale
 from pallas_kernels.tuning import TritonDecodeConfig
 
 # Query heads of one program at most: larger groups are cut, and the second program finds the
@@ -52,23 +45,12 @@ class Partials(NamedTuple):
     lse: Float[Array, "R H P"]
 
 
-class Rows(NamedTuple):
+class DecodeRows(NamedTuple):
     """The decode rows, as in `GpuMetadata`."""
 
     seq: Int[Array, " R"]
     token: Int[Array, " R"]
     context: Int[Array, " R"]
-
-
-class Work(NamedTuple):
-    """What one program does: steps begin:end of a row's context, for M heads of a KV head."""
-
-    row: Int[Array, ""]
-    kv_head: Int[Array, ""]
-    head: Int[Array, " M"]
-    exists: Bool[Array, " M"]
-    begin: Int[Array, ""]
-    end: Int[Array, ""]
 
 
 def heads_per_program(group: int) -> int:
@@ -91,10 +73,10 @@ def attend_rows(
     interpret: bool,
 ) -> Partials:
     """Attention of all decode rows, in `splits` parts."""
-    rows = Rows(metadata.row_seq, metadata.row_token, metadata.row_context)
+    rows = DecodeRows(metadata.row_seq, metadata.row_token, metadata.row_context)
     parts = (rows.seq.shape[0], shape.kv_heads * shape.group, splits)
     found: Partials = launch(
-        partial(_program, shape=shape, config=config),
+        partial(_program, shape=shape, block_kv=config.block_kv),
         (operands, rows),
         Partials(shape_of((*parts, shape.dim), jnp.float32), shape_of(parts, jnp.float32)),
         name="paged_decode",
@@ -109,51 +91,45 @@ def attend_rows(
 
 def _program(
     operands: Operands,
-    rows: Rows,
+    decodes: DecodeRows,
     partials: Partials,
     *,
     shape: Geometry,
-    config: TritonDecodeConfig,
+    block_kv: int,
 ) -> None:
     program, row, split = (program_id(axis) for axis in range(3))
-    first, last, each = split_steps(
-        rows.context[row], shape.options.window, config.block_kv, partials.lse.shape[2]
-    )
+    splits = partials.lse.shape[2]
+    context = decodes.context[row]
+    first, end, each = split_steps(context, shape.options.window, block_kv, splits)
     begin = first + split * each
 
-    @when(begin < last)
+    @when(begin < end)
     def _() -> None:
-        size = heads_per_program(shape.group)
-        chunks = -(-shape.group // size)
-        kv_head = lax.div(program, chunks)
-        local = lax.rem(program, chunks) * size + jnp.arange(size, dtype=jnp.int32)
-        head, exists = kv_head * shape.group + local, local < shape.group
-        work = Work(row, kv_head, head, exists, begin, jnp.minimum(begin + each, last))
-        state = _sum_context(operands, rows, work, shape, config.block_kv)
-        out, lse = normalised(state, value_scale(operands, kv_head))
-        index = tuple(jnp.broadcast_to(x, head.shape)[:, None] for x in (row, head, split))
-        write_heads(partials.out, index, shape.dim, exists[:, None], out)
-        store(partials.lse.at[row, head, split], lse, mask=exists)
+        rows = _heads(decodes, row, program, shape)
+        task = make_task(operands, shape, rows, block_kv)
+        last = jnp.minimum(begin + each, end)
+        _, state = attend_steps(task, begin, last, start(task, begin), masked=True)
+        out, lse = normalised(state, value_scale(task))
+        index = tuple(jnp.full_like(rows.head, x)[:, None] for x in (row, split))
+        place = (index[0], rows.head[:, None], index[1])
+        write_heads(partials.out, place, shape.dim, rows.exists[:, None], out)
+        store(partials.lse.at[row, rows.head, split], lse, rows.exists)
 
 
-def _sum_context(
-    operands: Operands, rows: Rows, work: Work, shape: Geometry, block_kv: int
-) -> State:
-    seq, token, context = rows.seq[work.row], rows.token[work.row], rows.context[work.row]
-    low = first_visible(context, shape.options.window)
-    index = (jnp.full_like(work.head, token)[:, None], work.head[:, None])
-    q = read_heads(operands.q, index, shape.dim, work.exists[:, None])
-    how = scoring(operands, shape, work.kv_head, work.head, work.exists)
-
-    def step(i: Array, state: State) -> State:
-        position = i * block_kv + jnp.arange(block_kv, dtype=jnp.int32)
-        seen = position < context
-        if shape.options.window is not None:
-            seen &= position >= low
-        where = locate(operands, shape, seq, work.kv_head, position, seen)
-        distance = (position - (context - 1))[None, :]
-        score = scores(q, read_keys(operands, shape, where), how, distance)
-        return gather(state, score, seen[None, :], read_values(operands, shape, where))
-
-    state: State = lax.fori_loop(work.begin, work.end, step, empty(len(work.head), shape.dim))
-    return state
+def _heads(decodes: DecodeRows, row: Array, program: Array, shape: Geometry) -> Rows:
+    """The query of a row, once for each query head of the program."""
+    size = heads_per_program(shape.group)
+    chunks = -(-shape.group // size)
+    kv_head = lax.div(program, chunks)
+    local = lax.rem(program, chunks) * size + jnp.arange(size, dtype=jnp.int32)
+    position = decodes.context[row] - 1
+    return Rows(
+        seq=decodes.seq[row],
+        kv_head=kv_head,
+        first=position,
+        last=position,
+        position=position[None],
+        token=decodes.token[row][None],
+        head=kv_head * shape.group + local,
+        exists=local < shape.group,
+    )

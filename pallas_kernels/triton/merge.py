@@ -13,7 +13,6 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from pallas_kernels.gpu_metadata import GpuMetadata
-from pallas_kernels.triton.context import Parts, read_heads, write_heads
 from pallas_kernels.triton.decode import Partials
 from pallas_kernels.triton.dialect import (
     launch,
@@ -23,6 +22,7 @@ from pallas_kernels.triton.dialect import (
     shape_of,
     when,
 )
+from pallas_kernels.triton.heads import Parts, read_heads, write_heads
 from pallas_kernels.triton.operands import Geometry, Operands
 from pallas_kernels.triton.softmax import LN2, LOG2E
 from pallas_kernels.triton.splits import split_steps

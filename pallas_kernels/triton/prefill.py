@@ -10,17 +10,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Float, Int
 
 from pallas_kernels.gpu_metadata import GpuMetadata
-from pallas_kernels.triton.context import (
-    Parts,
-    locate,
-    read_heads,
-    read_keys,
-    read_values,
-    write_heads,
-)
 from pallas_kernels.triton.dialect import (
     SMALLEST,
     launch,
@@ -30,20 +22,11 @@ from pallas_kernels.triton.dialect import (
     store,
     when,
 )
+from pallas_kernels.triton.heads import Parts, write_heads
 from pallas_kernels.triton.merge import Result
 from pallas_kernels.triton.operands import Geometry, Operands
-from pallas_kernels.triton.softmax import (
-    LN2,
-    LOG2E,
-    Scoring,
-    State,
-    empty,
-    gather,
-    normalised,
-    scores,
-    scoring,
-    value_scale,
-)
+from pallas_kernels.triton.softmax import LN2, LOG2E, normalised
+from pallas_kernels.triton.steps import Rows, attend_steps, make_task, start, value_scale
 from pallas_kernels.tuning import TritonPrefillConfig
 
 
@@ -54,29 +37,6 @@ class Tiles(NamedTuple):
     start: Int[Array, " NT"]
     context_lens: Int[Array, " S"]
     query_start_loc: Int[Array, " S+1"]
-
-
-class Queries(NamedTuple):
-    """The M rows of one program.
-
-    Attributes:
-        seq: their sequence.
-        kv_head: their KV head.
-        first, last: positions of the tile's first and last query.
-        token: token of each row.
-        head: query head of each row.
-        position: position of each row's query.
-        exists: false for rows beyond the sequence's queries or the group's heads.
-    """
-
-    seq: Int[Array, ""]
-    kv_head: Int[Array, ""]
-    first: Int[Array, ""]
-    last: Int[Array, ""]
-    token: Int[Array, " M"]
-    head: Int[Array, " M"]
-    position: Int[Array, " M"]
-    exists: Bool[Array, " M"]
 
 
 def heads_per_program(group: int, tile_queries: int, block_q: int) -> int:
@@ -140,20 +100,19 @@ def _program(
 
     @when(tiles.seq[tile] < tiles.context_lens.shape[0])
     def _() -> None:
-        mine = _queries(tiles, tile, program, shape, queries, heads)
-        out, lse = _attend(operands, mine, shape, config.block_kv)
-        index = (mine.token[:, None], mine.head[:, None])
-        write_heads(result.out, index, shape.dim, mine.exists[:, None], out)
+        rows = _rows(tiles, tile, program, shape, queries, heads)
+        out, lse = _attend(operands, rows, shape, config.block_kv)
+        write_heads(result.out, rows.place(), shape.dim, rows.exists[:, None], out)
         if result.lse is not None:
             # A sink alone is no sum: a query that sees nothing has none.
-            lse = jnp.where(mine.position < 0, -jnp.inf, lse * LN2)
-            store(result.lse.at[mine.token, mine.head], lse, mask=mine.exists)
+            lse = jnp.where(rows.position < 0, -jnp.inf, lse * LN2)
+            store(result.lse.at[rows.token, rows.head], lse, rows.exists)
 
 
-def _queries(
+def _rows(
     tiles: Tiles, tile: Array, program: Array, shape: Geometry, queries: int, heads: int
-) -> Queries:
-
+) -> Rows:
+    """The queries of a tile, each once for each query head of the program."""
     seq, start = tiles.seq[tile], tiles.start[tile]
     begin, end = tiles.query_start_loc[seq], tiles.query_start_loc[seq + 1]
     count = jnp.minimum(end - begin - start, queries)
@@ -163,69 +122,39 @@ def _queries(
     row = jnp.arange(queries * heads, dtype=jnp.int32)
     query = lax.div(row, heads)
     local = lax.rem(program, chunks) * heads + lax.rem(row, heads)
-    return Queries(
+    return Rows(
         seq=seq,
         kv_head=kv_head,
         first=first,
         last=first + count - 1,
+        position=first + query,
         token=begin + start + query,
         head=kv_head * shape.group + local,
-        position=first + query,
         exists=(query < count) & (local < shape.group),
     )
 
 
 def _attend(
-    operands: Operands, mine: Queries, shape: Geometry, block_kv: int
-) -> tuple[Parts, Array]:
-    """Output and log2 of the sums of exponentials of all rows."""
-    index = (mine.token[:, None], mine.head[:, None])
-    q = read_heads(operands.q, index, shape.dim, mine.exists[:, None])
-    how = scoring(operands, shape, mine.kv_head, mine.head, mine.exists)
-    add = partial(_add_stretch, operands, mine, shape, q, how, block_kv)
-    state = empty(len(mine.head), shape.dim)
-    if operands.sinks is not None:
-        sink = load(operands.sinks.at[mine.head], mine.exists, 0.0) * LOG2E
-        state = state._replace(top=sink, total=jnp.ones_like(sink))
-
-    # Steps from..end have something that some query sees; in clear..diagonal all see everything.
-    end = lax.div(mine.last + block_kv, block_kv)
-    diagonal = lax.div(mine.first + 1, block_kv)
-    clear = jnp.int32(0)
-    if shape.options.window is not None:
-        begin = lax.div(jnp.maximum(mine.first - shape.options.window + 1, 0), block_kv)
-        seen_by_last = jnp.maximum(mine.last - shape.options.window + 1, 0)
+    operands: Operands, rows: Rows, shape: Geometry, block_kv: int
+) -> tuple[Parts, Float[Array, " M"]]:
+    """Output of all rows, and log2 of their sums of exponentials."""
+    task = make_task(operands, shape, rows, block_kv)
+    window = shape.options.window
+    # Each step of begin:end is seen by some query, and those of clear:diagonal by all, in full.
+    begin = clear = jnp.int32(0)
+    diagonal = lax.div(rows.first + 1, block_kv)
+    end = lax.div(rows.last + block_kv, block_kv)
+    if window is not None:
+        begin = lax.div(jnp.maximum(rows.first - window + 1, 0), block_kv)
+        seen_by_last = jnp.maximum(rows.last - window + 1, 0)
         clear = jnp.minimum(lax.div(seen_by_last + block_kv - 1, block_kv), end)
-        state = lax.fori_loop(begin, clear, partial(add, masked=True), state)
-    state = lax.fori_loop(clear, diagonal, partial(add, masked=False), state)
-    state = lax.fori_loop(jnp.maximum(clear, diagonal), end, partial(add, masked=True), state)
-    return normalised(state, value_scale(operands, mine.kv_head))
-
-
-def _add_stretch(
-    operands: Operands,
-    mine: Queries,
-    shape: Geometry,
-    q: Parts,
-    how: Scoring,
-    block_kv: int,
-    i: Array,
-    state: State,
-    *,
-    masked: bool,
-) -> State:
-    """Attend to one stretch of the context."""
-    key = i * block_kv + jnp.arange(block_kv, dtype=jnp.int32)
-    mask = seen = None
-    if masked:
-        seen = key <= mine.last
-        mask = key[None, :] <= mine.position[:, None]
-        if shape.options.window is not None:
-            seen &= key > mine.first - shape.options.window
-            mask &= key[None, :] > mine.position[:, None] - shape.options.window
-        # Rows beyond the last query would see slots that nobody has written.
-        mask &= seen[None, :]
-    where = locate(operands, shape, mine.seq, mine.kv_head, key, seen)
-    distance = key[None, :] - mine.position[:, None]
-    score = scores(q, read_keys(operands, shape, where), how, distance)
-    return gather(state, score, mask, read_values(operands, shape, where))
+    blocks, state = start(task, begin)
+    if operands.sinks is not None:
+        sink = load(operands.sinks.at[rows.head], rows.exists, 0.0) * LOG2E
+        state = state._replace(top=sink, total=jnp.ones_like(sink))
+    carry = (blocks, state)
+    if window is not None:
+        carry = attend_steps(task, begin, clear, carry, masked=True)
+    carry = attend_steps(task, clear, diagonal, carry, masked=False)
+    carry = attend_steps(task, jnp.maximum(clear, diagonal), end, carry, masked=True)
+    return normalised(carry[1], value_scale(task))
