@@ -32,13 +32,13 @@ def test_an_entry_is_found_by_device_kernel_and_shape_only(
         ("triton_decode", "NVIDIA H200", 128, 32, jnp.bfloat16),
         ("triton_decode", "NVIDIA H200", 128, 16, jnp.int8),
     ):
-        assert lookup(*other) == tuning.default(other[0], other[2])
+        assert lookup(*other) == tuning.default(other[0], other[2], other[4])
 
 
 @pytest.mark.parametrize("kernel", tuning.KERNELS)
 @pytest.mark.parametrize("head_dim", [64, 80, 96, 112, 128, 192, 256])
 def test_every_kernel_has_a_default(kernel: str, head_dim: int) -> None:
-    assert type(tuning.default(kernel, head_dim)) is tuning.KERNELS[kernel]
+    assert type(tuning.default(kernel, head_dim, jnp.bfloat16)) is tuning.KERNELS[kernel]
 
 
 @pytest.mark.parametrize(
