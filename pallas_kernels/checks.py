@@ -1,9 +1,9 @@
 """What a call of `paged_attention` must fulfil, said in the caller's own terms."""
 
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from pallas_kernels.call import Call, Options
-from pallas_kernels.metadata import AttentionMetadata
 
 # Element types of a cache whose numbers stand for themselves times a scale.
 QUANTIZED = ("float8_e4m3fn", "int8")
@@ -24,21 +24,26 @@ def check_call(call: Call, options: Options) -> None:
         raise ValueError(f"soft_cap={options.soft_cap} must be positive, or None for no bound")
 
 
-def check_metadata(call: Call, metadata: AttentionMetadata) -> None:
-    """Refuse metadata of a step of other sizes.
+def check_step(
+    block_tables: Array, context_lens: Array, query_start_loc: Array, num_tokens: int
+) -> None:
+    """Refuse shapes of a step that do not belong together, and a step without tokens.
 
     Raises:
-        ValueError: with the sizes.
+        ValueError: with the shapes.
     """
-    tokens, seqs = call.q.shape[0], call.context_lens.shape[0]
-    if (metadata.num_tokens, metadata.num_seqs) != (tokens, seqs):
-        raise ValueError(
-            f"metadata of another step: {metadata.num_tokens=} {metadata.num_seqs=} for a call "
-            f"with {tokens} tokens and {seqs} sequences"
-        )
+    if context_lens.ndim != 1 or context_lens.shape[0] == 0:
+        raise ValueError(f"expected at least one sequence: {context_lens.shape=}")
+    num_seqs = context_lens.shape[0]
+    if block_tables.ndim != 2 or block_tables.shape[0] != num_seqs or block_tables.shape[1] == 0:
+        raise ValueError(f"expected [S, W] for [S]: {block_tables.shape=} {context_lens.shape=}")
+    if query_start_loc.shape != (num_seqs + 1,):
+        raise ValueError(f"expected [S+1] for [S]: {query_start_loc.shape=} {context_lens.shape=}")
+    if num_tokens < 1:
+        raise ValueError(f"a step has tokens: {num_tokens=} {context_lens.shape=}")
 
 
-def check_scales(kv_cache: jnp.ndarray, kv_scales: jnp.ndarray | None) -> None:
+def check_scales(kv_cache: Array, kv_scales: Array | None) -> None:
     """Scales go with a quantised cache, one a layer, key or value, and KV head.
 
     Raises:
@@ -73,14 +78,7 @@ def _check_tensors(call: Call) -> None:
 
 
 def _check_batch(call: Call) -> None:
-    block_tables, context_lens, query_start_loc = call[2:5]
-    if context_lens.ndim != 1 or context_lens.shape[0] == 0:
-        raise ValueError(f"expected at least one sequence: {context_lens.shape=}")
-    num_seqs = context_lens.shape[0]
-    if block_tables.ndim != 2 or block_tables.shape[0] != num_seqs or block_tables.shape[1] == 0:
-        raise ValueError(f"expected [S, W] for [S]: {block_tables.shape=} {context_lens.shape=}")
-    if query_start_loc.shape != (num_seqs + 1,):
-        raise ValueError(f"expected [S+1] for [S]: {query_start_loc.shape=} {context_lens.shape=}")
+    check_step(call.block_tables, call.context_lens, call.query_start_loc, call.q.shape[0])
     for name in ("block_tables", "context_lens", "query_start_loc"):
         dtype = getattr(call, name).dtype
         if not jnp.issubdtype(dtype, jnp.integer):

@@ -1,6 +1,6 @@
 """What one step's attention needs on a GPU, computed once a step and shared by all layers.
 
-As in `metadata`, sequences with one query token become decode rows, and the others are cut into
+Sequences with one query token become decode rows, and the others are cut into
 tiles of queries. A GPU starts all programs of a grid at once, and the grid's size is static: so
 tiles are listed with room for the most that T tokens of S sequences can have, and programs of
 tiles that do not exist see so in one load and exit.

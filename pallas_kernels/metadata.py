@@ -8,6 +8,7 @@ import jax
 from jaxtyping import Array, Int
 
 from pallas_kernels.backends import Backend, choose_backend, implementation
+from pallas_kernels.checks import check_step
 
 
 @functools.partial(
@@ -33,6 +34,14 @@ class AttentionMetadata:
     num_seqs: int
     decode_only: bool
 
+    def check(self, num_tokens: int, num_seqs: int) -> None:
+        """Raise ValueError where this belongs to a step of other sizes."""
+        if (self.num_tokens, self.num_seqs) != (num_tokens, num_seqs):
+            raise ValueError(
+                f"metadata of another step: made for T={self.num_tokens} S={self.num_seqs}, given "
+                f"with T={num_tokens} S={num_seqs}"
+            )
+
 
 def make_metadata(
     block_tables: Int[Array, "S W"],
@@ -57,16 +66,10 @@ def make_metadata(
     Raises:
         ValueError: shapes that do not belong together, no tokens, or a backend that cannot run.
     """
-    num_seqs = context_lens.shape[0]
-    if block_tables.ndim != 2 or block_tables.shape[0] != num_seqs:
-        raise ValueError(f"expected [S, W] for [S]: {block_tables.shape=} {context_lens.shape=}")
-    if query_start_loc.shape != (num_seqs + 1,):
-        raise ValueError(f"expected [S+1] for [S]: {query_start_loc.shape=} {context_lens.shape=}")
-    if num_tokens < 1 or num_seqs < 1:
-        raise ValueError(f"a step has tokens and sequences: {num_tokens=} {context_lens.shape=}")
+    check_step(block_tables, context_lens, query_start_loc, num_tokens)
     decode_only = decode_only or num_tokens == 1
     name = choose_backend(backend)
     work = implementation(name).make_metadata(
         block_tables, context_lens, query_start_loc, num_tokens, decode_only=decode_only
     )
-    return AttentionMetadata(work, name, num_tokens, num_seqs, decode_only)
+    return AttentionMetadata(work, name, num_tokens, context_lens.shape[0], decode_only)

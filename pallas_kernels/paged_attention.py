@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from pallas_kernels.backends import Backend, choose_for_call, implementation
 from pallas_kernels.call import Call, Options
-from pallas_kernels.checks import check_call, check_metadata
+from pallas_kernels.checks import check_call
 from pallas_kernels.metadata import AttentionMetadata, make_metadata
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def paged_attention(
     name = choose_for_call(backend, call, options)
     decode_only = False
     if metadata is not None:
-        check_metadata(call, metadata)
+        metadata.check(q.shape[0], context_lens.shape[0])
         decode_only = metadata.decode_only
     if metadata is None or metadata.backend != name:
         batch = (block_tables, context_lens, query_start_loc, q.shape[0])

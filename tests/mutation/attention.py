@@ -5,13 +5,24 @@ from tests.mutation.planting import Mutant, plant
 TESTS = ("tests/kernels",)
 FOLDER = "pallas_kernels"
 
-METADATA: list[Mutant] = plant(
-    f"{FOLDER}/xla/metadata.py",
-    TESTS,
-    ("rows_before[token_seq], -1)", "rows_before[token_seq], 0)", "prefills get row 0's result"),
-    ("(token < starts[-1]) & is_row[token_seq]", "is_row[token_seq]", "padding gets a result"),
-    ("-(-query_lens // tile_", "(query_lens // tile_", "the last tile is left out"),
-)
+METADATA: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/decode_rows.py",
+        TESTS,
+        ("rows_before[token_seq], -1)", "rows_before[token_seq], 0)", "prefills get a row's sum"),
+        ("(token < starts[-1]) & is_row[token_seq]", "is_row[token_seq]", "padding gets a result"),
+    ),
+    *plant(
+        f"{FOLDER}/xla/metadata.py",
+        TESTS,
+        ("-(-rows.other_queries // tile_", "(rows.other_queries // tile_", "the last tile is lost"),
+    ),
+    *plant(
+        f"{FOLDER}/ranges.py",
+        TESTS,
+        ("(boundaries[1:] <= index", "(boundaries[1:] < index", "the first of a range goes astray"),
+    ),
+]
 
 DECODE: list[Mutant] = plant(
     f"{FOLDER}/xla/decode.py",
@@ -51,15 +62,6 @@ PREFILL: list[Mutant] = plant(
 )
 
 BLOCKS: list[Mutant] = [
-    *plant(
-        f"{FOLDER}/ranges.py",
-        TESTS,
-        (
-            "(boundaries[1:] <= index",
-            "(boundaries[1:] < index",
-            "the first of a range is the last of the one before",
-        ),
-    ),
     *plant(
         f"{FOLDER}/xla/blocks.py",
         TESTS,
