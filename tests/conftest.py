@@ -69,6 +69,17 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`pytest tests/kernels --kernel some.module:function`: see docs/conformance.md."""
+    parser.addoption(
+        "--kernel",
+        action="append",
+        default=[],
+        metavar="MODULE:NAME",
+        help="run the kernels' property tests on this paged attention instead of ours",
+    )
+
+
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """The SmolLM2-135M-Instruct GGUF file, from the cache or downloaded; skips only without it."""
