@@ -325,11 +325,12 @@ class _Ring:
         span = self.span
         edge = functools.partial(self._attend, rows, True)
         inside = functools.partial(self._attend, rows, False)
-        running = softmax.start(ROWS, self.kernel.paging.head_dim, rows.sinks)
+        running: softmax.Running = softmax.start(ROWS, self.kernel.paging.head_dim, rows.sinks)
         if self.kernel.options.window is not None:
             running = lax.fori_loop(span.first, span.inner, edge, running)
         running = lax.fori_loop(span.inner, span.outer, inside, running)
-        return lax.fori_loop(span.outer, span.last, edge, running)
+        running = lax.fori_loop(span.outer, span.last, edge, running)
+        return running
 
     def _attend(
         self, rows: _Rows, edge: bool, block: jax.Array, running: softmax.Running
