@@ -10,6 +10,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Threads for matrices of 20 x 20 only get into each other's way when tests run in parallel.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+# XLA's threads. The interpreter of Mosaic kernels holds one for each warpgroup that waits, and
+# on a machine of two cores none would be left for the warpgroup that the others wait for.
+os.environ.setdefault("NPROC", "16")
 
 # Half the time to compile; matrix products are library calls either way.
 os.environ["XLA_FLAGS"] = (
