@@ -10,7 +10,8 @@ One public function an operation; every array shape stands in its annotation:
     merge_partials    join attention over disjoint parts of the context
 
 The cache is one array `[L, 2, N, K, B, D]`: layers, key or value, blocks, KV heads, block size,
-head dimension. `backend` names an implementation; None picks one. Needs jax and nothing else.
+head dimension. `backend` names an implementation, or several in order of preference; None picks
+one. Needs jax and nothing else.
 """
 
 from pallas_kernels.block_copy import copy_blocks, gather_blocks, scatter_blocks

@@ -1,19 +1,108 @@
-"""Which implementation of an operation runs."""
+"""Which implementation of an operation runs.
 
-BACKENDS = ("xla",)
+A backend is a package `pallas_kernels/<name>/` whose `attention.py` has
+
+    attend(call, options, metadata) -> (out, log-sum-exp or None)
+    missing(call, options) -> what it lacks for such a call, or None
+    make_metadata(block_tables, context_lens, query_start_loc, num_tokens, *, decode_only)
+
+It is imported when it is first asked for, so that nobody needs what they do not use.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from pallas_kernels.call import Call, Options
+from pallas_kernels.device import interpreting, sm_version, target_device
+
+# The best first, each with the oldest NVIDIA GPU that it is for; "xla" runs anywhere.
+BACKENDS: dict[str, int | None] = {"mosaic": 90, "triton": 80, "xla": None}
+
+Backend = str | tuple[str, ...] | None
 
 
-def resolve_backend(backend: str | None) -> str:
-    """The backend to use: the one named, or the best that exists when None.
+def implementation(name: str) -> Any:
+    """The module of a backend.
 
     Raises:
-        ValueError: no such backend.
+        ImportError: this installation of JAX has not what the backend is made of.
     """
-    if backend is None:
-        return "xla"
-    if backend not in BACKENDS:
+    return importlib.import_module(f"pallas_kernels.{name}.attention")
+
+
+def choose_backend(backend: Backend) -> str:
+    """The backend that a step on this device is prepared for, whatever it will attend to.
+
+    Raises:
+        ValueError: as for `choose_for_call`.
+    """
+    return _choose(backend, lambda name: None)
+
+
+def choose_for_call(backend: Backend, call: Call, options: Options) -> str:
+    """The backend that runs a call.
+
+    Args:
+        backend: a name; or several, the first of which that supports the call is taken; or None
+            for the best one. Only a single name runs a GPU's kernels interpreted on the CPU.
+        call: its arrays; only shapes and dtypes are looked at.
+        options: what is static of it.
+
+    Raises:
+        ValueError: no such backend, or it does not support the call on this device.
+    """
+    return _choose(backend, lambda name: implementation(name).missing(call, options))
+
+
+def require_xla(backend: Backend) -> None:
+    """For operations that XLA compiles well everywhere, so that there is no other backend.
+
+    Raises:
+        ValueError: "xla" is not among the backends asked for.
+    """
+    names = _names(backend)
+    if "xla" not in names:
+        raise ValueError(f"{backend=} lacks this operation; 'xla' or None has it on every device")
+
+
+def _names(backend: Backend) -> tuple[str, ...]:
+    names = (backend,) if isinstance(backend, str) else backend
+    unknown = [name for name in names or () if name not in BACKENDS]
+    if unknown or names == ():
         raise ValueError(
-            f"{backend=} does not exist; use one of {', '.join(BACKENDS)}, or None to let the "
-            "device decide"
+            f"{backend=} does not exist; use one of {', '.join(BACKENDS)}, several of them in "
+            "order of preference, or None to let the device decide"
         )
-    return backend
+    return tuple(BACKENDS) if names is None else names
+
+
+def _choose(backend: Backend, missing: Callable[[str], str | None]) -> str:
+    lacks: dict[str, str] = {}
+    for name in _names(backend):
+        lack = _unavailable(name, may_interpret=isinstance(backend, str)) or missing(name)
+        if lack is None:
+            return name
+        lacks[name] = lack
+    others = [name for name in BACKENDS if name not in lacks]
+    able = [name for name in others if (_unavailable(name) or missing(name)) is None]
+    advice = f"{able[0]!r} supports this call" if able else "no other backend supports this call"
+    raise ValueError(
+        f"{backend=}: {'; '.join(f'{n!r} lacks {lack}' for n, lack in lacks.items())}; {advice}"
+    )
+
+
+def _unavailable(name: str, may_interpret: bool = False) -> str | None:
+    """What the machine lacks to run a backend, or None."""
+    oldest = BACKENDS[name]
+    if oldest is not None and not (may_interpret and interpreting()):
+        sm = sm_version()
+        if sm is None:
+            return f"an NVIDIA GPU (the device is {target_device().device_kind})"
+        if sm < oldest:
+            return f"a GPU of sm_{oldest} or newer (the device is sm_{sm})"
+    try:
+        implementation(name)
+    except ImportError as error:
+        return f"a module ({error})"
+    return None

@@ -1,64 +1,64 @@
 """Whole blocks: copy-on-write and swapping (SOSP'23 sections 4.4, 4.5)."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int, Shaped
 
-from pallas_kernels.backends import resolve_backend
+from pallas_kernels.backends import Backend, require_xla
 
 
 def copy_blocks(
-    kv_cache: Float[Array, "L 2 N K B D"],
+    kv_cache: Shaped[Array, "L 2 N K B D"],
     src: Int[Array, " M"],
     dst: Int[Array, " M"],
     *,
-    backend: str | None = None,
-) -> Float[Array, "L 2 N K B D"]:
+    backend: Backend = None,
+) -> Shaped[Array, "L 2 N K B D"]:
     """The cache with block src[i] copied onto block dst[i], in all layers, all at once.
 
     Everything is read before anything is written. A negative destination is padding and copies
     nothing; the others must be distinct. In place where the cache is donated.
 
     Raises:
-        ValueError: shapes that do not belong together, or an unknown backend.
+        ValueError: shapes that do not belong together, or a backend without this operation.
     """
-    resolve_backend(backend)
+    require_xla(backend)
     if src.ndim != 1 or src.shape != dst.shape:
         raise ValueError(f"expected two lists of M blocks: {src.shape=} {dst.shape=}")
     return _put(kv_cache, dst, _get(kv_cache, src))
 
 
 def gather_blocks(
-    kv_cache: Float[Array, "L 2 N K B D"], ids: Int[Array, " M"], *, backend: str | None = None
-) -> Float[Array, "M L 2 K B D"]:
+    kv_cache: Shaped[Array, "L 2 N K B D"], ids: Int[Array, " M"], *, backend: Backend = None
+) -> Shaped[Array, "M L 2 K B D"]:
     """The content of blocks, one after another, each in one piece: what swapping out moves.
 
     A negative id is padding; what stands in its place is arbitrary.
 
     Raises:
-        ValueError: shapes that do not belong together, or an unknown backend.
+        ValueError: shapes that do not belong together, or a backend without this operation.
     """
-    resolve_backend(backend)
+    require_xla(backend)
     if ids.ndim != 1:
         raise ValueError(f"expected a list of M blocks: {ids.shape=}")
     return jnp.moveaxis(_get(kv_cache, ids), 2, 0)
 
 
 def scatter_blocks(
-    kv_cache: Float[Array, "L 2 N K B D"],
+    kv_cache: Shaped[Array, "L 2 N K B D"],
     ids: Int[Array, " M"],
-    data: Float[Array, "M L 2 K B D"],
+    data: Shaped[Array, "M L 2 K B D"],
     *,
-    backend: str | None = None,
-) -> Float[Array, "L 2 N K B D"]:
+    backend: Backend = None,
+) -> Shaped[Array, "L 2 N K B D"]:
     """The cache with data[i] in block ids[i]: the inverse of `gather_blocks`, for swapping in.
 
     A negative id is padding and writes nothing; the others must be distinct. In place where the
     cache is donated.
 
     Raises:
-        ValueError: shapes that do not belong together, or an unknown backend.
+        ValueError: shapes that do not belong together, or a backend without this operation.
     """
-    resolve_backend(backend)
+    require_xla(backend)
     block = kv_cache.shape[:2] + kv_cache.shape[3:]
     if ids.ndim != 1 or data.shape != ids.shape + block:
         raise ValueError(
@@ -69,18 +69,18 @@ def scatter_blocks(
 
 
 def _get(
-    kv_cache: Float[Array, "L 2 N K B D"], ids: Int[Array, " M"]
-) -> Float[Array, "L 2 M K B D"]:
+    kv_cache: Shaped[Array, "L 2 N K B D"], ids: Int[Array, " M"]
+) -> Shaped[Array, "L 2 M K B D"]:
     if kv_cache.ndim != 6 or kv_cache.shape[1] != 2:
         raise ValueError(f"expected a cache [L, 2, N, K, B, D]: {kv_cache.shape=}")
     return jnp.take(kv_cache, jnp.maximum(ids, 0), axis=2, mode="clip")
 
 
 def _put(
-    kv_cache: Float[Array, "L 2 N K B D"],
+    kv_cache: Shaped[Array, "L 2 N K B D"],
     ids: Int[Array, " M"],
-    data: Float[Array, "L 2 M K B D"],
-) -> Float[Array, "L 2 N K B D"]:
+    data: Shaped[Array, "L 2 M K B D"],
+) -> Shaped[Array, "L 2 N K B D"]:
     # Index N lies outside, and what lies outside is dropped; -1 would mean the last block.
     place = jnp.where(ids < 0, kv_cache.shape[2], ids)
     return kv_cache.at[:, :, place].set(data, mode="drop")

@@ -4,32 +4,33 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array
 
-from pallas_kernels.metadata import AttentionMetadata
-from pallas_kernels.xla.blocks import Context, Options
+from pallas_kernels.call import Call, Options
+from pallas_kernels.xla.blocks import Partial
 from pallas_kernels.xla.decode import attend_rows
+from pallas_kernels.xla.metadata import XlaMetadata
+from pallas_kernels.xla.metadata import make_metadata as make_metadata
 from pallas_kernels.xla.prefill import attend_tiles
 
 
+def missing(call: Call, options: Options) -> str | None:
+    """Nothing: every call runs on every device."""
+    return None
+
+
 @partial(jax.jit, static_argnames="options")
-def attend(
-    q: Float[Array, "T H D"],
-    kv_cache: Float[Array, "L 2 N K B D"],
-    block_tables: Int[Array, "S W"],
-    context_lens: Int[Array, " S"],
-    query_start_loc: Int[Array, " S+1"],
-    layer: Int[Array, ""],
-    slopes: Float[Array, " H"] | None,
-    metadata: AttentionMetadata,
-    options: Options,
-) -> Float[Array, "T H D"]:
+def attend(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
     """`paged_attention` on arguments that were checked."""
-    context = Context(kv_cache, block_tables, layer, slopes, options)
-    if metadata.decode_only:
-        rest = jnp.zeros_like(q)
-    else:
-        rest = attend_tiles(q, context, context_lens, query_start_loc, metadata)
-    rows = attend_rows(q, context, metadata).astype(q.dtype)
+    lse = jnp.full(call.q.shape[:2], -jnp.inf) if options.return_lse else None
+    rest: Partial = (jnp.zeros_like(call.q), lse)
+    if not metadata.decode_only:
+        rest = attend_tiles(call, options, metadata)
     row = metadata.token_row
-    return jnp.where((row >= 0)[:, None, None], rows[jnp.maximum(row, 0)], rest)
+
+    def select(rows: Array, rest: Array) -> Array:
+        is_row = (row >= 0).reshape(-1, *(1,) * (rest.ndim - 1))
+        return jnp.where(is_row, rows.astype(rest.dtype)[jnp.maximum(row, 0)], rest)
+
+    result: Partial = jax.tree.map(select, attend_rows(call, options, metadata), rest)
+    return result

@@ -1,31 +1,16 @@
 """Reading chunks of the paged context, and scores: what decode and prefill have in common."""
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from pallas_kernels.call import Call, Options
+
 # Stands for minus infinity: finite, so that the difference of two of them is not NaN.
 MASKED = -1e30
 
-
-class Options(NamedTuple):
-    """The static part of a call; see `paged_attention`."""
-
-    scale: float
-    window: int | None
-    soft_cap: float | None
-
-
-class Context(NamedTuple):
-    """What all queries of a call attend to, and how."""
-
-    kv_cache: Float[Array, "L 2 N K B D"]
-    block_tables: Int[Array, "S W"]
-    layer: Int[Array, ""]
-    slopes: Float[Array, " H"] | None
-    options: Options
+# Attention over some keys, and its log-sum-exp where it was asked for.
+Partial = tuple[Array, Array | None]
 
 
 def chunk_blocks(tokens: int, block_size: int) -> int:
@@ -34,7 +19,7 @@ def chunk_blocks(tokens: int, block_size: int) -> int:
 
 
 def read_chunk(
-    context: Context,
+    call: Call,
     seq: Int[Array, " P"],
     first_block: Int[Array, " P"],
     low: Int[Array, " P"] | None,
@@ -44,7 +29,7 @@ def read_chunk(
     """Keys and values of `blocks` blocks of P contexts, in float32; C = blocks * B tokens.
 
     Args:
-        context: where to read.
+        call: where to read.
         seq: sequence of each context.
         first_block: index into its block table of each one's first block.
         low: first position to read of each; None reads from 0.
@@ -55,7 +40,7 @@ def read_chunk(
         Keys, whatever the slots hold, and values, zeros in the slots that are not to be read: a
         probability of zero would not hide a NaN there.
     """
-    layers, _, pool, heads, block_size, dim = context.kv_cache.shape
+    layers, _, pool, heads, block_size, dim = call.kv_cache.shape
     column = first_block[:, None] + jnp.arange(blocks, dtype=jnp.int32)
     slots = column * block_size
     # Without a window the lower bound is a constant, and the compiler drops the comparison.
@@ -63,17 +48,17 @@ def read_chunk(
     if low is not None:
         begin = jnp.clip(low[:, None] - slots, 0, block_size)
     end = jnp.clip(high[:, None] - slots, 0, block_size)
-    width = context.block_tables.shape[1]
-    entry = context.block_tables[seq[:, None], jnp.minimum(column, width - 1)]
+    width = call.block_tables.shape[1]
+    entry = call.block_tables[seq[:, None], jnp.minimum(column, width - 1)]
     block = jnp.where(begin < end, entry, 0)
 
     # One row of the flat view is one block of one head: the gather copies long runs, and K and V
     # come out as [P, K, C, D] without a transpose.
-    flat = context.kv_cache.reshape(layers * 2 * pool * heads, block_size * dim)
+    flat = call.kv_cache.reshape(layers * 2 * pool * heads, block_size * dim)
     head = jnp.arange(heads, dtype=jnp.int32)[:, None]
 
     def gather(which: int) -> Array:
-        rows = ((context.layer * 2 + which) * pool + block)[:, None] * heads + head
+        rows = ((call.layer * 2 + which) * pool + block)[:, None] * heads + head
         found = flat.at[rows.reshape(-1)].get(mode="promise_in_bounds", wrap_negative_indices=False)
         return found.astype(jnp.float32)
 
@@ -101,3 +86,37 @@ def adjust_scores(
     if bias is not None:
         scores = scores + bias
     return jnp.where(mask, scores, MASKED)
+
+
+def scale_heads(x: Float[Array, "P H D"], call: Call, which: int) -> Float[Array, "P H D"]:
+    """Queries (`which` 0) or results (1) times the scales of a quantised cache, if it is one.
+
+    Scales are the same along a sum's terms, so they are taken out of it: the loops work on the
+    stored numbers as they are.
+    """
+    if call.kv_scales is None:
+        return x
+    scales = call.kv_scales[call.layer, which]
+    return x * jnp.repeat(scales, x.shape[1] // len(scales))[:, None]
+
+
+def finish(
+    out: Float[Array, "P Q D"],
+    top: Float[Array, "P Q"],
+    denominator: Float[Array, "P Q"],
+    sinks: Float[Array, "#P Q"] | None,
+    return_lse: bool,
+) -> Partial:
+    """The quotient, and the log-sum-exp if asked for, out of sums scaled by exp(-top).
+
+    A query that saw nothing, whose denominator is 0, gets zeros and -inf, with or without sink.
+    """
+    empty = denominator == 0
+    if sinks is not None:
+        new_top = jnp.maximum(top, sinks)
+        keep = jnp.exp(top - new_top)
+        out, top = out * keep[..., None], new_top
+        denominator = jnp.where(empty, 0.0, denominator * keep + jnp.exp(sinks - new_top))
+    total = jnp.where(empty, 1.0, denominator)
+    lse = jnp.where(empty, -jnp.inf, top + jnp.log(total)) if return_lse else None
+    return out / total[..., None], lse

@@ -11,8 +11,18 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from pallas_kernels.metadata import AttentionMetadata, cumulative, owner
-from pallas_kernels.xla.blocks import MASKED, Context, adjust_scores, chunk_blocks, read_chunk
+from pallas_kernels.call import Call, Options
+from pallas_kernels.ranges import cumulative, owner
+from pallas_kernels.xla.blocks import (
+    MASKED,
+    Partial,
+    adjust_scores,
+    chunk_blocks,
+    finish,
+    read_chunk,
+    scale_heads,
+)
+from pallas_kernels.xla.metadata import XlaMetadata
 
 # Tokens of context in one work item, rounded up to whole blocks.
 CHUNK = 128
@@ -23,11 +33,10 @@ STEPS = (8, 1)
 Rows = tuple[Array, Array, Array]
 
 
-def attend_rows(
-    q: Float[Array, "T H D"], context: Context, metadata: AttentionMetadata
-) -> Float[Array, "R H D"]:
-    """Attention of all decode rows, in float32; zeros for the rows that do not exist."""
-    queries = q[metadata.row_token].astype(jnp.float32) * context.options.scale
+def attend_rows(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
+    """Attention [R, H, D] of all decode rows, in float32; zeros for the rows that do not exist."""
+    queries = call.q[metadata.row_token].astype(jnp.float32) * options.scale
+    queries = scale_heads(queries, call, 0)
     num_rows, heads, dim = queries.shape
     # Room for the last step to hang over.
     room = num_rows + STEPS[0]
@@ -36,18 +45,18 @@ def attend_rows(
         jnp.full((room, heads), MASKED, jnp.float32),
         jnp.zeros((room, heads), jnp.float32),
     )
-    chunk = chunk_blocks(CHUNK, context.kv_cache.shape[4]) * context.kv_cache.shape[4]
-    low = _first_visible(metadata.row_context, context.options.window)
+    chunk = chunk_blocks(CHUNK, call.kv_cache.shape[4]) * call.kv_cache.shape[4]
+    low = _first_visible(metadata.row_context, options.window)
     # A row that exists has at least one item.
     items = cumulative(-(-metadata.row_context // chunk) - low // chunk)
     first = jnp.int32(0)
     for step in STEPS:
-        work = partial(_add_items, queries, context, metadata, items, step)
+        work = partial(_add_items, queries, call, options, metadata, items, step)
         count = (items[-1] - first) // step
         rows = lax.fori_loop(0, count, lambda i, r, f=first, w=work, s=step: w(f + i * s, r), rows)
         first += count * step
-    out, _, denominator = rows
-    return (out / jnp.where(denominator == 0, 1.0, denominator)[..., None])[:num_rows]
+    out, lse = finish(*rows, None if call.sinks is None else call.sinks[None], options.return_lse)
+    return scale_heads(out, call, 1)[:num_rows], None if lse is None else lse[:num_rows]
 
 
 def _first_visible(length: Int[Array, " P"], window: int | None) -> Int[Array, " P"]:
@@ -56,8 +65,9 @@ def _first_visible(length: Int[Array, " P"], window: int | None) -> Int[Array, "
 
 def _add_items(
     queries: Float[Array, "R H D"],
-    context: Context,
-    metadata: AttentionMetadata,
+    call: Call,
+    options: Options,
+    metadata: XlaMetadata,
     items: Int[Array, " n"],
     step: int,
     first: Int[Array, ""],
@@ -66,7 +76,7 @@ def _add_items(
     """Attend with the items first:first+step, all of which exist, and merge into their rows."""
     row = owner(items, first + jnp.arange(step, dtype=jnp.int32))
     part = first + jnp.arange(step, dtype=jnp.int32) - items[row]
-    scores, mask, values = _score_items(queries, context, metadata, row, part)
+    scores, mask, values = _score_items(queries, call, options, metadata, row, part)
     _, heads, dim = queries.shape
     grouped = scores.shape[:3]
 
@@ -92,31 +102,30 @@ def _add_items(
 
 def _score_items(
     queries: Float[Array, "R H D"],
-    context: Context,
-    metadata: AttentionMetadata,
+    call: Call,
+    options: Options,
+    metadata: XlaMetadata,
     row: Int[Array, " P"],
     part: Int[Array, " P"],
 ) -> tuple[Float[Array, "P K G C"], Bool[Array, "P 1 1 C"], Float[Array, "P K C D"]]:
     """Scores and values of the P items, each chunk number `part` of what its row sees."""
-    kv_heads, block_size, dim = context.kv_cache.shape[3:]
+    kv_heads, block_size, dim = call.kv_cache.shape[3:]
     blocks = chunk_blocks(CHUNK, block_size)
     chunk = blocks * block_size
     length = metadata.row_context[row]
-    low = _first_visible(length, context.options.window)
+    low = _first_visible(length, options.window)
     part = part + low // chunk
-    read_from = None if context.options.window is None else low
-    keys, values = read_chunk(
-        context, metadata.row_seq[row], part * blocks, read_from, length, blocks
-    )
+    read_from = None if options.window is None else low
+    keys, values = read_chunk(call, metadata.row_seq[row], part * blocks, read_from, length, blocks)
     position = part[:, None] * chunk + jnp.arange(chunk, dtype=jnp.int32)
     mask = ((position >= low[:, None]) & (position < length[:, None]))[:, None, None]
     grouped = queries[row].reshape(len(row), kv_heads, -1, dim)
     scores = jnp.einsum("pkgd,pkcd->pkgc", grouped, keys)
     bias = None
-    if context.slopes is not None:
+    if call.alibi_slopes is not None:
         distance = (position - length[:, None] + 1).astype(jnp.float32)
-        bias = context.slopes.reshape(kv_heads, -1, 1) * distance[:, None, None]
-    return adjust_scores(scores, mask, bias, context.options), mask, values
+        bias = call.alibi_slopes.reshape(kv_heads, -1, 1) * distance[:, None, None]
+    return adjust_scores(scores, mask, bias, options), mask, values
 
 
 def _sum_items(belongs: Bool[Array, "P P"], values: Float[Array, "P ..."]) -> Float[Array, "P ..."]:

@@ -2,12 +2,23 @@
 
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from pallas_kernels.metadata import AttentionMetadata, owner, tile_queries
-from pallas_kernels.xla.blocks import MASKED, Context, adjust_scores, chunk_blocks, read_chunk
+from pallas_kernels.call import Call, Options
+from pallas_kernels.ranges import owner
+from pallas_kernels.xla.blocks import (
+    MASKED,
+    Partial,
+    adjust_scores,
+    chunk_blocks,
+    finish,
+    read_chunk,
+    scale_heads,
+)
+from pallas_kernels.xla.metadata import XlaMetadata, tile_queries
 
 # Tokens of context a tile takes at a time, rounded up to whole blocks.
 CHUNK = 256
@@ -16,67 +27,81 @@ CHUNK = 256
 Tile = tuple[Array, Array, Array]
 
 
-def attend_tiles(
-    q: Float[Array, "T H D"],
-    context: Context,
-    context_lens: Int[Array, " S"],
-    query_start_loc: Int[Array, " S+1"],
-    metadata: AttentionMetadata,
-) -> Float[Array, "T H D"]:
-    """Attention of the sequences with several query tokens; zeros for all other tokens."""
+def attend_tiles(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
+    """Attention [T, H, D] of the sequences with several query tokens; zeros for other tokens."""
+    q, context_lens, query_start_loc = call.q, call.context_lens, call.query_start_loc
     size = tile_queries(q.shape[0])
     # Room for the last tile to hang over.
     queries = jnp.pad(q, ((0, size), (0, 0), (0, 0)))
-    row = jnp.arange(size, dtype=jnp.int32)
+    lse = jnp.full(queries.shape[:2], -jnp.inf) if options.return_lse else None
 
-    def tile(i: Array, out: Array) -> Array:
+    def tile(i: Array, found: Partial) -> Partial:
         seq = owner(metadata.seq_tiles, i)
         start = query_start_loc[seq] + (i - metadata.seq_tiles[seq]) * size
         count = jnp.minimum(query_start_loc[seq + 1] - start, size)
         position = context_lens[seq] - query_start_loc[seq + 1] + start
         mine = lax.dynamic_slice_in_dim(queries, start, size)
-        result = _attend_tile(mine, context, seq, position, position + count).astype(q.dtype)
-        old = lax.dynamic_slice_in_dim(out, start, size)
-        new = jnp.where((row < count)[:, None, None], result, old)
-        return lax.dynamic_update_slice_in_dim(out, new, start, 0)
+        result = _attend_tile(mine, call, options, seq, position, position + count)
+        stored: Partial = jax.tree.map(partial(_store, start, count), found, result)
+        return stored
 
-    out: Array = lax.fori_loop(0, metadata.seq_tiles[-1], tile, jnp.zeros_like(queries))
-    return out[: q.shape[0]]
+    found: Partial = lax.fori_loop(0, metadata.seq_tiles[-1], tile, (jnp.zeros_like(queries), lse))
+    out, lse = found
+    return out[: q.shape[0]], None if lse is None else lse[: q.shape[0]]
+
+
+def _store(
+    start: Int[Array, ""],
+    count: Int[Array, ""],
+    all_tokens: Float[Array, "T H ..."],
+    tile: Float[Array, "Q H ..."],
+) -> Float[Array, "T H ..."]:
+    """A tile's first `count` results go to the tokens from `start` on."""
+    row = jnp.arange(len(tile), dtype=jnp.int32).reshape(-1, *(1,) * (tile.ndim - 1))
+    old = lax.dynamic_slice_in_dim(all_tokens, start, len(tile))
+    new = jnp.where(row < count, tile.astype(old.dtype), old)
+    return lax.dynamic_update_slice_in_dim(all_tokens, new, start, 0)
 
 
 def _attend_tile(
     queries: Float[Array, "Q H D"],
-    context: Context,
+    call: Call,
+    options: Options,
     seq: Int[Array, ""],
     begin: Int[Array, ""],
     end: Int[Array, ""],
-) -> Float[Array, "Q H D"]:
+) -> Partial:
     """Queries at positions begin:end of one sequence, then others whose result is arbitrary."""
     num, heads, dim = queries.shape
-    kv_heads, block_size = context.kv_cache.shape[3:5]
+    kv_heads, block_size = call.kv_cache.shape[3:5]
     chunk = chunk_blocks(CHUNK, block_size) * block_size
     low = jnp.zeros_like(begin)
-    if context.options.window is not None:
-        low = jnp.maximum(begin - context.options.window + 1, 0)
+    if options.window is not None:
+        low = jnp.maximum(begin - options.window + 1, 0)
     # All queries of one KV head side by side: one matrix product a head.
-    grouped = (queries.astype(jnp.float32) * context.options.scale).reshape(num, kv_heads, -1, dim)
-    grouped = grouped.transpose(1, 2, 0, 3).reshape(kv_heads, -1, dim)
+    scaled = scale_heads(queries.astype(jnp.float32) * options.scale, call, 0)
+    grouped = scaled.reshape(num, kv_heads, -1, dim).transpose(1, 2, 0, 3)
+    grouped = grouped.reshape(kv_heads, -1, dim)
     rows = grouped.shape[:2]
     state: Tile = (
         jnp.zeros_like(grouped),
         jnp.full(rows, MASKED, jnp.float32),
         jnp.zeros(rows, jnp.float32),
     )
-    add = partial(_add_chunk, grouped, context, seq, low, begin, end, num)
-    out, _, denominator = lax.fori_loop(low // chunk, -(-end // chunk), add, state)
-    out = out / jnp.where(denominator == 0, 1.0, denominator)[..., None]
-    out = out.reshape(kv_heads, -1, num, dim).transpose(2, 0, 1, 3)
-    return jnp.asarray(out.reshape(num, heads, dim))
+    add = partial(_add_chunk, grouped, call, options, seq, low, begin, end, num)
+    state = lax.fori_loop(low // chunk, -(-end // chunk), add, state)
+    sinks = None if call.sinks is None else jnp.repeat(call.sinks.reshape(kv_heads, -1), num, 1)
+    out, lse = finish(*state, sinks, options.return_lse)
+    out = out.reshape(kv_heads, -1, num, dim).transpose(2, 0, 1, 3).reshape(num, heads, dim)
+    if lse is not None:
+        lse = lse.reshape(heads, num).T
+    return scale_heads(out, call, 1), lse
 
 
 def _add_chunk(
     grouped: Float[Array, "K GQ D"],
-    context: Context,
+    call: Call,
+    options: Options,
     seq: Int[Array, ""],
     low: Int[Array, ""],
     begin: Int[Array, ""],
@@ -87,14 +112,19 @@ def _add_chunk(
 ) -> Tile:
     """Attend to chunk i of the context."""
     out, top, denominator = tile
-    block_size = context.kv_cache.shape[4]
+    block_size = call.kv_cache.shape[4]
     blocks = chunk_blocks(CHUNK, block_size)
-    read_from = None if context.options.window is None else low[None]
-    keys, values = read_chunk(context, seq[None], (i * blocks)[None], read_from, end[None], blocks)
+    read_from = None if options.window is None else low[None]
+    keys, values = read_chunk(call, seq[None], (i * blocks)[None], read_from, end[None], blocks)
     key_position = i * blocks * block_size + jnp.arange(blocks * block_size, dtype=jnp.int32)
     query_position = begin + jnp.arange(num, dtype=jnp.int32)[:, None]
     scores = _mask_tile(
-        jnp.einsum("kqd,kcd->kqc", grouped, keys[0]), key_position, query_position, end, context
+        jnp.einsum("kqd,kcd->kqc", grouped, keys[0]),
+        key_position,
+        query_position,
+        end,
+        call,
+        options,
     )
     new_top = jnp.maximum(top, scores.max(-1))
     # For a row that sees nothing of this chunk MASKED - MASKED is 0 and its exponential 1.
@@ -109,16 +139,17 @@ def _mask_tile(
     key: Int[Array, " C"],
     query: Int[Array, "Q 1"],
     end: Int[Array, ""],
-    context: Context,
+    call: Call,
+    options: Options,
 ) -> Float[Array, "K GQ C"]:
     """The scores with what a query may not see masked; `key` and `query` are positions."""
     mask: Bool[Array, "Q C"] = (key <= query) & (key < end)
-    if context.options.window is not None:
-        mask &= key > query - context.options.window
+    if options.window is not None:
+        mask &= key > query - options.window
     kv_heads, _, chunk = scores.shape
     bias = None
-    if context.slopes is not None:
+    if call.alibi_slopes is not None:
         distance = (key - query).astype(jnp.float32)
-        bias = context.slopes.reshape(kv_heads, -1, 1, 1) * distance
+        bias = call.alibi_slopes.reshape(kv_heads, -1, 1, 1) * distance
     split = scores.reshape(kv_heads, -1, *mask.shape)
-    return adjust_scores(split, mask, bias, context.options).reshape(kv_heads, -1, chunk)
+    return adjust_scores(split, mask, bias, options).reshape(kv_heads, -1, chunk)

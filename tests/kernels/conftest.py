@@ -1,9 +1,27 @@
-"""Fixtures of the kernel tests."""
+"""Which kernels the property suite runs on, and fixtures of the kernel tests."""
 
 from collections.abc import Iterator
 
 import jaxtyping
 import pytest
+
+from tests.kernels.kernel import load, ours
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The property suite runs for every kernel: those asked for, or all of ours."""
+    if metafunc.definition.get_closest_marker("conformance"):
+        paths = metafunc.config.getoption("--kernel")
+        kernels = [load(path) for path in paths] or ours()
+        metafunc.parametrize("kernel", kernels, ids=lambda kernel: kernel.name)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--kernel` nothing but the property suite runs."""
+    if config.getoption("--kernel"):
+        others = [item for item in items if not item.get_closest_marker("conformance")]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
 
 
 @pytest.fixture

@@ -40,7 +40,13 @@ def arguments() -> dict[str, Any]:
         ({"window": 0}, "window=0 must be at least 1"),
         ({"soft_cap": 0.0}, r"soft_cap=0\.0 must be positive"),
         ({"alibi_slopes": jnp.zeros(2)}, r"alibi_slopes\.shape=\(2,\)"),
-        ({"backend": "triton"}, "backend='triton' does not exist; use one of xla"),
+        ({"sinks": jnp.zeros(2)}, r"sinks\.shape=\(2,\)"),
+        ({"kv_scales": jnp.ones((1, 2, 2))}, "float32.* kv_scales are given"),
+        ({"kv_cache": jnp.zeros((1, 2, 5, 2, 4, 8), jnp.int8)}, "int8.* kv_scales is None"),
+        (
+            {"kv_cache": jnp.zeros((1, 2, 5, 2, 4, 8), jnp.int8), "kv_scales": jnp.ones((1, 2, 3))},
+            r"kv_scales\.shape=\(1, 2, 3\)",
+        ),
     ],
 )
 def test_paged_attention_refuses(change: dict[str, Any], message: str) -> None:

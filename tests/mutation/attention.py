@@ -5,14 +5,24 @@ from tests.mutation.planting import Mutant, plant
 TESTS = ("tests/kernels",)
 FOLDER = "pallas_kernels"
 
-METADATA: list[Mutant] = plant(
-    f"{FOLDER}/metadata.py",
-    TESTS,
-    ("rows_before[token_seq], -1)", "rows_before[token_seq], 0)", "prefills get row 0's result"),
-    ("(token < starts[-1]) & is_row[token_seq]", "is_row[token_seq]", "padding gets a result"),
-    ("(boundaries[1:] <= index", "(boundaries[1:] < index", "the first of a range is the last's"),
-    ("-(-query_lens // tile_", "(query_lens // tile_", "the last tile is left out"),
-)
+METADATA: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/decode_rows.py",
+        TESTS,
+        ("rows_before[token_seq], -1)", "rows_before[token_seq], 0)", "prefills get a row's sum"),
+        ("(token < starts[-1]) & is_row[token_seq]", "is_row[token_seq]", "padding gets a result"),
+    ),
+    *plant(
+        f"{FOLDER}/xla/metadata.py",
+        TESTS,
+        ("-(-rows.other_queries // tile_", "(rows.other_queries // tile_", "the last tile is lost"),
+    ),
+    *plant(
+        f"{FOLDER}/ranges.py",
+        TESTS,
+        ("(boundaries[1:] <= index", "(boundaries[1:] < index", "the first of a range goes astray"),
+    ),
+]
 
 DECODE: list[Mutant] = plant(
     f"{FOLDER}/xla/decode.py",
@@ -24,7 +34,7 @@ DECODE: list[Mutant] = plant(
     ("keep = jnp.exp(top - new_top)", "keep = jnp.ones_like(top)", "old parts are not rescaled"),
     ("part = part + low // chunk", "part = part", "a window starts at the first chunk"),
     ("-(-metadata.row_context // chunk)", "metadata.row_context // chunk", "the tail is left out"),
-    (".astype(jnp.float32) * context.options.scale", ".astype(jnp.float32)", "no scale"),
+    (".astype(jnp.float32) * options.scale", ".astype(jnp.float32)", "no scale"),
     ("_sum_items(belongs, item_out)", "_sum_items(belongs.T, item_out)", "items of other rows"),
     ("first += count * step", "first += 0", "items are counted twice"),
 )
@@ -34,7 +44,7 @@ PREFILL: list[Mutant] = plant(
     TESTS,
     ("(key <= query) & (key < end)", "(key < query) & (key < end)", "a token misses itself"),
     ("(key <= query) & (key < end)", "(key <= query + 1) & (key < end)", "sees the future"),
-    ("key > query - context", "key >= query - context", "window one long"),
+    ("key > query - options", "key >= query - options", "window one long"),
     (
         "position = context_lens[seq] - query_start_loc[seq + 1] + start",
         "position = start - query_start_loc[seq]",
@@ -62,7 +72,7 @@ BLOCKS: list[Mutant] = [
         ),
         ("jnp.tanh(scores / options.soft_cap)", "jnp.tanh(scores)", "the soft cap"),
         ("return jnp.where(mask, scores, MASKED)", "return jnp.where(mask, scores, 0.0)", "mask"),
-        ("(context.layer * 2 + which)", "(context.layer + which)", "another layer's cache"),
+        ("(call.layer * 2 + which)", "(call.layer + which)", "another layer's cache"),
     ),
     *plant(
         f"{FOLDER}/xla/attention.py",

@@ -1,0 +1,66 @@
+"""Command line: `python -m pallas_kernels.aot --target h200 --target a100`."""
+
+import argparse
+import fnmatch
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pallas_kernels.aot.pool import run_cases
+from pallas_kernels.aot.table import failed, table
+from pallas_kernels.aot.worker import case_modules, environment
+
+
+def main() -> None:
+    """Compile, print a table, and exit with 1 where something spills, copies, or fails."""
+    # The names of the cases need JAX on the CPU; it must be told before it is imported.
+    os.environ.update(environment())
+    from pallas_kernels.aot.targets import TARGETS
+
+    options = _options(list(TARGETS))
+    work = []
+    for name in options.target:
+        found = [c for module in case_modules() for c in module.cases(TARGETS[name])]
+        work += [(name, case) for case in found if _chosen(case, options)]
+    if not work:
+        sys.exit("no case has such a name; --list prints them")
+    if options.list:
+        print("\n".join(f"{target}  {case}" for target, case in work))
+        return
+    outcomes: list[dict[str, Any]] = []
+    for outcome in run_cases(work, options.jobs):
+        outcomes.append(outcome)
+        verdict = "FAILED" if outcome["problems"] else "ok"
+        print(
+            f"[{len(outcomes)}/{len(work)}] {outcome['target']} {outcome['case']}: {verdict}",
+            file=sys.stderr,
+        )
+    outcomes.sort(key=lambda o: work.index((o["target"], o["case"])))
+    print(table(outcomes))
+    if options.json:
+        options.json.write_text(json.dumps(outcomes, indent=1) + "\n")
+    sys.exit(1 if any(map(failed, outcomes)) else 0)
+
+
+def _options(targets: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m pallas_kernels.aot", description=__doc__)
+    parser.add_argument("--target", action="append", choices=targets, help="default: h200, a100")
+    parser.add_argument("--only", action="append", metavar="GLOB", help="cases to compile")
+    parser.add_argument("--skip", action="append", default=[], metavar="GLOB", help="and not these")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all outcomes")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--list", action="store_true", help="print the cases and stop")
+    options = parser.parse_args()
+    options.target = options.target or ["h200", "a100"]
+    return options
+
+
+def _chosen(case: str, options: argparse.Namespace) -> bool:
+    wanted = any(fnmatch.fnmatch(case, glob) for glob in options.only or ["*"])
+    return wanted and not any(fnmatch.fnmatch(case, glob) for glob in options.skip)
+
+
+if __name__ == "__main__":
+    main()

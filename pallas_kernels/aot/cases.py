@@ -1,0 +1,208 @@
+"""What is compiled: every operation, and attention in each configuration that is shipped.
+
+A name reads `operation/backend/step-d<head dim>-b<block size>-<queries>[-<cache>][-<option>]`.
+Shapes are those of a server; nothing is allocated. The pool has a prime number of blocks, so that
+no other array of a program has as many elements as the cache or a part of it.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import pallas_kernels as pk
+from pallas_kernels.aot.compiling import Program
+from pallas_kernels.aot.hlo import watched_sizes
+from pallas_kernels.aot.targets import Target
+
+LAYERS, BLOCK_SIZE, HEAD_DIM = 4, 16, 128
+POOL_TOKENS = 2**16
+HEAD_DIMS = (64, 80, 96, 112, 128, 192, 256)
+BLOCK_SIZES = (8, 32, 64, 128)
+# (T, S, tokens of the longest context); two queries of one token make up `decode_only`.
+STEPS = {
+    "decode": (64, 64, 4096),
+    "long": (1, 1, 2**17),
+    "mixed": (2048, 64, 4096),
+    "few": (64, 16, 4096),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "window": {"window": 1024},
+    "cap": {"soft_cap": 50.0},
+    "alibi": {"alibi_slopes": True},
+    "sinks": {"sinks": True},
+    "lse": {"return_lse": True},
+    "all": {
+        "window": 1024,
+        "soft_cap": 50.0,
+        "alibi_slopes": True,
+        "sinks": True,
+        "return_lse": True,
+    },
+}
+SHORT = {
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "f32",
+    "float8_e4m3fn": "fp8",
+    "int8": "int8",
+}
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One configuration of `paged_attention`; `option` is a key of OPTIONS, or empty."""
+
+    backend: str
+    step: str = "decode"
+    head_dim: int = HEAD_DIM
+    block_size: int = BLOCK_SIZE
+    dtype: str = "bfloat16"
+    cache_dtype: str = "bfloat16"
+    heads: int = 32
+    kv_heads: int = 8
+    option: str = ""
+
+    @property
+    def name(self) -> str:
+        parts = [self.step, f"d{self.head_dim}", f"b{self.block_size}", SHORT[self.dtype]]
+        if self.cache_dtype != self.dtype:
+            parts.append(SHORT[self.cache_dtype])
+        if (self.heads, self.kv_heads) != (32, 8):
+            parts.append(f"h{self.heads}k{self.kv_heads}")
+        if self.option:
+            parts.append(self.option)
+        return f"attention/{self.backend}/{'-'.join(parts)}"
+
+
+def cases(target: Target) -> dict[str, Callable[[], Program]]:
+    """All cases of a target by name."""
+    found = {a.name: partial(_attention, a) for a in _attentions(target)}
+    found |= {f"write_kv/xla/{name}": partial(_write_kv, name) for name in SHORT}
+    found |= {f"copy_blocks/xla/{name}": partial(_copy_blocks, name) for name in SHORT}
+    found |= {f"gather_blocks/xla/{name}": partial(_gather_blocks, name) for name in SHORT}
+    found |= {f"scatter_blocks/xla/{name}": partial(_scatter_blocks, name) for name in SHORT}
+    found |= {
+        f"merge_partials/xla/{name}": partial(_merge, name) for name in SHORT if "8" not in name
+    }
+    return found
+
+
+def _attentions(target: Target) -> Iterator[Attention]:
+    for backend in target.backends:
+        for step in STEPS:
+            yield from _variants(Attention(backend, step))
+
+
+def _variants(base: Attention) -> Iterator[Attention]:
+    """One thing changed at a time, and the combinations that share registers or memory."""
+    yield base
+    if base.step in ("long", "few"):
+        return
+    for dim in HEAD_DIMS:
+        if dim != base.head_dim:
+            yield replace(base, head_dim=dim)
+    for size in BLOCK_SIZES:
+        yield replace(base, block_size=size)
+    for heads, kv_heads in ((64, 8), (16, 16), (32, 1)):
+        yield replace(base, heads=heads, kv_heads=kv_heads)
+    for dim in (64, 128, 256):
+        for dtype in ("float16", "float32"):
+            yield replace(base, head_dim=dim, dtype=dtype, cache_dtype=dtype)
+        for cache_dtype in ("float8_e4m3fn", "int8"):
+            yield replace(base, head_dim=dim, cache_dtype=cache_dtype)
+    for option in OPTIONS:
+        yield replace(base, option=option)
+
+
+def _cache(a: Attention) -> Any:
+    blocks = _prime_after(POOL_TOKENS // a.block_size)
+    shape = (LAYERS, 2, blocks, a.kv_heads, a.block_size, a.head_dim)
+    return jax.ShapeDtypeStruct(shape, jnp.dtype(a.cache_dtype))
+
+
+def _prime_after(number: int) -> int:
+    while any(number % divisor == 0 for divisor in range(2, math.isqrt(number) + 1)):
+        number += 1
+    return number
+
+
+def _attention(a: Attention) -> Program:
+    tokens, seqs, context = STEPS[a.step]
+    options = dict(OPTIONS[a.option]) if a.option else {}
+    cache = _cache(a)
+    arrays: dict[str, Any] = {}
+    for name in ("alibi_slopes", "sinks"):
+        if options.pop(name, False):
+            arrays[name] = jax.ShapeDtypeStruct((a.heads,), jnp.float32)
+    if jnp.dtype(a.cache_dtype).itemsize == 1:
+        arrays["kv_scales"] = jax.ShapeDtypeStruct((LAYERS, 2, a.kv_heads), jnp.float32)
+
+    def attend(
+        q: Any, cache: Any, tables: Any, lens: Any, starts: Any, layer: Any, more: Any
+    ) -> Any:
+        decode_only = a.step in ("decode", "long")
+        metadata = pk.make_metadata(
+            tables, lens, starts, tokens, decode_only=decode_only, backend=a.backend
+        )
+        return pk.paged_attention(
+            q, cache, tables, lens, starts, layer=layer, scale=a.head_dim**-0.5,
+            metadata=metadata, backend=a.backend, **options, **more,
+        )  # fmt: skip
+
+    integers = [(seqs, -(-context // a.block_size)), (seqs,), (seqs + 1,), ()]
+    arguments = (
+        jax.ShapeDtypeStruct((tokens, a.heads, a.head_dim), jnp.dtype(a.dtype)),
+        cache,
+        *(jax.ShapeDtypeStruct(shape, jnp.int32) for shape in integers),
+        arrays,
+    )
+    return Program(attend, arguments, watched=watched_sizes([cache.shape]))
+
+
+def _write_kv(dtype: str) -> Program:
+    cache = _cache(Attention("xla", cache_dtype=dtype))
+    new = jax.ShapeDtypeStruct((256, cache.shape[3], cache.shape[5]), jnp.bfloat16)
+    slots = jax.ShapeDtypeStruct((256,), jnp.int32)
+    layer = jax.ShapeDtypeStruct((), jnp.int32)
+
+    def write(cache: Any, k: Any, v: Any, slots: Any, layer: Any, *scales: Any) -> Any:
+        more = {"kv_scales": scales[0]} if scales else {}
+        return pk.write_kv(cache, k, v, slots, layer=layer, **more)
+
+    scales = [jax.ShapeDtypeStruct((LAYERS, 2, cache.shape[3]), jnp.float32)] * ("8" in dtype)
+    return _in_place(write, (cache, new, new, slots, layer, *scales))
+
+
+def _copy_blocks(dtype: str) -> Program:
+    ids = jax.ShapeDtypeStruct((16,), jnp.int32)
+    return _in_place(pk.copy_blocks, (_cache(Attention("xla", cache_dtype=dtype)), ids, ids))
+
+
+def _gather_blocks(dtype: str) -> Program:
+    cache = _cache(Attention("xla", cache_dtype=dtype))
+    ids = jax.ShapeDtypeStruct((16,), jnp.int32)
+    return Program(pk.gather_blocks, (cache, ids), watched=watched_sizes([cache.shape]))
+
+
+def _scatter_blocks(dtype: str) -> Program:
+    cache = _cache(Attention("xla", cache_dtype=dtype))
+    ids = jax.ShapeDtypeStruct((16,), jnp.int32)
+    data = jax.ShapeDtypeStruct((16, *cache.shape[:2], *cache.shape[3:]), cache.dtype)
+    return _in_place(pk.scatter_blocks, (cache, ids, data))
+
+
+def _in_place(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
+    """The first argument is the cache, donated; nothing as large as one layer of it is made."""
+    cache = arguments[0]
+    layer = cache.size * cache.dtype.itemsize // LAYERS
+    return Program(function, arguments, (0,), watched_sizes([cache.shape]), temporary=layer // 4)
+
+
+def _merge(dtype: str) -> Program:
+    out = jax.ShapeDtypeStruct((16, 64, 32, HEAD_DIM), jnp.dtype(dtype))
+    return Program(pk.merge_partials, (out, jax.ShapeDtypeStruct((16, 64, 32), jnp.float32)))

@@ -1,0 +1,149 @@
+"""One case compiled for one target: how long it took, what its kernels take, what is copied."""
+
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import SingleDeviceSharding
+
+from pallas_kernels.aot.hlo import find_copies
+from pallas_kernels.aot.ptx import Resources, find_ptxas, mosaic_kernels, xla_kernels
+from pallas_kernels.aot.targets import Target
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a case compiles.
+
+    Attributes:
+        function: traced with `arguments`.
+        arguments: `jax.ShapeDtypeStruct`s, or trees of them.
+        donated: positions of the arguments whose memory the results take over.
+        watched: numbers of elements that an instruction must not produce; see `hlo`.
+        temporary: bytes of temporary memory that are acceptable.
+        options: compiler options that the caller of the function is told to use.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    donated: tuple[int, ...] = ()
+    watched: set[int] = field(default_factory=set)
+    temporary: int = 2**62
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Outcome:
+    """What became of a case.
+
+    Attributes:
+        case, target: their names.
+        seconds: to trace, lower and compile, on this machine.
+        kernels: all kernels of the program, XLA's own included.
+        copies: instructions that copy the cache or a weight.
+        temporary, aliased: bytes of temporary memory, and of results that live in arguments.
+        problems: why this is a failure; empty when it is none.
+    """
+
+    case: str
+    target: str
+    seconds: float = 0.0
+    kernels: list[Resources] = field(default_factory=list)
+    copies: list[str] = field(default_factory=list)
+    temporary: int = 0
+    aliased: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def compile_case(case: str, target_name: str, target: Target, build: Callable[[], Program]) -> Any:
+    """Compile one case; a failure to compile is an outcome, not an exception."""
+    outcome = Outcome(case, target_name)
+    try:
+        _compile(outcome, target, build)
+    except Exception as error:
+        text = str(error).strip().replace("\n", " ")
+        outcome.problems.append(f"does not compile: {type(error).__name__}: {text[:400]}")
+    return outcome
+
+
+def _compile(outcome: Outcome, target: Target, build: Callable[[], Program]) -> None:
+    device = target.device()
+    with tempfile.TemporaryDirectory() as folder, jax.default_device(device), _quiet():
+        dump = Path(folder)
+        program = build()
+        options = {"xla_dump_to": folder, "xla_dump_emitter_re": "ptx", **program.options}
+        placed = _place(program.arguments, device)
+        with _printed(dump / "printed") as printed:
+            started = time.perf_counter()
+            jitted = jax.jit(
+                program.function, donate_argnums=program.donated, compiler_options=options
+            )
+            lowered = jitted.trace(*placed).lower(lowering_platforms=("cuda",))
+            compiled = lowered.compile()
+            outcome.seconds = time.perf_counter() - started
+        kernels = mosaic_kernels(printed.read_text()) + xla_kernels(dump, find_ptxas())
+    outcome.kernels = kernels
+    outcome.copies = find_copies(compiled.as_text(), program.watched)
+    memory = compiled.memory_analysis()
+    outcome.temporary = memory.temp_size_in_bytes
+    outcome.aliased = memory.alias_size_in_bytes
+    outcome.problems += _problems(outcome, program)
+
+
+def _problems(outcome: Outcome, program: Program) -> list[str]:
+    problems = [
+        f"{kernel.name} spills {kernel.spilled} bytes"
+        for kernel in outcome.kernels
+        if kernel.spilled
+    ]
+    problems += [f"copies: {line}" for line in outcome.copies]
+    if outcome.temporary > program.temporary:
+        problems.append(f"{outcome.temporary:,} bytes of temporaries > {program.temporary:,}")
+    donated = sum(
+        leaf.size * leaf.dtype.itemsize
+        for position in program.donated
+        for leaf in jax.tree.leaves(program.arguments[position])
+    )
+    if outcome.aliased < donated:
+        problems.append(f"only {outcome.aliased:,} of {donated:,} donated bytes are reused")
+    if not outcome.kernels:
+        problems.append("no kernel was found in what the compilers dumped")
+    return problems
+
+
+def _place(arguments: tuple[Any, ...], device: Any) -> Any:
+    sharding = SingleDeviceSharding(device)
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arguments
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warning that Pallas's Triton backend is deprecated, at every kernel."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+@contextmanager
+def _printed(file: Path) -> Iterator[Path]:
+    """Collect what is written to standard output, by compiled code as well."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with file.open("wb") as sink:
+        os.dup2(sink.fileno(), 1)
+    try:
+        yield file
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,0 +1,47 @@
+"""Outcomes as a table for people."""
+
+from typing import Any
+
+HEADER = ("target", "case", "registers", "spills B", "shared B", "copies", "temp MB", "seconds")
+
+
+def failed(outcome: dict[str, Any]) -> bool:
+    """Whether a case spills, copies what it must not, or does not compile."""
+    return bool(outcome["problems"])
+
+
+def table(outcomes: list[dict[str, Any]]) -> str:
+    """One line a case with the most that any of its kernels takes, and the problems below."""
+    rows = [HEADER, *(_row(outcome) for outcome in outcomes)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i < 2 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    bad = [outcome for outcome in outcomes if failed(outcome)]
+    for outcome in bad:
+        lines.append(f"\n{outcome['target']} {outcome['case']}:")
+        lines += [f"    {problem}" for problem in outcome["problems"]]
+    lines.append(f"\n{len(outcomes)} cases, {len(bad)} with problems")
+    return "\n".join(lines)
+
+
+def _row(outcome: dict[str, Any]) -> tuple[str, ...]:
+    kernels = outcome["kernels"]
+
+    def most(key: str) -> str:
+        return str(max((kernel[key] for kernel in kernels), default="-"))
+
+    return (
+        outcome["target"],
+        outcome["case"],
+        most("registers"),
+        str(sum(kernel["spilled"] for kernel in kernels)) if kernels else "-",
+        most("shared"),
+        str(len(outcome["copies"])),
+        f"{outcome['temporary'] / 1e6:.1f}",
+        f"{outcome['seconds']:.1f}",
+    )

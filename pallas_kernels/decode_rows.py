@@ -1,0 +1,50 @@
+"""Sorting a step's sequences: decodes, which have one query token, and the rest."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from pallas_kernels.ranges import cumulative, owner
+
+
+class DecodeRows(NamedTuple):
+    """The decodes, side by side. R = min(S, T) bounds their number.
+
+    Attributes:
+        row_seq: sequence of each decode row.
+        row_token: the row's one query token.
+        row_context: context length of each row; 0 for the rows beyond the last.
+        token_row: decode row of each token, -1 where it belongs to none.
+        other_queries: query tokens of each sequence that is no row; 0 for those that are.
+    """
+
+    row_seq: Int[Array, " R"]
+    row_token: Int[Array, " R"]
+    row_context: Int[Array, " R"]
+    token_row: Int[Array, " T"]
+    other_queries: Int[Array, " S"]
+
+
+def decode_rows(
+    context_lens: Int[Array, " S"], query_start_loc: Int[Array, " S+1"], num_tokens: int
+) -> DecodeRows:
+    """The decodes of a step of `num_tokens` tokens; see `paged_attention` for the arrays."""
+    num_seqs = context_lens.shape[0]
+    starts = query_start_loc.astype(jnp.int32)
+    query_lens = jnp.diff(starts)
+    is_row = (query_lens == 1) & (context_lens > 0)
+    rows_before = cumulative(is_row)
+    row = jnp.arange(min(num_seqs, num_tokens), dtype=jnp.int32)
+    exists = row < rows_before[-1]
+    row_seq = jnp.where(exists, owner(rows_before, row), 0)
+    token = jnp.arange(num_tokens, dtype=jnp.int32)
+    token_seq = jnp.minimum(owner(starts, token), num_seqs - 1)
+    in_row = (token < starts[-1]) & is_row[token_seq]
+    return DecodeRows(
+        row_seq=row_seq,
+        row_token=jnp.where(exists, starts[row_seq], 0),
+        row_context=jnp.where(exists, context_lens.astype(jnp.int32)[row_seq], 0),
+        token_row=jnp.where(in_row, rows_before[token_seq], -1),
+        other_queries=jnp.where(is_row, 0, query_lens),
+    )

@@ -1,0 +1,28 @@
+"""The device that kernels are chosen and compiled for."""
+
+import jax
+
+
+def target_device() -> jax.Device:
+    """JAX's default device: what `jax.default_device` names, else the first one.
+
+    It may be a device that is only described, for compiling ahead of time.
+    """
+    device = jax.config.jax_default_device
+    if device is None or isinstance(device, str):
+        return jax.devices(device)[0]
+    return device
+
+
+def interpreting() -> bool:
+    """Whether GPU kernels are interpreted, because the device is the CPU."""
+    return str(target_device().platform) == "cpu"
+
+
+def sm_version() -> int | None:
+    """Compute capability of an NVIDIA GPU, times ten: 90 for 9.0. None for any other device."""
+    device = target_device()
+    major, _, minor = str(getattr(device, "compute_capability", "")).partition(".")
+    if device.platform != "gpu" or not (major.isdigit() and minor.isdigit()):
+        return None
+    return int(major) * 10 + int(minor)

@@ -1,0 +1,77 @@
+"""What one step's attention needs on a GPU, computed once a step and shared by all layers.
+
+Sequences with one query token become decode rows, and the others are cut into
+tiles of queries. A GPU starts all programs of a grid at once, and the grid's size is static: so
+tiles are listed with room for the most that T tokens of S sequences can have, and programs of
+tiles that do not exist see so in one load and exit.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+from pallas_kernels.decode_rows import decode_rows
+from pallas_kernels.ranges import cumulative, owner
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["row_seq", "row_token", "row_context", "token_row", "tile_seq", "tile_start"],
+    meta_fields=["tile_queries", "decode_only"],
+)
+@dataclasses.dataclass(frozen=True)
+class GpuMetadata:
+    """The work of one step. R = min(S, T) bounds the decode rows, NT the tiles of the rest.
+
+    Attributes:
+        row_seq: sequence of each decode row.
+        row_token: the row's one query token.
+        row_context: context length of each row; 0 for the rows beyond the last.
+        token_row: decode row of each token, -1 where it belongs to none.
+        tile_seq: sequence of each tile; S for the tiles beyond the last.
+        tile_start: the tile's first query, counted from the sequence's first query of this step.
+        tile_queries: queries in a tile; the last tile of a sequence may have fewer.
+        decode_only: no sequence has several query tokens.
+    """
+
+    row_seq: Int[Array, " R"]
+    row_token: Int[Array, " R"]
+    row_context: Int[Array, " R"]
+    token_row: Int[Array, " T"]
+    tile_seq: Int[Array, " NT"]
+    tile_start: Int[Array, " NT"]
+    tile_queries: int
+    decode_only: bool
+
+
+def make_gpu_metadata(
+    block_tables: Int[Array, "S W"],
+    context_lens: Int[Array, " S"],
+    query_start_loc: Int[Array, " S+1"],
+    num_tokens: int,
+    *,
+    tile_queries: int,
+    decode_only: bool,
+) -> GpuMetadata:
+    """The work of one step, in tiles of so many queries; see `pallas_kernels.make_metadata`."""
+    rows = decode_rows(context_lens, query_start_loc, num_tokens)
+    num_seqs = context_lens.shape[0]
+    tiles_before = cumulative(-(-rows.other_queries // tile_queries))
+    # Each sequence rounds up at most once.
+    tile = jnp.arange(-(-num_tokens // tile_queries) + num_seqs, dtype=jnp.int32)
+    tile_seq = owner(tiles_before, tile)
+    # The last boundary stands for the tiles that do not exist.
+    tile_start = (tile - tiles_before[tile_seq]) * tile_queries
+    return GpuMetadata(
+        row_seq=rows.row_seq,
+        row_token=rows.row_token,
+        row_context=rows.row_context,
+        token_row=rows.token_row,
+        tile_seq=tile_seq,
+        tile_start=jnp.where(tile_seq < num_seqs, tile_start, 0),
+        tile_queries=tile_queries,
+        decode_only=decode_only,
+    )

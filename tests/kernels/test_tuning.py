@@ -1,0 +1,72 @@
+"""The tuning table: what was measured is used, the rest gets a default, errors say where."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from pallas_kernels import tuning
+
+DECODE = {"block_kv": 128, "num_warps": 8, "num_stages": 4, "splits": 3}
+
+
+def write(path: Path, kernel: str, shape: str, values: Any) -> Path:
+    path.write_text(json.dumps({"NVIDIA H200": {kernel: {shape: values}}}))
+    return path
+
+
+def test_an_entry_is_found_by_device_kernel_and_shape_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "table.json", "triton_decode", "128 16 bfloat16", DECODE)
+    monkeypatch.setattr(tuning, "_table", lambda: tuning.load(file))
+    measured = tuning.TritonDecodeConfig(**DECODE)
+    lookup = tuning.lookup
+    assert lookup("triton_decode", "NVIDIA H200", 128, 16, jnp.bfloat16) == measured
+    for other in (
+        ("triton_decode", "NVIDIA A100", 128, 16, jnp.bfloat16),
+        ("triton_decode", "NVIDIA H200", 64, 16, jnp.bfloat16),
+        ("triton_decode", "NVIDIA H200", 128, 32, jnp.bfloat16),
+        ("triton_decode", "NVIDIA H200", 128, 16, jnp.int8),
+    ):
+        assert lookup(*other) == tuning.default(other[0], other[2], other[4])
+
+
+@pytest.mark.parametrize("kernel", tuning.KERNELS)
+@pytest.mark.parametrize("head_dim", [64, 80, 96, 112, 128, 192, 256])
+def test_every_kernel_has_a_default(kernel: str, head_dim: int) -> None:
+    assert type(tuning.default(kernel, head_dim, jnp.bfloat16)) is tuning.KERNELS[kernel]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape", "values", "message"),
+    [
+        ("triton_decode", "128 16 bfloat16", DECODE | {"block_kv": 48}, "power of 2"),
+        ("triton_decode", "128 16 bfloat16", DECODE | {"num_stages": 0}, "1..8"),
+        ("triton_decode", "128 16 bfloat16", DECODE | {"num_warps": "4"}, "num_warps='4'"),
+        ("triton_decode", "128 16 bfloat16", DECODE | {"splits": 0}, "splits=0"),
+        ("triton_decode", "128 16 bfloat16", DECODE | {"color": 1}, "expected exactly"),
+        ("triton_decode", "128 16 bfloat16", {"block_kv": 64}, "expected exactly"),
+        ("triton_decode", "128 bfloat16", DECODE, "128 bfloat16"),
+        ("cuda_decode", "128 16 bfloat16", DECODE, "no such kernel"),
+    ],
+)
+def test_a_wrong_entry_is_refused_by_name(
+    tmp_path: Path, kernel: str, shape: str, values: Any, message: str
+) -> None:
+    file = write(tmp_path / "table.json", kernel, shape, values)
+    with pytest.raises(ValueError, match=message) as error:
+        tuning.load(file)
+    assert repr(shape) in str(error.value) and repr(kernel) in str(error.value)
+
+
+def test_an_unknown_kernel_has_no_configuration() -> None:
+    with pytest.raises(ValueError, match="triton_decode"):
+        tuning.lookup("cuda_decode", "NVIDIA H200", 128, 16, jnp.bfloat16)
+
+
+def test_the_table_that_is_shipped_is_valid() -> None:
+    assert all(dataclasses.is_dataclass(c) for c in tuning.load(tuning.TABLE_FILE).values())
