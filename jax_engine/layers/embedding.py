@@ -2,10 +2,9 @@
 
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layers.linear import CONTRACT_LAST
+from jax_engine.layers.linear import product
 
 
 class Embedding(nnx.Module):  # type: ignore[misc]
@@ -24,6 +23,4 @@ class Embedding(nnx.Module):  # type: ignore[misc]
 
     def logits(self, hidden: Float[Array, "R E"]) -> Float[Array, "R V"]:
         """Scores of all tokens in float32, with the table as the head."""
-        return lax.dot_general(
-            hidden, self.weight[...], CONTRACT_LAST, preferred_element_type=jnp.float32
-        )
+        return product(self.weight[...], hidden, out_dtype=jnp.dtype(jnp.float32))

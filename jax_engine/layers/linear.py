@@ -7,6 +7,8 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from pallas_kernels.device import target_device
+
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
 
 
@@ -70,21 +72,28 @@ class Linear(nnx.Module):  # type: ignore[misc]
             layer: index of the layer, used when the layers are separate arrays. A stacked weight
                 or bias must have been sliced by the scan already.
         """
-        product = functools.partial(_product, out_dtype=out_dtype or x.dtype)
+        multiply = functools.partial(product, out_dtype=out_dtype or x.dtype)
         if isinstance(self.weight, nnx.List):
             outs = [
-                lax.switch(layer, [functools.partial(product, part[...]) for part in parts], x)
+                lax.switch(layer, [functools.partial(multiply, part[...]) for part in parts], x)
                 for parts in zip(*self.weight, strict=True)
             ]
             out: Array = outs[0] if len(outs) == 1 else jnp.concatenate(outs, axis=1)
         else:
-            out = product(self.weight[...], x)
+            out = multiply(self.weight[...], x)
         if self.bias is not None:
             out = out + self.bias[...].astype(out.dtype)
         return out
 
 
-def _product(
+def product(
     weight: Float[Array, "out in"], x: Float[Array, "T in"], *, out_dtype: jnp.dtype
 ) -> Float[Array, "T out"]:
-    return lax.dot_general(x, weight, CONTRACT_LAST, preferred_element_type=out_dtype)
+    """x @ weight.T, accumulated in float32 and returned in `out_dtype`."""
+    tokens = x.shape[0]
+    if tokens == 1 and out_dtype != x.dtype and target_device().platform == "gpu":
+        # XLA takes one row for a vector, for which cuBLAS has no product of mixed types, and so
+        # converts the whole weight first: three times the traffic. It does not for two rows.
+        x = jnp.pad(x, ((0, 1), (0, 0)))
+    out: Array = lax.dot_general(x, weight, CONTRACT_LAST, preferred_element_type=out_dtype)
+    return out[:tokens]
