@@ -1,4 +1,4 @@
-"""Which sequences of a step decode, that is, have one query token, and which have more."""
+"""Sorting a step's sequences: decodes, which have one query token, and the rest."""
 
 from typing import NamedTuple
 
@@ -9,27 +9,27 @@ from pallas_kernels.ranges import cumulative, owner
 
 
 class DecodeRows(NamedTuple):
-    """The sequences with one query token, side by side. R = min(S, T) bounds their number.
+    """The decodes, side by side. R = min(S, T) bounds their number.
 
     Attributes:
-        seq: sequence of each row.
-        token: the row's one query token.
-        context: context length of each row; 0 for the rows beyond the last.
-        of_token: row of each token, -1 where it belongs to none.
-        tiled_queries: query tokens of each sequence that is not a row; 0 for those that are.
+        row_seq: sequence of each decode row.
+        row_token: the row's one query token.
+        row_context: context length of each row; 0 for the rows beyond the last.
+        token_row: decode row of each token, -1 where it belongs to none.
+        other_queries: query tokens of each sequence that is no row; 0 for those that are.
     """
 
-    seq: Int[Array, " R"]
-    token: Int[Array, " R"]
-    context: Int[Array, " R"]
-    of_token: Int[Array, " T"]
-    tiled_queries: Int[Array, " S"]
+    row_seq: Int[Array, " R"]
+    row_token: Int[Array, " R"]
+    row_context: Int[Array, " R"]
+    token_row: Int[Array, " T"]
+    other_queries: Int[Array, " S"]
 
 
 def decode_rows(
     context_lens: Int[Array, " S"], query_start_loc: Int[Array, " S+1"], num_tokens: int
 ) -> DecodeRows:
-    """Sort the sequences of a step into decode rows and the rest."""
+    """The decodes of a step of `num_tokens` tokens; see `paged_attention` for the arrays."""
     num_seqs = context_lens.shape[0]
     starts = query_start_loc.astype(jnp.int32)
     query_lens = jnp.diff(starts)
@@ -42,9 +42,9 @@ def decode_rows(
     token_seq = jnp.minimum(owner(starts, token), num_seqs - 1)
     in_row = (token < starts[-1]) & is_row[token_seq]
     return DecodeRows(
-        seq=row_seq,
-        token=jnp.where(exists, starts[row_seq], 0),
-        context=jnp.where(exists, context_lens.astype(jnp.int32)[row_seq], 0),
-        of_token=jnp.where(in_row, rows_before[token_seq], -1),
-        tiled_queries=jnp.where(is_row, 0, query_lens),
+        row_seq=row_seq,
+        row_token=jnp.where(exists, starts[row_seq], 0),
+        row_context=jnp.where(exists, context_lens.astype(jnp.int32)[row_seq], 0),
+        token_row=jnp.where(in_row, rows_before[token_seq], -1),
+        other_queries=jnp.where(is_row, 0, query_lens),
     )

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from pallas_kernels.checks import check_step
 from pallas_kernels.decode_rows import decode_rows
 from pallas_kernels.ranges import cumulative, owner
 
@@ -55,40 +54,24 @@ def make_gpu_metadata(
     num_tokens: int,
     *,
     tile_queries: int,
-    decode_only: bool = False,
+    decode_only: bool,
 ) -> GpuMetadata:
-    """Prepare one step's attention on a GPU; see `paged_attention` for the arrays.
-
-    Args:
-        block_tables: block tables; only the shape is used.
-        context_lens: context lengths, this step's tokens included.
-        query_start_loc: boundaries of the sequences' query tokens.
-        num_tokens: T, the padded number of tokens of the step.
-        tile_queries: query tokens in one tile of a prefill.
-        decode_only: a promise, not checked, that no sequence has more than one query token;
-            nothing is compiled for prefills then. T = 1 implies it.
-
-    Raises:
-        ValueError: shapes that do not belong together, no tokens, or tiles without queries.
-    """
-    check_step(block_tables, context_lens, query_start_loc, num_tokens)
-    if tile_queries < 1:
-        raise ValueError(f"a tile has queries: {tile_queries=}")
+    """The work of one step, in tiles of so many queries; see `pallas_kernels.make_metadata`."""
     rows = decode_rows(context_lens, query_start_loc, num_tokens)
     num_seqs = context_lens.shape[0]
-    tiles_before = cumulative(-(-rows.tiled_queries // tile_queries))
+    tiles_before = cumulative(-(-rows.other_queries // tile_queries))
     # Each sequence rounds up at most once.
     tile = jnp.arange(-(-num_tokens // tile_queries) + num_seqs, dtype=jnp.int32)
     tile_seq = owner(tiles_before, tile)
     # The last boundary stands for the tiles that do not exist.
     tile_start = (tile - tiles_before[tile_seq]) * tile_queries
     return GpuMetadata(
-        row_seq=rows.seq,
-        row_token=rows.token,
-        row_context=rows.context,
-        token_row=rows.of_token,
+        row_seq=rows.row_seq,
+        row_token=rows.row_token,
+        row_context=rows.row_context,
+        token_row=rows.token_row,
         tile_seq=tile_seq,
         tile_start=jnp.where(tile_seq < num_seqs, tile_start, 0),
         tile_queries=tile_queries,
-        decode_only=decode_only or num_tokens == 1,
+        decode_only=decode_only,
     )

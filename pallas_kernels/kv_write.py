@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
 from pallas_kernels.backends import Backend, require_xla
+from pallas_kernels.checks import check_scales
 
 
 def write_kv(
@@ -13,16 +14,19 @@ def write_kv(
     slot_mapping: Int[Array, " T"],
     *,
     layer: int | Int[Array, ""],
+    kv_scales: Float[Array, "L 2 K"] | None = None,
     backend: Backend = None,
 ) -> Shaped[Array, "L 2 N K B D"]:
     """The cache with token t's key and value in slot `slot_mapping[t]` of one layer.
 
     Slot s is offset `s % B` of block `s // B`. A negative slot writes nothing; the others must be
-    distinct. Keys and values are converted to the cache's dtype. Happens in place where the
-    cache is donated, or carried through a scan.
+    distinct. Keys and values are converted to the cache's dtype; for a quantised cache they are
+    divided by their scale, clipped to the dtype's range and rounded to its nearest number.
+    Happens in place where the cache is donated, or carried through a scan.
 
     Args:
         layer: layer of the cache; may be traced.
+        kv_scales: of a float8_e4m3fn or int8 cache, and of no other.
         backend: "xla", or None for the best there is.
 
     Raises:
@@ -38,10 +42,25 @@ def write_kv(
             f"expected [T, K, D] for slots [T]: {k.shape=} {v.shape=} {slot_mapping.shape=} "
             f"{kv_cache.shape=}"
         )
+    check_scales(kv_cache, kv_scales)
     block = jnp.where(slot_mapping < 0, num_blocks, slot_mapping // block_size)
     offset = slot_mapping % block_size
     # Two scatters of [K, D] windows are faster than one of [2, K, D] on the CPU.
     for which, new in enumerate((k, v)):
+        if kv_scales is not None:
+            new = _quantize(new, kv_scales[layer, which], kv_cache.dtype)
         place = kv_cache.at[layer, which, block, :, offset]
         kv_cache = place.set(new.astype(kv_cache.dtype), mode="drop")
     return kv_cache
+
+
+def _quantize(
+    new: Float[Array, "T K D"], scales: Float[Array, " K"], dtype: jnp.dtype
+) -> Float[Array, "T K D"]:
+    """Numbers within the dtype's range, whole ones if it is int8; converting rounds the others."""
+    quotient = new.astype(jnp.float32) / scales[:, None]
+    if dtype == jnp.int8:
+        return jnp.clip(jnp.rint(quotient), -128, 127)
+    # Without clipping what is too large would become NaN.
+    largest = float(jnp.finfo(dtype).max)  # type: ignore[no-untyped-call]
+    return jnp.clip(quotient, -largest, largest)

@@ -91,7 +91,7 @@ class MosaicDecodeConfig:
     """
 
     block_kv: int = 64
-    stages: int = 4
+    stages: int = 3
     splits: int | None = None
 
     def __post_init__(self) -> None:
@@ -103,17 +103,17 @@ class MosaicDecodeConfig:
 @dataclass(frozen=True)
 class MosaicPrefillConfig:
     """Attributes:
-    block_q: query tokens of a tile.
+    block_q: rows of a tile, each one query token and one query head; 64 a warpgroup.
     block_kv: tokens of context in one stage of the ring in shared memory.
     stages: stages of the ring.
     """
 
-    block_q: int = 64
-    block_kv: int = 64
+    block_q: int = 128
+    block_kv: int = 128
     stages: int = 2
 
     def __post_init__(self) -> None:
-        _power_of_two(self, "block_q", 16)
+        _power_of_two(self, "block_q", 64)
         _power_of_two(self, "block_kv", 8)
         _between(self, "stages", 1, 16)
 
@@ -164,8 +164,8 @@ def default(kernel: str, head_dim: int) -> Config:
     if kernel == "triton_prefill":
         return TritonPrefillConfig(block_kv=32, num_warps=8, num_stages=2)
     if kernel == "mosaic_decode":
-        return MosaicDecodeConfig(stages=2)
-    return MosaicPrefillConfig(stages=1)
+        return MosaicDecodeConfig()
+    return MosaicPrefillConfig(block_kv=64)
 
 
 @functools.cache

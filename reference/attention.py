@@ -21,7 +21,7 @@ All sums are taken in float64; only results are rounded to the dtype of the quer
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 
 def attention_scores(
@@ -108,8 +108,9 @@ def partial_attention(
     if len(scores) == 0:
         return np.zeros(values.shape[1]), float(-np.inf)
     largest = scores.max()
-    lse = float(largest + np.log(np.exp(scores - largest).sum()))
-    return softmax_attention(scores, values), lse
+    weights = np.exp(scores - largest)
+    total = weights.sum()
+    return np.asarray(weights @ values.astype(np.float64) / total), float(largest + np.log(total))
 
 
 def merge_partials(
@@ -160,7 +161,8 @@ def causal_attention(
     window: int | None = None,
     soft_cap: float | None = None,
     alibi_slopes: Float[np.ndarray, "H"] | None = None,
-) -> Float[np.ndarray, "T H D"]:
+    sinks: Float[np.ndarray, "H"] | None = None,
+) -> tuple[Float[np.ndarray, "T H D"], Float[np.ndarray, "T H"]]:
     """The last T positions of a sequence of n attend to it; every head, keys side by side.
 
     The query at position p sees the keys at 0..p (it is causal); with a sliding `window` only the
@@ -169,6 +171,10 @@ def causal_attention(
 
     Grouped-query attention: K divides H, and query head h reads KV head h // (H // K).
 
+    A *sink* (gpt-oss) is a score of the head's own that joins every softmax: one more key, seen by
+    all queries, whose value is zero. A query that finds nothing of interest can give it its weight.
+
+    Returns the result and its lse, as `partial_attention` does; the sink's weight counts in it.
     Raises ValueError when there are more queries than positions.
     """
     num_queries, num_heads, _ = q.shape
@@ -178,7 +184,7 @@ def causal_attention(
             f"{num_queries} queries, but the context has only {len(keys)} positions: "
             "context_lens must include the tokens of this step"
         )
-    out = np.zeros_like(q)
+    out, lse = np.zeros_like(q), np.zeros(q.shape[:2])
     for t in range(num_queries):
         position = len(keys) - num_queries + t
         first = 0 if window is None else max(0, position - window + 1)
@@ -191,13 +197,17 @@ def causal_attention(
                 soft_cap=soft_cap,
                 alibi_slope=None if alibi_slopes is None else float(alibi_slopes[h]),
             )
-            out[t, h] = softmax_attention(scores, values[seen, h // group])
-    return out
+            seen_values = values[seen, h // group]
+            if sinks is not None:
+                scores = np.append(scores, sinks[h])
+                seen_values = np.pad(seen_values, ((0, 1), (0, 0)))
+            out[t, h], lse[t, h] = partial_attention(scores, seen_values)
+    return out, lse
 
 
 def kv_blocks(
-    kv: Float[np.ndarray, "2 N K B D"], block_table: Int[np.ndarray, "W"], length: int
-) -> Iterator[tuple[Float[np.ndarray, "_ K D"], Float[np.ndarray, "_ K D"]]]:
+    kv: Shaped[np.ndarray, "2 N K B D"], block_table: Int[np.ndarray, "W"], length: int
+) -> Iterator[tuple[Shaped[np.ndarray, "_ K D"], Shaped[np.ndarray, "_ K D"]]]:
     """The keys and values of the first `length` positions, block by block in the table's order.
 
     Position p lies in block `block_table[p // B]` at offset `p % B` (Figure 5). Slots behind the
@@ -217,9 +227,20 @@ def kv_blocks(
         yield keys.swapaxes(0, 1), values.swapaxes(0, 1)
 
 
+def dequantize(
+    stored: Shaped[np.ndarray, "n K D"], scales: Float[np.ndarray, "K"]
+) -> Float[np.ndarray, "n K D"]:
+    """The numbers that 8-bit keys or values stand for, with one scale for each KV head.
+
+    >>> dequantize(np.array([[[-2], [3]]], np.int8), np.array([0.5, 10.0])).tolist()
+    [[[-1.0], [30.0]]]
+    """
+    return np.asarray(stored.astype(np.float64) * scales[:, None])
+
+
 def paged_attention(
     q: Float[np.ndarray, "T H D"],
-    kv_cache: Float[np.ndarray, "L 2 N K B D"],
+    kv_cache: Shaped[np.ndarray, "L 2 N K B D"],
     block_tables: Int[np.ndarray, "S W"],
     context_lens: Int[np.ndarray, "S"],
     query_start_loc: Int[np.ndarray, "S+1"],
@@ -229,31 +250,39 @@ def paged_attention(
     window: int | None = None,
     soft_cap: float | None = None,
     alibi_slopes: Float[np.ndarray, "H"] | None = None,
-) -> Float[np.ndarray, "T H D"]:
-    """PagedAttention (section 4.1, Figure 5) for a ragged batch.
+    sinks: Float[np.ndarray, "H"] | None = None,
+    kv_scales: Float[np.ndarray, "L 2 K"] | None = None,
+) -> tuple[Float[np.ndarray, "T H D"], Float[np.ndarray, "T H"]]:
+    """PagedAttention (section 4.1, Figure 5) for a ragged batch: the result and its lse.
 
     Sequence s owns the queries `query_start_loc[s]:query_start_loc[s + 1]`. They are its last
     positions: `context_lens[s]` counts them too, and their keys and values are already in the cache
     when this is called. A prompt, a chunk of one and a decode are the same thing, a few new tokens
     on a longer context. A sequence without queries is padding; tokens that belong to no sequence
-    come out as zeros.
+    come out as zeros, with the lse -inf. `kv_scales` belong to a cache of 8-bit numbers.
 
     A kernel walks the blocks with `online_attention`. Here they are first laid side by side: it is
     the same sum, and it makes the result independent of the block size down to the last bit.
     """
-    out = np.zeros_like(q)
+    out, lse = np.zeros_like(q), np.full(q.shape[:2], -np.inf)
     for s in range(len(context_lens)):
         mine = slice(int(query_start_loc[s]), int(query_start_loc[s + 1]))
         if mine.start == mine.stop:
             continue
         blocks = list(kv_blocks(kv_cache[layer], block_tables[s], int(context_lens[s])))
-        out[mine] = causal_attention(
+        keys = np.concatenate([keys for keys, _ in blocks])
+        values = np.concatenate([values for _, values in blocks])
+        if kv_scales is not None:
+            key_scales, value_scales = kv_scales[layer]
+            keys, values = dequantize(keys, key_scales), dequantize(values, value_scales)
+        out[mine], lse[mine] = causal_attention(
             q[mine],
-            np.concatenate([keys for keys, _ in blocks]),
-            np.concatenate([values for _, values in blocks]),
+            keys,
+            values,
             scale=scale,
             window=window,
             soft_cap=soft_cap,
             alibi_slopes=alibi_slopes,
+            sinks=sinks,
         )
-    return out
+    return out, lse

@@ -126,7 +126,7 @@ class Transformer:
         q = apply_rope(q, step.positions, self.frequencies, self.attention_factor)
         k = apply_rope(k, step.positions, self.frequencies, self.attention_factor)
         step.kv_cache.write(layer, k, v, step.slot_mapping)
-        out = paged_attention(
+        out, _ = paged_attention(
             q,
             step.kv_cache.gpu,
             step.block_tables,

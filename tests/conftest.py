@@ -10,6 +10,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Threads for matrices of 20 x 20 only get into each other's way when tests run in parallel.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+# XLA's threads. The interpreter of Mosaic kernels holds one for each warpgroup that waits, and
+# on a machine of two cores none would be left for the warpgroup that the others wait for.
+os.environ.setdefault("NPROC", "16")
 
 # Half the time to compile; matrix products are library calls either way.
 os.environ["XLA_FLAGS"] = (
@@ -67,6 +70,17 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.generate],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`pytest tests/kernels --kernel some.module:function`: see docs/conformance.md."""
+    parser.addoption(
+        "--kernel",
+        action="append",
+        default=[],
+        metavar="MODULE:NAME",
+        help="run the kernels' property tests on this paged attention instead of ours",
+    )
 
 
 @pytest.fixture(scope="session")

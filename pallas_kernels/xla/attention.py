@@ -4,9 +4,10 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from pallas_kernels.call import Call, Options
+from pallas_kernels.xla.blocks import Partial
 from pallas_kernels.xla.decode import attend_rows
 from pallas_kernels.xla.metadata import XlaMetadata
 from pallas_kernels.xla.metadata import make_metadata as make_metadata
@@ -14,21 +15,22 @@ from pallas_kernels.xla.prefill import attend_tiles
 
 
 def missing(call: Call, options: Options) -> str | None:
-    """What of a call does not exist here, or None."""
-    for name, asked in (("sinks", call.sinks), ("kv_scales", call.kv_scales)):
-        if asked is not None:
-            return name
-    return "return_lse" if options.return_lse else None
+    """Nothing: every call runs on every device."""
+    return None
 
 
 @partial(jax.jit, static_argnames="options")
-def attend(
-    call: Call, options: Options, metadata: XlaMetadata
-) -> tuple[Float[Array, "T H D"], Float[Array, "T H"] | None]:
+def attend(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
     """`paged_attention` on arguments that were checked."""
-    rest = jnp.zeros_like(call.q)
+    lse = jnp.full(call.q.shape[:2], -jnp.inf) if options.return_lse else None
+    rest: Partial = (jnp.zeros_like(call.q), lse)
     if not metadata.decode_only:
         rest = attend_tiles(call, options, metadata)
-    rows = attend_rows(call, options, metadata).astype(call.q.dtype)
     row = metadata.token_row
-    return jnp.where((row >= 0)[:, None, None], rows[jnp.maximum(row, 0)], rest), None
+
+    def select(rows: Array, rest: Array) -> Array:
+        is_row = (row >= 0).reshape(-1, *(1,) * (rest.ndim - 1))
+        return jnp.where(is_row, rows.astype(rest.dtype)[jnp.maximum(row, 0)], rest)
+
+    result: Partial = jax.tree.map(select, attend_rows(call, options, metadata), rest)
+    return result

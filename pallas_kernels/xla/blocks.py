@@ -9,6 +9,9 @@ from pallas_kernels.call import Call, Options
 # Stands for minus infinity: finite, so that the difference of two of them is not NaN.
 MASKED = -1e30
 
+# Attention over some keys, and its log-sum-exp where it was asked for.
+Partial = tuple[Array, Array | None]
+
 
 def chunk_blocks(tokens: int, block_size: int) -> int:
     """Blocks that hold a chunk of at least `tokens` tokens."""
@@ -83,3 +86,37 @@ def adjust_scores(
     if bias is not None:
         scores = scores + bias
     return jnp.where(mask, scores, MASKED)
+
+
+def scale_heads(x: Float[Array, "P H D"], call: Call, which: int) -> Float[Array, "P H D"]:
+    """Queries (`which` 0) or results (1) times the scales of a quantised cache, if it is one.
+
+    Scales are the same along a sum's terms, so they are taken out of it: the loops work on the
+    stored numbers as they are.
+    """
+    if call.kv_scales is None:
+        return x
+    scales = call.kv_scales[call.layer, which]
+    return x * jnp.repeat(scales, x.shape[1] // len(scales))[:, None]
+
+
+def finish(
+    out: Float[Array, "P Q D"],
+    top: Float[Array, "P Q"],
+    denominator: Float[Array, "P Q"],
+    sinks: Float[Array, "#P Q"] | None,
+    return_lse: bool,
+) -> Partial:
+    """The quotient, and the log-sum-exp if asked for, out of sums scaled by exp(-top).
+
+    A query that saw nothing, whose denominator is 0, gets zeros and -inf, with or without sink.
+    """
+    empty = denominator == 0
+    if sinks is not None:
+        new_top = jnp.maximum(top, sinks)
+        keep = jnp.exp(top - new_top)
+        out, top = out * keep[..., None], new_top
+        denominator = jnp.where(empty, 0.0, denominator * keep + jnp.exp(sinks - new_top))
+    total = jnp.where(empty, 1.0, denominator)
+    lse = jnp.where(empty, -jnp.inf, top + jnp.log(total)) if return_lse else None
+    return out / total[..., None], lse

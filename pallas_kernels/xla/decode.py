@@ -13,7 +13,15 @@ from jaxtyping import Array, Bool, Float, Int
 
 from pallas_kernels.call import Call, Options
 from pallas_kernels.ranges import cumulative, owner
-from pallas_kernels.xla.blocks import MASKED, adjust_scores, chunk_blocks, read_chunk
+from pallas_kernels.xla.blocks import (
+    MASKED,
+    Partial,
+    adjust_scores,
+    chunk_blocks,
+    finish,
+    read_chunk,
+    scale_heads,
+)
 from pallas_kernels.xla.metadata import XlaMetadata
 
 # Tokens of context in one work item, rounded up to whole blocks.
@@ -25,9 +33,10 @@ STEPS = (8, 1)
 Rows = tuple[Array, Array, Array]
 
 
-def attend_rows(call: Call, options: Options, metadata: XlaMetadata) -> Float[Array, "R H D"]:
-    """Attention of all decode rows, in float32; zeros for the rows that do not exist."""
+def attend_rows(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
+    """Attention [R, H, D] of all decode rows, in float32; zeros for the rows that do not exist."""
     queries = call.q[metadata.row_token].astype(jnp.float32) * options.scale
+    queries = scale_heads(queries, call, 0)
     num_rows, heads, dim = queries.shape
     # Room for the last step to hang over.
     room = num_rows + STEPS[0]
@@ -46,8 +55,8 @@ def attend_rows(call: Call, options: Options, metadata: XlaMetadata) -> Float[Ar
         count = (items[-1] - first) // step
         rows = lax.fori_loop(0, count, lambda i, r, f=first, w=work, s=step: w(f + i * s, r), rows)
         first += count * step
-    out, _, denominator = rows
-    return (out / jnp.where(denominator == 0, 1.0, denominator)[..., None])[:num_rows]
+    out, lse = finish(*rows, None if call.sinks is None else call.sinks[None], options.return_lse)
+    return scale_heads(out, call, 1)[:num_rows], None if lse is None else lse[:num_rows]
 
 
 def _first_visible(length: Int[Array, " P"], window: int | None) -> Int[Array, " P"]:

@@ -57,13 +57,12 @@ def make_metadata(
 ) -> XlaMetadata:
     """The work of one step; see `pallas_kernels.make_metadata`."""
     rows = decode_rows(context_lens, query_start_loc, num_tokens)
-    tiles = -(-rows.tiled_queries // tile_queries(num_tokens))
     return XlaMetadata(
-        row_seq=rows.seq,
-        row_token=rows.token,
-        row_context=rows.context,
-        token_row=rows.of_token,
-        seq_tiles=cumulative(tiles),
+        row_seq=rows.row_seq,
+        row_token=rows.row_token,
+        row_context=rows.row_context,
+        token_row=rows.token_row,
+        seq_tiles=cumulative(-(-rows.other_queries // tile_queries(num_tokens))),
         decode_only=decode_only,
     )
 

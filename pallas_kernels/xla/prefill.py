@@ -2,13 +2,22 @@
 
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from pallas_kernels.call import Call, Options
 from pallas_kernels.ranges import owner
-from pallas_kernels.xla.blocks import MASKED, adjust_scores, chunk_blocks, read_chunk
+from pallas_kernels.xla.blocks import (
+    MASKED,
+    Partial,
+    adjust_scores,
+    chunk_blocks,
+    finish,
+    read_chunk,
+    scale_heads,
+)
 from pallas_kernels.xla.metadata import XlaMetadata, tile_queries
 
 # Tokens of context a tile takes at a time, rounded up to whole blocks.
@@ -18,27 +27,40 @@ CHUNK = 256
 Tile = tuple[Array, Array, Array]
 
 
-def attend_tiles(call: Call, options: Options, metadata: XlaMetadata) -> Float[Array, "T H D"]:
-    """Attention of the sequences with several query tokens; zeros for all other tokens."""
+def attend_tiles(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
+    """Attention [T, H, D] of the sequences with several query tokens; zeros for other tokens."""
     q, context_lens, query_start_loc = call.q, call.context_lens, call.query_start_loc
     size = tile_queries(q.shape[0])
     # Room for the last tile to hang over.
     queries = jnp.pad(q, ((0, size), (0, 0), (0, 0)))
-    row = jnp.arange(size, dtype=jnp.int32)
+    lse = jnp.full(queries.shape[:2], -jnp.inf) if options.return_lse else None
 
-    def tile(i: Array, out: Array) -> Array:
+    def tile(i: Array, found: Partial) -> Partial:
         seq = owner(metadata.seq_tiles, i)
         start = query_start_loc[seq] + (i - metadata.seq_tiles[seq]) * size
         count = jnp.minimum(query_start_loc[seq + 1] - start, size)
         position = context_lens[seq] - query_start_loc[seq + 1] + start
         mine = lax.dynamic_slice_in_dim(queries, start, size)
-        result = _attend_tile(mine, call, options, seq, position, position + count).astype(q.dtype)
-        old = lax.dynamic_slice_in_dim(out, start, size)
-        new = jnp.where((row < count)[:, None, None], result, old)
-        return lax.dynamic_update_slice_in_dim(out, new, start, 0)
+        result = _attend_tile(mine, call, options, seq, position, position + count)
+        stored: Partial = jax.tree.map(partial(_store, start, count), found, result)
+        return stored
 
-    out: Array = lax.fori_loop(0, metadata.seq_tiles[-1], tile, jnp.zeros_like(queries))
-    return out[: q.shape[0]]
+    found: Partial = lax.fori_loop(0, metadata.seq_tiles[-1], tile, (jnp.zeros_like(queries), lse))
+    out, lse = found
+    return out[: q.shape[0]], None if lse is None else lse[: q.shape[0]]
+
+
+def _store(
+    start: Int[Array, ""],
+    count: Int[Array, ""],
+    all_tokens: Float[Array, "T H ..."],
+    tile: Float[Array, "Q H ..."],
+) -> Float[Array, "T H ..."]:
+    """A tile's first `count` results go to the tokens from `start` on."""
+    row = jnp.arange(len(tile), dtype=jnp.int32).reshape(-1, *(1,) * (tile.ndim - 1))
+    old = lax.dynamic_slice_in_dim(all_tokens, start, len(tile))
+    new = jnp.where(row < count, tile.astype(old.dtype), old)
+    return lax.dynamic_update_slice_in_dim(all_tokens, new, start, 0)
 
 
 def _attend_tile(
@@ -48,7 +70,7 @@ def _attend_tile(
     seq: Int[Array, ""],
     begin: Int[Array, ""],
     end: Int[Array, ""],
-) -> Float[Array, "Q H D"]:
+) -> Partial:
     """Queries at positions begin:end of one sequence, then others whose result is arbitrary."""
     num, heads, dim = queries.shape
     kv_heads, block_size = call.kv_cache.shape[3:5]
@@ -57,8 +79,9 @@ def _attend_tile(
     if options.window is not None:
         low = jnp.maximum(begin - options.window + 1, 0)
     # All queries of one KV head side by side: one matrix product a head.
-    grouped = (queries.astype(jnp.float32) * options.scale).reshape(num, kv_heads, -1, dim)
-    grouped = grouped.transpose(1, 2, 0, 3).reshape(kv_heads, -1, dim)
+    scaled = scale_heads(queries.astype(jnp.float32) * options.scale, call, 0)
+    grouped = scaled.reshape(num, kv_heads, -1, dim).transpose(1, 2, 0, 3)
+    grouped = grouped.reshape(kv_heads, -1, dim)
     rows = grouped.shape[:2]
     state: Tile = (
         jnp.zeros_like(grouped),
@@ -66,10 +89,13 @@ def _attend_tile(
         jnp.zeros(rows, jnp.float32),
     )
     add = partial(_add_chunk, grouped, call, options, seq, low, begin, end, num)
-    out, _, denominator = lax.fori_loop(low // chunk, -(-end // chunk), add, state)
-    out = out / jnp.where(denominator == 0, 1.0, denominator)[..., None]
-    out = out.reshape(kv_heads, -1, num, dim).transpose(2, 0, 1, 3)
-    return jnp.asarray(out.reshape(num, heads, dim))
+    state = lax.fori_loop(low // chunk, -(-end // chunk), add, state)
+    sinks = None if call.sinks is None else jnp.repeat(call.sinks.reshape(kv_heads, -1), num, 1)
+    out, lse = finish(*state, sinks, options.return_lse)
+    out = out.reshape(kv_heads, -1, num, dim).transpose(2, 0, 1, 3).reshape(num, heads, dim)
+    if lse is not None:
+        lse = lse.reshape(heads, num).T
+    return scale_heads(out, call, 1), lse
 
 
 def _add_chunk(

@@ -1,9 +1,27 @@
-"""Fixtures of the kernel tests."""
+"""Which kernels the property suite runs on, and fixtures of the kernel tests."""
 
 from collections.abc import Iterator
 
 import jaxtyping
 import pytest
+
+from tests.kernels.kernel import load, ours
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The property tests run for every kernel: those asked for, or all of ours."""
+    if "kernel" in metafunc.fixturenames:
+        paths = metafunc.config.getoption("--kernel")
+        kernels = [load(path) for path in paths] or ours()
+        metafunc.parametrize("kernel", kernels, ids=lambda kernel: kernel.name)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--kernel` the tests of other things than kernels are left out."""
+    if config.getoption("--kernel"):
+        others = [item for item in items if "kernel" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ METADATA: list[Mutant] = [
     *plant(
         f"{FOLDER}/xla/metadata.py",
         TESTS,
-        ("-(-rows.tiled_queries // tile_", "(rows.tiled_queries // tile_", "the last tile is lost"),
+        ("-(-rows.other_queries // tile_", "(rows.other_queries // tile_", "the last tile is lost"),
     ),
     *plant(
         f"{FOLDER}/ranges.py",

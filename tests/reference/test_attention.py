@@ -21,10 +21,19 @@ from reference.attention import (
 )
 
 seeds = st.integers(0, 2**32 - 1)
-OPTIONS: list[dict[str, Any]] = [{}, {"window": 3}, {"soft_cap": 2.0}, {"alibi_slopes": True}]
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"window": 3},
+    {"soft_cap": 2.0},
+    {"alibi_slopes": True},
+    {"sinks": True},
+    {"sinks": True, "window": 4, "soft_cap": 3.0, "alibi_slopes": True},
+]
 
 
-def dense_attention(q, keys, values, *, scale, window=None, soft_cap=None, alibi_slopes=None):
+def dense_attention(
+    q, keys, values, *, scale, window=None, soft_cap=None, alibi_slopes=None, sinks=None
+):
     """The whole [T, n] matrix of scores of each head under a mask: another way to say it all."""
     num_queries, num_heads, _ = q.shape
     context = len(keys)
@@ -38,8 +47,10 @@ def dense_attention(q, keys, values, *, scale, window=None, soft_cap=None, alibi
         scores = scores + alibi_slopes[:, None, None] * ahead
     hidden = (ahead > 0) | (False if window is None else ahead <= -window)
     weights = np.exp(np.where(hidden, -np.inf, scores))
-    weights /= weights.sum(-1, keepdims=True)
-    return np.einsum("htn,nhd->thd", weights, values)
+    total = weights.sum(-1, keepdims=True)
+    if sinks is not None:
+        total += np.exp(sinks)[:, None, None]
+    return np.einsum("htn,nhd->thd", weights / total, values), np.log(total[..., 0].T)
 
 
 @dataclass
@@ -55,6 +66,9 @@ class Ragged:
     layer: int
 
     def paged(self, **options: Any) -> np.ndarray:
+        return self.paged_with_lse(**options)[0]
+
+    def paged_with_lse(self, **options: Any) -> tuple[np.ndarray, np.ndarray]:
         return paged_attention(
             self.q,
             self.kv_cache,
@@ -97,10 +111,10 @@ def make_ragged(seed: int, *, block_size: int | None = None) -> Ragged:
 
 
 def fill(batch: Ragged, options: dict[str, Any]) -> dict[str, Any]:
-    """ALiBi needs one slope a head, which only the batch knows."""
-    if "alibi_slopes" in options:
-        return {"alibi_slopes": 0.5 ** np.arange(1.0, batch.q.shape[1] + 1)}
-    return options
+    """ALiBi and sinks need one number a head, and only the batch knows how many those are."""
+    heads = np.arange(1.0, batch.q.shape[1] + 1)
+    per_head = {"alibi_slopes": 0.5**heads, "sinks": np.sin(heads)}
+    return options | {name: per_head[name] for name in per_head.keys() & options.keys()}
 
 
 @given(seed=seeds, cuts=st.lists(st.integers(1, 11), max_size=4, unique=True))
@@ -128,22 +142,25 @@ def test_causal_equals_dense_with_a_mask(seed: int, options: dict[str, Any]) -> 
     batch = make_ragged(seed)
     options = fill(batch, options)
     for s, (keys, values) in enumerate(batch.contexts):
-        mine = causal_attention(batch.queries(s), keys, values, scale=0.5, **options)
-        dense = dense_attention(batch.queries(s), keys, values, scale=0.5, **options)
+        mine, lse = causal_attention(batch.queries(s), keys, values, scale=0.5, **options)
+        dense, dense_lse = dense_attention(batch.queries(s), keys, values, scale=0.5, **options)
         np.testing.assert_allclose(mine, dense, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(lse, dense_lse, rtol=1e-5, atol=1e-6)
 
 
 @given(seed=seeds, options=st.sampled_from(OPTIONS))
 def test_paged_equals_contiguous(seed: int, options: dict[str, Any]) -> None:
-    """Bit by bit; the tokens that belong to no sequence are zeros."""
+    """Bit by bit; the tokens that belong to no sequence are zeros and have summed up nothing."""
     batch = make_ragged(seed)
     options = fill(batch, options)
-    out = batch.paged(**options)
+    out, lse = batch.paged_with_lse(**options)
     for s, (keys, values) in enumerate(batch.contexts):
         mine = slice(batch.query_start_loc[s], batch.query_start_loc[s + 1])
-        alone = causal_attention(batch.queries(s), keys, values, scale=0.5, **options)
+        alone, alone_lse = causal_attention(batch.queries(s), keys, values, scale=0.5, **options)
         np.testing.assert_array_equal(out[mine], alone)
+        np.testing.assert_array_equal(lse[mine], alone_lse)
     assert not out[batch.query_start_loc[-1] :].any()
+    assert np.isneginf(lse[batch.query_start_loc[-1] :]).all()
 
 
 @given(seed=seeds, block_size=st.integers(1, 24))
@@ -188,9 +205,9 @@ def test_i41_keys_behind_the_window_do_not_matter(seed: int) -> None:
     batch = make_ragged(seed)
     for s, (keys, values) in enumerate(batch.contexts):
         last = batch.queries(s)[-1:]
-        expected = causal_attention(last, keys, values, scale=0.5, window=3)
+        expected, _ = causal_attention(last, keys, values, scale=0.5, window=3)
         keys[:-3], values[:-3] = np.nan, np.inf
-        out = causal_attention(last, keys, values, scale=0.5, window=3)
+        out, _ = causal_attention(last, keys, values, scale=0.5, window=3)
         np.testing.assert_array_equal(out, expected)
 
 
@@ -249,6 +266,7 @@ def test_i44_options_that_do_nothing(seed: int) -> None:
     plain = batch.paged()
     np.testing.assert_array_equal(batch.paged(window=int(batch.context_lens.max())), plain)
     np.testing.assert_array_equal(batch.paged(alibi_slopes=np.zeros(batch.q.shape[1])), plain)
+    np.testing.assert_array_equal(batch.paged(sinks=np.full(batch.q.shape[1], -np.inf)), plain)
     np.testing.assert_allclose(batch.paged(soft_cap=1e9), plain, rtol=1e-5, atol=1e-6)
 
 
@@ -276,7 +294,29 @@ def test_a_padding_sequence_has_no_queries_and_reads_nothing() -> None:
 
 def test_one_key_weighs_everything() -> None:
     q, kv = np.ones((1, 1, 2)), np.array([[[3.0, 5.0]]])
-    assert causal_attention(q, kv, kv, scale=1.0).tolist() == [[[3.0, 5.0]]]
+    out, lse = causal_attention(q, kv, kv, scale=1.0)
+    assert out.tolist() == [[[3.0, 5.0]]]
+    assert lse.tolist() == [[8.0]]
+
+
+def test_a_sink_as_heavy_as_the_only_key_takes_half() -> None:
+    q, kv = np.ones((1, 1, 2)), np.array([[[3.0, 5.0]]])
+    out, lse = causal_attention(q, kv, kv, scale=1.0, sinks=np.array([8.0]))
+    np.testing.assert_allclose(out, [[[1.5, 2.5]]])
+    np.testing.assert_allclose(lse, [[8.0 + np.log(2.0)]])
+
+
+@given(seed=seeds)
+def test_a_quantised_cache_is_a_cache_of_the_numbers_it_stands_for(seed: int) -> None:
+    batch = make_ragged(seed)
+    rng = np.random.default_rng(seed)
+    stored = rng.integers(-128, 128, batch.kv_cache.shape).astype(np.int8)
+    scales = rng.uniform(0.01, 0.1, (2, 2, batch.kv_cache.shape[3])).astype(np.float32)
+    plain = replace(batch, kv_cache=stored * scales[:, :, None, :, None, None].astype(float))
+    out, lse = replace(batch, kv_cache=stored).paged_with_lse(kv_scales=scales)
+    expected, expected_lse = plain.paged_with_lse()
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(lse, expected_lse)
 
 
 def test_more_queries_than_positions() -> None:

@@ -1,0 +1,1 @@
+"""PagedAttention for NVIDIA GPUs from Hopper on, in Pallas Mosaic GPU."""

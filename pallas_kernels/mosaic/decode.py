@@ -1,0 +1,237 @@
+"""Decode rows: one query token against its whole context, split over several blocks of threads.
+
+One warpgroup works on (row, KV head, split). The query heads of the KV head are the rows of one
+WGMMA tile, so each page is read once for all of them. The warpgroup starts the copies of pages
+`stages` ahead into a ring in shared memory, and computes on those that have arrived; two or three
+such blocks of threads share an SM and hide each other's waits.
+
+Bound, before anything was measured: a token of context is 4 * D bytes a KV head in 16-bit numbers
+(512 at D = 128). At 4.8 TB/s a H200 then reads 9.4e9 of them a second, each SM one block_kv of 64
+in 0.9 us, 1600 cycles. The two products of 64 rows take 64 * 64 * 128 * 4 / 4096 = 512 cycles of
+the tensor core, the 64 * 64 exponentials 256 of the special function units, the rest of the
+softmax about 300: below the copy, but only if blocks of threads overlap.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.call import Options
+from pallas_kernels.mosaic import plgpu, softmax
+from pallas_kernels.mosaic.pages import Context, Paging
+
+# Rows of a WGMMA tile: query heads of one KV head, and padding.
+ROWS = 64
+# Tokens of context that are worth a block of threads of its own.
+SMALLEST_PART = 512
+
+
+@dataclass(frozen=True)
+class Decode:
+    """What is static of the decode kernel.
+
+    Attributes:
+        paging: sizes of the cache and of a stage.
+        options: of the call.
+        stages: stages of the ring.
+        splits: parts of a context, at most.
+        heads: query heads of one KV head, rounded up to a multiple of 8.
+        has_slopes: ALiBi slopes are given.
+        has_sinks: sinks are given.
+        interpret: for the interpreter.
+    """
+
+    paging: Paging
+    options: Options
+    stages: int
+    splits: int
+    heads: int
+    has_slopes: bool
+    has_sinks: bool
+    interpret: bool
+
+    def low(self, context: jax.Array) -> jax.Array:
+        """First position that the last token of a context sees."""
+        if self.options.window is None:
+            return jnp.zeros_like(context)
+        return jnp.maximum(context - self.options.window, 0)
+
+    def part(self, context: jax.Array, split: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """First block_kv of a split, and the one to stop before; none where there is no work."""
+        size = self.paging.block_kv
+        first = plgpu.div(self.low(context), size)
+        blocks = plgpu.div(context + (size - 1), size) - first
+        parts = jnp.minimum(
+            plgpu.div(blocks * size + (SMALLEST_PART - 1), SMALLEST_PART), self.splits
+        )
+        begin = lax.div(blocks * split, jnp.maximum(parts, 1))
+        end = lax.div(blocks * (split + 1), jnp.maximum(parts, 1))
+        return first + begin, first + jnp.where(split < parts, end, begin)
+
+    def scratch(self, dtype: Any) -> dict[str, Any]:
+        """Shared memory and barriers of one block of threads."""
+        sizes = self.paging
+        ring = plgpu.tiles((self.stages, sizes.block_kv, sizes.head_dim), dtype)
+        arrived = plgpu.Barrier(num_arrivals=sizes.copies, num_barriers=self.stages)
+        out = plgpu.tiles((ROWS, sizes.head_dim), jnp.float32)
+        return {
+            # The output is staged where the keys were.
+            "keys_or_out": plgpu.RefUnion(ring, out),
+            "values": ring,
+            "queries": plgpu.tiles((ROWS, sizes.head_dim), dtype),
+            "log_sums": plgpu.SMEM((ROWS,), jnp.float32),
+            "weights": plgpu.SMEM((ROWS, sizes.block_kv), dtype) if self.interpret else None,
+            "queries_arrived": plgpu.Barrier(),
+            "keys_arrived": arrived,
+            "values_arrived": arrived,
+        }
+
+
+def attend_rows(
+    q: Float[Array, "R K G D"],
+    pages: Float[Array, "P B D"],
+    block_tables: Int[Array, "S W"],
+    row_seq: Int[Array, " R"],
+    row_context: Int[Array, " R"],
+    layer: Int[Array, " 1"],
+    slopes: Float[Array, "K 64"],
+    sinks: Float[Array, "K 64"],
+    kernel: Decode,
+) -> tuple[Float[Array, "P R K G D"], Float[Array, "P R K G"]]:
+    """Partial attention of all decode rows and its log-sum-exp, one partial a split.
+
+    G is `kernel.heads`. Parts that do not exist have a log-sum-exp of -inf and arbitrary outputs.
+    """
+    rows, kv_heads, heads, dim = q.shape
+    grid = (kernel.splits, rows, kv_heads)
+    out, lse = plgpu.kernel(
+        functools.partial(_body, kernel),
+        interpret=kernel.interpret,
+        out_type=(
+            jax.ShapeDtypeStruct((*grid, heads, dim), jnp.float32),
+            jax.ShapeDtypeStruct((*grid, ROWS), jnp.float32),
+        ),
+        scratch_types=kernel.scratch(q.dtype),
+        grid=grid,
+        grid_names=("split", "row", "head"),
+    )(q, pages, block_tables, row_seq, row_context, layer, slopes, sinks)
+    split = jnp.arange(kernel.splits, dtype=jnp.int32)[:, None]
+    begin, end = kernel.part(*jnp.broadcast_arrays(row_context, split))
+    return out, jnp.where((begin < end)[..., None, None], lse[..., :heads], -jnp.inf)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One warpgroup's work: the block_kv numbers begin:end of a context.
+
+    Attributes:
+        kernel: what is static.
+        context: where the keys and values are.
+        begin: first block_kv.
+        end: the one to stop before.
+        slopes: ALiBi slopes of the rows.
+        keys: ring of stages in shared memory, as are `values`.
+        values: the other ring.
+        scratch: what else there is of shared memory, and the barriers.
+    """
+
+    kernel: Decode
+    context: Context
+    begin: jax.Array
+    end: jax.Array
+    slopes: jax.Array | None
+    keys: Any
+    scratch: dict[str, Any]
+
+    def fill(self) -> None:
+        """Start the copies of the first stages."""
+        for slot in range(self.kernel.stages):
+            block = self.begin + slot
+            self._copy(block, self.context.find(block), 0, slot)
+            self._copy(block, self.context.find(block), 1, slot)
+
+    def _copy(self, block: jax.Array, found: list[jax.Array], which: int, slot: Any) -> None:
+        name = ("keys", "values")[which]
+        ring = self.keys if which == 0 else self.scratch["values"]
+
+        @pl.when(block < self.end)
+        def _() -> None:
+            arrived = self.scratch[f"{name}_arrived"].at[slot]
+            self.context.copy(block, found, which, ring.at[slot], arrived)
+
+    def attend(self, block: jax.Array, running: softmax.Running) -> softmax.Running:
+        """Join one block_kv, and start the copies of the one that takes its place."""
+        slot = plgpu.rem(block - self.begin, self.kernel.stages)
+        ahead = block + self.kernel.stages
+        # Read the table now: it takes as long as the products.
+        found = self.context.find(ahead)
+        plgpu.barrier_wait(self.scratch["keys_arrived"].at[slot])
+        products = plgpu.product(self.scratch["queries"], self.keys.at[slot].transpose((1, 0)))
+        self._copy(ahead, found, 0, slot)
+        running, weights = softmax.add_scores(running, *self._scores(block, products))
+        values = self.scratch["values"].at[slot]
+        weights = weights.astype(values.dtype)
+        plgpu.barrier_wait(self.scratch["values_arrived"].at[slot])
+        pl.when(self.context.has_edge(block))(lambda: self.context.clear_outside(block, values))
+        out = plgpu.add_product(running.out, weights, values, self.scratch["weights"])
+        self._copy(ahead, found, 1, slot)
+        return running._replace(out=out)
+
+    def _scores(self, block: jax.Array, products: jax.Array) -> tuple[jax.Array, float]:
+        """Scores of one block_kv, minus infinity for what is out of sight; see `softmax`."""
+        position = block * self.kernel.paging.block_kv + plgpu.indices(products.shape, 1)
+        distance = position - (self.context.high - 1)
+        raw, factor = softmax.scores(products, distance, self.slopes, self.kernel.options)
+        visible = (position >= self.context.low) & (position < self.context.high)
+        return jnp.where(visible, raw, -jnp.inf), factor
+
+
+def _body(
+    kernel: Decode,
+    q: Any,  # [R, K, G, D]
+    pages: Any,  # [L*2*N*K, B, D]
+    tables: Any,  # [S, W]
+    row_seq: Any,  # [R]
+    row_context: Any,  # [R]
+    layer: Any,  # [1]
+    slopes: Any,  # [K, 64]
+    sinks: Any,  # [K, 64]
+    out: Any,  # [splits, R, K, G, D]
+    lse: Any,  # [splits, R, K, 64]
+    **scratch: Any,
+) -> None:
+    split, row, head = (lax.axis_index(name) for name in ("split", "row", "head"))
+    length = row_context[row]
+    begin, end = kernel.part(length, split)
+
+    @pl.when(begin < end)
+    def _() -> None:
+        context = Context(
+            kernel.paging, pages, tables, row_seq[row], layer[0], head, kernel.low(length), length
+        )
+        queries, arrived = scratch["queries"], scratch["queries_arrived"]
+        plgpu.copy_gmem_to_smem(q.at[row, head], queries.at[pl.ds(0, kernel.heads)], arrived)
+        keys, staged = scratch.pop("keys_or_out")
+        row_slopes = plgpu.load_rows(slopes.at[head]) if kernel.has_slopes else None
+        part = _Part(kernel, context, begin, end, row_slopes, keys, scratch)
+        part.fill()
+        plgpu.barrier_wait(arrived)
+        row_sinks = None
+        if kernel.has_sinks:
+            # A sink counts once: in the first part.
+            row_sinks = jnp.where(split == 0, plgpu.load_rows(sinks.at[head]), -jnp.inf)
+        running = softmax.start(ROWS, kernel.paging.head_dim, row_sinks)
+        running = lax.fori_loop(begin, end, part.attend, running)
+        result, log_sums = softmax.finish(running)
+        staged[...] = result
+        scratch["log_sums"][...] = log_sums
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(staged.at[pl.ds(0, kernel.heads)], out.at[split, row, head])
+        plgpu.copy_smem_to_gmem(scratch["log_sums"], lse.at[split, row, head])
+        plgpu.wait_smem_to_gmem(0)

@@ -1,0 +1,106 @@
+"""Reading a sequence's keys and values, which lie scattered over the pool, a block_kv at a time.
+
+To the kernels the cache is a list of pages `[L*2*N*K, B, D]` (the same bytes): one page is one
+physical block of one head's keys or values, and lies in one piece, so that it is one TMA copy.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+from pallas_kernels.mosaic import plgpu
+
+
+@dataclass(frozen=True)
+class Paging:
+    """Sizes of a cache, and how many tokens a kernel takes at a time."""
+
+    num_blocks: int
+    kv_heads: int
+    block_size: int
+    head_dim: int
+    block_kv: int
+
+    @property
+    def run(self) -> int:
+        """Tokens that one copy brings: neither a page nor a block_kv is cut otherwise."""
+        return math.gcd(self.block_size, self.block_kv)
+
+    @property
+    def copies(self) -> int:
+        """Copies that fill one block_kv."""
+        return self.block_kv // self.run
+
+
+@dataclass(frozen=True)
+class Context:
+    """What one KV head of one sequence holds: the positions low:high of its cache.
+
+    Attributes:
+        paging: sizes.
+        pages: the cache as pages, in global memory.
+        table: all block tables, in global memory.
+        seq: row of the table.
+        layer: layer of the cache.
+        head: KV head.
+        low: first position that may be read; the others may hold anything.
+        high: position to stop before.
+    """
+
+    paging: Paging
+    pages: Any
+    table: Any
+    seq: jax.Array
+    layer: jax.Array
+    head: jax.Array
+    low: jax.Array
+    high: jax.Array
+
+    def find(self, block: jax.Array) -> list[jax.Array]:
+        """Physical blocks of the copies of block_kv number `block`.
+
+        The table is never read outside of low:high: copies that lie outside repeat the nearest
+        block inside (it is in the L2 cache by then).
+        """
+        size = self.paging.block_size
+        first, last = plgpu.div(self.low, size), plgpu.div(self.high - 1, size)
+        found = []
+        for i in range(self.paging.copies):
+            position = block * self.paging.block_kv + i * self.paging.run
+            column = jnp.clip(plgpu.div(position, size), first, last)
+            found.append(self.table[self.seq, column])
+        return found
+
+    def copy(
+        self, block: jax.Array, found: list[jax.Array], which: int, to: Any, done: Any
+    ) -> None:
+        """Start copying keys (which 0) or values (1); `done` counts one arrival a copy."""
+        sizes = self.paging
+        for i, physical in enumerate(found):
+            page = ((self.layer * 2 + which) * sizes.num_blocks + physical) * sizes.kv_heads
+            offset = plgpu.rem(block * sizes.block_kv + i * sizes.run, sizes.block_size)
+            plgpu.copy_gmem_to_smem(
+                self.pages.at[page + self.head, pl.ds(offset, sizes.run)],
+                to.at[pl.ds(i * sizes.run, sizes.run)],
+                done,
+            )
+
+    def has_edge(self, block: jax.Array) -> jax.Array:
+        """Whether block_kv number `block` has slots outside of low:high."""
+        start = block * self.paging.block_kv
+        return (start < self.low) | (start + self.paging.block_kv > self.high)
+
+    def clear_outside(self, block: jax.Array, values: Any) -> None:
+        """Zero the values outside of low:high: a probability of 0 does not hide a NaN."""
+        for start in range(0, self.paging.block_kv, 64):
+            # In pieces, since registers are short where this is needed.
+            piece = values.at[pl.ds(start, 64)]
+            position = block * self.paging.block_kv + start + plgpu.indices((64,), 0)
+            inside = (position >= self.low) & (position < self.high)
+            inside = plgpu.across(inside, self.paging.head_dim)
+            piece[...] = jnp.where(inside, piece[...], jnp.zeros((), values.dtype))
+        plgpu.commit_smem()

@@ -1,0 +1,127 @@
+"""Everything of Pallas Mosaic GPU that the kernels use; what moves between versions moves here.
+
+`jax.experimental.pallas.mosaic_gpu` calls itself unstable. The kernels take its names from here
+alone, so that a new version of JAX (0.11.2 and 0.12 are supported) is met in one place.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as _mosaic_gpu
+
+# Its annotations are not complete.
+mosaic_gpu: Any = _mosaic_gpu
+
+SMEM = mosaic_gpu.SMEM
+Barrier = mosaic_gpu.Barrier
+RefUnion = mosaic_gpu.RefUnion
+barrier_arrive = mosaic_gpu.barrier_arrive
+barrier_wait = mosaic_gpu.barrier_wait
+commit_smem = mosaic_gpu.commit_smem
+copy_gmem_to_smem = mosaic_gpu.copy_gmem_to_smem
+copy_smem_to_gmem = mosaic_gpu.copy_smem_to_gmem
+set_max_registers = mosaic_gpu.set_max_registers
+wait_smem_to_gmem = mosaic_gpu.wait_smem_to_gmem
+WGMMA = mosaic_gpu.Layout.WGMMA
+# One number a row of a WGMMA tile, where the row's elements are.
+ROWS = mosaic_gpu.Layout.WGMMA.reduce(1)
+
+
+def kernel(body: Callable[..., None], *, interpret: bool, **how: Any) -> Callable[..., Any]:
+    """`body` as a function of arrays; interpreted on the CPU, or compiled."""
+    run: Callable[..., Any] = mosaic_gpu.kernel(
+        body,
+        compiler_params=mosaic_gpu.CompilerParams(approx_math=True),
+        interpret=mosaic_gpu.InterpretGPUParams() if interpret else None,
+        **how,
+    )
+    return run
+
+
+def swizzle_bytes(row_bytes: int) -> int:
+    """The widest swizzle that a row is a multiple of, in bytes; 0 if there is none."""
+    return next((size for size in (128, 64, 32) if row_bytes % size == 0), 0)
+
+
+def tiles(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Shared memory in the order that WGMMA reads: tiles of 8 rows, swizzled."""
+    itemsize = jnp.dtype(dtype).itemsize
+    size = swizzle_bytes(shape[-1] * itemsize)
+    order = (mosaic_gpu.TilingTransform((8, size // itemsize)), mosaic_gpu.SwizzleTransform(size))
+    return SMEM(shape, dtype, transforms=order)
+
+
+def full(shape: tuple[int, ...], value: float) -> jax.Array:
+    """A float32 WGMMA tile, or one number a row of such a tile, all equal."""
+    filled: jax.Array = mosaic_gpu.layout_cast(
+        jnp.full(shape, value, jnp.float32), WGMMA if len(shape) == 2 else ROWS
+    )
+    return filled
+
+
+def indices(shape: tuple[int, ...], axis: int) -> jax.Array:
+    """Each element's row (axis 0) or column (axis 1) in a WGMMA tile, or one number a row."""
+    layout = WGMMA if len(shape) == 2 else ROWS
+    made: jax.Array = mosaic_gpu.broadcasted_iota(jnp.int32, shape, axis, layout=layout)
+    return made
+
+
+def load_rows(ref: Any) -> jax.Array:
+    """One number a row of a WGMMA tile, from global memory."""
+    loaded: jax.Array = mosaic_gpu.load(ref, layout=ROWS, optimized=False)
+    return loaded
+
+
+def load_tile(ref: Any) -> jax.Array:
+    """A WGMMA tile from global memory, at any row: TMA would start at multiples of 8 only."""
+    loaded: jax.Array = mosaic_gpu.load(ref, layout=WGMMA, optimized=False)
+    return loaded
+
+
+def across(values: jax.Array, columns: int) -> jax.Array:
+    """One number a row, repeated in all columns of its row."""
+    return lax.broadcast_in_dim(values, (*values.shape, columns), (0,))
+
+
+def product(a: Any, b: Any) -> jax.Array:
+    """a @ b in float32, both in shared memory."""
+
+    def run(acc: Any) -> jax.Array:
+        mosaic_gpu.wgmma(acc, a, b)
+        result: jax.Array = acc[...]
+        return result
+
+    made: jax.Array = pl.run_scoped(run, mosaic_gpu.ACC((a.shape[0], b.shape[1]), jnp.float32))
+    return made
+
+
+def add_product(total: jax.Array, a: jax.Array, b: Any, staging: Any | None) -> jax.Array:
+    """total + a @ b, with a in registers.
+
+    The interpreter wants a in shared memory, `staging`, and cannot begin with a total; the
+    compiled kernel has no staging.
+    """
+    if staging is None:
+
+        def run(acc: Any) -> None:
+            mosaic_gpu.wgmma(acc, a, b)
+
+        added: jax.Array = pl.run_state(run)(mosaic_gpu.ACC.init(total))
+        return added
+    staging[...] = a
+    commit_smem()
+    return total + product(staging, b)
+
+
+def div(a: jax.Array, b: int) -> jax.Array:
+    """a // b of integers that are not negative."""
+    return lax.div(a, jnp.int32(b))
+
+
+def rem(a: jax.Array, b: int) -> jax.Array:
+    """a % b of integers that are not negative."""
+    return lax.rem(a, jnp.int32(b))

@@ -1,0 +1,92 @@
+"""The whole ragged batch: prefill tiles, decode rows in splits, and their merge."""
+
+from functools import partial
+from typing import cast
+
+import jax
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.call import Call, Options
+from pallas_kernels.device import interpreting, target_device
+from pallas_kernels.gpu_metadata import GpuMetadata, make_gpu_metadata
+from pallas_kernels.triton.decode import attend_rows, programs_per_row
+from pallas_kernels.triton.merge import Result, merge_rows
+from pallas_kernels.triton.operands import geometry, operands
+from pallas_kernels.triton.prefill import attend_tiles
+from pallas_kernels.triton.splits import num_splits
+from pallas_kernels.tuning import TritonDecodeConfig, TritonPrefillConfig, lookup
+
+# Queries in one tile, at most and at least.
+MOST_QUERIES = 64
+LEAST_QUERIES = 16
+# A GPU that does not say how many SMs it has is taken for an A100.
+USUAL_SMS = 108
+DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "int8")
+
+
+def make_metadata(
+    block_tables: Int[Array, "S W"],
+    context_lens: Int[Array, " S"],
+    query_start_loc: Int[Array, " S+1"],
+    num_tokens: int,
+    *,
+    decode_only: bool,
+) -> GpuMetadata:
+    """The work of one step; see `pallas_kernels.make_metadata`."""
+    return make_gpu_metadata(
+        block_tables,
+        context_lens,
+        query_start_loc,
+        num_tokens,
+        tile_queries=tile_queries(num_tokens, len(context_lens)),
+        decode_only=decode_only,
+    )
+
+
+def tile_queries(num_tokens: int, num_seqs: int) -> int:
+    """Queries in one tile, a power of two: small where the sequences of a step have few each."""
+    each = max(num_tokens // num_seqs, 1)
+    return min(max(1 << (each.bit_length() - 1), LEAST_QUERIES), MOST_QUERIES)
+
+
+def missing(call: Call, options: Options) -> str | None:
+    """What of a call does not exist here, or None."""
+    del options
+    cache = call.kv_cache
+    for array in (call.q, cache):
+        if array.dtype.name not in DTYPES:
+            return f"{array.dtype}"
+    # JAX computes offsets in 32 bits, with a sign, for arrays of up to 4 GiB.
+    if cache.dtype.itemsize == 1 and 2**31 < cache.size <= 2**32:
+        return f"a cache of one byte an element and 2 to 4 GiB (this one has {cache.size} bytes)"
+    return None
+
+
+@partial(jax.jit, static_argnames="options")
+def attend(
+    call: Call, options: Options, metadata: GpuMetadata
+) -> tuple[Float[Array, "T H D"], Float[Array, "T H"] | None]:
+    """`paged_attention` on arguments that were checked."""
+    arrays, shape = operands(call), geometry(call, options)
+    interpret = interpreting()
+    device = target_device()
+    key = (device.device_kind, shape.dim, shape.block_size, call.kv_cache.dtype)
+    decode = cast(TritonDecodeConfig, lookup("triton_decode", *key))
+    prefill = cast(TritonPrefillConfig, lookup("triton_prefill", *key))
+
+    rest: Result | None = None
+    if not metadata.decode_only:
+        batch = (call.context_lens, call.query_start_loc)
+        rest = attend_tiles(arrays, shape, metadata, *batch, config=prefill, interpret=interpret)
+    splits = decode.splits or num_splits(
+        programs_per_row(shape) * len(metadata.row_seq),
+        call.block_tables.shape[1] * shape.block_size,
+        decode.block_kv,
+        getattr(device, "core_count", USUAL_SMS),
+    )
+    partials = attend_rows(
+        arrays, shape, metadata, config=decode, splits=splits, interpret=interpret
+    )
+    return merge_rows(
+        arrays, shape, metadata, partials, rest, block_kv=decode.block_kv, interpret=interpret
+    )

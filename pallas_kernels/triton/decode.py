@@ -1,0 +1,135 @@
+"""Decode: one program takes one split of one row's context, for the query heads of a KV head.
+
+The heads of a group are the rows of the matrix products, so that each page is read once for all
+of them. 16 rows are the least that a tensor core takes; decode waits for memory anyway.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.gpu_metadata import GpuMetadata
+from pallas_kernels.triton.dialect import (
+    SMALLEST,
+    launch,
+    next_power_of_two,
+    program_id,
+    shape_of,
+    store,
+    when,
+)
+from pallas_kernels.triton.heads import write_heads
+from pallas_kernels.triton.operands import Geometry, Operands
+from pallas_kernels.triton.softmax import normalised
+from pallas_kernels.triton.splits import split_steps
+from pallas_kernels.triton.steps import Rows, attend_steps, make_task, start, value_scale
+from pallas_kernels.tuning import TritonDecodeConfig
+
+# Query heads of one program at most: larger groups are cut, and the second program finds the
+# pages in the GPU's cache.
+MOST_HEADS = 64
+
+
+class Partials(NamedTuple):
+    """Attention over each of P parts of a context; arbitrary for parts that do not exist.
+
+    Attributes:
+        out: normalised output of each part.
+        lse: log2 of the sum of the exponentials of the part's scores.
+    """
+
+    out: Float[Array, "R H P D"]
+    lse: Float[Array, "R H P"]
+
+
+class DecodeRows(NamedTuple):
+    """The decode rows, as in `GpuMetadata`."""
+
+    seq: Int[Array, " R"]
+    token: Int[Array, " R"]
+    context: Int[Array, " R"]
+
+
+def heads_per_program(group: int) -> int:
+    """Query heads of one KV head that one program takes: a power of two."""
+    return min(max(SMALLEST, next_power_of_two(group)), MOST_HEADS)
+
+
+def programs_per_row(shape: Geometry) -> int:
+    """Programs that one split of one row takes."""
+    return shape.kv_heads * -(-shape.group // heads_per_program(shape.group))
+
+
+def attend_rows(
+    operands: Operands,
+    shape: Geometry,
+    metadata: GpuMetadata,
+    *,
+    config: TritonDecodeConfig,
+    splits: int,
+    interpret: bool,
+) -> Partials:
+    """Attention of all decode rows, in `splits` parts."""
+    rows = DecodeRows(metadata.row_seq, metadata.row_token, metadata.row_context)
+    parts = (rows.seq.shape[0], shape.kv_heads * shape.group, splits)
+    found: Partials = launch(
+        partial(_program, shape=shape, block_kv=config.block_kv),
+        (operands, rows),
+        Partials(shape_of((*parts, shape.dim), jnp.float32), shape_of(parts, jnp.float32)),
+        name="paged_decode",
+        # The heads of a block lie side by side: so do the programs that read them.
+        grid=(programs_per_row(shape), rows.seq.shape[0], splits),
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        interpret=interpret,
+    )
+    return found
+
+
+def _program(
+    operands: Operands,
+    decodes: DecodeRows,
+    partials: Partials,
+    *,
+    shape: Geometry,
+    block_kv: int,
+) -> None:
+    program, row, split = (program_id(axis) for axis in range(3))
+    splits = partials.lse.shape[2]
+    context = decodes.context[row]
+    first, end, each = split_steps(context, shape.options.window, block_kv, splits)
+    begin = first + split * each
+
+    @when(begin < end)
+    def _() -> None:
+        rows = _heads(decodes, row, program, shape)
+        task = make_task(operands, shape, rows, block_kv)
+        last = jnp.minimum(begin + each, end)
+        _, state = attend_steps(task, begin, last, start(task, begin), masked=True)
+        out, lse = normalised(state, value_scale(task))
+        index = tuple(jnp.full_like(rows.head, x)[:, None] for x in (row, split))
+        place = (index[0], rows.head[:, None], index[1])
+        write_heads(partials.out, place, shape.dim, rows.exists[:, None], out)
+        store(partials.lse.at[row, rows.head, split], lse, rows.exists)
+
+
+def _heads(decodes: DecodeRows, row: Array, program: Array, shape: Geometry) -> Rows:
+    """The query of a row, once for each query head of the program."""
+    size = heads_per_program(shape.group)
+    chunks = -(-shape.group // size)
+    kv_head = lax.div(program, chunks)
+    local = lax.rem(program, chunks) * size + jnp.arange(size, dtype=jnp.int32)
+    position = decodes.context[row] - 1
+    return Rows(
+        seq=decodes.seq[row],
+        kv_head=kv_head,
+        first=position,
+        last=position,
+        position=position[None],
+        token=decodes.token[row][None],
+        head=kv_head * shape.group + local,
+        exists=local < shape.group,
+    )

@@ -1,0 +1,71 @@
+"""Vectors of D elements, in and out of a kernel."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from pallas_kernels.triton.dialect import SMALLEST, load, store
+
+# Parts of C vectors, side by side: arrays [C, part].
+Parts = tuple[Array, ...]
+
+
+def parts(dim: int) -> tuple[tuple[int, int], ...]:
+    """Where the parts of a vector begin, and their sizes: powers of two that add up to D.
+
+    Triton's arrays have powers of two for sizes. Cutting a vector of 80 into 64 and 16 computes
+    nothing on padding, where rounding up to 128 would for 48. The last part hangs over D where D
+    is no multiple of 16.
+    """
+    found = []
+    begin = 0
+    while begin < dim:
+        size = max(SMALLEST, 1 << ((dim - begin).bit_length() - 1))
+        found.append((begin, size))
+        begin += size
+    return tuple(found)
+
+
+def read_heads(
+    array: Array, index: tuple[Array, ...], dim: int, mask: Bool[Array, "C 1"] | None
+) -> Parts:
+    """C vectors of an array [.., D]; zeros where masked and past D.
+
+    Args:
+        array: the array.
+        index: arrays [C, 1], one for each axis but the last.
+        dim: D.
+        mask: vectors to read; None reads all.
+    """
+    return tuple(
+        load(place) if inside is None else load(place, inside, jnp.zeros((), array.dtype))
+        for place, inside in _places(array, index, dim, mask)
+    )
+
+
+def write_heads(
+    array: Array,
+    index: tuple[Array, ...],
+    dim: int,
+    mask: Bool[Array, "C 1"] | None,
+    values: Parts,
+) -> None:
+    """The inverse of `read_heads`, in the array's dtype."""
+    for (place, inside), value in zip(_places(array, index, dim, mask), values, strict=True):
+        store(place, value.astype(array.dtype), inside)
+
+
+def _places(
+    array: Array, index: tuple[Array, ...], dim: int, mask: Array | None
+) -> Iterator[tuple[Any, Array | None]]:
+    for begin, size in parts(dim):
+        column = begin + jnp.arange(size, dtype=jnp.int32)[None, :]
+        inside = mask
+        # The mask of the columns is left out where it is all true: it costs registers.
+        if begin + size > dim:
+            inside = column < dim if mask is None else mask & (column < dim)
+        if inside is not None:
+            inside = jnp.broadcast_to(inside, (index[-1].shape[0], size))
+        yield array.at[(*index, column)], inside

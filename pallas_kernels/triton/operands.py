@@ -1,0 +1,69 @@
+"""What both kernels read: the arrays of a call, and what is static about them."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Shaped
+
+from pallas_kernels.call import Call, Options
+
+
+class Operands(NamedTuple):
+    """Arrays outside of a kernel, references to them inside."""
+
+    q: Float[Array, "T H D"]
+    # One row is one block of one head: (((layer * 2 + k or v) * N + block) * K + head).
+    kv_rows: Shaped[Array, "L*2*N*K B D"]
+    block_tables: Int[Array, "S W"]
+    layer: Int[Array, " 1"]
+    slopes: Float[Array, " H"] | None
+    sinks: Float[Array, " H"] | None
+    scales: Float[Array, "L 2 K"] | None
+
+
+class Geometry(NamedTuple):
+    """Sizes and options: what a kernel is compiled for."""
+
+    blocks: int
+    kv_heads: int
+    group: int
+    block_size: int
+    dim: int
+    compute_dtype: Any
+    options: Options
+
+
+def operands(call: Call) -> Operands:
+    """The call as kernels take it; no array is copied."""
+    layers, _, blocks, heads, block_size, dim = call.kv_cache.shape
+    return Operands(
+        call.q,
+        call.kv_cache.reshape(layers * 2 * blocks * heads, block_size, dim),
+        call.block_tables.astype(jnp.int32),
+        jnp.reshape(call.layer, 1).astype(jnp.int32),
+        _float32(call.alibi_slopes),
+        _float32(call.sinks),
+        _float32(call.kv_scales),
+    )
+
+
+def geometry(call: Call, options: Options) -> Geometry:
+    """What is static of a call."""
+    _, _, blocks, kv_heads, block_size, dim = call.kv_cache.shape
+    group = call.q.shape[1] // kv_heads
+    return Geometry(blocks, kv_heads, group, block_size, dim, compute_dtype(call), options)
+
+
+def compute_dtype(call: Call) -> Any:
+    """Element type of the factors of the matrix products; their sums are float32.
+
+    Quantised numbers are exact in any of the three: they are used as stored, and the scale is
+    applied to the product.
+    """
+    if call.kv_scales is not None:
+        return call.q.dtype
+    return jnp.promote_types(call.q.dtype, call.kv_cache.dtype)
+
+
+def _float32(array: Array | None) -> Array | None:
+    return None if array is None else array.astype(jnp.float32)

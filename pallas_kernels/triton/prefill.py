@@ -1,0 +1,160 @@
+"""Prefill: one program takes one tile of queries, for some query heads of a KV head.
+
+The rows of the matrix products are queries x heads, so that each page is read once for several
+heads, and a chunk of few queries still fills a tensor core. Most of a long context is seen by all
+queries of a tile: only the stretches on the diagonal, and at the begin of a window, are masked.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.gpu_metadata import GpuMetadata
+from pallas_kernels.triton.dialect import (
+    SMALLEST,
+    launch,
+    load,
+    next_power_of_two,
+    program_id,
+    store,
+    when,
+)
+from pallas_kernels.triton.heads import Parts, write_heads
+from pallas_kernels.triton.merge import Result
+from pallas_kernels.triton.operands import Geometry, Operands
+from pallas_kernels.triton.softmax import LN2, LOG2E, normalised
+from pallas_kernels.triton.steps import Rows, attend_steps, make_task, start, value_scale
+from pallas_kernels.tuning import TritonPrefillConfig
+
+
+class Tiles(NamedTuple):
+    """The tiles, as in `GpuMetadata`, and the arrays of the call that say where they lie."""
+
+    seq: Int[Array, " NT"]
+    start: Int[Array, " NT"]
+    context_lens: Int[Array, " S"]
+    query_start_loc: Int[Array, " S+1"]
+
+
+def heads_per_program(group: int, tile_queries: int, block_q: int) -> int:
+    """Query heads of one KV head that one program takes: a power of two."""
+    fit = max(block_q // tile_queries, 1)
+    # At least as many rows as a tensor core takes.
+    return max(min(next_power_of_two(group), fit), SMALLEST // tile_queries, 1)
+
+
+def attend_tiles(
+    operands: Operands,
+    shape: Geometry,
+    metadata: GpuMetadata,
+    context_lens: Int[Array, " S"],
+    query_start_loc: Int[Array, " S+1"],
+    *,
+    config: TritonPrefillConfig,
+    interpret: bool,
+) -> Result:
+    """Attention of the sequences with several query tokens; zeros and -inf for all other tokens."""
+    tiles = Tiles(
+        metadata.tile_seq,
+        metadata.tile_start,
+        context_lens.astype(jnp.int32),
+        query_start_loc.astype(jnp.int32),
+    )
+    tokens, heads, _ = operands.q.shape
+    blank = Result(jnp.zeros_like(operands.q), None)
+    if shape.options.return_lse:
+        blank = blank._replace(lse=jnp.full((tokens, heads), -jnp.inf, jnp.float32))
+    size = heads_per_program(shape.group, metadata.tile_queries, config.block_q)
+    programs = shape.kv_heads * -(-shape.group // size)
+    result: Result = launch(
+        partial(_program, shape=shape, config=config, queries=metadata.tile_queries, heads=size),
+        (blank, operands, tiles),
+        blank,
+        name="paged_prefill",
+        grid=(programs, len(tiles.seq)),
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        interpret=interpret,
+        in_place=True,
+    )
+    return result
+
+
+def _program(
+    blank: Result,
+    operands: Operands,
+    tiles: Tiles,
+    result: Result,
+    *,
+    shape: Geometry,
+    config: TritonPrefillConfig,
+    queries: int,
+    heads: int,
+) -> None:
+    del blank  # The result is the same memory.
+    # The last tiles of a prompt see most, and programs start in order: begin with those.
+    program, tile = program_id(0), tiles.seq.shape[0] - 1 - program_id(1)
+
+    @when(tiles.seq[tile] < tiles.context_lens.shape[0])
+    def _() -> None:
+        rows = _rows(tiles, tile, program, shape, queries, heads)
+        out, lse = _attend(operands, rows, shape, config.block_kv)
+        write_heads(result.out, rows.place(), shape.dim, rows.exists[:, None], out)
+        if result.lse is not None:
+            # A sink alone is no sum: a query that sees nothing has none.
+            lse = jnp.where(rows.position < 0, -jnp.inf, lse * LN2)
+            store(result.lse.at[rows.token, rows.head], lse, rows.exists)
+
+
+def _rows(
+    tiles: Tiles, tile: Array, program: Array, shape: Geometry, queries: int, heads: int
+) -> Rows:
+    """The queries of a tile, each once for each query head of the program."""
+    seq, start = tiles.seq[tile], tiles.start[tile]
+    begin, end = tiles.query_start_loc[seq], tiles.query_start_loc[seq + 1]
+    count = jnp.minimum(end - begin - start, queries)
+    first = tiles.context_lens[seq] - (end - begin) + start
+    chunks = -(-shape.group // heads)
+    kv_head = lax.div(program, chunks)
+    row = jnp.arange(queries * heads, dtype=jnp.int32)
+    query = lax.div(row, heads)
+    local = lax.rem(program, chunks) * heads + lax.rem(row, heads)
+    return Rows(
+        seq=seq,
+        kv_head=kv_head,
+        first=first,
+        last=first + count - 1,
+        position=first + query,
+        token=begin + start + query,
+        head=kv_head * shape.group + local,
+        exists=(query < count) & (local < shape.group),
+    )
+
+
+def _attend(
+    operands: Operands, rows: Rows, shape: Geometry, block_kv: int
+) -> tuple[Parts, Float[Array, " M"]]:
+    """Output of all rows, and log2 of their sums of exponentials."""
+    task = make_task(operands, shape, rows, block_kv)
+    window = shape.options.window
+    # Each step of begin:end is seen by some query, and those of clear:diagonal by all, in full.
+    begin = clear = jnp.int32(0)
+    diagonal = lax.div(rows.first + 1, block_kv)
+    end = lax.div(rows.last + block_kv, block_kv)
+    if window is not None:
+        begin = lax.div(jnp.maximum(rows.first - window + 1, 0), block_kv)
+        seen_by_last = jnp.maximum(rows.last - window + 1, 0)
+        clear = jnp.minimum(lax.div(seen_by_last + block_kv - 1, block_kv), end)
+    blocks, state = start(task, begin)
+    if operands.sinks is not None:
+        sink = load(operands.sinks.at[rows.head], rows.exists, 0.0) * LOG2E
+        state = state._replace(top=sink, total=jnp.ones_like(sink))
+    carry = (blocks, state)
+    if window is not None:
+        carry = attend_steps(task, begin, clear, carry, masked=True)
+    carry = attend_steps(task, clear, diagonal, carry, masked=False)
+    carry = attend_steps(task, jnp.maximum(clear, diagonal), end, carry, masked=True)
+    return normalised(carry[1], value_scale(task))
