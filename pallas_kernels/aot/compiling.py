@@ -120,16 +120,17 @@ def _problems(outcome: Outcome, program: Program) -> list[str]:
     return problems
 
 
-def array(shape: tuple[int, ...], dtype: Any = "int32") -> jax.ShapeDtypeStruct:
+def array(
+    shape: tuple[int, ...], dtype: Any = "int32", sharding: Any = None
+) -> jax.ShapeDtypeStruct:
     """An array to compile for, of which only this is known."""
-    return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))  # type: ignore[no-untyped-call]
+    dtype = jnp.dtype(dtype)
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)  # type: ignore[no-untyped-call]
 
 
 def _place(arguments: tuple[Any, ...], device: Any) -> Any:
     sharding = SingleDeviceSharding(device)
-    return jax.tree.map(
-        lambda leaf: array(leaf.shape, leaf.dtype).update(sharding=sharding), arguments
-    )
+    return jax.tree.map(lambda leaf: array(leaf.shape, leaf.dtype, sharding), arguments)
 
 
 @contextmanager
