@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 JOBS ?= 2
 
-.PHONY: help demo test coverage lint format docs mutation clean
+.PHONY: help demo test coverage lint format docs mutation aot clean
 .DELETE_ON_ERROR:
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make lint      ruff, format check, mypy --strict"
 	@echo "make docs      the documentation into site/"
 	@echo "make mutation  plant bugs and see that the property tests catch them (long)"
+	@echo "make aot       compile the kernels and the engine's step for GPUs, without one; AOT_ARGS=..."
 
 # One stamp for each set of packages: `run` is what the engine needs, the others are extras.
 .venv/.installed-run: pyproject.toml constraints.txt
@@ -52,5 +53,15 @@ docs: .venv/.installed-docs
 mutation: .venv/.installed-test
 	$(BIN)/python -m tests.mutation
 
+# Apart from .venv, whose JAX would find the CUDA plugin there and look for a GPU at each start.
+.venv-aot/.installed: constraints-aot.txt
+	@PYTHON="$(PYTHON)" scripts/make_venv .venv-aot
+	@echo "installing the CUDA compilers into .venv-aot (1.5 GB, half a minute)"
+	@.venv-aot/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement $<
+	@touch $@
+
+aot: .venv-aot/.installed
+	.venv-aot/bin/python -m pallas_kernels.aot $(AOT_ARGS)
+
 clean:
-	rm -rf .venv build dist site .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-aot build dist site .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -7,6 +7,8 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from pallas_kernels.device import target_device
+
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
 CONTRACT_LAST_OF_BATCH = (((2,), (2,)), ((0,), (0,)))
 # On a CPU a product with so few rows is taken in so many parts of the weight (docs/cpu.md).
@@ -78,26 +80,20 @@ class Linear(nnx.Module):  # type: ignore[misc]
 def product(
     weight: Float[Array, "out in"], x: Float[Array, "T in"], *, out_dtype: jnp.dtype
 ) -> Float[Array, "T out"]:
-    """x @ weight.T, accumulated and returned in `out_dtype`, in the platform's best form."""
-    if x.shape[0] not in FEW_ROWS or weight.shape[0] % PARTS:
-        return _plain(weight, x, out_dtype=out_dtype)
-    out: Array = lax.platform_dependent(
-        weight,
-        x,
-        cpu=functools.partial(_in_parts, out_dtype=out_dtype),
-        default=functools.partial(_plain, out_dtype=out_dtype),
-    )
-    return out
+    """x @ weight.T, accumulated in float32 and returned in `out_dtype`, in the device's best form."""
+    tokens, platform = x.shape[0], target_device().platform
+    if platform == "cpu" and tokens in FEW_ROWS and weight.shape[0] % PARTS == 0:
+        return _product_in_parts(weight, x, out_dtype)
+    if platform == "gpu" and tokens == 1 and out_dtype != x.dtype:
+        # XLA takes one row for a vector, for which cuBLAS has no product of mixed types, and so
+        # converts the whole weight first: three times the traffic. It does not for two rows.
+        x = jnp.pad(x, ((0, 1), (0, 0)))
+    out: Array = lax.dot_general(x, weight, CONTRACT_LAST, preferred_element_type=out_dtype)
+    return out[:tokens]
 
 
-def _plain(
-    weight: Float[Array, "out in"], x: Float[Array, "T in"], *, out_dtype: jnp.dtype
-) -> Float[Array, "T out"]:
-    return lax.dot_general(x, weight, CONTRACT_LAST, preferred_element_type=out_dtype)
-
-
-def _in_parts(
-    weight: Float[Array, "out in"], x: Float[Array, "T in"], *, out_dtype: jnp.dtype
+def _product_in_parts(
+    weight: Float[Array, "out in"], x: Float[Array, "T in"], out_dtype: jnp.dtype
 ) -> Float[Array, "T out"]:
     """The same as a batch of smaller products, which XLA's CPU backend shares out better."""
     parts = weight.reshape(PARTS, -1, weight.shape[1])

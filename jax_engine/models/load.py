@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any, get_args
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 
@@ -24,6 +23,7 @@ from jax_engine.models.registry import config_from_hf, family_of
 from jax_engine.models.resolve import resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.weights import TensorSource, abstract_leaves, fill_state, load_leaves
+from pallas_kernels.device import target_device
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def load_model(
 
 def abstract_decoder(config: ModelConfig, dtype: Any) -> tuple[Any, nnx.State]:
     """Graph and state of the decoder for the default device, with shapes in place of arrays."""
-    separate = jax.default_backend() == "cpu"
+    separate = target_device().platform == "cpu"
     decoder = nnx.eval_shape(
         lambda: Decoder(config, dtype=jnp.dtype(dtype), separate_layers=separate)
     )

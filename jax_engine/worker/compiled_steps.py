@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,8 +17,19 @@ from jax_engine.sampling.sampler import SamplerOutput, sample
 from jax_engine.worker.step_plan import packed_length, unpack_step
 from jax_engine.worker.step_shape import StepShape
 from pallas_kernels import make_metadata
+from pallas_kernels.device import target_device
 
 logger = logging.getLogger("jax_engine.compile")
+
+
+def compiler_options() -> dict[str, Any]:
+    """Options of XLA for a step on the default device.
+
+    On a GPU the scan over layers must not copy each layer's weights out of their stack before it
+    multiplies by them, which would triple the traffic of decoding. XLA reads them where they are
+    in products by cuBLAS, not in those that it makes with Triton.
+    """
+    return {"xla_gpu_enable_triton_gemm": False} if target_device().platform == "gpu" else {}
 
 
 class CompiledSteps:
@@ -53,14 +65,20 @@ class CompiledSteps:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""
         started = time.perf_counter()
         logger.info("compiling a %s (number %d) ...", shape, len(self._compiled) + 1)
+        step, arguments = self.function(shape, kv_cache)
+        jitted = jax.jit(step, donate_argnums=1, compiler_options=compiler_options())
+        compiled = jitted.lower(*arguments).compile()
+        logger.info("compiled a %s in %.1f s", shape, time.perf_counter() - started)
+        return compiled
+
+    def function(self, shape: StepShape, kv_cache: Any) -> tuple[Callable[..., Any], Any]:
+        """The step of one shape, and its arguments: weights, cache (to donate), packed plan."""
         packed = jax.ShapeDtypeStruct((packed_length(shape, self.table_width),), jnp.int32)
 
         def step(weights: Any, cache: Any, plan: Any) -> Any:
             return self._step(shape, weights, cache, plan)
 
-        compiled = jax.jit(step, donate_argnums=1).lower(self.weights, kv_cache, packed).compile()
-        logger.info("compiled a %s in %.1f s", shape, time.perf_counter() - started)
-        return compiled
+        return step, (self.weights, kv_cache, packed)
 
     def _step(
         self,

@@ -11,19 +11,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 import pallas_kernels as pk
-from pallas_kernels.aot.compiling import Program
-from pallas_kernels.aot.hlo import watched_sizes
+from pallas_kernels.aot.compiling import Program, array
+from pallas_kernels.aot.hlo import watch
 from pallas_kernels.aot.targets import Target
 
 LAYERS, BLOCK_SIZE, HEAD_DIM = 4, 16, 128
 POOL_TOKENS = 2**16
 HEAD_DIMS = (64, 80, 96, 112, 128, 192, 256)
 BLOCK_SIZES = (8, 32, 64, 128)
-# (T, S, tokens of the longest context); two queries of one token make up `decode_only`.
+# (T, S, tokens of the longest context); the first two are `decode_only`.
 STEPS = {
     "decode": (64, 64, 4096),
     "long": (1, 1, 2**17),
@@ -81,6 +80,7 @@ class Attention:
 
 def cases(target: Target) -> dict[str, Callable[[], Program]]:
     """All cases of a target by name."""
+    found: dict[str, Callable[[], Program]]
     found = {a.name: partial(_attention, a) for a in _attentions(target)}
     found |= {f"write_kv/xla/{name}": partial(_write_kv, name) for name in SHORT}
     found |= {f"copy_blocks/xla/{name}": partial(_copy_blocks, name) for name in SHORT}
@@ -122,7 +122,7 @@ def _variants(base: Attention) -> Iterator[Attention]:
 def _cache(a: Attention) -> Any:
     blocks = _prime_after(POOL_TOKENS // a.block_size)
     shape = (LAYERS, 2, blocks, a.kv_heads, a.block_size, a.head_dim)
-    return jax.ShapeDtypeStruct(shape, jnp.dtype(a.cache_dtype))
+    return array(shape, a.cache_dtype)
 
 
 def _prime_after(number: int) -> int:
@@ -138,9 +138,9 @@ def _attention(a: Attention) -> Program:
     arrays: dict[str, Any] = {}
     for name in ("alibi_slopes", "sinks"):
         if options.pop(name, False):
-            arrays[name] = jax.ShapeDtypeStruct((a.heads,), jnp.float32)
+            arrays[name] = array((a.heads,), jnp.float32)
     if jnp.dtype(a.cache_dtype).itemsize == 1:
-        arrays["kv_scales"] = jax.ShapeDtypeStruct((LAYERS, 2, a.kv_heads), jnp.float32)
+        arrays["kv_scales"] = array((LAYERS, 2, a.kv_heads), jnp.float32)
 
     def attend(
         q: Any, cache: Any, tables: Any, lens: Any, starts: Any, layer: Any, more: Any
@@ -156,43 +156,43 @@ def _attention(a: Attention) -> Program:
 
     integers = [(seqs, -(-context // a.block_size)), (seqs,), (seqs + 1,), ()]
     arguments = (
-        jax.ShapeDtypeStruct((tokens, a.heads, a.head_dim), jnp.dtype(a.dtype)),
+        array((tokens, a.heads, a.head_dim), a.dtype),
         cache,
-        *(jax.ShapeDtypeStruct(shape, jnp.int32) for shape in integers),
+        *(array(shape) for shape in integers),
         arrays,
     )
-    return Program(attend, arguments, watched=watched_sizes([cache.shape]))
+    return Program(attend, arguments, watched=watch(cache.shape))
 
 
 def _write_kv(dtype: str) -> Program:
     cache = _cache(Attention("xla", cache_dtype=dtype))
-    new = jax.ShapeDtypeStruct((256, cache.shape[3], cache.shape[5]), jnp.bfloat16)
-    slots = jax.ShapeDtypeStruct((256,), jnp.int32)
-    layer = jax.ShapeDtypeStruct((), jnp.int32)
+    new = array((256, cache.shape[3], cache.shape[5]), jnp.bfloat16)
+    slots = array((256,))
+    layer = array(())
 
     def write(cache: Any, k: Any, v: Any, slots: Any, layer: Any, *scales: Any) -> Any:
         more = {"kv_scales": scales[0]} if scales else {}
         return pk.write_kv(cache, k, v, slots, layer=layer, **more)
 
-    scales = [jax.ShapeDtypeStruct((LAYERS, 2, cache.shape[3]), jnp.float32)] * ("8" in dtype)
+    scales = [array((LAYERS, 2, cache.shape[3]), jnp.float32)] * ("8" in dtype)
     return _in_place(write, (cache, new, new, slots, layer, *scales))
 
 
 def _copy_blocks(dtype: str) -> Program:
-    ids = jax.ShapeDtypeStruct((16,), jnp.int32)
+    ids = array((16,))
     return _in_place(pk.copy_blocks, (_cache(Attention("xla", cache_dtype=dtype)), ids, ids))
 
 
 def _gather_blocks(dtype: str) -> Program:
     cache = _cache(Attention("xla", cache_dtype=dtype))
-    ids = jax.ShapeDtypeStruct((16,), jnp.int32)
-    return Program(pk.gather_blocks, (cache, ids), watched=watched_sizes([cache.shape]))
+    ids = array((16,))
+    return Program(pk.gather_blocks, (cache, ids), watched=watch(cache.shape))
 
 
 def _scatter_blocks(dtype: str) -> Program:
     cache = _cache(Attention("xla", cache_dtype=dtype))
-    ids = jax.ShapeDtypeStruct((16,), jnp.int32)
-    data = jax.ShapeDtypeStruct((16, *cache.shape[:2], *cache.shape[3:]), cache.dtype)
+    ids = array((16,))
+    data = array((16, *cache.shape[:2], *cache.shape[3:]), cache.dtype)
     return _in_place(pk.scatter_blocks, (cache, ids, data))
 
 
@@ -200,9 +200,9 @@ def _in_place(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Progr
     """The first argument is the cache, donated; nothing as large as one layer of it is made."""
     cache = arguments[0]
     layer = cache.size * cache.dtype.itemsize // LAYERS
-    return Program(function, arguments, (0,), watched_sizes([cache.shape]), temporary=layer // 4)
+    return Program(function, arguments, (0,), watch(cache.shape), temporary=layer // 4)
 
 
 def _merge(dtype: str) -> Program:
-    out = jax.ShapeDtypeStruct((16, 64, 32, HEAD_DIM), jnp.dtype(dtype))
-    return Program(pk.merge_partials, (out, jax.ShapeDtypeStruct((16, 64, 32), jnp.float32)))
+    out = array((16, 64, 32, HEAD_DIM), dtype)
+    return Program(pk.merge_partials, (out, array((16, 64, 32), jnp.float32)))

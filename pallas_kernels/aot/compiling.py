@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
-from pallas_kernels.aot.hlo import find_copies
+from pallas_kernels.aot.hlo import Watched, find_copies
 from pallas_kernels.aot.ptx import Resources, find_ptxas, mosaic_kernels, xla_kernels
 from pallas_kernels.aot.targets import Target
 
@@ -27,7 +28,7 @@ class Program:
         function: traced with `arguments`.
         arguments: `jax.ShapeDtypeStruct`s, or trees of them.
         donated: positions of the arguments whose memory the results take over.
-        watched: numbers of elements that an instruction must not produce; see `hlo`.
+        watched: arrays that must not be copied.
         temporary: bytes of temporary memory that are acceptable.
         options: compiler options that the caller of the function is told to use.
     """
@@ -35,7 +36,7 @@ class Program:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     donated: tuple[int, ...] = ()
-    watched: set[int] = field(default_factory=set)
+    watched: Watched = field(default_factory=Watched)
     temporary: int = 2**62
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -119,11 +120,17 @@ def _problems(outcome: Outcome, program: Program) -> list[str]:
     return problems
 
 
+def array(
+    shape: tuple[int, ...], dtype: Any = "int32", sharding: Any = None
+) -> jax.ShapeDtypeStruct:
+    """An array to compile for, of which only this is known."""
+    dtype = jnp.dtype(dtype)
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)  # type: ignore[no-untyped-call]
+
+
 def _place(arguments: tuple[Any, ...], device: Any) -> Any:
     sharding = SingleDeviceSharding(device)
-    return jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arguments
-    )
+    return jax.tree.map(lambda leaf: array(leaf.shape, leaf.dtype, sharding), arguments)
 
 
 @contextmanager

@@ -1,19 +1,20 @@
 """Copies of the cache or of weights in the HLO that XLA ends up with.
 
-A copy is any instruction that fills a buffer as large as a whole watched array, as one layer of
-it, or (for a cache) as the keys of one layer. The arrays of a case are given sizes that nothing
-else in it has, so the number of elements identifies them, whatever shape or type the copy has.
+A copy is any instruction that fills a buffer as large as a whole watched array or as one layer of
+it. The cache of a case is given a size that nothing else in it has, so that its number of elements
+gives a copy away whatever shape or type it has.
 """
 
 import math
 import re
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 COMPUTATION = re.compile(r"^(?:ENTRY )?%?(\S+) \(.*\) -> .* \{$")
 INSTRUCTION = re.compile(r"^\s+(ROOT )?%?(\S+) = (.*?[\])}]) ([a-z][\w-]*)\((.*)$")
 ARRAY = re.compile(r"\b(?:pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 CALLED = re.compile(r"(?:calls|to_apply)=%?([\w.-]+)")
-CALLED_BY_FUSION = re.compile(r" fusion\(.*calls=%?([\w.-]+)")
+CALLED_BY_FUSION = re.compile(r" fusion(?:-start)?\(.*calls=%?([\w.-]+)")
 
 # These fill no buffer, or write into the one that they were given.
 NO_COPY = {
@@ -21,7 +22,9 @@ NO_COPY = {
     "call",
     "conditional",
     "constant",
+    "copy-done",  # of what a copy-start fills
     "dynamic-update-slice",
+    "fusion-done",
     "get-tuple-element",
     "optimization-barrier",
     "parameter",
@@ -33,26 +36,42 @@ IN_PLACE = ("dynamic-update-slice", "scatter")
 TRANSPARENT = ("bitcast", "convert", "copy", "reshape", "tuple")
 
 
-def watched_sizes(shapes: Iterable[tuple[int, ...]], stacked: bool = True) -> set[int]:
-    """Numbers of elements that would be a copy of one of these arrays.
+class Watched(NamedTuple):
+    """What a copy looks like.
 
-    Args:
-        shapes: of the arrays; those under a million elements are not worth watching.
-        stacked: the first axis counts layers, so one index of it is watched as well, and where
-            the second axis has length 2 (keys and values) one index of that.
+    Attributes:
+        sizes: numbers of elements. For a cache, which may be copied in any shape.
+        shapes: lengths of the axes longer than one, in ascending order. For weights, whose
+            number of elements may be that of an activation.
     """
-    sizes: set[int] = set()
-    for shape in shapes:
-        sizes.add(math.prod(shape))
-        if stacked and len(shape) > 2:
-            sizes.add(math.prod(shape[1:]))
-            if shape[1] == 2:
-                sizes.add(math.prod(shape[2:]))
-    return {size for size in sizes if size >= 10**6}
+
+    sizes: frozenset[int] = frozenset()
+    shapes: frozenset[tuple[int, ...]] = frozenset()
+
+    def match(self, shape: tuple[int, ...]) -> bool:
+        return math.prod(shape) in self.sizes or _axes(shape) in self.shapes
 
 
-def find_copies(text: str, watched: set[int]) -> list[str]:
-    """Instructions of an optimised module that fill a buffer of a watched size.
+def watch(cache: tuple[int, ...] | None = None, weights: Iterable[tuple[int, ...]] = ()) -> Watched:
+    """Watch for copies of a cache [L, 2, ...] and of weights, some of them stacks [L, ...].
+
+    Of the cache also one layer, and its keys or values; of a stack also one layer.
+    """
+    parts = [cache[i:] for i in range(3)] if cache else []
+    matrices = [shape[-2:] for shape in weights if len(shape) >= 2]
+    stacks = [shape for shape in weights if len(shape) > 2]
+    return Watched(
+        frozenset(math.prod(part) for part in parts),
+        frozenset(_axes(shape) for shape in matrices + stacks),
+    )
+
+
+def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(length for length in shape if length > 1))
+
+
+def find_copies(text: str, watched: Watched) -> list[str]:
+    """Instructions of an optimised module that fill a watched buffer.
 
     Updates in place are none: whether XLA really does them in place shows in the temporary
     memory, which would hold the array otherwise.
@@ -65,9 +84,9 @@ def find_copies(text: str, watched: set[int]) -> list[str]:
             continue
         for line in lines:
             made = INSTRUCTION.match(line)
-            if made is None or made[4] in NO_COPY or not _sizes(made[3]) & watched:
+            if made is None or made[4] in NO_COPY or not any(map(watched.match, _shapes(made))):
                 continue
-            if made[4] == "fusion" and _updates_in_place(computations, line):
+            if made[4].startswith("fusion") and _updates_in_place(computations, line):
                 continue
             if made[4] == "custom-call" and "output_to_operand_aliasing" in line:
                 continue
@@ -87,11 +106,12 @@ def _computations(text: str) -> Iterator[tuple[str, list[str]]]:
             lines.append(line)
 
 
-def _sizes(result: str) -> set[int]:
-    """Numbers of elements of the array, or of the tuple's arrays, that an instruction makes."""
-    return {
-        math.prod(int(n) for n in dims.split(",")) if dims else 1 for dims in ARRAY.findall(result)
-    }
+def _shapes(made: re.Match[str]) -> list[tuple[int, ...]]:
+    """Shapes of the array, or of the tuple's arrays, that an instruction makes."""
+    result = made[3]
+    if made[4].endswith("-start") and result.startswith("(("):
+        result = result.partition("), ")[2]  # what follows the operands, which come first
+    return [tuple(int(n) for n in dims.split(",") if n) for dims in ARRAY.findall(result)]
 
 
 def _updates_in_place(computations: dict[str, list[str]], fusion: str) -> bool:

@@ -1,0 +1,99 @@
+"""The engine's whole step, for `python -m pallas_kernels.aot`: compiled, with no weights allocated.
+
+A step must leave the KV cache where it is and read each weight once: no copy of either, and
+temporaries of no more than its activations.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from jax_engine.models.config import ModelConfig, RopeConfig
+from jax_engine.models.load import LoadedModel, abstract_decoder
+from jax_engine.worker.compiled_steps import CompiledSteps, compiler_options
+from jax_engine.worker.kv_cache import kv_cache_shape
+from jax_engine.worker.step_shape import StepShape
+from pallas_kernels.aot.compiling import Program
+from pallas_kernels.aot.hlo import watch
+from pallas_kernels.aot.targets import Target
+
+BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
+
+_LLAMA3_ROPE = RopeConfig(
+    theta=500000.0, type="llama3", factor=8.0, original_max_position_embeddings=8192
+)
+MODELS = {
+    "smollm2-135m": ModelConfig(
+        architecture="LlamaForCausalLM",
+        vocab_size=49152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_layers=30,
+        num_heads=9,
+        num_kv_heads=3,
+        head_dim=64,
+        max_position_embeddings=8192,
+        rope=RopeConfig(theta=100000.0),
+        tie_word_embeddings=True,
+    ),
+    "llama-3.2-1b": ModelConfig(
+        architecture="LlamaForCausalLM",
+        vocab_size=128256,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_layers=16,
+        num_heads=32,
+        num_kv_heads=8,
+        head_dim=64,
+        max_position_embeddings=131072,
+        rope=_LLAMA3_ROPE,
+        tie_word_embeddings=True,
+    ),
+    "llama-3.1-8b": ModelConfig(
+        architecture="LlamaForCausalLM",
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_layers=32,
+        num_heads=32,
+        num_kv_heads=8,
+        head_dim=128,
+        max_position_embeddings=131072,
+        rope=_LLAMA3_ROPE,
+    ),
+}
+SHAPES = {
+    "decode-1": StepShape(1, 1, decode_only=True),
+    "decode-32": StepShape(32, 32, decode_only=True),
+    "mixed-512": StepShape(512, 32),
+}
+
+
+def cases(target: Target) -> dict[str, Callable[[], Program]]:
+    """The step of each model in each shape, by name; the same on every target."""
+    del target
+    return {
+        f"step/{model}/{shape}": functools.partial(_step, MODELS[model], SHAPES[shape])
+        for model in MODELS
+        for shape in SHAPES
+    }
+
+
+def _step(config: ModelConfig, shape: StepShape) -> Program:
+    dtype = jnp.dtype(jnp.bfloat16)
+    graphdef, params = abstract_decoder(config, dtype)
+    model = LoadedModel(config, graphdef, params, Path(), 0, 0)
+    cache = jax.ShapeDtypeStruct(kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE), dtype)
+    steps = CompiledSteps(model, block_size=BLOCK_SIZE, table_width=-(-MAX_MODEL_LEN // BLOCK_SIZE))
+    function, arguments = steps.function(shape, cache)
+    weights = [leaf.shape for leaf in jax.tree.leaves(params)]
+    return Program(
+        function,
+        arguments,
+        donated=(1,),
+        watched=watch(cache.shape, weights),
+        options=compiler_options(),
+    )
