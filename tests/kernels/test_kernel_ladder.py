@@ -1,6 +1,7 @@
 """The rungs of the documentation's kernel ladder are all the same function."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 
 import reference.attention
 from examples.kernel_ladder import RUNGS
+from examples.kernel_ladder.work import SHAPES, work
 
 SCALE = 0.3
 
@@ -34,3 +36,14 @@ def test_every_rung_is_the_oracle(
         q, cache[None], tables, lens, np.arange(5), layer=0, scale=SCALE
     )
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_documentation_shows_the_counts() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text("utf-8")
+    for number, rung in enumerate(RUNGS[:-1], 1):
+        row = f"| {number} `{rung.__name__}` |"
+        for shape in SHAPES:
+            count = work(rung.__name__, shape)
+            programs = f"{count.programs:,}" if count.programs else "XLA's"
+            row += f" {count.moved / 1e9:.2f} | {programs} |"
+        assert row in page
