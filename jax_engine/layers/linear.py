@@ -80,7 +80,7 @@ class Linear(nnx.Module):  # type: ignore[misc]
 def product(
     weight: Float[Array, "out in"], x: Float[Array, "T in"], *, out_dtype: jnp.dtype
 ) -> Float[Array, "T out"]:
-    """x @ weight.T, accumulated in float32 and returned in `out_dtype`, in the device's best form."""
+    """x @ weight.T in float32, returned in `out_dtype`, in the form that suits the device."""
     tokens, platform = x.shape[0], target_device().platform
     if platform == "cpu" and tokens in FEW_ROWS and weight.shape[0] % PARTS == 0:
         return _product_in_parts(weight, x, out_dtype)
