@@ -189,6 +189,7 @@ def _body(
                 plgpu.set_max_registers(REGISTERS[kernel.warpgroups][0], action="increase")
             mine = first_row + warpgroup * ROWS
             row = (seq_place[seq] + tile_start[tile]) * kernel.group + mine
+            row = pl.multiple_of(row, ALIGNMENT)
             staged, log_sums = (scratch[name].at[warpgroup] for name in ("queries", "log_sums"))
             arrived = scratch["queries_arrived"].at[warpgroup]
             plgpu.copy_gmem_to_smem(q.at[head, pl.ds(row, ROWS)], staged, arrived)
