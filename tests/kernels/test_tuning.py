@@ -35,14 +35,14 @@ def test_an_entry_is_found_by_device_kernel_and_shape_only(
         assert lookup(*other) == tuning.default(other[0], other[2])
 
 
-@pytest.mark.parametrize("kernel", tuning.KERNELS)
+@pytest.mark.parametrize("name", tuning.KERNELS)
 @pytest.mark.parametrize("head_dim", [64, 80, 96, 112, 128, 192, 256])
-def test_every_kernel_has_a_default(kernel: str, head_dim: int) -> None:
-    assert type(tuning.default(kernel, head_dim)) is tuning.KERNELS[kernel]
+def test_every_kernel_has_a_default(name: str, head_dim: int) -> None:
+    assert type(tuning.default(name, head_dim)) is tuning.KERNELS[name]
 
 
 @pytest.mark.parametrize(
-    ("kernel", "shape", "values", "message"),
+    ("name", "shape", "values", "message"),
     [
         ("triton_decode", "128 16 bfloat16", DECODE | {"block_kv": 48}, "power of 2"),
         ("triton_decode", "128 16 bfloat16", DECODE | {"num_stages": 0}, "1..8"),
@@ -55,12 +55,12 @@ def test_every_kernel_has_a_default(kernel: str, head_dim: int) -> None:
     ],
 )
 def test_a_wrong_entry_is_refused_by_name(
-    tmp_path: Path, kernel: str, shape: str, values: Any, message: str
+    tmp_path: Path, name: str, shape: str, values: Any, message: str
 ) -> None:
-    file = write(tmp_path / "table.json", kernel, shape, values)
+    file = write(tmp_path / "table.json", name, shape, values)
     with pytest.raises(ValueError, match=message) as error:
         tuning.load(file)
-    assert repr(shape) in str(error.value) and repr(kernel) in str(error.value)
+    assert repr(shape) in str(error.value) and repr(name) in str(error.value)
 
 
 def test_an_unknown_kernel_has_no_configuration() -> None:
