@@ -5,43 +5,24 @@ from typing import cast
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from pallas_kernels.call import Call, Options
 from pallas_kernels.device import interpreting, target_device
-from pallas_kernels.gpu_metadata import GpuMetadata, make_gpu_metadata
+from pallas_kernels.gpu_metadata import GpuMetadata
 from pallas_kernels.merge import merge_partials
 from pallas_kernels.mosaic import decode, plgpu, prefill
+from pallas_kernels.mosaic.metadata import MosaicMetadata
+from pallas_kernels.mosaic.metadata import make_metadata as make_metadata
 from pallas_kernels.mosaic.pages import Paging
 from pallas_kernels.tuning import MosaicDecodeConfig, MosaicPrefillConfig, lookup
 
 Result = tuple[Float[Array, "N H D"], Float[Array, "N H"]]
 
-# Query tokens of a tile, at most: as many as one block of threads has rows.
-MOST_QUERIES = 128
 # A GPU that does not say how many SMs it has is taken for an H200.
 USUAL_SMS = 132
 DTYPES = ("bfloat16", "float16")
 LARGEST_HEAD = 256
-
-
-def make_metadata(
-    block_tables: Int[Array, "S W"],
-    context_lens: Int[Array, " S"],
-    query_start_loc: Int[Array, " S_plus_1"],
-    num_tokens: int,
-    *,
-    decode_only: bool,
-) -> GpuMetadata:
-    """The work of one step; see `pallas_kernels.make_metadata`."""
-    return make_gpu_metadata(
-        block_tables,
-        context_lens,
-        query_start_loc,
-        num_tokens,
-        tile_queries=min(MOST_QUERIES, 1 << (num_tokens - 1).bit_length()),
-        decode_only=decode_only,
-    )
 
 
 def missing(call: Call, options: Options) -> str | None:
@@ -64,14 +45,14 @@ def missing(call: Call, options: Options) -> str | None:
 
 @partial(jax.jit, static_argnames="options")
 def attend(
-    call: Call, options: Options, metadata: GpuMetadata
+    call: Call, options: Options, metadata: MosaicMetadata
 ) -> tuple[Float[Array, "T H D"], Float[Array, "T H"] | None]:
     """`paged_attention` on arguments that were checked."""
-    out, lse = _attend_rows(call, options, metadata)
-    row = metadata.token_row
+    out, lse = _attend_rows(call, options, metadata.work)
+    row = metadata.work.token_row
     in_row, row = row >= 0, jnp.maximum(row, 0)
     rest, rest_lse = jnp.zeros_like(call.q), jnp.float32(-jnp.inf)
-    if not metadata.decode_only:
+    if not metadata.work.decode_only:
         rest, rest_lse = _attend_tiles(call, options, metadata)
     out = jnp.where(in_row[:, None, None], out[row].astype(rest.dtype), rest)
     return out, jnp.where(in_row[:, None], lse[row], rest_lse) if options.return_lse else None
@@ -109,7 +90,7 @@ def _attend_rows(call: Call, options: Options, metadata: GpuMetadata) -> Result:
     return out.reshape(len(q), *call.q.shape[1:]), lse.reshape(len(q), -1)
 
 
-def _attend_tiles(call: Call, options: Options, metadata: GpuMetadata) -> Result:
+def _attend_tiles(call: Call, options: Options, metadata: MosaicMetadata) -> Result:
     """Attention of the sequences in tiles; zeros and -inf for padding tokens."""
     config = cast(MosaicPrefillConfig, lookup("mosaic_prefill", *_key(call)))
     tokens, heads, dim = call.q.shape
@@ -120,30 +101,32 @@ def _attend_tiles(call: Call, options: Options, metadata: GpuMetadata) -> Result
         stages=config.stages,
         warpgroups=config.block_q // prefill.ROWS,
         group=heads // kv_heads,
-        tile_queries=metadata.tile_queries,
+        tile_queries=metadata.work.tile_queries,
         has_slopes=call.alibi_slopes is not None,
         has_sinks=call.sinks is not None,
         interpret=interpreting(),
     )
-    q = call.q.reshape(tokens, kv_heads, -1, dim).swapaxes(0, 1).reshape(kv_heads, -1, dim)
+    q = call.q[metadata.place_token].reshape(-1, kv_heads, kernel.group, dim).swapaxes(0, 1)
     rows = kernel.parts * kernel.rows
     out, lse = prefill.attend_tiles(
-        jnp.pad(q, ((0, 0), (0, kernel.rows), (0, 0))),
+        q.reshape(kv_heads, -1, dim),
         _pages(call),
         call.block_tables,
         call.context_lens,
         call.query_start_loc,
-        metadata.tile_seq,
-        metadata.tile_start,
+        metadata.seq_place,
+        metadata.work.tile_seq,
+        metadata.work.tile_start,
         call.layer[None],
         _per_row(call.alibi_slopes, call, rows),
         _per_row(call.sinks, call, rows),
         kernel,
     )
-    out = out.reshape(kv_heads, tokens, -1, dim).swapaxes(0, 1).reshape(tokens, heads, dim)
+    out = out.reshape(kv_heads, -1, kernel.group, dim)[:, metadata.token_place]
+    out = out.swapaxes(0, 1).reshape(tokens, heads, dim)
     exists = jnp.arange(tokens) < call.query_start_loc[-1]
     out = jnp.where(exists[:, None, None], out, 0)
-    return out, _scatter_tiles(call, metadata, lse)
+    return out, _scatter_tiles(call, metadata.work, lse)
 
 
 def _scatter_tiles(

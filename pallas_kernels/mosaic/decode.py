@@ -81,11 +81,10 @@ class Decode:
         arrived = plgpu.Barrier(num_arrivals=sizes.copies, num_barriers=self.stages)
         out = plgpu.tiles((ROWS, sizes.head_dim), jnp.float32)
         return {
-            # The output is staged where the keys were.
-            "keys_or_out": plgpu.RefUnion(ring, out),
+            # The results are staged where the keys were: every byte counts for two blocks an SM.
+            "keys_or_results": plgpu.RefUnion(ring, [out, plgpu.SMEM((ROWS,), jnp.float32)]),
             "values": ring,
             "queries": plgpu.tiles((ROWS, sizes.head_dim), dtype),
-            "log_sums": plgpu.SMEM((ROWS,), jnp.float32),
             "weights": plgpu.SMEM((ROWS, sizes.block_kv), dtype) if self.interpret else None,
             "queries_arrived": plgpu.Barrier(),
             "keys_arrived": arrived,
@@ -95,7 +94,7 @@ class Decode:
 
 def attend_rows(
     q: Float[Array, "R K G D"],
-    pages: Float[Array, "P B D"],
+    pages: Float[Array, "pages B D"],
     block_tables: Int[Array, "S W"],
     row_seq: Int[Array, " R"],
     row_context: Int[Array, " R"],
@@ -103,7 +102,7 @@ def attend_rows(
     slopes: Float[Array, "K 64"],
     sinks: Float[Array, "K 64"],
     kernel: Decode,
-) -> tuple[Float[Array, "P R K G D"], Float[Array, "P R K G"]]:
+) -> tuple[Float[Array, "splits R K G D"], Float[Array, "splits R K G"]]:
     """Partial attention of all decode rows and its log-sum-exp, one partial a split.
 
     G is `kernel.heads`. Parts that do not exist have a log-sum-exp of -inf and arbitrary outputs.
@@ -217,7 +216,7 @@ def _body(
         )
         queries, arrived = scratch["queries"], scratch["queries_arrived"]
         plgpu.copy_gmem_to_smem(q.at[row, head], queries.at[pl.ds(0, kernel.heads)], arrived)
-        keys, staged = scratch.pop("keys_or_out")
+        keys, (staged, staged_lse) = scratch.pop("keys_or_results")
         row_slopes = plgpu.load_rows(slopes.at[head]) if kernel.has_slopes else None
         part = _Part(kernel, context, begin, end, row_slopes, keys, scratch)
         part.fill()
@@ -230,8 +229,8 @@ def _body(
         running = lax.fori_loop(begin, end, part.attend, running)
         result, log_sums = softmax.finish(running)
         staged[...] = result
-        scratch["log_sums"][...] = log_sums
+        staged_lse[...] = log_sums
         plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(staged.at[pl.ds(0, kernel.heads)], out.at[split, row, head])
-        plgpu.copy_smem_to_gmem(scratch["log_sums"], lse.at[split, row, head])
+        plgpu.copy_smem_to_gmem(staged_lse, lse.at[split, row, head])
         plgpu.wait_smem_to_gmem(0)

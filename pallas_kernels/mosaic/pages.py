@@ -83,6 +83,7 @@ class Context:
         for i, physical in enumerate(found):
             page = ((self.layer * 2 + which) * sizes.num_blocks + physical) * sizes.kv_heads
             offset = plgpu.rem(block * sizes.block_kv + i * sizes.run, sizes.block_size)
+            offset = pl.multiple_of(offset, sizes.run)
             plgpu.copy_gmem_to_smem(
                 self.pages.at[page + self.head, pl.ds(offset, sizes.run)],
                 to.at[pl.ds(i * sizes.run, sizes.run)],

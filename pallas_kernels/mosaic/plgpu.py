@@ -35,7 +35,7 @@ def kernel(body: Callable[..., None], *, interpret: bool, **how: Any) -> Callabl
     """`body` as a function of arrays; interpreted on the CPU, or compiled."""
     run: Callable[..., Any] = mosaic_gpu.kernel(
         body,
-        compiler_params=mosaic_gpu.CompilerParams(approx_math=True),
+        compiler_params=mosaic_gpu.CompilerParams(approx_math=True, reduction_scratch_bytes=0),
         interpret=mosaic_gpu.InterpretGPUParams() if interpret else None,
         **how,
     )
@@ -73,12 +73,6 @@ def indices(shape: tuple[int, ...], axis: int) -> jax.Array:
 def load_rows(ref: Any) -> jax.Array:
     """One number a row of a WGMMA tile, from global memory."""
     loaded: jax.Array = mosaic_gpu.load(ref, layout=ROWS, optimized=False)
-    return loaded
-
-
-def load_tile(ref: Any) -> jax.Array:
-    """A WGMMA tile from global memory, at any row: TMA would start at multiples of 8 only."""
-    loaded: jax.Array = mosaic_gpu.load(ref, layout=WGMMA, optimized=False)
     return loaded
 
 

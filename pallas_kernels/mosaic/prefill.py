@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, Int
 
 from pallas_kernels.call import Options
 from pallas_kernels.mosaic import plgpu, softmax
+from pallas_kernels.mosaic.metadata import ALIGNMENT
 from pallas_kernels.mosaic.pages import Context, Paging
 
 # Rows of one warpgroup.
@@ -77,16 +78,15 @@ class Prefill:
         ring = plgpu.tiles((self.stages, sizes.block_kv, sizes.head_dim), dtype)
         arrived = plgpu.Barrier(num_arrivals=sizes.copies, num_barriers=self.stages)
         free = plgpu.Barrier(num_arrivals=groups, num_barriers=self.stages)
-        queries = plgpu.tiles((groups, ROWS, sizes.head_dim), dtype)
-        # Single rows are copied from here, each from a multiple of 128 bytes.
-        out = plgpu.SMEM((groups, ROWS, -(-sizes.head_dim // 64) * 64), dtype)
         weights = plgpu.SMEM((groups, ROWS, sizes.block_kv), dtype)
         return {
-            "queries_or_out": plgpu.RefUnion(queries, out),
+            # And the output, in the end.
+            "queries": plgpu.tiles((groups, ROWS, sizes.head_dim), dtype),
             "keys": ring,
             "values": ring,
             "log_sums": plgpu.SMEM((groups, ROWS), jnp.float32),
             "weights": weights if self.interpret else None,
+            "queries_arrived": plgpu.Barrier(num_barriers=groups),
             "keys_arrived": arrived,
             "values_arrived": arrived,
             "keys_free": free,
@@ -96,31 +96,31 @@ class Prefill:
 
 
 def attend_tiles(
-    q: Float[Array, "K TG_plus_rows D"],
-    pages: Float[Array, "P B D"],
+    q: Float[Array, "K TPG D"],
+    pages: Float[Array, "pages B D"],
     block_tables: Int[Array, "S W"],
     context_lens: Int[Array, " S"],
     query_start_loc: Int[Array, " S_plus_1"],
+    seq_place: Int[Array, " S"],
     tile_seq: Int[Array, " NT"],
     tile_start: Int[Array, " NT"],
     layer: Int[Array, " 1"],
     slopes: Float[Array, "K parts_rows"],
     sinks: Float[Array, "K parts_rows"],
     kernel: Prefill,
-) -> tuple[Float[Array, "K TG D"], Float[Array, "NT K parts_rows"]]:
+) -> tuple[Float[Array, "K TPG D"], Float[Array, "NT K parts_rows"]]:
     """Attention of the sequences in tiles; arbitrary for the tokens of other sequences.
 
-    Rows are query tokens times the G heads of a KV head's group, token by token. `q` has one more
-    block of rows at the end, to be read but not used; `slopes` and `sinks` stand for the rows of
-    a tile. The log-sum-exps lie tile by tile.
+    Rows are query tokens times the G heads of a KV head's group, token by token; the tokens lie
+    in the places of `MosaicMetadata`. `slopes` and `sinks` stand for the rows of a tile. The
+    log-sum-exps lie tile by tile.
     """
-    kv_heads, padded, dim = q.shape
-    tiles = tile_seq.shape[0]
+    kv_heads, tiles = q.shape[0], tile_seq.shape[0]
     out: tuple[Array, Array] = plgpu.kernel(
         functools.partial(_body, kernel),
         interpret=kernel.interpret,
         out_type=(
-            jax.ShapeDtypeStruct((kv_heads, padded - kernel.rows, dim), q.dtype),
+            jax.ShapeDtypeStruct(q.shape, q.dtype),
             jax.ShapeDtypeStruct((tiles, kv_heads, kernel.parts * kernel.rows), jnp.float32),
         ),
         scratch_types=kernel.scratch(q.dtype),
@@ -134,6 +134,7 @@ def attend_tiles(
         block_tables,
         context_lens,
         query_start_loc,
+        seq_place,
         tile_seq,
         tile_start,
         layer,
@@ -145,17 +146,18 @@ def attend_tiles(
 
 def _body(
     kernel: Prefill,
-    q: Any,  # [K, T*G + rows, D]
+    q: Any,  # [K, TP*G, D]
     pages: Any,  # [L*2*N*K, B, D]
     tables: Any,  # [S, W]
     context_lens: Any,  # [S]
     query_start_loc: Any,  # [S+1]
+    seq_place: Any,  # [S]
     tile_seq: Any,  # [NT]
     tile_start: Any,  # [NT]
     layer: Any,  # [1]
     slopes: Any,  # [K, parts * rows]
     sinks: Any,  # [K, parts * rows]
-    out: Any,  # [K, T*G, D]
+    out: Any,  # [K, TP*G, D]
     lse: Any,  # [NT, K, parts * rows]
     **scratch: Any,
 ) -> None:
@@ -186,10 +188,11 @@ def _body(
             if kernel.warpgroups in REGISTERS:
                 plgpu.set_max_registers(REGISTERS[kernel.warpgroups][0], action="increase")
             mine = first_row + warpgroup * ROWS
-            row = (begin + tile_start[tile]) * kernel.group + mine
-            staged, rows_out = (x.at[warpgroup] for x in scratch["queries_or_out"])
-            staged[...] = plgpu.load_tile(q.at[head, pl.ds(row, ROWS)])
-            plgpu.commit_smem()
+            row = (seq_place[seq] + tile_start[tile]) * kernel.group + mine
+            row = pl.multiple_of(row, ALIGNMENT)
+            staged, log_sums = (scratch[name].at[warpgroup] for name in ("queries", "log_sums"))
+            arrived = scratch["queries_arrived"].at[warpgroup]
+            plgpu.copy_gmem_to_smem(q.at[head, pl.ds(row, ROWS)], staged, arrived)
             of_rows = [x.at[head, pl.ds(mine, ROWS)] for x in (slopes, sinks)]
             rows = _Rows(
                 queries=staged,
@@ -198,15 +201,13 @@ def _body(
                 sinks=plgpu.load_rows(of_rows[1]) if kernel.has_sinks else None,
                 warpgroup=warpgroup,
             )
-            result, log_sums = softmax.finish(ring.consume(rows))
-            scratch["log_sums"].at[warpgroup][...] = log_sums
-            rows_out[:, : kernel.paging.head_dim] = result.astype(rows_out.dtype)
+            plgpu.barrier_wait(arrived)
+            result, lse_of_rows = softmax.finish(ring.consume(rows))
+            log_sums[...] = lse_of_rows
+            staged[...] = result.astype(staged.dtype)
             plgpu.commit_smem()
-            plgpu.copy_smem_to_gmem(
-                scratch["log_sums"].at[warpgroup], lse.at[tile, head, pl.ds(mine, ROWS)]
-            )
-            count = queries * kernel.group - mine
-            _store_rows(rows_out, out.at[head], row, count, kernel.paging.head_dim)
+            plgpu.copy_smem_to_gmem(log_sums, lse.at[tile, head, pl.ds(mine, ROWS)])
+            _store_rows(staged, out.at[head], row, queries * kernel.group - mine)
             plgpu.wait_smem_to_gmem(0)
 
 
@@ -215,25 +216,19 @@ def _token(kernel: Prefill, first_row: jax.Array) -> jax.Array:
     return plgpu.div(first_row + plgpu.indices((ROWS,), 0), kernel.group)
 
 
-def _store_rows(staged: Any, out: Any, row: jax.Array, count: jax.Array, head_dim: int) -> None:
-    """Write the first `count` of 64 rows; those that follow belong to another sequence."""
-    whole = staged.shape[1] == head_dim
+def _store_rows(staged: Any, out: Any, row: jax.Array, count: jax.Array) -> None:
+    """Write the first `count` of 64 rows, rounded up to whole groups of eight."""
 
-    def one(i: jax.Array, _: None) -> None:
-        plgpu.copy_smem_to_gmem(
-            staged.at[pl.ds(i, 1), pl.ds(0, head_dim)], out.at[pl.ds(row + i, 1)]
+    @pl.when(count >= ROWS)
+    def _() -> None:
+        plgpu.copy_smem_to_gmem(staged, out.at[pl.ds(row, ROWS)])
+
+    for start in range(0, ROWS, ALIGNMENT):
+        group = staged.at[pl.ds(start, ALIGNMENT)]
+        to = out.at[pl.ds(row + start, ALIGNMENT)]
+        pl.when((count < ROWS) & (start < count))(
+            functools.partial(plgpu.copy_smem_to_gmem, group, to)
         )
-
-    if whole:
-
-        @pl.when(count >= ROWS)
-        def _() -> None:
-            plgpu.copy_smem_to_gmem(staged, out.at[pl.ds(row, ROWS)])
-
-    single = jnp.clip(count, 0, ROWS)
-    if whole:
-        single = jnp.where(count >= ROWS, 0, single)
-    lax.fori_loop(0, single, one, None)
 
 
 @dataclass(frozen=True)
