@@ -17,12 +17,11 @@ import jax
 from benchmarks.gpu.card import copy_bytes_per_s, matrix_flops_per_s
 from benchmarks.gpu.checks import kernel_tests
 from benchmarks.gpu.others import time_contiguous, time_jax_paged
-from benchmarks.gpu.ours import largest_error, time_shape
+from benchmarks.gpu.ours import available_backends, largest_error, time_shape
 from benchmarks.gpu.record import Record
 from benchmarks.gpu.shapes import AIMS, HEADLINES, SHAPES, SMOKE, Shape
 from benchmarks.gpu.torch_side import torch_rows
 from benchmarks.report import RESULTS
-from pallas_kernels.backends import BACKENDS, choose_backend
 
 
 def main() -> None:
@@ -51,18 +50,6 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _backends(smoke: bool) -> list[str]:
-    """The backends that this device has; on a CPU, in a smoke run, also by interpretation."""
-    found = []
-    for name in BACKENDS:
-        try:
-            choose_backend(name if smoke else (name,))
-        except ValueError:
-            continue
-        found.append(name)
-    return found
-
-
 def _attempt(record: Record, what: str, run: Callable[[], None]) -> None:
     """One measurement; where it fails, the reason stands in the results."""
     try:
@@ -87,7 +74,7 @@ def _within(
 def _errors(record: Record, smoke: bool, budget: float) -> None:
     """The results of every backend on real shapes, against the XLA twin in float32."""
     for shape in SMOKE if smoke else AIMS:
-        for backend in _backends(smoke):
+        for backend in available_backends(smoke):
             what = f"{backend}, {shape.name}"
 
             def run(shape: Shape = shape, backend: str = backend, what: str = what) -> None:
@@ -100,13 +87,13 @@ def _errors(record: Record, smoke: bool, budget: float) -> None:
 def _headlines(record: Record, smoke: bool, budget: float) -> None:
     """The aims, paged against in order, and the mixture."""
     shapes = SMOKE if smoke else HEADLINES
-    _time_ours(record, shapes, smoke, 0.4 * budget, _backends(smoke))
+    _time_ours(record, shapes, smoke, 0.4 * budget, available_backends(smoke))
 
 
 def _rest(record: Record, smoke: bool, budget: float) -> None:
     """All other shapes; the twin is not timed again."""
     if not smoke:
-        backends = [name for name in _backends(smoke) if name != "xla"]
+        backends = [name for name in available_backends(smoke) if name != "xla"]
         _time_ours(record, SHAPES[len(HEADLINES) :], smoke, budget, backends)
 
 

@@ -12,6 +12,7 @@ from jax import lax
 import pallas_kernels as pk
 from benchmarks.gpu.shapes import Shape
 from benchmarks.gpu.timing import iterations, seconds_a_call, seconds_each
+from pallas_kernels.backends import BACKENDS, choose_backend
 
 ROTATED = 2**28  # bytes that are read before the same ones are read again: several times L2
 
@@ -25,6 +26,18 @@ class Inputs(NamedTuple):
     context_lens: Any
     query_start_loc: Any
     kv_scales: Any
+
+
+def available_backends(smoke: bool) -> list[str]:
+    """The backends that this device has; on a CPU, in a smoke run, also by interpretation."""
+    found = []
+    for name in BACKENDS:
+        try:
+            choose_backend(name if smoke else (name,))
+        except ValueError:
+            continue
+        found.append(name)
+    return found
 
 
 def make_inputs(shape: Shape, smoke: bool) -> Inputs:

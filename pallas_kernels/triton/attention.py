@@ -70,7 +70,10 @@ def attend(
     arrays, shape = operands(call), geometry(call, options)
     interpret = interpreting()
     device = target_device()
-    key = (device.device_kind, shape.dim, shape.block_size, call.kv_cache.dtype)
+    # Float32 queries make float32 products, whatever the cache holds.
+    wide = shape.compute_dtype.itemsize == 4
+    dtype = shape.compute_dtype if wide else call.kv_cache.dtype
+    key = (device.device_kind, shape.dim, shape.block_size, dtype)
     decode = cast(TritonDecodeConfig, lookup("triton_decode", *key))
     prefill = cast(TritonPrefillConfig, lookup("triton_prefill", *key))
 

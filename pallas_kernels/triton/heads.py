@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from pallas_kernels.triton.dialect import SMALLEST, load, store
+from pallas_kernels.triton.dialect import SMALLEST, load, next_power_of_two, store
 
 # Parts of C vectors, side by side: arrays [C, part].
 Parts = tuple[Array, ...]
@@ -16,13 +16,17 @@ def parts(dim: int) -> tuple[tuple[int, int], ...]:
     """Where the parts of a vector begin, and their sizes: powers of two that add up to D.
 
     Triton's arrays have powers of two for sizes. Cutting a vector of 80 into 64 and 16 computes
-    nothing on padding, where rounding up to 128 would for 48. The last part hangs over D where D
-    is no multiple of 16.
+    nothing on padding, where rounding up to 128 would for 48. The last part hangs over D where it
+    is no multiple of 16, or by an eighth at most: 112 is one part of 128.
     """
     found = []
     begin = 0
     while begin < dim:
-        size = max(SMALLEST, 1 << ((dim - begin).bit_length() - 1))
+        rest = dim - begin
+        size = next_power_of_two(rest)
+        if 8 * rest < 7 * size:
+            size //= 2
+        size = max(SMALLEST, size)
         found.append((begin, size))
         begin += size
     return tuple(found)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from pallas_kernels.triton.dialect import dot, load
 from pallas_kernels.triton.heads import Parts, read_heads
 from pallas_kernels.triton.operands import Geometry, Operands
+from pallas_kernels.triton.quantized import widen
 from pallas_kernels.triton.softmax import LOG2E, State, empty, gather
 
 
@@ -156,7 +157,7 @@ def _read(
     offset = lax.rem(position, shape.block_size)
     mask = None if seen is None else seen[:, None]
     found = read_heads(task.operands.kv_rows, (row[:, None], offset[:, None]), shape.dim, mask)
-    return tuple(part.astype(shape.compute_dtype) for part in found)
+    return tuple(widen(part, shape.compute_dtype) for part in found)
 
 
 def _scores(task: Task, keys: Parts, position: Int[Array, " C"]) -> Float[Array, "M C"]:

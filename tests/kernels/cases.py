@@ -41,6 +41,11 @@ class Sizes:
     examples: int = 10_000
     decode_only: bool = False
 
+    @property
+    def few_examples(self) -> bool:
+        """Calls take so long that each example must be a telling one."""
+        return self.examples < 10
+
 
 @dataclass(frozen=True, repr=False)
 class Case:
@@ -120,13 +125,15 @@ def make_case(
     decode_only: bool = False,
 ) -> Case:
     """A step of sequences with the given numbers of (query tokens, earlier tokens)."""
+    decode_only = decode_only or sizes.decode_only
     block_size, kv_heads, group, dim = geometry
     rng = np.random.default_rng(seed)
     width = -(-sizes.context // block_size)
     needed = [-(-(new + old) // block_size) for new, old in lengths]
     blocks = sizes.seqs * width + 2
     order = rng.permutation(blocks).astype(np.int32)
-    tables = np.zeros((sizes.seqs, width), np.int32)
+    # What stands past a context is left over from others.
+    tables = rng.integers(0, blocks, (sizes.seqs, width), np.int32)
     for i, count in enumerate(needed):
         tables[i, :count], order = order[:count], order[count:]
     lens = np.zeros((sizes.seqs, 2), np.int32)
@@ -181,7 +188,7 @@ def _random_lengths(seed: int, sizes: Sizes, decode_only: bool) -> Lengths:
 def lengths(sizes: Sizes, decode_only: bool = False) -> st.SearchStrategy[Lengths]:
     """Decodes, prefill chunks, or both, in any order."""
     decode_only = decode_only or sizes.decode_only
-    if sizes.examples < 10:
+    if sizes.few_examples:
         return seeds().map(lambda seed: _random_lengths(seed, sizes, decode_only))
     return _drawn_lengths(sizes, decode_only)
 
@@ -198,7 +205,7 @@ def cases(sizes: Sizes, decode_only: bool = False) -> st.SearchStrategy[Case]:
         seeds(),
         st.sampled_from(sizes.geometries),
         st.just(sizes),
-        st.just(decode_only or sizes.decode_only),
+        st.just(decode_only),
     )
 
 

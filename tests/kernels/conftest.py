@@ -9,17 +9,17 @@ from tests.kernels.kernel import load, ours
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The property tests run for every kernel: those asked for, or all of ours."""
-    if "kernel" in metafunc.fixturenames:
+    """The property suite runs for every kernel: those asked for, or all of ours."""
+    if metafunc.definition.get_closest_marker("conformance"):
         paths = metafunc.config.getoption("--kernel")
         kernels = [load(path) for path in paths] or ours()
         metafunc.parametrize("kernel", kernels, ids=lambda kernel: kernel.name)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--kernel` the tests of other things than kernels are left out."""
+    """With `--kernel` nothing but the property suite runs."""
     if config.getoption("--kernel"):
-        others = [item for item in items if "kernel" not in getattr(item, "fixturenames", ())]
+        others = [item for item in items if not item.get_closest_marker("conformance")]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
 

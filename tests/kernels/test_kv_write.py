@@ -1,9 +1,11 @@
 """`write_kv` against the oracle (I45)."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from pallas_kernels import write_kv
 from reference.kv_cache import KVCache
+from tests.kernels.cases import QUANTIZED
 
 LAYERS, BLOCKS, HEADS, DIM = 2, 6, 2, 4
 TOKENS = 8
@@ -54,6 +57,31 @@ def test_keys_and_values_take_the_dtype_of_the_cache() -> None:
     assert after.reshape(2).tolist() == [1.0, -1.0]
 
 
+@given(st.sampled_from(list(QUANTIZED.values())), st.integers(0, LAYERS - 1), st.integers(0, 2**32))
+def test_i45_8_bit_caches_hold_quotients_rounded_and_clipped(
+    dtype: Any, layer: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    k, v = rng.standard_normal((2, TOKENS, HEADS, DIM), np.float32)
+    # Small enough that some quotients lie outside of the range, large enough that most do not.
+    scales = rng.uniform(0.003, 0.02, (LAYERS, 2, HEADS)).astype(np.float32)
+    shape = (LAYERS, 2, BLOCKS, HEADS, 4, DIM)
+    before = rng.integers(-100, 100, shape).astype(dtype)
+    slots = rng.permutation(BLOCKS * 4)[:TOKENS].astype(np.int32)
+    slots[0] = -1
+    info = np.iinfo(dtype) if dtype == np.int8 else ml_dtypes.finfo(dtype)
+    expected = before.copy()
+    for slot, key, value in zip(slots[1:], k[1:], v[1:], strict=True):
+        for which, x in enumerate((key, value)):
+            quotient = np.clip(x / scales[layer, which][:, None], float(info.min), float(info.max))
+            stored = (np.rint(quotient) if dtype == np.int8 else quotient).astype(dtype)
+            expected[layer, which, slot // 4, :, slot % 4] = stored
+    arrays = map(jnp.asarray, (before, k, v, slots))
+    after = np.asarray(write(*arrays, layer=layer, kv_scales=jnp.asarray(scales)))
+    assert after.dtype == dtype
+    np.testing.assert_array_equal(after.view(np.uint8), expected.view(np.uint8))
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -61,6 +89,8 @@ def test_keys_and_values_take_the_dtype_of_the_cache() -> None:
         {"k": jnp.zeros((3, 1, 4))},
         {"v": jnp.zeros((2, 1, 8))},
         {"backend": "triton"},
+        {"kv_scales": jnp.ones((1, 2, 1))},
+        {"kv_cache": jnp.zeros((1, 2, 2, 1, 4, 8), jnp.int8)},
     ],
 )
 @pytest.mark.usefixtures("unchecked_shapes")
@@ -72,5 +102,5 @@ def test_what_does_not_fit_is_refused(change: dict[str, object]) -> None:
         "v": tokens,
         "slot_mapping": jnp.zeros(3, jnp.int32),
     }
-    with pytest.raises(ValueError, match=r"shape|lacks this operation"):
+    with pytest.raises(ValueError, match=r"shape|lacks this operation|kv_scales belong"):
         partial(write_kv, layer=0)(**arguments | change)

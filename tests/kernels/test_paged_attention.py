@@ -21,6 +21,8 @@ from tests.kernels.expected import assert_agrees
 from tests.kernels.holds import attend, holds
 from tests.kernels.kernel import Kernel
 
+pytestmark = pytest.mark.conformance
+
 
 def check(kernel: Kernel, case: Case, options: dict[str, Any] | None = None) -> None:
     options = fill(options or {}, case)
@@ -86,7 +88,7 @@ def fixed_case(sizes: Sizes, geometry: tuple[int, int, int, int]) -> Case:
         (chunk, 0),
         (1, 0),
     ]
-    return make_case(lengths[: sizes.seqs], 7, geometry, sizes, sizes.decode_only)
+    return make_case(lengths[: sizes.seqs], 7, geometry, sizes)
 
 
 @holds(case=cases)

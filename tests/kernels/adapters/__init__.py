@@ -1,0 +1,1 @@
+"""Paged attentions of others, for `pytest tests/kernels --kernel tests.kernels.adapters...`."""

@@ -1,0 +1,119 @@
+"""Which backend runs a call: by name, in order of preference, by device, by what it lacks."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from pallas_kernels import backends, device, make_metadata, paged_attention
+from pallas_kernels.backends import choose_backend, choose_for_call
+from pallas_kernels.call import Call, Options
+
+CALL = Call(
+    q=jnp.zeros((3, 4, 80)),
+    kv_cache=jnp.zeros((1, 2, 5, 2, 4, 80)),
+    block_tables=jnp.zeros((2, 6), jnp.int32),
+    context_lens=jnp.ones(2, jnp.int32),
+    query_start_loc=jnp.arange(3),
+    layer=jnp.int32(0),
+)
+OPTIONS = Options(1.0)
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Pretends another device, and backends that lack what `lacks` says; "mosaic" no 80."""
+
+    def pretend(platform: str, sm: str = "", **lacks: str) -> None:
+        found = SimpleNamespace(
+            platform=platform, device_kind=f"{platform} {sm}", compute_capability=sm
+        )
+        monkeypatch.setattr(device, "target_device", lambda: found)
+        monkeypatch.setattr(backends, "target_device", lambda: found)
+
+        def implementation(name: str) -> Any:
+            if lacks.get(name) == "ImportError":
+                raise ImportError(f"no {name} in this JAX")
+            return SimpleNamespace(missing=lambda call, options: lacks.get(name))
+
+        monkeypatch.setattr(backends, "implementation", implementation)
+
+    return pretend
+
+
+NO_80 = "head dimension 80 (a multiple of 64 is needed)"
+
+
+@pytest.mark.parametrize(
+    ("machine", "lacks", "backend", "chosen"),
+    [
+        (("gpu", "9.0"), {}, None, "mosaic"),
+        (("gpu", "9.0"), {"mosaic": NO_80}, None, "triton"),
+        (("gpu", "9.0"), {"mosaic": "ImportError"}, None, "triton"),
+        (("gpu", "9.0"), {"mosaic": NO_80, "triton": NO_80}, None, "xla"),
+        (("gpu", "12.0"), {}, None, "mosaic"),
+        (("gpu", "8.0"), {}, None, "triton"),
+        (("gpu", "7.5"), {}, None, "xla"),
+        (("gpu", "gfx942"), {}, None, "xla"),
+        (("tpu",), {}, None, "xla"),
+        (("cpu",), {}, None, "xla"),
+        (("cpu",), {}, "triton", "triton"),
+        (("cpu",), {}, "mosaic", "mosaic"),
+        (("cpu",), {}, ("mosaic", "triton", "xla"), "xla"),
+        (("gpu", "9.0"), {}, ("triton", "mosaic"), "triton"),
+        (("gpu", "9.0"), {"mosaic": NO_80}, ("mosaic", "xla"), "xla"),
+    ],
+)
+def test_the_choice(on: Any, machine: Any, lacks: Any, backend: Any, chosen: str) -> None:
+    on(*machine, **lacks)
+    assert choose_for_call(backend, CALL, OPTIONS) == chosen
+
+
+@pytest.mark.parametrize(
+    ("machine", "lacks", "backend", "message"),
+    [
+        (
+            ("gpu", "9.0"),
+            {"mosaic": NO_80},
+            "mosaic",
+            r"'mosaic' lacks head dimension 80 \(.*\); 'triton' supports this call",
+        ),
+        (
+            ("gpu", "8.6"),
+            {},
+            "mosaic",
+            r"'mosaic' lacks a GPU of sm_90 or newer \(the device is sm_86\); 'triton' supports",
+        ),
+        (("tpu",), {}, "triton", r"'triton' lacks an NVIDIA GPU \(the device is tpu.*'xla' supp"),
+        (("cpu",), {}, ("mosaic", "triton"), "'mosaic' lacks an NVIDIA GPU.*'triton' lacks an NV"),
+        (("cpu",), {"triton": NO_80}, "triton", "'triton' lacks head dimension 80"),
+        (("cpu",), {"mosaic": "ImportError"}, "mosaic", "'mosaic' lacks a module .no mosaic in"),
+        (("gpu", "9.0"), {}, "cuda", "backend='cuda' does not exist; use one of mosaic, triton"),
+        (("gpu", "9.0"), {}, ("xla", "cuda"), "does not exist"),
+        (("gpu", "9.0"), {}, (), r"backend=\(\) does not exist"),
+        (("cpu",), {"xla": "a call"}, None, "no other backend supports this call"),
+    ],
+)
+def test_what_cannot_run_is_refused(
+    on: Any, machine: Any, lacks: Any, backend: Any, message: str
+) -> None:
+    on(*machine, **lacks)
+    with pytest.raises(ValueError, match=message):
+        choose_for_call(backend, CALL, OPTIONS)
+
+
+def test_a_step_is_prepared_for_the_device(on: Any) -> None:
+    on("gpu", "9.0", mosaic=NO_80)
+    assert choose_backend(None) == "mosaic"
+    assert choose_backend(("triton", "xla")) == "triton"
+
+
+def test_metadata_of_another_backend_is_made_anew() -> None:
+    arguments = CALL._asdict() | {"scale": 1.0, "query_start_loc": jnp.array([0, 1, 3])}
+    arguments["context_lens"] = jnp.array([4, 7], jnp.int32)
+    batch = [arguments[n] for n in ("block_tables", "context_lens", "query_start_loc")]
+    made = make_metadata(*batch, 3, backend="triton")
+    assert made.backend == "triton"
+    expected = paged_attention(**arguments, backend="xla")
+    assert (paged_attention(**arguments, backend="xla", metadata=made) == expected).all()
