@@ -32,7 +32,7 @@ def main() -> None:
     outcomes: list[dict[str, Any]] = []
     for outcome in run_cases(work, options.jobs):
         outcomes.append(outcome)
-        verdict = "FAILED" if outcome["problems"] else "ok"
+        verdict = "FAILED" if failed(outcome) else "not offered" if outcome["refused"] else "ok"
         print(
             f"[{len(outcomes)}/{len(work)}] {outcome['target']} {outcome['case']}: {verdict}",
             file=sys.stderr,

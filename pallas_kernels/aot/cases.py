@@ -14,9 +14,11 @@ from typing import Any
 import jax.numpy as jnp
 
 import pallas_kernels as pk
-from pallas_kernels.aot.compiling import Program, array
+from pallas_kernels.aot.compiling import Program, Refused, array
 from pallas_kernels.aot.hlo import watch
 from pallas_kernels.aot.targets import Target
+from pallas_kernels.backends import implementation
+from pallas_kernels.call import Call, Options
 
 LAYERS, BLOCK_SIZE, HEAD_DIM = 4, 16, 128
 POOL_TOKENS = 2**16
@@ -161,6 +163,10 @@ def _attention(a: Attention) -> Program:
         *(array(shape) for shape in integers),
         arrays,
     )
+    call = Call(*arguments[:-1], **arrays)
+    lack = implementation(a.backend).missing(call, Options(a.head_dim**-0.5, **options))
+    if lack:
+        raise Refused(lack)
     return Program(attend, arguments, watched=watch(cache.shape))
 
 

@@ -51,6 +51,7 @@ class Outcome:
         kernels: all kernels of the program, XLA's own included.
         copies: instructions that copy the cache or a weight.
         temporary, aliased: bytes of temporary memory, and of results that live in arguments.
+        refused: what the backend says that it lacks for this, or empty: no failure, but not there.
         problems: why this is a failure; empty when it is none.
     """
 
@@ -61,7 +62,12 @@ class Outcome:
     copies: list[str] = field(default_factory=list)
     temporary: int = 0
     aliased: int = 0
+    refused: str = ""
     problems: list[str] = field(default_factory=list)
+
+
+class Refused(Exception):
+    """Raised by what builds a program: a backend lacks this on purpose, and says so to callers."""
 
 
 def compile_case(case: str, target_name: str, target: Target, build: Callable[[], Program]) -> Any:
@@ -69,6 +75,8 @@ def compile_case(case: str, target_name: str, target: Target, build: Callable[[]
     outcome = Outcome(case, target_name)
     try:
         _compile(outcome, target, build)
+    except Refused as refused:
+        outcome.refused = str(refused)
     except Exception as error:
         text = str(error).strip().replace("\n", " ")
         outcome.problems.append(f"does not compile: {type(error).__name__}: {text[:400]}")

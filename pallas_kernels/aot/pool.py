@@ -39,7 +39,7 @@ def _serve(todo: "queue.SimpleQueue[Work]", done: "queue.SimpleQueue[dict[str, A
         if outcome is None:
             reason = f"the compiler ended its process (exit status {worker.wait()})"
             outcome = {"case": case, "target": target, "seconds": 0.0, "kernels": [], "copies": []}
-            outcome |= {"temporary": 0, "aliased": 0, "problems": [reason]}
+            outcome |= {"temporary": 0, "aliased": 0, "refused": "", "problems": [reason]}
             worker = None
         done.put(outcome)
     _stop(worker)

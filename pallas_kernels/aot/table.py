@@ -25,7 +25,11 @@ def table(outcomes: list[dict[str, Any]]) -> str:
     for outcome in bad:
         lines.append(f"\n{outcome['target']} {outcome['case']}:")
         lines += [f"    {problem}" for problem in outcome["problems"]]
-    lines.append(f"\n{len(outcomes)} cases, {len(bad)} with problems")
+    refused = [outcome for outcome in outcomes if outcome["refused"]]
+    if refused:
+        lines.append("\nnot offered by the backend:")
+        lines += [f"    {o['target']} {o['case']}: lacks {o['refused']}" for o in refused]
+    lines.append(f"\n{len(outcomes)} cases, {len(bad)} with problems, {len(refused)} not offered")
     return "\n".join(lines)
 
 

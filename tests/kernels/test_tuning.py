@@ -18,31 +18,29 @@ def write(path: Path, kernel: str, shape: str, values: Any) -> Path:
     return path
 
 
-def test_an_entry_is_found_by_device_kernel_and_shape_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = write(tmp_path / "table.json", "triton_decode", "128 16 bfloat16", DECODE)
-    monkeypatch.setattr(tuning, "_table", lambda: tuning.load(file))
-    measured = tuning.TritonDecodeConfig(**DECODE)
-    lookup = tuning.lookup
-    assert lookup("triton_decode", "NVIDIA H200", 128, 16, jnp.bfloat16) == measured
-    for other in (
-        ("triton_decode", "NVIDIA A100", 128, 16, jnp.bfloat16),
-        ("triton_decode", "NVIDIA H200", 64, 16, jnp.bfloat16),
-        ("triton_decode", "NVIDIA H200", 128, 32, jnp.bfloat16),
-        ("triton_decode", "NVIDIA H200", 128, 16, jnp.int8),
-    ):
-        assert lookup(*other) == tuning.default(other[0], other[2], other[4])
+def test_an_entry_is_found_by_device_kernel_and_shape_only(tmp_path: Path) -> None:
+    table = tuning.load(write(tmp_path / "table.json", "triton_decode", "128 16 bfloat16", DECODE))
+    here = ("triton_decode", "NVIDIA H200", 128, 16, jnp.bfloat16)
+    with tuning.instead_of_the_file(table):
+        assert tuning.lookup(*here) == tuning.TritonDecodeConfig(**DECODE)
+        for other in (
+            ("triton_decode", "NVIDIA A100", 128, 16, jnp.bfloat16),
+            ("triton_decode", "NVIDIA H200", 64, 16, jnp.bfloat16),
+            ("triton_decode", "NVIDIA H200", 128, 32, jnp.bfloat16),
+            ("triton_decode", "NVIDIA H200", 128, 16, jnp.int8),
+        ):
+            assert tuning.lookup(*other) == tuning.default(other[0], other[2], other[4])
+    assert tuning.lookup(*here) != tuning.TritonDecodeConfig(**DECODE)
 
 
-@pytest.mark.parametrize("kernel", tuning.KERNELS)
+@pytest.mark.parametrize("name", tuning.KERNELS)
 @pytest.mark.parametrize("head_dim", [64, 80, 96, 112, 128, 192, 256])
-def test_every_kernel_has_a_default(kernel: str, head_dim: int) -> None:
-    assert type(tuning.default(kernel, head_dim, jnp.bfloat16)) is tuning.KERNELS[kernel]
+def test_every_kernel_has_a_default(name: str, head_dim: int) -> None:
+    assert type(tuning.default(name, head_dim, jnp.bfloat16)) is tuning.KERNELS[name]
 
 
 @pytest.mark.parametrize(
-    ("kernel", "shape", "values", "message"),
+    ("name", "shape", "values", "message"),
     [
         ("triton_decode", "128 16 bfloat16", DECODE | {"block_kv": 48}, "power of 2"),
         ("triton_decode", "128 16 bfloat16", DECODE | {"num_stages": 0}, "1..8"),
@@ -55,12 +53,12 @@ def test_every_kernel_has_a_default(kernel: str, head_dim: int) -> None:
     ],
 )
 def test_a_wrong_entry_is_refused_by_name(
-    tmp_path: Path, kernel: str, shape: str, values: Any, message: str
+    tmp_path: Path, name: str, shape: str, values: Any, message: str
 ) -> None:
-    file = write(tmp_path / "table.json", kernel, shape, values)
+    file = write(tmp_path / "table.json", name, shape, values)
     with pytest.raises(ValueError, match=message) as error:
         tuning.load(file)
-    assert repr(shape) in str(error.value) and repr(kernel) in str(error.value)
+    assert repr(shape) in str(error.value) and repr(name) in str(error.value)
 
 
 def test_an_unknown_kernel_has_no_configuration() -> None:

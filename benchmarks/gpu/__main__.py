@@ -1,0 +1,145 @@
+"""`python -m benchmarks.gpu`: the kernels on this GPU, in order of importance, in limited time.
+
+First what the card can do, then whether the kernels are right, then how fast they are, beside the
+XLA twin and the attention of others. With `--smoke` tiny shapes, interpreted where there is no
+GPU: nothing it prints then is a measurement.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from benchmarks.gpu.card import copy_bytes_per_s, matrix_flops_per_s
+from benchmarks.gpu.checks import kernel_tests
+from benchmarks.gpu.others import time_contiguous, time_jax_paged
+from benchmarks.gpu.ours import available_backends, largest_error, time_shape
+from benchmarks.gpu.record import Record
+from benchmarks.gpu.shapes import AIMS, HEADLINES, SHAPES, SMOKE, Shape
+from benchmarks.gpu.torch_side import torch_rows
+from benchmarks.report import RESULTS
+
+
+def main() -> None:
+    """Run everything, until the budget is spent."""
+    options = _options()
+    smoke = options.smoke
+    if not smoke and jax.devices()[0].platform != "gpu":
+        sys.exit("no GPU here; --smoke runs tiny shapes on the CPU")
+    name = re.sub(r"\W+", "-", jax.devices()[0].device_kind.lower())
+    record = Record(options.output, "smoke" if smoke else name, " ".join(sys.orig_argv[1:]))
+    card = {
+        "copy_bytes_per_s": copy_bytes_per_s(smoke),
+        "matrix_flops_per_s": matrix_flops_per_s(smoke),
+    }
+    record.put("card", card)
+    for part in (_errors, _headlines, _tests, _others, _rest):
+        part(record, smoke, options.budget)
+    record.save()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="tiny shapes, on any device")
+    parser.add_argument("--budget", type=float, default=500, metavar="SECONDS")
+    parser.add_argument("--output", type=Path, default=RESULTS / "gpu", metavar="FOLDER")
+    return parser.parse_args()
+
+
+def _attempt(record: Record, what: str, run: Callable[[], None]) -> None:
+    """One measurement; where it fails, the reason stands in the results."""
+    try:
+        run()
+    except Exception as error:
+        record.skip(what, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
+    # Else the programs and arrays of all shapes would stay on the device.
+    jax.clear_caches()
+
+
+def _within(
+    record: Record, shapes: tuple[Shape, ...], until: float, smoke: bool
+) -> Iterator[Shape]:
+    """Shapes until so many seconds are gone; what is left is named. A smoke run takes its time."""
+    for shape in shapes:
+        if record.elapsed() > until and not smoke:
+            record.skip(shape.name, "the time was spent")
+        else:
+            yield shape
+
+
+def _errors(record: Record, smoke: bool, budget: float) -> None:
+    """The results of every backend on real shapes, against the XLA twin in float32."""
+    for shape in SMOKE if smoke else AIMS:
+        for backend in available_backends(smoke):
+            what = f"{backend}, {shape.name}"
+
+            def run(shape: Shape = shape, backend: str = backend, what: str = what) -> None:
+                error = largest_error(shape, backend, smoke)
+                record.put("errors", {**record.content["errors"], what: f"{error:.2e}"})
+
+            _attempt(record, f"error of {what}", run)
+
+
+def _headlines(record: Record, smoke: bool, budget: float) -> None:
+    """The aims, paged against in order, and the mixture."""
+    shapes = SMOKE if smoke else HEADLINES
+    _time_ours(record, shapes, smoke, 0.4 * budget, available_backends(smoke))
+
+
+def _rest(record: Record, smoke: bool, budget: float) -> None:
+    """All other shapes; the twin is not timed again."""
+    if not smoke:
+        backends = [name for name in available_backends(smoke) if name != "xla"]
+        _time_ours(record, SHAPES[len(HEADLINES) :], smoke, budget, backends)
+
+
+def _time_ours(
+    record: Record, shapes: tuple[Shape, ...], smoke: bool, until: float, backends: list[str]
+) -> None:
+    card = record.content["card"]
+    for shape in _within(record, shapes, until, smoke):
+        predicted = shape.predicted_s(card["copy_bytes_per_s"], card["matrix_flops_per_s"])
+        for backend in backends:
+
+            def run(
+                shape: Shape = shape, backend: str = backend, predicted: float = predicted
+            ) -> None:
+                timing = time_shape(shape, backend, predicted, smoke)
+                record.row(shape, backend, predicted, timing)
+
+            _attempt(record, f"{backend}, {shape.name}", run)
+
+
+def _tests(record: Record, smoke: bool, budget: float) -> None:
+    """The kernels' property tests on this device."""
+    record.put("tests", kernel_tests(smoke, limit_s=0.3 * budget))
+
+
+def _others(record: Record, smoke: bool, budget: float) -> None:
+    """What others offer, on the aims."""
+    card = record.content["card"]
+    aims = SMOKE if smoke else AIMS
+    methods = {
+        "jax paged_attention (deprecated)": time_jax_paged,
+        "cuDNN, contiguous": time_contiguous,
+    }
+    for shape in _within(record, aims, 0.8 * budget, smoke):
+        predicted = shape.predicted_s(card["copy_bytes_per_s"], card["matrix_flops_per_s"])
+        for method, measure in methods.items():
+
+            def run(shape: Shape = shape, predicted: float = predicted, method: str = method,
+                    measure: Any = measure) -> None:  # fmt: skip
+                record.row(shape, method, predicted, {"us": measure(shape, predicted, smoke)})
+
+            _attempt(record, f"{method}, {shape.name}", run)
+    for shape, method, us in torch_rows(record, aims, smoke, limit_s=0.15 * budget):
+        predicted = shape.predicted_s(card["copy_bytes_per_s"], card["matrix_flops_per_s"])
+        record.row(shape, method, predicted, {"us": us})
+
+
+if __name__ == "__main__":
+    main()

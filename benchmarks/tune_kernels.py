@@ -1,0 +1,125 @@
+"""Fills `pallas_kernels/tuning_table.json` for the GPU of this machine.
+
+`python -m benchmarks.tune_kernels [--budget SECONDS] [--smoke]`
+
+Each candidate is compiled and timed on the step that the kernel is for: a decode of 64 sequences
+with 4096 tokens each, a prefill of 8192. One that does not compile, or whose result differs from
+the XLA twin's, is out. The table is written after each shape, so a cut-off keeps what was found.
+A smoke run tries one candidate on a tiny shape, interpreted on a CPU, and writes no table.
+"""
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from benchmarks.gpu.ours import available_backends, largest_error, time_shape
+from benchmarks.gpu.shapes import SMOKE, Shape
+from pallas_kernels import tuning
+
+DECODE = Shape("decode", ((1, 4095),) * 64)
+PREFILL = Shape("prefill", ((8192, 0),))
+# The most common first.
+DIMS, BLOCK_SIZES = (128, 64, 256, 96, 80, 112, 192), (16, 32, 64, 128, 8)
+TOLERANCE = 2e-2  # of the largest magnitude: rounding to bfloat16, not errors
+SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
+    "triton_decode": {
+        "block_kv": (32, 64, 128),
+        "num_warps": (4, 8),
+        "num_stages": (2, 3, 4),
+        "splits": (None,),
+    },
+    "triton_prefill": {
+        "block_q": (64, 128),
+        "block_kv": (32, 64, 128),
+        "num_warps": (4, 8),
+        "num_stages": (2, 3, 4),
+    },
+    "mosaic_decode": {"block_kv": (64, 128, 256), "stages": (2, 3, 4, 6), "splits": (None,)},
+    "mosaic_prefill": {"block_q": (64, 128), "block_kv": (64, 128), "stages": (2, 3, 4)},
+}
+
+
+def main() -> None:
+    """Tune each kernel for each shape, the most common first, until the budget is spent."""
+    options = _options()
+    started, smoke = time.perf_counter(), options.smoke
+    for shape, kernel in _work(smoke):
+        if time.perf_counter() - started > options.budget and not smoke:
+            print(f"the time was spent: not tuned: {kernel}, {shape.name}")
+            continue
+        key = (jax.devices()[0].device_kind, kernel, shape.dim, shape.block_size, shape.cache_dtype)
+        best = _best(key, shape, smoke)
+        if best is not None and not smoke:
+            add_entry(options.output, key, best)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks.tune_kernels", description=__doc__)
+    parser.add_argument("--budget", type=float, default=500, metavar="SECONDS")
+    parser.add_argument("--smoke", action="store_true", help="one candidate, on any device")
+    parser.add_argument("--output", type=Path, default=tuning.TABLE_FILE, metavar="FILE")
+    return parser.parse_args()
+
+
+def _work(smoke: bool) -> Iterator[tuple[Shape, str]]:
+    backends = available_backends(smoke)
+    if smoke:
+        yield SMOKE[0], "triton_decode"
+        return
+    for dim, size in itertools.product(DIMS, BLOCK_SIZES):
+        for kernel in tuning.KERNELS:
+            backend, _, step = kernel.partition("_")
+            if backend in backends:
+                base = DECODE if step == "decode" else PREFILL
+                yield replace(base, dim=dim, block_size=size), kernel
+
+
+def candidates(kernel: str) -> Iterator[tuning.Config]:
+    """Every combination of the space of a kernel."""
+    names, values = zip(*SPACE[kernel].items(), strict=True)
+    for chosen in itertools.product(*values):
+        yield tuning.KERNELS[kernel](**dict(zip(names, chosen, strict=True)))
+
+
+def _best(key: tuple[str, str, int, int, str], shape: Shape, smoke: bool) -> tuning.Config | None:
+    """The fastest configuration that is right, or None where none was better than the default."""
+    kernel = key[1]
+    backend = kernel.partition("_")[0]
+    default = tuning.default(kernel, shape.dim, shape.cache_dtype)
+    tried = [default] if smoke else [default, *(c for c in candidates(kernel) if c != default)]
+    times: dict[tuning.Config, float] = {}
+    for config in tried:
+        jax.clear_caches()
+        with tuning.instead_of_the_file({key: config}):
+            try:
+                error = largest_error(shape, backend, smoke)
+                if error > TOLERANCE:
+                    raise ValueError(f"wrong by {error:.1e}")
+                times[config] = time_shape(shape, backend, 1e-3, smoke)["us"]
+            except Exception as problem:
+                print(f"{config}: {type(problem).__name__}: {str(problem)[:120]}", flush=True)
+                continue
+        print(f"{shape.name}: {config}: {times[config]:.1f} us", flush=True)
+    fastest = min(times, key=times.__getitem__, default=None)
+    return None if fastest == default else fastest
+
+
+def add_entry(file: Path, key: tuple[str, str, int, int, str], config: tuning.Config) -> None:
+    """Write one more entry into a table, which is then still one that `tuning.load` accepts."""
+    device, kernel, dim, block_size, dtype = key
+    table = json.loads(file.read_text()) if file.exists() else {}
+    shapes = table.setdefault(device, {}).setdefault(kernel, {})
+    shapes[f"{dim} {block_size} {dtype}"] = asdict(config)
+    file.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", "utf-8")
+    tuning.load(file)
+
+
+if __name__ == "__main__":
+    main()

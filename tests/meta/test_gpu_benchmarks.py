@@ -1,0 +1,60 @@
+"""The measurements for GPUs run here in miniature, so that they are whole when there is a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.gpu.shapes import AIMS, SHAPES
+from benchmarks.tune_kernels import SPACE, add_entry, candidates
+from pallas_kernels import tuning
+from tests.meta.trees import ROOT
+
+
+def run(*command: str) -> str:
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHON": sys.executable}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_all_of_it_in_miniature(tmp_path: Path) -> None:
+    run("bash", "benchmarks/gpu.sh", "--smoke", "--output", str(tmp_path))
+    found = json.loads((tmp_path / "smoke.json").read_text("utf-8"))
+    assert {row["method"] for row in found["rows"]} >= {"xla", "triton", "mosaic"}
+    assert all(float(error) < 1e-2 for error in found["errors"].values())
+    assert "passed" in found["tests"]["pytest"]
+    assert all(rate > 0 for rate in found["card"].values())
+    assert "| predicted us | measured us |" in (tmp_path / "smoke.md").read_text("utf-8")
+
+
+def test_tuning_in_miniature_leaves_the_table_alone() -> None:
+    before = tuning.TABLE_FILE.read_text("utf-8")
+    assert "TritonDecodeConfig" in run(sys.executable, "-m", "benchmarks.tune_kernels", "--smoke")
+    assert tuning.TABLE_FILE.read_text("utf-8") == before
+
+
+def test_what_tuning_finds_is_what_the_kernels_look_up(tmp_path: Path) -> None:
+    file = tmp_path / "table.json"
+    chosen = {kernel: list(candidates(kernel))[-1] for kernel in SPACE}
+    for kernel, config in chosen.items():
+        add_entry(file, ("NVIDIA H200", kernel, 128, 16, "bfloat16"), config)
+    assert {key[1]: config for key, config in tuning.load(file).items()} == chosen
+    assert set(chosen) == set(tuning.KERNELS)
+
+
+def test_the_limits_of_a_decode_by_hand() -> None:
+    """64 sequences of 4096 tokens, 8 heads of 128 in bfloat16: 2 * 8 * 128 * 2 bytes a token."""
+    decode = AIMS[0]
+    keys_and_values = 64 * 4096 * 2 * 8 * 128 * 2
+    assert 0 < decode.traffic - keys_and_values < keys_and_values // 100
+    assert decode.predicted_s(1e12, 1e18) == decode.traffic / 1e12
+    prefill = AIMS[2]
+    assert prefill.flops == 4 * 32 * 128 * 8192 * 8193 // 2
+    assert prefill.predicted_s(1e18, 1e12) == prefill.flops / 1e12
+
+
+def test_no_two_measurements_share_a_name() -> None:
+    names = [(shape.part, shape.name) for shape in SHAPES]
+    assert len(set(names)) == len(names)
