@@ -140,7 +140,7 @@ def lookup(kernel: str, device_kind: str, head_dim: int, block_size: int, dtype:
         device_kind: as `jax.Device.device_kind` says it, such as "NVIDIA H200".
         head_dim: D, elements of a head.
         block_size: B, tokens of a block of the cache.
-        dtype: element type of the cache, or of the queries where it is wider.
+        dtype: element type of the cache.
 
     Raises:
         ValueError: no such kernel.
@@ -174,19 +174,23 @@ def default(kernel: str, head_dim: int, dtype: Any) -> Config:
 
 # The largest that `python -m pallas_kernels.aot` found without spills on Ampere and Hopper, with
 # every option, and that fit into the 99 KiB of shared memory of Ada. Products of float32 are not
-# made by tensor cores, and need most registers.
+# made by tensor cores, and widening 8 bits goes through registers: both need smaller steps.
 def _triton_decode(head_dim: int, itemsize: int) -> TritonDecodeConfig:
     if itemsize == 4:
         return TritonDecodeConfig(block_kv=32 if head_dim <= 128 else 16, num_stages=2)
+    if itemsize == 1:
+        return TritonDecodeConfig(block_kv=32, num_stages=4)
     return TritonDecodeConfig(block_kv=64 if head_dim <= 128 else 32)
 
 
 def _triton_prefill(head_dim: int, itemsize: int) -> TritonPrefillConfig:
     if itemsize == 4:
-        return TritonPrefillConfig(block_q=64, block_kv=16, num_warps=8, num_stages=2)
+        block_q, block_kv = 64 if head_dim <= 192 else 32, 32 if head_dim <= 64 else 16
+        return TritonPrefillConfig(block_q=block_q, block_kv=block_kv, num_warps=8, num_stages=2)
     if head_dim <= 128:
-        return TritonPrefillConfig(block_q=128, block_kv=32, num_warps=8)
-    return TritonPrefillConfig(block_q=128 if head_dim <= 192 else 64, block_kv=16, num_warps=8)
+        return TritonPrefillConfig(block_q=128, block_kv=16 if itemsize == 1 else 32, num_warps=8)
+    block_q = 128 if head_dim <= 192 and itemsize == 2 else 64
+    return TritonPrefillConfig(block_q=block_q, block_kv=16, num_warps=8)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pallas_kernels.device import interpreting, target_device
 from pallas_kernels.gpu_metadata import GpuMetadata, make_gpu_metadata
 from pallas_kernels.triton.decode import attend_rows, programs_per_row
 from pallas_kernels.triton.merge import Result, merge_rows
-from pallas_kernels.triton.operands import geometry, operands
+from pallas_kernels.triton.operands import compute_dtype, geometry, operands
 from pallas_kernels.triton.prefill import attend_tiles
 from pallas_kernels.triton.splits import num_splits
 from pallas_kernels.tuning import TritonDecodeConfig, TritonPrefillConfig, lookup
@@ -56,6 +56,10 @@ def missing(call: Call, options: Options) -> str | None:
     for array in (call.q, cache):
         if array.dtype.name not in DTYPES:
             return f"{array.dtype}"
+    # Float32 is multiplied by no tensor core, and operands of such a product that have to be
+    # widened first do not fit into the registers.
+    if compute_dtype(call).itemsize == 4 and cache.dtype.itemsize < 4:
+        return f"{call.q.dtype} queries on a cache of {cache.dtype}"
     # JAX computes offsets in 32 bits, with a sign, for arrays of up to 4 GiB.
     if cache.dtype.itemsize == 1 and 2**31 < cache.size <= 2**32:
         return f"a cache of one byte an element and 2 to 4 GiB (this one has {cache.size} bytes)"
@@ -70,10 +74,7 @@ def attend(
     arrays, shape = operands(call), geometry(call, options)
     interpret = interpreting()
     device = target_device()
-    # Float32 queries make float32 products, whatever the cache holds.
-    wide = shape.compute_dtype.itemsize == 4
-    dtype = shape.compute_dtype if wide else call.kv_cache.dtype
-    key = (device.device_kind, shape.dim, shape.block_size, dtype)
+    key = (device.device_kind, shape.dim, shape.block_size, call.kv_cache.dtype)
     decode = cast(TritonDecodeConfig, lookup("triton_decode", *key))
     prefill = cast(TritonPrefillConfig, lookup("triton_prefill", *key))
 

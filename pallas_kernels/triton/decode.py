@@ -28,9 +28,9 @@ from pallas_kernels.triton.splits import split_steps
 from pallas_kernels.triton.steps import Rows, attend_steps, make_task, start, value_scale
 from pallas_kernels.tuning import TritonDecodeConfig
 
-# Query heads of one program at most: larger groups are cut, and the second program finds the
-# pages in the GPU's cache.
-MOST_HEADS = 64
+# Query heads of one program at most, where products of float32 take more registers: larger groups
+# are cut, and the second program finds the pages in the GPU's cache.
+MOST_HEADS, MOST_HEADS_FLOAT32 = 32, 16
 
 
 class Partials(NamedTuple):
@@ -53,14 +53,15 @@ class DecodeRows(NamedTuple):
     context: Int[Array, " R"]
 
 
-def heads_per_program(group: int) -> int:
+def heads_per_program(shape: Geometry) -> int:
     """Query heads of one KV head that one program takes: a power of two."""
-    return min(max(SMALLEST, next_power_of_two(group)), MOST_HEADS)
+    most = MOST_HEADS_FLOAT32 if shape.compute_dtype.itemsize == 4 else MOST_HEADS
+    return min(max(SMALLEST, next_power_of_two(shape.group)), most)
 
 
 def programs_per_row(shape: Geometry) -> int:
     """Programs that one split of one row takes."""
-    return shape.kv_heads * -(-shape.group // heads_per_program(shape.group))
+    return shape.kv_heads * -(-shape.group // heads_per_program(shape))
 
 
 def attend_rows(
@@ -118,7 +119,7 @@ def _program(
 
 def _heads(decodes: DecodeRows, row: Array, program: Array, shape: Geometry) -> Rows:
     """The query of a row, once for each query head of the program."""
-    size = heads_per_program(shape.group)
+    size = heads_per_program(shape)
     chunks = -(-shape.group // size)
     kv_head = lax.div(program, chunks)
     local = lax.rem(program, chunks) * size + jnp.arange(size, dtype=jnp.int32)

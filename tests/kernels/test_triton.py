@@ -55,6 +55,19 @@ def test_more_query_heads_than_a_tile_has_rows(heads: int) -> None:
     assert_agrees((np.asarray(out), None), case, {})
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn"])
+def test_quantised_caches_under_half_precision_queries(dtype: str) -> None:
+    case = make_case(LENGTHS, 0, (16, 2, 2, 80), SIZES).as_dtype("bfloat16").quantized(dtype)
+    out = pallas_kernels.paged_attention(
+        *arrays(case),
+        layer=case.layer,
+        scale=case.scale,
+        kv_scales=jnp.asarray(case.kv_scales),
+        backend="triton",
+    )
+    assert_agrees((np.asarray(out, np.float32), None), case, {})
+
+
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
 def test_every_fp8_number_is_widened_exactly(dtype: Any) -> None:
     stored = jnp.arange(256, dtype=jnp.uint8).view(jnp.float8_e4m3fn)
@@ -103,13 +116,18 @@ def test_a_tile_has_rows_enough_for_a_tensor_core() -> None:
         ("int8", 2**16, False),
         ("int8", 2**16 + 1, True),
         ("int8", 2**17 + 1, False),
-        ("float16", 2**16 + 1, False),
+        ("float16", 1, True),
+        ("float32", 2**16 + 1, False),
         ("float64", 1, True),
     ],
 )
-def test_caches_that_cannot_be_addressed_are_refused(dtype: str, blocks: int, lacks: bool) -> None:
+def test_caches_that_are_refused(dtype: str, blocks: int, lacks: bool) -> None:
     """JAX's 32-bit offsets turn negative between 2 and 4 GiB of single bytes."""
-    call = Call(*arrays(make_case(LENGTHS, 0, (16, 1, 1, 16), SIZES)), jnp.int32(0))
+    half = "bfloat16" if dtype == "int8" else "float32"
+    case = make_case(LENGTHS, 0, (16, 1, 1, 16), SIZES).as_dtype(half)
+    call = Call(*arrays(case), jnp.int32(0))
+    if dtype == "int8":
+        call = call._replace(kv_scales=jnp.ones((1, 2, 8)))
     shape = (1, 2, blocks, 8, 16, 128)
     cache: Any = jax.ShapeDtypeStruct(shape, np.dtype(dtype))
     found = missing(call._replace(kv_cache=cache), Options(1.0))
