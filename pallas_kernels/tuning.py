@@ -96,7 +96,7 @@ class MosaicDecodeConfig:
     splits: int | None = None
 
     def __post_init__(self) -> None:
-        _power_of_two(self, "block_kv", 8)
+        _power_of_two(self, "block_kv", 64)
         _between(self, "stages", 1, 16)
         _splits(self)
 
@@ -114,8 +114,11 @@ class MosaicPrefillConfig:
     stages: int = 2
 
     def __post_init__(self) -> None:
-        _power_of_two(self, "block_q", 64)
-        _power_of_two(self, "block_kv", 8)
+        if self.block_q not in (64, 128, 192):
+            raise ValueError(
+                f"MosaicPrefillConfig: block_q={self.block_q!r} must be 64, 128 or 192"
+            )
+        _power_of_two(self, "block_kv", 64)
         _between(self, "stages", 1, 16)
 
 

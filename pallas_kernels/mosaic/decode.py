@@ -224,7 +224,7 @@ def _body(
         row_sinks = None
         if kernel.has_sinks:
             # A sink counts once: in the first part.
-            row_sinks = jnp.where(split == 0, plgpu.load_rows(sinks.at[head]), -jnp.inf)
+            row_sinks = plgpu.load_rows(sinks.at[head]) + jnp.where(split == 0, 0.0, -jnp.inf)
         running = softmax.start(ROWS, kernel.paging.head_dim, row_sinks)
         running = lax.fori_loop(begin, end, part.attend, running)
         result, log_sums = softmax.finish(running)

@@ -97,11 +97,13 @@ class Context:
 
     def clear_outside(self, block: jax.Array, values: Any) -> None:
         """Zero the values outside of low:high: a probability of 0 does not hide a NaN."""
+        # In pieces, since registers are short where this is needed.
         for start in range(0, self.paging.block_kv, 64):
-            # In pieces, since registers are short where this is needed.
-            piece = values.at[pl.ds(start, 64)]
             position = block * self.paging.block_kv + start + plgpu.indices((64,), 0)
             inside = (position >= self.low) & (position < self.high)
-            inside = plgpu.across(inside, self.paging.head_dim)
-            piece[...] = jnp.where(inside, piece[...], jnp.zeros((), values.dtype))
+            for column in range(0, self.paging.head_dim, 64):
+                width = min(64, self.paging.head_dim - column)
+                piece = values.at[pl.ds(start, 64), pl.ds(column, width)]
+                keep = plgpu.across(inside, width)
+                piece[...] = jnp.where(keep, piece[...], jnp.zeros((), values.dtype))
         plgpu.commit_smem()

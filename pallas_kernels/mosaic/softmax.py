@@ -40,7 +40,7 @@ def start(rows: int, head_dim: int, sinks: jax.Array | None = None) -> Running:
 def finish(running: Running) -> tuple[jax.Array, jax.Array]:
     """Output, and natural logarithm of the denominator (-inf for a row that saw nothing)."""
     total = jnp.where(running.total == 0, 1.0, running.total)
-    out = running.out / plgpu.across(total, running.out.shape[1])
+    out = running.out * plgpu.across(1 / total, running.out.shape[1])
     lse = running.top / LOG2_E + jnp.log(total)
     return out, jnp.where(running.total == 0, -jnp.inf, lse)
 
