@@ -1,0 +1,84 @@
+"""What the Mosaic backend promises beyond what any kernel must, interpreted on the CPU."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.pallas.mosaic_gpu import InterpretGPUParams, force_gpu_interpret_mode
+
+from pallas_kernels.call import Call, Options
+from pallas_kernels.device import interpreting
+from pallas_kernels.mosaic import attention, decode
+from tests.kernels.cases import Case, Sizes, make_case
+from tests.kernels.expected import assert_agrees
+from tests.kernels.kernel import Ours
+
+pytestmark = pytest.mark.skipif(not interpreting(), reason="the interpreter is for the CPU")
+
+SIZES = Sizes(tokens=24, seqs=3, context=96, dtype="bfloat16")
+mosaic = Ours("mosaic", SIZES)
+MIXED = [(1, 60), (19, 70)]
+SIZES_OF_RACES = Sizes(tokens=32, seqs=3, context=448, dtype="bfloat16")
+
+
+@pytest.fixture
+def races_raise() -> Iterator[None]:
+    with force_gpu_interpret_mode(InterpretGPUParams(detect_races=True, on_race="raise")):
+        yield
+
+
+@pytest.mark.usefixtures("races_raise")
+def test_i48_no_races() -> None:
+    """Stages are used again, both ends of the window are cut, one warpgroup clears for two."""
+    case = make_case([(1, 400), (24, 360)], 1, (16, 1, 2, 64), SIZES_OF_RACES)
+    options = {"window": 300}
+    assert_agrees(Ours("mosaic", SIZES_OF_RACES)(case, options), case, options)
+
+
+@pytest.mark.parametrize("head_dim", [80, 256])
+def test_every_swizzle_and_the_largest_head(head_dim: int) -> None:
+    case = make_case(MIXED, head_dim, (8, 1, 2, head_dim), SIZES)
+    assert_agrees(mosaic(case, {}), case, {})
+
+
+@pytest.mark.parametrize("geometry", [(24, 1, 3, 64), (128, 1, 9, 96)])
+def test_blocks_and_groups_that_fit_no_tile(geometry: tuple[int, int, int, int]) -> None:
+    case = make_case(MIXED, 0, geometry, SIZES).as_dtype("float16")
+    assert_agrees(mosaic(case, {}), case, {})
+
+
+def test_a_split_context_with_everything() -> None:
+    """Three splits, of which the short rows use fewer; a sink counts once."""
+    sizes = Sizes(tokens=4, seqs=4, context=3 * decode.SMALLEST_PART, dtype="bfloat16")
+    case = make_case([(1, 1500), (1, 600), (1, 3)], 0, (32, 1, 2, 64), sizes, decode_only=True)
+    options: dict[str, Any] = {
+        "soft_cap": 5.0,
+        "alibi_slopes": np.array([0.01, 0.002], np.float32),
+        "sinks": np.array([4.0, -1.0], np.float32),
+        "return_lse": True,
+    }
+    assert_agrees(Ours("mosaic", sizes)(case, options), case, options)
+
+
+def call(case: Case, **changes: Any) -> Call:
+    arrays = (case.q, case.kv_cache, case.block_tables, case.context_lens, case.query_start_loc)
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
+    return Call(*shapes, jnp.int32(0))._replace(**changes)
+
+
+def test_what_is_missing_is_said() -> None:
+    def missing(geometry: tuple[int, int, int, int], dtype: str = "bfloat16") -> str | None:
+        case = make_case([(1, 0)], 0, geometry, SIZES).as_dtype(dtype)
+        return attention.missing(call(case), Options(1.0))
+
+    assert missing((16, 2, 4, 112)) is None
+    assert missing((16, 2, 4, 72)) == "head dimension 72 (a multiple of 16 up to 256 is needed)"
+    assert missing((16, 1, 1, 512)) == "head dimension 512 (a multiple of 16 up to 256 is needed)"
+    assert missing((12, 1, 1, 64)) == "block size 12 (a multiple of 8 is needed)"
+    assert missing((16, 1, 65, 64)) == "65 query heads a KV head (at most 64)"
+    assert missing((16, 1, 1, 64), "float32") == (
+        "a cache of float32 (it has bfloat16 and float16)"
+    )
