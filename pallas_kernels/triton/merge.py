@@ -39,10 +39,14 @@ class Result(NamedTuple):
 
 
 class Items(NamedTuple):
-    """Rows and the tokens they belong to, one for each program. A token with row -1 has none."""
+    """What there is to do: one row for each program, or one token where no token may be left out.
 
-    row: Int[Array, " I"]
-    token: Int[Array, " I"]
+    Attributes:
+        other: the row's token, or the token's row, which is -1 where it has none.
+        context: context length of each row.
+    """
+
+    other: Int[Array, " I"]
     context: Int[Array, " R"]
 
 
@@ -58,19 +62,17 @@ def merge_rows(
 ) -> Result:
     """The results of the decode rows: put into `rest`, or where None with zeros for the rest."""
     tokens, heads, dim = operands.q.shape
-    row, token = jnp.arange(len(metadata.row_token), dtype=jnp.int32), metadata.row_token
-    if rest is None:
-        row, token = metadata.token_row, jnp.arange(tokens, dtype=jnp.int32)
+    other = metadata.token_row if rest is None else metadata.row_token
     result = Result(shape_of((tokens, heads, dim), operands.q.dtype), None)
     if shape.options.return_lse:
         result = result._replace(lse=shape_of((tokens, heads), jnp.float32))
     floats = next_power_of_two(partials.lse.shape[2]) * next_power_of_two(dim)
     merged: Result = launch(
         partial(_program, shape=shape, block_kv=block_kv),
-        (rest, operands, partials, Items(row, token, metadata.row_context)),
+        (rest, operands, partials, Items(other, metadata.row_context)),
         result,
         name="paged_merge",
-        grid=(len(row), heads),
+        grid=(len(other), heads),
         num_warps=min(max(floats // FLOATS_PER_WARP, 1), 8),
         num_stages=1,
         interpret=interpret,
@@ -90,17 +92,17 @@ def _program(
     block_kv: int,
 ) -> None:
     item, head = program_id(0), program_id(1)
-    row = items.row[item]
+    other = items.other[item]
+    # Where there is a rest, the tokens without a row have their results in it already.
+    row, token = (other, item) if rest is None else (item, other)
     context = jnp.where(row < 0, 0, items.context[jnp.maximum(row, 0)])
 
-    # Where there is a rest, the tokens without a row have their results in it already.
     @when((context > 0) | (rest is None))
     def _() -> None:
         sink = jnp.float32(-jnp.inf)
         if operands.sinks is not None:
             sink = jnp.where(context > 0, operands.sinks[head] * LOG2E, sink)
         out, lse = _merge(partials, row, head, context, sink, shape, block_kv)
-        token = items.token[item]
         write_heads(result.out, _index(token, head), shape.dim, None, out)
         if result.lse is not None:
             result.lse[token, head] = lse * LN2
