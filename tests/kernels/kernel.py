@@ -124,6 +124,9 @@ INTERPRETED = {
     ),
 }
 
+# For the mutation check, whose profile asks for many examples.
+xla = Ours("xla", Sizes(examples=50))
+
 
 def ours() -> list[Kernel]:
     """Every backend of this package that runs here, those of a GPU interpreted if need be."""

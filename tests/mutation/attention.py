@@ -2,7 +2,8 @@
 
 from tests.mutation.planting import Mutant, plant
 
-TESTS = ("tests/kernels",)
+# The property suite on one kernel: interpreting the others takes long, and they have no bug.
+TESTS = ("tests/kernels", "--kernel=tests.kernels.kernel:xla")
 FOLDER = "pallas_kernels"
 
 METADATA: list[Mutant] = [
@@ -61,6 +62,14 @@ PREFILL: list[Mutant] = plant(
     ),
 )
 
+CHOICE: list[Mutant] = plant(
+    f"{FOLDER}/backends.py",
+    ("tests/kernels/test_backends.py",),
+    ("if sm < oldest:", "if sm <= oldest:", "the oldest GPU is turned away"),
+    ("may_interpret and interpreting()", "interpreting()", "None picks an interpreter"),
+    ("or missing(name)\n        if", "or None\n        if", "nobody asks what a backend lacks"),
+)
+
 BLOCKS: list[Mutant] = [
     *plant(
         f"{FOLDER}/xla/blocks.py",
@@ -73,15 +82,20 @@ BLOCKS: list[Mutant] = [
         ("jnp.tanh(scores / options.soft_cap)", "jnp.tanh(scores)", "the soft cap"),
         ("return jnp.where(mask, scores, MASKED)", "return jnp.where(mask, scores, 0.0)", "mask"),
         ("(call.layer * 2 + which)", "(call.layer + which)", "another layer's cache"),
+        ("kv_scales[call.layer, which]", "kv_scales[0, which]", "another layer's scales"),
+        ("kv_scales[call.layer, which]", "kv_scales[call.layer, 0]", "values with keys' scales"),
+        ("denominator * keep + jnp.exp(sinks - new_top)", "denominator * keep", "no sink"),
+        ("out * keep[..., None], new_top", "out, new_top", "a heavy sink inflates the result"),
+        ("jnp.where(empty, -jnp.inf, top + jnp.log(total))", "top + jnp.log(total)", "empty lse"),
     ),
     *plant(
         f"{FOLDER}/xla/attention.py",
         TESTS,
-        ("(row >= 0)[", "(row > 0)[", "the first decode is dropped"),
+        ("is_row = (row >= 0)", "is_row = (row > 0)", "the first decode is dropped"),
     ),
     *plant(
         f"{FOLDER}/kv_write.py",
-        TESTS,
+        ("tests/kernels/test_kv_write.py",),
         (
             "jnp.where(slot_mapping < 0, num_blocks, slot_mapping // block_size)",
             "slot_mapping // block_size",
@@ -89,10 +103,14 @@ BLOCKS: list[Mutant] = [
         ),
         ("slot_mapping % block_size", "(slot_mapping + 1) % block_size", "a wrong slot"),
         ("enumerate((k, v))", "enumerate((v, k))", "keys and values swapped"),
+        ("kv_scales[layer, which]", "kv_scales[layer, 0]", "values take the keys' scales"),
+        ("jnp.clip(jnp.rint(quotient), -128, 127)", "jnp.rint(quotient)", "int8 wraps around"),
+        ("jnp.rint(quotient)", "quotient", "int8 is cut off instead of rounded"),
+        ("jnp.clip(quotient, -largest, largest)", "quotient", "what is large becomes NaN"),
     ),
     *plant(
         f"{FOLDER}/block_copy.py",
-        TESTS,
+        ("tests/kernels/test_block_copy.py",),
         ("jnp.where(ids < 0, kv_cache.shape[2], ids)", "ids", "padding overwrites a block"),
         (
             "_put(kv_cache, dst, _get(kv_cache, src))",
@@ -102,10 +120,10 @@ BLOCKS: list[Mutant] = [
     ),
     *plant(
         f"{FOLDER}/merge.py",
-        TESTS,
+        ("tests/kernels/test_merge.py",),
         ("top + jnp.log(jnp.where(total == 0, 1.0, total))", "top", "a merge forgets its weight"),
         ("jnp.where(jnp.isneginf(top), 0.0, top)", "top", "two empty parts make a NaN"),
     ),
 ]
 
-MUTANTS = [*METADATA, *DECODE, *PREFILL, *BLOCKS]
+MUTANTS = [*METADATA, *DECODE, *PREFILL, *CHOICE, *BLOCKS]

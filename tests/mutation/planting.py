@@ -22,7 +22,7 @@ class Mutant:
         old: Code that occurs there exactly once.
         new: What stands there instead.
         why: The mistake, in words.
-        tests: What should notice; paths in the project.
+        tests: What should notice: paths in the project, and options of pytest.
     """
 
     file: str
