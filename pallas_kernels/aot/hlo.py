@@ -16,6 +16,8 @@ ARRAY = re.compile(r"\b(?:pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 CALLED = re.compile(r"(?:calls|to_apply)=%?([\w.-]+)")
 CALLED_BY_FUSION = re.compile(r" fusion(?:-start)?\(.*calls=%?([\w.-]+)")
 
+SMALLEST_MATRIX = 2**18  # elements
+
 # These fill no buffer, or write into the one that they were given.
 NO_COPY = {
     "bitcast",
@@ -55,11 +57,13 @@ class Watched(NamedTuple):
 def watch(cache: tuple[int, ...] | None = None, weights: Iterable[tuple[int, ...]] = ()) -> Watched:
     """Watch for copies of a cache [L, 2, ...] and of weights, some of them stacks [L, ...].
 
-    Of the cache also one layer, and its keys or values; of a stack also one layer.
+    Of the cache also one layer, and its keys or values; of a stack also one layer. A stack of
+    vectors (the scales of norms) is [L, E] as activations are: what is small is not watched.
     """
     parts = [cache[i:] for i in range(3)] if cache else []
-    matrices = [shape[-2:] for shape in weights if len(shape) >= 2]
-    stacks = [shape for shape in weights if len(shape) > 2]
+    large = [shape for shape in weights if math.prod(shape[-2:]) >= SMALLEST_MATRIX]
+    matrices = [shape[-2:] for shape in large if len(shape) >= 2]
+    stacks = [shape for shape in large if len(shape) > 2]
     return Watched(
         frozenset(math.prod(part) for part in parts),
         frozenset(_axes(shape) for shape in matrices + stacks),

@@ -43,18 +43,18 @@ def test_the_weights_of_one_layer_copied_out_of_their_stack() -> None:
         index = layer[0].astype(jnp.int32)
         return jax.lax.dynamic_index_in_dim(stack, index, keepdims=False) * 2
 
-    text = hlo(one_layer, (5, 48, 640), (1,))
-    assert find_copies(text, watch(weights=[(5, 48, 640)]))
-    assert find_copies(text, watch(weights=[(5, 48, 320)])) == []
+    text = hlo(one_layer, (5, 480, 640), (1,))
+    assert find_copies(text, watch(weights=[(5, 480, 640)]))
+    assert find_copies(text, watch(weights=[(5, 480, 960)])) == []
 
 
 def test_started_elsewhere_and_with_its_operands_in_the_result() -> None:
     started = (
         "%body (p: bf16[2]) -> bf16[2] {\n"
-        "  %start = ((bf16[30,64,96]{2,1,0}, s32[]), bf16[1,64,{n}]{2,1,0}, u32[]) "
+        "  %start = ((bf16[30,640,960]{2,1,0}, s32[]), bf16[1,640,{n}]{2,1,0}, u32[]) "
         "fusion-start(%p, %i), kind=kLoop, calls=%sliced\n"
-        "  %done = bf16[1,64,{n}]{2,1,0} fusion-done(%start)\n}\n"
+        "  %done = bf16[1,640,{n}]{2,1,0} fusion-done(%start)\n}\n"
     )
-    watched = watch(weights=[(30, 64, 96)])
-    assert len(find_copies(started.replace("{n}", "96"), watched)) == 1
-    assert find_copies(started.replace("{n}", "32"), watched) == []
+    watched = watch(weights=[(30, 640, 960)])
+    assert len(find_copies(started.replace("{n}", "960"), watched)) == 1
+    assert find_copies(started.replace("{n}", "320"), watched) == []
