@@ -1,5 +1,8 @@
 """What the XLA twin promises beyond what any kernel must."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,3 +29,15 @@ def test_any_block_size(block_size: int) -> None:
     lengths = [(1, 200), (70, 60), (1, 0), (3, 310), (1, 127), (1, 128), (64, 256)]
     case = make_case(lengths, block_size, (block_size, 1, 2, 8), SIZES)
     assert_agrees(xla(case, {}), case, {})
+
+
+@pytest.mark.parametrize("options", [{}, {"sinks": np.ones(4, np.float32)}], ids=["plain", "sinks"])
+def test_a_token_that_sees_nothing_weighs_nothing(options: dict[str, Any]) -> None:
+    """A sequence with a token and no context, such as a part of a context that is empty."""
+    case = make_case([(1, 20), (1, 0)], 0, SIZES.geometries[0], SIZES)
+    lens = case.context_lens.copy()
+    lens[1] = 0
+    out, lse = xla(replace(case, context_lens=lens), options | {"return_lse": True})
+    assert lse is not None
+    assert not out[1].any() and np.isneginf(lse[1]).all()
+    assert out[0].all() and np.isfinite(lse[0]).all()

@@ -86,6 +86,10 @@ BLOCKS: list[Mutant] = [
         ("kv_scales[call.layer, which]", "kv_scales[call.layer, 0]", "values with keys' scales"),
         ("denominator * keep + jnp.exp(sinks - new_top)", "denominator * keep", "no sink"),
         ("out * keep[..., None], new_top", "out, new_top", "a heavy sink inflates the result"),
+    ),
+    *plant(
+        f"{FOLDER}/xla/blocks.py",
+        ("tests/kernels/test_xla.py",),
         ("jnp.where(empty, -jnp.inf, top + jnp.log(total))", "top + jnp.log(total)", "empty lse"),
     ),
     *plant(
@@ -104,7 +108,11 @@ BLOCKS: list[Mutant] = [
         ("slot_mapping % block_size", "(slot_mapping + 1) % block_size", "a wrong slot"),
         ("enumerate((k, v))", "enumerate((v, k))", "keys and values swapped"),
         ("kv_scales[layer, which]", "kv_scales[layer, 0]", "values take the keys' scales"),
-        ("jnp.clip(jnp.rint(quotient), -128, 127)", "jnp.rint(quotient)", "int8 wraps around"),
+        (
+            "jnp.clip(jnp.rint(quotient), -128, 127)",
+            "jnp.clip(jnp.rint(quotient), -100, 127)",
+            "int8 is clipped short",
+        ),
         ("jnp.rint(quotient)", "quotient", "int8 is cut off instead of rounded"),
         ("jnp.clip(quotient, -largest, largest)", "quotient", "what is large becomes NaN"),
     ),
