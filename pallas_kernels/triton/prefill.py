@@ -39,11 +39,28 @@ class Tiles(NamedTuple):
     query_start_loc: Int[Array, " S+1"]
 
 
-def heads_per_program(group: int, tile_queries: int, block_q: int) -> int:
-    """Query heads of one KV head that one program takes: a power of two."""
-    fit = max(block_q // tile_queries, 1)
-    # At least as many rows as a tensor core takes.
-    return max(min(next_power_of_two(group), fit), SMALLEST // tile_queries, 1)
+class Tiling(NamedTuple):
+    """What part of a tile one program takes; rows are queries times heads.
+
+    Attributes:
+        queries: queries of a program.
+        heads: query heads of one KV head, a power of two.
+        parts: programs that share the queries of a tile.
+    """
+
+    queries: int
+    heads: int
+    parts: int
+
+
+def tiling(group: int, tile_queries: int, block_q: int) -> Tiling:
+    """Cut tiles of `tile_queries` queries x `group` heads into programs of `block_q` rows at most.
+
+    They are fewer rows where a group has no more, but as many as a tensor core takes.
+    """
+    queries = min(tile_queries, block_q)
+    heads = min(next_power_of_two(group), block_q // queries)
+    return Tiling(queries, max(heads, SMALLEST // queries), tile_queries // queries)
 
 
 def attend_tiles(
@@ -67,14 +84,14 @@ def attend_tiles(
     blank = Result(jnp.zeros_like(operands.q), None)
     if shape.options.return_lse:
         blank = blank._replace(lse=jnp.full((tokens, heads), -jnp.inf, jnp.float32))
-    size = heads_per_program(shape.group, metadata.tile_queries, config.block_q)
-    programs = shape.kv_heads * -(-shape.group // size)
+    cut = tiling(shape.group, metadata.tile_queries, config.block_q)
+    programs = shape.kv_heads * -(-shape.group // cut.heads)
     result: Result = launch(
-        partial(_program, shape=shape, config=config, queries=metadata.tile_queries, heads=size),
+        partial(_program, shape=shape, block_kv=config.block_kv, cut=cut),
         (blank, operands, tiles),
         blank,
         name="paged_prefill",
-        grid=(programs, len(tiles.seq)),
+        grid=(programs, len(tiles.seq) * cut.parts),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
         interpret=interpret,
@@ -90,18 +107,22 @@ def _program(
     result: Result,
     *,
     shape: Geometry,
-    config: TritonPrefillConfig,
-    queries: int,
-    heads: int,
+    block_kv: int,
+    cut: Tiling,
 ) -> None:
     del blank  # The result is the same memory.
     # The last tiles of a prompt see most, and programs start in order: begin with those.
-    program, tile = program_id(0), tiles.seq.shape[0] - 1 - program_id(1)
+    program, part = program_id(0), len(tiles.seq) * cut.parts - 1 - program_id(1)
+    tile = lax.div(part, cut.parts)
+    start = tiles.start[tile] + lax.rem(part, cut.parts) * cut.queries
+    seq, num_seqs = tiles.seq[tile], len(tiles.context_lens)
+    # Of a tile that does not exist the sequence is S, and has no queries.
+    begin, end = (tiles.query_start_loc[jnp.minimum(i, num_seqs)] for i in (seq, seq + 1))
 
-    @when(tiles.seq[tile] < tiles.context_lens.shape[0])
+    @when(start < end - begin)
     def _() -> None:
-        rows = _rows(tiles, tile, program, shape, queries, heads)
-        out, lse = _attend(operands, rows, shape, config.block_kv)
+        rows = _rows(tiles, seq, start, program, shape, cut)
+        out, lse = _attend(operands, rows, shape, block_kv)
         write_heads(result.out, rows.place(), shape.dim, rows.exists[:, None], out)
         if result.lse is not None:
             # A sink alone is no sum: a query that sees nothing has none.
@@ -110,18 +131,22 @@ def _program(
 
 
 def _rows(
-    tiles: Tiles, tile: Array, program: Array, shape: Geometry, queries: int, heads: int
+    tiles: Tiles,
+    seq: Array,
+    start: Array,
+    program: Array,
+    shape: Geometry,
+    cut: Tiling,
 ) -> Rows:
-    """The queries of a tile, each once for each query head of the program."""
-    seq, start = tiles.seq[tile], tiles.start[tile]
+    """Queries of a sequence from `start` on, each once for each query head of the program."""
     begin, end = tiles.query_start_loc[seq], tiles.query_start_loc[seq + 1]
-    count = jnp.minimum(end - begin - start, queries)
+    count = jnp.minimum(end - begin - start, cut.queries)
     first = tiles.context_lens[seq] - (end - begin) + start
-    chunks = -(-shape.group // heads)
+    chunks = -(-shape.group // cut.heads)
     kv_head = lax.div(program, chunks)
-    row = jnp.arange(queries * heads, dtype=jnp.int32)
-    query = lax.div(row, heads)
-    local = lax.rem(program, chunks) * heads + lax.rem(row, heads)
+    row = jnp.arange(cut.queries * cut.heads, dtype=jnp.int32)
+    query = lax.div(row, cut.heads)
+    local = lax.rem(program, chunks) * cut.heads + lax.rem(row, cut.heads)
     return Rows(
         seq=seq,
         kv_head=kv_head,

@@ -9,15 +9,16 @@ import pytest
 
 import pallas_kernels
 from pallas_kernels.call import Call, Options
+from pallas_kernels.gpu_metadata import make_gpu_metadata
 from pallas_kernels.triton.attention import make_metadata, missing, tile_queries
 from pallas_kernels.triton.decode import attend_rows
 from pallas_kernels.triton.heads import parts
 from pallas_kernels.triton.merge import merge_rows
 from pallas_kernels.triton.operands import geometry, operands
-from pallas_kernels.triton.prefill import heads_per_program
+from pallas_kernels.triton.prefill import attend_tiles, tiling
 from pallas_kernels.triton.quantized import widen_e4m3
 from pallas_kernels.triton.splits import LEAST_SPLITS, MOST_SPLITS, num_splits, split_steps
-from pallas_kernels.tuning import TritonDecodeConfig
+from pallas_kernels.tuning import TritonDecodeConfig, TritonPrefillConfig
 from tests.kernels.cases import Case, Sizes, make_case
 from tests.kernels.expected import assert_agrees
 
@@ -44,6 +45,19 @@ def test_i42_the_number_of_splits_does_not_matter(splits: int, window: int | Non
     out, lse = merge_rows(given, shape, metadata, partials, None, block_kv=16, interpret=True)
     assert lse is not None
     assert_agrees((np.asarray(out), np.asarray(lse)), case, {"window": window, "return_lse": True})
+
+
+@pytest.mark.parametrize("block_q", [16, 64])
+def test_how_tiles_are_cut_does_not_matter(block_q: int) -> None:
+    case = make_case([(40, 30), (8, 100)], block_q, (8, 1, 3, 16), SIZES)
+    call = Call(*arrays(case), jnp.int32(case.layer))
+    options = Options(case.scale, return_lse=True)
+    metadata = make_gpu_metadata(*call[2:5], len(case.q), tile_queries=32, decode_only=False)
+    config = TritonPrefillConfig(block_q=block_q, block_kv=16)
+    given, shape = operands(call), geometry(call, options)
+    found = attend_tiles(given, shape, metadata, *call[3:5], config=config, interpret=True)
+    got = (np.asarray(found.out), np.asarray(found.lse))
+    assert_agrees(got, case, {"return_lse": True})
 
 
 @pytest.mark.parametrize("heads", [17, 64, 96])
@@ -104,10 +118,11 @@ def test_the_number_of_splits_fills_the_device_and_no_more() -> None:
 def test_a_tile_has_rows_enough_for_a_tensor_core() -> None:
     for tokens, seqs in ((1, 1), (64, 64), (64, 16), (2048, 64), (8192, 1)):
         for group in (1, 3, 8, 64):
-            rows = tile_queries(tokens, seqs) * heads_per_program(
-                group, tile_queries(tokens, seqs), 64
-            )
-            assert 16 <= rows <= 64 and rows & (rows - 1) == 0
+            for block_q in (16, 32, 128):
+                found = tiling(group, tile_queries(tokens, seqs), block_q)
+                rows = found.queries * found.heads
+                assert 16 <= rows <= block_q and rows & (rows - 1) == 0
+                assert found.queries * found.parts == tile_queries(tokens, seqs)
 
 
 @pytest.mark.parametrize(
