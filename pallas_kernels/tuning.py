@@ -188,8 +188,10 @@ def _triton_decode(head_dim: int, itemsize: int) -> TritonDecodeConfig:
 
 def _triton_prefill(head_dim: int, itemsize: int) -> TritonPrefillConfig:
     if itemsize == 4:
-        block_q, block_kv = 64 if head_dim <= 192 else 32, 32 if head_dim <= 64 else 16
-        return TritonPrefillConfig(block_q=block_q, block_kv=block_kv, num_warps=8, num_stages=2)
+        if head_dim <= 64:
+            return TritonPrefillConfig(block_q=64, block_kv=32, num_warps=8, num_stages=2)
+        block_q = 64 if head_dim <= 192 else 32
+        return TritonPrefillConfig(block_q=block_q, block_kv=16, num_warps=16, num_stages=2)
     if head_dim <= 128:
         return TritonPrefillConfig(block_q=128, block_kv=16 if itemsize == 1 else 32, num_warps=8)
     block_q = 128 if head_dim <= 192 and itemsize == 2 else 64

@@ -114,14 +114,14 @@ def _program(
     # The last tiles of a prompt see most, and programs start in order: begin with those.
     program, part = program_id(0), len(tiles.seq) * cut.parts - 1 - program_id(1)
     tile = lax.div(part, cut.parts)
-    start = tiles.start[tile] + lax.rem(part, cut.parts) * cut.queries
+    offset = tiles.start[tile] + lax.rem(part, cut.parts) * cut.queries
     seq, num_seqs = tiles.seq[tile], len(tiles.context_lens)
     # Of a tile that does not exist the sequence is S, and has no queries.
     begin, end = (tiles.query_start_loc[jnp.minimum(i, num_seqs)] for i in (seq, seq + 1))
 
-    @when(start < end - begin)
+    @when(offset < end - begin)
     def _() -> None:
-        rows = _rows(tiles, seq, start, program, shape, cut)
+        rows = _rows(tiles, seq, offset, program, shape, cut)
         out, lse = _attend(operands, rows, shape, block_kv)
         write_heads(result.out, rows.place(), shape.dim, rows.exists[:, None], out)
         if result.lse is not None:
@@ -131,17 +131,12 @@ def _program(
 
 
 def _rows(
-    tiles: Tiles,
-    seq: Array,
-    start: Array,
-    program: Array,
-    shape: Geometry,
-    cut: Tiling,
+    tiles: Tiles, seq: Array, offset: Array, program: Array, shape: Geometry, cut: Tiling
 ) -> Rows:
-    """Queries of a sequence from `start` on, each once for each query head of the program."""
+    """Queries of a sequence from `offset` on, each once for each query head of the program."""
     begin, end = tiles.query_start_loc[seq], tiles.query_start_loc[seq + 1]
-    count = jnp.minimum(end - begin - start, cut.queries)
-    first = tiles.context_lens[seq] - (end - begin) + start
+    count = jnp.minimum(end - begin - offset, cut.queries)
+    first = tiles.context_lens[seq] - (end - begin) + offset
     chunks = -(-shape.group // cut.heads)
     kv_head = lax.div(program, chunks)
     row = jnp.arange(cut.queries * cut.heads, dtype=jnp.int32)
@@ -153,7 +148,7 @@ def _rows(
         first=first,
         last=first + count - 1,
         position=first + query,
-        token=begin + start + query,
+        token=begin + offset + query,
         head=kv_head * shape.group + local,
         exists=(query < count) & (local < shape.group),
     )
