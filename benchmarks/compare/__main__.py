@@ -18,6 +18,7 @@ from benchmarks.compare import bounds, checkpoint
 from benchmarks.compare.environments import OURS, PEERS, CannotInstall, folder, interpreter
 from benchmarks.compare.passes import summary, take_turns
 from benchmarks.compare.session import PeerFailed, Session
+from benchmarks.compare.table import headline
 from benchmarks.compare.workloads import WORKLOADS, Scale
 from benchmarks.report import RESULTS, write_result
 from jax_engine.models.config import ModelConfig
@@ -43,39 +44,51 @@ def settings_for(config: ModelConfig, model: Path, dtype: str, smoke: bool) -> d
     }
 
 
-def start(names: list[str], settings: dict[str, Any]) -> tuple[dict[str, Session], dict[str, str]]:
-    """Those that run, and for the others the reason why not."""
-    sessions, failures = {}, {}
-    for name in names:
-        log = folder() / "logs" / f"{name}-{settings['dtype']}.log"
-        try:
-            sessions[name] = Session(PEERS[name], interpreter(PEERS[name]), settings, log)
-            sessions[name].pause()
-            print(f"  {name}: {sessions[name].start_up}", flush=True)
-        except (CannotInstall, PeerFailed) as error:
-            failures[name] = str(error)
-            print(f"  {name}: {error}", flush=True)
-    if OURS not in sessions:
-        raise SystemExit(f"our own engine failed: {failures[OURS]}")
-    return sessions, failures
+class Running:
+    """The peers that run, and for the others the reason why not."""
+
+    def __init__(self, names: list[str], settings: dict[str, Any]) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.failures: dict[str, str] = {}
+        for name in names:
+            log = folder() / "logs" / f"{name}-{settings['dtype']}.log"
+            try:
+                python = interpreter(PEERS[name])
+                self.sessions[name] = Session(PEERS[name], python, settings, log)
+                self.sessions[name].pause()
+                print(f"  {name}: {self.sessions[name].start_up}", flush=True)
+            except (CannotInstall, PeerFailed) as error:
+                self.failures[name] = str(error)
+                print(f"  {name}: {error}", flush=True)
+        if OURS not in self.sessions:
+            raise SystemExit(f"our own engine failed: {self.failures[OURS]}")
+
+    def drop_failed(self, failures: dict[str, str]) -> None:
+        """Those take no part in later workloads."""
+        for name, why in failures.items():
+            self.sessions.pop(name).close()
+            self.failures[name] = why
+
+    def close(self) -> None:
+        for session in self.sessions.values():
+            session.close()
 
 
-def compare(args: argparse.Namespace, model: Path, dtype: str, name: str) -> dict[str, Any]:
-    """One workload in one dtype, all peers in fresh processes."""
-    config = llama.from_hf(json.loads((model / "config.json").read_text("utf-8")))
+def compare(
+    args: argparse.Namespace, config: ModelConfig, dtype: str, name: str, running: Running
+) -> dict[str, Any]:
+    """One workload in one dtype."""
     scale = TINY_SCALE if args.smoke else Scale(requests=args.requests, rate=args.rate)
-    print(f"{name} {dtype}", flush=True)
     limits = bounds.measure(config)
-    sessions, failures = start(
-        [OURS, *args.peers], settings_for(config, model, dtype, args.smoke)
-    )
+    for session in running.sessions.values():
+        session.forget_peak()
     jobs = WORKLOADS[name][1](scale, 0)
-    found = take_turns(name, sessions, scale, args.runs)
+    found = take_turns(name, running.sessions, scale, args.runs)
     table = summary(found, jobs[0].n == 1, dtype == "float32")
-    for peer, session in sessions.items():
-        table[peer] |= {"start_up": session.start_up, "peak_memory_mib": session.close()}
+    for peer, session in running.sessions.items():
+        table[peer] |= {"start_up": session.start_up, "peak_memory_mib": session.peak_memory_mib()}
         table[peer]["versions"] = session.versions
-    bound = bounds.bounds(config, limits, jobs, dtype).get(name)
+    running.drop_failed({peer: one.failure for peer, one in found.items() if one.failure})
     return {
         "workload": name,
         "what": WORKLOADS[name][0],
@@ -84,8 +97,8 @@ def compare(args: argparse.Namespace, model: Path, dtype: str, name: str) -> dic
         "input_tokens": sum(len(job.prompt) for job in jobs),
         "output_tokens": sum(job.output_len * job.n for job in jobs),
         "machine_limits": limits,
-        "bound_tokens_per_s": bound,
-        "peers": table | {peer: {"failure": reason} for peer, reason in failures.items()},
+        "bound_tokens_per_s": bounds.bounds(config, limits, jobs, dtype).get(name),
+        "peers": {peer: {"failure": why} for peer, why in running.failures.items()} | table,
     }
 
 
@@ -121,11 +134,24 @@ def parse_args() -> argparse.Namespace:
 
 
 def run_all(args: argparse.Namespace, model: Path) -> None:
+    config = llama.from_hf(json.loads((model / "config.json").read_text("utf-8")))
     for dtype in args.dtypes:
-        for name in args.workloads:
-            result = compare(args, model, dtype, name)
-            path = args.output / f"compare_{name}_{dtype}.json"
-            write_result(f"compare_{name}_{dtype}", result, path, arguments=args)
+        print(dtype, flush=True)
+        settings = settings_for(config, model, dtype, args.smoke)
+        running = Running([OURS, *args.peers], settings)
+        try:
+            for name in args.workloads:
+                result = compare(args, config, dtype, name, running)
+                path = args.output / f"compare_{name}_{dtype}.json"
+                write_result(
+                    f"compare_{name}_{dtype}",
+                    result,
+                    path,
+                    arguments=args,
+                    headline=headline(result),
+                )
+        finally:
+            running.close()
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -66,11 +67,10 @@ class Session:
             PeerFailed: It ended, or answered with an error.
         """
         assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({"requests": [asdict(job) for job in jobs]}) + "\n")
+        message = json.dumps({"requests": [asdict(job) for job in jobs]})
+        with suppress(BrokenPipeError):  # the answer says why
+            self._process.stdin.write(message + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the answer says why
         return self._read()
 
     def _read(self) -> dict[str, Any]:
@@ -90,17 +90,24 @@ class Session:
 
     def pause(self) -> None:
         """Stops its threads, some of which spin while they wait for work."""
-        os.killpg(self._process.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        os.killpg(self._process.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
-    def close(self) -> int:
-        """Ends it; returns its peak memory in MiB, its own children included."""
-        peak = quiet.peak_memory_mib(self.pids())
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # it has failed; reading its answer says why
+            os.killpg(self._process.pid, number)
+
+    def forget_peak(self) -> None:
+        """The peak of memory counts from now on."""
+        for pid in self.pids():
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+    def peak_memory_mib(self) -> int:
+        """Its own and its children's."""
+        return quiet.peak_memory_mib(self.pids())
+
+    def close(self) -> None:
+        self._signal(signal.SIGKILL)
         self._process.wait()
-        return peak

@@ -69,7 +69,7 @@ def _record(clock, result):
     """Timestamps of tokens are of `perf_counter`, which has another zero than `monotonic`."""
     index, sample = map(int, result.request_id.split("-"))
     shift = time.monotonic() - time.perf_counter() - clock.start
-    for token, at in zip(result.generated_tokens, result.timestamps):
+    for token, at in zip(result.generated_tokens, result.timestamps, strict=True):
         clock.add(index, sample, [token], at + shift)
 
 

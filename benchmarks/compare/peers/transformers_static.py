@@ -46,7 +46,7 @@ def _generate(torch, model, clock, batch):
 
     def each_step(sequences, scores, **_):
         now, step = clock.now(), sequences.shape[1] - width
-        for row, (i, one) in enumerate(zip(batch, requests)):
+        for row, (i, one) in enumerate(zip(batch, requests, strict=True)):
             if step <= one["output_len"]:
                 for sample in range(n):
                     clock.add(i, sample, [sequences[row * n + sample, -1]], now)

@@ -40,7 +40,7 @@ class Clock:
         self.tokens[request][sample] += [int(token) for token in tokens]
 
     def answer(self):
-        rows = zip(self.first, self.finish, self.tokens)
+        rows = zip(self.first, self.finish, self.tokens, strict=True)
         return {
             "seconds": self.now(),
             "requests": [{"first_s": f, "finish_s": e, "tokens": t} for f, e, t in rows],
