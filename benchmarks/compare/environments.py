@@ -92,7 +92,9 @@ def interpreter(peer: Peer) -> str:
 
 
 def _call(command: list[str]) -> None:
-    ended = subprocess.run(command, capture_output=True, text=True)
+    # llama.cpp's build else starts a compiler for every file at once, and takes all memory.
+    few = {"CMAKE_GENERATOR": "Ninja", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count())}
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | few)
     if ended.returncode:
         last = (ended.stderr.strip() or "no message").splitlines()[-1]
         raise CannotInstall(f"{' '.join(command[1:])}: {last}")

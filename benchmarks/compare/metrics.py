@@ -42,11 +42,15 @@ def medians(passes: list[dict[str, float]]) -> dict[str, float]:
     return {key: round(float(np.median([one[key] for one in passes])), 3) for key in passes[0]}
 
 
-def ratio(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> float:
-    """Our tokens a second over theirs: pass by pass, then the median."""
-    pairs = zip(ours, theirs, strict=True)
+def ratio(ours: list[dict[str, float]], theirs: list[dict[str, float]], quiet: list[bool]) -> float:
+    """Our tokens a second over theirs: pass by pass, then the median.
+
+    Pairs with a pass on a busy machine (not `quiet`) count only where there are no others.
+    """
     key = "output_tokens_per_s"
-    return round(float(np.median([mine[key] / other[key] for mine, other in pairs])), 3)
+    pairs = [mine[key] / other[key] for mine, other in zip(ours, theirs, strict=True)]
+    calm = [one for one, is_quiet in zip(pairs, quiet, strict=True) if is_quiet]
+    return round(float(np.median(calm or pairs)), 3)
 
 
 def agreement(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:

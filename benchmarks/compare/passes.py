@@ -88,15 +88,22 @@ def summary(found: dict[str, Runs], greedy: bool, compare_tokens: bool) -> dict[
         if runs.failure is not None:
             table[peer] = {"failure": runs.failure}
             continue
-        row: dict[str, Any] = dict(medians(runs.figures))
+        calm = [
+            one for one, load in zip(runs.figures, runs.others, strict=True) if load <= BUSY_CORES
+        ]
+        row: dict[str, Any] = dict(medians(calm or runs.figures))
         row["each_pass_tokens_per_s"] = " ".join(
             str(one["output_tokens_per_s"]) for one in runs.figures
         )
+        row["others_each_pass_cores"] = " ".join(map(str, runs.others))
         row["others_cores"] = max(runs.others)
         row["busy"] = max(runs.others) > BUSY_CORES
         row["discarded_passes"] = runs.discarded
         if peer != OURS and ours.failure is None:
-            row["ours_over_this"] = ratio(ours.figures, runs.figures)
+            pairs = zip(ours.others, runs.others, strict=True)
+            calm_pairs = [max(pair) <= BUSY_CORES for pair in pairs]
+            row["quiet_pairs"] = sum(calm_pairs)
+            row["ours_over_this"] = ratio(ours.figures, runs.figures, calm_pairs)
             if greedy and compare_tokens:
                 row["tokens"] = agreement(ours.answer, runs.answer)
         table[peer] = row

@@ -64,7 +64,8 @@ def test_an_answer_of_another_length_does_not_count() -> None:
 def test_ratios_are_of_pairs_and_figures_medians() -> None:
     ours = [{"output_tokens_per_s": x} for x in (10.0, 20.0, 30.0)]
     theirs = [{"output_tokens_per_s": x} for x in (10.0, 5.0, 15.0)]
-    assert ratio(ours, theirs) == 2.0
+    assert ratio(ours, theirs, [True] * 3) == ratio(ours, theirs, [False] * 3) == 2.0
+    assert ratio(ours, theirs, [True, False, False]) == 1.0
     assert medians(ours) == {"output_tokens_per_s": 20.0}
 
 

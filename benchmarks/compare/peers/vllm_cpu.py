@@ -15,6 +15,8 @@ def load(settings):
     os.environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ["HF_HUB_OFFLINE"] = "1"
+    # 0.32.0 fails to load what it saved ahead of time and compiles again; without, its cache holds.
+    os.environ["VLLM_USE_AOT_COMPILE"] = "0"
     from vllm import LLM, SamplingParams
 
     llm = LLM(
