@@ -126,7 +126,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=3, help="measured passes of each peer")
     parser.add_argument("--requests", type=int, default=64, help="of W3 and W4")
     parser.add_argument("--rate", type=float, default=0.15, help="arrivals a second in W4")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--output", type=Path, help="folder of the results (benchmarks/results)")
     parser.add_argument(
         "--smoke", action="store_true", help="a tiny random model, short workloads, no bounds kept"
     )
@@ -142,7 +142,7 @@ def run_all(args: argparse.Namespace, model: Path) -> None:
         try:
             for name in args.workloads:
                 result = compare(args, config, dtype, name, running)
-                path = args.output / f"compare_{name}_{dtype}.json"
+                path = (args.output or RESULTS) / f"compare_{name}_{dtype}.json"
                 write_result(
                     f"compare_{name}_{dtype}",
                     result,
@@ -159,7 +159,7 @@ def main() -> None:
     if args.smoke:
         args.peers, args.runs, args.dtypes = [], 1, args.dtypes[:1]
         with tempfile.TemporaryDirectory() as scratch:
-            args.output = Path(scratch) if args.output == RESULTS else args.output
+            args.output = args.output or Path(scratch)
             run_all(args, checkpoint.tiny_directory(Path(scratch) / "tiny"))
         return
     run_all(args, checkpoint.hf_directory(folder() / "checkpoints"))
