@@ -45,6 +45,8 @@ class EngineConfig:
         long_prefill_token_threshold: Longest chunk of a prompt; 0: only the budget limits it.
         load_format: "dummy": random weights drawn from `seed`, only config.json is read.
         skip_tokenizer_init: Token ids in and out, no text.
+        warmup: Compile every step that a request without logit edits can need before the first
+            one comes; False: each when it is first needed.
         enforce_eager: Run each step operation by operation: slow, for debugging.
         tensor_parallel_size: 1; more is not implemented.
         trust_remote_code: Accepted for vLLM's sake; no code of a checkpoint is ever run.
@@ -72,6 +74,7 @@ class EngineConfig:
     long_prefill_token_threshold: int = 0
     load_format: LoadFormat = "auto"
     skip_tokenizer_init: bool = False
+    warmup: bool = False
     enforce_eager: bool = False
     tensor_parallel_size: int = 1
     trust_remote_code: bool = False

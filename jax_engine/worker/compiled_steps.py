@@ -57,9 +57,18 @@ class CompiledSteps:
             return self._step(shape, self.weights, kv_cache, jnp.asarray(packed))
         step = self._compiled.get(shape)
         if step is None:
-            step = self._compiled[shape] = self.compile(shape, kv_cache)
+            step = self.prepare(shape, kv_cache)
         outputs: tuple[Array, SamplerOutput] = step(self.weights, kv_cache, packed)
         return outputs
+
+    def has(self, shape: StepShape) -> bool:
+        """Whether a step of this shape can run at once."""
+        return self.enforce_eager or shape in self._compiled
+
+    def prepare(self, shape: StepShape, kv_cache: Any) -> Any:
+        """Compiles a shape for the steps to come. Several threads may, each a shape of its own."""
+        step = self._compiled[shape] = self.compile(shape, kv_cache)
+        return step
 
     def compile(self, shape: StepShape, kv_cache: Any) -> Any:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""
