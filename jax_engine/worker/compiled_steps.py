@@ -43,11 +43,15 @@ class CompiledSteps:
     def __init__(
         self, model: LoadedModel, *, block_size: int, table_width: int, enforce_eager: bool = False
     ) -> None:
-        # Bare arrays: JAX would call back into flax for each of several hundred variables a step.
-        self.weights, self._structure = jax.tree.flatten((model.graphdef, model.params))
+        self.set_weights(model)
         self.block_size, self.table_width = block_size, table_width
         self.enforce_eager = enforce_eager
         self._compiled: dict[StepShape, Any] = {}
+
+    def set_weights(self, model: LoadedModel) -> None:
+        """Replaces shapes by weights: steps can be compiled before these are loaded."""
+        # Bare arrays: JAX would call back into flax for each of several hundred variables a step.
+        self.weights, self._structure = jax.tree.flatten((model.graphdef, model.params))
 
     def __call__(
         self, shape: StepShape, kv_cache: Float[Array, "L 2 N K B D"], packed: np.ndarray
