@@ -55,7 +55,7 @@ class HostTime:
 class StubbedSteps:
     """In the compiled steps' place: token 7 for everybody, at once."""
 
-    def __call__(self, shape: Any, kv_cache: Any, packed: np.ndarray) -> tuple[Any, Any]:
+    def __call__(self, shape: Any, kv_cache: Any, *plan: Any) -> tuple[Any, Any]:
         tokens = np.full(shape.num_rows, 7, np.int32)
         return kv_cache, SamplerOutput(tokens, tokens, tokens, tokens, tokens)  # type: ignore
 

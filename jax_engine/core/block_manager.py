@@ -95,7 +95,8 @@ class BlockManager(BlockView):
 
         Args:
             seq_id: Gets a table if it has none.
-            token_ids: All its tokens, at least `num_tokens`; read for the prefix cache.
+            token_ids: All its tokens, at least `num_tokens`; read for the prefix cache. Where the
+                last one is still being sampled, the block that it fills is entered by a later call.
             start: First position written; those before are in the cache.
             num_tokens: One past the last position written.
             cached: Hits of `cached_blocks`, for a sequence without a table.
@@ -219,7 +220,7 @@ class BlockManager(BlockView):
     def _register(
         self, table: BlockTable, token_ids: Sequence[int], num_tokens: int, salt: str | None
     ) -> None:
-        full = num_tokens // self.block_size
+        full = min(num_tokens, len(token_ids)) // self.block_size
         if self.enable_prefix_caching and table.registers and full > table.num_tried:
             self._cache.extend_chain(table.chain, token_ids, full, salt)
             self._cache.register(table.chain, table.ids, table.num_tried, full)

@@ -91,7 +91,7 @@ class SchedulerState:
         """Allocates and schedules positions num_computed_tokens .. end - 1."""
         self.allocate(seq, group, end, out, cached)
         start, samples = seq.num_computed_tokens, 0
-        if end == len(seq.token_ids):
+        if end == seq.num_tokens:
             samples = 1 if group.forked else group.num_samples
         out.scheduled.append(ScheduledSequence(seq, group, start, end - start, samples))
 
@@ -167,7 +167,7 @@ class SchedulerState:
     def remove_running(self, ended: SequenceOf[SequenceGroup]) -> None:
         """Takes several running groups out in one pass."""
         for group in ended:
-            del self.groups[group.request_id]
+            self.groups.pop(group.request_id, None)
         self.running = [group for group in self.running if group.request_id in self.groups]
 
     def _forget_computed(self, group: SequenceGroup) -> None:

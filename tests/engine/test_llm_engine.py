@@ -230,21 +230,21 @@ def test_ctrl_c_aborts_and_leaves_the_engine_usable(llm) -> None:
     """Two requests that would run long; the signal arrives in the middle of a step."""
     before = llm.generate([[4, 5]], greedy(), use_tqdm=False)[0].outputs[0].token_ids
     steps = 0
-    execute = llm.llm_engine.worker.execute
+    launch = llm.llm_engine.worker.launch
 
     def interrupt_at_third(*args):
         nonlocal steps
         steps += 1
         if steps == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return execute(*args)
+        return launch(*args)
 
-    llm.llm_engine.worker.execute = interrupt_at_third
+    llm.llm_engine.worker.launch = interrupt_at_third
     try:
         with pytest.raises(KeyboardInterrupt):
             llm.generate([[4, 5], [6, 7]], greedy(max_tokens=30), use_tqdm=False)
     finally:
-        llm.llm_engine.worker.execute = execute
+        llm.llm_engine.worker.launch = launch
     assert steps == 3
     assert_idle(llm)
     assert llm.generate([[4, 5]], greedy(), use_tqdm=False)[0].outputs[0].token_ids == before
@@ -265,18 +265,18 @@ def test_a_failing_step_aborts_the_call_and_not_the_engine(llm) -> None:
     """Blocks of the failed step were never written: they must not be found in the prefix cache."""
     prompt = list(range(3, 20))
     worker = llm.llm_engine.worker
-    execute = worker.execute
+    launch = worker.launch
 
     def fail(*args):
         worker.kv_cache.array.delete()  # what a failure after the donation leaves
         raise RuntimeError("the device is on fire")
 
-    worker.execute = fail
+    worker.launch = fail
     try:
         with pytest.raises(RuntimeError, match="on fire"):
             llm.generate([prompt], greedy(), use_tqdm=False)
     finally:
-        worker.execute = execute
+        worker.launch = launch
     assert_idle(llm)
     after = llm.generate([prompt], greedy(), use_tqdm=False)[0]
     assert after.num_cached_tokens == 0
