@@ -162,8 +162,7 @@ class LLMEngine:
         self._stats.record(plan)
         sampled = _sampled_rows(plan)
         tokens = {
-            item.seq.seq_id: result.token_ids[row : row + item.num_samples]
-            for item, row in sampled
+            item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
         }
         ended = self.scheduler.update(tokens)
         return self._process(sampled, result, [group.request_id for group in ended])

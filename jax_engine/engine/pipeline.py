@@ -42,7 +42,7 @@ class StepPipeline:
             return None
         self._scheduler.advance()
         plan = self._scheduler.schedule()
-        if not plan.scheduled:  # all wait for their last token; blocks may have to move all the same
+        if not plan.scheduled:  # all wait for their last token; blocks may have to move even so
             self._worker.move_blocks(plan)
             return None
         return self._worker.launch(plan, self._scheduler.block_manager, current)

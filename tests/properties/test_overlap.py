@@ -50,13 +50,12 @@ class Overlapped:
         plan = self.planned
         if plan is None or all(item.seq.finish_reason is not None for item in plan.scheduled):
             self.scheduler.drop_steps()
-            plan = self.plan()
-            self.replay(*plan)
-            plan = plan[0]
+            plan, tables = self.plan()
+            self.shadow.replay(plan, tables)
         following = None
         if self.ahead and self.scheduler.can_advance():
             self.scheduler.advance()
-            following = self.plan()
+            following, tables = self.plan()
             self.num_ahead += 1
         live = [item for item in plan.scheduled if item.seq.finish_reason is None]
         self.num_dropped += len(plan.scheduled) - len(live)
@@ -72,8 +71,8 @@ class Overlapped:
         )
         self.planned = None
         if following is not None:
-            self.replay(*following)
-            self.planned = following[0] if following[0].scheduled else None
+            self.shadow.replay(following, tables)
+            self.planned = following if following.scheduled else None
         self.check()
 
     def plan(self) -> tuple[Any, Any]:
@@ -85,9 +84,6 @@ class Overlapped:
             for item in output.scheduled
         }
         return output, SimpleNamespace(block_table=tables.__getitem__)
-
-    def replay(self, output: Any, tables: Any) -> None:
-        self.shadow.replay(output, tables)
 
     def check(self) -> None:
         seqs = [seq for group in self.groups.values() for seq in group.seqs]
@@ -147,4 +143,7 @@ def test_i30_i32_a_step_planned_ahead_changes_no_token(case: Any) -> None:
             continue
         for mine, other in zip(ahead.groups[request_id].seqs, group.seqs, strict=True):
             assert mine.token_ids == other.token_ids
-            assert (mine.finish_reason, mine.stop_reason) == (other.finish_reason, other.stop_reason)
+            assert (mine.finish_reason, mine.stop_reason) == (
+                other.finish_reason,
+                other.stop_reason,
+            )
