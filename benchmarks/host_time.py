@@ -79,6 +79,7 @@ def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False)
         max_num_batched_tokens=num_seqs * 128 + MAX_MODEL_LEN,
         num_gpu_blocks_override=num_seqs * 64 + 256,
         scheduling=scheduling,
+        async_scheduling=False,  # one step at a time: its parts add up
     )
     kind = RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY
     params = SamplingParams(max_tokens=STEPS + WARMUP + 9, ignore_eos=True, output_kind=kind)
@@ -87,7 +88,7 @@ def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False)
         engine.add_request(str(i), [i, *range(length - 1)], params)
     clock: dict[str, float] = {}
     engine.scheduler.schedule = _timed(engine.scheduler.schedule, "schedule", clock)  # type: ignore
-    engine.worker.execute = _timed(engine.worker.execute, "prepare", clock)  # type: ignore
+    engine.worker.launch = _timed(engine.worker.launch, "prepare", clock)  # type: ignore
     rows = []
     gc.collect()
     for _ in range(STEPS + WARMUP):

@@ -215,6 +215,11 @@ class Scheduler:
             seq.token_ids.append(tokens[0])
             stop = group.stop.check(seq.token_ids)
             if stop is not None:
+                if advanced:  # the block that its last computed token filled
+                    computed = seq.num_computed_tokens
+                    self.block_manager.register(
+                        seq.seq_id, seq.token_ids, computed, group.cache_salt
+                    )
                 status = seq.status
                 self._finish(seq, group, *stop)
                 if group.finished:

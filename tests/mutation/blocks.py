@@ -57,8 +57,8 @@ MANAGER: list[Mutant] = plant(
     ),
     ("self._cache.evict(block)", "pass", "a block handed out keeps its stale hash"),
     (
-        "full = num_tokens // self.block_size",
-        "full = -(-num_tokens // self.block_size)",
+        "full = min(num_tokens, len(token_ids)) // self.block_size",
+        "full = -(-min(num_tokens, len(token_ids)) // self.block_size)",
         "a partial block is cached",
     ),
     (

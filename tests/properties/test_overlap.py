@@ -35,6 +35,7 @@ class Overlapped:
             settings.block_size, settings.num_gpu_blocks, settings.num_cpu_blocks
         )
         self.planned: Any = None
+        self.rows: list[tuple[Any, int]] = []
         self.num_preempted = self.num_ahead = self.num_dropped = 0
         self.groups: dict[str, SequenceGroup] = {}
 
@@ -52,6 +53,7 @@ class Overlapped:
             self.scheduler.drop_steps()
             plan, tables = self.plan()
             self.shadow.replay(plan, tables)
+        self.rows = _rows(plan)
         following = None
         if self.ahead and self.scheduler.can_advance():
             self.scheduler.advance()
@@ -78,6 +80,11 @@ class Overlapped:
     def plan(self) -> tuple[Any, Any]:
         """A step, and the block tables that it goes by."""
         output = self.scheduler.schedule()
+        for item in output.scheduled:
+            end = item.start + item.num_tokens
+            assert end < item.group.stop.max_len, "computes what nobody will ask for"
+            if item.seq.pending:
+                assert (item.seq, -1 - item.seq.pending) in self.rows, "waits for another's token"
         self.num_preempted += len(output.preempted)
         tables = {
             item.seq.seq_id: list(self.blocks.block_table(item.seq.seq_id))
@@ -93,6 +100,12 @@ class Overlapped:
         check_blocks(self.blocks, seq_ids, settings.num_gpu_blocks, settings.num_cpu_blocks)
         key = lambda group: group.key  # noqa: E731
         check_queues(self.scheduler, self.blocks, key, settings.max_num_seqs)
+
+
+def _rows(plan: Any) -> list[tuple[Any, int]]:
+    """Who gets the token of which row of a step."""
+    samplers = [item.seq for item in plan.scheduled for _ in range(item.num_samples)]
+    return [(seq, row) for row, seq in enumerate(samplers)]
 
 
 def run(
@@ -147,3 +160,14 @@ def test_i30_i32_a_step_planned_ahead_changes_no_token(case: Any) -> None:
                 other.finish_reason,
                 other.stop_reason,
             )
+
+
+def test_i25_a_block_filled_by_a_token_of_the_step_ahead_is_cached() -> None:
+    """Its last token is not known when its last slot is planned: the next plan enters it."""
+    config = Settings(2, 16, 0, 0.0, True, 4, 16, 16, "unified", "fcfs", None, True, 0)
+    request = Request((0, 1, 0), 1, None, 8, 0, (), True, 0.0, 0, None)
+    side = run(config, [(0, request)], {}, ahead=True)
+    assert side.num_ahead
+    tokens = side.groups["0"].seqs[0].token_ids
+    assert len(tokens) == 11
+    assert len(side.blocks.cached_blocks([*tokens, 0, 0])) == 5  # the 11th was never computed
