@@ -93,3 +93,21 @@ def test_a_prompt_is_looked_up_in_time_linear_in_its_length() -> None:
         return sum(counts)
 
     assert lines(400) < 4.1 * lines(100)
+
+
+@pytest.mark.parametrize("scheduling", ["unified", "sosp"])
+def test_admitting_takes_time_linear_in_the_requests(scheduling: str) -> None:
+    def lines(requests: int) -> int:
+        scheduler = make_scheduler(
+            1000,
+            scheduling=scheduling,
+            max_num_seqs=requests,
+            max_num_batched_tokens=1000,
+        )
+        for i in range(requests):
+            scheduler.add_group(make_group(str(i), 1, arrival=i))
+        found = lines_run(scheduler.schedule)
+        assert len(scheduler.running) == requests
+        return found
+
+    assert lines(200) < 4.1 * lines(50)
