@@ -62,13 +62,7 @@ def _decode(engine: LLMEngine, count: int, context: int) -> list[float]:
     names = [f"{count}-{context}-{i}" for i in range(count)]
     for name in names:
         engine.add_request(name, {"prompt_token_ids": [5] * context}, params)
-    real: Any = engine.worker.steps
-    engine.worker.steps = StubbedSteps()  # type: ignore[assignment]
-    try:
-        while _behind(engine):
-            engine.step()
-    finally:
-        engine.worker.steps = real
+    compute_prompts_without_model(engine)
     seconds = []
     for _ in range(STEPS + 1):
         started = time.perf_counter()
@@ -76,6 +70,17 @@ def _decode(engine: LLMEngine, count: int, context: int) -> list[float]:
         seconds.append(time.perf_counter() - started)
     engine.abort_request(names)
     return seconds[1:]  # the first may compile
+
+
+def compute_prompts_without_model(engine: LLMEngine) -> None:
+    """Steps until every request decodes, the model stubbed out: the cache stays as it is."""
+    real: Any = engine.worker.steps
+    engine.worker.steps = StubbedSteps()  # type: ignore[assignment]
+    try:
+        while _behind(engine):
+            engine.step()
+    finally:
+        engine.worker.steps = real
 
 
 def _behind(engine: LLMEngine) -> bool:
