@@ -12,12 +12,13 @@ SEQUENCES = (1, 8)
 CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8000)
 SMOKE = (16, 32, 64)
 ROUNDS, STEPS = 4, 5
+SPARE = 48  # tokens: the first prompts decode while the last are taken in
 
 
 def step_time(smoke: bool) -> Curve:
     """Decode steps, and what each costs beyond the shortest context."""
     contexts = SMOKE if smoke else CONTEXTS
-    engine = _engine(contexts[-1] + 64, smoke)
+    engine = _engine(contexts[-1] + STEPS + SPARE, smoke)
     lines = {}
     for count in SEQUENCES:
         seconds: dict[int, list[float]] = {context: [] for context in contexts}
@@ -58,7 +59,7 @@ def _name(count: int) -> str:
 
 def _decode(engine: LLMEngine, count: int, context: int) -> list[float]:
     """Seconds of decode steps of `count` sequences that have `context` tokens each."""
-    params = SamplingParams(temperature=0.0, max_tokens=STEPS + 4, ignore_eos=True)
+    params = SamplingParams(temperature=0.0, max_tokens=STEPS + SPARE, ignore_eos=True)
     names = [f"{count}-{context}-{i}" for i in range(count)]
     for name in names:
         engine.add_request(name, {"prompt_token_ids": [5] * context}, params)

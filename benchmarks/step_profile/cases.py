@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from benchmarks.curves.context import compute_prompts_without_model
+from benchmarks.curves.context import SPARE, compute_prompts_without_model
 from benchmarks.step_profile.trace import WINDOW
 from jax_engine import LLMEngine, SamplingParams
 
@@ -82,7 +82,7 @@ class Case:
         return {name: 1e3 * value for name, value in seconds.items()}
 
     def _start(self, count: int) -> None:
-        params = SamplingParams(temperature=0.0, max_tokens=count + 4, ignore_eos=True)
+        params = SamplingParams(temperature=0.0, max_tokens=count + SPARE, ignore_eos=True)
         for i in range(self.sequences):
             prompt = {"prompt_token_ids": [5 + i] * self.context}
             self.engine.add_request(str(i), prompt, params)

@@ -5,6 +5,7 @@ instruction, and the profiler says when each instruction ran.
 """
 
 import re
+from collections import Counter
 
 # Part by named scope. What has no scope (embedding, positions, the loop over layers) is "rest".
 SCOPES = {
@@ -23,17 +24,39 @@ REST = "rest"
 DISPATCH = "dispatch"  # nothing of the program runs: it is being started, or its end is noticed
 PARTS = (*dict.fromkeys(SCOPES.values()), REST, DISPATCH)
 
-_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = .*$", re.MULTILINE)
+_COMPUTATION = re.compile(r"^(ENTRY )?%?[\w.-]+ \(.*\{$")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.-]+) = ")
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 
 
 def parts_of_instructions(hlo: str) -> dict[str, str]:
-    """Part by instruction name, of a compiled program's text; None of those without any name."""
-    found = {}
-    for match in _INSTRUCTION.finditer(hlo):
-        op_name = _OP_NAME.search(match.group(0))
+    """Part by instruction name, of a compiled program's text.
+
+    Passes of the compiler lose some names. Such an instruction belongs to what most of its
+    computation (a loop's body, a branch) belongs to; in the main one, a product is the head's.
+    """
+    found: dict[str, str] = {}
+    nameless: list[str] = []
+    known: Counter[str] = Counter()
+    is_main = False
+    for line in [*hlo.splitlines(), "end (){"]:
+        instruction = _INSTRUCTION.match(line)
+        if instruction is None:
+            computation = _COMPUTATION.match(line)
+            if computation is not None:
+                most = known.most_common(1)[0][0] if known and not is_main else REST
+                found |= dict.fromkeys(nameless, most)
+                nameless, known = [], Counter()
+                is_main = computation.group(1) is not None
+            continue
+        name, op_name = instruction.group(1), _OP_NAME.search(line)
         if op_name is not None:
-            found[match.group(1)] = part_of(op_name.group(1))
+            found[name] = part_of(op_name.group(1))
+            known[found[name]] += 1
+        elif is_main and " dot(" in line:
+            found[name] = SCOPES["head"]
+        else:
+            nameless.append(name)
     return found
 
 
