@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.report import RESULTS, ROOT
 
 # Results with a page of their own.
-PAGES = {"curves": "costs.md"}
+PAGES = {"curves": "costs.md", "step_profile": "step.md"}
 START, END = "<!-- measured:start -->", "<!-- measured:end -->"
 
 

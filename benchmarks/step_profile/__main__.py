@@ -5,10 +5,12 @@
     python -m benchmarks.step_profile --smoke    a tiny model, two small steps
 
 The host's parts are timed without the profiler. The device's come from a trace of JAX's profiler,
-in which each instant goes to the part at work (`trace.attribute`).
+in which each instant goes to the part at work (`trace.attribute`). Then `python -m
+benchmarks.step_profile.page` makes the page's tables anew.
 """
 
 import argparse
+from collections import Counter
 from typing import Any
 
 import jax
@@ -22,8 +24,7 @@ from benchmarks.step_profile.trace import attribute, record
 from jax_engine import LLM, LLMEngine
 
 CONTEXT = 256  # of each sequence that decodes
-STEPS = 7
-TRACED = 4
+ROUNDS, STEPS, TRACED = 4, 4, 2
 
 
 def cases(engine: LLMEngine, smoke: bool) -> dict[str, Case]:
@@ -39,10 +40,15 @@ def cases(engine: LLMEngine, smoke: bool) -> dict[str, Case]:
 def profile(case: Case, machine: Machine) -> dict[str, Any]:
     """Milliseconds of a step, of its parts, and of each part's bound."""
     case.run(2)  # compiles
-    times = medians(case.run(STEPS)[1:])
     hlo = case.engine.worker.steps._compiled[case.steps.shape].as_text()
-    events = record(lambda: (case.run(TRACED), None)[1])
-    spent, windows = attribute(events, parts_of_instructions(hlo))
+    names = parts_of_instructions(hlo)
+    plain, spent, windows = [], Counter[str](), 0
+    for _ in range(ROUNDS):  # taking turns: the machine's mood is the same for both
+        plain += case.run(STEPS)[1:]
+        found, count = attribute(record(lambda: (case.run(TRACED), None)[1]), names)
+        spent.update(found)
+        windows += count
+    times = medians(plain)
     device = {part: spent[part] / windows / 1e3 for part in PARTS}
     limits = work(case.engine.model_config, case.queries, case.context, case.sequences)
     parts = {
