@@ -60,14 +60,19 @@ class StubbedSteps:
         return kv_cache, SamplerOutput(tokens, tokens, tokens, tokens, tokens)  # type: ignore
 
 
-def stubbed_engine(**settings: Any) -> LLMEngine:
-    """An engine around a model that is never run; `settings` as in `EngineConfig`."""
+def dummy_engine(**settings: Any) -> LLMEngine:
+    """An engine around a tiny model of random weights; `settings` as in `EngineConfig`."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(MODEL))
         config = EngineConfig(
             model=folder, load_format="dummy", skip_tokenizer_init=True, swap_space=0, **settings
         )
-        engine = LLMEngine.from_config(config)
+        return LLMEngine.from_config(config)
+
+
+def stubbed_engine(**settings: Any) -> LLMEngine:
+    """The same with its model never run."""
+    engine = dummy_engine(**settings)
     engine.worker.steps = StubbedSteps()  # type: ignore[assignment]
     return engine
 

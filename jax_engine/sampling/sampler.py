@@ -39,6 +39,7 @@ class SamplerOutput:
     top_logprobs: Float[Array, "R C"]
 
 
+@jax.named_scope("sampling")
 def sample(logits: Float[Array, "R V"], inputs: SamplingInputs) -> SamplerOutput:
     """One token for each row of float32 logits."""
     edited = logits

@@ -130,8 +130,8 @@ CACHE: list[Mutant] = plant(
     ),
     ("self.salt = salt if parent is None else None", "self.salt = None", "salts are ignored"),
     (
-        "break\n            chain[index]",
-        "continue\n            chain[index]",
+        "break\n            _adopt",
+        "continue\n            _adopt",
         "the lookup goes on past a miss",
     ),
     ("if present is None:", "if True:", "a duplicate takes over the cached content"),
