@@ -21,7 +21,7 @@ from pallas_kernels.xla.blocks import (
 from pallas_kernels.xla.metadata import XlaMetadata, tile_queries
 
 # Tokens of context a tile takes at a time, rounded up to whole blocks.
-CHUNK = 128
+CHUNK = 256
 
 # Weighted sum of values [K, G*Q, D], largest score [K, G*Q], sum of weights [K, G*Q].
 Tile = tuple[Array, Array, Array]
