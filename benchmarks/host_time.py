@@ -61,7 +61,11 @@ class StubbedSteps:
 
 
 def dummy_engine(**settings: Any) -> LLMEngine:
-    """An engine around a tiny model of random weights; `settings` as in `EngineConfig`."""
+    """An engine around a tiny model of random weights; `settings` as in `EngineConfig`.
+
+    One step at a time unless asked otherwise, so that its parts add up.
+    """
+    settings = {"async_scheduling": False} | settings
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(MODEL))
         config = EngineConfig(
@@ -84,7 +88,6 @@ def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False)
         max_num_batched_tokens=num_seqs * 128 + MAX_MODEL_LEN,
         num_gpu_blocks_override=num_seqs * 64 + 256,
         scheduling=scheduling,
-        async_scheduling=False,  # one step at a time: its parts add up
     )
     kind = RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY
     params = SamplingParams(max_tokens=STEPS + WARMUP + 9, ignore_eos=True, output_kind=kind)

@@ -49,6 +49,7 @@ def _engine(max_len: int, smoke: bool) -> LLMEngine:
         "num_gpu_blocks_override": SEQUENCES[-1] * (max_len // 16 + 2) + 128,
         "max_num_batched_tokens": 2048,
         "enable_prefix_caching": False,
+        "async_scheduling": False,  # one step at a time, to be timed
     }
     return dummy_engine(**settings) if smoke else LLM(**settings).llm_engine
 

@@ -88,6 +88,7 @@ def main() -> None:
         "max_num_seqs": 32,
         "max_num_batched_tokens": 2048,
         "enable_prefix_caching": False,
+        "async_scheduling": False,  # one step at a time, to be timed
     }
     if args.smoke:
         engine = dummy_engine(**settings, num_gpu_blocks_override=256)

@@ -50,12 +50,12 @@ class Case:
         """Milliseconds of the host's parts, the device, and the whole, of each step."""
         engine = self.engine
         real, schedule = engine.worker.steps, engine.scheduler.schedule
-        execute, clock = engine.worker.execute, dict[str, float]()
+        launch, clock = engine.worker.launch, dict[str, float]()
         found = []
         self._start(count)
         engine.worker.steps = self.steps  # type: ignore[assignment]
         engine.scheduler.schedule = _timed(schedule, "schedule", clock)  # type: ignore
-        engine.worker.execute = _timed(execute, "execute", clock)  # type: ignore
+        engine.worker.launch = _timed(launch, "launch", clock)  # type: ignore
         try:
             for _ in range(count):
                 started = time.perf_counter()
@@ -67,15 +67,15 @@ class Case:
                     self._start(count)
         finally:
             engine.worker.steps = real
-            engine.scheduler.schedule, engine.worker.execute = schedule, execute  # type: ignore
+            engine.scheduler.schedule, engine.worker.launch = schedule, launch  # type: ignore
             self._stop()
         return found
 
     def _parts(self, clock: dict[str, float], total: float) -> dict[str, float]:
         seconds = {
             "schedule": clock["schedule"],
-            "prepare": clock["execute"] - self.steps.seconds,
-            "process": total - clock["schedule"] - clock["execute"],
+            "prepare": clock["launch"] - self.steps.seconds,
+            "process": total - clock["schedule"] - clock["launch"],
             "device": self.steps.seconds,
             "step": total,
         }
