@@ -135,8 +135,8 @@ STATE: list[Mutant] = plant(
         "a rebuild whose leader is finished waits for ever",
     ),
     (
-        "if end == len(seq.token_ids):",
-        "if end >= len(seq.token_ids) - 1:",
+        "if end == seq.num_tokens:",
+        "if end >= seq.num_tokens - 1:",
         "a token is sampled before the prompt is computed",
     ),
     (
@@ -174,7 +174,7 @@ SCHEDULER: list[Mutant] = plant(
     ("group.forked = True", "pass", "a group that forked does not know it"),
     ("for seq in group.unfinished():", "for seq in group.unfinished()[:1]:", "abort ends one"),
     (
-        "            if group.num_unattached:\n                self._state.attach(group)\n",
+        "        if group.num_unattached:\n            self._state.attach(group)\n",
         "",
         "siblings of a recomputed group never come back",
     ),
