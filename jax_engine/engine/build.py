@@ -78,6 +78,7 @@ def build_engine(config: EngineConfig) -> EngineParts:
             num_cpu_blocks=num_cpu_blocks,
             block_size=config.block_size,
             max_model_len=max_len,
+            max_rows=largest_step_shape(budget, config.max_num_seqs).num_rows,
             dtype=dtype,
             enforce_eager=config.enforce_eager,
         )
@@ -136,12 +137,15 @@ def _memory(
     block = block_bytes(model.config, config.block_size, dtype)
 
     def step_bytes() -> int:
+        largest = largest_step_shape(budget, config.max_num_seqs)
         steps = CompiledSteps(
-            model, block_size=config.block_size, table_width=-(-max_len // config.block_size)
+            model,
+            block_size=config.block_size,
+            table_width=-(-max_len // config.block_size),
+            max_rows=largest.num_rows,
         )
         shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
         cache = jax.ShapeDtypeStruct(shape, dtype)
-        largest = largest_step_shape(budget, config.max_num_seqs)
         return int(steps.compile(largest, cache).memory_analysis().temp_size_in_bytes)
 
     overridden = config.num_gpu_blocks_override

@@ -25,20 +25,21 @@ class SamplerOutput:
     """Tokens, and their log-probabilities where a row wanted them (else zeros).
 
     Attributes:
-        token_ids: The sampled tokens.
+        token_ids: The sampled tokens; M >= R of them, the rest padding.
         logprobs: Of the sampled tokens, from the raw logits.
         ranks: Of the sampled tokens; 1 is the most probable.
         top_token_ids: The most probable tokens, best first; C of them.
         top_logprobs: Theirs.
     """
 
-    token_ids: Int[Array, "R"]
+    token_ids: Int[Array, "M"]
     logprobs: Float[Array, "R"]
     ranks: Int[Array, "R"]
     top_token_ids: Int[Array, "R C"]
     top_logprobs: Float[Array, "R C"]
 
 
+@jax.named_scope("sampling")
 def sample(logits: Float[Array, "R V"], inputs: SamplingInputs) -> SamplerOutput:
     """One token for each row of float32 logits."""
     edited = logits

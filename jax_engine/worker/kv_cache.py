@@ -48,7 +48,9 @@ class KVCache:
 
     def recover(self) -> None:
         """Makes a new array if the old one went down with a step that failed."""
-        if self.array.is_deleted():
+        try:
+            self.array.block_until_ready()
+        except RuntimeError:  # deleted by donation, or the result of what failed on the device
             self.array = jnp.zeros(self.shape, self.dtype)
 
     def warm_up(self) -> None:
