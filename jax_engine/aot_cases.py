@@ -69,7 +69,7 @@ MODELS = {
 SHAPES = {
     "decode-1": StepShape(1, 1, decode_only=True),
     "decode-32": StepShape(32, 32, decode_only=True),
-    "mixed-512": StepShape(512, 32),
+    "mixed-512": StepShape(512, 256),
 }
 
 

@@ -47,6 +47,8 @@ class EngineConfig:
             same. None: on with unified scheduling.
         load_format: "dummy": random weights drawn from `seed`, only config.json is read.
         skip_tokenizer_init: Token ids in and out, no text.
+        warmup: Compile every step that a request without logit edits can need before the first
+            one comes; False: each when it is first needed.
         enforce_eager: Run each step operation by operation: slow, for debugging.
         tensor_parallel_size: 1; more is not implemented.
         trust_remote_code: Accepted for vLLM's sake; no code of a checkpoint is ever run.
@@ -75,6 +77,7 @@ class EngineConfig:
     async_scheduling: bool | None = None
     load_format: LoadFormat = "auto"
     skip_tokenizer_init: bool = False
+    warmup: bool = False
     enforce_eager: bool = False
     tensor_parallel_size: int = 1
     trust_remote_code: bool = False

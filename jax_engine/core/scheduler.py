@@ -73,6 +73,10 @@ class Scheduler:
         self._num_added = 0
 
     @property
+    def max_num_batched_tokens(self) -> int:
+        return self._limits.max_num_batched_tokens
+
+    @property
     def waiting(self) -> list[SequenceGroup]:
         return self._state.waiting
 

@@ -23,6 +23,8 @@ from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import RequestMetrics, RequestOutput
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
+from jax_engine.worker.step_shape import all_step_shapes
+from jax_engine.worker.warmup import compile_ahead
 from jax_engine.worker.worker import StepResult
 
 
@@ -52,7 +54,18 @@ class LLMEngine:
         Raises:
             ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
         """
-        return cls(build_engine(config))
+        engine = cls(build_engine(config))
+        if config.warmup:
+            engine.warmup()
+        return engine
+
+    def warmup(self, *, use_tqdm: bool = True) -> int:
+        """Compiles every step that requests without logit edits can need; returns how many.
+
+        What is compiled stays in the persistent cache: the next process only loads it.
+        """
+        limits = self.scheduler.max_num_batched_tokens, self.config.max_num_seqs
+        return compile_ahead(self.worker, all_step_shapes(*limits), use_tqdm=use_tqdm)
 
     def check_request(
         self, prompt: PromptInput | Prompt, params: SamplingParams, request_id: str = "new"

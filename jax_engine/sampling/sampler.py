@@ -44,7 +44,11 @@ def sample(logits: Float[Array, "R V"], inputs: SamplingInputs) -> SamplerOutput
     """One token for each row of float32 logits."""
     edited = logits
     if inputs.history_row.shape[0]:
-        edited = apply_penalties(edited, inputs)
+        edited = lax.cond(
+            jnp.any(inputs.history_row < logits.shape[0]),  # the others are padding
+            lambda: apply_penalties(logits, inputs),
+            lambda: logits,
+        )
     if inputs.bias_row.shape[0]:
         edited = apply_bias(edited, inputs)
     greedy = jnp.argmax(edited, axis=1).astype(jnp.int32)

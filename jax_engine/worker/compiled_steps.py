@@ -51,11 +51,15 @@ class CompiledSteps:
         max_rows: int,
         enforce_eager: bool = False,
     ) -> None:
-        # Bare arrays: JAX would call back into flax for each of several hundred variables a step.
-        self.weights, self._structure = jax.tree.flatten((model.graphdef, model.params))
+        self.set_weights(model)
         self.block_size, self.table_width = block_size, table_width
         self.max_rows, self.enforce_eager = max_rows, enforce_eager
         self._compiled: dict[StepShape, Any] = {}
+
+    def set_weights(self, model: LoadedModel) -> None:
+        """Replaces shapes by weights: steps can be compiled before these are loaded."""
+        # Bare arrays: JAX would call back into flax for each of several hundred variables a step.
+        self.weights, self._structure = jax.tree.flatten((model.graphdef, model.params))
 
     def __call__(
         self,
@@ -73,9 +77,18 @@ class CompiledSteps:
             return self._step(shape, self.weights, kv_cache, jnp.asarray(packed), previous)
         step = self._compiled.get(shape)
         if step is None:
-            step = self._compiled[shape] = self.compile(shape, kv_cache)
+            step = self.prepare(shape, kv_cache)
         outputs: tuple[Array, SamplerOutput] = step(self.weights, kv_cache, packed, previous)
         return outputs
+
+    def has(self, shape: StepShape) -> bool:
+        """Whether a step of this shape can run at once."""
+        return self.enforce_eager or shape in self._compiled
+
+    def prepare(self, shape: StepShape, kv_cache: Any) -> Any:
+        """Compiles a shape for the steps to come. Several threads may, each a shape of its own."""
+        step = self._compiled[shape] = self.compile(shape, kv_cache)
+        return step
 
     def compile(self, shape: StepShape, kv_cache: Any) -> Any:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""

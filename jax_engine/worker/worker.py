@@ -19,6 +19,7 @@ from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import KVCache
 from jax_engine.worker.request_sampling import RequestSampling, request_sampling
 from jax_engine.worker.step_plan import pack_step
+from jax_engine.worker.step_shape import step_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,12 @@ class Worker:
         )
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)
         self._sampling: dict[str, RequestSampling] = {}
+
+    def prepare_first_step(self) -> None:
+        """Compiles the step of one short prompt, which most processes need first."""
+        shape = step_shape(2, 1, 1)
+        if not self.steps.has(shape):
+            self.steps.prepare(shape, self.kv_cache.array)
 
     def add_request(
         self, request_id: str, params: SamplingParams, seed: int, eos_token_ids: frozenset[int]

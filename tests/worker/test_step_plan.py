@@ -13,7 +13,6 @@ from jax_engine import SamplingParams
 from jax_engine.core.output import ScheduledSequence
 from jax_engine.worker.request_sampling import derive_seed, request_sampling
 from jax_engine.worker.step_plan import pack_step, unpack_step
-from jax_engine.worker.step_shape import largest_step_shape, step_shape
 
 B, W = 4, 6
 EOS = frozenset({1})
@@ -120,31 +119,6 @@ def test_sparse_entries_name_their_rows(step) -> None:
     real = plan.history_row < shape.num_rows
     columns = plan.history_row[real], plan.history_token[real], plan.history_is_output[real]
     assert sorted(zip(*columns, strict=True)) == sorted(history)
-
-
-@given(st.integers(1, 2048), st.integers(1, 256), st.integers(0, 256))
-def test_buckets_hold_the_step_and_are_few(num_tokens, num_seqs, num_samples) -> None:
-    num_seqs = min(num_seqs, num_tokens)
-    shape = step_shape(num_tokens, num_seqs, num_samples)
-    assert shape.num_tokens >= num_tokens
-    assert shape.num_rows >= max(num_seqs, num_samples)
-    if shape.decode_only:
-        assert num_tokens == num_seqs
-        assert shape.num_tokens == shape.num_rows < 2 * max(num_seqs, num_samples)
-    else:
-        assert shape.num_tokens >= 2 * shape.num_rows
-
-
-def test_a_mixed_workload_meets_few_shapes() -> None:
-    shapes = {
-        step_shape(tokens, seqs, samples)
-        for tokens in range(1, 2049, 3)
-        for seqs in (1, 2, 5, 17, 60, 200)
-        for samples in (0, 1, seqs)
-        if seqs <= tokens and samples <= seqs
-    }
-    assert len(shapes) <= 32
-    assert largest_step_shape(2048, 256).num_tokens == 2048
 
 
 def test_seeds_of_samples_are_the_reference_s() -> None:
