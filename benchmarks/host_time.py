@@ -55,19 +55,28 @@ class HostTime:
 class StubbedSteps:
     """In the compiled steps' place: token 7 for everybody, at once."""
 
-    def __call__(self, shape: Any, kv_cache: Any, packed: np.ndarray) -> tuple[Any, Any]:
+    def __call__(self, shape: Any, kv_cache: Any, *plan: Any) -> tuple[Any, Any]:
         tokens = np.full(shape.num_rows, 7, np.int32)
         return kv_cache, SamplerOutput(tokens, tokens, tokens, tokens, tokens)  # type: ignore
 
 
-def stubbed_engine(**settings: Any) -> LLMEngine:
-    """An engine around a model that is never run; `settings` as in `EngineConfig`."""
+def dummy_engine(**settings: Any) -> LLMEngine:
+    """An engine around a tiny model of random weights; `settings` as in `EngineConfig`.
+
+    One step at a time unless asked otherwise, so that its parts add up.
+    """
+    settings = {"async_scheduling": False} | settings
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(MODEL))
         config = EngineConfig(
             model=folder, load_format="dummy", skip_tokenizer_init=True, swap_space=0, **settings
         )
-        engine = LLMEngine.from_config(config)
+        return LLMEngine.from_config(config)
+
+
+def stubbed_engine(**settings: Any) -> LLMEngine:
+    """The same with its model never run."""
+    engine = dummy_engine(**settings)
     engine.worker.steps = StubbedSteps()  # type: ignore[assignment]
     return engine
 
@@ -87,7 +96,7 @@ def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False)
         engine.add_request(str(i), [i, *range(length - 1)], params)
     clock: dict[str, float] = {}
     engine.scheduler.schedule = _timed(engine.scheduler.schedule, "schedule", clock)  # type: ignore
-    engine.worker.execute = _timed(engine.worker.execute, "prepare", clock)  # type: ignore
+    engine.worker.launch = _timed(engine.worker.launch, "prepare", clock)  # type: ignore
     rows = []
     gc.collect()
     for _ in range(STEPS + WARMUP):

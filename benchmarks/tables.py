@@ -9,6 +9,8 @@ from typing import Any
 
 from benchmarks.report import RESULTS, ROOT
 
+# Results with a page of their own.
+PAGES = {"curves": "costs.md", "step_profile": "step.md"}
 START, END = "<!-- measured:start -->", "<!-- measured:end -->"
 
 
@@ -40,8 +42,11 @@ def detail_tables() -> str:
 
 def _section(result: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items() if value)
+    name = result["name"]
+    if name in PAGES:
+        return f"## {name.replace('_', ' ')}\n\nSee [its page]({PAGES[name]})."
     lines = [
-        f"## {result['name'].replace('_', ' ')}",
+        f"## {name.replace('_', ' ')}",
         f"`{result['command']}`",
         f"{result['date']}, on {_machine(result)}, {result['machine']['memory_gib']} GiB, load "
         f"average {result['machine']['load_average'][0]}; {versions}.",

@@ -21,6 +21,7 @@ from pallas_kernels.aot.hlo import watch
 from pallas_kernels.aot.targets import Target
 
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
+MAX_ROWS = 256
 
 _LLAMA3_ROPE = RopeConfig(
     theta=500000.0, type="llama3", factor=8.0, original_max_position_embeddings=8192
@@ -68,7 +69,7 @@ MODELS = {
 SHAPES = {
     "decode-1": StepShape(1, 1, decode_only=True),
     "decode-32": StepShape(32, 32, decode_only=True),
-    "mixed-512": StepShape(512, 32),
+    "mixed-512": StepShape(512, 256),
 }
 
 
@@ -87,7 +88,8 @@ def _step(config: ModelConfig, shape: StepShape) -> Program:
     graphdef, params = abstract_decoder(config, dtype)
     model = LoadedModel(config, graphdef, params, Path(), 0, 0)
     cache = jax.ShapeDtypeStruct(kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE), dtype)
-    steps = CompiledSteps(model, block_size=BLOCK_SIZE, table_width=-(-MAX_MODEL_LEN // BLOCK_SIZE))
+    table_width = -(-MAX_MODEL_LEN // BLOCK_SIZE)
+    steps = CompiledSteps(model, block_size=BLOCK_SIZE, table_width=table_width, max_rows=MAX_ROWS)
     function, arguments = steps.function(shape, cache)
     weights = [leaf.shape for leaf in jax.tree.leaves(params)]
     return Program(

@@ -43,8 +43,12 @@ class EngineConfig:
         enable_prefix_caching: None: on with unified scheduling.
         enable_chunked_prefill: None: on with unified scheduling.
         long_prefill_token_threshold: Longest chunk of a prompt; 0: only the budget limits it.
+        async_scheduling: Plan and launch a step while the one before it runs; the outputs are the
+            same. None: on with unified scheduling.
         load_format: "dummy": random weights drawn from `seed`, only config.json is read.
         skip_tokenizer_init: Token ids in and out, no text.
+        warmup: Compile every step that a request without logit edits can need before the first
+            one comes; False: each when it is first needed.
         enforce_eager: Run each step operation by operation: slow, for debugging.
         tensor_parallel_size: 1; more is not implemented.
         trust_remote_code: Accepted for vLLM's sake; no code of a checkpoint is ever run.
@@ -70,8 +74,10 @@ class EngineConfig:
     enable_prefix_caching: bool | None = None
     enable_chunked_prefill: bool | None = None
     long_prefill_token_threshold: int = 0
+    async_scheduling: bool | None = None
     load_format: LoadFormat = "auto"
     skip_tokenizer_init: bool = False
+    warmup: bool = False
     enforce_eager: bool = False
     tensor_parallel_size: int = 1
     trust_remote_code: bool = False
@@ -105,7 +111,7 @@ class EngineConfig:
     def _check_scheduling(self) -> None:
         if self.scheduling == "unified":
             return
-        for name in ("enable_prefix_caching", "enable_chunked_prefill"):
+        for name in ("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling"):
             if getattr(self, name):
                 raise ConfigError(
                     f"{name} needs scheduling='unified', got scheduling={self.scheduling!r}: "
@@ -136,6 +142,12 @@ class EngineConfig:
         if self.enable_chunked_prefill is None:
             return self.scheduling == "unified"
         return self.enable_chunked_prefill
+
+    @property
+    def overlaps_steps(self) -> bool:
+        if self.async_scheduling is None:
+            return self.scheduling == "unified"
+        return self.async_scheduling
 
     def resolve_lengths(self, model_limit: int) -> tuple[int, int]:
         """(max_model_len, max_num_batched_tokens) for a model of that many positions.

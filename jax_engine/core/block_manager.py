@@ -95,7 +95,9 @@ class BlockManager(BlockView):
 
         Args:
             seq_id: Gets a table if it has none.
-            token_ids: All its tokens, at least `num_tokens`; read for the prefix cache.
+            token_ids: All its tokens, at least `num_tokens`; read for the prefix cache. Where the
+                last one is still being sampled, the block that it fills is entered by a later call,
+                or by `register`.
             start: First position written; those before are in the cache.
             num_tokens: One past the last position written.
             cached: Hits of `cached_blocks`, for a sequence without a table.
@@ -131,6 +133,14 @@ class BlockManager(BlockView):
         self._register(table, token_ids, num_tokens, cache_salt)
         self._set_room(table, num_tokens)
         return copies
+
+    def register(
+        self, seq_id: int, token_ids: Sequence[int], num_tokens: int, cache_salt: str | None
+    ) -> None:
+        """Enters the full blocks of the first `num_tokens` tokens that are not entered yet."""
+        table = self.tables.get(seq_id)
+        if table is not None:
+            self._register(table, token_ids, num_tokens, cache_salt)
 
     def fork(self, parent_id: int, child_id: int, num_blocks: int | None = None) -> None:
         """Gives the child the parent's first `num_blocks` blocks (all by default) to share.
@@ -219,7 +229,7 @@ class BlockManager(BlockView):
     def _register(
         self, table: BlockTable, token_ids: Sequence[int], num_tokens: int, salt: str | None
     ) -> None:
-        full = num_tokens // self.block_size
+        full = min(num_tokens, len(token_ids)) // self.block_size
         if self.enable_prefix_caching and table.registers and full > table.num_tried:
             self._cache.extend_chain(table.chain, token_ids, full, salt)
             self._cache.register(table.chain, table.ids, table.num_tried, full)

@@ -41,8 +41,8 @@ class Node:
     def __eq__(self, other: object) -> bool:
         """Exact, and a loop: a chain may be longer than Python's stack is deep.
 
-        Chains that were looked up share their nodes (`PrefixCache.match`), so the walk usually
-        ends at the first parent.
+        Chains that were looked up share their nodes (`_adopt`), so the walk usually ends at the
+        first parent.
         """
         if not isinstance(other, Node):
             return NotImplemented
@@ -96,7 +96,7 @@ class PrefixCache:
             block = self._blocks.get(chain[index])
             if block is None:
                 break
-            chain[index] = self._nodes[block]
+            _adopt(chain, index, self._nodes[block])
             hits.append(block)
         return hits
 
@@ -112,7 +112,7 @@ class PrefixCache:
                 self._blocks[node] = block
                 self._nodes[block] = node
             else:
-                chain[index] = self._nodes[present]
+                _adopt(chain, index, self._nodes[present])
 
     def evict(self, block: int) -> None:
         """Forgets what `block` held, if anything: it is about to be overwritten."""
@@ -123,3 +123,14 @@ class PrefixCache:
     def clear(self) -> None:
         self._blocks.clear()
         self._nodes.clear()
+
+
+def _adopt(chain: list[Node], index: int, node: Node) -> None:
+    """Puts the cache's node in the place of an equal one, also as the parent of the next.
+
+    Otherwise comparing the next node would walk both chains to their roots: a lookup would take
+    the square of the prompt's length.
+    """
+    chain[index] = node
+    if index + 1 < len(chain):
+        chain[index + 1].parent = node

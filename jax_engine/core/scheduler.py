@@ -1,7 +1,7 @@
 """§4.5, the scheduler: iteration-level scheduling of sequence groups over a paged KV cache.
 
-One step is `schedule()`, the model, `update(sampled)`. Plain Python on the host: the slides'
-centralised controller.
+One step is `schedule()`, the model, `update(sampled)`. While the model runs, `advance()` and
+`schedule()` plan the step after it. Plain Python on the host: the slides' centralised controller.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from jax_engine.core.admission import check_request
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.limits import Limits, Scheduling, check_config
 from jax_engine.core.output import PreemptionMode, ScheduledSequence, SchedulerOutput
-from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
 from jax_engine.core.state import SchedulerState
 from jax_engine.core.stopping import StopRule
 from jax_engine.errors import InvalidRequestError
@@ -68,8 +68,13 @@ class Scheduler:
         self._state = SchedulerState(block_manager, limits, preemption_mode)
         self._sequences: dict[int, tuple[Sequence, SequenceGroup]] = {}
         self._scheduled: list[ScheduledSequence] = []
+        self._advanced: list[ScheduledSequence] = []
         self._seq_ids = count()
         self._num_added = 0
+
+    @property
+    def max_num_batched_tokens(self) -> int:
+        return self._limits.max_num_batched_tokens
 
     @property
     def waiting(self) -> list[SequenceGroup]:
@@ -160,38 +165,83 @@ class Scheduler:
         self._scheduled = out.scheduled
         return out
 
+    def can_advance(self) -> bool:
+        """Whether the planned step leaves only the values of its tokens unknown.
+
+        A prompt that forks makes new sequences, and the published modes have phases: both wait.
+        """
+        return self.scheduling == "unified" and all(
+            [item.num_samples <= 1 for item in self._scheduled]
+        )
+
+    def advance(self) -> None:
+        """Counts the planned step as computed, so that the next can be planned while it runs.
+
+        Each sequence that is to get a token has it `pending`, unless it is its last by length. One
+        that turns out to have ended otherwise is in one step more, whose token for it is dropped.
+        `update` takes the tokens of the earlier step first.
+        """
+        self._advanced, self._scheduled = self._scheduled, []
+        row = 0
+        for seq, group, _, num_tokens, num_samples in self._advanced:
+            if seq.finish_reason is None:
+                self._count_computed(seq, group, num_tokens)
+                if num_samples and len(seq.token_ids) + 1 < group.stop.max_len:
+                    seq.pending = -(row + 1)
+            row += num_samples
+
     def update(self, sampled: Mapping[int, SequenceOf[int]]) -> list[SequenceGroup]:
-        """Takes note that the last step was computed.
+        """Takes note that a step was computed: the one that `advance` counted, or the last planned.
 
         Args:
             sampled: For each seq_id of the step with `num_samples` > 0, that many token ids.
 
         Returns:
-            The groups that finished now. What was aborted since `schedule()` is skipped.
+            The groups that finished now. What has ended since `schedule()` is skipped.
         """
-        scheduled, self._scheduled = self._scheduled, []
+        advanced, self._advanced = self._advanced, []
+        scheduled = advanced
+        if not advanced:
+            scheduled, self._scheduled = self._scheduled, []
         ended: list[SequenceGroup] = []
         for seq, group, _, num_tokens, num_samples in scheduled:
             if seq.finish_reason is not None:
                 continue
-            seq.num_computed_tokens += num_tokens
-            if group.num_unattached:
-                self._state.attach(group)
+            if not advanced:
+                self._count_computed(seq, group, num_tokens)
             if num_samples == 0:
                 continue
             tokens = sampled[seq.seq_id]
             if num_samples > 1:
                 ended += self._fork(seq, group, tokens)
                 continue
+            seq.pending = 0
             seq.token_ids.append(tokens[0])
             stop = group.stop.check(seq.token_ids)
             if stop is not None:
+                if advanced:  # the block that its last computed token filled
+                    computed = seq.num_computed_tokens
+                    self.block_manager.register(
+                        seq.seq_id, seq.token_ids, computed, group.cache_salt
+                    )
+                status = seq.status
                 self._finish(seq, group, *stop)
                 if group.finished:
                     ended.append(group)
+                    if status is not SequenceStatus.RUNNING:  # the step ahead preempted it
+                        self._state.remove(group, status)
         if ended:
             self._state.remove_running(ended)
         return ended
+
+    def drop_steps(self) -> None:
+        """Forgets planned steps that `update` has not seen; all their sequences must have ended."""
+        self._scheduled, self._advanced = [], []
+
+    def _count_computed(self, seq: Sequence, group: SequenceGroup, num_tokens: int) -> None:
+        seq.num_computed_tokens += num_tokens
+        if group.num_unattached:
+            self._state.attach(group)
 
     def _fork(
         self, parent: Sequence, group: SequenceGroup, tokens: SequenceOf[int]

@@ -38,9 +38,11 @@ class Sequence:
     Attributes:
         seq_id: Given by the scheduler; names the block table.
         index: Place in its group: 0 for the first, i for the i-th child of the fork.
-        token_ids: Prompt and output. Only ever appended to.
+        token_ids: Prompt and output as far as known. Only ever appended to.
         prompt_len: How many of them are the prompt.
         num_computed_tokens: Leading positions whose KV is in the cache.
+        pending: 0; or, while a step is planned before the one ahead of it has returned its tokens,
+            -(r + 1) for the token that the latter draws in its row r.
         finish_reason: "stop", "length", "abort"; None while unfinished.
         stop_reason: The stop string or stop token id; None for end of sequence.
         attached: Whether it may be scheduled. False for a sibling in a group that was recomputed,
@@ -53,11 +55,17 @@ class Sequence:
     token_ids: list[int]
     prompt_len: int
     num_computed_tokens: int = 0
+    pending: int = 0
     status: SequenceStatus = SequenceStatus.WAITING
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     attached: bool = True
     chain: list[Node] = field(default_factory=list)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens there are to compute, a pending one included."""
+        return len(self.token_ids) + (self.pending < 0)
 
     @property
     def output_len(self) -> int:
@@ -81,7 +89,7 @@ class Sequence:
             list(self.token_ids),
             self.prompt_len,
             self.num_computed_tokens,
-            self.status,
+            status=self.status,
         )
 
 

@@ -40,6 +40,7 @@ class SchedulerState:
         self.groups: dict[str, SequenceGroup] = {}
         self.num_preemptions: dict[PreemptionMode, int] = {"recompute": 0, "swap": 0}
         self.rebuilding: SequenceGroup | None = None
+        self._reserved: int | None = None  # by all running groups; None when not known
 
     def add(self, group: SequenceGroup) -> None:
         """Puts a new group among the waiting."""
@@ -48,8 +49,10 @@ class SchedulerState:
 
     def fits(self, group: SequenceGroup) -> bool:
         """Whether the group may join the running ones under max_num_seqs."""
-        reserved = sum([running.reserved for running in self.running])
-        return reserved + group.reserved <= self.limits.max_num_seqs
+        # Kept while groups are only added, or admitting n of them would take n * n.
+        if self._reserved is None:
+            self._reserved = sum([running.reserved for running in self.running])
+        return self._reserved + group.reserved <= self.limits.max_num_seqs
 
     def allocate(
         self,
@@ -91,7 +94,7 @@ class SchedulerState:
         """Allocates and schedules positions num_computed_tokens .. end - 1."""
         self.allocate(seq, group, end, out, cached)
         start, samples = seq.num_computed_tokens, 0
-        if end == len(seq.token_ids):
+        if end == seq.num_tokens:
             samples = 1 if group.forked else group.num_samples
         out.scheduled.append(ScheduledSequence(seq, group, start, end - start, samples))
 
@@ -100,6 +103,8 @@ class SchedulerState:
         group = queue.pop(0)
         group.set_status(SequenceStatus.RUNNING)
         insort(self.running, group, key=by_key)
+        if self._reserved is not None:
+            self._reserved += group.reserved
 
     def preempt_youngest(self, out: SchedulerOutput) -> SequenceGroup:
         """Takes the blocks of the last running group: all or nothing, as the group runs together.
@@ -108,6 +113,7 @@ class SchedulerState:
         outputs; without room in the CPU pool any group is recomputed.
         """
         group = self.running.pop()
+        self._reserved = None
         mode = self.preemption_mode or ("swap" if group.forked else "recompute")
         seq_ids = [seq.seq_id for seq in group.unfinished()]
         if mode == "swap" and self.manager.can_swap_out(seq_ids):
@@ -150,6 +156,7 @@ class SchedulerState:
         seq.finish(reason, stop_reason)
         if group.forked:
             group.reserved -= 1
+            self._reserved = None
         if group.num_unattached and not group.finished:
             # A leader that ends in the middle of a rebuild leaves the next one to start over.
             group.leader.attached = True
@@ -159,6 +166,7 @@ class SchedulerState:
         """Takes a group with this status out of its queue and of `groups`."""
         if status is SequenceStatus.RUNNING:
             queue = self.running
+            self._reserved = None
         else:
             queue = self.waiting if status is SequenceStatus.WAITING else self.swapped
         del queue[bisect_left(queue, group.key, key=by_key)]
@@ -166,8 +174,9 @@ class SchedulerState:
 
     def remove_running(self, ended: SequenceOf[SequenceGroup]) -> None:
         """Takes several running groups out in one pass."""
+        self._reserved = None
         for group in ended:
-            del self.groups[group.request_id]
+            self.groups.pop(group.request_id, None)
         self.running = [group for group in self.running if group.request_id in self.groups]
 
     def _forget_computed(self, group: SequenceGroup) -> None:

@@ -30,7 +30,7 @@ def continue_running(state: SchedulerState, out: SchedulerOutput, budget: int) -
         if budget == 0:
             break
         seq = group.seqs[0]
-        start, length = seq.num_computed_tokens, len(seq.token_ids)
+        start, length = seq.num_computed_tokens, len(seq.token_ids) + (seq.pending < 0)
         if len(group.seqs) == 1 and length - start == 1:  # by far the most common: a decode
             if length <= tables[seq.seq_id].room:  # ... into the last block
                 samples = 1 if group.forked else group.num_samples
@@ -110,7 +110,7 @@ def plan_chunks(
     runs = []
     for seq in group.attached():
         start = seq.num_computed_tokens
-        chunk = chunk_size(state, len(seq.token_ids) - start, budget)
+        chunk = chunk_size(state, seq.num_tokens - start, budget)
         if chunk:
             runs.append((seq, start + chunk))
             budget -= chunk

@@ -1,6 +1,7 @@
 """From a configuration to the parts of an engine: model, memory, worker, scheduler, tokenizer."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from jax_engine.config import EngineConfig
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.models.config import ModelConfig
-from jax_engine.models.load import LoadedModel, load_model
+from jax_engine.models.load import LoadedModel, open_model
 from jax_engine.progress_log import show_progress_lines
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker.compilation_cache import enable_compilation_cache
@@ -56,30 +57,37 @@ def build_engine(config: EngineConfig) -> EngineParts:
     show_progress_lines()
     enable_compilation_cache()
     dtype = resolve_dtype(config.dtype)
-    model = load_model(
+    files = open_model(
         config.model,
         dtype=dtype,
         load_format=config.load_format,
         seed=config.seed,
         max_model_len=config.max_model_len,
     )
+    model = files.abstract
     max_len, budget = config.resolve_lengths(model.config.max_context_len)
     memory = _memory(config, model, dtype, max_len, budget)
     num_cpu_blocks = int(config.swap_space * 2**30 // memory.block)
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # what can be asked for at most
-    tokenizer = None
-    if not config.skip_tokenizer_init:
-        tokenizer = load_tokenizer(config.tokenizer or model.source)
     scheduler = _scheduler(config, memory.num_blocks, num_cpu_blocks, max_len, budget)
-    worker = Worker(
-        model,
-        num_blocks=memory.num_blocks,
-        num_cpu_blocks=num_cpu_blocks,
-        block_size=config.block_size,
-        max_model_len=max_len,
-        dtype=dtype,
-        enforce_eager=config.enforce_eager,
-    )
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(files.load)
+        worker = Worker(
+            model,
+            num_blocks=memory.num_blocks,
+            num_cpu_blocks=num_cpu_blocks,
+            block_size=config.block_size,
+            max_model_len=max_len,
+            max_rows=largest_step_shape(budget, config.max_num_seqs).num_rows,
+            dtype=dtype,
+            enforce_eager=config.enforce_eager,
+        )
+        tokenizer = None
+        if not config.skip_tokenizer_init:
+            tokenizer = load_tokenizer(config.tokenizer or files.gguf or model.source)
+        if config.load_format != "dummy":  # else there is nothing to wait for
+            worker.prepare_first_step()
+        worker.steps.set_weights(loading.result())
     eos = set(model.config.eos_token_ids) | set(tokenizer.eos_token_ids if tokenizer else ())
     logger.info(
         "%d KV blocks of %d tokens, %.2f GiB",
@@ -129,12 +137,15 @@ def _memory(
     block = block_bytes(model.config, config.block_size, dtype)
 
     def step_bytes() -> int:
+        largest = largest_step_shape(budget, config.max_num_seqs)
         steps = CompiledSteps(
-            model, block_size=config.block_size, table_width=-(-max_len // config.block_size)
+            model,
+            block_size=config.block_size,
+            table_width=-(-max_len // config.block_size),
+            max_rows=largest.num_rows,
         )
         shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
         cache = jax.ShapeDtypeStruct(shape, dtype)
-        largest = largest_step_shape(budget, config.max_num_seqs)
         return int(steps.compile(largest, cache).memory_analysis().temp_size_in_bytes)
 
     overridden = config.num_gpu_blocks_override

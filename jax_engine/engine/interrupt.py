@@ -15,8 +15,10 @@ from types import FrameType
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
     """Yields a function that tells whether Ctrl-C was pressed since."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # Python delivers signals to the main thread only
+    # Python delivers signals to the main thread only; and what the user ignores stays ignored.
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
         return
     pressed = False
 

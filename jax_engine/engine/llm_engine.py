@@ -1,7 +1,8 @@
 """The loop that ties everything together: add_request, step, abort_request.
 
-A step schedules, executes on the device, and processes the outputs. All state of a request is
-reached through its id, so an abort at any moment between two steps frees exactly what it held.
+A step schedules, executes on the device, and processes the outputs, while the device is given
+the next one (`pipeline`). All state of a request is reached through its id, so an abort at any
+moment between two steps frees exactly what it held.
 """
 
 import time
@@ -14,6 +15,7 @@ from jax_engine.config import EngineConfig
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt
 from jax_engine.engine.request_state import RequestState
 from jax_engine.engine.stats import EngineStats, StatsRecorder
@@ -21,6 +23,8 @@ from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import RequestMetrics, RequestOutput
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
+from jax_engine.worker.step_shape import all_step_shapes
+from jax_engine.worker.warmup import compile_ahead
 from jax_engine.worker.worker import StepResult
 
 
@@ -39,6 +43,9 @@ class LLMEngine:
         self._states: dict[str, RequestState] = {}
         self._num_added = 0
         self._stats = StatsRecorder(self.scheduler)
+        self._pipeline = StepPipeline(
+            self.scheduler, self.worker, look_ahead=self.config.overlaps_steps
+        )
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLMEngine":
@@ -47,7 +54,18 @@ class LLMEngine:
         Raises:
             ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
         """
-        return cls(build_engine(config))
+        engine = cls(build_engine(config))
+        if config.warmup:
+            engine.warmup()
+        return engine
+
+    def warmup(self, *, use_tqdm: bool = True) -> int:
+        """Compiles every step that requests without logit edits can need; returns how many.
+
+        What is compiled stays in the persistent cache: the next process only loads it.
+        """
+        limits = self.scheduler.max_num_batched_tokens, self.config.max_num_seqs
+        return compile_ahead(self.worker, all_step_shapes(*limits), use_tqdm=use_tqdm)
 
     def check_request(
         self, prompt: PromptInput | Prompt, params: SamplingParams, request_id: str = "new"
@@ -149,15 +167,18 @@ class LLMEngine:
         """Runs one step; returns the requests with something new (see `RequestOutputKind`)."""
         if not self._states:
             return []
-        plan = self.scheduler.schedule()
         try:
-            result = self.worker.execute(plan, self.scheduler.block_manager)
+            plan, result = self._pipeline.step()
         except BaseException:
             self._abandon()
             raise
         self._stats.record(plan)
-        ended = self.scheduler.update(_tokens_by_sequence(plan, result))
-        return self._process(plan, result, [group.request_id for group in ended])
+        sampled = _sampled_rows(plan)
+        tokens = {
+            item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
+        }
+        ended = self.scheduler.update(tokens)
+        return self._process(sampled, result, [group.request_id for group in ended])
 
     def abort_request(self, request_id: str | Iterable[str]) -> list[RequestOutput]:
         """Ends requests at once and frees what they hold; ids that are not running are ignored.
@@ -191,19 +212,17 @@ class LLMEngine:
     def _abandon(self) -> None:
         """After a step that failed midway: nobody's KV can be trusted, nor what was cached."""
         self.abort_request(list(self._states))
+        self._pipeline.clear()
         self.reset_prefix_cache()
         self.worker.kv_cache.recover()
 
     def _process(
-        self, plan: SchedulerOutput, result: StepResult, ended: list[str]
+        self, sampled: list[tuple[ScheduledSequence, int]], result: StepResult, ended: list[str]
     ) -> list[RequestOutput]:
         """Outputs of the step; `ended` are the requests whose last sequence is finished."""
         now = time.monotonic()
         streaming: dict[str, RequestState] = {}
-        row = 0
-        for item in plan.scheduled:
-            if not item.num_samples:
-                continue
+        for item, row in sampled:
             request_id = item.group.request_id
             state = self._states[request_id]
             if state.metrics.first_token_time is None:
@@ -212,7 +231,6 @@ class LLMEngine:
                 ended.append(request_id)
             if state.streams:
                 streaming[request_id] = state
-            row += item.num_samples
         outputs = [
             state.request_output(finished=False)
             for request_id, state in streaming.items()
@@ -244,10 +262,11 @@ class LLMEngine:
         return state.request_output(finished=True)
 
 
-def _tokens_by_sequence(plan: SchedulerOutput, result: StepResult) -> dict[int, list[int]]:
-    tokens, row = {}, 0
+def _sampled_rows(plan: SchedulerOutput) -> list[tuple[ScheduledSequence, int]]:
+    """What gets tokens in a step, and the row of its first; not what ended since it was planned."""
+    sampled, row = [], 0
     for item in plan.scheduled:
-        if item.num_samples:
-            tokens[item.seq.seq_id] = result.token_ids[row : row + item.num_samples]
-            row += item.num_samples
-    return tokens
+        if item.num_samples and item.seq.finish_reason is None:
+            sampled.append((item, row))
+        row += item.num_samples
+    return sampled

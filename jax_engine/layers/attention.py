@@ -70,19 +70,25 @@ class Attention(nnx.Module):  # type: ignore[misc]
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
         """All keys and values of the step are written before any query attends."""
         tokens = x.shape[0]
-        qkv = self.qkv(x, layer).reshape(tokens, -1, self.head_dim)
+        with jax.named_scope("qkv"):
+            qkv = self.qkv(x, layer).reshape(tokens, -1, self.head_dim)
         q, k, v = jnp.split(qkv, (self.num_heads, self.num_heads + self.num_kv_heads), axis=1)
-        k = apply_rotary(k, angles).astype(kv_cache.dtype)
-        kv_cache = write_kv(kv_cache, k, v.astype(kv_cache.dtype), attn.slot_mapping, layer=layer)
-        out = paged_attention(
-            apply_rotary(q, angles),
-            kv_cache,
-            attn.block_tables,
-            attn.context_lens,
-            attn.query_start_loc,
-            layer=layer,
-            scale=self.head_dim**-0.5,
-            window=self.window,
-            metadata=attn.metadata,
-        )
-        return self.o(out.astype(x.dtype).reshape(tokens, -1), layer), kv_cache
+        with jax.named_scope("rotary"):
+            q, k = apply_rotary(q, angles), apply_rotary(k, angles).astype(kv_cache.dtype)
+        with jax.named_scope("kv_write"):
+            v = v.astype(kv_cache.dtype)
+            kv_cache = write_kv(kv_cache, k, v, attn.slot_mapping, layer=layer)
+        with jax.named_scope("attention"):
+            out = paged_attention(
+                q,
+                kv_cache,
+                attn.block_tables,
+                attn.context_lens,
+                attn.query_start_loc,
+                layer=layer,
+                scale=self.head_dim**-0.5,
+                window=self.window,
+                metadata=attn.metadata,
+            )
+        with jax.named_scope("attention_output"):
+            return self.o(out.astype(x.dtype).reshape(tokens, -1), layer), kv_cache

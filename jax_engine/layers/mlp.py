@@ -35,5 +35,8 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
     def __call__(
         self, x: Float[Array, "T E"], layer: Int[Array, ""] | None = None
     ) -> Float[Array, "T E"]:
-        gate, up = jnp.split(self.gate_up(x, layer), 2, axis=-1)
-        return self.down(jax.nn.silu(gate) * up, layer)
+        with jax.named_scope("gate_up"):
+            gate, up = jnp.split(self.gate_up(x, layer), 2, axis=-1)
+            hidden = jax.nn.silu(gate) * up
+        with jax.named_scope("down"):
+            return self.down(hidden, layer)

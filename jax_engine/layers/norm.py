@@ -17,6 +17,7 @@ class RMSNorm(nnx.Module):  # type: ignore[misc]
         self.eps = eps
         self.weight = nnx.Param(jnp.ones((*stack, size), dtype))
 
+    @jax.named_scope("norm")
     def __call__(self, x: Float[Array, "T E"]) -> Float[Array, "T E"]:
         wide = x.astype(jnp.float32)
         scale = jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + self.eps)

@@ -104,6 +104,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         (x, kv_cache), _ = jax.lax.scan(one_layer, start, (stacked, indices))
         return self.norm(x), kv_cache
 
+    @jax.named_scope("head")
     def compute_logits(self, hidden: Float[Array, "R E"]) -> Float[Array, "R V"]:
         """Float32 logits of chosen rows of the hidden states."""
         if self.lm_head is None:

@@ -33,7 +33,7 @@ class LoadedModel:
     """A decoder, ready for `nnx.merge(graphdef, params)` inside a compiled step.
 
     Attributes:
-        params: the weights, as an nnx state of arrays on the default device.
+        params: the weights, as an nnx state of arrays on the default device; or only their shapes.
         source: the directory or GGUF file that it came from; the tokenizer is there too.
     """
 
@@ -45,15 +45,51 @@ class LoadedModel:
     num_bytes: int
 
 
-def load_model(
+@dataclasses.dataclass(frozen=True)
+class ModelFiles:
+    """A model that was found and whose configuration was read, but no weight yet.
+
+    Attributes:
+        abstract: the model with shapes in place of weights: steps can be compiled for it.
+        gguf: the open GGUF file, or None for a directory.
+    """
+
+    abstract: LoadedModel
+    gguf: GgufFile | None
+    load_format: LoadFormat
+    seed: int
+
+    def load(self) -> LoadedModel:
+        """The same model with its weights on the device. Raises WeightsError."""
+        started = time.perf_counter()
+        model, config = self.abstract, self.abstract.config
+        leaves = abstract_leaves(model.params)
+        if self.load_format == "dummy":
+            arrays = random_leaves(leaves, self.seed)
+        else:
+            family, gguf = family_of(config.architecture), self.gguf
+            tensors: TensorSource = (
+                GgufSource(gguf, config) if gguf else SafetensorsSource(model.source)
+            )
+            arrays = load_leaves(tensors, config, leaves, family.WEIGHTS, family.IGNORED_SUFFIXES)
+        logger.info("weights of %s ready in %.1f s", model.source, time.perf_counter() - started)
+        return dataclasses.replace(model, params=fill_state(model.params, arrays))
+
+
+def load_model(model: str | None = None, **settings: Any) -> LoadedModel:
+    """`open_model`, and its weights. Raises what both of them do."""
+    return open_model(model, **settings).load()
+
+
+def open_model(
     model: str | None = None,
     *,
     dtype: Any = jnp.float32,
     load_format: LoadFormat = "auto",
     seed: int = 0,
     max_model_len: int | None = None,
-) -> LoadedModel:
-    """Loads a local directory, a GGUF file, a hub name, or with None the default model.
+) -> ModelFiles:
+    """Finds a local directory, a GGUF file, a hub name, or with None the default model.
 
     Args:
         dtype: of the weights, and of the activations with them.
@@ -64,7 +100,7 @@ def load_model(
     Raises:
         ModelNotFoundError: nothing of that name here or on the hub.
         ConfigError: an unknown architecture or format, or max_model_len beyond the model's.
-        WeightsError: weights missing, cut off, or of other shapes than the configuration says.
+        WeightsError: the configuration or the GGUF file's header is unreadable.
     """
     if load_format not in get_args(LoadFormat):
         known = ", ".join(get_args(LoadFormat))
@@ -74,27 +110,20 @@ def load_model(
     if load_format in ("safetensors", "gguf") and (load_format == "gguf") != is_gguf:
         kind = "a GGUF file" if is_gguf else "a directory"
         raise ConfigError(f"load_format={load_format!r}, but {source} is {kind}.")
-    started = time.perf_counter()
     gguf = GgufFile(source) if is_gguf else None
     config = config_from_gguf(gguf) if gguf else read_hf_config(source)
     check_max_model_len(config, max_model_len)
     graphdef, state = abstract_decoder(config, dtype)
-    leaves = abstract_leaves(state)
-    if load_format == "dummy":
-        arrays = random_leaves(leaves, seed)
-    else:
-        family = family_of(config.architecture)
-        tensors: TensorSource = GgufSource(gguf, config) if gguf else SafetensorsSource(source)
-        arrays = load_leaves(tensors, config, leaves, family.WEIGHTS, family.IGNORED_SUFFIXES)
-    logger.info("weights of %s ready in %.1f s", source, time.perf_counter() - started)
-    return LoadedModel(
+    leaves = abstract_leaves(state).values()
+    abstract = LoadedModel(
         config=config,
         graphdef=graphdef,
-        params=fill_state(state, arrays),
+        params=state,
         source=source,
-        num_parameters=sum(math.prod(leaf.shape) for leaf in leaves.values()),
-        num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
+        num_parameters=sum(math.prod(leaf.shape) for leaf in leaves),
+        num_bytes=sum(leaf.num_bytes for leaf in leaves),
     )
+    return ModelFiles(abstract, gguf, load_format, seed)
 
 
 def abstract_decoder(config: ModelConfig, dtype: Any) -> tuple[Any, nnx.State]:

@@ -25,25 +25,30 @@ class SamplerOutput:
     """Tokens, and their log-probabilities where a row wanted them (else zeros).
 
     Attributes:
-        token_ids: The sampled tokens.
+        token_ids: The sampled tokens; M >= R of them, the rest padding.
         logprobs: Of the sampled tokens, from the raw logits.
         ranks: Of the sampled tokens; 1 is the most probable.
         top_token_ids: The most probable tokens, best first; C of them.
         top_logprobs: Theirs.
     """
 
-    token_ids: Int[Array, "R"]
+    token_ids: Int[Array, "M"]
     logprobs: Float[Array, "R"]
     ranks: Int[Array, "R"]
     top_token_ids: Int[Array, "R C"]
     top_logprobs: Float[Array, "R C"]
 
 
+@jax.named_scope("sampling")
 def sample(logits: Float[Array, "R V"], inputs: SamplingInputs) -> SamplerOutput:
     """One token for each row of float32 logits."""
     edited = logits
     if inputs.history_row.shape[0]:
-        edited = apply_penalties(edited, inputs)
+        edited = lax.cond(
+            jnp.any(inputs.history_row < logits.shape[0]),  # the others are padding
+            lambda: apply_penalties(logits, inputs),
+            lambda: logits,
+        )
     if inputs.bias_row.shape[0]:
         edited = apply_bias(edited, inputs)
     greedy = jnp.argmax(edited, axis=1).astype(jnp.int32)

@@ -111,26 +111,31 @@ class Tokenizer:
         return self.encode(text, add_special_tokens=False) if tokenize else text
 
 
-def load_tokenizer(source: str | Path | None = None) -> Tokenizer:
+def load_tokenizer(source: str | Path | GgufFile | None = None) -> Tokenizer:
     """The tokenizer of a directory, a GGUF file, a hub name, or (None) the default model.
+
+    Args:
+        source: A `GgufFile` that is open already is not read again.
 
     Raises:
         ModelNotFoundError: nothing there, or no tokenizer in it.
         ConfigError: a GGUF file with an unsupported kind of tokenizer.
         WeightsError: the files are unreadable.
     """
+    if isinstance(source, GgufFile):
+        return _from_gguf(source)
     path = Path(source).expanduser() if source is not None else None
     if path is None or not path.is_dir() or not _has_tokenizer(path):
         path = resolve_model(None if source is None else str(source), config_only=True)
-    return _from_gguf(path) if path.is_file() else _from_directory(path)
+    return _from_gguf(GgufFile(path)) if path.is_file() else _from_directory(path)
 
 
 def _has_tokenizer(directory: Path) -> bool:
     return any(directory.glob("tokenizer*"))
 
 
-def _from_gguf(path: Path) -> Tokenizer:
-    metadata = GgufFile(path).metadata
+def _from_gguf(file: GgufFile) -> Tokenizer:
+    metadata = file.metadata
     backend = backend_from_gguf(metadata)
     tokens = metadata["tokenizer.ggml.tokens"]
     fields = zip(_NAMED, ("bos", "eos", "unknown", "padding"), strict=True)

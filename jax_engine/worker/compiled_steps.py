@@ -1,5 +1,6 @@
 """Compiled steps by shape: each compiled once, when first needed, with a line that says so."""
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -37,29 +38,57 @@ class CompiledSteps:
 
     Args:
         table_width: W, blocks of the longest sequence.
+        max_rows: M, the most tokens that one step samples: the length of each step's `token_ids`.
         enforce_eager: Run operation by operation, for debugging: slow, no step is compiled.
     """
 
     def __init__(
-        self, model: LoadedModel, *, block_size: int, table_width: int, enforce_eager: bool = False
+        self,
+        model: LoadedModel,
+        *,
+        block_size: int,
+        table_width: int,
+        max_rows: int,
+        enforce_eager: bool = False,
     ) -> None:
-        # Bare arrays: JAX would call back into flax for each of several hundred variables a step.
-        self.weights, self._structure = jax.tree.flatten((model.graphdef, model.params))
+        self.set_weights(model)
         self.block_size, self.table_width = block_size, table_width
-        self.enforce_eager = enforce_eager
+        self.max_rows, self.enforce_eager = max_rows, enforce_eager
         self._compiled: dict[StepShape, Any] = {}
 
+    def set_weights(self, model: LoadedModel) -> None:
+        """Replaces shapes by weights: steps can be compiled before these are loaded."""
+        # Bare arrays: JAX would call back into flax for each of several hundred variables a step.
+        self.weights, self._structure = jax.tree.flatten((model.graphdef, model.params))
+
     def __call__(
-        self, shape: StepShape, kv_cache: Float[Array, "L 2 N K B D"], packed: np.ndarray
+        self,
+        shape: StepShape,
+        kv_cache: Float[Array, "L 2 N K B D"],
+        packed: np.ndarray,
+        previous: Int[Array, " M"],
     ) -> tuple[Float[Array, "L 2 N K B D"], SamplerOutput]:
-        """Runs one step; the cache given is donated and must not be used again."""
+        """Starts one step; the cache given is donated and must not be used again.
+
+        Args:
+            previous: `token_ids` of the step before, which may still be running.
+        """
         if self.enforce_eager:
-            return self._step(shape, self.weights, kv_cache, jnp.asarray(packed))
+            return self._step(shape, self.weights, kv_cache, jnp.asarray(packed), previous)
         step = self._compiled.get(shape)
         if step is None:
-            step = self._compiled[shape] = self.compile(shape, kv_cache)
-        outputs: tuple[Array, SamplerOutput] = step(self.weights, kv_cache, packed)
+            step = self.prepare(shape, kv_cache)
+        outputs: tuple[Array, SamplerOutput] = step(self.weights, kv_cache, packed, previous)
         return outputs
+
+    def has(self, shape: StepShape) -> bool:
+        """Whether a step of this shape can run at once."""
+        return self.enforce_eager or shape in self._compiled
+
+    def prepare(self, shape: StepShape, kv_cache: Any) -> Any:
+        """Compiles a shape for the steps to come. Several threads may, each a shape of its own."""
+        step = self._compiled[shape] = self.compile(shape, kv_cache)
+        return step
 
     def compile(self, shape: StepShape, kv_cache: Any) -> Any:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""
@@ -72,13 +101,14 @@ class CompiledSteps:
         return compiled
 
     def function(self, shape: StepShape, kv_cache: Any) -> tuple[Callable[..., Any], Any]:
-        """The step of one shape, and its arguments: weights, cache (to donate), packed plan."""
+        """The step of one shape, and its arguments: weights, cache (to donate), plan, previous."""
         packed = jax.ShapeDtypeStruct((packed_length(shape, self.table_width),), jnp.int32)
+        previous = jax.ShapeDtypeStruct((self.max_rows,), jnp.int32)
 
-        def step(weights: Any, cache: Any, plan: Any) -> Any:
-            return self._step(shape, weights, cache, plan)
+        def step(weights: Any, cache: Any, plan: Any, tokens: Any) -> Any:
+            return self._step(shape, weights, cache, plan, tokens)
 
-        return step, (self.weights, kv_cache, packed)
+        return step, (self.weights, kv_cache, packed, previous)
 
     def _step(
         self,
@@ -86,10 +116,11 @@ class CompiledSteps:
         weights: list[Array],
         kv_cache: Float[Array, "L 2 N K B D"],
         packed: Int[Array, " P"],
+        previous: Int[Array, " M"],
     ) -> tuple[Float[Array, "L 2 N K B D"], SamplerOutput]:
         """Embed, attend and write through all layers, then sample from the last tokens."""
         model = nnx.merge(*jax.tree.unflatten(self._structure, weights))
-        plan = unpack_step(packed, shape, self.table_width, self.block_size)
+        plan = unpack_step(packed, previous, shape, self.table_width, self.block_size)
         tables, lens, starts = plan.block_tables, plan.context_lens, plan.query_start_loc
         metadata = make_metadata(
             tables, lens, starts, shape.num_tokens, decode_only=shape.decode_only
@@ -103,4 +134,6 @@ class CompiledSteps:
         )
         hidden, kv_cache = model(plan.token_ids, plan.positions, kv_cache, attention)
         logits = model.compute_logits(hidden[plan.logits_index])
-        return kv_cache, sample(logits, plan.sampling)
+        sampled = sample(logits, plan.sampling)
+        tokens = jnp.pad(sampled.token_ids, (0, self.max_rows - shape.num_rows))
+        return kv_cache, dataclasses.replace(sampled, token_ids=tokens)

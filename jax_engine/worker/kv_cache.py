@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from jax_engine.models.config import ModelConfig
 from pallas_kernels import copy_blocks, gather_blocks, scatter_blocks
 
-MIN_BLOCKS_A_CALL = 8
+BLOCKS_A_CALL = 8  # of this one size, so that copies and swaps are three programs
 
 
 def kv_cache_shape(config: ModelConfig, num_blocks: int, block_size: int) -> tuple[int, ...]:
@@ -48,8 +48,18 @@ class KVCache:
 
     def recover(self) -> None:
         """Makes a new array if the old one went down with a step that failed."""
-        if self.array.is_deleted():
+        try:
+            self.array.block_until_ready()
+        except RuntimeError:  # deleted by donation, or the result of what failed on the device
             self.array = jnp.zeros(self.shape, self.dtype)
+
+    def warm_up(self) -> None:
+        """Compiles the three operations below by running them on no blocks."""
+        source, destination = _columns([])
+        self.array = _copy(self.array, np.maximum(source, 0), destination)
+        data = np.zeros((BLOCKS_A_CALL, *self.host.shape[1:]), self.host.dtype)
+        self.array = _scatter(self.array, destination, data)
+        np.asarray(_gather(self.array, np.maximum(source, 0)))
 
     def swap_in(self, pairs: list[tuple[int, int]]) -> None:
         """Copies host blocks to device blocks; pairs of (CPU block, GPU block)."""
@@ -73,20 +83,14 @@ class KVCache:
             self.array = _copy(self.array, np.maximum(source, 0), destination)
 
 
-_PART = 64  # blocks a call: bounds what a call holds in flight
-
-
 def _parts(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    return [pairs[i : i + _PART] for i in range(0, len(pairs), _PART)]
+    return [pairs[i : i + BLOCKS_A_CALL] for i in range(0, len(pairs), BLOCKS_A_CALL)]
 
 
 def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Two int32 columns, padded with -1 to a power of two so that few programs are compiled."""
-    size = MIN_BLOCKS_A_CALL
-    while size < len(pairs):
-        size *= 2
-    columns = np.full((2, size), -1, np.int32)
-    columns[:, : len(pairs)] = np.array(pairs, np.int32).T
+    """Two int32 columns, padded with -1."""
+    columns = np.full((2, BLOCKS_A_CALL), -1, np.int32)
+    columns[:, : len(pairs)] = np.array(pairs, np.int32).reshape(-1, 2).T
     return columns[0], columns[1]
 
 

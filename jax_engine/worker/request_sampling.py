@@ -80,7 +80,7 @@ def sparse_entries(
     for item, state in zip(samplers, states, strict=True):
         rows = range(row, row + item.num_samples)
         row += item.num_samples
-        output_len = len(item.seq.token_ids) - item.group.prompt_len
+        output_len = item.seq.num_tokens - item.group.prompt_len
         if state.bias.size:
             bias += [_with_row(r, state.bias) for r in rows]
         if output_len < state.min_tokens:
@@ -100,7 +100,8 @@ def _entries(tokens: list[int], values: list[float]) -> np.ndarray:
 
 
 def _history(item: ScheduledSequence) -> np.ndarray:
-    tokens = np.array(item.seq.token_ids, np.int32)
+    known, pending = item.seq.token_ids, item.seq.pending
+    tokens = np.array([*known, pending] if pending else known, np.int32)
     return np.stack([tokens, (np.arange(len(tokens)) >= item.group.prompt_len).astype(np.int32)])
 
 

@@ -103,11 +103,14 @@ def _split(packed: np.ndarray, shape: StepShape, table_width: int) -> list[np.nd
 
 
 def _token_ids(scheduled: list[ScheduledSequence], total: int) -> list[int]:
+    """The step's tokens; a pending one, always the last of its sequence, by its negative code."""
     if total == len(scheduled):
-        return [item.seq.token_ids[item.start] for item in scheduled]
+        return [item.seq.pending or item.seq.token_ids[item.start] for item in scheduled]
     tokens: list[int] = []
     for item in scheduled:
         tokens += item.seq.token_ids[item.start : item.start + item.num_tokens]
+        if item.seq.pending:
+            tokens.append(item.seq.pending)
     return tokens
 
 
@@ -124,7 +127,8 @@ def _pack_samples(
     if not count:
         return
     seq_of_sample[:count] = np.repeat([i for i, _ in samplers], num_samples)
-    positions[:count] = np.repeat([len(item.seq.token_ids) for _, item in samplers], num_samples)
+    lengths = [item.start + item.num_tokens for _, item in samplers]
+    positions[:count] = np.repeat(lengths, num_samples)
     words: list[np.ndarray] = []
     for (_, item), state in zip(samplers, states, strict=True):
         first = item.seq.index
@@ -138,9 +142,17 @@ def _pack_sparse(entries: np.ndarray, out: np.ndarray, padding_row: int) -> None
 
 
 def unpack_step(
-    packed: Int[Array, "P"], shape: StepShape, table_width: int, block_size: int
+    packed: Int[Array, "P"],
+    previous: Int[Array, "M"],
+    shape: StepShape,
+    table_width: int,
+    block_size: int,
 ) -> StepPlan:
-    """The same plan on the device, with positions and slots worked out."""
+    """The same plan on the device, with positions, slots and pending tokens worked out.
+
+    Args:
+        previous: What the step before sampled, for the tokens that the host did not know yet.
+    """
     parts, at = [], 0
     for section in _sections(shape, table_width):
         size = int(np.prod(section))
@@ -148,8 +160,9 @@ def unpack_step(
         at += size
     tokens, starts, lens, tables, seq_of_sample, sample_positions, rows, bias, history = parts
     positions, slots = _positions_and_slots(shape, starts, lens, tables, block_size)
+    history = history.at[1].set(_fill_pending(history[1], previous))
     return StepPlan(
-        token_ids=tokens,
+        token_ids=_fill_pending(tokens, previous),
         positions=positions,
         slot_mapping=slots,
         query_start_loc=starts,
@@ -158,6 +171,11 @@ def unpack_step(
         logits_index=jnp.maximum(starts[seq_of_sample + 1] - 1, 0),
         sampling=unpack_sampling(rows, sample_positions, bias, history),
     )
+
+
+def _fill_pending(tokens: Int[Array, " X"], previous: Int[Array, " M"]) -> Int[Array, " X"]:
+    """Token -(r + 1) is the one in row r of the step before (see `Sequence.pending`)."""
+    return jnp.where(tokens < 0, previous[jnp.maximum(-1 - tokens, 0)], tokens)
 
 
 def _positions_and_slots(

@@ -1,16 +1,20 @@
-"""The few shapes that steps are compiled for.
+"""The few shapes that steps are compiled for: at most 20 with the default limits.
 
 A step of any size runs in the smallest bucket that holds it. Pure decode steps have one token a
-sequence (T = S, powers of two). All others have at least two tokens a row of S, token counts in
-powers of two and rows in powers of four, so that a mixed workload meets few combinations.
+sequence (T = S). In all others the tokens alone name the bucket up to 256 rows: it has half as
+many rows as tokens. docs/startup.md has the padding that these sizes cost.
 """
 
 from dataclasses import dataclass
 
-MIN_MIXED_TOKENS = 16
-MIN_MIXED_ROWS = 8
-MIN_BIAS = 256
-MIN_HISTORY = 4096
+# Where ShareGPT's decode steps are; from 64 on, powers of two.
+DECODE_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+# From 1024 on, powers of two.
+MIXED_TOKENS = (32, 64, 128, 256, 512, 768, 1024)
+MANY_ROWS = 256
+# Steps that edit logits have room for both kinds of entries, in steps of 16: a third program for
+# each shape would be one too many.
+MIN_BIAS, MIN_HISTORY, EDITS_FACTOR = 256, 4096, 16
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,8 @@ class StepShape:
     Attributes:
         num_tokens: T, padded.
         num_rows: S, padded: sequences of the step, and as many sampled tokens (R).
-        num_bias: Entries of the sparse logit bias, 0 in a program that has none.
-        num_history: Entries of the token history for penalties, 0 in a program that has none.
+        num_bias: Entries of the sparse logit bias, 0 in a program that edits no logits.
+        num_history: Entries of the token history for penalties, 0 in the same programs.
         decode_only: Every sequence has at most one token.
     """
 
@@ -42,26 +46,66 @@ def step_shape(
     num_tokens: int, num_seqs: int, num_samples: int, num_bias: int = 0, num_history: int = 0
 ) -> StepShape:
     """The bucket for a step of that many real tokens, sequences and sampled tokens."""
-    bias = _bucket(num_bias, MIN_BIAS, 4) if num_bias else 0
-    history = _bucket(num_history, MIN_HISTORY, 4) if num_history else 0
+    bias, history = _edits(num_bias, num_history)
     rows = max(num_seqs, num_samples)
     if num_tokens == num_seqs and num_samples <= num_seqs:
-        size = _bucket(rows, 1, 2)
+        size = _bucket(rows, DECODE_SIZES)
         return StepShape(size, size, bias, history, decode_only=True)
-    num_rows = _bucket(rows, MIN_MIXED_ROWS, 4)
-    return StepShape(
-        _bucket(max(num_tokens, 2 * num_rows), MIN_MIXED_TOKENS, 2), num_rows, bias, history
-    )
+    return StepShape(*_mixed(num_tokens, rows), bias, history)
+
+
+def all_step_shapes(max_num_batched_tokens: int, max_num_seqs: int) -> list[StepShape]:
+    """Every shape without logit edits that `step_shape` returns within these limits, small first.
+
+    Buckets are found where they begin: a size, or a number of rows, one above the bucket before.
+    """
+    most_rows = min(max_num_seqs, max_num_batched_tokens)
+    shapes = {step_shape(n, n, n) for n in _starts(most_rows, DECODE_SIZES)}
+    for rows in _starts(max_num_seqs, DECODE_SIZES):
+        for tokens in _starts(max_num_batched_tokens, (1, *MIXED_TOKENS)):
+            if tokens > 1 or rows > 1:
+                shapes.add(StepShape(*_mixed(tokens, rows)))
+    return sorted(shapes, key=lambda s: (not s.decode_only, s.num_tokens, s.num_rows))
 
 
 def largest_step_shape(max_num_batched_tokens: int, max_num_seqs: int) -> StepShape:
     """The bucket that needs the most memory."""
-    seqs = min(max_num_seqs, max_num_batched_tokens)
-    return step_shape(max_num_batched_tokens, seqs - (seqs == max_num_batched_tokens), max_num_seqs)
+    return StepShape(*_mixed(max_num_batched_tokens, max_num_seqs))
 
 
-def _bucket(size: int, smallest: int, factor: int) -> int:
-    bucket = smallest
+def _mixed(num_tokens: int, num_rows: int) -> tuple[int, int]:
+    """(T, rows), T at least twice the rows."""
+    if num_rows > MANY_ROWS:
+        rows = _bucket(num_rows, DECODE_SIZES)
+        return _bucket(max(num_tokens, 2 * rows), MIXED_TOKENS), rows
+    tokens = _bucket(max(num_tokens, 2 * num_rows), MIXED_TOKENS)
+    return tokens, min(tokens // 2, MANY_ROWS)
+
+
+def _edits(num_bias: int, num_history: int) -> tuple[int, int]:
+    """Room for the sparse edits of logits: for both kinds, or for none."""
+    if not num_bias and not num_history:
+        return 0, 0
+    factor = 1
+    while MIN_BIAS * factor < num_bias or MIN_HISTORY * factor < num_history:
+        factor *= EDITS_FACTOR
+    return MIN_BIAS * factor, MIN_HISTORY * factor
+
+
+def _bucket(size: int, sizes: tuple[int, ...]) -> int:
+    """The first of `sizes` that holds `size`, or the last one doubled until it does."""
+    for bucket in sizes:
+        if bucket >= size:
+            return bucket
+    bucket = sizes[-1]
     while bucket < size:
-        bucket *= factor
+        bucket *= 2
     return bucket
+
+
+def _starts(most: int, sizes: tuple[int, ...]) -> list[int]:
+    """The smallest size of every bucket up to `most`."""
+    starts = [1]
+    while (following := _bucket(starts[-1], sizes) + 1) <= most:
+        starts.append(following)
+    return starts

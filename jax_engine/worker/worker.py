@@ -6,6 +6,7 @@ attends. A copy-on-write destination may be a block that a victim lost in this v
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
@@ -18,6 +19,7 @@ from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import KVCache
 from jax_engine.worker.request_sampling import RequestSampling, request_sampling
 from jax_engine.worker.step_plan import pack_step
+from jax_engine.worker.step_shape import step_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,21 @@ class SampleLogprobs:
     ranks: np.ndarray
     top_token_ids: np.ndarray
     top_logprobs: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class StepInFlight:
+    """A step that the device is computing, or has computed.
+
+    Attributes:
+        plan: What was scheduled.
+        sampled: The sampler's output for all rows, padding included.
+        wants_logprobs: Whether any of the step's requests wanted log-probabilities.
+    """
+
+    plan: SchedulerOutput
+    sampled: SamplerOutput
+    wants_logprobs: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +71,7 @@ class Worker:
         num_cpu_blocks: int,
         block_size: int,
         max_model_len: int,
+        max_rows: int,
         dtype: DTypeLike,
         enforce_eager: bool = False,
     ) -> None:
@@ -66,9 +84,20 @@ class Worker:
             dtype=dtype,
         )
         self.steps = CompiledSteps(
-            model, block_size=block_size, table_width=self.table_width, enforce_eager=enforce_eager
+            model,
+            block_size=block_size,
+            table_width=self.table_width,
+            max_rows=max_rows,
+            enforce_eager=enforce_eager,
         )
+        self._no_tokens = jnp.zeros(max_rows, jnp.int32)
         self._sampling: dict[str, RequestSampling] = {}
+
+    def prepare_first_step(self) -> None:
+        """Compiles the step of one short prompt, which most processes need first."""
+        shape = step_shape(2, 1, 1)
+        if not self.steps.has(shape):
+            self.steps.prepare(shape, self.kv_cache.array)
 
     def add_request(
         self, request_id: str, params: SamplingParams, seed: int, eos_token_ids: frozenset[int]
@@ -79,23 +108,36 @@ class Worker:
     def remove_request(self, request_id: str) -> None:
         self._sampling.pop(request_id, None)
 
-    def execute(self, output: SchedulerOutput, blocks: BlockManager) -> StepResult:
-        """Runs one step and waits for its tokens."""
+    def launch(
+        self, output: SchedulerOutput, blocks: BlockManager, before: StepInFlight | None = None
+    ) -> StepInFlight:
+        """Starts one step, and does not wait for it.
+
+        Args:
+            before: The step whose tokens some of this one's sequences wait for
+                (`Sequence.pending`); they reach it on the device.
+        """
+        self.move_blocks(output)
+        scheduled, states = output.scheduled, self._sampling
+        rows = [blocks.block_table_row(item.seq.seq_id) for item in scheduled]
+        shape, packed = pack_step(scheduled, rows, states, self.table_width)
+        previous = self._no_tokens if before is None else before.sampled.token_ids
+        self.kv_cache.array, sampled = self.steps(shape, self.kv_cache.array, packed, previous)
+        wanted = any([states[item.group.request_id].wants_logprobs for item in scheduled])
+        return StepInFlight(output, sampled, wanted)
+
+    def move_blocks(self, output: SchedulerOutput) -> None:
+        """Swaps and copies blocks, as a step needs it before it writes."""
         self.kv_cache.swap_in(output.blocks_to_swap_in)
         self.kv_cache.swap_out(output.blocks_to_swap_out)
         self.kv_cache.copy(output.blocks_to_copy)
-        scheduled = output.scheduled
-        rows = [blocks.block_table_row(item.seq.seq_id) for item in scheduled]
-        shape, packed = pack_step(scheduled, rows, self._sampling, self.table_width)
-        self.kv_cache.array, sampled = self.steps(shape, self.kv_cache.array, packed)
-        return self._collect(output, sampled)
 
-    def _collect(self, output: SchedulerOutput, sampled: SamplerOutput) -> StepResult:
-        count = sum([item.num_samples for item in output.scheduled])
+    def collect(self, step: StepInFlight) -> StepResult:
+        """Waits for a step's tokens and brings them to the host."""
+        sampled = step.sampled
+        count = sum([item.num_samples for item in step.plan.scheduled])
         token_ids = np.asarray(sampled.token_ids)[:count].tolist()
-        states = self._sampling
-        wanted = any([states[item.group.request_id].wants_logprobs for item in output.scheduled])
-        if not wanted:
+        if not step.wants_logprobs:
             return StepResult(token_ids, None)
         parts = (sampled.logprobs, sampled.ranks, sampled.top_token_ids, sampled.top_logprobs)
         return StepResult(token_ids, SampleLogprobs(*(np.asarray(part)[:count] for part in parts)))

@@ -15,6 +15,7 @@ from pallas_kernels.mosaic import decode, plgpu, prefill
 from pallas_kernels.mosaic.metadata import MosaicMetadata
 from pallas_kernels.mosaic.metadata import make_metadata as make_metadata
 from pallas_kernels.mosaic.pages import Paging
+from pallas_kernels.mosaic.prefill_plan import ROWS, Prefill
 from pallas_kernels.tuning import MosaicDecodeConfig, MosaicPrefillConfig, lookup
 
 Result = tuple[Float[Array, "N H D"], Float[Array, "N H"]]
@@ -95,11 +96,11 @@ def _attend_tiles(call: Call, options: Options, metadata: MosaicMetadata) -> Res
     config = cast(MosaicPrefillConfig, lookup("mosaic_prefill", *_key(call)))
     tokens, heads, dim = call.q.shape
     kv_heads = call.kv_cache.shape[3]
-    kernel = prefill.Prefill(
+    kernel = Prefill(
         paging=_paging(call, config.block_kv),
         options=options,
         stages=config.stages,
-        warpgroups=config.block_q // prefill.ROWS,
+        warpgroups=config.block_q // ROWS,
         group=heads // kv_heads,
         tile_queries=metadata.work.tile_queries,
         has_slopes=call.alibi_slopes is not None,

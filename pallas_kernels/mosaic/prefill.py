@@ -15,7 +15,6 @@ by side and read the same pages.
 """
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -24,75 +23,11 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Int
 
-from pallas_kernels.call import Options
 from pallas_kernels.mosaic import plgpu, softmax
 from pallas_kernels.mosaic.metadata import ALIGNMENT
-from pallas_kernels.mosaic.pages import Context, Paging
-
-# Rows of one warpgroup.
-ROWS = 64
-# Registers of a thread that computes and of one that copies, by the number of computing
-# warpgroups: an SM has 65536.
-REGISTERS = {2: (232, 40), 3: (160, 32)}
-
-
-@dataclass(frozen=True)
-class Prefill:
-    """What is static of the prefill kernel.
-
-    Attributes:
-        paging: sizes of the cache and of a stage.
-        options: of the call.
-        stages: stages of the ring.
-        warpgroups: computing warpgroups.
-        group: query heads of one KV head.
-        tile_queries: query tokens of a tile.
-        has_slopes: ALiBi slopes are given.
-        has_sinks: sinks are given.
-        interpret: for the interpreter.
-    """
-
-    paging: Paging
-    options: Options
-    stages: int
-    warpgroups: int
-    group: int
-    tile_queries: int
-    has_slopes: bool
-    has_sinks: bool
-    interpret: bool
-
-    @property
-    def rows(self) -> int:
-        """Rows of one block of threads."""
-        return ROWS * self.warpgroups
-
-    @property
-    def parts(self) -> int:
-        """Blocks of threads of one tile and KV head."""
-        return -(-self.tile_queries * self.group // self.rows)
-
-    def scratch(self, dtype: Any) -> dict[str, Any]:
-        """Shared memory and barriers of one block of threads."""
-        sizes, groups = self.paging, self.warpgroups
-        ring = plgpu.tiles((self.stages, sizes.block_kv, sizes.head_dim), dtype)
-        arrived = plgpu.Barrier(num_arrivals=sizes.copies, num_barriers=self.stages)
-        free = plgpu.Barrier(num_arrivals=groups, num_barriers=self.stages)
-        weights = plgpu.SMEM((groups, ROWS, sizes.block_kv), dtype)
-        return {
-            # And the output, in the end.
-            "queries": plgpu.tiles((groups, ROWS, sizes.head_dim), dtype),
-            "keys": ring,
-            "values": ring,
-            "log_sums": plgpu.SMEM((groups, ROWS), jnp.float32),
-            "weights": weights if self.interpret else None,
-            "queries_arrived": plgpu.Barrier(num_barriers=groups),
-            "keys_arrived": arrived,
-            "values_arrived": arrived,
-            "keys_free": free,
-            "values_free": free,
-            "cleared": plgpu.Barrier(num_arrivals=groups),
-        }
+from pallas_kernels.mosaic.pages import Context
+from pallas_kernels.mosaic.prefill_plan import REGISTERS, ROWS, Prefill, Span
+from pallas_kernels.mosaic.ring import Ring, Rows
 
 
 def attend_tiles(
@@ -175,7 +110,7 @@ def _body(
         position = context_lens[seq] - (end - begin) + tile_start[tile]
         span = Span.of_rows(kernel, position, first_row, queries)
         context = Context(kernel.paging, pages, tables, seq, layer[0], head, span.low, span.high)
-        ring = _Ring(kernel, context, span, scratch)
+        ring = Ring(kernel, context, span, scratch)
 
         @pl.when(warpgroup == kernel.warpgroups)
         def _() -> None:
@@ -194,7 +129,7 @@ def _body(
             arrived = scratch["queries_arrived"].at[warpgroup]
             plgpu.copy_gmem_to_smem(q.at[head, pl.ds(row, ROWS)], staged, arrived)
             of_rows = [x.at[head, pl.ds(mine, ROWS)] for x in (slopes, sinks)]
-            rows = _Rows(
+            rows = Rows(
                 queries=staged,
                 position=position + _token(kernel, mine),
                 slopes=plgpu.load_rows(of_rows[0]) if kernel.has_slopes else None,
@@ -229,146 +164,3 @@ def _store_rows(staged: Any, out: Any, row: jax.Array, count: jax.Array) -> None
         pl.when((count < ROWS) & (start < count))(
             functools.partial(plgpu.copy_smem_to_gmem, group, to)
         )
-
-
-@dataclass(frozen=True)
-class Span:
-    """What the rows of one block of threads see of the context.
-
-    Attributes:
-        low: first position that any row sees.
-        high: position after the last one.
-        first: first block_kv with something to see.
-        inner: the first that all rows see all of.
-        outer: the first after those that is not seen by all.
-        last: the one to stop before.
-    """
-
-    low: jax.Array
-    high: jax.Array
-    first: jax.Array
-    inner: jax.Array
-    outer: jax.Array
-    last: jax.Array
-
-    @staticmethod
-    def of_rows(
-        kernel: Prefill, position: jax.Array, first_row: jax.Array, queries: jax.Array
-    ) -> "Span":
-        """`position` is that of the tile's first query, `queries` are those of the tile."""
-        size, window = kernel.paging.block_kv, kernel.options.window
-        begin = position + plgpu.div(first_row, kernel.group)
-        last_query = plgpu.div(first_row + (kernel.rows - 1), kernel.group)
-        end = position + jnp.minimum(last_query + 1, queries)
-        last = plgpu.div(end + (size - 1), size)
-        if window is None:
-            low = first = inner = jnp.zeros_like(begin)
-        else:
-            low = jnp.maximum(begin - (window - 1), 0)
-            first = plgpu.div(low, size)
-            inner = plgpu.div(jnp.maximum(end - window, 0) + (size - 1), size)
-            inner = jnp.minimum(inner, last)
-        outer = jnp.clip(plgpu.div(begin + 1, size), inner, last)
-        return Span(low, end, first, inner, outer, last)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The 64 rows of one warpgroup.
-
-    Attributes:
-        queries: in shared memory.
-        position: of each row's query.
-        slopes: ALiBi slopes.
-        sinks: sinks.
-        warpgroup: which one.
-    """
-
-    queries: Any
-    position: jax.Array
-    slopes: jax.Array | None
-    sinks: jax.Array | None
-    warpgroup: jax.Array
-
-
-@dataclass(frozen=True)
-class _Ring:
-    """Stages of keys and values in shared memory, filled by one warpgroup, read by the others."""
-
-    kernel: Prefill
-    context: Context
-    span: Span
-    scratch: dict[str, Any]
-
-    def produce(self) -> None:
-        """Copy what the rows see, stage by stage."""
-
-        def fill(block: jax.Array, _: None) -> None:
-            turn = block - self.span.first
-            slot = plgpu.rem(turn, self.kernel.stages)
-            found = self.context.find(block)
-            for which, name in enumerate(("keys", "values")):
-                free = self.scratch[f"{name}_free"].at[slot]
-                pl.when(turn >= self.kernel.stages)(functools.partial(plgpu.barrier_wait, free))
-                arrived = self.scratch[f"{name}_arrived"].at[slot]
-                self.context.copy(block, found, which, self.scratch[name].at[slot], arrived)
-
-        lax.fori_loop(self.span.first, self.span.last, fill, None)
-
-    def consume(self, rows: _Rows) -> softmax.Running:
-        """Attend to all stages."""
-        span = self.span
-        edge = functools.partial(self._attend, rows, True)
-        inside = functools.partial(self._attend, rows, False)
-        running: softmax.Running = softmax.start(ROWS, self.kernel.paging.head_dim, rows.sinks)
-        if self.kernel.options.window is not None:
-            running = lax.fori_loop(span.first, span.inner, edge, running)
-        running = lax.fori_loop(span.inner, span.outer, inside, running)
-        running = lax.fori_loop(span.outer, span.last, edge, running)
-        return running
-
-    def _attend(
-        self, rows: _Rows, edge: bool, block: jax.Array, running: softmax.Running
-    ) -> softmax.Running:
-        slot = plgpu.rem(block - self.span.first, self.kernel.stages)
-        keys, values = self.scratch["keys"].at[slot], self.scratch["values"].at[slot]
-        plgpu.barrier_wait(self.scratch["keys_arrived"].at[slot])
-        products = plgpu.product(rows.queries, keys.transpose((1, 0)))
-        plgpu.barrier_arrive(self.scratch["keys_free"].at[slot])
-        raw, factor = self._scores(rows, edge, block, products)
-        running, weights = softmax.add_scores(running, raw, factor)
-        weights = weights.astype(values.dtype)
-        plgpu.barrier_wait(self.scratch["values_arrived"].at[slot])
-        if edge:
-            self._clear(rows, block, values)
-        staging = self.scratch["weights"]
-        staging = None if staging is None else staging.at[rows.warpgroup]
-        out = plgpu.add_product(running.out, weights, values, staging)
-        plgpu.barrier_arrive(self.scratch["values_free"].at[slot])
-        return running._replace(out=out)
-
-    def _scores(
-        self, rows: _Rows, edge: bool, block: jax.Array, products: jax.Array
-    ) -> tuple[jax.Array, float]:
-        """Scores of one stage; minus infinity for what a row does not see."""
-        options = self.kernel.options
-        position = block * self.kernel.paging.block_kv + plgpu.indices(products.shape, 1)
-        distance = position - plgpu.across(rows.position, products.shape[1])
-        raw, factor = softmax.scores(products, distance, rows.slopes, options)
-        if edge:
-            visible = distance <= 0
-            if options.window is not None:
-                visible &= distance > -options.window
-            raw = jnp.where(visible, raw, -jnp.inf)
-        return raw, factor
-
-    def _clear(self, rows: _Rows, block: jax.Array, values: Any) -> None:
-        """Zero the values that no row sees: one warpgroup does it, and all wait for it."""
-
-        @pl.when(self.context.has_edge(block))
-        def _() -> None:
-            first = rows.warpgroup == 0
-            pl.when(first)(functools.partial(self.context.clear_outside, block, values))
-            cleared = self.scratch["cleared"]
-            plgpu.barrier_arrive(cleared)
-            plgpu.barrier_wait(cleared)

@@ -77,3 +77,37 @@ def test_decoding_costs_the_same_however_long_the_context(scheduling: str) -> No
         return lines_run(lambda: step(scheduler))
 
     assert lines(16) == lines(800)
+
+
+def test_a_prompt_is_looked_up_in_time_linear_in_its_length() -> None:
+    def lines(num_blocks: int) -> int:
+        blocks = BlockManager(4, 1000, enable_prefix_caching=True)
+        tokens = list(range(4 * num_blocks + 1))
+        blocks.allocate_slots(0, tokens, 0, len(tokens))
+        counts = [
+            lines_run(lambda: blocks.cached_blocks(list(tokens))),
+            # A second sequence that was computed beside the first finds its content registered.
+            lines_run(lambda: blocks.allocate_slots(1, list(tokens), 0, len(tokens))),
+        ]
+        assert len(blocks.cached_blocks(tokens)) == num_blocks
+        return sum(counts)
+
+    assert lines(400) < 4.1 * lines(100)
+
+
+@pytest.mark.parametrize("scheduling", ["unified", "sosp"])
+def test_admitting_takes_time_linear_in_the_requests(scheduling: str) -> None:
+    def lines(requests: int) -> int:
+        scheduler = make_scheduler(
+            1000,
+            scheduling=scheduling,
+            max_num_seqs=requests,
+            max_num_batched_tokens=1000,
+        )
+        for i in range(requests):
+            scheduler.add_group(make_group(str(i), 1, arrival=i))
+        found = lines_run(scheduler.schedule)
+        assert len(scheduler.running) == requests
+        return found
+
+    assert lines(200) < 4.1 * lines(50)

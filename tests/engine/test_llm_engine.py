@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -18,6 +19,7 @@ from jax_engine import (
     RequestTooLargeError,
     SamplingParams,
 )
+from jax_engine.engine.interrupt import deferred_interrupt
 from reference import sampling as oracle
 from tests.support.engine_pair import naive_logits
 from tests.support.tiny_llama import VOCAB, tiny_llama
@@ -226,29 +228,47 @@ def test_params_and_priorities_must_match_the_prompts(llm) -> None:
         llm.generate([[4]], [{"n": 1}], use_tqdm=False)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own handler of Ctrl-C, also where whoever started the tests had it ignored."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_aborts_and_leaves_the_engine_usable(llm) -> None:
     """Two requests that would run long; the signal arrives in the middle of a step."""
     before = llm.generate([[4, 5]], greedy(), use_tqdm=False)[0].outputs[0].token_ids
     steps = 0
-    execute = llm.llm_engine.worker.execute
+    launch = llm.llm_engine.worker.launch
 
     def interrupt_at_third(*args):
         nonlocal steps
         steps += 1
         if steps == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return execute(*args)
+        return launch(*args)
 
-    llm.llm_engine.worker.execute = interrupt_at_third
+    llm.llm_engine.worker.launch = interrupt_at_third
     try:
         with pytest.raises(KeyboardInterrupt):
             llm.generate([[4, 5], [6, 7]], greedy(max_tokens=30), use_tqdm=False)
     finally:
-        llm.llm_engine.worker.execute = execute
+        llm.llm_engine.worker.launch = launch
     assert steps == 3
     assert_idle(llm)
     assert llm.generate([[4, 5]], greedy(), use_tqdm=False)[0].outputs[0].token_ids == before
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_stays_ignored_where_it_was() -> None:
+    """As under nohup."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with deferred_interrupt() as interrupted:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not interrupted()
 
 
 def test_generate_works_outside_of_the_main_thread(llm) -> None:
@@ -265,18 +285,18 @@ def test_a_failing_step_aborts_the_call_and_not_the_engine(llm) -> None:
     """Blocks of the failed step were never written: they must not be found in the prefix cache."""
     prompt = list(range(3, 20))
     worker = llm.llm_engine.worker
-    execute = worker.execute
+    launch = worker.launch
 
     def fail(*args):
         worker.kv_cache.array.delete()  # what a failure after the donation leaves
         raise RuntimeError("the device is on fire")
 
-    worker.execute = fail
+    worker.launch = fail
     try:
         with pytest.raises(RuntimeError, match="on fire"):
             llm.generate([prompt], greedy(), use_tqdm=False)
     finally:
-        worker.execute = execute
+        worker.launch = launch
     assert_idle(llm)
     after = llm.generate([prompt], greedy(), use_tqdm=False)[0]
     assert after.num_cached_tokens == 0

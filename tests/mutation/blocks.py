@@ -57,8 +57,8 @@ MANAGER: list[Mutant] = plant(
     ),
     ("self._cache.evict(block)", "pass", "a block handed out keeps its stale hash"),
     (
-        "full = num_tokens // self.block_size",
-        "full = -(-num_tokens // self.block_size)",
+        "full = min(num_tokens, len(token_ids)) // self.block_size",
+        "full = -(-min(num_tokens, len(token_ids)) // self.block_size)",
         "a partial block is cached",
     ),
     (
@@ -130,8 +130,8 @@ CACHE: list[Mutant] = plant(
     ),
     ("self.salt = salt if parent is None else None", "self.salt = None", "salts are ignored"),
     (
-        "break\n            chain[index]",
-        "continue\n            chain[index]",
+        "break\n            _adopt",
+        "continue\n            _adopt",
         "the lookup goes on past a miss",
     ),
     ("if present is None:", "if True:", "a duplicate takes over the cached content"),

@@ -135,8 +135,8 @@ STATE: list[Mutant] = plant(
         "a rebuild whose leader is finished waits for ever",
     ),
     (
-        "if end == len(seq.token_ids):",
-        "if end >= len(seq.token_ids) - 1:",
+        "if end == seq.num_tokens:",
+        "if end >= seq.num_tokens - 1:",
         "a token is sampled before the prompt is computed",
     ),
     (
@@ -174,11 +174,40 @@ SCHEDULER: list[Mutant] = plant(
     ("group.forked = True", "pass", "a group that forked does not know it"),
     ("for seq in group.unfinished():", "for seq in group.unfinished()[:1]:", "abort ends one"),
     (
-        "            if group.num_unattached:\n                self._state.attach(group)\n",
+        "        if group.num_unattached:\n            self._state.attach(group)\n",
         "",
         "siblings of a recomputed group never come back",
     ),
 )
+
+AHEAD: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/scheduler.py",
+        ("tests/properties/test_overlap.py",),
+        ("seq.pending = -(row + 1)", "seq.pending = -(row + 2)", "takes its neighbour's token"),
+        (
+            "len(seq.token_ids) + 1 < group.stop.max_len:",
+            "len(seq.token_ids) < group.stop.max_len:",
+            "goes on after its last token by length",
+        ),
+        ("row += num_samples", "row += 1", "chunks of prompts are counted as samples"),
+        ("seq.pending = 0", "pass", "a token that has come is still waited for"),
+        (
+            "if status is not SequenceStatus.RUNNING:",
+            "if False:",
+            "ended while preempted by the step ahead: stays in its queue",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/block_manager.py",
+        ("tests/properties/test_overlap.py",),
+        (
+            "full = min(num_tokens, len(token_ids)) // self.block_size",
+            "full = num_tokens // self.block_size",
+            "a block is cached without the token that is still being sampled",
+        ),
+    ),
+]
 
 RULES: list[Mutant] = [
     *plant(
@@ -213,4 +242,4 @@ RULES: list[Mutant] = [
     ),
 ]
 
-MUTANTS = [*UNIFIED, *SOSP, *STATE, *SCHEDULER, *RULES]
+MUTANTS = [*UNIFIED, *SOSP, *STATE, *SCHEDULER, *AHEAD, *RULES]

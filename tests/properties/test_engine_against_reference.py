@@ -1,7 +1,8 @@
 """The engine on a tiny random Llama against the reference engine: the same tokens, always.
 
 I30 block sizes, I31 pool sizes, I32 arrivals, I33 preemption modes, I34 prefix caching, I35
-chunks and modes, I36 company, I37 n samples, I39 no cache at all, I51 order and counts.
+chunks and modes, I36 company, I37 n samples, I39 no cache at all, I51 order and counts; and steps
+planned ahead or not.
 """
 
 from dataclasses import replace
@@ -37,6 +38,7 @@ def scheduler_settings(draw) -> dict[str, Any]:
         "scheduling": scheduling,
         "enable_chunked_prefill": chunked,
         "prefix_caching": unified and draw(st.booleans()),
+        "async_scheduling": draw(st.booleans()),
         "max_num_batched_tokens": draw(st.sampled_from([4, 9, MAX_LEN])) if chunked else MAX_LEN,
         "long_prefill_token_threshold": draw(st.sampled_from([0, 3])) if chunked else 0,
         "preemption_mode": draw(st.sampled_from([None, "recompute", "swap"])),

@@ -65,7 +65,12 @@ def parts_for(pool: Pool) -> EngineParts:
 
 
 def build_pair(
-    pool: Pool, *, num_cpu_blocks: int, prefix_caching: bool, **settings: Any
+    pool: Pool,
+    *,
+    num_cpu_blocks: int,
+    prefix_caching: bool,
+    async_scheduling: bool = True,
+    **settings: Any,
 ) -> tuple[LLMEngine, ReferenceEngine]:
     """Both engines, empty, with these scheduler settings; CPU blocks as far as they go."""
     parts = parts_for(pool)
@@ -80,7 +85,9 @@ def build_pair(
         table_width=-(-MAX_LEN // pool.block_size),
     )
     scheduler = Scheduler(blocks, **limits)
-    own = replace(parts.config, scheduling_policy=scheduler.policy)
+    own = replace(
+        parts.config, scheduling_policy=scheduler.policy, async_scheduling=async_scheduling
+    )
     engine = LLMEngine(replace(parts, config=own, scheduler=scheduler))
     config = transformer.config
     cache = KVCache(

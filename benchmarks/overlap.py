@@ -1,0 +1,101 @@
+"""How much of the host's time a step hides behind the device's: steps planned ahead, on and off.
+
+    python -m benchmarks.overlap            prints the table
+    python -m benchmarks.overlap --save     and keeps it in benchmarks/results/
+
+The device is a stub that takes DEVICE_MS for each step, one after another, and needs no CPU, as a
+GPU would; so what a step takes beyond that is what the host did not hide. Off and on take turns.
+"""
+
+import argparse
+import gc
+import time
+from statistics import median
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.host_time import MAX_MODEL_LEN, stubbed_engine
+from benchmarks.report import write_result
+from jax_engine import LLMEngine, SamplingParams
+
+RUNNING = (1, 16, 64, 256)
+DEVICE_MS = 10.0
+STEPS, WARMUP, ROUNDS = 60, 5, 3
+
+
+class TokensAt:
+    """Tokens of a step that are there at a given time; reading them waits for it."""
+
+    def __init__(self, tokens: np.ndarray, ready: float) -> None:
+        self.tokens, self.ready = tokens, ready
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        time.sleep(max(0.0, self.ready - time.perf_counter()))
+        return self.tokens
+
+
+class SlowSteps:
+    """In the compiled steps' place: a queue of steps of `DEVICE_MS` each."""
+
+    def __init__(self) -> None:
+        self.free_at = 0.0
+
+    def __call__(self, shape: Any, kv_cache: Any, *plan: Any) -> tuple[Any, Any]:
+        self.free_at = max(self.free_at, time.perf_counter()) + DEVICE_MS / 1000
+        tokens = TokensAt(np.full(shape.num_rows, 7, np.int32), self.free_at)
+        return kv_cache, SimpleNamespace(token_ids=tokens)
+
+
+def slow_engine(num_seqs: int, *, ahead: bool) -> LLMEngine:
+    """An engine that decodes `num_seqs` requests, past their prompts."""
+    engine = stubbed_engine(
+        max_num_seqs=num_seqs,
+        max_num_batched_tokens=num_seqs * 128 + MAX_MODEL_LEN,
+        num_gpu_blocks_override=num_seqs * 64 + 256,
+        async_scheduling=ahead,
+    )
+    engine.worker.steps = SlowSteps()  # type: ignore[assignment]
+    params = SamplingParams(max_tokens=ROUNDS * (STEPS + 1) + WARMUP + 9, ignore_eos=True)
+    for i in range(num_seqs):
+        engine.add_request(str(i), [i, *range(63)], params)
+    for _ in range(WARMUP):
+        engine.step()
+    return engine
+
+
+def measure(num_seqs: int) -> dict[str, float]:
+    """Milliseconds a step beyond the device's, off and on, and the share that on hides."""
+    engines = {ahead: slow_engine(num_seqs, ahead=ahead) for ahead in (False, True)}
+    beyond: dict[bool, list[float]] = {False: [], True: []}
+    gc.collect()
+    for _ in range(ROUNDS):
+        for ahead, engine in engines.items():
+            engine.step()  # the device may have finished the step ahead in the pause
+            started = time.perf_counter()
+            for _ in range(STEPS):
+                engine.step()
+            beyond[ahead].append(1000 * (time.perf_counter() - started) / STEPS - DEVICE_MS)
+    off, on = median(beyond[False]), median(beyond[True])
+    return {"off_ms": round(off, 3), "on_ms": round(on, 3), "hidden": round(1 - on / off, 3)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--save", action="store_true")
+    args = parser.parse_args()
+    result: dict[str, Any] = {"device_ms": DEVICE_MS}
+    print(f"running   ms a step beyond the device's {DEVICE_MS:g}: off, on   hidden")
+    for num_seqs in RUNNING:
+        found = measure(num_seqs)
+        off, on, hidden = found.values()
+        print(f"{num_seqs:>7} {off:>10.3f} {on:>10.3f} {hidden:>8.0%}")
+        result[f"{num_seqs}_running"] = found
+    if args.save:
+        headline = {"host time hidden, 256 running": f"{result['256_running']['hidden']:.0%}"}
+        write_result("overlap", result, arguments=args, headline=headline)
+
+
+if __name__ == "__main__":
+    main()

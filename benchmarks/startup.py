@@ -1,0 +1,148 @@
+"""Start-up in its parts, the number of programs, and compile time against layers.
+
+    python -m benchmarks.startup --save
+
+Each start is a fresh process: one with an empty compilation cache, then several with the cache that
+it left, of which the median is shown. Weights load in a thread beside the rest, so parts overlap
+and do not add up. Layers have SmolLM2's widths and no cache; nothing of them is run.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from statistics import median
+from typing import Any
+
+from benchmarks.report import write_result
+from jax_engine import EngineConfig
+from jax_engine.worker.step_shape import all_step_shapes
+
+LAYERS = (10, 30, 60)
+FIRST_TOKEN = """
+import time
+started = time.perf_counter()
+import json, sys
+import jax
+figures = {"import_jax_s": time.perf_counter() - started}
+import jax_engine.engine.build as build
+from jax_engine.models.load import ModelFiles
+from jax_engine import LLM, SamplingParams
+LLM
+figures["import_all_s"] = time.perf_counter() - started
+
+EVENTS = {"jaxpr_trace_duration": "trace_s", "jaxpr_to_mlir_module_duration": "lower_s",
+          "backend_compile_duration": "compile_or_load_s"}
+
+def listen(event, seconds, fun_name="", **more):
+    name = EVENTS.get(event.rsplit("/", 1)[-1])
+    if name and "step" in fun_name and name not in figures:
+        figures[name] = seconds
+
+def timed(owner, function, name):
+    plain = getattr(owner, function)
+    def wrapped(*args, **settings):
+        begun = time.perf_counter()
+        result = plain(*args, **settings)
+        figures[name] = time.perf_counter() - begun
+        return result
+    setattr(owner, function, wrapped)
+
+jax.monitoring.register_event_duration_secs_listener(listen)
+timed(build, "open_model", "open_model_s")
+timed(ModelFiles, "load", "load_weights_s")
+timed(build, "load_tokenizer", "tokenizer_s")
+timed(build, "Worker", "kv_cache_s")
+llm = LLM(sys.argv[1] or None)
+figures["engine_built_s"] = time.perf_counter() - started
+params = SamplingParams(temperature=0.0, max_tokens=1)
+llm.generate("Once upon a time, there was a little robot who", params, use_tqdm=False)
+figures["first_token_s"] = time.perf_counter() - started
+figures["imports_transformers"] = "transformers" in sys.modules
+print(json.dumps(figures))
+"""
+COMPILE_LAYERS = """
+import dataclasses, json, sys, time
+from pathlib import Path
+import jax, jax.numpy as jnp
+from jax_engine.aot_cases import MODELS
+from jax_engine.models.load import LoadedModel, abstract_decoder
+from jax_engine.worker.compiled_steps import CompiledSteps
+from jax_engine.worker.kv_cache import kv_cache_shape
+from jax_engine.worker.step_shape import step_shape
+
+config = dataclasses.replace(MODELS["smollm2-135m"], num_layers=int(sys.argv[1]))
+model = LoadedModel(config, *abstract_decoder(config, jnp.float32), Path(), 0, 0)
+steps = CompiledSteps(model, block_size=16, table_width=512)
+cache = jax.ShapeDtypeStruct(kv_cache_shape(config, 1000, 16), jnp.float32)
+figures = {}
+for name, shape in {"decode": step_shape(1, 1, 1), "mixed": step_shape(30, 1, 1)}.items():
+    function, arguments = steps.function(shape, cache)
+    begun = time.perf_counter()
+    lowered = jax.jit(function, donate_argnums=1).lower(*arguments)
+    figures[f"{name}_trace_and_lower_s"] = time.perf_counter() - begun
+    begun = time.perf_counter()
+    lowered.compile()
+    figures[f"{name}_compile_s"] = time.perf_counter() - begun
+print(json.dumps(figures))
+"""
+
+
+def fresh_process(program: str, argument: str, **environment: str) -> dict[str, Any]:
+    """What the program prints last, as JSON."""
+    child = [sys.executable, "-c", program, argument]
+    done = subprocess.run(
+        child, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def first_token(model: str | None, repeats: int) -> dict[str, dict[str, Any]]:
+    """Parts of a start with an empty cache, and medians of starts with a warm one."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [
+            fresh_process(FIRST_TOKEN, model or "", **_cache(folder)) for _ in range(1 + repeats)
+        ]
+    cold, warm = runs[0], runs[1:]
+    medians = {name: round(median([run[name] for run in warm]), 2) for name in cold}
+    return {"cold": {name: round(value, 2) for name, value in cold.items()}, "warm": medians}
+
+
+def _cache(folder: str) -> dict[str, str]:
+    """JAX's cache in that folder, with the thresholds that the engine's own has."""
+    return {
+        "JAX_COMPILATION_CACHE_DIR": folder,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+    }
+
+
+def layers() -> dict[str, dict[str, float]]:
+    """Seconds to compile a decode step and a step with prompts, by number of layers."""
+    result = {}
+    for count in LAYERS:
+        figures = fresh_process(COMPILE_LAYERS, str(count), JAX_ENABLE_COMPILATION_CACHE="false")
+        result[f"{count} layers"] = {name: round(value, 2) for name, value in figures.items()}
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default=None, help="SmolLM2-135M-Instruct when not given")
+    parser.add_argument("--repeats", type=int, default=3, help="starts with a warm cache")
+    parser.add_argument("--save", action="store_true")
+    args = parser.parse_args()
+    config = EngineConfig()
+    shapes = all_step_shapes(config.resolve_lengths(2048)[1], config.max_num_seqs)
+    result: dict[str, Any] = first_token(args.model, args.repeats)
+    result |= layers() | {"step_shapes": len(shapes)}
+    print(json.dumps(result, indent=2))
+    if args.save:
+        write_result("startup", result, arguments=args)
+
+
+if __name__ == "__main__":
+    main()

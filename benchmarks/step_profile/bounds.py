@@ -1,0 +1,66 @@
+"""What the machine could do: bytes over its read bandwidth, or operations over its matrix rate."""
+
+import time
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.single_stream import read_bandwidth
+from jax_engine.models.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Measured with all cores: bytes read a second, float32 operations a second."""
+
+    bandwidth: float
+    matrix_rate: float
+
+
+def measure_machine() -> Machine:
+    return Machine(read_bandwidth(), matrix_rate())
+
+
+def matrix_rate(size: int = 2048) -> float:
+    """Operations a second of one large product, best of several."""
+    x = jnp.ones((size, size), jnp.float32)
+    times = jax.jit(jnp.matmul)
+    times(x, x).block_until_ready()
+    best = float("inf")
+    for _ in range(8):
+        started = time.perf_counter()
+        times(x, x).block_until_ready()
+        best = min(best, time.perf_counter() - started)
+    return 2.0 * size**3 / best
+
+
+def work(
+    config: ModelConfig, queries: int, context: int, sequences: int
+) -> dict[str, tuple[int, int]]:
+    """(bytes to read, operations) of each part that has a bound, in float32.
+
+    Args:
+        queries: New tokens of each sequence.
+        context: Positions of each sequence, the new ones included.
+    """
+    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    width, layers, tokens = config.hidden_size, config.num_layers, queries * sequences
+    products = {
+        "QKV": (layers * width * (heads + 2 * kv_heads), tokens),
+        "attention output": (layers * width * heads, tokens),
+        "gate and up": (layers * width * 2 * config.intermediate_size, tokens),
+        "down": (layers * width * config.intermediate_size, tokens),
+        "head": (config.vocab_size * width, sequences),
+    }
+    found = {name: (4 * weights, 2 * weights * rows) for name, (weights, rows) in products.items()}
+    seen = queries * context - queries * (queries - 1) // 2  # pairs of a query and what it sees
+    found["attention over pages"] = (
+        4 * layers * 2 * kv_heads * context * sequences,
+        4 * layers * heads * seen * sequences,
+    )
+    return found
+
+
+def bound_ms(machine: Machine, size: int, operations: int) -> float:
+    return 1e3 * max(size / machine.bandwidth, operations / machine.matrix_rate)

@@ -1,0 +1,74 @@
+"""The tables of `docs/step.md`, made from `benchmarks/results/step_profile.json`.
+
+python -m benchmarks.step_profile.page        rewrites them
+"""
+
+import json
+import re
+from typing import Any
+
+from benchmarks.report import RESULTS, ROOT
+
+PAGE = ROOT / "docs" / "step.md"
+START, END = "<!-- profile:start -->", "<!-- profile:end -->"
+
+
+def load_profile() -> dict[str, Any]:
+    """The saved result, machine and versions included."""
+    saved: dict[str, Any] = json.loads((RESULTS / "step_profile.json").read_text("utf-8"))
+    return saved
+
+
+def tables(saved: dict[str, Any]) -> str:
+    """Two tables, milliseconds with shares and distance from the bound, and where measured."""
+    steps = {name: step for name, step in saved["result"].items() if isinstance(step, dict)}
+    head = "".join(f" {_title(name)} |" for name in steps)
+    rule = "\n|---|" + "---:|" * len(steps)
+    parts = list(next(iter(steps.values()))["parts"])
+    times = [f"| ms, share of the parts |{head}{rule}"]
+    bounds = [f"| times the bound (bound, ms) |{head}{rule}"]
+    for part in parts:
+        times.append(f"| {part} |" + "".join(f" {_share(s, part)} |" for s in steps.values()))
+        if any("bound_ms" in step["parts"][part] for step in steps.values()):
+            cells = "".join(f" {_distance(step['parts'][part])} |" for step in steps.values())
+            bounds.append(f"| {part} |{cells}")
+    for label, key in (("sum of the parts", "sum_of_parts_ms"), ("step, measured", "step_ms")):
+        times.append(f"| **{label}** |" + "".join(f" {s[key]:,.1f} |" for s in steps.values()))
+    machine, rates = saved["machine"], saved["result"]
+    where = (
+        f"{saved['date']}, {machine['cores']} cores, {machine['cpu']}, jax "
+        f"{saved['versions']['jax']}; `{saved['command']}`. Read bandwidth "
+        f"{rates['read_bandwidth_gb_per_s']} GB/s, matrix rate "
+        f"{rates['matrix_rate_gflop_per_s']} GFLOP/s; load average of the machine at the end "
+        f"{machine['load_average'][0]}."
+    )
+    return "\n\n".join([where, "\n".join(times), "\n".join(bounds)])
+
+
+def _title(name: str) -> str:
+    kind, count = name.split("_")
+    return f"decode, {count}" if kind == "decode" else f"prompt of {count}"
+
+
+def _share(step: dict[str, Any], part: str) -> str:
+    ms = step["parts"][part]["ms"]
+    return f"{ms:,.2f} ({100 * ms / step['sum_of_parts_ms']:.1f} %)"
+
+
+def _distance(figures: dict[str, float]) -> str:
+    return f"{figures['ms'] / figures['bound_ms']:.1f} ({figures['bound_ms']:,.2f})"
+
+
+def with_profile(page: str, saved: dict[str, Any]) -> str:
+    """The page with its tables made anew."""
+    pattern = re.compile(f"{re.escape(START)}.*?{re.escape(END)}", re.DOTALL)
+    return pattern.sub(lambda _: f"{START}\n{tables(saved)}\n{END}", page)
+
+
+def main() -> None:
+    PAGE.write_text(with_profile(PAGE.read_text("utf-8"), load_profile()), "utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Steps on their way: while the device computes one, the host plans and launches the next.
+
+The tokens of a step reach the one after it on the device, so that it need not wait for the host
+(the slides' lightweight runtime). What the host learns one step late, that a sequence has ended,
+costs one token that is dropped. Outputs are the same with and without.
+"""
+
+from jax_engine.core.output import SchedulerOutput
+from jax_engine.core.scheduler import Scheduler
+from jax_engine.worker.worker import StepInFlight, StepResult, Worker
+
+
+class StepPipeline:
+    """At most two steps at a time: one whose tokens are awaited, and one ahead of it.
+
+    Args:
+        look_ahead: False plans each step when the tokens of the one before are known.
+    """
+
+    def __init__(self, scheduler: Scheduler, worker: Worker, *, look_ahead: bool) -> None:
+        self.look_ahead = look_ahead
+        self._scheduler = scheduler
+        self._worker = worker
+        self._ahead: StepInFlight | None = None
+
+    def step(self) -> tuple[SchedulerOutput, StepResult]:
+        """The next step and its tokens, with which `Scheduler.update` must be called."""
+        current, self._ahead = self._ahead, None
+        if current is None or _useless(current):
+            self._scheduler.drop_steps()
+            current = self._worker.launch(self._scheduler.schedule(), self._scheduler.block_manager)
+        self._ahead = self._launch_ahead(current)
+        return current.plan, self._worker.collect(current)
+
+    def clear(self) -> None:
+        """Forgets all steps, after a failure; their requests must have ended."""
+        self._ahead = None
+        self._scheduler.drop_steps()
+
+    def _launch_ahead(self, current: StepInFlight) -> StepInFlight | None:
+        if not self.look_ahead or not self._scheduler.can_advance():
+            return None
+        self._scheduler.advance()
+        plan = self._scheduler.schedule()
+        if not plan.scheduled:  # all wait for their last token; blocks may have to move even so
+            self._worker.move_blocks(plan)
+            return None
+        return self._worker.launch(plan, self._scheduler.block_manager, current)
+
+
+def _useless(step: StepInFlight) -> bool:
+    """Whether all sequences of a step have ended since it was planned."""
+    return all(item.seq.finish_reason is not None for item in step.plan.scheduled)

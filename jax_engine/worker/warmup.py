@@ -1,0 +1,43 @@
+"""Compiling every step before the first request comes (`LLM(..., warmup=True)`)."""
+
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tqdm import tqdm
+
+from jax_engine.worker.step_shape import StepShape
+from jax_engine.worker.worker import Worker
+
+logger = logging.getLogger("jax_engine.compile")
+THREADS = 2  # tracing holds Python's lock; XLA's work on another program goes on beside it
+
+
+def compile_ahead(
+    worker: Worker, shapes: Sequence[StepShape], *, use_tqdm: bool = True, threads: int = THREADS
+) -> int:
+    """Compiles the steps of these shapes that are not compiled yet, and the moves of blocks.
+
+    Returns:
+        How many steps there were to compile; from the persistent cache, where it has them.
+    """
+    started = time.perf_counter()
+    missing = [shape for shape in shapes if not worker.steps.has(shape)]
+    # The longest first, so that no thread is left alone with it in the end.
+    missing.sort(key=lambda shape: (-shape.num_tokens, -shape.num_rows))
+    worker.kv_cache.warm_up()
+    with (
+        ThreadPoolExecutor(threads) as pool,
+        tqdm(total=len(missing), desc="Compiling steps", disable=not use_tqdm) as bar,
+    ):
+        jobs = [pool.submit(worker.steps.prepare, one, worker.kv_cache.array) for one in missing]
+        try:
+            for job in jobs:
+                job.result()
+                bar.update(1)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    seconds = time.perf_counter() - started
+    logger.info("%d steps compiled ahead in %.1f s", len(missing), seconds)
+    return len(missing)

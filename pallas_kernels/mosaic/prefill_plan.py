@@ -1,0 +1,117 @@
+"""What is static of the prefill kernel, and what one block of threads sees of the context."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from pallas_kernels.call import Options
+from pallas_kernels.mosaic import plgpu
+from pallas_kernels.mosaic.pages import Paging
+
+# Rows of one warpgroup.
+ROWS = 64
+# Registers of a thread that computes and of one that copies, by the number of computing
+# warpgroups: an SM has 65536.
+REGISTERS = {2: (232, 40), 3: (160, 32)}
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """What is static of the prefill kernel.
+
+    Attributes:
+        paging: sizes of the cache and of a stage.
+        options: of the call.
+        stages: stages of the ring.
+        warpgroups: computing warpgroups.
+        group: query heads of one KV head.
+        tile_queries: query tokens of a tile.
+        has_slopes: ALiBi slopes are given.
+        has_sinks: sinks are given.
+        interpret: for the interpreter.
+    """
+
+    paging: Paging
+    options: Options
+    stages: int
+    warpgroups: int
+    group: int
+    tile_queries: int
+    has_slopes: bool
+    has_sinks: bool
+    interpret: bool
+
+    @property
+    def rows(self) -> int:
+        """Rows of one block of threads."""
+        return ROWS * self.warpgroups
+
+    @property
+    def parts(self) -> int:
+        """Blocks of threads of one tile and KV head."""
+        return -(-self.tile_queries * self.group // self.rows)
+
+    def scratch(self, dtype: Any) -> dict[str, Any]:
+        """Shared memory and barriers of one block of threads."""
+        sizes, groups = self.paging, self.warpgroups
+        ring = plgpu.tiles((self.stages, sizes.block_kv, sizes.head_dim), dtype)
+        arrived = plgpu.Barrier(num_arrivals=sizes.copies, num_barriers=self.stages)
+        free = plgpu.Barrier(num_arrivals=groups, num_barriers=self.stages)
+        weights = plgpu.SMEM((groups, ROWS, sizes.block_kv), dtype)
+        return {
+            # And the output, in the end.
+            "queries": plgpu.tiles((groups, ROWS, sizes.head_dim), dtype),
+            "keys": ring,
+            "values": ring,
+            "log_sums": plgpu.SMEM((groups, ROWS), jnp.float32),
+            "weights": weights if self.interpret else None,
+            "queries_arrived": plgpu.Barrier(num_barriers=groups),
+            "keys_arrived": arrived,
+            "values_arrived": arrived,
+            "keys_free": free,
+            "values_free": free,
+            "cleared": plgpu.Barrier(num_arrivals=groups),
+        }
+
+
+@dataclass(frozen=True)
+class Span:
+    """What the rows of one block of threads see of the context.
+
+    Attributes:
+        low: first position that any row sees.
+        high: position after the last one.
+        first: first block_kv with something to see.
+        inner: the first that all rows see all of.
+        outer: the first after those that is not seen by all.
+        last: the one to stop before.
+    """
+
+    low: jax.Array
+    high: jax.Array
+    first: jax.Array
+    inner: jax.Array
+    outer: jax.Array
+    last: jax.Array
+
+    @staticmethod
+    def of_rows(
+        kernel: Prefill, position: jax.Array, first_row: jax.Array, queries: jax.Array
+    ) -> "Span":
+        """`position` is that of the tile's first query, `queries` are those of the tile."""
+        size, window = kernel.paging.block_kv, kernel.options.window
+        begin = position + plgpu.div(first_row, kernel.group)
+        last_query = plgpu.div(first_row + (kernel.rows - 1), kernel.group)
+        end = position + jnp.minimum(last_query + 1, queries)
+        last = plgpu.div(end + (size - 1), size)
+        if window is None:
+            low = first = inner = jnp.zeros_like(begin)
+        else:
+            low = jnp.maximum(begin - (window - 1), 0)
+            first = plgpu.div(low, size)
+            inner = plgpu.div(jnp.maximum(end - window, 0) + (size - 1), size)
+            inner = jnp.minimum(inner, last)
+        outer = jnp.clip(plgpu.div(begin + 1, size), inner, last)
+        return Span(low, end, first, inner, outer, last)

@@ -1,0 +1,116 @@
+"""The ring of stages in shared memory through which a prefill kernel's keys and values pass."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+
+from pallas_kernels.mosaic import plgpu, softmax
+from pallas_kernels.mosaic.pages import Context
+from pallas_kernels.mosaic.prefill_plan import ROWS, Prefill, Span
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The 64 rows of one warpgroup.
+
+    Attributes:
+        queries: in shared memory.
+        position: of each row's query.
+        slopes: ALiBi slopes.
+        sinks: sinks.
+        warpgroup: which one.
+    """
+
+    queries: Any
+    position: jax.Array
+    slopes: jax.Array | None
+    sinks: jax.Array | None
+    warpgroup: jax.Array
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Stages of keys and values in shared memory, filled by one warpgroup, read by the others."""
+
+    kernel: Prefill
+    context: Context
+    span: Span
+    scratch: dict[str, Any]
+
+    def produce(self) -> None:
+        """Copy what the rows see, stage by stage."""
+
+        def fill(block: jax.Array, _: None) -> None:
+            turn = block - self.span.first
+            slot = plgpu.rem(turn, self.kernel.stages)
+            found = self.context.find(block)
+            for which, name in enumerate(("keys", "values")):
+                free = self.scratch[f"{name}_free"].at[slot]
+                pl.when(turn >= self.kernel.stages)(functools.partial(plgpu.barrier_wait, free))
+                arrived = self.scratch[f"{name}_arrived"].at[slot]
+                self.context.copy(block, found, which, self.scratch[name].at[slot], arrived)
+
+        lax.fori_loop(self.span.first, self.span.last, fill, None)
+
+    def consume(self, rows: Rows) -> softmax.Running:
+        """Attend to all stages."""
+        span = self.span
+        edge = functools.partial(self._attend, rows, True)
+        inside = functools.partial(self._attend, rows, False)
+        running: softmax.Running = softmax.start(ROWS, self.kernel.paging.head_dim, rows.sinks)
+        if self.kernel.options.window is not None:
+            running = lax.fori_loop(span.first, span.inner, edge, running)
+        running = lax.fori_loop(span.inner, span.outer, inside, running)
+        running = lax.fori_loop(span.outer, span.last, edge, running)
+        return running
+
+    def _attend(
+        self, rows: Rows, edge: bool, block: jax.Array, running: softmax.Running
+    ) -> softmax.Running:
+        slot = plgpu.rem(block - self.span.first, self.kernel.stages)
+        keys, values = self.scratch["keys"].at[slot], self.scratch["values"].at[slot]
+        plgpu.barrier_wait(self.scratch["keys_arrived"].at[slot])
+        products = plgpu.product(rows.queries, keys.transpose((1, 0)))
+        plgpu.barrier_arrive(self.scratch["keys_free"].at[slot])
+        raw, factor = self._scores(rows, edge, block, products)
+        running, weights = softmax.add_scores(running, raw, factor)
+        weights = weights.astype(values.dtype)
+        plgpu.barrier_wait(self.scratch["values_arrived"].at[slot])
+        if edge:
+            self._clear(rows, block, values)
+        staging = self.scratch["weights"]
+        staging = None if staging is None else staging.at[rows.warpgroup]
+        out = plgpu.add_product(running.out, weights, values, staging)
+        plgpu.barrier_arrive(self.scratch["values_free"].at[slot])
+        return running._replace(out=out)
+
+    def _scores(
+        self, rows: Rows, edge: bool, block: jax.Array, products: jax.Array
+    ) -> tuple[jax.Array, float]:
+        """Scores of one stage; minus infinity for what a row does not see."""
+        options = self.kernel.options
+        position = block * self.kernel.paging.block_kv + plgpu.indices(products.shape, 1)
+        distance = position - plgpu.across(rows.position, products.shape[1])
+        raw, factor = softmax.scores(products, distance, rows.slopes, options)
+        if edge:
+            visible = distance <= 0
+            if options.window is not None:
+                visible &= distance > -options.window
+            raw = jnp.where(visible, raw, -jnp.inf)
+        return raw, factor
+
+    def _clear(self, rows: Rows, block: jax.Array, values: Any) -> None:
+        """Zero the values that no row sees: one warpgroup does it, and all wait for it."""
+
+        @pl.when(self.context.has_edge(block))
+        def _() -> None:
+            first = rows.warpgroup == 0
+            pl.when(first)(functools.partial(self.context.clear_outside, block, values))
+            cleared = self.scratch["cleared"]
+            plgpu.barrier_arrive(cleared)
+            plgpu.barrier_wait(cleared)

@@ -1,0 +1,80 @@
+"""After a warm-up no workload without logit edits compiles anything."""
+
+import jax
+import numpy as np
+import pytest
+
+from jax_engine import LLM, SamplingParams
+from jax_engine.worker.step_shape import all_step_shapes
+from tests.support.tiny_llama import VOCAB, tiny_llama
+
+LIMITS = {"max_num_seqs": 5, "max_num_batched_tokens": 33}
+SETTINGS = {
+    "skip_tokenizer_init": True,
+    "block_size": 4,
+    "max_model_len": 40,
+    "num_gpu_blocks_override": 16,
+    "preemption_mode": "swap",
+}
+COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+@pytest.fixture
+def compilations():
+    """Names of what JAX compiled since the test began."""
+    found = []
+
+    def listen(event, duration, **more):
+        if event == COMPILED:
+            found.append(more.get("fun_name"))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(tiny_llama(tmp_path_factory.mktemp("models") / "tiny")[0])
+
+
+def test_nothing_is_compiled_after_a_warm_up(checkpoint, compilations) -> None:
+    """Prompts of all lengths, arriving at all times, greedy, drawn, forked, with and without
+    log-probabilities, in a pool so small that groups are swapped."""
+    llm = LLM(checkpoint, warmup=True, **SETTINGS, **LIMITS)
+    engine = llm.llm_engine
+    expected = len(all_step_shapes(33, 5))
+    assert len(engine.worker.steps._compiled) == expected
+    assert compilations.count("jit(step)") == expected
+    assert engine.warmup() == 0
+    compilations.clear()
+    rng = np.random.default_rng(0)
+    added, finished = 0, 0
+    while added < 60 or engine.has_unfinished_requests():
+        if added < 60 and rng.random() < 0.4:
+            n = int(rng.choice([1, 1, 3]))
+            params = SamplingParams(
+                n=n, temperature=float(n > 1 or rng.random() < 0.5), top_p=0.9, logprobs=2,
+                max_tokens=int(rng.integers(1, 20 // n)), ignore_eos=True,
+            )  # fmt: skip
+            prompt = rng.integers(3, VOCAB, int(rng.integers(1, 20 // n))).tolist()
+            engine.add_request(str(added), {"prompt_token_ids": prompt}, params)
+            added += 1
+        finished += sum(output.finished for output in engine.step())
+    assert finished == 60
+    assert engine.scheduler.num_preemptions["swap"] > 0
+    assert compilations == []
+
+
+def test_without_a_warm_up_steps_are_compiled_when_needed(checkpoint, compilations) -> None:
+    """But for the first, which is compiled while the weights are read."""
+    llm = LLM(checkpoint, **SETTINGS, **LIMITS)
+    assert compilations.count("jit(step)") == 1
+    llm.generate([[5, 6]], SamplingParams(temperature=0.0, max_tokens=2), use_tqdm=False)
+    assert compilations.count("jit(step)") == 2
+
+
+def test_there_is_nothing_to_warm_up_where_nothing_is_compiled(checkpoint, compilations) -> None:
+    llm = LLM(checkpoint, warmup=True, enforce_eager=True, **SETTINGS, **LIMITS)
+    assert llm.llm_engine.warmup() == 0
+    assert "jit(step)" not in compilations

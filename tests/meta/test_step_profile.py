@@ -1,0 +1,58 @@
+"""The page of the step shows the saved profile, and a profile can be made."""
+
+import subprocess
+import sys
+
+from benchmarks.step_profile.page import PAGE, load_profile, with_profile
+from benchmarks.step_profile.parts import PARTS, parts_of_instructions
+from benchmarks.step_profile.trace import WINDOW, attribute
+from tests.meta.trees import ROOT
+
+HLO = """
+%body (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %a.1 = f32[8]{0} add(%p, %p), metadata={op_name="jit(step)/while/body/attention/add"}
+  ROOT %lost = f32[8]{0} negate(%a.1)
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %dot.2 = f32[8]{0} dot(%x, %x), lhs_contracting_dims={0}
+  ROOT %w = f32[8]{0} while(%x), metadata={op_name="jit(step)/while"}
+}
+"""
+
+
+def test_the_page_shows_the_saved_profile() -> None:
+    """After a benchmark: `python -m benchmarks.step_profile.page`."""
+    page = PAGE.read_text("utf-8")
+    assert page == with_profile(page, load_profile())
+
+
+def test_the_compilers_names_say_the_part() -> None:
+    parts = parts_of_instructions(HLO)
+    assert parts["a.1"] == parts["lost"] == "attention over pages"
+    assert parts["dot.2"] == "head" and parts["w"] == "rest"
+
+
+def test_each_instant_goes_to_what_is_at_work() -> None:
+    def event(name: str, begin: float, end: float, thread: int) -> dict[str, object]:
+        return {"name": name, "ts": begin, "dur": end - begin, "pid": 0, "tid": thread}
+
+    events = [
+        event(WINDOW, 0, 100, 0),
+        event("loop", 10, 90, 1),  # 10 before it and 10 after it are dispatch
+        event("q", 20, 40, 1),  # alone
+        event("q", 50, 70, 1),  # beside another
+        event("a", 50, 70, 2),
+        event("a", 200, 300, 2),  # in no window
+    ]
+    spent, windows = attribute(events, {"loop": "rest", "q": "QKV", "a": "attention over pages"})
+    assert windows == 1
+    assert spent == {"dispatch": 20, "rest": 40, "QKV": 30, "attention over pages": 10}
+
+
+def test_a_profile_in_miniature() -> None:
+    command = [sys.executable, "-m", "benchmarks.step_profile", "--smoke"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert all(part in done.stdout for part in PARTS)

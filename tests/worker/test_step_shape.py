@@ -1,0 +1,73 @@
+"""Every step fits its shape, and the shapes are few: counted, not sampled."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_engine import EngineConfig
+from jax_engine.worker.step_shape import all_step_shapes, largest_step_shape, step_shape
+
+DEFAULT = (EngineConfig().resolve_lengths(8192)[1], EngineConfig().max_num_seqs)
+
+
+@st.composite
+def steps(draw):
+    """Limits, and tokens, sequences and samples of a step within them."""
+    budget, most = draw(st.integers(1, 5000)), draw(st.integers(1, 1100))
+    num_seqs = draw(st.integers(1, min(budget, most)))
+    num_tokens = draw(st.integers(num_seqs, budget))
+    return (budget, most), (num_tokens, num_seqs, draw(st.integers(0, most)))
+
+
+@given(steps())
+def test_every_step_fits_a_shape_that_was_listed(case) -> None:
+    limits, (num_tokens, num_seqs, num_samples) = case
+    shape = step_shape(num_tokens, num_seqs, num_samples)
+    assert shape in all_step_shapes(*limits)
+    assert shape.num_tokens >= num_tokens
+    assert shape.num_rows >= max(num_seqs, num_samples)
+    if shape.decode_only:
+        assert num_tokens == num_seqs
+        assert shape.num_tokens == shape.num_rows < 2 * num_seqs
+    else:
+        assert shape.num_tokens >= 2 * shape.num_rows
+
+
+@given(st.integers(1, 5000), st.integers(1, 1100))
+def test_no_shape_is_larger_than_the_largest(budget: int, most: int) -> None:
+    largest = largest_step_shape(budget, most)
+    for shape in all_step_shapes(budget, most):
+        assert shape.num_tokens <= largest.num_tokens
+        assert shape.num_rows <= largest.num_rows
+
+
+@pytest.mark.parametrize("limits", [(1, 1), (5, 9), (9, 70), (90, 40)])
+def test_the_list_is_what_all_possible_steps_give(limits) -> None:
+    """No more and no less. Two samples stand for any number between one and all."""
+    budget, most = limits
+    met = {
+        step_shape(tokens, seqs, samples)
+        for tokens in range(1, budget + 1)
+        for seqs in range(1, min(tokens, most) + 1)
+        for samples in (range(most + 1) if seqs == 1 else {0, min(2, most), most})
+    }
+    found = all_step_shapes(*limits)
+    assert set(found) == met
+    assert len(found) == len(met)
+
+
+def test_the_default_limits_have_at_most_20_shapes() -> None:
+    assert DEFAULT == (2048, 256)
+    assert len(all_step_shapes(*DEFAULT)) <= 20
+    assert largest_step_shape(*DEFAULT).num_tokens == 2048
+
+
+@given(steps(), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_edits_of_logits_add_few_shapes(case, num_bias: int, num_history: int) -> None:
+    """Both kinds of entries or neither, in one of few sizes."""
+    shape = step_shape(*case[1], num_bias, num_history)
+    assert shape.num_bias >= num_bias and shape.num_history >= num_history
+    assert (shape.num_bias, shape.num_history) in {
+        (0, 0), (2**8, 2**12), (2**12, 2**16), (2**16, 2**20), (2**20, 2**24),
+    }  # fmt: skip
+    assert (shape.num_bias == 0) == (num_bias == num_history == 0)
