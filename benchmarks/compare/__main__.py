@@ -147,7 +147,7 @@ def run_all(args: argparse.Namespace, model: Path) -> None:
                     f"compare_{name}_{dtype}",
                     result,
                     path,
-                    arguments=args,
+                    arguments={k: v for k, v in vars(args).items() if k != "output"},
                     headline=headline(result),
                 )
         finally:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import time
@@ -17,6 +18,7 @@ from benchmarks.report import ROOT
 
 SCRIPTS = Path(__file__).parent / "peers"
 ONE_TOKEN = Job([5, 6, 7, 8], 1)
+PATIENCE_S = 1200  # for a start or a pass; the slowest passes that were seen took a third of it
 
 
 class PeerFailed(Exception):
@@ -35,7 +37,7 @@ class Session:
         """Starts it and waits for its first token.
 
         Raises:
-            PeerFailed: It ended, or answered with an error.
+            PeerFailed: It ended, answered with an error, or not at all.
         """
         self.title, self.log = peer.title, log
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +66,7 @@ class Session:
         """One pass over these requests.
 
         Raises:
-            PeerFailed: It ended, or answered with an error.
+            PeerFailed: It ended, answered with an error, or not at all.
         """
         assert self._process.stdin is not None
         message = json.dumps({"requests": [asdict(job) for job in jobs]})
@@ -75,6 +77,8 @@ class Session:
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], PATIENCE_S)[0]:
+            raise PeerFailed(f"no answer for {PATIENCE_S} s; see its log")
         line = self._process.stdout.readline()
         if not line:
             status = self._process.wait()

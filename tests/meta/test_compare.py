@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.compare import bounds, checkpoint, quiet
+from benchmarks.compare import bounds, checkpoint, quiet, session
 from benchmarks.compare.environments import OURS, PEERS
 from benchmarks.compare.metrics import agreement, figures, medians, ratio
 from benchmarks.compare.session import SCRIPTS, PeerFailed, Session
@@ -108,6 +108,14 @@ def test_what_peers_share_is_plain_python() -> None:
 def test_a_peer_that_cannot_load_says_why(tmp_path: Path) -> None:
     with pytest.raises(PeerFailed, match="KeyError: 'model'"):
         Session(PEERS[OURS], sys.executable, {}, tmp_path / "log")
+
+
+def test_a_peer_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(session, "PATIENCE_S", 0.2)
+    (tmp_path / "sleeps").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "sleeps").chmod(0o755)
+    with pytest.raises(PeerFailed, match=r"no answer for 0\.2 s"):
+        Session(PEERS[OURS], str(tmp_path / "sleeps"), {}, tmp_path / "log")
 
 
 def test_all_of_it_in_miniature(tmp_path: Path) -> None:
