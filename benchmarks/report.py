@@ -84,7 +84,7 @@ def _command() -> str:
     script = Path(sys.argv[0]).resolve()
     if script.is_relative_to(ROOT):
         module = ".".join(script.relative_to(ROOT).with_suffix("").parts)
-        return " ".join(["python", "-m", module, *sys.argv[1:]])
+        return " ".join(["python", "-m", module.removesuffix(".__main__"), *sys.argv[1:]])
     return " ".join(["python", script.name, *sys.argv[1:]])
 
 

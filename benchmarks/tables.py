@@ -32,8 +32,12 @@ def headline_table() -> str:
 
 
 def detail_tables() -> str:
-    """A section for each result, with every figure and what is needed to read it."""
-    return "\n\n".join(_section(result) for result in load_results()) or "Nothing measured yet."
+    """A section for each result, with every figure and what is needed to read it.
+
+    The comparisons with other engines have tables and a page of their own.
+    """
+    results = [one for one in load_results() if not one["name"].startswith("compare_")]
+    return "\n\n".join(_section(result) for result in results) or "Nothing measured yet."
 
 
 def _section(result: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
     {{ source reference/blocks.py BlockManager.fork }}    that function, class or assignment
     {{ measured }}                                         tables of benchmarks/results/*.json
+    {{ compared }}                                         those of compare_*.json, engine by engine
 
 So a page never shows code that is not there, nor a figure that nobody measured.
 """
@@ -14,7 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = re.compile(r"^\{\{ source (\S+) (\S+) \}\}$", re.MULTILINE)
-MEASURED = "{{ measured }}"
+MEASURED, COMPARED = "{{ measured }}", "{{ compared }}"
 
 
 def source_of(path: str, name: str) -> str:
@@ -50,4 +51,9 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         from benchmarks.tables import detail_tables
 
         markdown = markdown.replace(MEASURED, detail_tables())
+    if COMPARED in markdown:
+        sys.path.insert(0, str(ROOT))
+        from benchmarks.compare.table import compare_tables
+
+        markdown = markdown.replace(COMPARED, compare_tables())
     return markdown

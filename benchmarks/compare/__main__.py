@@ -1,0 +1,169 @@
+"""The same requests through this engine and through its peers, taking turns on one machine.
+
+    python -m benchmarks.compare --workloads W1,W2 --peers vllm,transformers --dtypes float32
+    python -m benchmarks.compare --smoke        tiny, our engine only: does everything fit together
+
+Each peer runs in an environment of its own, installed when it is missing, under .venv-peers (or
+$JAX_ENGINE_PEERS). Every workload starts with an unmeasured pass. Results go to
+benchmarks/results/compare_WORKLOAD_DTYPE.json, one file each.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.compare import bounds, checkpoint
+from benchmarks.compare.environments import OURS, PEERS, CannotInstall, folder, interpreter
+from benchmarks.compare.passes import summary, take_turns
+from benchmarks.compare.session import PeerFailed, Session
+from benchmarks.compare.table import headline
+from benchmarks.compare.workloads import WORKLOADS, Scale
+from benchmarks.report import RESULTS, write_result
+from jax_engine.models.config import ModelConfig
+from jax_engine.models.families import llama
+
+KV_CACHE_BYTES = 2 << 30
+TINY_SCALE = Scale(requests=16, rate=5.0, vocab_size=checkpoint.TINY["vocab_size"], divide=8)
+
+
+def settings_for(config: ModelConfig, model: Path, dtype: str, smoke: bool) -> dict[str, Any]:
+    """What every peer is told."""
+    itemsize = 4 if dtype == "float32" else 2
+    per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * itemsize
+    return {
+        "model": str(model),
+        "gguf": "" if smoke else str(checkpoint.gguf_file(model.parent, dtype)),
+        "dtype": dtype,
+        "max_model_len": 512 if smoke else 4608,  # W6 has 4,352
+        "max_num_seqs": 64,
+        "kv_cache_bytes": (1 << 22) if smoke else KV_CACHE_BYTES,
+        "kv_bytes_per_token": per_token,
+        "load_format": "dummy" if smoke else "auto",
+    }
+
+
+class Running:
+    """The peers that run, and for the others the reason why not."""
+
+    def __init__(self, names: list[str], settings: dict[str, Any]) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.failures: dict[str, str] = {}
+        for name in names:
+            log = folder() / "logs" / f"{name}-{settings['dtype']}.log"
+            try:
+                python = interpreter(PEERS[name])
+                self.sessions[name] = Session(PEERS[name], python, settings, log)
+                self.sessions[name].pause()
+                print(f"  {name}: {self.sessions[name].start_up}", flush=True)
+            except (CannotInstall, PeerFailed) as error:
+                self.failures[name] = str(error)
+                print(f"  {name}: {error}", flush=True)
+        if OURS not in self.sessions:
+            raise SystemExit(f"our own engine failed: {self.failures[OURS]}")
+
+    def drop_failed(self, failures: dict[str, str]) -> None:
+        """Those take no part in later workloads."""
+        for name, why in failures.items():
+            self.sessions.pop(name).close()
+            self.failures[name] = why
+
+    def close(self) -> None:
+        for session in self.sessions.values():
+            session.close()
+
+
+def compare(
+    args: argparse.Namespace, config: ModelConfig, dtype: str, name: str, running: Running
+) -> dict[str, Any]:
+    """One workload in one dtype."""
+    scale = TINY_SCALE if args.smoke else Scale(requests=args.requests, rate=args.rate)
+    limits = bounds.measure(config)
+    for session in running.sessions.values():
+        session.forget_peak()
+    jobs = WORKLOADS[name][1](scale, 0)
+    found = take_turns(name, running.sessions, scale, args.runs)
+    table = summary(found, jobs[0].n == 1, dtype == "float32")
+    for peer, session in running.sessions.items():
+        table[peer] |= {"start_up": session.start_up, "peak_memory_mib": session.peak_memory_mib()}
+        table[peer]["versions"] = session.versions
+    running.drop_failed({peer: one.failure for peer, one in found.items() if one.failure})
+    return {
+        "workload": name,
+        "what": WORKLOADS[name][0],
+        "dtype": dtype,
+        "requests": len(jobs),
+        "input_tokens": sum(len(job.prompt) for job in jobs),
+        "output_tokens": sum(job.output_len * job.n for job in jobs),
+        "machine_limits": limits,
+        "bound_tokens_per_s": bounds.bounds(config, limits, jobs, dtype).get(name),
+        "peers": {peer: {"failure": why} for peer, why in running.failures.items()} | table,
+    }
+
+
+def _names(known: Any) -> Any:
+    def parse(text: str) -> list[str]:
+        names = [name for name in text.split(",") if name]
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r}; known: {', '.join(known)}")
+        return names
+
+    return parse
+
+
+def parse_args() -> argparse.Namespace:
+    others = [name for name in PEERS if name != OURS]
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.compare", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--workloads", type=_names(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--peers", type=_names(others), default=others)
+    parser.add_argument(
+        "--dtypes", type=_names(("float32", "bfloat16")), default=["float32", "bfloat16"]
+    )
+    parser.add_argument("--runs", type=int, default=3, help="measured passes of each peer")
+    parser.add_argument("--requests", type=int, default=64, help="of W3 and W4")
+    parser.add_argument("--rate", type=float, default=0.15, help="arrivals a second in W4")
+    parser.add_argument("--output", type=Path, help="folder of the results (benchmarks/results)")
+    parser.add_argument(
+        "--smoke", action="store_true", help="a tiny random model, short workloads, no bounds kept"
+    )
+    return parser.parse_args()
+
+
+def run_all(args: argparse.Namespace, model: Path) -> None:
+    config = llama.from_hf(json.loads((model / "config.json").read_text("utf-8")))
+    for dtype in args.dtypes:
+        print(dtype, flush=True)
+        settings = settings_for(config, model, dtype, args.smoke)
+        running = Running([OURS, *args.peers], settings)
+        try:
+            for name in args.workloads:
+                result = compare(args, config, dtype, name, running)
+                path = (args.output or RESULTS) / f"compare_{name}_{dtype}.json"
+                write_result(
+                    f"compare_{name}_{dtype}",
+                    result,
+                    path,
+                    arguments={k: v for k, v in vars(args).items() if k != "output"},
+                    headline=headline(result),
+                )
+        finally:
+            running.close()
+
+
+def main() -> None:
+    args = parse_args()
+    if args.smoke:
+        args.peers, args.runs, args.dtypes = [], 1, args.dtypes[:1]
+        with tempfile.TemporaryDirectory() as scratch:
+            args.output = args.output or Path(scratch)
+            run_all(args, checkpoint.tiny_directory(Path(scratch) / "tiny"))
+        return
+    run_all(args, checkpoint.hf_directory(folder() / "checkpoints"))
+
+
+if __name__ == "__main__":
+    main()

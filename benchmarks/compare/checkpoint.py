@@ -1,0 +1,122 @@
+"""The default model in the layouts that the peers read: the same float32 values for all.
+
+SmolLM2-135M-Instruct reaches this project as a GGUF file of 4-bit blocks. They are decoded once:
+into a Hugging Face directory (config.json, model.safetensors), and into GGUF files of float32 and
+bfloat16 for llama.cpp, with the metadata of the original.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from jax_engine.models.config import ModelConfig
+from jax_engine.models.default_model import default_model_path
+from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.gguf_loader import GgufSource, config_from_gguf
+
+TINY = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+}
+
+
+def hf_directory(folder: Path) -> Path:
+    """Writes the Hugging Face directory unless it is there."""
+    directory = folder / "smollm2-f32"
+    config_file = directory / "config.json"
+    if config_file.exists():
+        return directory
+    directory.mkdir(parents=True, exist_ok=True)
+    file = GgufFile(default_model_path())
+    config = config_from_gguf(file)
+    source = GgufSource(file, config)
+    tensors = {}
+    for name in source.names():
+        tensors[name] = np.empty(source.shape(name), np.float32)
+        source.read_into(name, tensors[name])
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    config_file.write_text(json.dumps(_hf_config(config), indent=1))  # last: it marks the end
+    return directory
+
+
+def _hf_config(config: ModelConfig) -> dict[str, Any]:
+    return {
+        "architectures": [config.architecture],
+        "model_type": "llama",
+        "dtype": "float32",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "max_position_embeddings": config.max_position_embeddings,
+        "rms_norm_eps": config.rms_norm_eps,
+        "rope_theta": config.rope.theta,
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "hidden_act": "silu",
+        "bos_token_id": config.bos_token_id,
+        "eos_token_id": list(config.eos_token_ids),
+    }
+
+
+def gguf_file(folder: Path, dtype: str) -> Path:
+    """Writes the GGUF file of that dtype unless it is there. Norms stay float32, as llama.cpp's."""
+    from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, quants
+
+    path = folder / f"smollm2-{dtype}.gguf"
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    reader = GGUFReader(default_model_path())
+    partial = path.with_suffix(".partial")
+    writer = GGUFWriter(partial, "llama")
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name not in _OWN_FIELDS:
+            _copy_field(writer, field)
+    is_half = dtype == "bfloat16"
+    writer.add_file_type(LlamaFileType.MOSTLY_BF16 if is_half else LlamaFileType.ALL_F32)
+    for tensor in reader.tensors:
+        shape = tuple(int(n) for n in reversed(tensor.shape))
+        values = quants.dequantize(tensor.data, tensor.tensor_type).reshape(shape)
+        if is_half and len(shape) > 1:
+            bits = quants.quantize(values, GGMLQuantizationType.BF16)
+            writer.add_tensor(tensor.name, bits, raw_dtype=GGMLQuantizationType.BF16)
+        else:
+            writer.add_tensor(tensor.name, values.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return partial.rename(path)
+
+
+# The writer sets the first itself; the others describe the 4-bit blocks that are no more.
+_OWN_FIELDS = ("general.architecture", "general.file_type", "general.quantization_version")
+
+
+def _copy_field(writer: Any, field: Any) -> None:
+    kind = field.types[0]
+    sub = field.types[-1] if len(field.types) > 1 else None
+    writer.add_key_value(field.name, field.contents(), kind, sub)
+
+
+def tiny_directory(folder: Path) -> Path:
+    """A config.json for random weights, for runs that only see whether everything fits together."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(TINY))
+    return folder

@@ -1,0 +1,94 @@
+"""Results of `benchmarks.compare` as Markdown, for docs/compare.md and the README's headlines."""
+
+import json
+from typing import Any
+
+from benchmarks.compare.environments import OURS, PEERS
+from benchmarks.report import RESULTS
+
+Result = dict[str, Any]
+
+
+def headline(result: Result) -> dict[str, str]:
+    """The README's row: our tokens a second, and over each peer's."""
+    peers = result["peers"]
+    ratios = [
+        f"{row['ours_over_this']:.2f}x {PEERS[name].title}"
+        for name, row in peers.items()
+        if "ours_over_this" in row
+    ]
+    speed = peers[OURS].get("output_tokens_per_s", "failed")
+    figure = f"{speed} output tokens/s; " + (", ".join(ratios) or "no peer ran")
+    return {f"{result['workload']} in {result['dtype']}: {result['what']}": figure}
+
+
+def compare_tables() -> str:
+    """A section for each workload and dtype that has been measured."""
+    found = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("compare_*.json"))]
+    return "\n\n".join(_section(one) for one in found) or "Nothing measured yet."
+
+
+def _section(content: dict[str, Any]) -> str:
+    result, machine = content["result"], content["machine"]
+    bound = result["bound_tokens_per_s"]
+    lines = [
+        f"### {result['workload']}, {result['dtype']}",
+        f"{result['what'].capitalize()}: {result['requests']} requests, {result['input_tokens']:,} "
+        f"tokens in, {result['output_tokens']:,} out. {content['date']}, {machine['cores']} cores "
+        f"({machine['cpu']}), load average {machine['load_average'][0]}, commit "
+        f"{content['versions']['commit']}." + (f" Bound: {bound} tokens/s." if bound else ""),
+        _speeds(result["peers"], bound),
+        _latencies(result["peers"]),
+        *_failures(result["peers"]),
+    ]
+    return "\n\n".join(lines)
+
+
+def _ran(peers: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [(PEERS[name].title, row) for name, row in peers.items() if "failure" not in row]
+
+
+def _speeds(peers: dict[str, Any], bound: float | None) -> str:
+    head = "| | output tokens/s | each pass | ours over it | of the bound | equal tokens | others |"
+    rows = [head, "|---|---:|---|---:|---:|---|---:|"]
+    for title, row in _ran(peers):
+        speed = row["output_tokens_per_s"]
+        share = f"{100 * speed / bound:.0f} %" if bound else ""
+        same = row.get("tokens")
+        equal = (
+            f"{same['equal_tokens_percent']} %, {same['equal_requests']} of {same['requests']} "
+            "requests throughout"
+            if same
+            else ""
+        )
+        over = f"{row['ours_over_this']:.2f}" if "ours_over_this" in row else ""
+        others = f"{row['others_cores']:.2f}" + (" (busy)" if row["busy"] else "")
+        cells = [title, f"{speed:.1f}", row["each_pass_tokens_per_s"], over, share, equal, others]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _latencies(peers: dict[str, Any]) -> str:
+    columns = {
+        "first token p50": "time_to_first_token_p50_ms",
+        "p99": "time_to_first_token_p99_ms",
+        "per output token p50": "time_per_output_token_p50_ms",
+        "p99 ": "time_per_output_token_p99_ms",
+        "normalised": "normalised_latency_ms",
+    }
+    head = f"| milliseconds | {' | '.join(columns)} | memory, MiB | ready, s | first token, s |"
+    rows = [head, "|---|" + "---:|" * (len(columns) + 3)]
+    for title, row in _ran(peers):
+        cells = [f"{row[key]:,.1f}" for key in columns.values()]
+        start = row["start_up"]
+        cells += [f"{row['peak_memory_mib']:,}", str(start["ready_s"]), str(start["first_token_s"])]
+        rows.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _failures(peers: dict[str, Any]) -> list[str]:
+    return [
+        f"{PEERS[name].title} did not run: `{row['failure']}`"
+        for name, row in peers.items()
+        if "failure" in row
+    ]

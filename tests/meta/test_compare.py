@@ -1,0 +1,143 @@
+"""The comparison's own parts, without a peer: workloads, metrics, tables, protocol, our engine."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.compare import bounds, checkpoint, quiet, session
+from benchmarks.compare.environments import OURS, PEERS
+from benchmarks.compare.metrics import agreement, figures, medians, ratio
+from benchmarks.compare.session import SCRIPTS, PeerFailed, Session
+from benchmarks.compare.table import compare_tables
+from benchmarks.compare.workloads import WORKLOADS, Job, Scale
+from jax_engine.models.families import llama
+from tests.meta.trees import ROOT
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_passes_have_the_same_lengths_and_new_tokens(name: str) -> None:
+    first, second = (WORKLOADS[name][1](Scale(), seed) for seed in (1, 2))
+    assert [(len(a.prompt), a.output_len, a.arrival_s) for a in first] == [
+        (len(a.prompt), a.output_len, a.arrival_s) for a in second
+    ]
+    assert all(a.prompt != b.prompt for a, b in zip(first, second, strict=True))
+    assert first == WORKLOADS[name][1](Scale(), 1)
+    assert all(len(job.prompt) + job.output_len <= 4608 for job in first)
+
+
+def test_workloads_are_what_they_are_called() -> None:
+    made = {name: WORKLOADS[name][1](Scale(), 1) for name in WORKLOADS}
+    assert {name: len(jobs) for name, jobs in made.items()} == dict(
+        W1=32, W2=1, W3=64, W4=64, W5=32, W6=1, W7=16
+    )
+    assert (len(made["W6"][0].prompt), made["W6"][0].output_len) == (4096, 256)
+    assert len({tuple(job.prompt[:1000]) for job in made["W5"]}) == 1
+    assert len({tuple(job.prompt[:1016]) for job in made["W5"]}) == 32
+    assert {job.n for job in made["W7"]} == {4}
+    assert max(job.arrival_s for job in made["W3"]) == 0 < made["W4"][0].arrival_s
+    assert [len(a.prompt) for a in made["W3"]] == [len(a.prompt) for a in made["W4"]]
+
+
+def _answer(*rows: tuple[float, float, list[int]]) -> dict[str, Any]:
+    return {"requests": [{"first_s": f, "finish_s": e, "tokens": [t]} for f, e, t in rows]}
+
+
+def test_figures_by_hand() -> None:
+    jobs = [Job([1], 3), Job([1], 5, arrival_s=1.0)]
+    found = figures(jobs, _answer((0.5, 1.5, [7] * 3), (1.25, 4.0, [7] * 5)))
+    assert found["output_tokens_per_s"] == 2.0  # eight tokens until the last one at 4 s
+    assert found["time_to_first_token_p50_ms"] == pytest.approx((500 + 250) / 2)
+    assert found["time_per_output_token_p50_ms"] == pytest.approx((500 + 687.5) / 2, abs=0.01)
+    assert found["normalised_latency_ms"] == pytest.approx((500 + 600) / 2)
+
+
+def test_an_answer_of_another_length_does_not_count() -> None:
+    with pytest.raises(ValueError, match="asked for 1 x 3 tokens, got"):
+        figures([Job([1], 3)], _answer((0.5, 1.5, [7] * 2)))
+
+
+def test_ratios_are_of_pairs_and_figures_medians() -> None:
+    ours = [{"output_tokens_per_s": x} for x in (10.0, 20.0, 30.0)]
+    theirs = [{"output_tokens_per_s": x} for x in (10.0, 5.0, 15.0)]
+    assert ratio(ours, theirs, [True] * 3) == ratio(ours, theirs, [False] * 3) == 2.0
+    assert ratio(ours, theirs, [True, False, False]) == 1.0
+    assert medians(ours) == {"output_tokens_per_s": 20.0}
+
+
+def test_agreement_names_the_first_difference() -> None:
+    ours = _answer((0, 1, [1, 2, 3, 4]), (0, 1, [5, 6]))
+    theirs = _answer((0, 1, [1, 2, 9, 4]), (0, 1, [5, 6]))
+    found = agreement(ours, theirs)
+    assert (found["equal_requests"], found["first_difference"]) == (1, "2 -")
+    assert found["equal_tokens_percent"] == pytest.approx(100 * 5 / 6, abs=0.01)
+
+
+def test_bounds_by_hand() -> None:
+    config = llama.from_hf(checkpoint.TINY)
+    layers, head = 2 * (64 * 32 + 32 * 32 + 128 * 32 + 32 * 64), 128 * 32
+    assert bounds.num_weights(config) == layers + head
+    rates = {
+        f"{d}_{p}_gflop_per_s": 1e-6 for d in ("float32", "bfloat16") for p in ("layers", "head")
+    }
+    measured = rates | {"read_bandwidth_gb_per_s": 1e-3}
+    found = bounds.bounds(config, measured, [Job([1] * 3, 2)], "float32")
+    assert found["W2"] == pytest.approx(1e6 / (4 * (layers + head)), abs=0.1)
+    assert found["W1"] == pytest.approx(2e3 / (2 * 5 * layers + 2 * 2 * head), abs=0.1)
+
+
+def test_load_and_memory_of_this_process() -> None:
+    mine = quiet.tree(os.getpid())
+    assert mine[0] == os.getpid() and quiet.peak_memory_mib(mine) > 10
+    assert 0 < quiet.used_seconds([os.getpid()]) <= quiet.busy_seconds()
+
+
+def test_what_peers_share_is_plain_python() -> None:
+    """Interpreters that lack this project and its packages run these files."""
+    code = "import wire, engine_loop, sys; print([m for m in ('numpy', 'jax') if m in sys.modules])"
+    command = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert all((SCRIPTS / peer.script).exists() for peer in PEERS.values())
+
+
+def test_a_peer_that_cannot_load_says_why(tmp_path: Path) -> None:
+    with pytest.raises(PeerFailed, match="KeyError: 'model'"):
+        Session(PEERS[OURS], sys.executable, {}, tmp_path / "log")
+
+
+def test_a_peer_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(session, "PATIENCE_S", 0.2)
+    (tmp_path / "sleeps").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "sleeps").chmod(0o755)
+    with pytest.raises(PeerFailed, match=r"no answer for 0\.2 s"):
+        Session(PEERS[OURS], str(tmp_path / "sleeps"), {}, tmp_path / "log")
+
+
+def test_all_of_it_in_miniature(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.compare", "--smoke", "--workloads", "W1,W4,W7"]
+    command += ["--output", str(tmp_path)]
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENGINE_PEERS": str(tmp_path / "peers"),
+    }
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads((tmp_path / "compare_W7_float32.json").read_text("utf-8"))["result"]
+    assert found["output_tokens"] == 4 * sum(j.output_len for j in _tiny_w7())
+    assert found["peers"][OURS]["output_tokens_per_s"] > 0
+    assert found["peers"][OURS]["peak_memory_mib"] > 50
+
+
+def _tiny_w7() -> list[Job]:
+    return WORKLOADS["W7"][1](Scale(vocab_size=checkpoint.TINY["vocab_size"], divide=8), 0)
+
+
+def test_committed_results_make_tables() -> None:
+    text = compare_tables()
+    assert text.startswith("### W") or text == "Nothing measured yet."
