@@ -4,12 +4,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, extending, njit, types
+from numba import carray, njit, types
 from numba.core import cgutils
+from numba.extending import intrinsic
 
 WORD = ir.IntType(64)
-# Its own type hints are those of the generators below and not of what callers see.
-intrinsic: Any = extending.intrinsic
 
 
 @intrinsic
