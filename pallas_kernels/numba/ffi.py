@@ -21,6 +21,8 @@ EXECUTE = 3
 METADATA = 1
 # The interface of which version this file speaks; XLA refuses the handler if its own is older.
 MAJOR, MINOR = 0, 5
+# XLA's number of a dtype.
+BFLOAT16 = 16
 LOW = 0xFFFFFFFF  # of an int32 padded to a word
 
 
@@ -52,6 +54,12 @@ def result(frame: int, index: int) -> int:
 def address(buffer: int) -> int:
     """Address of a buffer's first element; elements are in C order."""
     return int(words(buffer, 6)[3])
+
+
+@njit(cache=True)
+def dtype(buffer: int) -> int:
+    """XLA's number of the dtype of a buffer."""
+    return int(words(buffer, 6)[2] & LOW)
 
 
 @njit(cache=True)
