@@ -6,8 +6,6 @@ the shared axis in the same order: a row's products depend neither on the rows b
 threads.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
