@@ -105,8 +105,8 @@ def _chunk(frame: int, chunk: int) -> None:
     layer = carray(pointer_at(ffi.address(index)), (1,), np.int32)[0]
     layer = min(max(layer, 0), layers - 1)
     of_weights, of_x = _chunk_counts(frame)
-    first, last = _range(width, chunk // of_x, of_weights)
-    token, end = _range(tokens, chunk % of_x, of_x)
+    first, last = _range(width, chunk % of_weights, of_weights)
+    token, end = _range(tokens, chunk // of_weights, of_x)
     third = (last - first) // WEIGHT_ROWS
     steps = third + (last - first) % WEIGHT_ROWS  # the rows left over are taken one by one
     parts = max((size + PART - 1) // PART, 1)
