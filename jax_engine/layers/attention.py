@@ -49,13 +49,10 @@ class Attention(nnx.Module):  # type: ignore[misc]
         *,
         dtype: jnp.dtype,
         stack: tuple[int, ...] = (),
-        separate: bool = False,
     ):
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
         self.head_dim, self.window = config.head_dim, config.sliding_window
-        linear = functools.partial(
-            Linear, bias=config.attention_bias, dtype=dtype, stack=stack, separate=separate
-        )
+        linear = functools.partial(Linear, bias=config.attention_bias, dtype=dtype, stack=stack)
         rows = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
         self.qkv = linear(config.hidden_size, rows)
         self.o = linear(self.num_heads * self.head_dim, config.hidden_size)

@@ -26,9 +26,8 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
         bias: bool,
         dtype: jnp.dtype,
         stack: tuple[int, ...] = (),
-        separate: bool = False,
     ):
-        linear = functools.partial(Linear, bias=bias, dtype=dtype, stack=stack, separate=separate)
+        linear = functools.partial(Linear, bias=bias, dtype=dtype, stack=stack)
         self.gate_up = linear(hidden_size, 2 * intermediate_size)
         self.down = linear(intermediate_size, hidden_size)
 
