@@ -54,7 +54,7 @@ def measure(config: ModelConfig) -> dict[str, float]:
 
 
 def _rate(shapes: list[tuple[int, int]], rows: int, dtype: str) -> float:
-    """The best of NumPy's BLAS (float32 only), XLA (weight last, first, in parts) and our kernel."""
+    """The best of NumPy (float32 only), XLA (weight last, first, in parts) and our kernel."""
     flops = sum(2 * rows * out * inner for out, inner in shapes)
     weights = [np.ones(shape, np.float32) for shape in shapes]
     inputs = {inner: np.ones((rows, inner), np.float32) for _, inner in shapes}
