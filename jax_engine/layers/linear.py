@@ -46,6 +46,7 @@ class Linear(nnx.Module):  # type: ignore[misc]
         self,
         x: Float[Array, "T in"],
         layer: Int[Array, ""] | None = None,
+        num_rows: Int[Array, ""] | None = None,
         *,
         out_dtype: jnp.dtype | None = None,
     ) -> Float[Array, "T out"]:
@@ -54,8 +55,9 @@ class Linear(nnx.Module):  # type: ignore[misc]
         Args:
             layer: index of the layer, used when the weight is still a stack. A bias must have
                 been sliced by the scan already.
+            num_rows: how many rows of x are not padding; on a CPU the others cost nothing.
         """
-        out = product(self.weight[...], x, layer, out_dtype=out_dtype or x.dtype)
+        out = product(self.weight[...], x, layer, num_rows, out_dtype=out_dtype or x.dtype)
         if self.bias is not None:
             out = out + self.bias[...].astype(out.dtype)
         return out
@@ -65,6 +67,7 @@ def product(
     weight: Float[Array, "out in"] | Float[Array, "L out in"],
     x: Float[Array, "T in"],
     layer: Int[Array, ""] | None = None,
+    num_rows: Int[Array, ""] | None = None,
     *,
     out_dtype: jnp.dtype,
 ) -> Float[Array, "T out"]:
@@ -72,12 +75,13 @@ def product(
 
     Args:
         layer: which weight of a stack.
+        num_rows: how many rows of x are wanted; of the others the result may be anything finite.
     """
     tokens, platform = x.shape[0], target_device().platform
     if platform == "cpu" and weight.dtype.name in NUMBA_DTYPES:
         from pallas_kernels.numba.linear import linear
 
-        return linear(x, weight, layer=layer).astype(out_dtype)
+        return linear(x, weight, layer=layer, num_rows=num_rows).astype(out_dtype)
     if weight.ndim == 3:
         weight = lax.dynamic_index_in_dim(weight, layer, keepdims=False)
     if platform == "gpu" and tokens == 1 and out_dtype != x.dtype:

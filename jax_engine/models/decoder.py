@@ -53,7 +53,8 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
         out, kv_cache = self.attention(self.input_norm(x), angles, kv_cache, attn, layer)
         x = x + out
-        return x + self.mlp(self.post_attention_norm(x), layer), kv_cache
+        hidden = self.post_attention_norm(x)
+        return x + self.mlp(hidden, layer, attn.query_start_loc[-1]), kv_cache
 
 
 class Decoder(nnx.Module):  # type: ignore[misc]
@@ -102,8 +103,10 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         return self.norm(x), kv_cache
 
     @jax.named_scope("head")
-    def compute_logits(self, hidden: Float[Array, "R E"]) -> Float[Array, "R V"]:
-        """Float32 logits of chosen rows of the hidden states."""
+    def compute_logits(
+        self, hidden: Float[Array, "R E"], num_rows: Int[Array, ""] | None = None
+    ) -> Float[Array, "R V"]:
+        """Float32 logits of chosen rows of the hidden states, `num_rows` of which are wanted."""
         if self.lm_head is None:
-            return self.embed.logits(hidden)
-        return self.lm_head(hidden, out_dtype=jnp.dtype(jnp.float32))
+            return self.embed.logits(hidden, num_rows)
+        return self.lm_head(hidden, num_rows=num_rows, out_dtype=jnp.dtype(jnp.float32))

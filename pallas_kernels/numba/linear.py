@@ -35,18 +35,38 @@ def linear(
     weight: Float[Array, "out in"] | Float[Array, "L out in"],
     *,
     layer: Int[Array, ""] | None = None,
+    num_rows: Int[Array, ""] | None = None,
 ) -> Float[Array, "T out"]:
     """x @ weight.T in float32, on a CPU; of a stack, with the weight of one layer.
 
     Args:
         weight: float32 or bfloat16.
         layer: which of a stack, int32; a number beyond the ends is taken for the nearest.
+        num_rows: how many rows of x are multiplied, int32; the result has zeros for the others,
+            so padding costs nothing.
     """
     stack = weight if weight.ndim == 3 else weight[None]
     index = jnp.zeros((), jnp.int32) if layer is None else layer
+    count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
     result = jax.ShapeDtypeStruct((x.shape[0], stack.shape[1]), jnp.float32)
-    out: Array = jax.ffi.ffi_call(NAME, result)(x.astype(jnp.float32), stack, index)
+    out: Array = jax.ffi.ffi_call(NAME, result)(x.astype(jnp.float32), stack, index, count)
     return out
+
+
+@njit(cache=True)
+def _num_tokens(frame: int) -> int:
+    """How many rows of x are multiplied."""
+    count = carray(pointer_at(ffi.address(ffi.operand(frame, 3))), (1,), np.int32)[0]
+    return min(max(int(count), 0), ffi.size(ffi.operand(frame, 0), 0))
+
+
+@njit(cache=True)
+def _clear_padding(frame: int) -> None:
+    """Zeros for the rows that are not multiplied."""
+    result = ffi.result(frame, 0)
+    tokens, width = ffi.size(result, 0), ffi.size(result, 1)
+    out = carray(pointer_at(ffi.address(result)), (tokens, width), np.float32)
+    out[_num_tokens(frame) :] = 0
 
 
 @njit(cache=True)
@@ -55,7 +75,7 @@ def _chunk_counts(frame: int) -> tuple[int, int]:
     weight = ffi.operand(frame, 1)
     width, size = ffi.size(weight, 1), ffi.size(weight, 2)
     rows = max(CHUNK_BYTES // (4 * max(size, 1)), MIN_CHUNK_ROWS)
-    tokens = ffi.size(ffi.operand(frame, 0), 0)
+    tokens = _num_tokens(frame)
     return (width + rows - 1) // rows, (tokens + CHUNK_TOKENS - 1) // CHUNK_TOKENS
 
 
@@ -101,7 +121,7 @@ def _chunk(frame: int, chunk: int) -> None:
     """One chunk's products. Its rows of weights are taken in thirds, one row of each at a time."""
     x, weight, index = ffi.operand(frame, 0), ffi.operand(frame, 1), ffi.operand(frame, 2)
     layers, width, size = ffi.size(weight, 0), ffi.size(weight, 1), ffi.size(weight, 2)
-    tokens, bfloat16 = ffi.size(x, 0), ffi.dtype(weight) == ffi.BFLOAT16
+    tokens, bfloat16 = _num_tokens(frame), ffi.dtype(weight) == ffi.BFLOAT16
     layer = carray(pointer_at(ffi.address(index)), (1,), np.int32)[0]
     layer = min(max(layer, 0), layers - 1)
     of_weights, of_x = _chunk_counts(frame)
@@ -153,6 +173,7 @@ def _task(block: int) -> int:
 def _handler(frame: int) -> int:
     if not ffi.executes(frame):
         return 0
+    _clear_padding(frame)
     of_weights, of_x = _chunk_counts(frame)
     return threads.share(frame, of_weights * of_x, address_of(_task))
 

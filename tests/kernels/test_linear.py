@@ -61,6 +61,17 @@ def test_a_row_is_the_same_whatever_is_beside_it(out: int, size: int, dtype: Any
         np.testing.assert_array_equal(linear(x[start:stop], weight), whole[start:stop])
 
 
+@pytest.mark.parametrize("count", [-3, 0, 1, 5, CHUNK_TOKENS + 1, CHUNK_TOKENS + 3, 1000])
+def test_padding_gives_zeros_whatever_it_holds(count: int) -> None:
+    rows = CHUNK_TOKENS + 3
+    x, weight = np.array(numbers(0, rows, 40)), numbers(1, 30, 40)
+    found = np.asarray(linear(jnp.asarray(x), weight))
+    x[max(count, 0) :] = np.nan
+    some = np.asarray(jax.jit(linear)(x, weight, num_rows=jnp.int32(count)))
+    np.testing.assert_array_equal(some[: max(count, 0)], found[: max(count, 0)])
+    assert not some[max(count, 0) :].any()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("tokens", [1, 6])
 def test_what_is_not_finite_travels(value: float, tokens: int) -> None:
