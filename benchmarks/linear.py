@@ -5,6 +5,8 @@
 
 XLA's have the best form that they were found to have: an array for each layer, layers unrolled, and
 2 to 32 rows as a batch of 8 products. The head sees at most 32 rows. Both forms take turns.
+At the end one product with longer rows, where XLA copies the layer out of the stack, as the engine
+lets it do for many rows.
 """
 
 import argparse
@@ -28,6 +30,7 @@ LAYERS = 30  # of SmolLM2-135M, as are the shapes [out, in]
 SHAPES = {"qkv": (960, 576), "o": (576, 576), "gate_up": (3072, 576), "down": (576, 1536)}
 HEAD, HEAD_ROWS = (49152, 576), 32
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+WIDE, WIDE_LAYERS, WIDE_ROWS = (2048, 8192), 3, (32, 128, 256, 512)
 PARTS, FEW_ROWS = 8, range(2, 33)
 SECONDS = 2.5  # for each number of rows, both forms together
 
@@ -119,11 +122,36 @@ def compare(dtype: Any) -> dict[str, Any]:
     return result
 
 
+def compare_wide() -> dict[str, Any]:
+    """The product of Llama 3.2 1B's `down`, in float32."""
+    stack = jax.random.uniform(jax.random.key(1), (WIDE_LAYERS, *WIDE)) - 0.5
+
+    def layers(times: Callable[..., jax.Array], x: jax.Array, stack: jax.Array) -> jax.Array:
+        indices = jnp.arange(WIDE_LAYERS, dtype=jnp.int32)
+        return lax.map(lambda layer: times(x, stack, layer), indices)
+
+    def sliced(x: jax.Array, stack: jax.Array, layer: jax.Array) -> jax.Array:
+        return xla_product(lax.dynamic_index_in_dim(stack, layer, keepdims=False), x, x.dtype)
+
+    def indexed(x: jax.Array, stack: jax.Array, layer: jax.Array) -> jax.Array:
+        return linear(x, stack, layer=layer)
+
+    result = {}
+    for rows in WIDE_ROWS:
+        x = jax.random.uniform(jax.random.key(2), (rows, WIDE[1]))
+        kernel, xla = (jax.jit(partial(layers, times)) for times in (indexed, sliced))
+        forms = {"kernel": partial(kernel, x, stack), "xla": partial(xla, x, stack)}
+        result[f"{rows}_rows"] = measure(forms)
+        print(f"{rows} rows of {WIDE[1]}: {result[f'{rows}_rows']}", flush=True)
+    return result
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
     result = {jnp.dtype(dtype).name: compare(dtype) for dtype in (jnp.float32, jnp.bfloat16)}
+    result["2048_by_8192"] = compare_wide()
     if args.save:
         write_result("linear", result, arguments=args)
 
