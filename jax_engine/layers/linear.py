@@ -9,6 +9,9 @@ from pallas_kernels.device import target_device
 
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
 NUMBA_DTYPES = ("float32", "bfloat16")
+# From so many rows of such a length on, XLA's product in float32 is the faster one on a CPU, though
+# it copies the layer out of the stack (docs/cpu.md).
+MANY_ROWS, LONG_ROWS = 256, 2048
 
 
 class Matrix(nnx.Param):  # type: ignore[misc]
@@ -78,7 +81,7 @@ def product(
         num_rows: how many rows of x are wanted; of the others the result may be anything finite.
     """
     tokens, platform = x.shape[0], target_device().platform
-    if platform == "cpu" and weight.dtype.name in NUMBA_DTYPES:
+    if platform == "cpu" and _suits_numba(weight, tokens):
         from pallas_kernels.numba.linear import linear
 
         return linear(x, weight, layer=layer, num_rows=num_rows).astype(out_dtype)
@@ -90,3 +93,9 @@ def product(
         x = jnp.pad(x, ((0, 1), (0, 0)))
     out: Array = lax.dot_general(x, weight, CONTRACT_LAST, preferred_element_type=out_dtype)
     return out[:tokens]
+
+
+def _suits_numba(weight: Array, tokens: int) -> bool:
+    if weight.dtype.name == "float32" and tokens >= MANY_ROWS:
+        return bool(weight.shape[-1] < LONG_ROWS)
+    return weight.dtype.name in NUMBA_DTYPES

@@ -29,8 +29,7 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
         x: address of the first row of x, float32; the others follow.
         out: address of the first product, float32.
         count: how many numbers of each row are multiplied.
-        size: from one row to the next, in weights and in x.
-        width: from one row to the next in out.
+        size, length, width: from one row to the next in weights, in x and in out.
         more: 0 if the products are to replace what is in out, 1 if they are added to it.
     """
 
@@ -44,19 +43,20 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
         out: Any,
         count: Any,
         size: Any,
+        length: Any,
         width: Any,
         more: Any,
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            weights, second, third, x, out, count, size, width, more = arguments
+            weights, second, third, x, out, count, size, length, width, more = arguments
             chosen = [WORD(0), second, third]
             ours = _Rows(builder, weights, size, chosen, bfloat16)
-            theirs = _Rows(builder, x, size, [WORD(row) for row in range(x_rows)], False)
+            theirs = _Rows(builder, x, length, [WORD(row) for row in range(x_rows)], False)
             sums = _sums(builder, ours, theirs, count)
             _write(builder, sums, out, width, chosen, more)
             return context.get_dummy_value()
 
-        return types.none(*[types.intp] * 9), generate
+        return types.none(*[types.intp] * 10), generate
 
     return dots
 

@@ -19,12 +19,14 @@ from pallas_kernels.numba.native import address_of, pointer_at
 NAME = "pallas_kernels.linear"
 # Rows of weights of a chunk: as many as make so many bytes, so that claiming it costs little and
 # they stay in the second cache; but so many that each row of x that is loaded is used often.
-CHUNK_BYTES, MIN_CHUNK_ROWS = 96 * 1024, 24
+CHUNK_BYTES, MIN_CHUNK_ROWS = 96 * 1024, 48
 # Rows of x of a chunk, and numbers of a row taken at a time: together 192 KiB at most.
 CHUNK_TOKENS, PART = 64, 768
 # Up to so many rows the processor's own prefetching is enough.
 FEW_TOKENS = 8
 LINE = 64  # bytes of a cache line
+# Rows of x that lie a multiple of so many bytes apart push each other out of the caches.
+CLASH = 2048
 
 _block, _block_bf16 = dots_of(X_ROWS, bfloat16=False), dots_of(X_ROWS, bfloat16=True)
 _row, _row_bf16 = dots_of(1, bfloat16=False), dots_of(1, bfloat16=True)
@@ -49,7 +51,10 @@ def linear(
     index = jnp.zeros((), jnp.int32) if layer is None else layer
     count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
     result = jax.ShapeDtypeStruct((x.shape[0], stack.shape[1]), jnp.float32)
-    out: Array = jax.ffi.ffi_call(NAME, result)(x.astype(jnp.float32), stack, index, count)
+    x = x.astype(jnp.float32)
+    if 4 * x.shape[1] % CLASH == 0 and x.shape[0] > FEW_TOKENS:
+        x = jnp.pad(x, ((0, 0), (0, LINE // 4)))
+    out: Array = jax.ffi.ffi_call(NAME, result)(x, stack, index, count)
     return out
 
 
@@ -89,6 +94,7 @@ def _products(
     tokens: int,
     count: int,
     size: int,
+    length: int,
     width: int,
     more: int,
     bfloat16: bool,
@@ -104,15 +110,15 @@ def _products(
             prefetch(ahead)
             prefetch(ahead + step * size * second)
             prefetch(ahead + step * size * third)
-        a, b = x + 4 * token * size, out + 4 * token * width
+        a, b = x + 4 * token * length, out + 4 * token * width
         if rows == 1 and bfloat16:
-            _row_bf16(weights, second, third, a, b, count, size, width, more)
+            _row_bf16(weights, second, third, a, b, count, size, length, width, more)
         elif rows == 1:
-            _row(weights, second, third, a, b, count, size, width, more)
+            _row(weights, second, third, a, b, count, size, length, width, more)
         elif bfloat16:
-            _block_bf16(weights, second, third, a, b, count, size, width, more)
+            _block_bf16(weights, second, third, a, b, count, size, length, width, more)
         else:
-            _block(weights, second, third, a, b, count, size, width, more)
+            _block(weights, second, third, a, b, count, size, length, width, more)
         token += rows
 
 
@@ -121,7 +127,8 @@ def _chunk(frame: int, chunk: int) -> None:
     """One chunk's products. Its rows of weights are taken in thirds, one row of each at a time."""
     x, weight, index = ffi.operand(frame, 0), ffi.operand(frame, 1), ffi.operand(frame, 2)
     layers, width, size = ffi.size(weight, 0), ffi.size(weight, 1), ffi.size(weight, 2)
-    tokens, bfloat16 = _num_tokens(frame), ffi.dtype(weight) == ffi.BFLOAT16
+    tokens, length = _num_tokens(frame), ffi.size(x, 1)
+    bfloat16 = ffi.dtype(weight) == ffi.BFLOAT16
     layer = carray(pointer_at(ffi.address(index)), (1,), np.int32)[0]
     layer = min(max(layer, 0), layers - 1)
     of_weights, of_x = _chunk_counts(frame)
@@ -142,11 +149,12 @@ def _chunk(frame: int, chunk: int) -> None:
             ffi.address(weight) + (2 if bfloat16 else 4) * ((layer * width + row) * size + at),
             apart,
             2 * apart,
-            ffi.address(x) + 4 * (token * size + at),
+            ffi.address(x) + 4 * (token * length + at),
             ffi.address(ffi.result(frame, 0)) + 4 * (token * width + row),
             end - token,
             until - at,
             size,
+            length,
             width,
             part,
             bfloat16,
