@@ -60,6 +60,12 @@ def size(buffer: int, axis: int) -> int:
     return int(words(words(buffer, 6)[5] + 8 * axis, 1)[0])
 
 
+@njit(cache=True)
+def dtype(buffer: int) -> int:
+    """XLA's number of a buffer's element type, as in `xla_data.proto`."""
+    return int(words(buffer, 6)[2] & LOW)
+
+
 def register(name: str, handler: Any) -> None:
     """Makes a handler known to XLA's CPU backend under a name.
 

@@ -1,0 +1,177 @@
+"""Vectors of 16 float32 for Numba functions, held in registers.
+
+What decides a kernel's speed is then written down, and not left to a loop vectoriser. LLVM takes a
+vector apart into as many registers as the processor needs: four of NEON, two of AVX2, one of
+AVX-512. A comparison with NaN is false; only `total` may add up in any order.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+
+LANES = 16
+BYTES = 4 * LANES
+
+_FLOAT, _INT = ir.FloatType(), ir.IntType(32)
+_FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
+_UNSET = ir.Constant(_FLOATS, ir.Undefined)
+
+
+class VectorType(types.Type):  # type: ignore[misc]
+    """Numba's name of a vector."""
+
+    def __init__(self) -> None:
+        super().__init__("float32x16")
+
+
+vector = VectorType()
+real = types.float32
+place = types.intp
+
+
+@register_model(VectorType)
+class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _FLOATS)
+
+
+def _operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Any]:
+    """An intrinsic out of a function of LLVM's builder and the arguments' LLVM values."""
+
+    def decorate(emit: Callable[..., Any]) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            return emit(builder, *values)
+
+        kind = result(*given)
+        # Numba reads the number of arguments off the function.
+        typed = {
+            1: lambda context, a: (kind, generate),
+            2: lambda context, a, b: (kind, generate),
+            3: lambda context, a, b, c: (kind, generate),
+            4: lambda context, a, b, c, d: (kind, generate),
+        }[len(given)]
+        return intrinsic(typed)
+
+    return decorate
+
+
+def _llvm(builder: Any, name: str, values: Any, result: Any, flags: tuple[str, ...] = ()) -> Any:
+    kind = ir.FunctionType(result, [value.type for value in values])
+    found = builder.module.globals.get(name)
+    return builder.call(found or ir.Function(builder.module, kind, name), values, fastmath=flags)
+
+
+def _spread(builder: Any, number: Any) -> Any:
+    first = builder.insert_element(_UNSET, number, _INT(0))
+    return builder.shuffle_vector(first, _UNSET, ir.Constant(_INTS, [0] * LANES))
+
+
+@_operation(vector, place)
+def load(builder: Any, address: Any) -> Any:
+    """The 16 numbers at an address, which need not be aligned."""
+    return builder.load(builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
+
+
+@_operation(types.void, place, vector)
+def store(builder: Any, address: Any, value: Any) -> Any:
+    """Writes 16 numbers to an address."""
+    builder.store(value, builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
+
+
+@_operation(real, place)
+def get(builder: Any, address: Any) -> Any:
+    """The one number at an address."""
+    return builder.load(builder.inttoptr(address, _FLOAT.as_pointer()), align=4)
+
+
+@_operation(types.void, place, real)
+def put(builder: Any, address: Any, value: Any) -> Any:
+    """Writes one number to an address."""
+    builder.store(value, builder.inttoptr(address, _FLOAT.as_pointer()), align=4)
+
+
+@_operation(vector, real)
+def spread(builder: Any, number: Any) -> Any:
+    """One number in all lanes."""
+    return _spread(builder, number)
+
+
+@_operation(vector, place)
+def spread_from(builder: Any, address: Any) -> Any:
+    """The one number at an address in all lanes."""
+    pointer = builder.inttoptr(address, _FLOAT.as_pointer())
+    return _spread(builder, builder.load(pointer, align=4))
+
+
+@_operation(vector, real)
+def count_from(builder: Any, first: Any) -> Any:
+    """first, first + 1, ... first + 15."""
+    return builder.fadd(_spread(builder, first), ir.Constant(_FLOATS, [float(i) for i in range(LANES)]))
+
+
+@_operation(vector, vector, vector)
+def add(builder: Any, a: Any, b: Any) -> Any:
+    return builder.fadd(a, b)
+
+
+@_operation(vector, vector, vector)
+def sub(builder: Any, a: Any, b: Any) -> Any:
+    return builder.fsub(a, b)
+
+
+@_operation(vector, vector, vector)
+def mul(builder: Any, a: Any, b: Any) -> Any:
+    return builder.fmul(a, b)
+
+
+@_operation(vector, vector, vector)
+def div(builder: Any, a: Any, b: Any) -> Any:
+    return builder.fdiv(a, b)
+
+
+@_operation(vector, vector, vector, vector)
+def madd(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once where the processor can."""
+    return _llvm(builder, f"llvm.fmuladd.v{LANES}f32", (a, b, c), _FLOATS)
+
+
+@_operation(vector, vector, vector)
+def larger(builder: Any, a: Any, b: Any) -> Any:
+    """The larger of the two; b where a is NaN."""
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+@_operation(vector, vector, vector, vector, vector)
+def where_less(builder: Any, a: Any, b: Any, then: Any, otherwise: Any) -> Any:
+    """`then` where a <= b, `otherwise` elsewhere and where one is NaN."""
+    return builder.select(builder.fcmp_ordered("<=", a, b), then, otherwise)
+
+
+@_operation(vector, vector)
+def shifted_to_exponent(builder: Any, value: Any) -> Any:
+    """The float whose bits are those of `value` shifted left by 23: see `exp`."""
+    bits = builder.shl(builder.bitcast(value, _INTS), ir.Constant(_INTS, [23] * LANES))
+    return builder.bitcast(bits, _FLOATS)
+
+
+@_operation(real, vector)
+def total(builder: Any, value: Any) -> Any:
+    """Sum of the lanes."""
+    name = f"llvm.vector.reduce.fadd.v{LANES}f32"
+    return _llvm(builder, name, (ir.Constant(_FLOAT, -0.0), value), _FLOAT, ("reassoc",))
+
+
+@_operation(real, vector)
+def largest(builder: Any, value: Any) -> Any:
+    """The largest lane; none is NaN."""
+    return _llvm(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", (value,), _FLOAT, ("nnan", "nsz"))
+
+
+@_operation(real, vector)
+def first(builder: Any, value: Any) -> Any:
+    """The first lane."""
+    return builder.extract_element(value, _INT(0))
