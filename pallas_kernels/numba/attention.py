@@ -8,7 +8,8 @@ from jaxtyping import Array, Float, Int
 
 from pallas_kernels.call import Call, Options
 from pallas_kernels.numba.kernel import NAME
-from pallas_kernels.numba.pages import DTYPES
+from pallas_kernels.numba.widen import DTYPES
+from pallas_kernels.numba.work import WORK_BYTES
 from pallas_kernels.xla.blocks import scale_heads
 
 Result = tuple[Float[Array, "T H D"], Float[Array, "T H"] | None]
@@ -45,7 +46,7 @@ def attend(call: Call, options: Options, metadata: None) -> Result:
         jax.ShapeDtypeStruct(queries.shape, jnp.float32),
         rows,
         rows,
-        jax.ShapeDtypeStruct((2,), jnp.int32),
+        jax.ShapeDtypeStruct((WORK_BYTES,), jnp.uint8),
     )
     slopes = jnp.zeros(0) if call.alibi_slopes is None else call.alibi_slopes
     out, top, denominator, _ = jax.ffi.ffi_call(NAME, results)(

@@ -5,30 +5,30 @@ of a sequence's head merges them all, in their order: the same bits whoever that
 """
 
 import numpy as np
-from numba import njit
 
+from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.native import fetch_add
 from pallas_kernels.numba.pages import KEYS, VALUES, read_run
 from pallas_kernels.numba.plan import PART, Item, first_visible, partial_floats
 from pallas_kernels.numba.products import ROWS, add_product, dots
 from pallas_kernels.numba.rows import padded, read_queries, write_row, zero
 from pallas_kernels.numba.softmax import MASKED, shrink, weigh
-from pallas_kernels.numba.vectors import BYTES, LANES, first, load, madd, store
-from pallas_kernels.numba.work import Work, floats, integers, slope_of
+from pallas_kernels.numba.vectors import BYTES, LANES, first, get, get_int, load, madd, put, store
+from pallas_kernels.numba.work import Work, slope_of
 
 
-@njit(cache=True)
+@inner
 def decode_floats(work: Work) -> int:
     """Numbers of scratch: queries, scores, and one run of keys or values."""
     rows = padded(work.group)
     return rows * (work.width + PART) + min(PART, work.block_size) * work.width
 
 
-@njit(cache=True)
+@inner
 def attend_part(work: Work, item: Item, scratch: int) -> None:
     """One part, and the merge if it is the last to be finished of its sequence's head."""
-    last = int(integers(work.lens, work.seqs)[item.seq]) - 1
-    token = int(integers(work.starts, work.seqs + 1)[item.seq])
+    last = get_int(work.lens + 4 * item.seq) - 1
+    token = get_int(work.starts + 4 * item.seq)
     low, rows = first_visible(work, last), padded(work.group)
     start = (low // PART + item.index) * PART
     stop = min(start + PART, last + 1)
@@ -37,31 +37,32 @@ def attend_part(work: Work, item: Item, scratch: int) -> None:
     room = scores + 4 * rows * PART
     sums = item.partials + 4 * item.index * work.kv_heads * partial_floats(work)
     sums += 4 * item.head * partial_floats(work)
-    read_queries(work, token, 1, item.head, queries)
+    read_queries(work, token, np.int64(1), item.head, queries)
     _score(work, item, start, stop, queries, scores, room)
     tops, totals = sums + 4 * rows * work.width, sums + 4 * rows * (work.width + 1)
     for g in range(work.group):
         row = scores + 4 * g * PART
         count = stop - start
         slope = slope_of(work, item.head * work.group + g)
-        found = weigh(
+        top, total = weigh(
             row,
             -(-count // LANES) * LANES,
-            0,
+            np.int64(0),
             count,
             start - last,
             slope,
             work.cap,
             np.float32(MASKED),
         )
-        floats(tops, rows)[g], floats(totals, rows)[g] = found
+        put(tops + 4 * g, top)
+        put(totals + 4 * g, total)
     zero(sums, rows * work.width)
     _add_values(work, item, start, stop, scores, sums, room)
     if fetch_add(item.finished, 1) == item.count - 1:
         _merge(work, item, token, queries)
 
 
-@njit(cache=True)
+@inner
 def _score(
     work: Work, item: Item, start: int, stop: int, queries: int, scores: int, room: int
 ) -> None:
@@ -77,7 +78,7 @@ def _score(
         position += count
 
 
-@njit(cache=True)
+@inner
 def _add_values(
     work: Work, item: Item, start: int, stop: int, weights: int, sums: int, room: int
 ) -> None:
@@ -94,7 +95,7 @@ def _add_values(
         position += count
 
 
-@njit(cache=True)
+@inner
 def _merge(work: Work, item: Item, token: int, row: int) -> None:
     """The result of a sequence's head out of all of its parts; `row` is a vector of scratch."""
     rows, width = padded(work.group), work.width
@@ -104,12 +105,12 @@ def _merge(work: Work, item: Item, token: int, row: int) -> None:
         sums, tops = base + 4 * g * width, base + 4 * (rows * width + g)
         top = np.float32(MASKED)
         for part in range(item.count):
-            top = max(top, floats(tops + part * step, 1)[0])
+            top = max(top, get(tops + part * step))
         zero(row, width)
         denominator = np.float32(0)
         for part in range(item.count):
-            factor = shrink(floats(tops + part * step, 1)[0], top)
-            denominator += floats(tops + part * step + 4 * rows, 1)[0] * first(factor)
+            factor = shrink(get(tops + part * step), top)
+            denominator += get(tops + part * step + 4 * rows) * first(factor)
             for column in range(0, 4 * width, BYTES):
                 old = load(row + column)
                 store(row + column, madd(load(sums + part * step + column), factor, old))

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import numpy as np
-from numba import njit
 
+from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.vectors import (
     add,
     div,
@@ -35,45 +34,40 @@ EXP_POWERS = (
 )
 
 
-@njit(inline="always")
-def constant(number: float) -> Any:
-    return spread(np.float32(number))
-
-
-@njit(cache=True, forceinline=True)
+@inner
 def exp(x: Any) -> Any:
     """exp(x) for x <= 0 and a little above, off by about 1e-7 of it; 0 below LEAST; NaN of NaN."""
-    least = constant(LEAST)
+    least = spread(LEAST)
     clamped = where_less(x, least, least, x)
-    shifted = madd(clamped, constant(LOG2_E), constant(ROUNDER))
-    power = sub(shifted, constant(ROUNDER))
-    rest = madd(power, constant(-LN_2_HIGH), clamped)
-    rest = madd(power, constant(-LN_2_LOW), rest)
-    value = constant(EXP_POWERS[0])
-    value = madd(value, rest, constant(EXP_POWERS[1]))
-    value = madd(value, rest, constant(EXP_POWERS[2]))
-    value = madd(value, rest, constant(EXP_POWERS[3]))
-    value = madd(value, rest, constant(EXP_POWERS[4]))
-    value = madd(value, rest, constant(EXP_POWERS[5]))
-    value = madd(mul(value, rest), rest, add(rest, constant(1.0)))
-    return where_less(x, least, constant(0.0), mul(value, shifted_to_exponent(shifted)))
+    shifted = madd(clamped, spread(LOG2_E), spread(ROUNDER))
+    power = sub(shifted, spread(ROUNDER))
+    rest = madd(power, spread(-LN_2_HIGH), clamped)
+    rest = madd(power, spread(-LN_2_LOW), rest)
+    value = spread(EXP_POWERS[0])
+    value = madd(value, rest, spread(EXP_POWERS[1]))
+    value = madd(value, rest, spread(EXP_POWERS[2]))
+    value = madd(value, rest, spread(EXP_POWERS[3]))
+    value = madd(value, rest, spread(EXP_POWERS[4]))
+    value = madd(value, rest, spread(EXP_POWERS[5]))
+    value = madd(mul(value, rest), rest, add(rest, spread(1.0)))
+    return where_less(x, least, spread(0.0), mul(value, shifted_to_exponent(shifted)))
 
 
-@njit(cache=True, forceinline=True)
+@inner
 def tanh(x: Any) -> Any:
     """tanh(x), off by some 1e-7 of it: a quotient of polynomials, as in Eigen."""
-    bound = constant(7.9053111)
-    x = where_less(bound, x, bound, larger(sub(constant(0.0), bound), x))
+    bound = spread(7.9053111)
+    x = where_less(bound, x, bound, larger(sub(spread(0.0), bound), x))
     square = mul(x, x)
-    above = constant(-2.76076847742355e-16)
-    above = madd(above, square, constant(2.00018790482477e-13))
-    above = madd(above, square, constant(-8.60467152213735e-11))
-    above = madd(above, square, constant(5.12229709037114e-08))
-    above = madd(above, square, constant(1.48572235717979e-05))
-    above = madd(above, square, constant(6.37261928875436e-04))
-    above = madd(above, square, constant(4.89352455891786e-03))
-    below = constant(1.19825839466702e-06)
-    below = madd(below, square, constant(1.18534705686654e-04))
-    below = madd(below, square, constant(2.26843463243900e-03))
-    below = madd(below, square, constant(4.89352518554385e-03))
+    above = spread(-2.76076847742355e-16)
+    above = madd(above, square, spread(2.00018790482477e-13))
+    above = madd(above, square, spread(-8.60467152213735e-11))
+    above = madd(above, square, spread(5.12229709037114e-08))
+    above = madd(above, square, spread(1.48572235717979e-05))
+    above = madd(above, square, spread(6.37261928875436e-04))
+    above = madd(above, square, spread(4.89352455891786e-03))
+    below = spread(1.19825839466702e-06)
+    below = madd(below, square, spread(1.18534705686654e-04))
+    below = madd(below, square, spread(2.26843463243900e-03))
+    below = madd(below, square, spread(4.89352518554385e-03))
     return div(mul(x, above), below)

@@ -7,10 +7,10 @@ from numba import cfunc, njit
 
 from pallas_kernels.numba import ffi, threads
 from pallas_kernels.numba.decode import attend_part, decode_floats
-from pallas_kernels.numba.native import address_of, free, malloc, words
+from pallas_kernels.numba.native import address_of, free, malloc
 from pallas_kernels.numba.plan import clear_unseeing, find_item, make_plan, query_count
 from pallas_kernels.numba.prefill import attend_tile, prefill_floats
-from pallas_kernels.numba.work import read_work
+from pallas_kernels.numba.work import find_work, read_work
 
 # The 1 counts changes of what the operands mean: see `ffi.register`.
 NAME = "jax_engine.paged_attention.1"
@@ -26,10 +26,10 @@ def task(block: int) -> int:
             if scratch != 0:
                 free(scratch)
             return threads.leave(block)
-        work = read_work(threads.frame_of(block))
+        work = find_work(threads.frame_of(block))
         if scratch == 0:
             scratch = malloc(4 * max(decode_floats(work), prefill_floats(work)))
-        item = find_item(work, words(work.plan, 1)[0], number)
+        item = find_item(work, number)
         if query_count(work, item.seq) == 1:
             attend_part(work, item, scratch)
         else:
@@ -44,11 +44,10 @@ def handler(frame: int) -> int:
         return 0
     work = read_work(frame)
     clear_unseeing(work)
-    plan, items = make_plan(work)
-    words(work.plan, 1)[0] = plan
+    items = make_plan(work)
     if items > 0:
         threads.share(frame, items, address_of(task))
-    free(plan)
+    free(work.plan)
     return 0
 
 

@@ -8,12 +8,15 @@ last tiles (which see most) first of all, so that what is left at the end is sma
 
 from typing import NamedTuple
 
-from numba import njit
+import numpy as np
 
-from pallas_kernels.numba.native import malloc, words
+
+from pallas_kernels.numba.jit import inner
+from pallas_kernels.numba.native import malloc
 from pallas_kernels.numba.rows import padded
 from pallas_kernels.numba.softmax import MASKED
-from pallas_kernels.numba.work import Work, floats, integers
+from pallas_kernels.numba.vectors import get_int, put
+from pallas_kernels.numba.work import Work, longs
 
 # Positions in one part of a context, counted from its beginning.
 PART = 128
@@ -37,58 +40,57 @@ class Item(NamedTuple):
     finished: int
 
 
-@njit(cache=True)
+@inner
 def query_count(work: Work, seq: int) -> int:
     """Query tokens of a sequence that sees anything."""
-    starts = integers(work.starts, work.seqs + 1)
-    lens = integers(work.lens, work.seqs)
-    return int(starts[seq + 1] - starts[seq]) if lens[seq] > 0 else 0
+    start = work.starts + 4 * seq
+    return get_int(start + 4) - get_int(start) if get_int(work.lens + 4 * seq) > 0 else 0
 
 
-@njit(cache=True)
+@inner
 def first_visible(work: Work, position: int) -> int:
     """First position that the token at a position attends to."""
     return max(0, position - work.window + 1) if work.window > 0 else 0
 
 
-@njit(cache=True)
+@inner
 def tile_queries(work: Work) -> int:
     """Query tokens in one tile."""
     return max(TILE_ROWS // work.group, 1)
 
 
-@njit(cache=True)
+@inner
 def unit_count(work: Work, seq: int) -> int:
     """Parts of a decode's visible context, or tiles of a prefill's queries."""
     queries = query_count(work, seq)
     if queries != 1:
         return -(-queries // tile_queries(work))
-    length = int(integers(work.lens, work.seqs)[seq])
+    length = get_int(work.lens + 4 * seq)
     return -(-length // PART) - first_visible(work, length - 1) // PART
 
 
-@njit(cache=True)
+@inner
 def partial_floats(work: Work) -> int:
     """Numbers that one part leaves: a row of sums for each head of the group, tops, and totals."""
     return padded(work.group) * (work.width + 2)
 
 
-@njit(cache=True)
-def make_plan(work: Work) -> tuple[int, int]:
-    """The plan in memory of its own, to be freed, and the number of items.
+@inner
+def make_plan(work: Work) -> int:
+    """Writes the plan into memory of its own, at `work.plan`; returns the number of items.
 
     Its words: first item of each entry, one for the end; sequence of each entry; first partial
     result of each entry; parts finished of each sequence's head; then the partial results.
     """
     seqs, heads = work.seqs, work.kv_heads
-    head_words = 3 * seqs + 1 + seqs * heads
-    parts = 0
+    head_words, parts = 3 * seqs + 1 + seqs * heads, 0
     for seq in range(seqs):
         if query_count(work, seq) == 1:
             parts += unit_count(work, seq)
-    plan = malloc(8 * head_words + 4 * parts * heads * partial_floats(work))
-    table = words(plan, head_words)
-    table[3 * seqs + 1 :] = 0
+    work.plan = malloc(8 * head_words + 4 * parts * heads * partial_floats(work))
+    table = longs(work.plan, head_words)
+    for i in range(3 * seqs + 1, head_words):
+        table[i] = 0
     entry, items, parts = 0, 0, 0
     for decodes in range(2):
         for seq in range(seqs):
@@ -101,14 +103,15 @@ def make_plan(work: Work) -> tuple[int, int]:
             parts += units * heads * decodes
             entry += 1
     table[seqs] = items
-    return plan, items
+    return items
 
 
-@njit(cache=True)
-def find_item(work: Work, plan: int, number: int) -> Item:
+@inner
+def find_item(work: Work, number: int) -> Item:
     """Item of a number."""
     seqs, heads = work.seqs, work.kv_heads
-    table = words(plan, 3 * seqs + 1)
+    plan = work.plan
+    table = longs(plan, 3 * seqs + 1)
     low, high = 0, seqs
     while high - low > 1:
         middle = (low + high) // 2
@@ -116,27 +119,29 @@ def find_item(work: Work, plan: int, number: int) -> Item:
             low = middle
         else:
             high = middle
-    seq, within = int(table[seqs + 1 + low]), number - int(table[low])
-    units = (int(table[low + 1]) - int(table[low])) // heads
+    seq, within = table[seqs + 1 + low], number - table[low]
+    units = (table[low + 1] - table[low]) // heads
     end = plan + 8 * (3 * seqs + 1 + seqs * heads)
-    partials = end + 4 * int(table[2 * seqs + 1 + low]) * partial_floats(work)
+    partials = end + 4 * table[2 * seqs + 1 + low] * partial_floats(work)
     finished = plan + 8 * (3 * seqs + 1 + seq * heads + within % heads)
     return Item(seq, within % heads, within // heads, units, partials, finished)
 
 
-@njit(cache=True)
+@inner
 def clear_unseeing(work: Work) -> None:
     """Zeros for the tokens of no sequence, and of sequences without context."""
-    starts = integers(work.starts, work.seqs + 1)
-    _clear(work, int(starts[work.seqs]), work.tokens)
+    _clear(work, get_int(work.starts + 4 * work.seqs), work.tokens)
     for seq in range(work.seqs):
         if query_count(work, seq) == 0:
-            _clear(work, int(starts[seq]), int(starts[seq + 1]))
+            start = work.starts + 4 * seq
+            _clear(work, get_int(start), get_int(start + 4))
 
 
-@njit(cache=True)
+@inner
 def _clear(work: Work, start: int, stop: int) -> None:
-    first, last = start * work.heads, stop * work.heads
-    floats(work.out, work.tokens * work.heads * work.dim)[first * work.dim : last * work.dim] = 0
-    floats(work.top, work.tokens * work.heads)[first:last] = MASKED
-    floats(work.denominator, work.tokens * work.heads)[first:last] = 0
+    first, last = 4 * start * work.heads, 4 * stop * work.heads
+    for place in range(first, last, 4):
+        put(work.top + place, np.float32(MASKED))
+        put(work.denominator + place, np.float32(0))
+    for place in range(first * work.dim, last * work.dim, 4):
+        put(work.out + place, np.float32(0))

@@ -5,21 +5,21 @@ them side by side, values in columns of 16. All rows of the tile then use them.
 """
 
 import numpy as np
-from numba import njit
 
+from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.pages import KEYS, VALUES, read_run
 from pallas_kernels.numba.plan import TILE_ROWS, Item, first_visible, query_count, tile_queries
 from pallas_kernels.numba.products import ROWS, add_product
 from pallas_kernels.numba.rows import padded, read_queries, write_row, zero
 from pallas_kernels.numba.softmax import MASKED, scale_row, shrink, weigh
-from pallas_kernels.numba.vectors import BYTES, LANES, first, load, store
-from pallas_kernels.numba.work import Work, floats, integers, slope_of
+from pallas_kernels.numba.vectors import BYTES, LANES, first, get, get_int, load, put, store
+from pallas_kernels.numba.work import Work, slope_of
 
 # Keys taken at a time.
 CHUNK = 64
 
 
-@njit(cache=True)
+@inner
 def prefill_floats(work: Work) -> int:
     """Numbers of scratch: queries, sums, tops, totals, keys, values, scores, and one run."""
     rows = padded(max(TILE_ROWS, work.group))
@@ -27,23 +27,24 @@ def prefill_floats(work: Work) -> int:
     return rows * (2 * work.width + 2) + (2 * CHUNK + run) * work.width + ROWS * CHUNK
 
 
-@njit(cache=True)
+@inner
 def attend_tile(work: Work, item: Item, scratch: int) -> None:
     """One tile; tile 0 is the sequence's last."""
     width, size = work.width, tile_queries(work)
     queries = query_count(work, item.seq)
     tile = (item.count - 1 - item.index) * size
     count = min(size, queries - tile)
-    token = int(integers(work.starts, work.seqs + 1)[item.seq]) + tile
+    token = get_int(work.starts + 4 * item.seq) + tile
     # Position of the tile's first query.
-    begin = int(integers(work.lens, work.seqs)[item.seq]) - queries + tile
+    begin = get_int(work.lens + 4 * item.seq) - queries + tile
     rows = padded(count * work.group)
     sums = scratch + 4 * rows * width
     tops, keys = sums + 4 * rows * width, sums + 4 * rows * (width + 2)
     read_queries(work, token, count, item.head, scratch)
     zero(sums, rows * width)
-    floats(tops, rows)[:] = MASKED
-    floats(tops + 4 * rows, rows)[:] = 0
+    for row in range(rows):
+        put(tops + 4 * row, np.float32(MASKED))
+        put(tops + 4 * (rows + row), np.float32(0))
     low = first_visible(work, begin)
     for start in range(low // CHUNK * CHUNK, begin + count, CHUNK):
         near, stop = max(start, low), min(start + CHUNK, begin + count)
@@ -56,29 +57,27 @@ def attend_tile(work: Work, item: Item, scratch: int) -> None:
     for i in range(count):
         for g in range(work.group):
             row = i * work.group + g
-            top, total = floats(tops, rows)[row], floats(tops + 4 * rows, rows)[row]
+            top, total = get(tops + 4 * row), get(tops + 4 * (rows + row))
             head = item.head * work.group + g
             write_row(work, token + i, head, sums + 4 * row * width, top, total)
 
 
-@njit(cache=True)
+@inner
 def _lay_keys(work: Work, item: Item, start: int, stop: int, keys: int, room: int) -> None:
     """Keys [CHUNK / 16, D, 16]: 16 keys' numbers side by side."""
     dim, width = work.dim, work.width
-    out = floats(keys, CHUNK * width)
     position = start
     while position < stop:
         run, count = read_run(work, KEYS, item.seq, item.head, position, stop, room)
         for i in range(count):
-            key = floats(run + 4 * i * width, dim)
-            column = position - start + i
-            place = column // LANES * LANES * dim + column % LANES
+            key, column = run + 4 * i * width, position - start + i
+            place = keys + 4 * (column // LANES * LANES * dim + column % LANES)
             for d in range(dim):
-                out[place + d * LANES] = key[d]
+                put(place + d * BYTES, get(key + 4 * d))
         position += count
 
 
-@njit(cache=True)
+@inner
 def _lay_values(work: Work, item: Item, start: int, stop: int, values: int, room: int) -> None:
     """Values [width / 16, CHUNK, 16]."""
     step = 4 * work.width
@@ -92,7 +91,7 @@ def _lay_values(work: Work, item: Item, start: int, stop: int, values: int, room
         position += count
 
 
-@njit(cache=True)
+@inner
 def _add_chunk(
     work: Work,
     item: Item,
@@ -107,8 +106,8 @@ def _add_chunk(
     """Four rows' attention to the chunk of keys at positions start:stop."""
     width, group = work.width, work.group
     sums = queries + 4 * rows * width
-    tops = floats(sums + 4 * rows * width, rows)
-    totals = floats(sums + 4 * rows * (width + 1), rows)
+    tops = sums + 4 * (rows * width + row)
+    totals = tops + 4 * rows
     keys = sums + 4 * rows * (width + 2)
     values = keys + 4 * CHUNK * width
     scores = values + 4 * CHUNK * width + 4 * min(CHUNK, work.block_size) * width
@@ -127,14 +126,15 @@ def _add_chunk(
         position = begin + (row + i) // group
         head = item.head * group + (row + i) % group
         low = first_visible(work, position) - start
-        old, high, slope = tops[row + i], position + 1 - start, slope_of(work, head)
+        old, high, slope = get(tops + 4 * i), position + 1 - start, slope_of(work, head)
         weights = scores + 4 * i * CHUNK
         top, total = weigh(
             weights, columns, low, min(high, seen), start - position, slope, work.cap, old
         )
         keep = shrink(old, top)
         scale_row(sums + (row + i) * step, width, keep)
-        tops[row + i], totals[row + i] = top, totals[row + i] * first(keep) + total
+        put(tops + 4 * i, top)
+        put(totals + 4 * i, get(totals + 4 * i) * first(keep) + total)
     for column in range(0, width, LANES):
         right = values + 4 * column * CHUNK
         out = sums + row * step + 4 * column

@@ -1,8 +1,8 @@
 """Register-blocked products: 4 rows at a time, so that what is read is used four times."""
 
 import numpy as np
-from numba import njit
 
+from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.vectors import (
     BYTES,
     load,
@@ -17,7 +17,7 @@ from pallas_kernels.numba.vectors import (
 ROWS = 4
 
 
-@njit(cache=True)
+@inner
 def add_product(
     left: int, left_step: int, right: int, right_step: int, depth: int, out: int, out_step: int
 ) -> None:
@@ -43,10 +43,10 @@ def add_product(
     store(out + 3 * out_step, sum_3)
 
 
-@njit(cache=True)
+@inner
 def dots(left: int, step: int, right: int, out: int, out_step: int) -> None:
     """out [4, 1] = left [4, n] @ right [n], where `step` = 4 n, and n is a multiple of 16."""
-    sum_0 = sum_1 = sum_2 = sum_3 = spread(np.float32(0))
+    sum_0 = sum_1 = sum_2 = sum_3 = spread(0)
     for offset in range(0, step, BYTES):
         row = load(right + offset)
         here = left + offset

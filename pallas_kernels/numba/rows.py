@@ -6,51 +6,44 @@ holds zeros, and nothing is read from it.
 
 from typing import Any
 
-import numpy as np
-from numba import njit
-
-from pallas_kernels.numba.functions import constant
+from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.products import ROWS
-from pallas_kernels.numba.vectors import BYTES, store
-from pallas_kernels.numba.work import Work, floats
+from pallas_kernels.numba.vectors import BYTES, LANES, load, load_some, mul, put, spread, store, store_some
+from pallas_kernels.numba.work import Work
 
 
-@njit(cache=True)
+@inner
 def padded(rows: int) -> int:
     """Rows, rounded up to what a product takes."""
     return -(-rows // ROWS) * ROWS
 
 
-@njit(cache=True)
+@inner
 def zero(start: int, count: int) -> None:
     """Zeros in `count` float32, a multiple of 16, from an address on."""
-    nothing = constant(0.0)
+    nothing = spread(0.0)
     for place in range(start, start + 4 * count, BYTES):
         store(place, nothing)
 
 
-@njit(cache=True)
+@inner
 def read_queries(work: Work, token: int, count: int, head: int, rows: int) -> None:
     """Scaled queries of `count` tokens to `rows`; row i * G + g is token i and head g."""
-    dim, group = work.dim, work.group
+    group, dim, scale = work.group, work.dim, spread(work.scale)
     zero(rows, padded(count * group) * work.width)
-    queries = floats(work.q, work.tokens * work.heads * dim)
-    for i in range(count):
-        for g in range(group):
-            old = ((token + i) * work.heads + head * group + g) * dim
-            row = floats(rows + 4 * (i * group + g) * work.width, dim)
-            for d in range(dim):
-                row[d] = queries[old + d] * work.scale
+    for row in range(count * group):
+        query = (token + row // group) * work.heads + head * group + row % group
+        for d in range(0, dim, LANES):
+            numbers = load_some(work.q + 4 * (query * dim + d), dim - d)
+            store(rows + 4 * (row * work.width + d), mul(numbers, scale))
 
 
-@njit(cache=True)
+@inner
 def write_row(work: Work, token: int, head: int, row: int, top: Any, denominator: Any) -> None:
     """A query head's result: the sums of a row over their denominator."""
-    number = token * work.heads + head
-    sums = floats(row, work.dim)
-    out = floats(work.out + 4 * number * work.dim, work.dim)
-    factor = np.float32(1) / denominator
-    for d in range(work.dim):
-        out[d] = sums[d] * factor
-    floats(work.top, work.tokens * work.heads)[number] = top
-    floats(work.denominator, work.tokens * work.heads)[number] = denominator
+    number, factor = token * work.heads + head, spread(1 / denominator)
+    for d in range(0, work.dim, LANES):
+        out = work.out + 4 * (number * work.dim + d)
+        store_some(out, mul(load(row + 4 * d), factor), work.dim - d)
+    put(work.top + 4 * number, top)
+    put(work.denominator + 4 * number, denominator)

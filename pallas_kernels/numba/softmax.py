@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from pallas_kernels.numba.functions import constant, exp, tanh
+from pallas_kernels.numba.functions import exp, tanh
+from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.vectors import (
     BYTES,
     LANES,
@@ -27,7 +27,7 @@ from pallas_kernels.numba.vectors import (
 MASKED = -1e30
 
 
-@njit(cache=True)
+@inner
 def weigh(
     scores: int, width: int, low: int, high: int, away: int, slope: Any, cap: Any, top: Any
 ) -> tuple[Any, Any]:
@@ -47,11 +47,11 @@ def weigh(
     """
     if low > 0 or high < width or slope != 0 or cap != 0:
         _adjust(scores, width, low, high, away, slope, cap)
-    peak = spread(np.float32(top))
+    peak = spread(top)
     for place in range(scores, scores + 4 * width, BYTES):
         peak = larger(load(place), peak)
     top = largest(peak)
-    shift, masked, zero, sums = spread(top), constant(MASKED), constant(0.0), constant(0.0)
+    shift, masked, zero, sums = spread(top), spread(MASKED), spread(0.0), spread(0.0)
     for place in range(scores, scores + 4 * width, BYTES):
         score = load(place)
         weight = where_less(score, masked, zero, exp(sub(score, shift)))
@@ -60,31 +60,31 @@ def weigh(
     return top, total(sums)
 
 
-@njit(cache=True)
+@inner
 def _adjust(
     scores: int, width: int, low: int, high: int, away: int, slope: Any, cap: Any
 ) -> None:
     """Cap and bias, and MASKED where nothing is to be seen, whatever stands there."""
-    below, above, masked = spread(np.float32(low - 1)), spread(np.float32(high)), constant(MASKED)
+    below, above, masked = spread(low - 1), spread(high), spread(MASKED)
     for start in range(0, width, LANES):
         place = scores + 4 * start
-        score, index = load(place), count_from(np.float32(start))
+        score, index = load(place), count_from(start)
         if cap != 0:
-            score = mul(spread(cap), tanh(mul(score, spread(np.float32(1) / cap))))
+            score = mul(spread(cap), tanh(mul(score, spread(1 / cap))))
         if slope != 0:
-            score = madd(spread(slope), add(index, spread(np.float32(away))), score)
+            score = madd(spread(slope), add(index, spread(away)), score)
         score = where_less(index, below, masked, score)
         store(place, where_less(above, index, masked, score))
 
 
-@njit(cache=True)
+@inner
 def scale_row(row: int, width: int, factor: Any) -> None:
     """The `width` numbers at an address times a vector of equal factors."""
     for place in range(row, row + 4 * width, BYTES):
         store(place, mul(load(place), factor))
 
 
-@njit(cache=True)
+@inner
 def shrink(old_top: Any, new_top: Any) -> Any:
     """What sums relative to the old largest score are to be multiplied by, in all lanes."""
     return exp(sub(spread(old_top), spread(new_top)))

@@ -16,9 +16,9 @@ from numba.extending import intrinsic, register_model
 LANES = 16
 BYTES = 4 * LANES
 
-_FLOAT, _INT = ir.FloatType(), ir.IntType(32)
-_FLOATS, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
-_UNSET = ir.Constant(_FLOATS, ir.Undefined)
+FLOAT, INT, LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+FLOATS, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
+_UNSET = ir.Constant(FLOATS, ir.Undefined)
 
 
 class VectorType(types.Type):  # type: ignore[misc]
@@ -36,10 +36,10 @@ place = types.intp
 @register_model(VectorType)
 class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _FLOATS)
+        super().__init__(manager, kind, FLOATS)
 
 
-def _operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Any]:
+def operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Any]:
     """An intrinsic out of a function of LLVM's builder and the arguments' LLVM values."""
 
     def decorate(emit: Callable[..., Any]) -> Any:
@@ -66,112 +66,150 @@ def _llvm(builder: Any, name: str, values: Any, result: Any, flags: tuple[str, .
 
 
 def _spread(builder: Any, number: Any) -> Any:
-    first = builder.insert_element(_UNSET, number, _INT(0))
-    return builder.shuffle_vector(first, _UNSET, ir.Constant(_INTS, [0] * LANES))
+    first = builder.insert_element(_UNSET, number, INT(0))
+    return builder.shuffle_vector(first, _UNSET, ir.Constant(INTS, [0] * LANES))
 
 
-@_operation(vector, place)
+def _below(builder: Any, count: Any) -> Any:
+    """Which lanes come before `count`."""
+    first = builder.insert_element(
+        ir.Constant(INTS, ir.Undefined), builder.trunc(count, INT), INT(0)
+    )
+    counts = builder.shuffle_vector(first, first, ir.Constant(INTS, [0] * LANES))
+    return builder.icmp_signed("<", ir.Constant(INTS, list(range(LANES))), counts)
+
+
+def masked_load(
+    builder: Any, pointer: Any, kind: Any, name: str, count: Any, align: int
+) -> Any:
+    values = (pointer, INT(align), _below(builder, count), ir.Constant(kind, None))
+    return _llvm(builder, f"llvm.masked.load.v{LANES}{name}.p0", values, kind)
+
+
+@operation(vector, place)
 def load(builder: Any, address: Any) -> Any:
     """The 16 numbers at an address, which need not be aligned."""
-    return builder.load(builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
+    return builder.load(builder.inttoptr(address, FLOATS.as_pointer()), align=4)
 
 
-@_operation(types.void, place, vector)
+@operation(types.void, place, vector)
 def store(builder: Any, address: Any, value: Any) -> Any:
     """Writes 16 numbers to an address."""
-    builder.store(value, builder.inttoptr(address, _FLOATS.as_pointer()), align=4)
+    builder.store(value, builder.inttoptr(address, FLOATS.as_pointer()), align=4)
 
 
-@_operation(real, place)
+@operation(vector, place, place)
+def load_some(builder: Any, address: Any, count: Any) -> Any:
+    """The first `count` of the 16 numbers at an address, zeros for the others, which are not read."""
+    pointer = builder.inttoptr(address, FLOATS.as_pointer())
+    return masked_load(builder, pointer, FLOATS, "f32", count, 4)
+
+
+@operation(types.void, place, vector, place)
+def store_some(builder: Any, address: Any, value: Any, count: Any) -> Any:
+    """Writes the first `count` numbers to an address."""
+    pointer = builder.inttoptr(address, FLOATS.as_pointer())
+    values = (value, pointer, INT(4), _below(builder, count))
+    _llvm(builder, f"llvm.masked.store.v{LANES}f32.p0", values, ir.VoidType())
+
+
+@operation(real, place)
 def get(builder: Any, address: Any) -> Any:
     """The one number at an address."""
-    return builder.load(builder.inttoptr(address, _FLOAT.as_pointer()), align=4)
+    return builder.load(builder.inttoptr(address, FLOAT.as_pointer()), align=4)
 
 
-@_operation(types.void, place, real)
+@operation(place, place)
+def get_int(builder: Any, address: Any) -> Any:
+    """The int32 at an address."""
+    return builder.sext(builder.load(builder.inttoptr(address, INT.as_pointer()), align=4), LONG)
+
+
+@operation(types.void, place, real)
 def put(builder: Any, address: Any, value: Any) -> Any:
     """Writes one number to an address."""
-    builder.store(value, builder.inttoptr(address, _FLOAT.as_pointer()), align=4)
+    builder.store(value, builder.inttoptr(address, FLOAT.as_pointer()), align=4)
 
 
-@_operation(vector, real)
+@operation(vector, types.float64)
 def spread(builder: Any, number: Any) -> Any:
-    """One number in all lanes."""
-    return _spread(builder, number)
+    """One number in all lanes; of a float32 the compiler drops the detour over float64."""
+    return _spread(builder, builder.fptrunc(number, FLOAT))
 
 
-@_operation(vector, place)
+@operation(vector, place)
 def spread_from(builder: Any, address: Any) -> Any:
     """The one number at an address in all lanes."""
-    pointer = builder.inttoptr(address, _FLOAT.as_pointer())
+    pointer = builder.inttoptr(address, FLOAT.as_pointer())
     return _spread(builder, builder.load(pointer, align=4))
 
 
-@_operation(vector, real)
+@operation(vector, place)
 def count_from(builder: Any, first: Any) -> Any:
     """first, first + 1, ... first + 15."""
-    return builder.fadd(_spread(builder, first), ir.Constant(_FLOATS, [float(i) for i in range(LANES)]))
+    steps = ir.Constant(FLOATS, [float(i) for i in range(LANES)])
+    return builder.fadd(_spread(builder, builder.sitofp(first, FLOAT)), steps)
 
 
-@_operation(vector, vector, vector)
+@operation(vector, vector, vector)
 def add(builder: Any, a: Any, b: Any) -> Any:
     return builder.fadd(a, b)
 
 
-@_operation(vector, vector, vector)
+@operation(vector, vector, vector)
 def sub(builder: Any, a: Any, b: Any) -> Any:
     return builder.fsub(a, b)
 
 
-@_operation(vector, vector, vector)
+@operation(vector, vector, vector)
 def mul(builder: Any, a: Any, b: Any) -> Any:
     return builder.fmul(a, b)
 
 
-@_operation(vector, vector, vector)
+@operation(vector, vector, vector)
 def div(builder: Any, a: Any, b: Any) -> Any:
     return builder.fdiv(a, b)
 
 
-@_operation(vector, vector, vector, vector)
+@operation(vector, vector, vector, vector)
 def madd(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once where the processor can."""
-    return _llvm(builder, f"llvm.fmuladd.v{LANES}f32", (a, b, c), _FLOATS)
+    return _llvm(builder, f"llvm.fmuladd.v{LANES}f32", (a, b, c), FLOATS)
 
 
-@_operation(vector, vector, vector)
+@operation(vector, vector, vector)
 def larger(builder: Any, a: Any, b: Any) -> Any:
     """The larger of the two; b where a is NaN."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-@_operation(vector, vector, vector, vector, vector)
+@operation(vector, vector, vector, vector, vector)
 def where_less(builder: Any, a: Any, b: Any, then: Any, otherwise: Any) -> Any:
     """`then` where a <= b, `otherwise` elsewhere and where one is NaN."""
     return builder.select(builder.fcmp_ordered("<=", a, b), then, otherwise)
 
 
-@_operation(vector, vector)
+@operation(vector, vector)
 def shifted_to_exponent(builder: Any, value: Any) -> Any:
     """The float whose bits are those of `value` shifted left by 23: see `exp`."""
-    bits = builder.shl(builder.bitcast(value, _INTS), ir.Constant(_INTS, [23] * LANES))
-    return builder.bitcast(bits, _FLOATS)
+    bits = builder.shl(builder.bitcast(value, INTS), ir.Constant(INTS, [23] * LANES))
+    return builder.bitcast(bits, FLOATS)
 
 
-@_operation(real, vector)
+@operation(real, vector)
 def total(builder: Any, value: Any) -> Any:
     """Sum of the lanes."""
     name = f"llvm.vector.reduce.fadd.v{LANES}f32"
-    return _llvm(builder, name, (ir.Constant(_FLOAT, -0.0), value), _FLOAT, ("reassoc",))
+    return _llvm(builder, name, (ir.Constant(FLOAT, -0.0), value), FLOAT, ("reassoc",))
 
 
-@_operation(real, vector)
+@operation(real, vector)
 def largest(builder: Any, value: Any) -> Any:
     """The largest lane; none is NaN."""
-    return _llvm(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", (value,), _FLOAT, ("nnan", "nsz"))
+    return _llvm(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", (value,), FLOAT, ("nnan", "nsz"))
 
 
-@_operation(real, vector)
+@operation(real, vector)
 def first(builder: Any, value: Any) -> Any:
     """The first lane."""
-    return builder.extract_element(value, _INT(0))
+    return builder.extract_element(value, INT(0))
