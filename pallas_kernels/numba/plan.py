@@ -1,8 +1,7 @@
 """A call's work, cut into items whose borders depend on one sequence alone.
 
 So a sequence's result is the same bits in any company and on any number of threads. A sequence
-with one query token has an item for each KV head and each part of PART positions of its context;
-another one has an item for each KV head and each tile of its queries. Prefills come first, their
+with one query token has an item for each part of PART positions of its context; another one has an item for each KV head and each tile of its queries. Prefills come first, their
 last tiles (which see most) first of all, so that what is left at the end is small.
 """
 
@@ -19,17 +18,17 @@ from pallas_kernels.numba.vectors import get_int, put
 from pallas_kernels.numba.work import Work, longs
 
 # Positions in one part of a context, counted from its beginning.
-PART = 128
+PART = 64
 # Query vectors (tokens times heads of a group) in one tile.
 TILE_ROWS = 192
 
 
 class Item(NamedTuple):
-    """One item: a KV head, and number `index` of the sequence's `count` parts or tiles.
+    """One item: number `index` of a sequence's `count` parts, or of its tiles for a KV head.
 
     Attributes:
-        partials: address of the sequence's partial results, [parts, heads, `partial_floats`].
-        finished: address of the number of parts of this head that are finished.
+        partials: address of the sequence's partial results, [parts, `partial_floats`].
+        finished: address of the number of the sequence's parts that are finished.
     """
 
     seq: int
@@ -70,9 +69,15 @@ def unit_count(work: Work, seq: int) -> int:
 
 
 @inner
+def unit_heads(work: Work, seq: int) -> int:
+    """Items that a unit is: a decode's is one, for keys of all heads lie side by side."""
+    return 1 if query_count(work, seq) == 1 else work.kv_heads
+
+
+@inner
 def partial_floats(work: Work) -> int:
-    """Numbers that one part leaves: a row of sums for each head of the group, tops, and totals."""
-    return padded(work.group) * (work.width + 2)
+    """Numbers that one part leaves: sums, a top and a total for each query head."""
+    return work.kv_heads * padded(work.group) * (work.width + 2)
 
 
 @inner
@@ -80,14 +85,14 @@ def make_plan(work: Work) -> int:
     """Writes the plan into memory of its own, at `work.plan`; returns the number of items.
 
     Its words: first item of each entry, one for the end; sequence of each entry; first partial
-    result of each entry; parts finished of each sequence's head; then the partial results.
+    result of each entry; parts finished of each sequence; then the partial results.
     """
-    seqs, heads = work.seqs, work.kv_heads
-    head_words, parts = 3 * seqs + 1 + seqs * heads, 0
+    seqs = work.seqs
+    head_words, parts = 4 * seqs + 1, 0
     for seq in range(seqs):
         if query_count(work, seq) == 1:
             parts += unit_count(work, seq)
-    work.plan = malloc(8 * head_words + 4 * parts * heads * partial_floats(work))
+    work.plan = malloc(8 * head_words + 4 * parts * partial_floats(work))
     table = longs(work.plan, head_words)
     for i in range(3 * seqs + 1, head_words):
         table[i] = 0
@@ -99,8 +104,8 @@ def make_plan(work: Work) -> int:
             units = unit_count(work, seq)
             table[entry], table[seqs + 1 + entry] = items, seq
             table[2 * seqs + 1 + entry] = parts
-            items += units * heads
-            parts += units * heads * decodes
+            items += units * unit_heads(work, seq)
+            parts += units * decodes
             entry += 1
     table[seqs] = items
     return items
@@ -109,7 +114,7 @@ def make_plan(work: Work) -> int:
 @inner
 def find_item(work: Work, number: int) -> Item:
     """Item of a number."""
-    seqs, heads = work.seqs, work.kv_heads
+    seqs = work.seqs
     plan = work.plan
     table = longs(plan, 3 * seqs + 1)
     low, high = 0, seqs
@@ -120,10 +125,11 @@ def find_item(work: Work, number: int) -> Item:
         else:
             high = middle
     seq, within = table[seqs + 1 + low], number - table[low]
+    heads = unit_heads(work, seq)
     units = (table[low + 1] - table[low]) // heads
-    end = plan + 8 * (3 * seqs + 1 + seqs * heads)
+    end = plan + 8 * (4 * seqs + 1)
     partials = end + 4 * table[2 * seqs + 1 + low] * partial_floats(work)
-    finished = plan + 8 * (3 * seqs + 1 + seq * heads + within % heads)
+    finished = plan + 8 * (3 * seqs + 1 + seq)
     return Item(seq, within % heads, within // heads, units, partials, finished)
 
 

@@ -68,7 +68,7 @@ def _lay_keys(work: Work, item: Item, start: int, stop: int, keys: int, room: in
     dim, width = work.dim, work.width
     position = start
     while position < stop:
-        run, count = read_run(work, KEYS, item.seq, item.head, position, stop, room)
+        run, count, _ = read_run(work, KEYS, item.seq, item.head, position, stop, room)
         for i in range(count):
             key, column = run + 4 * i * width, position - start + i
             place = keys + 4 * (column // LANES * LANES * dim + column % LANES)
@@ -83,7 +83,7 @@ def _lay_values(work: Work, item: Item, start: int, stop: int, values: int, room
     step = 4 * work.width
     position = start
     while position < stop:
-        run, count = read_run(work, VALUES, item.seq, item.head, position, stop, room)
+        run, count, _ = read_run(work, VALUES, item.seq, item.head, position, stop, room)
         for i in range(count):
             place = values + (position - start + i) * BYTES
             for column in range(0, step, BYTES):
@@ -121,7 +121,7 @@ def _add_chunk(
     left, step = queries + 4 * row * width, 4 * width
     for column in range(0, columns, LANES):
         right = keys + 4 * column * work.dim
-        add_product(left, step, right, BYTES, work.dim, scores + 4 * column, 4 * CHUNK)
+        add_product(left, step, right, BYTES, work.dim, scores + 4 * column, 4 * CHUNK, np.int64(0))
     for i in range(used):
         position = begin + (row + i) // group
         head = item.head * group + (row + i) % group
@@ -138,4 +138,4 @@ def _add_chunk(
     for column in range(0, width, LANES):
         right = values + 4 * column * CHUNK
         out = sums + row * step + 4 * column
-        add_product(scores, 4 * CHUNK, right, BYTES, seen, out, step)
+        add_product(scores, 4 * CHUNK, right, BYTES, seen, out, step, np.int64(0))

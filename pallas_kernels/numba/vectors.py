@@ -131,6 +131,14 @@ def put(builder: Any, address: Any, value: Any) -> Any:
     builder.store(value, builder.inttoptr(address, FLOAT.as_pointer()), align=4)
 
 
+@operation(types.void, place)
+def prefetch(builder: Any, address: Any) -> Any:
+    """Has the line of memory at an address brought near; any address will do."""
+    pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
+    values = (pointer, INT(0), INT(3), INT(1))
+    _llvm(builder, "llvm.prefetch.p0", values, ir.VoidType())
+
+
 @operation(vector, types.float64)
 def spread(builder: Any, number: Any) -> Any:
     """One number in all lanes; of a float32 the compiler drops the detour over float64."""

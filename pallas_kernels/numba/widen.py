@@ -3,6 +3,7 @@
 Bits are moved to where float32 has them; no processor is asked for conversions that it may lack.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -12,6 +13,7 @@ from pallas_kernels.numba.vectors import (
     FLOATS,
     INTS,
     LANES,
+    load,
     load_some,
     masked_load,
     operation,
@@ -29,10 +31,13 @@ def _same(number: int) -> Any:
 
 
 def _bits(builder: Any, address: Any, count: Any, width: int) -> Any:
-    """The first `count` numbers of 8 or 16 bits at an address, as int32 without sign."""
+    """Numbers of 8 or 16 bits at an address, as int32 without sign: `count` of them, or all."""
     kind = ir.VectorType(ir.IntType(width), LANES)
     pointer = builder.inttoptr(address, kind.as_pointer())
-    return builder.zext(masked_load(builder, pointer, kind, f"i{width}", count, width // 8), INTS)
+    if count is None:
+        return builder.zext(builder.load(pointer, align=width // 8), INTS)
+    found = masked_load(builder, pointer, kind, f"i{width}", count, width // 8)
+    return builder.zext(found, INTS)
 
 
 def _small_float(builder: Any, bits: Any, width: int, fraction: int, bias: int) -> Any:
@@ -49,13 +54,11 @@ def _small_float(builder: Any, bits: Any, width: int, fraction: int, bias: int) 
     return rest, sign, builder.select(subnormals, subnormal, normal)
 
 
-@operation(vector, place, place)
 def _bfloat16(builder: Any, address: Any, count: Any) -> Any:
     bits = builder.shl(_bits(builder, address, count, 16), _same(16))
     return builder.bitcast(bits, FLOATS)
 
 
-@operation(vector, place, place)
 def _float16(builder: Any, address: Any, count: Any) -> Any:
     bits = _bits(builder, address, count, 16)
     rest, sign, number = _small_float(builder, bits, 16, 10, 15)
@@ -65,7 +68,6 @@ def _float16(builder: Any, address: Any, count: Any) -> Any:
     return builder.bitcast(builder.or_(number, sign), FLOATS)
 
 
-@operation(vector, place, place)
 def _float8(builder: Any, address: Any, count: Any) -> Any:
     bits = _bits(builder, address, count, 8)
     rest, sign, number = _small_float(builder, bits, 8, 3, 7)
@@ -76,10 +78,21 @@ def _float8(builder: Any, address: Any, count: Any) -> Any:
     return builder.bitcast(builder.or_(number, sign), FLOATS)
 
 
-@operation(vector, place, place)
 def _int8(builder: Any, address: Any, count: Any) -> Any:
     bits = builder.shl(_bits(builder, address, count, 8), _same(24))
     return builder.sitofp(builder.ashr(bits, _same(24)), FLOATS)
+
+
+def _loads(emit: Callable[..., Any]) -> tuple[Any, Any]:
+    """Loads of all 16 numbers, and of some."""
+    all_of_them = operation(vector, place)(lambda builder, address: emit(builder, address, None))
+    return all_of_them, operation(vector, place, place)(emit)
+
+
+_all_bfloat16, _some_bfloat16 = _loads(_bfloat16)
+_all_float16, _some_float16 = _loads(_float16)
+_all_int8, _some_int8 = _loads(_int8)
+_all_float8, _some_float8 = _loads(_float8)
 
 
 @inner
@@ -91,14 +104,28 @@ def item_bytes(kind: int) -> int:
 
 
 @inner
-def widen(kind: int, address: int, count: int) -> Any:
+def widen(kind: int, address: int) -> Any:
+    """The 16 numbers at an address."""
+    if kind == FLOAT32:
+        return load(address)
+    if kind == BFLOAT16:
+        return _all_bfloat16(address)
+    if kind == FLOAT16:
+        return _all_float16(address)
+    if kind == INT8:
+        return _all_int8(address)
+    return _all_float8(address)
+
+
+@inner
+def widen_some(kind: int, address: int, count: int) -> Any:
     """The first `count` numbers at an address, zeros after them."""
     if kind == FLOAT32:
         return load_some(address, count)
     if kind == BFLOAT16:
-        return _bfloat16(address, count)
+        return _some_bfloat16(address, count)
     if kind == FLOAT16:
-        return _float16(address, count)
+        return _some_float16(address, count)
     if kind == INT8:
-        return _int8(address, count)
-    return _float8(address, count)
+        return _some_int8(address, count)
+    return _some_float8(address, count)
