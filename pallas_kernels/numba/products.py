@@ -8,11 +8,10 @@ from pallas_kernels.numba.vectors import (
     load,
     madd,
     prefetch,
-    put,
+    put_totals,
     spread,
     spread_from,
     store,
-    total,
 )
 
 ROWS = 4
@@ -59,7 +58,4 @@ def dots(left: int, step: int, right: int, out: int, out_step: int, ahead: int) 
         sum_1 = madd(load(here + step), row, sum_1)
         sum_2 = madd(load(here + 2 * step), row, sum_2)
         sum_3 = madd(load(here + 3 * step), row, sum_3)
-    put(out, total(sum_0))
-    put(out + out_step, total(sum_1))
-    put(out + 2 * out_step, total(sum_2))
-    put(out + 3 * out_step, total(sum_3))
+    put_totals(out, out_step, sum_0, sum_1, sum_2, sum_3)

@@ -53,6 +53,7 @@ def operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Any]:
             2: lambda context, a, b: (kind, generate),
             3: lambda context, a, b, c: (kind, generate),
             4: lambda context, a, b, c, d: (kind, generate),
+            6: lambda context, a, b, c, d, e, f: (kind, generate),
         }[len(given)]
         return intrinsic(typed)
 
@@ -209,6 +210,43 @@ def total(builder: Any, value: Any) -> Any:
     """Sum of the lanes."""
     name = f"llvm.vector.reduce.fadd.v{LANES}f32"
     return _llvm(builder, name, (ir.Constant(FLOAT, -0.0), value), FLOAT, ("reassoc",))
+
+
+def _fold(builder: Any, value: Any) -> Any:
+    """The sum of a vector's halves."""
+    size = value.type.count // 2
+    low, high = (
+        builder.shuffle_vector(
+            value, value, ir.Constant(ir.VectorType(INT, size), list(range(first, first + size)))
+        )
+        for first in (0, size)
+    )
+    return builder.fadd(low, high)
+
+
+def _mix(builder: Any, a: Any, b: Any, low: tuple[int, ...], high: tuple[int, ...]) -> Any:
+    """The sum of two arrangements of the lanes of a and b, of which b's count from 8."""
+    kind = ir.VectorType(INT, 8)
+    parts = (builder.shuffle_vector(a, b, ir.Constant(kind, list(order))) for order in (low, high))
+    return builder.fadd(*parts)
+
+
+@operation(types.void, place, place, vector, vector, vector, vector)
+def put_totals(builder: Any, address: Any, step: Any, *values: Any) -> Any:
+    """Writes the sums of four vectors' lanes, each `step` bytes after the other.
+
+    Together they take a third of the instructions that they take one by one: no lane is added in
+    vain, and no lane is moved across the halves of a register but at the end.
+    """
+    a, b, c, d = (_fold(builder, value) for value in values)
+    pairs = (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)
+    ab, cd = _mix(builder, a, b, *pairs), _mix(builder, c, d, *pairs)
+    quads = _mix(builder, ab, cd, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
+    sums = _fold(builder, quads)
+    for i in range(4):
+        pointer = builder.inttoptr(address, FLOAT.as_pointer())
+        builder.store(builder.extract_element(sums, INT(i)), pointer, align=4)
+        address = builder.add(address, step)
 
 
 @operation(real, vector)
