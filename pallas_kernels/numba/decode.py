@@ -30,12 +30,12 @@ def attend_part(work: Work, item: Item, scratch: int) -> None:
     last = get_int(work.lens + 4 * item.seq) - 1
     token = get_int(work.starts + 4 * item.seq)
     low, rows = first_visible(work, last), work.kv_heads * padded(work.group)
-    start = (low // PART + item.index) * PART
+    start = (low // PART + item.number) * PART
     stop = min(start + PART, last + 1)
     start = max(start, low)
     scores = scratch + 4 * rows * work.width
     room = scores + 4 * rows * PART
-    sums = item.partials + 4 * item.index * partial_floats(work)
+    sums = item.partials + 4 * item.number * partial_floats(work)
     for head in range(work.kv_heads):
         queries = scratch + 4 * head * padded(work.group) * work.width
         read_queries(work, token, np.int64(1), head, queries)
@@ -43,7 +43,7 @@ def attend_part(work: Work, item: Item, scratch: int) -> None:
     _weigh_rows(work, start, stop, last, scores, sums + 4 * rows * work.width)
     zero(sums, rows * work.width)
     _add_values(work, item.seq, start, stop, scores, sums, room)
-    if fetch_add(item.finished, 1) == item.count - 1:
+    if fetch_add(item.finished, 1) == item.total - 1:
         _merge(work, item, token, scratch)
 
 
@@ -115,11 +115,11 @@ def _merge(work: Work, item: Item, token: int, room: int) -> None:
         sums = item.partials + 4 * row * width
         tops = item.partials + 4 * (work.kv_heads * rows * width + row)
         top = np.float32(MASKED)
-        for part in range(item.count):
+        for part in range(item.total):
             top = max(top, get(tops + part * step))
         zero(room, width)
         denominator = np.float32(0)
-        for part in range(item.count):
+        for part in range(item.total):
             total = get(tops + part * step + 4 * work.kv_heads * rows)
             factor = shrink(get(tops + part * step), top)
             denominator += total * first(factor)

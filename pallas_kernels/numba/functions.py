@@ -2,7 +2,6 @@
 
 from typing import Any
 
-
 from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.vectors import (
     add,

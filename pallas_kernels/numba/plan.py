@@ -1,14 +1,14 @@
 """A call's work, cut into items whose borders depend on one sequence alone.
 
 So a sequence's result is the same bits in any company and on any number of threads. A sequence
-with one query token has an item for each part of PART positions of its context; another one has an item for each KV head and each tile of its queries. Prefills come first, their
-last tiles (which see most) first of all, so that what is left at the end is small.
+with one query token has an item for each part of PART positions of its context; another one has
+an item for each KV head and each tile of its queries. Prefills come first, their last tiles
+(which see most) first of all, so that what is left at the end is small.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-
 
 from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.native import malloc
@@ -24,7 +24,7 @@ TILE_ROWS = 192
 
 
 class Item(NamedTuple):
-    """One item: number `index` of a sequence's `count` parts, or of its tiles for a KV head.
+    """One item: number `number` of a sequence's `total` parts, or of its tiles for a KV head.
 
     Attributes:
         partials: address of the sequence's partial results, [parts, `partial_floats`].
@@ -33,8 +33,8 @@ class Item(NamedTuple):
 
     seq: int
     head: int
-    index: int
-    count: int
+    number: int
+    total: int
     partials: int
     finished: int
 
@@ -112,7 +112,7 @@ def make_plan(work: Work) -> int:
 
 
 @inner
-def find_item(work: Work, number: int) -> Item:
+def find_item(work: Work, which: int) -> Item:
     """Item of a number."""
     seqs = work.seqs
     plan = work.plan
@@ -120,11 +120,11 @@ def find_item(work: Work, number: int) -> Item:
     low, high = 0, seqs
     while high - low > 1:
         middle = (low + high) // 2
-        if table[middle] <= number:
+        if table[middle] <= which:
             low = middle
         else:
             high = middle
-    seq, within = table[seqs + 1 + low], number - table[low]
+    seq, within = table[seqs + 1 + low], which - table[low]
     heads = unit_heads(work, seq)
     units = (table[low + 1] - table[low]) // heads
     end = plan + 8 * (4 * seqs + 1)

@@ -32,7 +32,7 @@ def attend_tile(work: Work, item: Item, scratch: int) -> None:
     """One tile; tile 0 is the sequence's last."""
     width, size = work.width, tile_queries(work)
     queries = query_count(work, item.seq)
-    tile = (item.count - 1 - item.index) * size
+    tile = (item.total - 1 - item.number) * size
     count = min(size, queries - tile)
     token = get_int(work.starts + 4 * item.seq) + tile
     # Position of the tile's first query.

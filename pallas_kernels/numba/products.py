@@ -1,7 +1,5 @@
 """Register-blocked products: 4 rows at a time, so that what is read is used four times."""
 
-import numpy as np
-
 from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.vectors import (
     BYTES,
@@ -19,7 +17,13 @@ ROWS = 4
 
 @inner
 def add_product(
-    left: int, left_step: int, right: int, right_step: int, depth: int, out: int, out_step: int,
+    left: int,
+    left_step: int,
+    right: int,
+    right_step: int,
+    depth: int,
+    out: int,
+    out_step: int,
     ahead: int,
 ) -> None:
     """out [4, 16] += left [4, depth] @ right [depth, 16].

@@ -8,7 +8,17 @@ from typing import Any
 
 from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.products import ROWS
-from pallas_kernels.numba.vectors import BYTES, LANES, load, load_some, mul, put, spread, store, store_some
+from pallas_kernels.numba.vectors import (
+    BYTES,
+    LANES,
+    load,
+    load_some,
+    mul,
+    put,
+    spread,
+    store,
+    store_some,
+)
 from pallas_kernels.numba.work import Work
 
 

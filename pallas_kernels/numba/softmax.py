@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from pallas_kernels.numba.functions import exp, tanh
 from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.vectors import (
@@ -61,9 +59,7 @@ def weigh(
 
 
 @inner
-def _adjust(
-    scores: int, width: int, low: int, high: int, away: int, slope: Any, cap: Any
-) -> None:
+def _adjust(scores: int, width: int, low: int, high: int, away: int, slope: Any, cap: Any) -> None:
     """Cap and bias, and MASKED where nothing is to be seen, whatever stands there."""
     below, above, masked = spread(low - 1), spread(high), spread(MASKED)
     for start in range(0, width, LANES):

@@ -80,9 +80,7 @@ def _below(builder: Any, count: Any) -> Any:
     return builder.icmp_signed("<", ir.Constant(INTS, list(range(LANES))), counts)
 
 
-def masked_load(
-    builder: Any, pointer: Any, kind: Any, name: str, count: Any, align: int
-) -> Any:
+def masked_load(builder: Any, pointer: Any, kind: Any, name: str, count: Any, align: int) -> Any:
     values = (pointer, INT(align), _below(builder, count), ir.Constant(kind, None))
     return _llvm(builder, f"llvm.masked.load.v{LANES}{name}.p0", values, kind)
 
@@ -101,7 +99,7 @@ def store(builder: Any, address: Any, value: Any) -> Any:
 
 @operation(vector, place, place)
 def load_some(builder: Any, address: Any, count: Any) -> Any:
-    """The first `count` of the 16 numbers at an address, zeros for the others, which are not read."""
+    """The first `count` of 16 numbers, zeros for the others, which are not read."""
     pointer = builder.inttoptr(address, FLOATS.as_pointer())
     return masked_load(builder, pointer, FLOATS, "f32", count, 4)
 

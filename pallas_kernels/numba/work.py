@@ -18,14 +18,14 @@ OUT, TOP, DENOMINATOR, RECORD = range(4)
 # Addresses of the arrays, in C order: float32 q and out [T, H, D], slopes [H] (0 for none), top and
 # denominator [T, H], each softmax's largest score and sum of weights. XLA's number of the cache's
 # element type. Sizes; width is D rounded up to whole vectors. A window or cap of 0 is none.
-WORDS = """
-    q cache tables lens starts slopes out top denominator kind layer tokens seqs heads kv_heads
-    group dim width blocks block_size table_width window plan
-""".split()
-WORK = np.dtype([(name, np.int64) for name in WORDS] + [("scale", np.float32), ("cap", np.float32)])
+_ADDRESSES = ("q", "cache", "tables", "lens", "starts", "slopes", "out", "top", "denominator")
+_SIZES = ("tokens", "seqs", "heads", "kv_heads", "group", "dim", "width", "blocks", "block_size")
+_REST = ("table_width", "window", "layer", "kind", "plan")
+_FIELDS = [(name, np.int64) for name in (*_ADDRESSES, *_SIZES, *_REST)]
+WORK = np.dtype([*_FIELDS, ("scale", np.float32), ("cap", np.float32)])
 WORK_BYTES = WORK.itemsize
 
-# A record of that type. Numba knows it by reference, which compiles faster than a tuple's 24 values.
+# A record of that type. Numba knows it by reference, which compiles faster than a tuple of 25.
 Work = Any
 
 
