@@ -4,6 +4,8 @@ Keys are read once, and then values, in the order in which they lie. Whoever fin
 of a sequence merges them all, in their order: the same bits whoever that is.
 """
 
+from typing import Any
+
 import numpy as np
 
 from pallas_kernels.numba.jit import inner
@@ -55,7 +57,7 @@ def _score(
     step, rows = 4 * work.width, padded(work.group)
     position = start
     while position < stop:
-        count = np.int64(0)
+        count: Any = np.int64(0)
         for head in range(work.kv_heads):
             keys, count, ahead = read_run(work, KEYS, seq, head, position, stop, room)
             for row in range(head * rows, (head + 1) * rows, ROWS):
@@ -94,7 +96,7 @@ def _add_values(
     step, rows = 4 * work.width, padded(work.group)
     position = start
     while position < stop:
-        count = np.int64(0)
+        count: Any = np.int64(0)
         for head in range(work.kv_heads):
             values, count, ahead = read_run(work, VALUES, seq, head, position, stop, room)
             for row in range(head * rows, (head + 1) * rows, ROWS):

@@ -1,5 +1,7 @@
 """Keys and values in float32, run by run: the slots of one block that follow one another."""
 
+from typing import Any
+
 import numpy as np
 
 from pallas_kernels.numba.jit import inner
@@ -14,7 +16,7 @@ KEYS, VALUES = np.int64(0), np.int64(1)
 @inner
 def read_run(
     work: Work, which: int, seq: int, head: int, position: int, stop: int, scratch: int
-) -> tuple[int, int, int]:
+) -> tuple[int, int, Any]:
     """Keys or values of one KV head from a position on, to its block's end or before `stop`.
 
     Returns:
