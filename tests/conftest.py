@@ -4,10 +4,7 @@ The first lines must run before anything imports JAX or the packages under test.
 """
 
 import os
-import sys
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Threads for matrices of 20 x 20 only get into each other's way when tests run in parallel.
@@ -30,8 +27,11 @@ import tests.shapes
 
 # Shapes in the annotations of these modules are checked at every call (under jit: at every trace).
 # The schedulers and block managers hold no arrays and are called too often to be worth it.
+# Numba cannot compile a function that is wrapped in a check.
+KERNELS = Path(__file__).parents[1] / "pallas_kernels"
 CHECKED_SHAPES = [
-    "pallas_kernels",
+    *(f"pallas_kernels.{path.stem}" for path in KERNELS.iterdir() if path.stem != "numba"),
+    "pallas_kernels.numba.attention",
     "reference.attention",
     "reference.kv_cache",
     "reference.rope",
@@ -46,18 +46,6 @@ CHECKED_SHAPES = [
 collect_ignore = ["golden/make_hf_goldens.py"]
 
 install_import_hook(CHECKED_SHAPES, f"{tests.shapes.__name__}.check_arrays")
-
-
-class AsTheyStand(PathFinder):
-    """Finds the modules that Numba compiles before the hook does: it cannot compile the checks."""
-
-    @classmethod
-    def find_spec(cls, fullname: str, *args: Any) -> ModuleSpec | None:
-        numba = fullname.startswith("pallas_kernels.numba.")
-        return super().find_spec(fullname, *args) if numba else None
-
-
-sys.meta_path.insert(0, AsTheyStand)
 
 # Wall-clock deadlines mean nothing where one example may compile a function and the next may not.
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]

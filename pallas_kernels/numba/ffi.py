@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from numba import njit
 
-from pallas_kernels.numba.native import words
+from pallas_kernels.numba.native import word, words
 
 HANDLER = "int64(int64)"
 # Words of a call frame.
@@ -41,31 +41,31 @@ def executes(frame: int) -> bool:
 @njit(cache=True)
 def operand(frame: int, index: int) -> int:
     """Address of an operand's buffer; see `address` and `size`."""
-    return int(words(words(frame, FRAME_WORDS)[OPERANDS] + 8 * index, 1)[0])
+    return int(word(word(frame + 8 * OPERANDS) + 8 * index))
 
 
 @njit(cache=True)
 def result(frame: int, index: int) -> int:
     """Address of a result's buffer."""
-    return int(words(words(frame, FRAME_WORDS)[RESULTS] + 8 * index, 1)[0])
+    return int(word(word(frame + 8 * RESULTS) + 8 * index))
 
 
 @njit(cache=True)
 def address(buffer: int) -> int:
     """Address of a buffer's first element; elements are in C order."""
-    return int(words(buffer, 6)[3])
-
-
-@njit(cache=True)
-def dtype(buffer: int) -> int:
-    """XLA's number of the dtype of a buffer."""
-    return int(words(buffer, 6)[2] & LOW)
+    return int(word(buffer + 24))
 
 
 @njit(cache=True)
 def size(buffer: int, axis: int) -> int:
     """Elements along one axis of a buffer."""
-    return int(words(words(buffer, 6)[5] + 8 * axis, 1)[0])
+    return int(word(word(buffer + 40) + 8 * axis))
+
+
+@njit(cache=True)
+def dtype(buffer: int) -> int:
+    """XLA's number of a buffer's element type, as in `xla_data.proto`."""
+    return int(word(buffer + 16) & LOW)
 
 
 def register(name: str, handler: Any) -> None:

@@ -87,6 +87,16 @@ malloc = _c_function("malloc")
 free = _c_function("free")
 
 
+@intrinsic
+def word(typing_context: Any, address: Any) -> Any:
+    """The int64 at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.inttoptr(arguments[0], WORD.as_pointer()))
+
+    return types.intp(types.intp), generate
+
+
 @njit(inline="always")
 def words(address: int, count: int) -> Any:
     """The `count` int64 at an address, as an array."""
