@@ -11,7 +11,7 @@ CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
 NUMBA_DTYPES = ("float32", "bfloat16")
 # From so many rows of such a length on, XLA's product in float32 is the faster one on a CPU, though
 # it copies the layer out of the stack (docs/cpu.md).
-MANY_ROWS, LONG_ROWS = 256, 2048
+MANY_ROWS, LONG_ROWS = 512, 2048
 
 
 class Matrix(nnx.Param):  # type: ignore[misc]
