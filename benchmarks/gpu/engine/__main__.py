@@ -6,6 +6,7 @@ device: nothing it prints then is a measurement.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import subprocess
@@ -34,6 +35,7 @@ PLAN = (
     ("transformers", LARGE, 1.0),
     ("options", SMALL, 1.0),
 )
+SMOKE_S = 400.0
 LEAST_S = 20.0  # no process is started for less
 GRACE_S = 5.0  # of the budget, for what has to be written in the end
 
@@ -47,14 +49,17 @@ def main() -> None:
     name = f"{'smoke' if smoke else device_name()}-engine"
     command = "bash benchmarks/gpu.sh --only engine" + (" --smoke" if smoke else "")
     record = Record(options.output, name, command, EMPTY, tables)
-    for what, model, share in PLAN[:1] + PLAN[2:4] if smoke else PLAN:
+    if smoke:
+        asked = peer.message(peer.jobs(SMALL, smoke))
+        _child(record, SMALL, ["main", "options", "trace"], SMOKE_S, smoke, asked)
+    for what, model, share in () if smoke else PLAN:
         limit = share * options.budget - GRACE_S - record.elapsed()
-        if limit < LEAST_S and not smoke:
+        if limit < LEAST_S:
             record.skip(f"{model}: {what}", "the time was spent")
         elif what == "transformers":
-            _beside_transformers(record, model, limit, smoke)
+            _beside_transformers(record, model, limit)
         else:
-            _child(record, model, what, limit, smoke)
+            _child(record, model, [what], limit)
     record.save()
 
 
@@ -75,19 +80,25 @@ def _put(record: Record, model: str, part: str, figures: dict[str, Any]) -> None
 
 
 def _child(
-    record: Record, model: str, parts: str, limit_s: float, smoke: bool, message: str = ""
+    record: Record,
+    model: str,
+    parts: list[str],
+    limit_s: float,
+    smoke: bool = False,
+    message: str = "",
 ) -> None:
     """A process that measures one model; what it says goes into the results line by line."""
-    command = [sys.executable, "-m", "benchmarks.gpu.engine.child", model, "--parts", parts]
+    command = [sys.executable, "-m", "benchmarks.gpu.engine.child", model, *parts]
     # A fresh pool of the allocator, all in one piece; the rest is this process's context.
     pool = {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.85"}
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
+            # It starts nothing in the last part of its time, and is ended after it.
             [*command, "--limit", str(0.85 * limit_s), *(["--smoke"] if smoke else [])],
             cwd=ROOT, env=os.environ | pool, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=log, text=True,
         )  # fmt: skip
-        timer = threading.Timer(max(limit_s, 0.0) if not smoke else 300.0, process.kill)
+        timer = threading.Timer(limit_s, process.kill)
         timer.start()
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(message)
@@ -99,7 +110,7 @@ def _child(
             log.seek(0)
             last = log.read().strip().splitlines()[-1:] or [""]
             why = "cut off" if process.returncode == -9 else f"status {process.returncode}"
-            record.skip(f"{model}: the rest of {parts}", f"{why}: {last[0][:300]}")
+            record.skip(f"{model}: the rest of {' and '.join(parts)}", f"{why}: {last[0][:300]}")
 
 
 def _take(record: Record, model: str, said: dict[str, Any]) -> None:
@@ -112,18 +123,16 @@ def _take(record: Record, model: str, said: dict[str, Any]) -> None:
         _put(record, model, said["part"], said["figures"])
 
 
-def _beside_transformers(record: Record, model: str, limit_s: float, smoke: bool) -> None:
+def _beside_transformers(record: Record, model: str, limit_s: float) -> None:
     """The same requests by this engine, then by transformers; the ratio of tokens a second."""
-    asked = peer.jobs(model, smoke)
-    why = peer.missing()
-    if why is not None:
-        record.skip(f"{model}: transformers", why)
-        if not smoke:
-            return
+    if importlib.util.find_spec("torch") is None:
+        record.skip(f"{model}: transformers", "no torch here")
+        return
+    asked = peer.jobs(model, smoke=False)
     started = record.elapsed()
-    _child(record, model, "trace", 0.4 * limit_s, smoke, peer.message(asked))
+    _child(record, model, ["trace"], 0.4 * limit_s, message=peer.message(asked))
     ours = record.content["models"].get(model, {}).get("trace")
-    if smoke or ours is None:
+    if ours is None:
         return
     try:
         theirs = peer.run_transformers(model, asked, limit_s - (record.elapsed() - started))

@@ -1,8 +1,8 @@
 """One model on the card, in a process of its own, whose end gives all of its memory back.
 
-`python -m benchmarks.gpu.engine.child NAME --parts main|options|trace --limit SECONDS` prints one
-JSON line a measurement: {"part", "figures"} or {"part", "error"}. With `--parts trace` it first
-reads {"requests": ..} from its standard input, which a peer gets as well.
+`python -m benchmarks.gpu.engine.child NAME main|options|trace .. --limit SECONDS` prints one JSON
+line a measurement: {"part", "figures"} or {"part", "error"}. For `trace` it reads {"requests": ..}
+from its standard input, which a peer gets as well.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.gpu.engine.hidden import host_time_hidden
@@ -59,42 +60,42 @@ def attempt(part: str, run: Callable[[], dict[str, Any] | None], limit_s: float)
 
 
 def main() -> None:
+    """The parts named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.engine.child")
     parser.add_argument("model")
-    parser.add_argument("--parts", choices=["main", "options", "trace"], default="main")
+    parser.add_argument("parts", nargs="+", choices=["main", "options", "trace"])
     parser.add_argument("--limit", type=float, default=1e9, metavar="SECONDS")
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
-    scale = SMOKE if args.smoke else FULL
-    engines: list[LLMEngine] = []
-
-    def start() -> dict[str, Any]:
-        started = time.perf_counter()
-        engines.append(build(args.model, args.smoke))
-        return _memory(engines[0]) | {"build_s": round(time.perf_counter() - started, 1)}
-
-    if args.parts == "main":
+    scale, parts = SMOKE if args.smoke else FULL, args.parts
+    card = None
+    if "main" in parts:
         card, rates = measure_card(args.smoke)
         say("card", figures=rates)
-    if not attempt("start", start, args.limit):
+    engines: list[LLMEngine] = []
+    if not attempt("start", lambda: _start(engines, args.model, args.smoke), args.limit):
         return
     (engine,) = engines
-    if args.parts == "options":
-
-        def emit(found: dict[str, Any]) -> None:
-            say("options", figures=found)
-
-        def grid() -> None:
-            options_grid(engine, scale, args.smoke, emit)
-
-        attempt("options", grid, args.limit)
-        return
-    attempt("warm-up", lambda: _warm_up(engine), args.limit)
-    if args.parts == "trace":
+    if parts != ["options"]:  # which needs few steps
+        attempt("warm-up", lambda: _warm_up(engine), args.limit)
+    for part, measure in MAIN.items() if card is not None else ():
+        attempt(part, partial(measure, engine, scale, card), args.limit)
+    if "options" in parts:
+        emit = partial(_say_figures, "options")
+        attempt("options", partial(options_grid, engine, scale, args.smoke, emit), args.limit)
+    if "trace" in parts:
         attempt("trace", lambda: _trace(engine, json.loads(sys.stdin.readline())), args.limit)
-        return
-    for part, measure in MAIN.items():
-        attempt(part, lambda measure=measure: measure(engine, scale, card), args.limit)  # type: ignore
+
+
+def _say_figures(part: str, figures: dict[str, Any]) -> None:
+    say(part, figures=figures)
+
+
+def _start(engines: list[LLMEngine], model: str, smoke: bool) -> dict[str, Any]:
+    """Appends the engine."""
+    started = time.perf_counter()
+    engines.append(build(model, smoke))
+    return _memory(engines[0]) | {"build_s": round(time.perf_counter() - started, 1)}
 
 
 def _memory(engine: LLMEngine) -> dict[str, Any]:
@@ -112,9 +113,7 @@ def _warm_up(engine: LLMEngine) -> dict[str, Any]:
     started = time.perf_counter()
     limits = engine.scheduler.max_num_batched_tokens, engine.config.max_num_seqs
     threads = max(2, min(8, (os.cpu_count() or 2) // 2))
-    count = compile_ahead(
-        engine.worker, all_step_shapes(*limits), use_tqdm=False, threads=threads
-    )
+    count = compile_ahead(engine.worker, all_step_shapes(*limits), use_tqdm=False, threads=threads)
     return {"programs": count, "seconds": round(time.perf_counter() - started, 1)}
 
 

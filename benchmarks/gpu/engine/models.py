@@ -65,6 +65,7 @@ class Scale:
         steps: Of one round of decoding.
         steady_s: Seconds at `running` sequences.
         replay_s: Seconds of replaying one step, a round.
+        all_steps: Whether the profile and the options look at all kinds of steps.
     """
 
     running: int = 256
@@ -76,11 +77,24 @@ class Scale:
     steps: int = 50
     steady_s: float = 15.0
     replay_s: float = 0.2
-    settings: tuple[tuple[str, Any], ...] = ()
+    all_steps: bool = True
+    num_blocks: int | None = None
 
 
 FULL = Scale()
-SMOKE = Scale(4, 128, 64, 24, 8, 2, 3, 0.5, 0.01, (("num_gpu_blocks_override", 64),))
+SMOKE = Scale(
+    running=2,
+    max_model_len=128,
+    step_tokens=32,
+    prompt=24,
+    output=8,
+    rounds=2,
+    steps=3,
+    steady_s=0.5,
+    replay_s=0.01,
+    all_steps=False,
+    num_blocks=64,
+)
 
 
 def write_config(name: str, folder: Path, smoke: bool) -> None:
@@ -107,6 +121,6 @@ def build(name: str, smoke: bool) -> LLMEngine:
             max_model_len=scale.max_model_len,
             max_num_seqs=scale.running,
             max_num_batched_tokens=scale.step_tokens,
-            **dict(scale.settings),
+            num_gpu_blocks_override=scale.num_blocks,
         )
         return LLMEngine.from_config(settings)

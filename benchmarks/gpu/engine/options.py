@@ -9,13 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from benchmarks.gpu.engine.models import Scale
-from benchmarks.gpu.engine.replay import (
-    Step,
-    compile_with,
-    decode_step,
-    device_seconds,
-    prefill_step,
-)
+from benchmarks.gpu.engine.replay import Step, compile_with, device_seconds, steps
 from jax_engine import LLMEngine
 
 GRAPHS = "xla_gpu_enable_command_buffer"
@@ -37,7 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "xla_gpu_enable_while_loop_unrolling": "WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"
     },
 }
-SMOKE = ("present", "no command buffers", "cublasLt")
+SMOKE = ("present", "cublasLt")
 GAIN = 1.02  # below it is noise
 THREADS = 4  # compile at a time
 
@@ -46,14 +40,10 @@ def options_grid(
     engine: LLMEngine, scale: Scale, smoke: bool, emit: Callable[[dict[str, Any]], None]
 ) -> None:
     """Milliseconds a step on the device under each variant, and the present time over it."""
-    steps = {
-        "decode of 1": decode_step(engine, scale, 1),
-        f"decode of {scale.running}": decode_step(engine, scale, scale.running),
-        f"prompt of {scale.step_tokens}": prefill_step(engine, scale),
-    }
     variants = {name: VARIANTS[name] for name in (SMOKE if smoke else VARIANTS)}
-    found: dict[str, dict[str, Any]] = {kind: {} for kind in steps}
-    for kind, step in steps.items():
+    kept = steps(engine, scale)
+    found: dict[str, dict[str, Any]] = {kind: {} for kind in kept}
+    for kind, (step, _) in kept.items():
         _measure(engine, scale, step, variants, found[kind])
         emit(found)
         gained = [n for n, one in found[kind].items() if one.get("ratio_to_present", 0) > GAIN]

@@ -6,14 +6,7 @@ from benchmarks.gpu.engine.device_trace import ALL_PARTS, by_part
 from benchmarks.gpu.engine.limits import Card
 from benchmarks.gpu.engine.models import Scale
 from benchmarks.gpu.engine.options import GRAPHS
-from benchmarks.gpu.engine.replay import (
-    Step,
-    compile_with,
-    decode_step,
-    device_seconds,
-    prefill_step,
-    replay,
-)
+from benchmarks.gpu.engine.replay import Step, compile_with, device_seconds, replay, steps
 from benchmarks.step_profile.bounds import Machine, bound_ms, work
 from benchmarks.step_profile.parts import parts_of_instructions
 from benchmarks.step_profile.trace import attribute, record_all
@@ -26,17 +19,8 @@ def profile(engine: LLMEngine, scale: Scale, card: Card) -> dict[str, Any]:
     """One decode of one sequence, one of all, and one prompt that fills a step."""
     # `work` counts four bytes a number; bfloat16 has two.
     machine = Machine(2 * card.bytes_per_s, card.flops_per_s)
-    tokens, context = scale.step_tokens, scale.prompt // 4 + 1
-    cases = {
-        "decode of 1": (decode_step(engine, scale, 1), (1, context, 1)),
-        f"decode of {scale.running}": (
-            decode_step(engine, scale, scale.running),
-            (1, context, scale.running),
-        ),
-        f"prompt of {tokens}": (prefill_step(engine, scale), (tokens, tokens, 1)),
-    }
     found = {}
-    for name, (step, sizes) in cases.items():
+    for name, (step, sizes) in steps(engine, scale).items():
         limits = {
             part: bound_ms(machine, *needed)
             for part, needed in work(engine.model_config, *sizes).items()

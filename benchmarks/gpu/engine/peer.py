@@ -4,7 +4,6 @@ It runs the script of `benchmarks.compare`, with random weights and with its own
 graphs and attention. Needs a PyTorch that sees the GPU; without one the results say so.
 """
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -20,13 +19,6 @@ from benchmarks.gpu.engine.models import FULL, MODELS, SMOKE, TINY, write_config
 from benchmarks.workload import sharegpt_requests
 
 SHORT = 4  # tokens of each output in the pass that is not measured
-
-
-def missing() -> str | None:
-    """Why there is nothing to compare with, if so."""
-    if importlib.util.find_spec("torch") is None:
-        return "no torch here"
-    return None
 
 
 def jobs(name: str, smoke: bool) -> list[Job]:

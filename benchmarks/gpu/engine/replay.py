@@ -35,6 +35,23 @@ class _Watched:
         return self.steps(shape, cache, packed, previous)
 
 
+def steps(engine: LLMEngine, scale: Scale) -> dict[str, tuple[Step, tuple[int, int, int]]]:
+    """One sequence that decodes, all of them, one prompt that fills a step; by name.
+
+    Returns:
+        Each with its new tokens a sequence, tokens a sequence in all, sequences.
+    """
+    context, tokens = scale.prompt // 4 + 1, scale.step_tokens
+    found = {"decode of 1": (decode_step(engine, scale, 1), (1, context, 1))}
+    if not scale.all_steps:
+        return found
+    many = scale.running
+    return found | {
+        f"decode of {many}": (decode_step(engine, scale, many), (1, context, many)),
+        f"prompt of {tokens}": (prefill_step(engine, scale), (tokens, tokens, 1)),
+    }
+
+
 def decode_step(engine: LLMEngine, scale: Scale, count: int) -> Step:
     """The step in which so many sequences decode."""
     names = start_decoding(engine, count, scale.prompt // 4, SPARE)
