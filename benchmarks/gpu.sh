@@ -26,6 +26,7 @@ for part in $only; do
     engine) module=benchmarks.gpu.engine ;;
     *) echo "--only takes kernels or engine, not $part" >&2; exit 2 ;;
   esac
-  timeout --signal=INT $((budget + 35)) "$python" -m "$module" --budget "$budget" "${rest[@]}" || failed=1
+  timeout --signal=INT $((${budget%.*} + 35)) \
+    "$python" -m "$module" --budget "$budget" ${rest[@]+"${rest[@]}"} || failed=1
 done
 exit "$failed"

@@ -87,6 +87,20 @@ def test_expectations_are_of_figures_that_are_measured() -> None:
     assert {key[0] for key in EXPECTED} == set(MODELS)
 
 
+def test_the_page_says_what_is_expected() -> None:
+    page = (ROOT / "docs" / "gpu.md").read_text("utf-8")
+    titles = {
+        "decode": "decode, % of the bandwidth bound",
+        "prefill": "prefill, % of the matrix rate",
+        "throughput": "throughput at 256 running, % of the bound",
+        "first token": "first token of a lone prompt, times its bound",
+        "transformers": "tokens/s over transformers'",
+    }
+    for part, key, _ in RATIOS:
+        numbers = " | ".join(str(EXPECTED[name, part, key]) for name in MODELS)
+        assert f"| {titles[part]} | {numbers} |" in page
+
+
 def test_a_gpus_kernels_go_to_the_parts_of_their_instructions() -> None:
     def kernel(name: str, begin: float, thread: int = 14, **details: str) -> dict[str, Any]:
         return {

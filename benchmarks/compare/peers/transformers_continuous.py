@@ -1,7 +1,7 @@
 """transformers' continuous batching: the manager behind `generate_batch`, with arrivals.
 
-With "load_format": "dummy" (benchmarks.gpu.engine) the weights are random and on the GPU, all sizes
-are its own choice, and one manager serves all passes, with the CUDA graphs that it has captured.
+With "load_format": "dummy" (benchmarks.gpu.engine) the weights are random and on its "device", all
+sizes are its own choice, and one manager with its CUDA graphs serves all passes.
 """
 
 import os
@@ -20,7 +20,7 @@ def load(settings):
     kept = []
     if keep:
         config = transformers.AutoConfig.from_pretrained(settings["model"])
-        with torch.device("cuda"):
+        with torch.device(settings["device"]):
             model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
         most = settings["max_num_seqs"]
         sizes = transformers.ContinuousBatchingConfig(max_requests_per_batch=most)

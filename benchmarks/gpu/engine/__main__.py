@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,18 +101,27 @@ def _child(
             stderr=log, text=True,
         )  # fmt: skip
         timer = threading.Timer(limit_s, process.kill)
+        timer.daemon = True
         timer.start()
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(message)
-        process.stdin.close()
-        for line in process.stdout:
-            _take(record, model, json.loads(line))
+        for line in _talk(process, message):
+            _take(record, model, line)
         timer.cancel()
         if process.wait():
             log.seek(0)
             last = log.read().strip().splitlines()[-1:] or [""]
             why = "cut off" if process.returncode == -9 else f"status {process.returncode}"
             record.skip(f"{model}: the rest of {' and '.join(parts)}", f"{why}: {last[0][:300]}")
+
+
+def _talk(process: subprocess.Popen[str], message: str) -> Iterator[dict[str, Any]]:
+    """What the child says, as it says it; libraries may print other lines."""
+    assert process.stdin is not None and process.stdout is not None
+    with suppress(BrokenPipeError):  # its exit status says what happened
+        process.stdin.write(message)
+        process.stdin.close()
+    for line in process.stdout:
+        if line.startswith('{"part"'):
+            yield json.loads(line)
 
 
 def _take(record: Record, model: str, said: dict[str, Any]) -> None:

@@ -67,7 +67,8 @@ def _measure(
         try:
             ms = 1e3 * device_seconds(engine, step, job.result(), scale)
         except Exception as error:
-            found[name] = {"error": f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"}
+            lines = str(error).splitlines() or [""]
+            found[name] = {"error": f"{type(error).__name__}: {lines[0][:150]}"}
             continue
         present = found.get("present", {}).get("ms", ms)
         found[name] = {"ms": round(ms, 4), "ratio_to_present": round(present / ms, 3)}

@@ -47,6 +47,7 @@ def run_transformers(name: str, asked: list[Job], limit_s: float) -> dict[str, A
         settings = {
             "model": folder,
             "load_format": "dummy",
+            "device": "cuda",
             "dtype": "bfloat16",
             "max_num_seqs": FULL.running,
         }
