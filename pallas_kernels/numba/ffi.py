@@ -9,8 +9,8 @@ import ctypes
 from typing import Any
 
 import jax
-from numba import njit
 
+from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.native import word, words
 
 HANDLER = "int64(int64)"
@@ -26,7 +26,7 @@ BFLOAT16 = 16
 LOW = 0xFFFFFFFF  # of an int32 padded to a word
 
 
-@njit(cache=True)
+@inner
 def executes(frame: int) -> bool:
     """Whether this call is to do the work. If it asks for the version, that is written down."""
     fields = words(frame, FRAME_WORDS)
@@ -38,31 +38,31 @@ def executes(frame: int) -> bool:
     return bool(fields[STAGE] & LOW == EXECUTE)
 
 
-@njit(cache=True)
+@inner
 def operand(frame: int, index: int) -> int:
     """Address of an operand's buffer; see `address` and `size`."""
     return int(word(word(frame + 8 * OPERANDS) + 8 * index))
 
 
-@njit(cache=True)
+@inner
 def result(frame: int, index: int) -> int:
     """Address of a result's buffer."""
     return int(word(word(frame + 8 * RESULTS) + 8 * index))
 
 
-@njit(cache=True)
+@inner
 def address(buffer: int) -> int:
     """Address of a buffer's first element; elements are in C order."""
     return int(word(buffer + 24))
 
 
-@njit(cache=True)
+@inner
 def size(buffer: int, axis: int) -> int:
     """Elements along one axis of a buffer."""
     return int(word(word(buffer + 40) + 8 * axis))
 
 
-@njit(cache=True)
+@inner
 def dtype(buffer: int) -> int:
     """XLA's number of a buffer's element type, as in `xla_data.proto`."""
     return int(word(buffer + 16) & LOW)

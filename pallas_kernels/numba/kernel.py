@@ -7,6 +7,8 @@ from numba import cfunc, njit
 
 from pallas_kernels.numba import ffi, threads
 from pallas_kernels.numba.decode import attend_part, decode_floats
+from pallas_kernels.numba.ffi import HANDLER
+from pallas_kernels.numba.jit import cached
 from pallas_kernels.numba.native import address_of, free, malloc
 from pallas_kernels.numba.plan import clear_unseeing, find_item, make_plan, query_count
 from pallas_kernels.numba.prefill import attend_tile, prefill_floats
@@ -16,7 +18,7 @@ from pallas_kernels.numba.work import find_work, read_work
 NAME = "jax_engine.paged_attention.1"
 
 
-@njit("int64(int64)", cache=True)
+@cached(njit, "int64(int64)")
 def task(block: int) -> int:
     """Works on a call's items until none is left."""
     scratch = 0
@@ -37,7 +39,7 @@ def task(block: int) -> int:
         threads.done(block)
 
 
-@cfunc("int64(int64)", cache=True)
+@cached(cfunc, HANDLER)
 def handler(frame: int) -> int:
     """One call."""
     if not ffi.executes(frame):

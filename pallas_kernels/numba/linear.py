@@ -14,6 +14,8 @@ from numba import carray, cfunc, njit
 
 from pallas_kernels.numba import ffi, threads
 from pallas_kernels.numba.dots import WEIGHT_ROWS, X_ROWS, dots_of, prefetch
+from pallas_kernels.numba.ffi import HANDLER
+from pallas_kernels.numba.jit import cached, inner
 from pallas_kernels.numba.native import address_of, pointer_at
 
 NAME = "pallas_kernels.linear"
@@ -58,14 +60,14 @@ def linear(
     return out
 
 
-@njit(cache=True)
+@inner
 def _num_tokens(frame: int) -> int:
     """How many rows of x are multiplied."""
     count = carray(pointer_at(ffi.address(ffi.operand(frame, 3))), (1,), np.int32)[0]
     return min(max(int(count), 0), ffi.size(ffi.operand(frame, 0), 0))
 
 
-@njit(cache=True)
+@inner
 def _clear_padding(frame: int) -> None:
     """Zeros for the rows that are not multiplied."""
     result = ffi.result(frame, 0)
@@ -74,7 +76,7 @@ def _clear_padding(frame: int) -> None:
     out[_num_tokens(frame) :] = 0
 
 
-@njit(cache=True)
+@inner
 def _chunk_counts(frame: int) -> tuple[int, int]:
     """Into how many chunks a call's rows of weights are cut, and its rows of x."""
     weight = ffi.operand(frame, 1)
@@ -84,7 +86,7 @@ def _chunk_counts(frame: int) -> tuple[int, int]:
     return (width + rows - 1) // rows, (tokens + CHUNK_TOKENS - 1) // CHUNK_TOKENS
 
 
-@njit(cache=True)
+@inner
 def _products(
     weights: int,
     second: int,
@@ -122,7 +124,7 @@ def _products(
         token += rows
 
 
-@njit(cache=True)
+@inner
 def _chunk(frame: int, chunk: int) -> None:
     """One chunk's products. Its rows of weights are taken in thirds, one row of each at a time."""
     x, weight, index = ffi.operand(frame, 0), ffi.operand(frame, 1), ffi.operand(frame, 2)
@@ -161,13 +163,13 @@ def _chunk(frame: int, chunk: int) -> None:
         )
 
 
-@njit(cache=True)
+@inner
 def _range(size: int, index: int, count: int) -> tuple[int, int]:
     """Where one of `count` equal ranges of `size` things begins and ends."""
     return size * index // count, size * (index + 1) // count
 
 
-@njit("int64(int64)", cache=True)
+@cached(njit, "int64(int64)")
 def _task(block: int) -> int:
     while True:
         chunk = threads.claim(block)
@@ -177,7 +179,7 @@ def _task(block: int) -> int:
         threads.done(block)
 
 
-@cfunc("int64(int64)", cache=True)
+@cached(cfunc, HANDLER)
 def _handler(frame: int) -> int:
     if not ffi.executes(frame):
         return 0

@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from pallas_kernels.numba.jit import inner
 
 WORD = ir.IntType(64)
 
@@ -97,7 +99,7 @@ def word(typing_context: Any, address: Any) -> Any:
     return types.intp(types.intp), generate
 
 
-@njit(inline="always")
+@inner
 def words(address: int, count: int) -> Any:
     """The `count` int64 at an address, as an array."""
     return carray(pointer_at(address), (count,), np.int64)

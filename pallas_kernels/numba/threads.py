@@ -9,9 +9,9 @@ nothing to do. The block of words that they share lives until the last of them h
 import os
 
 import numpy as np
-from numba import njit
 
 from pallas_kernels.numba.ffi import API, CONTEXT, FRAME_WORDS
+from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.native import (
     call_address,
     fetch_add,
@@ -27,26 +27,26 @@ API_WORDS, SCHEDULE = 19, 17
 HELPERS = max((os.cpu_count() or 1) - 1, 0)
 
 
-@njit(cache=True)
+@inner
 def claim(block: int) -> int:
     """A chunk that nobody has begun, or -1."""
     chunk = fetch_add(block + NEXT, 1)
     return int(chunk) if chunk < words(block + CHUNKS, 1)[0] else -1
 
 
-@njit(cache=True)
+@inner
 def frame_of(block: int) -> int:
     """The call whose chunks they are. Only valid while a claimed chunk is not `done`."""
     return int(words(block + FRAME, 1)[0])
 
 
-@njit(cache=True)
+@inner
 def done(block: int) -> None:
     """The chunk claimed last is complete."""
     fetch_add(block + DONE, 1)
 
 
-@njit(cache=True)
+@inner
 def leave(block: int) -> int:
     """This thread will not look at the block again. Returns 0."""
     if fetch_add(block + HOLDERS, -1) == 1:
@@ -54,7 +54,7 @@ def leave(block: int) -> int:
     return 0
 
 
-@njit(cache=True)
+@inner
 def share(frame: int, chunks: int, task: int) -> int:
     """Runs all chunks of a call and returns 0 when the last is done.
 
