@@ -19,11 +19,12 @@ class _AboveProgressBars(logging.Handler):
 
 
 def show_progress_lines() -> None:
-    """Gives the package's logger a handler, if nobody else has given it or the root logger one."""
-    logger = logging.getLogger("jax_engine")
-    if logger.hasHandlers():
-        return
-    handler = _AboveProgressBars()
-    handler.setFormatter(logging.Formatter("jax-engine: %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(os.environ.get("JAX_ENGINE_LOG_LEVEL", "INFO").upper())
+    """Gives the packages' loggers a handler, if nobody else has given them or the root one."""
+    for package in ("jax_engine", "pallas_kernels"):
+        logger = logging.getLogger(package)
+        if logger.hasHandlers():
+            continue
+        handler = _AboveProgressBars()
+        handler.setFormatter(logging.Formatter("jax-engine: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(os.environ.get("JAX_ENGINE_LOG_LEVEL", "INFO").upper())

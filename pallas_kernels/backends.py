@@ -16,8 +16,9 @@ from typing import Any
 from pallas_kernels.call import Call, Options
 from pallas_kernels.device import interpreting, sm_version, target_device
 
-# The best first, each with the oldest NVIDIA GPU that it is for; "xla" runs anywhere.
-BACKENDS: dict[str, int | None] = {"mosaic": 90, "triton": 80, "xla": None}
+# The best first, each with the oldest NVIDIA GPU that it is for. "numba" is for CPUs; "xla" runs
+# anywhere.
+BACKENDS: dict[str, int | None] = {"mosaic": 90, "triton": 80, "numba": None, "xla": None}
 
 Backend = str | tuple[str, ...] | None
 
@@ -101,6 +102,8 @@ def _unavailable(name: str, may_interpret: bool = False) -> str | None:
             return f"an NVIDIA GPU (the device is {target_device().device_kind})"
         if sm < oldest:
             return f"a GPU of sm_{oldest} or newer (the device is sm_{sm})"
+    if name == "numba" and target_device().platform != "cpu":
+        return f"a CPU (the device is {target_device().device_kind})"
     try:
         implementation(name)
     except ImportError as error:

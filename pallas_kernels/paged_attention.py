@@ -65,10 +65,10 @@ def paged_attention(
         sinks: one logit a head that takes part in the softmax as it is; None has none.
         kv_scales: of a quantised cache: a key or value is the stored number times its scale.
         return_lse: also return the log of the softmax's denominator, for `merge_partials`.
-        backend: "mosaic" (NVIDIA GPUs from sm_90), "triton" (from sm_80) or "xla" (any device);
-            a tuple of names takes the first that supports this call, None the best one. The
-            kernels of a GPU backend named alone are interpreted, slowly, where there is no GPU
-            but the CPU.
+        backend: "mosaic" (NVIDIA GPUs from sm_90), "triton" (from sm_80), "numba" (CPUs) or "xla"
+            (any device); a tuple of names takes the first that supports this call, None the best
+            one. The kernels of a GPU backend named alone are interpreted, slowly, where there is
+            no GPU but the CPU.
         metadata: from `make_metadata` with the same `backend`, to share between layers; made
             here when None, or when it was made for another backend than the one that runs.
 

@@ -6,7 +6,6 @@ GPU: nothing it prints then is a measurement.
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,11 +13,12 @@ from typing import Any
 
 import jax
 
-from benchmarks.gpu.card import copy_bytes_per_s, matrix_flops_per_s
+from benchmarks.gpu.card import copy_bytes_per_s, device_name, matrix_flops_per_s
 from benchmarks.gpu.checks import kernel_tests
 from benchmarks.gpu.others import time_contiguous, time_jax_paged
 from benchmarks.gpu.ours import available_backends, largest_error, time_shape
 from benchmarks.gpu.record import Record
+from benchmarks.gpu.rows import EMPTY, add_row, tables
 from benchmarks.gpu.shapes import AIMS, HEADLINES, SHAPES, SMOKE, Shape
 from benchmarks.gpu.torch_side import torch_rows
 from benchmarks.report import RESULTS
@@ -30,8 +30,8 @@ def main() -> None:
     smoke = options.smoke
     if not smoke and jax.devices()[0].platform != "gpu":
         sys.exit("no GPU here; --smoke runs tiny shapes on the CPU")
-    name = re.sub(r"\W+", "-", jax.devices()[0].device_kind.lower())
-    record = Record(options.output, "smoke" if smoke else name, " ".join(sys.orig_argv[1:]))
+    name = "smoke" if smoke else device_name()
+    record = Record(options.output, name, " ".join(sys.orig_argv[1:]), EMPTY, tables)
     card = {
         "copy_bytes_per_s": copy_bytes_per_s(smoke),
         "matrix_flops_per_s": matrix_flops_per_s(smoke),
@@ -109,7 +109,7 @@ def _time_ours(
                 shape: Shape = shape, backend: str = backend, predicted: float = predicted
             ) -> None:
                 timing = time_shape(shape, backend, predicted, smoke)
-                record.row(shape, backend, predicted, timing)
+                add_row(record, shape, backend, predicted, timing)
 
             _attempt(record, f"{backend}, {shape.name}", run)
 
@@ -133,12 +133,12 @@ def _others(record: Record, smoke: bool, budget: float) -> None:
 
             def run(shape: Shape = shape, predicted: float = predicted, method: str = method,
                     measure: Any = measure) -> None:  # fmt: skip
-                record.row(shape, method, predicted, {"us": measure(shape, predicted, smoke)})
+                add_row(record, shape, method, predicted, {"us": measure(shape, predicted, smoke)})
 
             _attempt(record, f"{method}, {shape.name}", run)
     for shape, method, us in torch_rows(record, aims, smoke, limit_s=0.15 * budget):
         predicted = shape.predicted_s(card["copy_bytes_per_s"], card["matrix_flops_per_s"])
-        record.row(shape, method, predicted, {"us": us})
+        add_row(record, shape, method, predicted, {"us": us})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What this card can do at best: the rate of a copy and of a matrix product, measured."""
 
+import re
 from functools import partial
 from typing import Any
 
@@ -8,6 +9,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from benchmarks.gpu.timing import seconds_each
+
+
+def device_name() -> str:
+    """Of the card, as a file may be called."""
+    return re.sub(r"\W+", "-", jax.devices()[0].device_kind.lower())
 
 
 def copy_bytes_per_s(smoke: bool) -> float:

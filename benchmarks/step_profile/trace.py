@@ -19,14 +19,19 @@ Span = tuple[float, float, str]  # begin, end in microseconds, name
 
 def record(run: Callable[[], None]) -> list[dict[str, Any]]:
     """The complete events of everything that ran meanwhile, Python calls left out."""
+    return [event for event in record_all(run) if event.get("ph") == "X"]
+
+
+def record_all(run: Callable[[], None]) -> list[dict[str, Any]]:
+    """The same, and the events that name processes and threads."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder, profiler_options=options):
             run()
         (path,) = Path(folder).rglob("*.trace.json.gz")
-        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    return [event for event in events if event.get("ph") == "X"]
+        events: list[dict[str, Any]] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    return events
 
 
 def attribute(events: list[dict[str, Any]], parts: Mapping[str, str]) -> tuple[Counter[str], int]:

@@ -49,13 +49,10 @@ class Attention(nnx.Module):  # type: ignore[misc]
         *,
         dtype: jnp.dtype,
         stack: tuple[int, ...] = (),
-        separate: bool = False,
     ):
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
         self.head_dim, self.window = config.head_dim, config.sliding_window
-        linear = functools.partial(
-            Linear, bias=config.attention_bias, dtype=dtype, stack=stack, separate=separate
-        )
+        linear = functools.partial(Linear, bias=config.attention_bias, dtype=dtype, stack=stack)
         rows = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
         self.qkv = linear(config.hidden_size, rows)
         self.o = linear(self.num_heads * self.head_dim, config.hidden_size)
@@ -69,9 +66,9 @@ class Attention(nnx.Module):  # type: ignore[misc]
         layer: Int[Array, ""],
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
         """All keys and values of the step are written before any query attends."""
-        tokens = x.shape[0]
+        tokens, num_tokens = x.shape[0], attn.query_start_loc[-1]
         with jax.named_scope("qkv"):
-            qkv = self.qkv(x, layer).reshape(tokens, -1, self.head_dim)
+            qkv = self.qkv(x, layer, num_tokens).reshape(tokens, -1, self.head_dim)
         q, k, v = jnp.split(qkv, (self.num_heads, self.num_heads + self.num_kv_heads), axis=1)
         with jax.named_scope("rotary"):
             q, k = apply_rotary(q, angles), apply_rotary(k, angles).astype(kv_cache.dtype)
@@ -91,4 +88,5 @@ class Attention(nnx.Module):  # type: ignore[misc]
                 metadata=attn.metadata,
             )
         with jax.named_scope("attention_output"):
-            return self.o(out.astype(x.dtype).reshape(tokens, -1), layer), kv_cache
+            out = out.astype(x.dtype).reshape(tokens, -1)
+            return self.o(out, layer, num_tokens), kv_cache

@@ -21,6 +21,9 @@ class Embedding(nnx.Module):  # type: ignore[misc]
         table: Array = self.weight[...]
         return table.at[token_ids].get(mode="clip")
 
-    def logits(self, hidden: Float[Array, "R E"]) -> Float[Array, "R V"]:
-        """Scores of all tokens in float32, with the table as the head."""
-        return product(self.weight[...], hidden, out_dtype=jnp.dtype(jnp.float32))
+    def logits(
+        self, hidden: Float[Array, "R E"], num_rows: Int[Array, ""] | None = None
+    ) -> Float[Array, "R V"]:
+        """Scores of all tokens in float32, with the table as the head; see `product`."""
+        float32 = jnp.dtype(jnp.float32)
+        return product(self.weight[...], hidden, num_rows=num_rows, out_dtype=float32)

@@ -1,7 +1,5 @@
 """Matrix products. Where quantised weights plug in."""
 
-import functools
-
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
@@ -10,14 +8,14 @@ from jaxtyping import Array, Float, Int
 from pallas_kernels.device import target_device
 
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
-CONTRACT_LAST_OF_BATCH = (((2,), (2,)), ((0,), (0,)))
-# On a CPU a product with so few rows is taken in so many parts of the weight (docs/cpu.md).
-FEW_ROWS = range(2, 33)
-PARTS = 8
+NUMBA_DTYPES = ("float32", "bfloat16")
+# From so many rows of such a length on, XLA's product in float32 is the faster one on a CPU, though
+# it copies the layer out of the stack (docs/cpu.md).
+MANY_ROWS, LONG_ROWS = 512, 2048
 
 
-class LayerParam(nnx.Param):  # type: ignore[misc]
-    """The weight of one layer, kept as an array of its own rather than in a stack of layers."""
+class Matrix(nnx.Param):  # type: ignore[misc]
+    """A weight of products; on a CPU a stack of them goes whole into each layer's product."""
 
 
 class Linear(nnx.Module):  # type: ignore[misc]
@@ -26,13 +24,12 @@ class Linear(nnx.Module):  # type: ignore[misc]
     Weights are kept [out, in] and contracted on the last axis: with one row in x (decoding) that
     reads each weight once and in order, which on a CPU is several times faster than [in, out].
 
-    A stack of layers is scanned over in one of two forms. Stacked, the weight has a leading axis L
-    and the scan slices it: a GPU fuses the slice into the product. XLA's CPU backend copies the
-    slice first, which doubles the memory traffic of decoding; there the layers are `separate`
-    arrays, and a `switch` on the layer's index picks one without a copy.
+    A stack of layers is scanned over. The scan slices biases, and on a GPU weights, where the
+    slice is fused into the product. XLA's CPU backend would copy it first, which doubles the
+    memory traffic of decoding; there the weight stays a stack, which the product indexes.
 
     Attributes:
-        weight: [*stack, out, in]; or, separate, an array [out, in] for each layer.
+        weight: [*stack, out, in].
         bias: [*stack, out], or None.
     """
 
@@ -44,46 +41,52 @@ class Linear(nnx.Module):  # type: ignore[misc]
         bias: bool = False,
         dtype: jnp.dtype,
         stack: tuple[int, ...] = (),
-        separate: bool = False,
     ):
-        if separate:
-            zeros = jnp.zeros((out_size, in_size), dtype)
-            self.weight = nnx.List([LayerParam(zeros) for _ in range(stack[0])])
-        else:
-            self.weight = nnx.Param(jnp.zeros((*stack, out_size, in_size), dtype))
+        self.weight = Matrix(jnp.zeros((*stack, out_size, in_size), dtype))
         self.bias = nnx.Param(jnp.zeros((*stack, out_size), dtype)) if bias else None
 
     def __call__(
         self,
         x: Float[Array, "T in"],
         layer: Int[Array, ""] | None = None,
+        num_rows: Int[Array, ""] | None = None,
         *,
         out_dtype: jnp.dtype | None = None,
     ) -> Float[Array, "T out"]:
         """The product in x's dtype, or accumulated and returned in `out_dtype`.
 
         Args:
-            layer: index of the layer, used when the layers are separate arrays. A stacked weight
-                or bias must have been sliced by the scan already.
+            layer: index of the layer, used when the weight is still a stack. A bias must have
+                been sliced by the scan already.
+            num_rows: how many rows of x are not padding; on a CPU the others cost nothing.
         """
-        times = functools.partial(product, out_dtype=out_dtype or x.dtype)
-        if isinstance(self.weight, nnx.List):
-            layers = [functools.partial(times, weight[...]) for weight in self.weight]
-            out: Array = lax.switch(layer, layers, x)
-        else:
-            out = times(self.weight[...], x)
+        out = product(self.weight[...], x, layer, num_rows, out_dtype=out_dtype or x.dtype)
         if self.bias is not None:
             out = out + self.bias[...].astype(out.dtype)
         return out
 
 
 def product(
-    weight: Float[Array, "out in"], x: Float[Array, "T in"], *, out_dtype: jnp.dtype
+    weight: Float[Array, "out in"] | Float[Array, "L out in"],
+    x: Float[Array, "T in"],
+    layer: Int[Array, ""] | None = None,
+    num_rows: Int[Array, ""] | None = None,
+    *,
+    out_dtype: jnp.dtype,
 ) -> Float[Array, "T out"]:
-    """x @ weight.T in float32, returned in `out_dtype`, in the form that suits the device."""
+    """x @ weight.T in float32, returned in `out_dtype`, in the form that suits the device.
+
+    Args:
+        layer: which weight of a stack.
+        num_rows: how many rows of x are wanted; of the others the result may be anything finite.
+    """
     tokens, platform = x.shape[0], target_device().platform
-    if platform == "cpu" and tokens in FEW_ROWS and weight.shape[0] % PARTS == 0:
-        return _product_in_parts(weight, x, out_dtype)
+    if platform == "cpu" and _suits_numba(weight, tokens):
+        from pallas_kernels.numba.linear import linear
+
+        return linear(x, weight, layer=layer, num_rows=num_rows).astype(out_dtype)
+    if weight.ndim == 3:
+        weight = lax.dynamic_index_in_dim(weight, layer, keepdims=False)
     if platform == "gpu" and tokens == 1 and out_dtype != x.dtype:
         # XLA takes one row for a vector, for which cuBLAS has no product of mixed types, and so
         # converts the whole weight first: three times the traffic. It does not for two rows.
@@ -92,11 +95,7 @@ def product(
     return out[:tokens]
 
 
-def _product_in_parts(
-    weight: Float[Array, "out in"], x: Float[Array, "T in"], out_dtype: jnp.dtype
-) -> Float[Array, "T out"]:
-    """The same as a batch of smaller products, which XLA's CPU backend shares out better."""
-    parts = weight.reshape(PARTS, -1, weight.shape[1])
-    same = jnp.broadcast_to(x, (PARTS, *x.shape))
-    out = lax.dot_general(parts, same, CONTRACT_LAST_OF_BATCH, preferred_element_type=out_dtype)
-    return jnp.asarray(out.reshape(-1, x.shape[0]).T)
+def _suits_numba(weight: Array, tokens: int) -> bool:
+    if weight.dtype.name == "float32" and tokens >= MANY_ROWS:
+        return bool(weight.shape[-1] < LONG_ROWS)
+    return weight.dtype.name in NUMBA_DTYPES

@@ -26,17 +26,20 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
         bias: bool,
         dtype: jnp.dtype,
         stack: tuple[int, ...] = (),
-        separate: bool = False,
     ):
-        linear = functools.partial(Linear, bias=bias, dtype=dtype, stack=stack, separate=separate)
+        linear = functools.partial(Linear, bias=bias, dtype=dtype, stack=stack)
         self.gate_up = linear(hidden_size, 2 * intermediate_size)
         self.down = linear(intermediate_size, hidden_size)
 
     def __call__(
-        self, x: Float[Array, "T E"], layer: Int[Array, ""] | None = None
+        self,
+        x: Float[Array, "T E"],
+        layer: Int[Array, ""] | None = None,
+        num_tokens: Int[Array, ""] | None = None,
     ) -> Float[Array, "T E"]:
+        """Of `num_tokens` tokens; the others are padding."""
         with jax.named_scope("gate_up"):
-            gate, up = jnp.split(self.gate_up(x, layer), 2, axis=-1)
+            gate, up = jnp.split(self.gate_up(x, layer, num_tokens), 2, axis=-1)
             hidden = jax.nn.silu(gate) * up
         with jax.named_scope("down"):
-            return self.down(hidden, layer)
+            return self.down(hidden, layer, num_tokens)

@@ -1,8 +1,8 @@
 """The one decoder of this engine: Llama's shape, configured by ModelConfig.
 
 Layers run with `lax.scan`, so the cost of compilation does not grow with depth: norms and biases
-have a leading axis L that the scan slices, and so have the matrices, except on a CPU, where each
-layer's are arrays of their own (see layers/linear.py). The KV cache travels through the scan as
+have a leading axis L that the scan slices, and so have the matrices, which on a CPU each layer
+gets whole, with its index (see layers/linear.py). The KV cache travels through the scan as
 its carry and is indexed by layer: it is updated in place and never copied.
 """
 
@@ -13,11 +13,12 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.attention import Attention, AttentionInputs
 from jax_engine.layers.embedding import Embedding
-from jax_engine.layers.linear import LayerParam, Linear
+from jax_engine.layers.linear import Linear, Matrix
 from jax_engine.layers.mlp import GatedMLP
 from jax_engine.layers.norm import RMSNorm
 from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
 from jax_engine.models.config import ModelConfig
+from pallas_kernels.device import target_device
 
 
 class DecoderLayer(nnx.Module):  # type: ignore[misc]
@@ -29,11 +30,10 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
         *,
         dtype: jnp.dtype,
         stack: tuple[int, ...] = (),
-        separate: bool = False,
     ):
         width, eps = config.hidden_size, config.rms_norm_eps
         self.input_norm = RMSNorm(width, eps=eps, dtype=dtype, stack=stack)
-        self.attention = Attention(config, dtype=dtype, stack=stack, separate=separate)
+        self.attention = Attention(config, dtype=dtype, stack=stack)
         self.post_attention_norm = RMSNorm(width, eps=eps, dtype=dtype, stack=stack)
         self.mlp = GatedMLP(
             width,
@@ -41,7 +41,6 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
             bias=config.mlp_bias,
             dtype=dtype,
             stack=stack,
-            separate=separate,
         )
 
     def __call__(
@@ -54,7 +53,8 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
         out, kv_cache = self.attention(self.input_norm(x), angles, kv_cache, attn, layer)
         x = x + out
-        return x + self.mlp(self.post_attention_norm(x), layer), kv_cache
+        hidden = self.post_attention_norm(x)
+        return x + self.mlp(hidden, layer, attn.query_start_loc[-1]), kv_cache
 
 
 class Decoder(nnx.Module):  # type: ignore[misc]
@@ -65,13 +65,10 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         lm_head: [V, E], or None when the embedding serves as the head too.
     """
 
-    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype, separate_layers: bool = False):
-        """`separate_layers` keeps each layer's matrices apart: for a CPU."""
+    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype):
         self.config = config
         self.embed = Embedding(config.vocab_size, config.hidden_size, dtype=dtype)
-        self.layers = DecoderLayer(
-            config, dtype=dtype, stack=(config.num_layers,), separate=separate_layers
-        )
+        self.layers = DecoderLayer(config, dtype=dtype, stack=(config.num_layers,))
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, dtype=dtype)
         self.lm_head = (
             None
@@ -92,12 +89,13 @@ class Decoder(nnx.Module):  # type: ignore[misc]
             config.rope, config.head_dim, config.max_position_embeddings
         )
         angles = rotary_angles(positions, frequencies, scaling)
-        graphdef, separate, stacked = nnx.split(self.layers, LayerParam, ...)
+        unsliced = Matrix if target_device().platform == "cpu" else nnx.Nothing()
+        graphdef, whole, stacked = nnx.split(self.layers, unsliced, ...)
 
         def one_layer(carry, sliced_and_index):  # type: ignore[no-untyped-def]
             x, cache = carry
             sliced, layer = sliced_and_index
-            return nnx.merge(graphdef, separate, sliced)(x, angles, cache, attn, layer), None
+            return nnx.merge(graphdef, whole, sliced)(x, angles, cache, attn, layer), None
 
         start = (self.embed(token_ids), kv_cache)
         indices = jnp.arange(config.num_layers, dtype=jnp.int32)
@@ -105,8 +103,10 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         return self.norm(x), kv_cache
 
     @jax.named_scope("head")
-    def compute_logits(self, hidden: Float[Array, "R E"]) -> Float[Array, "R V"]:
-        """Float32 logits of chosen rows of the hidden states."""
+    def compute_logits(
+        self, hidden: Float[Array, "R E"], num_rows: Int[Array, ""] | None = None
+    ) -> Float[Array, "R V"]:
+        """Float32 logits of chosen rows of the hidden states, `num_rows` of which are wanted."""
         if self.lm_head is None:
-            return self.embed.logits(hidden)
-        return self.lm_head(hidden, out_dtype=jnp.dtype(jnp.float32))
+            return self.embed.logits(hidden, num_rows)
+        return self.lm_head(hidden, num_rows=num_rows, out_dtype=jnp.dtype(jnp.float32))

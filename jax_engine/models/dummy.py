@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from jax_engine.models.weights import Leaf, split_leaf
+from jax_engine.models.weights import Leaf
 
 DEVIATION = 0.02
 _BOUND = DEVIATION * 3**0.5  # of the uniform distribution, several times faster than the normal
@@ -16,21 +16,18 @@ _BOUND = DEVIATION * 3**0.5  # of the uniform distribution, several times faster
 def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, jax.Array]:
     """Every leaf drawn on the device from (seed, its name, its layer): uniform, deviation 0.02.
 
-    Norm scales are one plus that. The numbers do not depend on the order of the leaves nor on
-    whether layers are stacked, and are the same, rounded, in every dtype.
+    Norm scales are one plus that. The numbers do not depend on the order of the leaves, and
+    are the same, rounded, in every dtype.
     """
     key = jax.random.key(seed)
     return {name: _random_leaf(key, name, leaf) for name, leaf in leaves.items()}
 
 
 def _random_leaf(key: jax.Array, name: str, leaf: Leaf) -> jax.Array:
-    stem, layer = split_leaf(name)
-    key = jax.random.fold_in(key, zlib.crc32(stem.encode()))
-    mean = 1.0 if "norm." in stem else 0.0
-    if layer is not None:
-        key = jax.random.fold_in(key, layer)
-    stacked = layer is None and stem.startswith("layers.")
-    values: jax.Array = (_draw_stack if stacked else _draw)(key, leaf.shape, leaf.dtype, mean)
+    key = jax.random.fold_in(key, zlib.crc32(name.encode()))
+    mean = 1.0 if "norm." in name else 0.0
+    draw = _draw_stack if name.startswith("layers.") else _draw
+    values: jax.Array = draw(key, leaf.shape, leaf.dtype, mean)
     return values
 
 

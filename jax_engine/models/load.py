@@ -23,7 +23,6 @@ from jax_engine.models.registry import config_from_hf, family_of
 from jax_engine.models.resolve import resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.weights import TensorSource, abstract_leaves, fill_state, load_leaves
-from pallas_kernels.device import target_device
 
 logger = logging.getLogger(__name__)
 
@@ -127,11 +126,8 @@ def open_model(
 
 
 def abstract_decoder(config: ModelConfig, dtype: Any) -> tuple[Any, nnx.State]:
-    """Graph and state of the decoder for the default device, with shapes in place of arrays."""
-    separate = target_device().platform == "cpu"
-    decoder = nnx.eval_shape(
-        lambda: Decoder(config, dtype=jnp.dtype(dtype), separate_layers=separate)
-    )
+    """Graph and state of the decoder, with shapes in place of arrays."""
+    decoder = nnx.eval_shape(lambda: Decoder(config, dtype=jnp.dtype(dtype)))
     graphdef, state = nnx.split(decoder)
     return graphdef, state
 

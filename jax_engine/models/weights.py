@@ -88,12 +88,6 @@ def fused_rows(config: ModelConfig, leaf: str) -> tuple[int, ...] | None:
     return None
 
 
-def split_leaf(leaf: str) -> tuple[str, int | None]:
-    """Name and layer of a leaf: "layers.mlp.down.weight.7" is layer 7's own array; else None."""
-    stem, _, last = leaf.rpartition(".")
-    return (stem, int(last)) if last.isdecimal() else (leaf, None)
-
-
 def pieces_of(
     config: ModelConfig,
     leaf: str,
@@ -101,12 +95,11 @@ def pieces_of(
     shape: tuple[int, ...],
 ) -> Iterator[Piece]:
     """Every checkpoint tensor of one leaf, in order."""
-    stem, own_layer = split_leaf(leaf)
-    sources = names[stem]
-    stacked = own_layer is None and "{layer}" in sources[0]
+    sources = names[leaf]
+    stacked = "{layer}" in sources[0]
     inner = shape[1:] if stacked else shape
-    rows = fused_rows(config, stem) or inner[:1]
-    for layer in range(shape[0]) if stacked else (own_layer,):
+    rows = fused_rows(config, leaf) or inner[:1]
+    for layer in range(shape[0]) if stacked else (None,):
         start = 0
         for source, count in zip(sources, rows, strict=True):
             part = slice(start, start + count)

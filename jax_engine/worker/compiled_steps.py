@@ -133,7 +133,7 @@ class CompiledSteps:
             metadata=metadata,
         )
         hidden, kv_cache = model(plan.token_ids, plan.positions, kv_cache, attention)
-        logits = model.compute_logits(hidden[plan.logits_index])
+        logits = model.compute_logits(hidden[plan.logits_index], plan.num_samples)
         sampled = sample(logits, plan.sampling)
         tokens = jnp.pad(sampled.token_ids, (0, self.max_rows - shape.num_rows))
         return kv_cache, dataclasses.replace(sampled, token_ids=tokens)

@@ -27,6 +27,7 @@ class StepPlan:
         slot_mapping: Where each token's K and V go; -1 for padding.
         context_lens: Length of each sequence, this step's tokens included.
         logits_index: For each sampled token, the token whose hidden state it is drawn from.
+        num_samples: How many tokens are sampled; the rows after them are padding.
     """
 
     token_ids: Int[Array, "T"]
@@ -36,6 +37,7 @@ class StepPlan:
     context_lens: Int[Array, "S"]
     block_tables: Int[Array, "S W"]
     logits_index: Int[Array, "R"]
+    num_samples: Int[Array, ""]
     sampling: SamplingInputs
 
 
@@ -169,6 +171,7 @@ def unpack_step(
         context_lens=lens,
         block_tables=tables,
         logits_index=jnp.maximum(starts[seq_of_sample + 1] - 1, 0),
+        num_samples=(sample_positions > 0).sum(dtype=jnp.int32),
         sampling=unpack_sampling(rows, sample_positions, bias, history),
     )
 

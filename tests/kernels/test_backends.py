@@ -57,7 +57,9 @@ NO_80 = "head dimension 80 (a multiple of 64 is needed)"
         (("gpu", "7.5"), {}, None, "xla"),
         (("gpu", "gfx942"), {}, None, "xla"),
         (("tpu",), {}, None, "xla"),
-        (("cpu",), {}, None, "xla"),
+        (("cpu",), {}, None, "numba"),
+        (("cpu",), {"numba": "float64"}, None, "xla"),
+        (("cpu",), {"numba": "ImportError"}, None, "xla"),
         (("cpu",), {}, "triton", "triton"),
         (("cpu",), {}, "mosaic", "mosaic"),
         (("cpu",), {}, ("mosaic", "triton", "xla"), "xla"),
@@ -85,6 +87,7 @@ def test_the_choice(on: Any, machine: Any, lacks: Any, backend: Any, chosen: str
             "mosaic",
             r"'mosaic' lacks a GPU of sm_90 or newer \(the device is sm_86\); 'triton' supports",
         ),
+        (("tpu",), {}, "numba", r"'numba' lacks a CPU \(the device is tpu.*'xla' supports"),
         (("tpu",), {}, "triton", r"'triton' lacks an NVIDIA GPU \(the device is tpu.*'xla' supp"),
         (("cpu",), {}, ("mosaic", "triton"), "'mosaic' lacks an NVIDIA GPU.*'triton' lacks an NV"),
         (("cpu",), {"triton": NO_80}, "triton", "'triton' lacks head dimension 80"),
@@ -92,7 +95,12 @@ def test_the_choice(on: Any, machine: Any, lacks: Any, backend: Any, chosen: str
         (("gpu", "9.0"), {}, "cuda", "backend='cuda' does not exist; use one of mosaic, triton"),
         (("gpu", "9.0"), {}, ("xla", "cuda"), "does not exist"),
         (("gpu", "9.0"), {}, (), r"backend=\(\) does not exist"),
-        (("cpu",), {"xla": "a call"}, None, "no other backend supports this call"),
+        (
+            ("cpu",),
+            {"xla": "a call", "numba": "a call"},
+            None,
+            "no other backend supports this call",
+        ),
     ],
 )
 def test_what_cannot_run_is_refused(

@@ -26,7 +26,10 @@ def test_reference_imports_numpy_and_itself_only(path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules("pallas_kernels"), ids=_id)
 def test_kernels_import_jax_and_themselves_only(path: Path) -> None:
-    assert _top_level(path) <= {"jax", "numpy", "jaxtyping", "pallas_kernels"}
+    allowed = {"jax", "numpy", "jaxtyping", "pallas_kernels"}
+    if path.parent.name == "numba":
+        allowed |= {"llvmlite", "numba"}
+    assert _top_level(path) <= allowed
 
 
 @pytest.mark.parametrize("path", modules("jax_engine"), ids=_id)

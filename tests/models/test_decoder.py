@@ -1,17 +1,15 @@
 """The engine's decoder against the reference and against PyTorch transformers (I39)."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
-from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
-from jax_engine.models.load import load_model
+from jax_engine.models.load import abstract_decoder, load_model
 from jax_engine.models.registry import config_from_hf
 from jax_engine.models.weights import abstract_leaves, fill_state
 from reference.kv_cache import KVCache
@@ -71,28 +69,20 @@ def test_the_reference_agrees(case: Any) -> None:
     np.testing.assert_allclose(run.reset().feed(tiny.PROMPT), expected, **TOLERANCE)
 
 
-def decoders(name: str) -> dict[bool, PagedRun]:
-    """The same random weights with layers stacked and with layers apart."""
-    config = config_from_hf(tiny.CONFIGS[name])
-    runs = {}
-    for separate in (False, True):
-        graphdef, state = nnx.split(
-            nnx.eval_shape(
-                lambda separate=separate: Decoder(
-                    config, dtype=jnp.dtype("float32"), separate_layers=separate
-                )
-            )
-        )
-        arrays = random_leaves(abstract_leaves(state), seed=5)
-        runs[separate] = PagedRun(config, graphdef, fill_state(state, arrays))
-    return runs
-
-
 @pytest.mark.parametrize("name", ["biases", "mistral_window"])
-def test_stacked_and_separate_layers_in_chunks_are_the_same_model(name: str) -> None:
-    runs = decoders(name)
-    whole = runs[False].feed(tiny.PROMPT)
-    parts = [runs[True].feed(tiny.PROMPT[start : start + 20]) for start in (0, 20)]
+def test_layers_sliced_by_the_scan_are_the_same_model(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a GPU runs, with XLA's products, against what a CPU does."""
+    config = config_from_hf(tiny.CONFIGS[name])
+    graphdef, state = abstract_decoder(config, "float32")
+    params = fill_state(state, random_leaves(abstract_leaves(state), seed=5))
+    whole = PagedRun(config, graphdef, params).feed(tiny.PROMPT)
+    other = SimpleNamespace(platform="some other device")
+    monkeypatch.setattr("jax_engine.layers.linear.target_device", lambda: other)
+    monkeypatch.setattr("jax_engine.models.decoder.target_device", lambda: other)
+    run = PagedRun(config, graphdef, params)
+    parts = [run.feed(tiny.PROMPT[start : start + 20]) for start in (0, 20)]
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4, atol=1e-5)
 
 
@@ -100,16 +90,14 @@ def test_the_compiled_step_copies_neither_cache_nor_weights() -> None:
     """Donation works, and no instruction makes another array as large as one of the matrices."""
     config = tiny.CONFIGS["plain"] | {"hidden_size": 64, "intermediate_size": 192}
     model_config = config_from_hf(config | {"num_hidden_layers": 3})
-    decoder = nnx.eval_shape(
-        lambda: Decoder(model_config, dtype=jnp.dtype("float32"), separate_layers=True)
-    )
-    graphdef, state = nnx.split(decoder)
+    graphdef, state = abstract_decoder(model_config, "float32")
     arrays = random_leaves(abstract_leaves(state), seed=0)
     run = PagedRun(model_config, graphdef, fill_state(state, arrays), num_blocks=512)
     compiled = run.step.lower(*run.arguments([3])).compile()
     memory = compiled.memory_analysis()
     assert memory.alias_size_in_bytes == run.kv_cache.nbytes
-    smallest_matrix = min(a.nbytes for a in jax.tree.leaves(arrays) if a.ndim == 2 and a.size > 192)
+    stacks = [a for a in jax.tree.leaves(arrays) if a.ndim == 3]
+    smallest_matrix = min(a.nbytes // len(a) for a in stacks)
     assert memory.temp_size_in_bytes < run.kv_cache.nbytes // 4
     for line in compiled.as_text().splitlines():
         if " copy(" in line or "dynamic-slice" in line:

@@ -1,4 +1,8 @@
-"""transformers' continuous batching: the manager behind `generate_batch`, with arrivals."""
+"""transformers' continuous batching: the manager behind `generate_batch`, with arrivals.
+
+With "load_format": "dummy" (benchmarks.gpu.engine) the weights are random and on its "device", all
+sizes are its own choice, and one manager with its CUDA graphs serves all passes.
+"""
 
 import os
 import time
@@ -11,31 +15,50 @@ def load(settings):
     import transformers
 
     torch.set_num_threads(os.cpu_count())
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        settings["model"], dtype=getattr(torch, settings["dtype"])
-    ).eval()
-    page = 256
-    sizes = transformers.ContinuousBatchingConfig(
-        page_size=page,
-        num_blocks=settings["kv_cache_bytes"] // settings["kv_bytes_per_token"] // page,
-        max_batch_tokens=2048,
-        max_requests_per_batch=settings["max_num_seqs"],
-    )
+    dtype = getattr(torch, settings["dtype"])
+    keep = settings.get("load_format") == "dummy"
+    kept = []
+    if keep:
+        config = transformers.AutoConfig.from_pretrained(settings["model"])
+        with torch.device(settings["device"]):
+            model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+        most = settings["max_num_seqs"]
+        sizes = transformers.ContinuousBatchingConfig(max_requests_per_batch=most)
+    else:
+        model = transformers.AutoModelForCausalLM.from_pretrained(settings["model"], dtype=dtype)
+        model.eval()
+        sizes = _sizes(transformers, settings)
 
     def run(clock):
         # -1: no end of sequence. Samples are requests of their own, the prompt shared as a prefix.
         sampled = any(one["n"] > 1 for one in clock.requests)
         how = {"do_sample": True, "top_k": 0} if sampled else {"do_sample": False}
         config = transformers.GenerationConfig(eos_token_id=-1, pad_token_id=0, **how)
-        manager = model.init_continuous_batching(config, continuous_batching_config=sizes)
-        manager.start()
+        if kept:
+            manager = kept[0]
+        else:
+            manager = model.init_continuous_batching(config, continuous_batching_config=sizes)
+            manager.start()
+        if keep:
+            kept[:] = [manager]
         clock.start = time.monotonic()
         try:
             _drive(manager, clock)
         finally:
-            manager.stop(block=True)
+            if not keep:
+                manager.stop(block=True)
 
     return run, {"transformers": transformers.__version__, "torch": torch.__version__}
+
+
+def _sizes(transformers, settings):
+    page = 256
+    return transformers.ContinuousBatchingConfig(
+        page_size=page,
+        num_blocks=settings["kv_cache_bytes"] // settings["kv_bytes_per_token"] // page,
+        max_batch_tokens=2048,
+        max_requests_per_batch=settings["max_num_seqs"],
+    )
 
 
 def _drive(manager, clock):

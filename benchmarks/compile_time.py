@@ -1,0 +1,71 @@
+"""CPU seconds to compile a step, by the number of layers: the cost must not grow with depth.
+
+    python -m benchmarks.compile_time                    prints the table
+    python -m benchmarks.compile_time --save [--before FILE]    and keeps it
+
+No weights are allocated. FILE is a result of this benchmark at another commit, kept beside it.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.report import write_result
+from jax_engine.aot_cases import MODELS
+from jax_engine.models.load import LoadedModel, abstract_decoder
+from jax_engine.worker.compiled_steps import CompiledSteps
+from jax_engine.worker.kv_cache import kv_cache_shape
+from jax_engine.worker.step_shape import StepShape
+
+LAYERS = (10, 30, 60)
+SHAPES = {
+    "decode_8": StepShape(8, 8, decode_only=True),
+    "mixed_128": StepShape(128, 8),
+}
+BLOCK_SIZE, NUM_BLOCKS, TABLE_WIDTH = 16, 1024, 128
+ROUNDS = 1
+
+
+def seconds(num_layers: int, shape: StepShape) -> float:
+    """Of all threads, to trace, lower and compile the step of SmolLM2-135M with so many layers."""
+    config = replace(MODELS["smollm2-135m"], num_layers=num_layers)
+    dtype = jnp.dtype(jnp.float32)
+    model = LoadedModel(config, *abstract_decoder(config, dtype), Path(), 0, 0)
+    steps = CompiledSteps(model, block_size=BLOCK_SIZE, table_width=TABLE_WIDTH, max_rows=64)
+    cache = jax.ShapeDtypeStruct(kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE), dtype)
+    started = time.process_time()
+    steps.compile(shape, cache)
+    return time.process_time() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--before", type=Path)
+    parser.add_argument("--to", type=Path, help="write here instead of benchmarks/results/")
+    args = parser.parse_args()
+    seconds(2, SHAPES["decode_8"])  # what is done once: imports, kernels for this CPU
+    result: dict[str, Any] = {}
+    print(f"layers   {'   '.join(SHAPES)}   (CPU s)")
+    for layers in LAYERS:
+        found = {
+            f"{name}_cpu_s": round(min(seconds(layers, shape) for _ in range(ROUNDS)), 2)
+            for name, shape in SHAPES.items()
+        }
+        print(f"{layers:>6} {'   '.join(f'{x:>8.2f}' for x in found.values())}", flush=True)
+        result[f"{layers}_layers"] = found
+    if args.before:
+        old = json.loads(args.before.read_text("utf-8"))
+        result[f"before, at {old['versions']['commit']}"] = old["result"]
+    if args.save or args.to:
+        write_result("compile_time", result, args.to)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""The models' shapes with random weights, and how much of each measurement is run."""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jax_engine import EngineConfig, LLMEngine
+
+_LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 128256,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "hidden_act": "silu",
+    "bos_token_id": 128000,
+    "eos_token_id": 128001,
+}
+
+
+def _rope(factor: float) -> dict[str, Any]:
+    lengths = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    start = {"original_max_position_embeddings": 8192}
+    return {"rope_scaling": {"rope_type": "llama3", "factor": factor, **lengths, **start}}
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "Llama-3.2-1B": _LLAMA
+    | {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "head_dim": 64}
+    | {"tie_word_embeddings": True, **_rope(32.0)},
+    "Llama-3.1-8B": _LLAMA
+    | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "head_dim": 128}
+    | {"tie_word_embeddings": False, **_rope(8.0)},
+}
+TINY = _LLAMA | {
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is run.
+
+    Attributes:
+        running: Sequences that run at once.
+        step_tokens: `max_num_batched_tokens`, and the prompt of the prefill measurement.
+        prompt: Tokens of a prompt where its length does not matter, and of one that comes alone.
+        output: Tokens decoded by the single stream.
+        rounds: Of whatever is repeated.
+        steps: Of one round of decoding.
+        steady_s: Seconds at `running` sequences.
+        replay_s: Seconds of replaying one step, a round.
+        all_steps: Whether the profile and the options look at all kinds of steps.
+    """
+
+    running: int = 256
+    max_model_len: int = 4096
+    step_tokens: int = 2048
+    prompt: int = 512
+    output: int = 256
+    rounds: int = 5
+    steps: int = 50
+    steady_s: float = 15.0
+    replay_s: float = 0.2
+    all_steps: bool = True
+    num_blocks: int | None = None
+
+
+FULL = Scale()
+SMOKE = Scale(
+    running=2,
+    max_model_len=128,
+    step_tokens=32,
+    prompt=24,
+    output=8,
+    rounds=2,
+    steps=3,
+    steady_s=0.5,
+    replay_s=0.01,
+    all_steps=False,
+    num_blocks=64,
+)
+
+
+def write_config(name: str, folder: Path, smoke: bool) -> None:
+    """A config.json and nothing else: weights are drawn at random."""
+    config = TINY if smoke else MODELS[name]
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+
+
+def build(name: str, smoke: bool) -> LLMEngine:
+    """The engine around one of `MODELS`, or around a tiny one.
+
+    Raises:
+        OutOfMemoryError: It does not fit this card.
+    """
+    scale = SMOKE if smoke else FULL
+    with tempfile.TemporaryDirectory() as folder:
+        write_config(name, Path(folder), smoke)
+        settings = EngineConfig(
+            model=folder,
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            dtype="bfloat16",
+            swap_space=0,
+            max_model_len=scale.max_model_len,
+            max_num_seqs=scale.running,
+            max_num_batched_tokens=scale.step_tokens,
+            num_gpu_blocks_override=scale.num_blocks,
+        )
+        return LLMEngine.from_config(settings)

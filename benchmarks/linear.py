@@ -1,0 +1,160 @@
+"""All products of a step on a CPU, by its rows: the kernel over stacks against XLA's products.
+
+    python -m benchmarks.linear             prints the table
+    python -m benchmarks.linear --save      and keeps it in benchmarks/results/
+
+XLA's have the best form that they were found to have: an array for each layer, layers unrolled, and
+2 to 32 rows as a batch of 8 products. The head sees at most 32 rows. Both forms take turns.
+At the end one product with longer rows, where XLA copies the layer out of the stack, as the engine
+lets it do for many rows.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from statistics import median
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from benchmarks.report import write_result
+from pallas_kernels.numba.linear import linear
+
+LAYERS = 30  # of SmolLM2-135M, as are the shapes [out, in]
+SHAPES = {"qkv": (960, 576), "o": (576, 576), "gate_up": (3072, 576), "down": (576, 1536)}
+HEAD, HEAD_ROWS = (49152, 576), 32
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+WIDE, WIDE_LAYERS, WIDE_ROWS = (2048, 8192), 3, (32, 128, 256, 512)
+PARTS, FEW_ROWS = 8, range(2, 33)
+SECONDS = 2.5  # for each number of rows, both forms together
+
+
+def layer_of(times: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
+    """One layer's products; each takes what the one before it made, cut to the width it wants."""
+    for name, (_, size) in SHAPES.items():
+        x = times(name, x[:, :size])
+    return x * 1e-3
+
+
+def with_kernel(weights: dict[str, jax.Array], head: jax.Array, x: jax.Array) -> jax.Array:
+    def step(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
+        def times(name: str, x: jax.Array) -> jax.Array:
+            return linear(x, weights[name], layer=layer).astype(x.dtype)
+
+        return layer_of(times, x), None
+
+    x, _ = lax.scan(step, x, jnp.arange(LAYERS, dtype=jnp.int32))
+    return linear(x[:HEAD_ROWS], head)
+
+
+def xla_product(weight: jax.Array, x: jax.Array, dtype: Any) -> jax.Array:
+    if len(x) not in FEW_ROWS:
+        return lax.dot_general(x, weight, (((1,), (1,)), ((), ())), preferred_element_type=dtype)
+    parts = weight.reshape(PARTS, -1, weight.shape[1])
+    same = jnp.broadcast_to(x, (PARTS, *x.shape))
+    batch = (((2,), (2,)), ((0,), (0,)))
+    out = lax.dot_general(parts, same, batch, preferred_element_type=dtype)
+    return out.reshape(-1, len(x)).T
+
+
+def with_xla(weights: dict[str, list[jax.Array]], head: jax.Array, x: jax.Array) -> jax.Array:
+    for layer in range(LAYERS):
+        x = layer_of(lambda name, x, i=layer: xla_product(weights[name][i], x, x.dtype), x)
+    return xla_product(head, x[:HEAD_ROWS], jnp.float32)
+
+
+def measure(forms: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Milliseconds of each form, the median of turns; and how often the second is the first."""
+    for form in forms.values():
+        jax.block_until_ready(form())
+    spent: dict[str, list[float]] = {name: [] for name in forms}
+    until = time.perf_counter() + SECONDS
+    while time.perf_counter() < until or len(spent["kernel"]) < 5:
+        for name, form in forms.items():
+            started = time.perf_counter()
+            jax.block_until_ready(form())
+            spent[name].append(1000 * (time.perf_counter() - started))
+    found = {f"{name}_ms": round(median(times), 1) for name, times in spent.items()}
+    found |= {f"{name}_best_ms": round(min(times), 1) for name, times in spent.items()}
+    return found | {"xla_over_kernel": round(found["xla_ms"] / found["kernel_ms"], 2)}
+
+
+def reading_ms(num_bytes: int) -> float:
+    """Milliseconds to read so many bytes with all cores and do next to nothing with them."""
+    cores = os.cpu_count() or 1
+    shares = [np.ones(num_bytes // 4 // cores, np.float32) for _ in range(cores)]
+    times = []
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in range(15):
+            started = time.perf_counter()
+            list(pool.map(np.max, shares))
+            times.append(1000 * (time.perf_counter() - started))
+    return round(median(times), 1)
+
+
+def compare(dtype: Any) -> dict[str, Any]:
+    keys = iter(jax.random.split(jax.random.key(0), len(SHAPES) + 2))
+
+    def numbers(*shape: int) -> jax.Array:
+        return (jax.random.uniform(next(keys), shape) - 0.5).astype(dtype)
+
+    stacks = {name: numbers(LAYERS, *shape) for name, shape in SHAPES.items()}
+    apart = {name: [jnp.copy(w) for w in stack] for name, stack in stacks.items()}
+    head, all_rows = numbers(*HEAD), numbers(ROWS[-1], SHAPES["qkv"][1])
+    num_bytes = head.nbytes + sum(stack.nbytes for stack in stacks.values())
+    kernel, xla = jax.jit(with_kernel), jax.jit(with_xla)
+    result: dict[str, Any] = {"weights_mib": round(num_bytes / 2**20)}
+    result["reading_weights_ms"] = reading_ms(num_bytes)
+    print(f"\n{jnp.dtype(dtype).name}: reading the weights takes {result['reading_weights_ms']} ms")
+    print("rows    ms: kernel, XLA   best: kernel, XLA   XLA / kernel")
+    for rows in ROWS:
+        x = all_rows[:rows]
+        forms = {"kernel": partial(kernel, stacks, head, x), "xla": partial(xla, apart, head, x)}
+        found = result[f"{rows}_rows"] = measure(forms)
+        a, b, c, d, ratio = found.values()
+        print(f"{rows:>4} {a:>12.1f} {b:>8.1f} {c:>13.1f} {d:>7.1f} {ratio:>14.2f}", flush=True)
+    return result
+
+
+def compare_wide() -> dict[str, Any]:
+    """The product of Llama 3.2 1B's `down`, in float32."""
+    stack = jax.random.uniform(jax.random.key(1), (WIDE_LAYERS, *WIDE)) - 0.5
+
+    def layers(times: Callable[..., jax.Array], x: jax.Array, stack: jax.Array) -> jax.Array:
+        indices = jnp.arange(WIDE_LAYERS, dtype=jnp.int32)
+        return lax.map(lambda layer: times(x, stack, layer), indices)
+
+    def sliced(x: jax.Array, stack: jax.Array, layer: jax.Array) -> jax.Array:
+        return xla_product(lax.dynamic_index_in_dim(stack, layer, keepdims=False), x, x.dtype)
+
+    def indexed(x: jax.Array, stack: jax.Array, layer: jax.Array) -> jax.Array:
+        return linear(x, stack, layer=layer)
+
+    result = {}
+    for rows in WIDE_ROWS:
+        x = jax.random.uniform(jax.random.key(2), (rows, WIDE[1]))
+        kernel, xla = (jax.jit(partial(layers, times)) for times in (indexed, sliced))
+        forms = {"kernel": partial(kernel, x, stack), "xla": partial(xla, x, stack)}
+        result[f"{rows}_rows"] = measure(forms)
+        print(f"{rows} rows of {WIDE[1]}: {result[f'{rows}_rows']}", flush=True)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--save", action="store_true")
+    args = parser.parse_args()
+    result = {jnp.dtype(dtype).name: compare(dtype) for dtype in (jnp.float32, jnp.bfloat16)}
+    result["2048_by_8192"] = compare_wide()
+    if args.save:
+        write_result("linear", result, arguments=args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The backend for a CPU: a call of the compiled kernel, and what is as fast in jnp around it."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.call import Call, Options
+from pallas_kernels.numba.kernel import NAME
+from pallas_kernels.numba.widen import DTYPES
+from pallas_kernels.numba.work import WORK_BYTES
+from pallas_kernels.xla.blocks import scale_heads
+
+Result = tuple[Float[Array, "T H D"], Float[Array, "T H"] | None]
+
+
+def missing(call: Call, options: Options) -> str | None:
+    """What of a call does not exist here, or None."""
+    del options
+    for array in (call.q, call.kv_cache):
+        if array.dtype.name not in DTYPES:
+            return f"{array.dtype}"
+    return None
+
+
+def make_metadata(
+    block_tables: Int[Array, "S W"],
+    context_lens: Int[Array, " S"],
+    query_start_loc: Int[Array, " S+1"],
+    num_tokens: int,
+    *,
+    decode_only: bool,
+) -> None:
+    """Nothing: a call cuts up its work by itself, which takes it a microsecond."""
+    del block_tables, context_lens, query_start_loc, num_tokens, decode_only
+
+
+@partial(jax.jit, static_argnames="options")
+def attend(call: Call, options: Options, metadata: None) -> Result:
+    """`paged_attention` on arguments that were checked."""
+    del metadata
+    queries = scale_heads(call.q.astype(jnp.float32), call, 0)
+    rows = jax.ShapeDtypeStruct(queries.shape[:2], jnp.float32)
+    results = (
+        jax.ShapeDtypeStruct(queries.shape, jnp.float32),
+        rows,
+        rows,
+        jax.ShapeDtypeStruct((WORK_BYTES,), jnp.uint8),
+    )
+    slopes = jnp.zeros(0) if call.alibi_slopes is None else call.alibi_slopes
+    out, top, denominator, _ = jax.ffi.ffi_call(NAME, results)(
+        queries,
+        call.kv_cache,
+        call.block_tables.astype(jnp.int32),
+        call.context_lens.astype(jnp.int32),
+        call.query_start_loc.astype(jnp.int32),
+        call.layer,
+        jnp.array([options.scale, options.soft_cap or 0.0], jnp.float32),
+        jnp.int32(options.window or 0),
+        slopes.astype(jnp.float32),
+    )
+    if call.sinks is not None:
+        out, top, denominator = _add_sinks(out, top, denominator, call.sinks.astype(jnp.float32))
+    out = scale_heads(out, call, 1).astype(call.q.dtype)
+    if not options.return_lse:
+        return out, None
+    empty = denominator == 0
+    return out, jnp.where(empty, -jnp.inf, top + jnp.log(jnp.where(empty, 1.0, denominator)))
+
+
+def _add_sinks(
+    out: Float[Array, "T H D"],
+    top: Float[Array, "T H"],
+    denominator: Float[Array, "T H"],
+    sinks: Float[Array, " H"],
+) -> tuple[Float[Array, "T H D"], Float[Array, "T H"], Float[Array, "T H"]]:
+    """The same softmaxes with one more logit a head; a token that saw nothing has none of it."""
+    new_top = jnp.maximum(top, sinks)
+    kept = denominator * jnp.exp(top - new_top)
+    total = jnp.where(denominator == 0, 0.0, kept + jnp.exp(sinks - new_top))
+    share = kept / jnp.where(total == 0, 1.0, total)
+    return out * share[..., None], new_top, total

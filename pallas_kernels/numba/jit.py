@@ -1,0 +1,41 @@
+"""How the functions of a kernel are compiled, and where the code is kept for later processes."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+# Part of the object code of those that XLA calls, so that only those are kept; Python calls none
+# of them. Numba divides as Python does, and raises, unless it is told to do as NumPy.
+inner = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def _folder() -> str:
+    """A folder for exactly these sources: Numba itself only looks at the file of the function."""
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
+    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    root = Path(numba.config.CACHE_DIR) if numba.config.CACHE_DIR else Path(user, "pallas-kernels")
+    return str(root / digest[:16])
+
+
+FOLDER = _folder()
+
+
+def cached(compiler: Any, *signature: str) -> Callable[[Any], Any]:
+    """A decorator: `numba.njit` or `numba.cfunc`, with code that later processes find again.
+
+    Where the user's cache folder cannot be written, Numba looks for another place itself.
+    """
+
+    def decorate(function: Any) -> Any:
+        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, FOLDER
+        try:
+            return compiler(*signature, cache=True)(function)
+        finally:
+            numba.config.CACHE_DIR = before
+
+    return decorate

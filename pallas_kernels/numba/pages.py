@@ -1,0 +1,60 @@
+"""Keys and values in float32, run by run: the slots of one block that follow one another."""
+
+from typing import Any
+
+import numpy as np
+
+from pallas_kernels.numba.jit import inner
+from pallas_kernels.numba.vectors import LANES, get_int, prefetch, store
+from pallas_kernels.numba.widen import FLOAT32, item_bytes, widen, widen_some
+from pallas_kernels.numba.work import Work
+
+# Which of the two a run is of; numbers that Numba takes for variables, or it compiles each apart.
+KEYS, VALUES = np.int64(0), np.int64(1)
+
+
+@inner
+def read_run(
+    work: Work, which: int, seq: int, head: int, position: int, stop: int, scratch: int
+) -> tuple[int, int, Any]:
+    """Keys or values of one KV head from a position on, to its block's end or before `stop`.
+
+    Returns:
+        The address of float32 rows of `work.width`, in the cache itself or in `scratch` (with
+        zeros beyond D), their number, and the distance in bytes to what follows in the next
+        block. To `prefetch` that line by line hides the time that a jump costs: processors fetch
+        ahead by themselves, but not from one page of memory to another. 0 if it is done already.
+    """
+    size = work.block_size
+    count = min(size - position % size, stop - position)
+    source = _find(work, which, seq, head, position)
+    ahead, following = np.int64(0), position - position % size + size
+    if following < stop:
+        ahead = _find(work, which, seq, head, following) - source
+    if work.kind != FLOAT32 or work.dim != work.width:
+        _widen_rows(work.kind, source, work.dim, count, scratch, ahead)
+        return scratch, count, np.int64(0)
+    return source, count, ahead
+
+
+@inner
+def _find(work: Work, which: int, seq: int, head: int, position: int) -> int:
+    """Address of a position's key or value in the cache."""
+    size = work.block_size
+    block = get_int(work.tables + 4 * (seq * work.table_width + position // size))
+    row = ((work.layer * 2 + which) * work.blocks + block) * work.kv_heads + head
+    return work.cache + (row * size + position % size) * work.dim * item_bytes(work.kind)
+
+
+@inner
+def _widen_rows(kind: int, source: int, dim: int, count: int, place: int, ahead: int) -> None:
+    size = item_bytes(kind)
+    for _ in range(count):
+        for d in range(0, dim, LANES):
+            start = source + d * size
+            prefetch(start + ahead)
+            # Beyond a row there may be nothing to read.
+            value = widen(kind, start) if d + LANES <= dim else widen_some(kind, start, dim - d)
+            store(place, value)
+            place += 4 * LANES
+        source += dim * size

@@ -1,0 +1,131 @@
+"""Sixteen numbers of a narrow type, as the float32 that they stand for.
+
+Bits are moved to where float32 has them; no processor is asked for conversions that it may lack.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from pallas_kernels.numba.jit import inner
+from pallas_kernels.numba.vectors import (
+    FLOATS,
+    INTS,
+    LANES,
+    load,
+    load_some,
+    masked_load,
+    operation,
+    place,
+    vector,
+)
+
+# XLA's numbers of element types.
+INT8, FLOAT16, FLOAT32, BFLOAT16, FLOAT8 = 2, 10, 11, 16, 20
+DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
+
+
+def _same(number: int) -> Any:
+    return ir.Constant(INTS, [number] * LANES)
+
+
+def _bits(builder: Any, address: Any, count: Any, width: int) -> Any:
+    """Numbers of 8 or 16 bits at an address, as int32 without sign: `count` of them, or all."""
+    kind = ir.VectorType(ir.IntType(width), LANES)
+    pointer = builder.inttoptr(address, kind.as_pointer())
+    if count is None:
+        return builder.zext(builder.load(pointer, align=width // 8), INTS)
+    found = masked_load(builder, pointer, kind, f"i{width}", count, width // 8)
+    return builder.zext(found, INTS)
+
+
+def _small_float(builder: Any, bits: Any, width: int, fraction: int, bias: int) -> Any:
+    """Numbers with so many bits, of the fraction among them, and that bias of the exponent.
+
+    What all ones in the exponent mean is left to the caller.
+    """
+    rest = builder.and_(bits, _same((1 << (width - 1)) - 1))
+    sign = builder.shl(builder.and_(bits, _same(1 << (width - 1))), _same(32 - width))
+    normal = builder.add(builder.shl(rest, _same(23 - fraction)), _same((127 - bias) << 23))
+    least = ir.Constant(FLOATS, [2.0 ** (1 - bias - fraction)] * LANES)
+    subnormal = builder.bitcast(builder.fmul(builder.sitofp(rest, FLOATS), least), INTS)
+    subnormals = builder.icmp_unsigned("<", rest, _same(1 << fraction))
+    return rest, sign, builder.select(subnormals, subnormal, normal)
+
+
+def _bfloat16(builder: Any, address: Any, count: Any) -> Any:
+    bits = builder.shl(_bits(builder, address, count, 16), _same(16))
+    return builder.bitcast(bits, FLOATS)
+
+
+def _float16(builder: Any, address: Any, count: Any) -> Any:
+    bits = _bits(builder, address, count, 16)
+    rest, sign, number = _small_float(builder, bits, 16, 10, 15)
+    # The largest exponent is that of infinity and NaN here, too.
+    special = builder.icmp_unsigned(">=", rest, _same(0x7C00))
+    number = builder.select(special, builder.add(number, _same(112 << 23)), number)
+    return builder.bitcast(builder.or_(number, sign), FLOATS)
+
+
+def _float8(builder: Any, address: Any, count: Any) -> Any:
+    bits = _bits(builder, address, count, 8)
+    rest, sign, number = _small_float(builder, bits, 8, 3, 7)
+    # One NaN, no infinity.
+    number = builder.select(
+        builder.icmp_unsigned("==", rest, _same(0x7F)), _same(0x7FC00000), number
+    )
+    return builder.bitcast(builder.or_(number, sign), FLOATS)
+
+
+def _int8(builder: Any, address: Any, count: Any) -> Any:
+    bits = builder.shl(_bits(builder, address, count, 8), _same(24))
+    return builder.sitofp(builder.ashr(bits, _same(24)), FLOATS)
+
+
+def _loads(emit: Callable[..., Any]) -> tuple[Any, Any]:
+    """Loads of all 16 numbers, and of some."""
+    all_of_them = operation(vector, place)(lambda builder, address: emit(builder, address, None))
+    return all_of_them, operation(vector, place, place)(emit)
+
+
+_all_bfloat16, _some_bfloat16 = _loads(_bfloat16)
+_all_float16, _some_float16 = _loads(_float16)
+_all_int8, _some_int8 = _loads(_int8)
+_all_float8, _some_float8 = _loads(_float8)
+
+
+@inner
+def item_bytes(kind: int) -> int:
+    """Bytes of a number of a type."""
+    if kind == FLOAT32:
+        return 4
+    return 2 if kind in (BFLOAT16, FLOAT16) else 1
+
+
+@inner
+def widen(kind: int, address: int) -> Any:
+    """The 16 numbers at an address."""
+    if kind == FLOAT32:
+        return load(address)
+    if kind == BFLOAT16:
+        return _all_bfloat16(address)
+    if kind == FLOAT16:
+        return _all_float16(address)
+    if kind == INT8:
+        return _all_int8(address)
+    return _all_float8(address)
+
+
+@inner
+def widen_some(kind: int, address: int, count: int) -> Any:
+    """The first `count` numbers at an address, zeros after them."""
+    if kind == FLOAT32:
+        return load_some(address, count)
+    if kind == BFLOAT16:
+        return _some_bfloat16(address, count)
+    if kind == FLOAT16:
+        return _some_float16(address, count)
+    if kind == INT8:
+        return _some_int8(address, count)
+    return _some_float8(address, count)

@@ -1,0 +1,119 @@
+"""Products on a CPU against NumPy in float64."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pallas_kernels.numba.linear import CHUNK_TOKENS, PART, linear
+
+DTYPES = (jnp.float32, jnp.bfloat16)
+sizes = st.one_of(st.integers(1, 60), st.sampled_from([64, 96, 250, PART, PART + 5, 2 * PART + 1]))
+
+
+def numbers(seed: int, *shape: int, dtype: Any = jnp.float32) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def exact(x: Any, weight: Any) -> np.ndarray:
+    product: np.ndarray = np.asarray(x, np.float64) @ np.asarray(weight, np.float64).T
+    return product
+
+
+@given(
+    tokens=st.integers(1, CHUNK_TOKENS + 6),
+    sizes=st.tuples(sizes, sizes),
+    layers=st.integers(0, 3),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**31),
+)
+def test_any_shape(tokens: int, sizes: Any, layers: int, dtype: Any, seed: int) -> None:
+    """`layers` 0 is a weight on its own, of which all else is the same."""
+    out, size = sizes
+    x = numbers(seed, tokens, size, dtype=dtype)
+    stack = numbers(seed + 1, max(layers, 1), out, size, dtype=dtype)
+    weight, layer = (stack, jnp.int32(layers - 1)) if layers else (stack[0], None)
+    found = jax.jit(linear)(x, weight, layer=layer)
+    # Rounding errors add up like a random walk, in units of the products' size.
+    tolerance = 8 * np.finfo(np.float32).eps * (np.sqrt(size) + 8)
+    bound = tolerance * np.sqrt(size) + tolerance
+    np.testing.assert_allclose(found, exact(x, stack[-1]), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize(("asked", "taken"), [(0, 0), (2, 2), (-1, 0), (3, 2)])
+def test_the_layers_at_the_ends_and_beyond(asked: int, taken: int) -> None:
+    x, stack = numbers(0, 3, 17), numbers(1, 3, 5, 17)
+    found = jax.jit(linear)(x, stack, layer=jnp.int32(asked))
+    np.testing.assert_allclose(found, exact(x, stack[taken]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("out", "size"), [(50, 700), (577, 2 * PART + 3)])
+def test_a_row_is_the_same_whatever_is_beside_it(out: int, size: int, dtype: Any) -> None:
+    x, weight = numbers(0, 150, size), numbers(1, out, size, dtype=dtype)
+    whole = np.asarray(linear(x, weight))
+    for start, stop in [(0, 1), (1, 3), (7, 11), (20, 29), (4, 70), (149, 150)]:
+        np.testing.assert_array_equal(linear(x[start:stop], weight), whole[start:stop])
+
+
+@pytest.mark.parametrize("count", [-3, 0, 1, 5, CHUNK_TOKENS + 1, CHUNK_TOKENS + 3, 1000])
+def test_padding_gives_zeros_whatever_it_holds(count: int) -> None:
+    rows = CHUNK_TOKENS + 3
+    x, weight = np.array(numbers(0, rows, 40)), numbers(1, 30, 40)
+    found = np.asarray(linear(jnp.asarray(x), weight))
+    x[max(count, 0) :] = np.nan
+    some = np.asarray(jax.jit(linear)(x, weight, num_rows=jnp.int32(count)))
+    np.testing.assert_array_equal(some[: max(count, 0)], found[: max(count, 0)])
+    assert not some[max(count, 0) :].any()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("tokens", [1, 6])
+def test_what_is_not_finite_travels(value: float, tokens: int) -> None:
+    x = np.abs(numbers(0, tokens, 21)) + 1
+    weight = np.abs(numbers(1, 7, 21)) + 1
+    of_x, of_weight = x.copy(), weight.copy()
+    of_x[tokens - 1, 20] = of_weight[5, 3] = value
+    for found, spoilt in (
+        (linear(jnp.asarray(of_x), jnp.asarray(weight)), np.s_[tokens - 1, :]),
+        (linear(jnp.asarray(x), jnp.asarray(of_weight)), np.s_[:, 5]),
+    ):
+        expected = exact(x, weight)
+        expected[spoilt] = value
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_nothing_is_read_beyond_a_layer() -> None:
+    """Its neighbours are NaN, and rows end in the middle of a vector."""
+    stack = np.full((3, 5, 13), np.nan, np.float32)
+    stack[1] = numbers(0, 5, 13)
+    x = numbers(1, 6, 13)
+    found = linear(x, jnp.asarray(stack), layer=jnp.int32(1))
+    np.testing.assert_allclose(found, exact(x, stack[1]), rtol=1e-4, atol=1e-5)
+
+
+def test_several_threads_at_once() -> None:
+    x, stack = numbers(0, 9, 300), numbers(1, 4, 400, 300)
+    run = jax.jit(linear)
+    expected = [np.asarray(run(x, stack, layer=jnp.int32(layer))) for layer in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        calls = [(n % 4, pool.submit(run, x, stack, layer=jnp.int32(n % 4))) for n in range(200)]
+    for layer, call in calls:
+        np.testing.assert_array_equal(call.result(), expected[layer])
+
+
+def test_a_stack_is_not_copied() -> None:
+    def all_layers(x: jax.Array, stack: jax.Array) -> jax.Array:
+        def step(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
+            return linear(x, stack, layer=layer), None
+
+        return jax.lax.scan(step, x, jnp.arange(len(stack), dtype=jnp.int32))[0]
+
+    x, stack = numbers(0, 2, 48), numbers(1, 5, 48, 48)
+    compiled = jax.jit(all_layers).lower(x, stack).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < stack.nbytes // len(stack)

@@ -1,0 +1,137 @@
+"""The engine's measurements for GPUs in miniature, and their arithmetic by hand."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from benchmarks.gpu.engine import peer
+from benchmarks.gpu.engine.child import MAIN
+from benchmarks.gpu.engine.device_trace import ALL_PARTS, PRODUCT, UNKNOWN, by_part
+from benchmarks.gpu.engine.expected import AIMS, EXPECTED
+from benchmarks.gpu.engine.limits import Card, step_work, weight_bytes
+from benchmarks.gpu.engine.models import FULL, MODELS, write_config
+from benchmarks.gpu.engine.options import VARIANTS
+from benchmarks.gpu.engine.table import RATIOS
+from benchmarks.step_profile.trace import attribute
+from jax_engine import aot_cases
+from jax_engine.models.load import read_hf_config
+from tests.meta.trees import ROOT
+
+
+def test_all_of_it_in_miniature(tmp_path: Path) -> None:
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHON": sys.executable}
+    command = ["bash", "benchmarks/gpu.sh", "--only", "engine", "--smoke", "--output", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads((tmp_path / "smoke-engine.json").read_text("utf-8"))
+    assert found["skipped"] == []
+    (parts,) = found["models"].values()
+    assert set(parts) == {"start", "warm-up", *MAIN, "options", "trace"}
+    assert all(rate > 0 for rate in found["card"].values())
+    assert parts["throughput"]["new_prompts"] > 0
+    assert "attention over pages" in parts["profile"]["decode of 1"]["parts"]
+    page = (tmp_path / "smoke-engine.md").read_text("utf-8")
+    assert "| model | what | measured | expected | aim |" in page
+    assert "| present time over this | decode of 1 |" in page
+
+
+def test_a_part_that_is_not_there_is_refused() -> None:
+    command = ["bash", "benchmarks/gpu.sh", "--only", "everything"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "--only takes kernels or engine" in done.stderr
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_shapes_are_those_that_are_compiled_ahead(name: str, tmp_path: Path) -> None:
+    write_config(name, tmp_path, smoke=False)
+    ours, theirs = read_hf_config(tmp_path), aot_cases.MODELS[name.lower()]
+    sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads")
+    for size in (*sizes, "num_kv_heads", "head_dim", "tie_word_embeddings"):
+        assert getattr(ours, size) == getattr(theirs, size)
+
+
+def test_the_limits_of_llama_8b_by_hand(tmp_path: Path) -> None:
+    """docs/gpu.md has the same arithmetic."""
+    write_config("Llama-3.1-8B", tmp_path, smoke=False)
+    config = read_hf_config(tmp_path)
+    layer = 4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336
+    assert weight_bytes(config) == 2 * (32 * layer + 128256 * 4096)
+    one = step_work(config, [(1, 100)])
+    assert one.size == weight_bytes(config) + 100 * 2 * 32 * 8 * 128 * 2
+    prompt = step_work(config, [(2048, 2048)])
+    attention = 4 * 32 * 4096 * 2048 * 2049 // 2
+    assert prompt.flops == 2 * 32 * layer * 2048 + 2 * 128256 * 4096 + attention
+    assert step_work(config, [(1, 100)] * 2).flops == 2 * one.flops
+    assert one.seconds(Card(1e12, 1e18)) == one.size / 1e12
+    assert replace(one, size=0).seconds(Card(1e12, 1e9)) == one.flops / 1e9
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_xla_knows_the_options(name: str) -> None:
+    """XLA refuses a name or a value that it does not know on every platform."""
+    jitted = jax.jit(lambda x: x + 1, compiler_options=VARIANTS[name])
+    assert jitted.lower(jnp.zeros(2)).compile()(jnp.zeros(2)).sum() == 2
+
+
+def test_expectations_are_of_figures_that_are_measured() -> None:
+    shown = {(part, key) for part, key, _ in RATIOS}
+    assert {key[1:] for key in EXPECTED} == shown and set(AIMS) <= shown
+    assert {key[0] for key in EXPECTED} == set(MODELS)
+
+
+def test_the_page_says_what_is_expected() -> None:
+    page = (ROOT / "docs" / "gpu.md").read_text("utf-8")
+    titles = {
+        "decode": "decode, % of the bandwidth bound",
+        "prefill": "prefill, % of the matrix rate",
+        "throughput": "throughput at 256 running, % of the bound",
+        "first token": "first token of a lone prompt, times its bound",
+        "transformers": "tokens/s over transformers'",
+    }
+    for part, key, _ in RATIOS:
+        numbers = " | ".join(str(EXPECTED[name, part, key]) for name in MODELS)
+        assert f"| {titles[part]} | {numbers} |" in page
+
+
+def test_a_gpus_kernels_go_to_the_parts_of_their_instructions() -> None:
+    def kernel(name: str, begin: float, thread: int = 14, **details: str) -> dict[str, Any]:
+        return {
+            "ph": "X", "name": name, "ts": begin, "dur": 10.0, "pid": 1, "tid": thread,
+            "args": details,
+        }  # fmt: skip
+
+    def label(kind: str, text: str, thread: int | None = None) -> dict[str, Any]:
+        found = {"ph": "M", "name": kind, "pid": 1, "args": {"name": text}}
+        return found if thread is None else found | {"tid": thread}
+
+    events = [
+        label("process_name", "/device:GPU:0 (0)"),
+        label("thread_name", "Stream #14(Compute)", 14),
+        label("thread_name", "XLA Ops", 20),
+        kernel("nvjet_hsh_128x8", 0, hlo_op="cublas-gemm.1"),
+        kernel("loop_fusion", 10, tf_op="jit(step)/while/body/norm/mul:"),
+        kernel("nvjet_hsh_64x8", 30),  # 10 us after the one before; in a graph, nothing known
+        kernel("memcpy", 40),
+        kernel("cublas-gemm.1", 0, thread=20),  # the same once more, in another row
+    ]
+    spent, windows = attribute(
+        by_part(events, {"cublas-gemm.1": "QKV"}), {part: part for part in ALL_PARTS}
+    )
+    assert windows == 1
+    expected = {"QKV": 10, "norms and rotary": 10, PRODUCT: 10, UNKNOWN: 10, "dispatch": 10}
+    assert {part: time for part, time in spent.items() if time} == expected
+
+
+def test_a_peer_gets_the_requests_that_we_get() -> None:
+    first, second = (peer.jobs("Llama-3.2-1B", smoke=False) for _ in range(2))
+    assert first == second and len(first) == FULL.running
+    assert json.loads(peer.message(first))["requests"][0]["prompt"] == first[0].prompt
+    assert {job.arrival_s for job in first} == {0.0}
