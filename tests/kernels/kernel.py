@@ -126,6 +126,7 @@ INTERPRETED = {
 
 # For the mutation check, whose profile asks for many examples.
 xla = Ours("xla", Sizes(examples=50))
+numba = Ours("numba", Sizes(examples=50))
 
 
 def ours() -> list[Kernel]:

@@ -1,11 +1,12 @@
 """The table of planted bugs."""
 
-from tests.mutation import attention, blocks, sampling, scheduling
+from tests.mutation import attention, blocks, cpu_kernels, sampling, scheduling
 from tests.mutation.planting import Mutant
 
 MUTANTS: list[Mutant] = [
     *blocks.MUTANTS,
     *scheduling.MUTANTS,
     *attention.MUTANTS,
+    *cpu_kernels.MUTANTS,
     *sampling.MUTANTS,
 ]

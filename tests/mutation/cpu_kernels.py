@@ -1,0 +1,51 @@
+"""Bugs in the kernels for a CPU."""
+
+from tests.mutation.planting import Mutant, plant
+
+ATTENTION = ("tests/kernels", "--kernel=tests.kernels.kernel:numba")
+LINEAR = ("tests/kernels/test_linear.py",)
+FOLDER = "pallas_kernels/numba"
+
+MUTANTS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/decode.py",
+        ATTENTION,
+        ("min(start + PART, last + 1)", "min(start + PART, last)", "a token misses itself"),
+        ("start = max(start, low)", "start = start + 0 * low", "a window begins at a part's start"),
+        ("== item.total - 1:", "== 0:", "the first to finish merges"),
+    ),
+    *plant(
+        f"{FOLDER}/prefill.py",
+        ATTENTION,
+        ("position + 1 - start, slope_of", "position - start, slope_of", "a token misses itself"),
+        ("keep = shrink(old, top)", "keep = shrink(top, top)", "old chunks are not rescaled"),
+        (
+            "(row + used - 1) // group + 1) - start",
+            "row // group + 1) - start",
+            "rows see too little",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/plan.py",
+        ATTENTION,
+        ("position - work.window + 1)", "position - work.window)", "window one long"),
+    ),
+    *plant(
+        f"{FOLDER}/pages.py",
+        ATTENTION,
+        ("(work.layer * 2 + which)", "(work.layer + which)", "another layer's cache"),
+    ),
+    *plant(
+        f"{FOLDER}/softmax.py",
+        ATTENTION,
+        ("mul(score, spread(1 / cap))", "score", "the soft cap"),
+    ),
+    *plant(
+        f"{FOLDER}/linear.py",
+        LINEAR,
+        ("out[_num_tokens(frame) :] = 0", "out[_num_tokens(frame) + 1 :] = 0", "padding is kept"),
+        ("(layer * width + row)", "row", "always the first layer"),
+        ("min(16 * until, size)", "16 * until", "a row runs into the next"),
+        ("else (first + step + 2 * third, 0)", "else (first + step + third, 0)", "rows left over"),
+    ),
+]
