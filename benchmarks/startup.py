@@ -1,10 +1,10 @@
-"""Start-up in its parts, the number of programs, and compile time against layers.
+"""Start-up in its parts, and the number of programs.
 
     python -m benchmarks.startup --save
 
 Each start is a fresh process: one with an empty compilation cache, then several with the cache that
 it left, of which the median is shown. Weights load in a thread beside the rest, so parts overlap
-and do not add up. Layers have SmolLM2's widths and no cache; nothing of them is run.
+and do not add up. Numba's kernels have a cache of their own, which is left as it is found.
 """
 
 import argparse
@@ -20,7 +20,6 @@ from benchmarks.report import write_result
 from jax_engine import EngineConfig
 from jax_engine.worker.step_shape import all_step_shapes
 
-LAYERS = (10, 30, 60)
 FIRST_TOKEN = """
 import time
 started = time.perf_counter()
@@ -63,31 +62,6 @@ figures["first_token_s"] = time.perf_counter() - started
 figures["imports_transformers"] = "transformers" in sys.modules
 print(json.dumps(figures))
 """
-COMPILE_LAYERS = """
-import dataclasses, json, sys, time
-from pathlib import Path
-import jax, jax.numpy as jnp
-from jax_engine.aot_cases import MODELS
-from jax_engine.models.load import LoadedModel, abstract_decoder
-from jax_engine.worker.compiled_steps import CompiledSteps
-from jax_engine.worker.kv_cache import kv_cache_shape
-from jax_engine.worker.step_shape import step_shape
-
-config = dataclasses.replace(MODELS["smollm2-135m"], num_layers=int(sys.argv[1]))
-model = LoadedModel(config, *abstract_decoder(config, jnp.float32), Path(), 0, 0)
-steps = CompiledSteps(model, block_size=16, table_width=512)
-cache = jax.ShapeDtypeStruct(kv_cache_shape(config, 1000, 16), jnp.float32)
-figures = {}
-for name, shape in {"decode": step_shape(1, 1, 1), "mixed": step_shape(30, 1, 1)}.items():
-    function, arguments = steps.function(shape, cache)
-    begun = time.perf_counter()
-    lowered = jax.jit(function, donate_argnums=1).lower(*arguments)
-    figures[f"{name}_trace_and_lower_s"] = time.perf_counter() - begun
-    begun = time.perf_counter()
-    lowered.compile()
-    figures[f"{name}_compile_s"] = time.perf_counter() - begun
-print(json.dumps(figures))
-"""
 
 
 def fresh_process(program: str, argument: str, **environment: str) -> dict[str, Any]:
@@ -120,15 +94,6 @@ def _cache(folder: str) -> dict[str, str]:
     }
 
 
-def layers() -> dict[str, dict[str, float]]:
-    """Seconds to compile a decode step and a step with prompts, by number of layers."""
-    result = {}
-    for count in LAYERS:
-        figures = fresh_process(COMPILE_LAYERS, str(count), JAX_ENABLE_COMPILATION_CACHE="false")
-        result[f"{count} layers"] = {name: round(value, 2) for name, value in figures.items()}
-    return result
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default=None, help="SmolLM2-135M-Instruct when not given")
@@ -138,7 +103,7 @@ def main() -> None:
     config = EngineConfig()
     shapes = all_step_shapes(config.resolve_lengths(2048)[1], config.max_num_seqs)
     result: dict[str, Any] = first_token(args.model, args.repeats)
-    result |= layers() | {"step_shapes": len(shapes)}
+    result["step_shapes"] = len(shapes)
     print(json.dumps(result, indent=2))
     if args.save:
         write_result("startup", result, arguments=args)
