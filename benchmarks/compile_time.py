@@ -1,13 +1,12 @@
 """CPU seconds to compile a step, by the number of layers: the cost must not grow with depth.
 
     python -m benchmarks.compile_time                    prints the table
-    python -m benchmarks.compile_time --save [--before FILE]    and keeps it
+    python -m benchmarks.compile_time --save             and keeps it
 
-No weights are allocated. FILE is a result of this benchmark at another commit, kept beside it.
+No weights are allocated.
 """
 
 import argparse
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,6 @@ SHAPES = {
     "mixed_128": StepShape(128, 8),
 }
 BLOCK_SIZE, NUM_BLOCKS, TABLE_WIDTH = 16, 1024, 128
-ROUNDS = 1
 
 
 def seconds(num_layers: int, shape: StepShape) -> float:
@@ -47,24 +45,18 @@ def seconds(num_layers: int, shape: StepShape) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--save", action="store_true")
-    parser.add_argument("--before", type=Path)
-    parser.add_argument("--to", type=Path, help="write here instead of benchmarks/results/")
     args = parser.parse_args()
     seconds(2, SHAPES["decode_8"])  # what is done once: imports, kernels for this CPU
     result: dict[str, Any] = {}
     print(f"layers   {'   '.join(SHAPES)}   (CPU s)")
     for layers in LAYERS:
         found = {
-            f"{name}_cpu_s": round(min(seconds(layers, shape) for _ in range(ROUNDS)), 2)
-            for name, shape in SHAPES.items()
+            f"{name}_cpu_s": round(seconds(layers, shape), 2) for name, shape in SHAPES.items()
         }
         print(f"{layers:>6} {'   '.join(f'{x:>8.2f}' for x in found.values())}", flush=True)
         result[f"{layers}_layers"] = found
-    if args.before:
-        old = json.loads(args.before.read_text("utf-8"))
-        result[f"before, at {old['versions']['commit']}"] = old["result"]
-    if args.save or args.to:
-        write_result("compile_time", result, args.to)
+    if args.save:
+        write_result("compile_time", result, arguments=args)
 
 
 if __name__ == "__main__":

@@ -10,20 +10,18 @@ lets it do for many rows.
 """
 
 import argparse
-import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from benchmarks.report import write_result
+from benchmarks.single_stream import read_bandwidth
 from pallas_kernels.numba.linear import linear
 
 LAYERS = 30  # of SmolLM2-135M, as are the shapes [out, in]
@@ -85,19 +83,6 @@ def measure(forms: dict[str, Callable[[], Any]]) -> dict[str, float]:
     return found | {"xla_over_kernel": round(found["xla_ms"] / found["kernel_ms"], 2)}
 
 
-def reading_ms(num_bytes: int) -> float:
-    """Milliseconds to read so many bytes with all cores and do next to nothing with them."""
-    cores = os.cpu_count() or 1
-    shares = [np.ones(num_bytes // 4 // cores, np.float32) for _ in range(cores)]
-    times = []
-    with ThreadPoolExecutor(cores) as pool:
-        for _ in range(15):
-            started = time.perf_counter()
-            list(pool.map(np.max, shares))
-            times.append(1000 * (time.perf_counter() - started))
-    return round(median(times), 1)
-
-
 def compare(dtype: Any) -> dict[str, Any]:
     keys = iter(jax.random.split(jax.random.key(0), len(SHAPES) + 2))
 
@@ -110,7 +95,7 @@ def compare(dtype: Any) -> dict[str, Any]:
     num_bytes = head.nbytes + sum(stack.nbytes for stack in stacks.values())
     kernel, xla = jax.jit(with_kernel), jax.jit(with_xla)
     result: dict[str, Any] = {"weights_mib": round(num_bytes / 2**20)}
-    result["reading_weights_ms"] = reading_ms(num_bytes)
+    result["reading_weights_ms"] = round(1000 * num_bytes / read_bandwidth(), 1)
     print(f"\n{jnp.dtype(dtype).name}: reading the weights takes {result['reading_weights_ms']} ms")
     print("rows    ms: kernel, XLA   best: kernel, XLA   XLA / kernel")
     for rows in ROWS:

@@ -61,19 +61,6 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
     return dots
 
 
-@intrinsic
-def prefetch(typing_context: Any, address: Any) -> Any:
-    """Asks for the cache line at an address, which need not exist, and does not wait for it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], cgutils.voidptr_t)
-        arguments = [pointer, INT(0), INT(3), INT(1)]  # to read, into the nearest cache, data
-        _call(builder, "llvm.prefetch.p0", ir.VoidType(), arguments)
-        return context.get_dummy_value()
-
-    return types.none(types.intp), generate
-
-
 class _Rows:
     """Some of the rows of `size` numbers at an address, read as vectors of float32."""
 

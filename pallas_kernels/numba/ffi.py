@@ -21,8 +21,8 @@ EXECUTE = 3
 METADATA = 1
 # The interface of which version this file speaks; XLA refuses the handler if its own is older.
 MAJOR, MINOR = 0, 5
-# XLA's number of a dtype.
-BFLOAT16 = 16
+# XLA's numbers of dtypes.
+INT8, FLOAT16, FLOAT32, BFLOAT16, FLOAT8 = 2, 10, 11, 16, 20
 LOW = 0xFFFFFFFF  # of an int32 padded to a word
 
 

@@ -14,9 +14,13 @@ inner = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrappe
 
 
 def _folder() -> str:
-    """A folder for exactly these sources: Numba itself only looks at the file of the function."""
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
+    """A folder for exactly these sources and this machine's number of cores.
+
+    Numba itself looks at the file of the function alone, though what it calls and the constants
+    in it are part of the code.
+    """
+    sources = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    digest = hashlib.sha256(b"\0".join([*sources, str(os.cpu_count()).encode()])).hexdigest()
     user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     root = Path(numba.config.CACHE_DIR) if numba.config.CACHE_DIR else Path(user, "pallas-kernels")
     return str(root / digest[:16])

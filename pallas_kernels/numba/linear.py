@@ -13,10 +13,11 @@ from jaxtyping import Array, Float, Int
 from numba import carray, cfunc, njit
 
 from pallas_kernels.numba import ffi, threads
-from pallas_kernels.numba.dots import WEIGHT_ROWS, X_ROWS, dots_of, prefetch
+from pallas_kernels.numba.dots import WEIGHT_ROWS, X_ROWS, dots_of
 from pallas_kernels.numba.ffi import HANDLER
 from pallas_kernels.numba.jit import cached, inner
 from pallas_kernels.numba.native import address_of, pointer_at
+from pallas_kernels.numba.vectors import prefetch
 
 NAME = "pallas_kernels.linear"
 # Rows of weights of a chunk: as many as make so many bytes, so that claiming it costs little and

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from pallas_kernels.numba.ffi import FLOAT32
 from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.vectors import LANES, get_int, prefetch, store
-from pallas_kernels.numba.widen import FLOAT32, item_bytes, widen, widen_some
+from pallas_kernels.numba.widen import item_bytes, widen, widen_some
 from pallas_kernels.numba.work import Work
 
 # Which of the two a run is of; numbers that Numba takes for variables, or it compiles each apart.

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pallas_kernels.numba.jit import inner
-from pallas_kernels.numba.native import malloc
+from pallas_kernels.numba.native import malloc, words
 from pallas_kernels.numba.rows import padded
 from pallas_kernels.numba.softmax import MASKED
 from pallas_kernels.numba.vectors import get_int, put
-from pallas_kernels.numba.work import Work, longs
+from pallas_kernels.numba.work import Work
 
 # Positions in one part of a context, counted from its beginning.
 PART = 64
@@ -93,7 +93,7 @@ def make_plan(work: Work) -> int:
         if query_count(work, seq) == 1:
             parts += unit_count(work, seq)
     work.plan = malloc(8 * head_words + 4 * parts * partial_floats(work))
-    table = longs(work.plan, head_words)
+    table = words(work.plan, head_words)
     for i in range(3 * seqs + 1, head_words):
         table[i] = 0
     entry, items, parts = 0, 0, 0
@@ -116,7 +116,7 @@ def find_item(work: Work, which: int) -> Item:
     """Item of a number."""
     seqs = work.seqs
     plan = work.plan
-    table = longs(plan, 3 * seqs + 1)
+    table = words(plan, 3 * seqs + 1)
     low, high = 0, seqs
     while high - low > 1:
         middle = (low + high) // 2

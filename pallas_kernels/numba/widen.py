@@ -8,6 +8,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from pallas_kernels.numba.ffi import BFLOAT16, FLOAT16, FLOAT32, INT8
 from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.vectors import (
     FLOATS,
@@ -21,8 +22,6 @@ from pallas_kernels.numba.vectors import (
     vector,
 )
 
-# XLA's numbers of element types.
-INT8, FLOAT16, FLOAT32, BFLOAT16, FLOAT8 = 2, 10, 11, 16, 20
 DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
 
 

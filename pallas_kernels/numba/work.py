@@ -30,12 +30,6 @@ Work = Any
 
 
 @inner
-def longs(start: int, count: int) -> Any:
-    """The `count` int64 at an address."""
-    return carray(pointer_at(start), (count,), np.int64)
-
-
-@inner
 def find_work(frame: int) -> Work:
     """The record of a frame's call."""
     return carray(pointer_at(address(result(frame, RECORD))), (1,), WORK)[0]
