@@ -14,6 +14,8 @@ from pathlib import Path
 
 from wire import serve
 
+UNKNOWN = -1  # a token whose id the server kept to itself
+
 
 def load(settings):
     binary = find_binary()
@@ -93,13 +95,17 @@ def _ask(clock, port, index, sample):
     }
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1800)
     connection.request("POST", "/completion", json.dumps(body))
+    received = 0
     for line in connection.getresponse():
         if line.startswith(b"data: "):
             piece = json.loads(line[6:])
             if "error" in piece:
                 raise RuntimeError(piece["error"])
-            if not piece.get("stop"):
-                clock.add(index, sample, piece.get("tokens", []))
+            tokens = piece.get("tokens", [])
+            if piece.get("stop"):  # it sends no ids of tokens that end inside a character
+                tokens = [UNKNOWN] * (piece["tokens_predicted"] - received)
+            received += len(tokens)
+            clock.add(index, sample, tokens)
 
 
 if __name__ == "__main__":
