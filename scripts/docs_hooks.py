@@ -1,6 +1,8 @@
 """MkDocs hooks: source code and measurements are put into the pages when they are built.
 
     {{ source reference/blocks.py BlockManager.fork }}    that function, class or assignment
+    {{ output }}                                           what the Python block above it prints
+    {{ figure block-table }}                               docs/figures/block-table.svg, in line
     {{ measured }}                                         tables of benchmarks/results/*.json
     {{ compared }}                                         those of compare_*.json, engine by engine
 
@@ -8,6 +10,8 @@ So a page never shows code that is not there, nor a figure that nobody measured.
 """
 
 import ast
+import contextlib
+import io
 import re
 import sys
 from pathlib import Path
@@ -15,6 +19,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = re.compile(r"^\{\{ source (\S+) (\S+) \}\}$", re.MULTILINE)
+FIGURE = re.compile(r"^\{\{ figure (\S+) \}\}$", re.MULTILINE)
+BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OUTPUT = "{{ output }}"
 MEASURED, COMPARED = "{{ measured }}", "{{ compared }}"
 
 
@@ -38,6 +45,39 @@ def source_of(path: str, name: str) -> str:
     return "\n".join(line[indent:] for line in lines)
 
 
+def with_outputs(markdown: str) -> str:
+    """Runs the page's Python blocks in order, in one namespace, and puts in what they print.
+
+    Raises:
+        ValueError: There is no block right above an `{{ output }}`, or it prints nothing.
+    """
+    sys.path.insert(0, str(ROOT))
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    parts, at = [], 0
+    for block in BLOCK.finditer(markdown):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block[1], "a page", "exec"), namespace)
+        parts.append(markdown[at : block.end()])
+        at = block.end()
+        rest = markdown[at:]
+        if rest.lstrip().startswith(OUTPUT):
+            if not printed.getvalue():
+                raise ValueError(f"nothing is printed by the block {block[1]!r}")
+            parts.append(f'\n\n```text title="prints"\n{printed.getvalue().rstrip()}\n```')
+            at += rest.index(OUTPUT) + len(OUTPUT)
+    page = "".join([*parts, markdown[at:]])
+    if OUTPUT in page:
+        raise ValueError(f"{OUTPUT} has no Python block right above it")
+    return page
+
+
+def figure(name: str) -> str:
+    """The figure as HTML; colours are CSS variables, so it suits light and dark."""
+    svg = (ROOT / "docs" / "figures" / f"{name}.svg").read_text("utf-8")
+    return f'<figure class="figure" markdown="0">\n{svg}</figure>'
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by MkDocs for each page."""
 
@@ -45,7 +85,10 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         path, name = match.groups()
         return f'```python title="{path}"\n{source_of(path, name)}\n```'
 
+    if OUTPUT in markdown:
+        markdown = with_outputs(markdown)
     markdown = SOURCE.sub(include, markdown)
+    markdown = FIGURE.sub(lambda match: figure(match[1]), markdown)
     if MEASURED in markdown:
         sys.path.insert(0, str(ROOT))
         from benchmarks.tables import detail_tables
