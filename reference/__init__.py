@@ -27,4 +27,10 @@ The scheduler
 
 The whole
     `engine`               the loop that ties the chapters together (4, Figure 4)
+
+The paper's evaluation
+    `cost_model`           how long a step takes on the GPUs of Table 1 (6.1)
+    `simulator`            a trace of requests, served under the cost model (6.1)
+    `simulated_paging`     the real scheduler and block manager in it
+    `baselines`            Orca with a buddy allocator, and FasterTransformer (6.1)
 """
