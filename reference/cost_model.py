@@ -10,29 +10,30 @@ keys and values of its context. So a step's time is linear in four numbers:
 with the *tokens* computed, the *sequences* they belong to, the *context* read (tokens of KV cache,
 summed over decoding sequences) and the tokens of KV cache *moved* between GPU and CPU.
 
-The constants are data-sheet figures of the A100 times an efficiency, and one constant of the
-software. Nothing here is fitted to a curve of the paper; `HOST_S` alone is a choice, about the time
-that a serving loop in Python with its sampler took per step in 2023. A token of OPT-13B takes
-2 (K and V) x 40 layers x 5120 numbers x 2 bytes:
+The constants are data-sheet figures of the A100 times an efficiency, with two exceptions. What a
+block costs the attention kernel is the slowdown of Figure 18a. What a sequence costs the host was
+chosen so that the batches of Figure 13 end at the rates of Figure 12: 30 sequences at 45 ms a
+step, 132 at 80 ms, of which weights and KV cache explain two thirds and a half. A token of OPT-13B
+takes 2 (K and V) x 40 layers x 5120 numbers x 2 bytes:
 
 >>> opt = TABLE_1["OPT-13B"]
 >>> opt.kv_bytes_per_token, opt.num_slots
 (819200, 15728)
 >>> cost = opt.step_cost()
 >>> [round(1000 * x, 4) for x in (cost.per_step, cost.per_token, cost.per_context_token)]
-[30.9003, 0.1667, 0.0008]
+[20.9003, 0.1667, 0.0008]
 
-One sequence decodes a token in 31 ms. 30 sequences with 500 tokens each take 49 ms, together:
+One sequence decodes a token in 22 ms. 30 sequences with 500 tokens each take 47 ms, together:
 
->>> round(1000 * cost.seconds(Work(1, 1, 500)), 1), round(1000 * cost.seconds(Work(30, 30, 15000)))
-(31.5, 49)
+>>> round(1000 * cost.seconds(Work(1, 1, 500))), round(1000 * cost.seconds(Work(30, 30, 15000)))
+(22, 47)
 
 Many equal decoding steps, in each of which each sequence's context grows by one token, are a sum
 in closed form:
 
 >>> one_by_one = sum(cost.seconds(Work(3, 3, 90 + 3 * i)) for i in range(10))
->>> round(cost.seconds(Work(3, 3, 90), steps=10) - one_by_one, 12)
-0.0
+>>> abs(cost.seconds(Work(3, 3, 90), steps=10) - one_by_one) < 1e-12
+True
 """
 
 from dataclasses import dataclass
@@ -40,13 +41,13 @@ from dataclasses import dataclass
 A100_FLOPS = 312e12
 COMPUTE_EFFICIENCY = 0.5
 BANDWIDTH_EFFICIENCY = 0.8
-PAGED_OVERHEAD = 1.2
-"""A paged kernel against a contiguous one: 20 to 26 % slower (Figure 18a)."""
-HOST_S = 0.010
-HOST_PER_SEQUENCE_S = 0.00005
+BLOCK_TOKENS = 3.2
+"""Reading a block costs as much as reading so many tokens more: 20 % at B = 16 (Figure 18a)."""
+HOST_PER_SEQUENCE_S = 0.0003
 ALL_REDUCE_S = 30e-6
 """Two of them in each layer, if there are several GPUs (Megatron's tensor parallelism)."""
-PCIE_BYTES_PER_S = 25e9
+PCIE_BYTES_PER_S = 12e9
+"""About half of what PCIe 4.0 x16 can do."""
 PCIE_LATENCY_S = 10e-6
 
 
@@ -118,9 +119,9 @@ class ModelOnGpus:
         flops = A100_FLOPS * self.num_gpus * COMPUTE_EFFICIENCY
         weights = self.weights_gb * 1e9
         reduce_s = 2 * self.num_layers * ALL_REDUCE_S if self.num_gpus > 1 else 0.0
-        slower = PAGED_OVERHEAD if paged else 1.0
+        slower = 1 + BLOCK_TOKENS / block_size if paged else 1.0
         return StepCost(
-            per_step=weights / bytes_per_s + reduce_s + (HOST_S if host else 0.0),
+            per_step=weights / bytes_per_s + reduce_s,
             per_token=weights / flops,  # two operations for a weight of two bytes
             per_sequence=HOST_PER_SEQUENCE_S if host else 0.0,
             per_context_token=slower * self.kv_bytes_per_token / bytes_per_s,

@@ -183,6 +183,6 @@ class PagedServer:
     def _work(self, output: SchedulerOutput) -> Work:
         size = self.blocks.block_size
         tokens = output.num_batched_tokens
-        context = sum(e.start + 1 for e in output.scheduled if e.num_tokens == 1)
+        context = sum(e.start + int(e.num_tokens == 1) for e in output.scheduled)
         moved = size * (len(output.blocks_to_swap_in) + len(output.blocks_to_swap_out))
         return Work(tokens, len(output.scheduled), context, moved)
