@@ -108,7 +108,7 @@ class Noise(transformers.LogitsProcessor):
         return scores + NOISE * (2 * torch.rand(scores.shape) - 1)
 
 
-def beams(model: Any, prompt: list[int], width: int, eos: list[int], **more: Any) -> Any:
+def beams(model: Any, prompt: list[int], width: int, eos_token_ids: list[int], **more: Any) -> Any:
     """(tokens, score) of each output, best first; the score is None for a width of 1: greedy."""
     ids = torch.tensor([prompt])
     options = {} if width == 1 else {"num_beams": width, "num_return_sequences": width} | more
@@ -117,8 +117,8 @@ def beams(model: Any, prompt: list[int], width: int, eos: list[int], **more: Any
         attention_mask=torch.ones_like(ids),
         max_new_tokens=NUM_BEAM_TOKENS,
         do_sample=False,
-        eos_token_id=eos or None,
-        pad_token_id=eos[0] if eos else None,
+        eos_token_id=eos_token_ids or None,
+        pad_token_id=eos_token_ids[0] if eos_token_ids else None,
         return_dict_in_generate=True,
         output_scores=True,
         **options,
@@ -126,45 +126,46 @@ def beams(model: Any, prompt: list[int], width: int, eos: list[int], **more: Any
     scores = [None] if width == 1 else out.sequences_scores.tolist()
     outputs = []
     for tokens in out.sequences[:, len(prompt) :].tolist():
-        ends = [i + 1 for i, token in enumerate(tokens) if token in eos]
+        ends = [i + 1 for i, token in enumerate(tokens) if token in eos_token_ids]
         outputs.append(tokens[: ends[0]] if ends else tokens)
     return list(zip(outputs, scores, strict=True))
 
 
-def stable(model: Any, answer: Any, *asked: Any, **options: Any) -> bool:
+def stable(model: Any, case: dict[str, Any], **asked: Any) -> bool:
     """Are these the winners, whatever little noise there is?"""
+    wanted = [output["tokens"] for output in case["outputs"]]
     noise = transformers.LogitsProcessorList([Noise()])
-    tokens = [output for output, _ in answer]
-    again = (beams(model, *asked, logits_processor=noise, **options) for _ in range(5))
-    return all([output for output, _ in outputs] == tokens for outputs in again)
+    again = (beams(model, **asked, logits_processor=noise) for _ in range(4))
+    return all([tokens for tokens, _ in outputs] == wanted for outputs in again)
 
 
-def beam_case(model: Any, num_ends: int, width: int, seed: int) -> list[dict[str, Any]]:
-    """All variants for one prompt, or none of them if noise decides one or they do not differ."""
+def beam_cases(model: Any, num_ends: int, width: int, seed: int) -> list[dict[str, Any]]:
+    """All variants for one prompt, or none of them if they do not differ or noise decides one."""
     prompt = np.random.RandomState(seed).randint(61, size=6).tolist()
     written = Counter(t for tokens, _ in beams(model, prompt, 4, []) for t in set(tokens[1:-1]))
-    eos = sorted(token for token, _ in written.most_common(num_ends))
-    penalties, stopping = (0.0, 1.0, -0.5, 2.0), (False, True, "never")
-    variants = itertools.product(penalties, stopping) if num_ends and width > 1 else [(1.0, False)]
+    ends = sorted(token for token, _ in written.most_common(num_ends))
+    asked: list[dict[str, Any]] = [{"prompt": prompt, "width": width, "eos_token_ids": ends}]
+    if num_ends and width > 1:
+        variants = itertools.product((0.0, 1.0, -0.5, 2.0), (False, True, "never"))
+        asked = [asked[0] | {"length_penalty": a, "early_stopping": e} for a, e in variants]
     cases = []
-    for length_penalty, early_stopping in variants:
-        options = {"length_penalty": length_penalty, "early_stopping": early_stopping}
-        answer = beams(model, prompt, width, eos, **options)
-        if width > 1 and not stable(model, answer, prompt, width, eos, **options):
-            return []
-        outputs = [{"tokens": tokens, "score": score} for tokens, score in answer]
-        asked = {"prompt": prompt, "width": width, "eos_token_ids": eos, **options}
-        cases.append(asked | {"outputs": outputs})
+    for one in asked:
+        outputs = [{"tokens": tokens, "score": score} for tokens, score in beams(model, **one)]
+        cases.append(one | {"outputs": outputs})
     different = {str([output["tokens"] for output in case["outputs"]]) for case in cases}
-    return cases if len(different) >= min(4, len(cases)) else []
+    if len(different) < min(4, len(cases)):
+        return []
+    sure = all(stable(model, case, **one) for case, one in zip(cases, asked, strict=True))
+    return cases if sure else []
 
 
 def make_beam_search() -> None:
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # two only get into each other's way here
     cases = []
     for name, num_ends, width in BEAM_CASES:
         model = tiny_model(tiny.CONFIGS[name])
-        tries = (beam_case(model, num_ends, width, seed) for seed in itertools.count())
+        tries = (beam_cases(model, num_ends, width, seed) for seed in itertools.count())
         found = next(variants for variants in tries if variants)
         lengths = Counter(len(output["tokens"]) for case in found for output in case["outputs"])
         print(f"{name}, {num_ends} ends, width {width}: {len(found)} cases, lengths {lengths}")

@@ -53,8 +53,8 @@ def params(case: dict[str, Any]) -> Any:
         frequency_penalty=0.0,
         presence_penalty=0.0,
         use_beam_search=True,
-        length_penalty=case["length_penalty"],
-        early_stopping=case["early_stopping"],
+        length_penalty=case.get("length_penalty", 1.0),
+        early_stopping=case.get("early_stopping", False),
     )
 
 
