@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.core import Scheduler, SchedulerOutput, SequenceGroup
+from jax_engine.core.admission import max_blocks
 from tests.core.build import make_group, make_scheduler
 from tests.support.beams import beam_params, candidates_after, step_beams
 from tests.support.integrity import check_integrity
@@ -243,7 +244,7 @@ def finished_alone(params: dict[str, Any], prompt: int) -> list[tuple[list[int],
 
 requests = st.fixed_dictionaries({
     "n": st.integers(1, 4),
-    "max_tokens": st.integers(1, 7),
+    "max_tokens": st.integers(1, 9) | st.just(9),
     "length_penalty": st.sampled_from([0.0, 1.0, 2.0]),
     "early_stopping": st.sampled_from([True, False, "never"]),
     "ignore_eos": st.booleans(),
@@ -254,9 +255,9 @@ requests = st.fixed_dictionaries({
 @pytest.mark.parametrize("scheduling", MODES)
 @pytest.mark.parametrize("mode", ["recompute", "swap", None])
 @given(
-    beams=st.lists(st.tuples(requests, st.integers(1, 7)), min_size=1, max_size=4),
+    beams=st.lists(st.tuples(requests, st.integers(1, 7)), min_size=1, max_size=5),
     others=st.integers(0, 3),
-    spare=st.integers(0, 6),
+    spare=st.integers(0, 4),
     cpu=st.integers(0, 12),
     budget=st.integers(3, 24),
     caching=st.booleans(),
@@ -267,8 +268,14 @@ def test_i19_i20_crowded_beams_end_as_they_would_alone(
 ) -> None:  # fmt: skip
     """Preempted, rebuilt, held at the barrier or not, beside samples that fork: always the same."""
     unified = scheduling == "unified"
+    sampled = [make_group(f"s{i}", 3, n=1 + i, max_tokens=6) for i in range(others)]
+    searches = [
+        make_group(f"b{i}", prompt, **beam_params(**request))
+        for i, (request, prompt) in enumerate(beams)
+    ]
+    least = max(max_blocks(group, 2, 16) + group.num_samples for group in [*sampled, *searches])
     scheduler = make_scheduler(
-        26 + spare,
+        least + spare,
         cpu,
         scheduling=scheduling,
         preemption_mode=mode,
@@ -276,12 +283,7 @@ def test_i19_i20_crowded_beams_end_as_they_would_alone(
         max_model_len=16,
         max_num_batched_tokens=budget if unified else 16,
     )
-    groups = []
-    for i, (request, prompt) in enumerate(beams):
-        groups.append((make_group(f"b{i}", prompt, **beam_params(**request)), request, prompt))
-    for i in range(others):
-        scheduler.add_group(make_group(f"s{i}", 3, n=1 + i, max_tokens=6))
-    for group, _, _ in groups:
+    for group in [*sampled, *searches]:
         scheduler.add_group(group)
     for _ in range(2000):
         if not scheduler.has_unfinished():
@@ -291,7 +293,7 @@ def test_i19_i20_crowded_beams_end_as_they_would_alone(
     assert not scheduler.has_unfinished(), "I20"
     assert scheduler.block_manager.num_used_gpu_blocks == 0, "I9"
     assert scheduler.block_manager.num_free_cpu_blocks == cpu
-    for group, request, prompt in groups:
+    for group, (request, prompt) in zip(searches, beams, strict=True):
         found = [(seq.output_token_ids, seq.finish_reason) for seq in group.seqs]
         assert found == finished_alone(beam_params(**request), prompt)
         assert 1 <= len(found) <= group.num_samples
