@@ -4,6 +4,7 @@ Only values are compared here; `decoding` moves the sequences and their blocks a
 selection is the one of transformers' `generate`, so that outputs can be held against it.
 """
 
+from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,14 +47,10 @@ class Hypothesis(NamedTuple):
     seq: "Sequence"
 
 
-def num_candidates(width: int, num_ends: int) -> int:
-    """M, the candidates looked at in a step: enough that `width` of them do not end.
-
-    Args:
-        width: k, the beams.
-        num_ends: How many tokens end a sequence.
-    """
-    return max(2, 1 + num_ends) * width
+def num_candidates(params: SamplingLimits, eos_token_ids: Collection[int]) -> int:
+    """M, the candidates looked at in a step: enough that k of them do not end."""
+    ends = set(params.stop_token_ids or ()) | set(() if params.ignore_eos else eos_token_ids)
+    return max(2, 1 + len(ends)) * (params.best_of or params.n)
 
 
 def best_choices(
@@ -79,6 +76,7 @@ class BeamSearch:
 
     Attributes:
         width: k, the beams that go on, and the hypotheses that are kept.
+        num_candidates: M, how many continuations are looked at in a step.
         length_penalty: a; above 0 long hypotheses are favoured.
         early_stopping: True: done with k hypotheses. False: done when no beam beats them at its
             present length. "never": done when none can at any length.
@@ -86,16 +84,24 @@ class BeamSearch:
     """
 
     width: int
+    num_candidates: int
     length_penalty: float = 1.0
     early_stopping: bool | str = False
     hypotheses: list[Hypothesis] = field(default_factory=list)
 
     @classmethod
-    def for_request(cls, params: SamplingLimits) -> "BeamSearch | None":
+    def for_request(
+        cls, params: SamplingLimits, eos_token_ids: Collection[int]
+    ) -> "BeamSearch | None":
         """None for a request that does not ask for it."""
         if not getattr(params, "use_beam_search", False):
             return None
-        return cls(params.best_of or params.n, params.length_penalty, params.early_stopping)
+        return cls(
+            params.best_of or params.n,
+            num_candidates(params, eos_token_ids),
+            params.length_penalty,
+            params.early_stopping,
+        )
 
     def add(self, value: float, seq: "Sequence") -> None:
         """Keeps a beam that ended with this cumulative log-probability, if it is good enough."""

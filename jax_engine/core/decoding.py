@@ -12,7 +12,6 @@ from jax_engine.core.beam_search import (
     Candidate,
     Choice,
     best_choices,
-    num_candidates,
 )
 from jax_engine.core.sequence import Sequence, SequenceGroup
 from jax_engine.core.state import SchedulerState
@@ -74,10 +73,9 @@ def _select(search: BeamSearch, group: SequenceGroup) -> list[Choice]:
     """What goes on, best first; what ends becomes a hypothesis, if it is among the best k."""
     stop = group.stop
     beams = [(seq.cumulative_logprob, seq.candidates or []) for seq in group.seqs]
-    num_ends = len(stop.eos_token_ids | stop.stop_token_ids)
     length = len(group.seqs[0].token_ids) + 1
     live: list[Choice] = []
-    for place, choice in enumerate(best_choices(beams, num_candidates(search.width, num_ends))):
+    for place, choice in enumerate(best_choices(beams, search.num_candidates)):
         end = _end_of(choice.token, length, stop)
         if end is None:
             live.append(choice)

@@ -195,7 +195,7 @@ class Scheduler:
         Args:
             sampled: For each seq_id of the step with `num_samples` > 0, that many token ids; for
                 one of a beam search, (token id, log-probability) candidates, best first: at least
-                `beam_search.num_candidates` of them, or all that are possible.
+                `group.beam.num_candidates` of them, or all that are possible.
 
         Returns:
             The groups that finished now. What has ended since `schedule()` is skipped.

@@ -157,7 +157,7 @@ class SequenceGroup:
         self.priority = priority
         self.cache_salt = cache_salt
         self.num_samples = params.best_of or params.n
-        self.beam = BeamSearch.for_request(params)
+        self.beam = BeamSearch.for_request(params, eos_token_ids)
         self.samples_per_seq = self.num_samples if self.beam is None else 1
         self.reserved = self.num_samples
         self.forked = False

@@ -6,6 +6,8 @@ import pytest
 
 from jax_engine.core.beam_search import BeamSearch, Choice, best_choices, num_candidates
 from jax_engine.core.sequence import Sequence
+from tests.core.build import make_params
+from tests.support.beams import beam_params
 
 
 def ended(output_len: int) -> Sequence:
@@ -16,9 +18,19 @@ def choice(value: float) -> Choice:
     return Choice(value, 0, 0, 0.0, 1)
 
 
-@pytest.mark.parametrize(("ends", "count"), [(0, 6), (1, 6), (2, 9), (3, 12)])
-def test_as_many_candidates_that_k_of_them_do_not_end(ends: int, count: int) -> None:
-    assert num_candidates(3, ends) == count
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"ignore_eos": True}, 6),
+        ({}, 6),
+        ({"stop_token_ids": [2]}, 6),  # the end of sequence, once more
+        ({"stop_token_ids": [4]}, 9),
+        ({"stop_token_ids": [4, 5], "best_of": 4}, 16),
+        ({"ignore_eos": True, "stop_token_ids": [2, 4]}, 9),
+    ],
+)
+def test_as_many_candidates_that_k_of_them_do_not_end(changes: Any, count: int) -> None:
+    assert num_candidates(make_params(n=3, **changes), {2}) == count
 
 
 def test_candidates_of_all_beams_are_ranked_by_their_sum() -> None:
@@ -46,14 +58,14 @@ def test_ties_go_to_the_better_beam_and_then_to_the_lower_token() -> None:
 def test_hypotheses_are_ordered_by_value_over_length_to_the_penalty(
     penalty: float, order: list[int]
 ) -> None:
-    search = BeamSearch(3, penalty)
+    search = BeamSearch(3, 4, penalty)
     for value, length in ((-4.0, 4), (-9.0, 8), (-3.0, 2)):
         search.add(value, ended(length))
     assert [one.seq.output_len for one in search.hypotheses] == order
 
 
 def test_the_best_k_are_kept_and_at_ties_the_older() -> None:
-    search = BeamSearch(2)
+    search = BeamSearch(2, 4)
     sequences = [ended(length) for length in (2, 1, 2, 1)]
     for value, seq in zip((-4.0, -2.0, -4.0, -1.0), sequences, strict=True):
         search.add(value, seq)
@@ -78,7 +90,7 @@ def test_the_best_k_are_kept_and_at_ties_the_older() -> None:
 def test_done_when_nothing_better_is_to_be_expected(
     early: Any, penalty: float, best: float, done: bool
 ) -> None:
-    search = BeamSearch(2, penalty, early)
+    search = BeamSearch(2, 4, penalty, early)
     for _ in range(2):
         search.add(-2.0, ended(1))
     assert search.done([choice(best), choice(-50.0)], 3, 10) is done
@@ -86,19 +98,13 @@ def test_done_when_nothing_better_is_to_be_expected(
 
 @pytest.mark.parametrize("early", [True, False, "never"])
 def test_fewer_than_k_hypotheses_are_not_enough(early: Any) -> None:
-    search = BeamSearch(2, 1.0, early)
+    search = BeamSearch(2, 4, 1.0, early)
     search.add(-1.0, ended(1))
     assert not search.done([choice(-90.0)], 3, 10)
     assert search.done([], 3, 10)  # but nothing is left to go on with
 
 
 def test_only_requests_that_ask_for_it_are_beam_searches() -> None:
-    class Plain:
-        n, best_of = 3, None
-
-    class Beams(Plain):
-        use_beam_search, length_penalty, early_stopping = True, 0.5, "never"
-
-    assert BeamSearch.for_request(Plain()) is None  # type: ignore[arg-type]
-    search = BeamSearch.for_request(Beams())  # type: ignore[arg-type]
-    assert search == BeamSearch(3, 0.5, "never")
+    assert BeamSearch.for_request(make_params(n=3), ()) is None
+    params = make_params(n=3, **beam_params(length_penalty=0.5, early_stopping="never"))
+    assert BeamSearch.for_request(params, {2}) == BeamSearch(3, 6, 0.5, "never")
