@@ -132,8 +132,8 @@ class SamplingParams:
 
     @property
     def needs_logprobs(self) -> bool:
-        """Also when they only rank the `best_of` sequences."""
-        return self.logprobs is not None or self.num_samples > self.n
+        """Also when they only rank the `best_of` sequences, or the beams."""
+        return self.logprobs is not None or self.num_samples > self.n or self.use_beam_search
 
     def _check_counts(self) -> None:
         check_integer("n", self.n, 1)
@@ -224,7 +224,8 @@ class SamplingParams:
                 )
 
     def _check_beams(self) -> None:
-        check_number("length_penalty", self.length_penalty)
+        # So that no length to this power leaves the range of floats
+        check_number("length_penalty", self.length_penalty, -32.0, 32.0)
         if not any(self.early_stopping is one for one in (True, False, "never")):
             raise InvalidRequestError(
                 f"early_stopping must be True, False or 'never', got {self.early_stopping!r}"
