@@ -2,7 +2,9 @@
 
 Nothing is decided here: `Scheduler` plans every step and `BlockManager` places every block, as in
 the engine. The model's part is played by a constant token, and requests end at the length that the
-trace gives.
+trace gives. In a beam search the scores decide which beams have children, so they are drawn too: by
+Zipf's law, the r-th best token has a share of r**-s, with an s between 1 (the model is in doubt)
+and 3 (it is sure) for each beam and step.
 
 >>> from reference.cost_model import StepCost
 >>> from reference.simulator import simulate
@@ -21,13 +23,19 @@ left the first of the queue where it was, and since then there is only less free
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
+from reference.beam_search import num_candidates
 from reference.blocks import BlockManager
 from reference.cost_model import Work
 from reference.scheduler import Scheduler
 from reference.scheduler_config import PreemptionMode, Scheduling
-from reference.scheduler_state import SchedulerOutput
+from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceGroup
 from reference.simulator import Done, TraceRequest, Usage
+
+VOCABULARY = 1000
+"""Tokens that scores are drawn for; what is less probable changes nothing."""
 
 
 class PagedServer:
@@ -45,6 +53,7 @@ class PagedServer:
         max_num_seqs: int = 256,
         max_num_batched_tokens: int = 2560,
         watermark: float = 0.01,
+        seed: int = 0,
     ) -> None:
         num_blocks = num_slots // block_size
         self.num_slots = num_slots
@@ -63,6 +72,7 @@ class PagedServer:
             scheduling=scheduling,
             preemption_mode=preemption_mode,
         )
+        self._rng = np.random.default_rng(seed)
         self._quiet = False
         self._running: list[Sequence] = []
         self._context = 0
@@ -91,6 +101,7 @@ class PagedServer:
             min_tokens=0,
             stop_token_ids=(),
             ignore_eos=True,
+            use_beam_search=request.beam_search,
         )
         own = [number + 1] * (request.prompt_len - request.prefix_len)
         prompt = [0] * request.prefix_len + own
@@ -103,17 +114,25 @@ class PagedServer:
         work = self._work(output)
         usage = self._usage([entry.start + entry.num_tokens for entry in output.scheduled])
         before = sum(len(group.unfinished) for group in self.scheduler.running)
-        drawn = {entry.seq.seq_id: [0] * entry.num_samples for entry in output.scheduled}
+        drawn = {entry.seq.seq_id: self._draw(entry) for entry in output.scheduled}
         ended = self.scheduler.update(drawn)
         self._running = [seq for group in self.scheduler.running for seq in group.unfinished]
         self._context = sum(seq.num_computed_tokens for seq in self._running)
         self._quiet = self._is_quiet(output, someone_left=len(self._running) < before)
         return Done(work, [int(group.request_id) for group in ended], usage)
 
+    def _draw(self, entry: ScheduledSequence) -> list[Any]:
+        """The model's part: any tokens will do; for a beam, candidates with log-probabilities."""
+        if not entry.group.beam_search:
+            return [0] * entry.num_samples
+        shares = np.arange(1, VOCABULARY + 1) ** -self._rng.uniform(1.0, 3.0)
+        logprobs = np.log(shares[: num_candidates(entry.group)] / shares.sum())
+        return [(token, float(logprob)) for token, logprob in enumerate(logprobs)]
+
     def _is_quiet(self, output: SchedulerOutput, someone_left: bool) -> bool:
         """May steps follow in which nothing is decided?"""
-        if any(entry.num_samples > 1 for entry in output.scheduled):
-            return False  # the samples share a block that they will write to
+        if any(e.num_samples > 1 or e.group.beam_search for e in output.scheduled):
+            return False  # samples share a block that they will write to, and beams do all the time
         if any(seq.num_uncomputed_tokens > 1 for seq in self._running):
             return False
         prompts = output.num_batched_tokens > len(output.scheduled)

@@ -40,6 +40,7 @@ class TraceRequest:
         prompt_len, output_len: Tokens. Outputs have the length of the trace, whatever the model.
         num_samples: Outputs to draw from the prompt, all as long.
         prefix_len: So many first tokens of the prompt are the same for all requests.
+        beam_search: The samples are the beams of a search.
     """
 
     arrival: float
@@ -47,6 +48,7 @@ class TraceRequest:
     output_len: int
     num_samples: int = 1
     prefix_len: int = 0
+    beam_search: bool = False
 
 
 @dataclass(frozen=True)

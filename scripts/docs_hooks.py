@@ -5,6 +5,7 @@
     {{ figure block-table }}                               docs/figures/block-table.svg, in line
     {{ measured }}                                         tables of benchmarks/results/*.json
     {{ compared }}                                         those of compare_*.json, engine by engine
+    {{ paper 12 }}, {{ paper summary }}                    a figure of paper.json, or all in short
 
 So a page never shows code that is not there, nor a figure that nobody measured.
 """
@@ -20,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = re.compile(r"^\{\{ source (\S+) (\S+) \}\}$", re.MULTILINE)
 FIGURE = re.compile(r"^\{\{ figure (\S+) \}\}$", re.MULTILINE)
+PAPER = re.compile(r"^\{\{ paper (\S+) \}\}$", re.MULTILINE)
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = "{{ output }}"
 MEASURED, COMPARED = "{{ measured }}", "{{ compared }}"
@@ -89,6 +91,14 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         markdown = with_outputs(markdown)
     markdown = SOURCE.sub(include, markdown)
     markdown = FIGURE.sub(lambda match: figure(match[1]), markdown)
+    if PAPER.search(markdown):
+        sys.path.insert(0, str(ROOT))
+        from benchmarks.paper.tables import section, summary
+
+        def reproduced(match: re.Match[str]) -> str:
+            return summary() if match[1] == "summary" else section(match[1])
+
+        markdown = PAPER.sub(reproduced, markdown)
     if MEASURED in markdown:
         sys.path.insert(0, str(ROOT))
         from benchmarks.tables import detail_tables

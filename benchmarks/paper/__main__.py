@@ -45,9 +45,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--figures", default="", help=f"of {','.join(SIMULATED)}; all if left out")
     parser.add_argument("--minutes", type=float, default=60.0, help="of arrivals, for ShareGPT")
     parser.add_argument("--measured", action="store_true", help=f"{', '.join(MEASURED)}, measured")
-    parser.add_argument(
-        "--smoke", action="store_true", help="measured ones as small as they can be"
-    )
+    parser.add_argument("--smoke", action="store_true", help="the measured as small as can be")
     parser.add_argument("--save", action="store_true")
     parser.add_argument("--output", type=Path, default=RESULTS / "paper.json")
     args = parser.parse_args()

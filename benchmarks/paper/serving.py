@@ -2,7 +2,13 @@
 
 from benchmarks.paper.figure import Figure, Panel, Row
 from benchmarks.paper.memory import ALPACA_ASSUMPTION, SHAREGPT_ASSUMPTION
-from benchmarks.paper.systems import COST_ASSUMPTION, RATE_ASSUMPTION, SYSTEMS, Load
+from benchmarks.paper.systems import (
+    BEAM_ASSUMPTION,
+    COST_ASSUMPTION,
+    RATE_ASSUMPTION,
+    SYSTEMS,
+    Load,
+)
 from benchmarks.paper.traces import EARLIER_TURNS, SENTENCE, alpaca, chat, sentences, sharegpt
 
 KNEES = {
@@ -75,27 +81,30 @@ def figure_12(seconds: float) -> Figure:
 
 
 def figure_14(seconds: float) -> Figure:
-    """Parallel sampling: several outputs a request share the blocks of its prompt."""
+    """Several outputs a request: samples share the blocks of its prompt, beams much more."""
     rows, panels = [], []
-    for width in WIDTHS:
-        load = Load("OPT-13B", alpaca(), seconds / 12, num_samples=width)
-        title = f"parallel sampling, {width} {'sample' if width == 1 else 'samples'}"
+    cases = [(width, False) for width in WIDTHS] + [(width, True) for width in WIDTHS[1:]]
+    for width, beams in cases:
+        length = seconds / 30 if beams else seconds / 12
+        load = Load("OPT-13B", alpaca(), length, num_samples=width, beam_search=beams)
+        title = f"beam search, {width} beams" if beams else f"parallel sampling, {width} outputs"
         panel, rates = _panel(title, load, ("vLLM", "oracle"), 20.0 / width)
         panels.append(panel)
-        paper = GAIN_BASIC if width == 1 else None
+        paper = GAIN_BASIC if width == 1 else GAIN_WIDTH_6 if beams and width == 6 else None
         gain = rates["vLLM"] / rates["oracle"]
         rows.append(Row(f"{title}: vLLM over Orca (Oracle)", gain, "×", paper))
     return Figure(
-        "Parallel sampling, OPT-13B on Alpaca",
+        "Parallel sampling and beam search, OPT-13B on Alpaca",
         "Figure 14",
         "simulated",
         [
             COST_ASSUMPTION,
             RATE_ASSUMPTION,
             ALPACA_ASSUMPTION,
-            "All samples of a request are as long as the trace says. Orca stores the prompt once "
-            "for each sample and computes it once.",
-            "Beam search is not simulated here.",
+            "Arrivals for 5 minutes, for beam search 2. All samples of a request are as long as "
+            "the trace says. Orca stores the prompt for each sample and computes it once; that it "
+            "has to copy whole beams is not counted.",
+            BEAM_ASSUMPTION,
         ],
         rows,
         panels,

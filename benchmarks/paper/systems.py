@@ -10,7 +10,7 @@ from reference.simulated_paging import PagedServer
 from reference.simulator import Report, Server, Usage, simulate
 
 SYSTEMS = {
-    "vLLM": "vLLM (the reference's scheduler)",
+    "vLLM": "vLLM",
     "oracle": "Orca (Oracle)",
     "pow2": "Orca (Pow2)",
     "max": "Orca (Max)",
@@ -19,9 +19,9 @@ SYSTEMS = {
 ALLOWED_LATENCY_S = 0.5
 """Normalised latency, in seconds a token, up to which a rate counts as sustained."""
 COST_ASSUMPTION = (
-    "A step's time is linear in tokens, sequences and context (reference/cost_model.py): data-sheet "
-    "bandwidth x 0.8 and FLOPS x 0.5 of the A100; 0.3 ms of host time for each sequence (none for "
-    "FasterTransformer), which is chosen so that vLLM's batches match the paper's rates."
+    "A step's time is linear in tokens, sequences and context (reference/cost_model.py): "
+    "data-sheet bandwidth x 0.8 and FLOPS x 0.5 of the A100; 0.3 ms of host time for each sequence "
+    "(none for FasterTransformer), chosen so that vLLM's batches match the paper's rates."
 )
 RATE_ASSUMPTION = (
     f"The rate sustained is the highest with a mean normalised latency of {ALLOWED_LATENCY_S} s a "
@@ -54,6 +54,7 @@ class Load:
     seconds: float
     num_samples: int = 1
     prefix_len: int = 0
+    beam_search: bool = False
     paged: dict[str, object] = field(default_factory=dict)
 
     def run(self, name: str, rate: float) -> Report:
@@ -63,7 +64,8 @@ class Load:
             rate,
             self.seconds,
             num_samples=self.num_samples,
-            prefix_len=self.prefix_len if name == "vLLM" else 0,
+            prefix_len=self.prefix_len,
+            beam_search=self.beam_search,
         )
         server, cost = build(name, self.model, **(self.paged if name == "vLLM" else {}))
         return simulate(requests, server, cost)
@@ -102,6 +104,10 @@ def when_full(report: Report) -> Usage:
     return report.crowded.usage if full else report.always.usage
 
 
+BEAM_ASSUMPTION = (
+    "The scores of a beam search follow Zipf's law: the r-th best token has a share of r^-s, s "
+    "drawn from [1, 3] for each beam and step. No output ends before the length of the trace."
+)
 FULL_ASSUMPTION = (
     "Averaged over the time in which somebody waited for memory (over all of the time where that "
     "was less than a tenth)."

@@ -91,6 +91,7 @@ def trace(
     *,
     num_samples: int = 1,
     prefix_len: int = 0,
+    beam_search: bool = False,
     seed: int = 0,
 ) -> list[TraceRequest]:
     """Requests that arrive in so many seconds, at `rate` a second; the same for the same seed."""
@@ -99,6 +100,8 @@ def trace(
     clock = rng.exponential(1 / rate)
     while clock < seconds:
         prompt, output = lengths(rng)
-        requests.append(TraceRequest(float(clock), prompt, output, num_samples, prefix_len))
+        requests.append(
+            TraceRequest(float(clock), prompt, output, num_samples, prefix_len, beam_search)
+        )
         clock += rng.exponential(1 / rate)
     return requests

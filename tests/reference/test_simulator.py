@@ -14,7 +14,7 @@ from reference.simulator import Server, TraceRequest, Usage, simulate
 COST = StepCost(0.03, 0.0002, 0.0001, 0.00001, 0.001)
 
 
-def random_trace(seed: int, count: int = 60, *, samples: int = 1) -> list[TraceRequest]:
+def random_trace(seed: int, count: int = 40, *, samples: int = 1) -> list[TraceRequest]:
     """Short requests that come faster than they can be served."""
     rng = np.random.default_rng(seed)
     arrivals = np.cumsum(rng.exponential(0.15, count))
@@ -136,6 +136,20 @@ def test_samples_share_the_blocks_of_their_prompt() -> None:
     assert usage.logical / usage.physical > 2
     orca = simulate(trace, OrcaServer(1024, "oracle"), COST, skip=False)
     assert orca.always.usage.stored == pytest.approx(4 * 36, rel=0.01)
+
+
+def test_beams_share_more_than_samples() -> None:
+    saved = []
+    for beam_search in (False, True):
+        trace = [TraceRequest(0.2 * i, 20, 40, 4, beam_search=beam_search) for i in range(12)]
+        usage = simulate(trace, PagedServer(8192, block_size=4), COST).always.usage
+        saved.append(1 - usage.physical / usage.logical)
+    assert 0.1 < saved[0] < 0.6 * saved[1]
+
+
+def test_a_beam_search_is_as_long_as_the_trace_says() -> None:
+    trace = [TraceRequest(0.0, 8, 7, 3, beam_search=True)]
+    assert simulate(trace, PagedServer(1024), StepCost(1.0, 0.0)).latencies == [7.0]
 
 
 def test_faster_transformer_waits_for_the_longest_and_then_for_the_next_batch() -> None:
