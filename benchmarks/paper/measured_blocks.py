@@ -64,7 +64,7 @@ def figure_19(smoke: bool) -> Figure:
             action()  # compiles
             points[float(size)] = 1e3 * median(_timed(action) for _ in range(ROUNDS))
     worst = max(100 * (recompute[size] / swap[size] - 1) for size in swap)
-    rows = [Row("recomputing above swapping, at most", worst, "%", 20.0)]
+    rows = [Row("recomputing above swapping, at most", worst, "%")]
     rows += [
         Row(f"B = {size:g}: recomputing over swapping", recompute[size] / swap[size], "×")
         for size in swap

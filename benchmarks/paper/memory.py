@@ -73,7 +73,7 @@ def figure_13(seconds: float) -> Figure:
     """Requests that run at a time."""
     loads = {
         "ShareGPT, 2 req/s": (sharegpt(), 2.0, seconds),
-        "Alpaca, 30 req/s": (alpaca(), 30.0, seconds / 6),
+        "Alpaca, 30 req/s": (alpaca(), 30.0, seconds / 12),
     }
     rows = []
     for title, (lengths, rate, length) in loads.items():

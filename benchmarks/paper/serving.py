@@ -46,8 +46,8 @@ def figure_12(seconds: float) -> Figure:
     rows, panels = [], []
     for dataset, lengths in (("ShareGPT", sharegpt()), ("Alpaca", alpaca())):
         for model in MODELS:
-            length = seconds if dataset == "ShareGPT" else seconds / 12
-            length = min(length, 900.0) if model == "OPT-175B" else length
+            length = seconds / 12 if dataset == "Alpaca" else seconds / 4
+            length = seconds if (dataset, model) == ("ShareGPT", "OPT-13B") else length
             load = Load(model, lengths, length)
             title = f"{model}, {dataset}"
             panel, rates = _panel(title, load, tuple(SYSTEMS), STARTS[dataset, model])
@@ -70,7 +70,8 @@ def figure_12(seconds: float) -> Figure:
             RATE_ASSUMPTION,
             SHAREGPT_ASSUMPTION,
             ALPACA_ASSUMPTION,
-            "Arrivals for an hour (ShareGPT), 15 minutes (OPT-175B) and 5 minutes (Alpaca).",
+            "Arrivals for an hour (OPT-13B, ShareGPT), 15 minutes (larger models, ShareGPT) and 5 "
+            "minutes (Alpaca).",
             "The paper's rates are where its curves turn upwards, read off by eye, OPT-13B only.",
         ],
         rows,

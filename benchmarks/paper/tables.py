@@ -13,7 +13,6 @@ MAIN = {
     "15": "Alpaca, beam search, 6 outputs",
     "16": "5-shot, 341 tokens: vLLM over Orca (Oracle)",
     "17": "vLLM over Orca (Oracle)",
-    "19": "recomputing above swapping, at most",
 }
 """The number by which each figure stands in the summary."""
 
