@@ -1,9 +1,9 @@
 """Figures and tables of the paper's evaluation again, beside the paper's own numbers.
 
-    python -m benchmarks.paper                       all that is simulated; some minutes
+    python -m benchmarks.paper                       all that is simulated; half an hour
     python -m benchmarks.paper --figures 2,13        some of them
     python -m benchmarks.paper --measured            with the real engine, on a small model
-    python -m benchmarks.paper --minutes 1           short traces: in seconds, too short to compare
+    python -m benchmarks.paper --minutes 60          an hour of arrivals, as in the paper
     python -m benchmarks.paper --save                keeps them in benchmarks/results/paper.json
 
 `--save` with `--figures` replaces these and keeps the others. Then `python -m scripts.figures`
@@ -43,7 +43,7 @@ def arguments() -> argparse.Namespace:
         prog="python -m benchmarks.paper", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--figures", default="", help=f"of {','.join(SIMULATED)}; all if left out")
-    parser.add_argument("--minutes", type=float, default=60.0, help="of arrivals, for ShareGPT")
+    parser.add_argument("--minutes", type=float, default=15.0, help="of arrivals, for ShareGPT")
     parser.add_argument("--measured", action="store_true", help=f"{', '.join(MEASURED)}, measured")
     parser.add_argument("--smoke", action="store_true", help="the measured as small as can be")
     parser.add_argument("--save", action="store_true")

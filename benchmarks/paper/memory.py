@@ -60,7 +60,7 @@ def figure_2(seconds: float) -> Figure:
         "Figure 2",
         "simulated",
         [
-            "OPT-13B, ShareGPT at 2 req/s. " + SHAREGPT_ASSUMPTION,
+            f"OPT-13B, ShareGPT at 2 req/s for {seconds / 60:g} minutes. " + SHAREGPT_ASSUMPTION,
             FULL_ASSUMPTION,
             "The rounding of the buddy allocator counts as external fragmentation. Of vLLM, "
             "internal is the unfilled rest of blocks, others are free blocks.",
@@ -73,7 +73,7 @@ def figure_13(seconds: float) -> Figure:
     """Requests that run at a time."""
     loads = {
         "ShareGPT, 2 req/s": (sharegpt(), 2.0, seconds),
-        "Alpaca, 30 req/s": (alpaca(), 30.0, seconds / 12),
+        "Alpaca, 30 req/s": (alpaca(), 30.0, seconds / 6),
     }
     rows = []
     for title, (lengths, rate, length) in loads.items():
@@ -97,6 +97,12 @@ def figure_13(seconds: float) -> Figure:
         "Average number of batched requests, OPT-13B",
         "Figure 13",
         "simulated",
-        [SHAREGPT_ASSUMPTION, ALPACA_ASSUMPTION, FULL_ASSUMPTION, COST_ASSUMPTION],
+        [
+            f"Arrivals for {seconds / 60:g} minutes (ShareGPT), a sixth of that for Alpaca.",
+            SHAREGPT_ASSUMPTION,
+            ALPACA_ASSUMPTION,
+            FULL_ASSUMPTION,
+            COST_ASSUMPTION,
+        ],
         rows,
     )

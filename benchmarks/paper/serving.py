@@ -8,6 +8,7 @@ from benchmarks.paper.systems import (
     RATE_ASSUMPTION,
     SYSTEMS,
     Load,
+    during,
 )
 from benchmarks.paper.traces import EARLIER_TURNS, SENTENCE, alpaca, chat, sentences, sharegpt
 
@@ -46,8 +47,7 @@ def figure_12(seconds: float) -> Figure:
     rows, panels = [], []
     for dataset, lengths in (("ShareGPT", sharegpt()), ("Alpaca", alpaca())):
         for model in MODELS:
-            length = seconds / 12 if dataset == "Alpaca" else seconds / 4
-            length = seconds if (dataset, model) == ("ShareGPT", "OPT-13B") else length
+            length = seconds if dataset == "ShareGPT" else seconds / 6
             load = Load(model, lengths, length)
             title = f"{model}, {dataset}"
             panel, rates = _panel(title, load, tuple(SYSTEMS), STARTS[dataset, model])
@@ -70,8 +70,7 @@ def figure_12(seconds: float) -> Figure:
             RATE_ASSUMPTION,
             SHAREGPT_ASSUMPTION,
             ALPACA_ASSUMPTION,
-            "Arrivals for an hour (OPT-13B, ShareGPT), 15 minutes (larger models, ShareGPT) and 5 "
-            "minutes (Alpaca).",
+            during(ShareGPT=seconds, Alpaca=seconds / 6),
             "The paper's rates are where its curves turn upwards, read off by eye, OPT-13B only.",
         ],
         rows,
@@ -86,7 +85,7 @@ def figure_14(seconds: float) -> Figure:
     rows, panels = [], []
     cases = [(width, False) for width in WIDTHS] + [(width, True) for width in WIDTHS[1:]]
     for width, beams in cases:
-        length = seconds / 30 if beams else seconds / 12
+        length = seconds / 12 if beams else seconds / 6
         load = Load("OPT-13B", alpaca(), length, num_samples=width, beam_search=beams)
         title = f"beam search, {width} beams" if beams else f"parallel sampling, {width} outputs"
         panel, rates = _panel(title, load, ("vLLM", "oracle"), 20.0 / width)
@@ -102,7 +101,8 @@ def figure_14(seconds: float) -> Figure:
             COST_ASSUMPTION,
             RATE_ASSUMPTION,
             ALPACA_ASSUMPTION,
-            "Arrivals for 5 minutes, for beam search 2. All samples of a request are as long as "
+            during(sampling=seconds / 6, beams=seconds / 12),
+            "All samples of a request are as long as "
             "the trace says. Orca stores the prompt for each sample and computes it once; that it "
             "has to copy whole beams is not counted.",
             BEAM_ASSUMPTION,
@@ -121,7 +121,7 @@ def figure_16(seconds: float) -> Figure:
         load = Load(
             "LLaMA-13B",
             sentences(prefix_len),
-            seconds / 12,
+            seconds / 6,
             prefix_len=prefix_len,
             paged={"scheduling": "unified", "enable_prefix_caching": True},
         )
@@ -142,6 +142,7 @@ def figure_16(seconds: float) -> Figure:
             "on them.",
             "The prefix is found by the prefix cache (unified scheduling); the paper's is reserved "
             "by the provider.",
+            during(requests=seconds / 6),
         ],
         rows,
         panels,
@@ -150,7 +151,7 @@ def figure_16(seconds: float) -> Figure:
 
 def figure_17(seconds: float) -> Figure:
     """A chatbot: long prompts, made of the conversation so far."""
-    load = Load("OPT-13B", chat(), seconds / 4)
+    load = Load("OPT-13B", chat(), seconds)
     panel, rates = _panel("chat", load, ("vLLM", "oracle", "pow2", "max"), 0.5)
     rows = [Row(SYSTEMS[name], rate, "req/s") for name, rate in rates.items()]
     rows.append(Row("vLLM over Orca (Oracle)", rates["vLLM"] / rates["oracle"], "×", 2.0))
@@ -163,7 +164,8 @@ def figure_17(seconds: float) -> Figure:
             RATE_ASSUMPTION,
             "Synthetic conversations: turns with ShareGPT's lengths, a geometric number of earlier "
             f"turns ({EARLIER_TURNS:g} on average); the last 1024 tokens are the prompt, at most "
-            "1024 the output. Nothing is kept between turns. Arrivals for 15 minutes.",
+            "1024 the output. Nothing is kept between turns.",
+            during(requests=seconds),
         ],
         rows,
         [panel],

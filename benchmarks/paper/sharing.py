@@ -32,7 +32,7 @@ def figure_15(seconds: float) -> Figure:
     for beams, how in ((False, "parallel sampling"), (True, "beam search")):
         series: dict[str, dict[float, float]] = {}
         for dataset in RATES:
-            length = seconds / (30 if dataset == "Alpaca" else 10)
+            length = seconds / (8 if dataset == "Alpaca" else 3)
             found = {width: saved_percent(dataset, width, beams, length) for width in WIDTHS}
             series[dataset] = {float(width): saved for width, saved in found.items()}
             for width, saved in found.items():

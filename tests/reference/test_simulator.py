@@ -76,7 +76,7 @@ def test_skipping_changes_nothing_for_paging(
         )
         return servers[-1]
 
-    check_skipping(random_trace(seed, samples=1 + seed % 3), make)
+    check_skipping(random_trace(seed, 25, samples=1 + seed % 3), make)
     fast, slow = (server.scheduler for server in servers)
     assert fast.num_preemptions == slow.num_preemptions
     if seed in (1, 3):
@@ -144,7 +144,7 @@ def test_beams_share_more_than_samples() -> None:
         trace = [TraceRequest(0.2 * i, 20, 40, 4, beam_search=beam_search) for i in range(12)]
         usage = simulate(trace, PagedServer(8192, block_size=4), COST).always.usage
         saved.append(1 - usage.physical / usage.logical)
-    assert 0.1 < saved[0] < 0.6 * saved[1]
+    assert 0.1 < saved[0] < 0.7 * saved[1]
 
 
 def test_a_beam_search_is_as_long_as_the_trace_says() -> None:
