@@ -69,13 +69,13 @@ def figure_15(smoke: bool) -> Figure:
     """Blocks saved by sharing, of instructions like Alpaca's."""
     llm = LLM(max_model_len=256, max_num_seqs=64, enable_prefix_caching=False)
     engine = llm.llm_engine
-    prompts = INSTRUCTIONS[:2] if smoke else INSTRUCTIONS
+    prompts, length = (INSTRUCTIONS[:2], 6) if smoke else (INSTRUCTIONS, 58)
     rows = []
     for beams in (False, True):
         for width in WIDTHS[:1] if smoke else WIDTHS:
             params = SamplingParams(
                 n=width,
-                max_tokens=6 if smoke else 58,
+                max_tokens=length,
                 ignore_eos=True,
                 temperature=0.0 if beams else 1.0,
                 use_beam_search=beams,
@@ -94,8 +94,8 @@ def figure_15(smoke: bool) -> Figure:
         [
             SMOLLM,
             f"{len(prompts)} instructions in the manner of Alpaca, of 7 to 16 tokens (19 in the "
-            "paper), all outputs 58 tokens long; beam search follows this model's own scores. "
-            "Blocks are counted after each step.",
+            f"paper), all outputs {length} tokens long; beam search follows this model's own "
+            "scores. Blocks are counted after each step.",
         ],
         rows,
     )

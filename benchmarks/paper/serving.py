@@ -163,8 +163,8 @@ def figure_17(seconds: float) -> Figure:
             COST_ASSUMPTION,
             RATE_ASSUMPTION,
             "Synthetic conversations: turns with ShareGPT's lengths, a geometric number of earlier "
-            f"turns ({EARLIER_TURNS:g} on average); the last 1024 tokens are the prompt, at most "
-            "1024 the output. Nothing is kept between turns.",
+            f"turns ({EARLIER_TURNS:g} on average, so most prompts are 1024 long); the last 1024 "
+            "tokens are the prompt, at most 1024 the output. Nothing is kept between turns.",
             during(requests=seconds),
         ],
         rows,
