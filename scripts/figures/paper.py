@@ -2,7 +2,7 @@
 
 import json
 from itertools import pairwise
-from math import ceil, log2
+from math import ceil, floor, log2, log10
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,10 @@ def _panel(picture: Drawing, x: float, y: float, panel: dict[str, Any], names: l
         highest = min(highest, HIGHEST_LATENCY)
         series = {name: _cut(points, highest) for name, points in series.items()}
         xs = [a for points in series.values() for a, _ in points]
-    low, high = (log2(min(xs)), log2(max(xs))) if doubling else (0.0, max(xs))
+    x_ticks = sorted(set(xs)) if doubling else _ticks(max(xs))
+    y_ticks = _ticks(highest)
+    highest = y_ticks[-1]
+    low, high = (log2(min(xs)), log2(max(xs))) if doubling else (0.0, x_ticks[-1])
 
     def at(point: Point) -> Point:
         share = ((log2(point[0]) if doubling else point[0]) - low) / (high - low)
@@ -68,15 +71,21 @@ def _panel(picture: Drawing, x: float, y: float, panel: dict[str, Any], names: l
     picture.text(x + (LEFT + RIGHT) / 2, y + 14, panel["title"])
     bottom, top = y + BOTTOM, y + TOP
     picture.line([(x + LEFT, top), (x + LEFT, bottom), (x + RIGHT, bottom)], FAINT)
-    for value in sorted(set(xs)) if doubling else [high * i / 4 for i in range(5)]:
+    for value in x_ticks:
         picture.text(at((value, 0))[0], bottom + 12, f"{value:.3g}", size=10)
-    for i in range(5):
-        value = highest * i / 4
+    for value in y_ticks:
         picture.text(x + LEFT - 5, at((xs[0], value))[1], f"{value:.3g}", anchor="end", size=10)
     picture.text(x + (LEFT + RIGHT) / 2, bottom + 30, panel["x"], size=11)
     picture.text(x + LEFT + 6, top - 2, panel["y"], anchor="start", size=10, ink=FAINT)
     for name, points in series.items():
         picture.line([at(point) for point in points], _ink(names.index(name)))
+
+
+def _ticks(highest: float) -> list[float]:
+    """Round numbers from 0 to one that is not below the highest, four to seven of them."""
+    power = 10.0 ** floor(log10(highest / 4))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor * 6 >= highest)
+    return [step * i for i in range(ceil(highest / step - 1e-9) + 1)]
 
 
 def _cut(points: list[Point], highest: float) -> list[Point]:
