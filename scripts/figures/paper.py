@@ -10,7 +10,7 @@ from scripts.figures.svg import FAINT, Drawing
 
 RESULT = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "paper.json"
 WIDTH, HEIGHT, GAP = 310.0, 230.0, 20.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 300.0, 30.0, 178.0  # of the axes, in a panel
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 300.0, 40.0, 178.0  # of the axes, in a panel
 HIGHEST_LATENCY = 1.0  # s a token, where the paper's axes end, too
 Point = tuple[float, float]
 
@@ -34,7 +34,7 @@ def _figure(figure: dict[str, Any]) -> Drawing:
         x, y = left + i % columns * (WIDTH + GAP), i // columns * HEIGHT
         _panel(picture, x, y, panel, names)
     for i, name in enumerate(names):
-        x, y = 20 + i * (width - 20) / len(names), rows * HEIGHT + 15
+        x, y = 8 + i * (width - 8) / len(names), rows * HEIGHT + 15
         picture.line([(x, y), (x + 18, y)], _ink(i))
         picture.text(x + 23, y, name, anchor="start", size=11)
     return picture
@@ -76,7 +76,7 @@ def _panel(picture: Drawing, x: float, y: float, panel: dict[str, Any], names: l
     for value in y_ticks:
         picture.text(x + LEFT - 5, at((xs[0], value))[1], f"{value:.3g}", anchor="end", size=10)
     picture.text(x + (LEFT + RIGHT) / 2, bottom + 30, panel["x"], size=11)
-    picture.text(x + LEFT + 6, top - 2, panel["y"], anchor="start", size=10, ink=FAINT)
+    picture.text(x + LEFT + 6, top - 10, panel["y"], anchor="start", size=10, ink=FAINT)
     for name, points in series.items():
         picture.line([at(point) for point in points], _ink(names.index(name)))
 
