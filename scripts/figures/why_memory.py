@@ -45,9 +45,7 @@ def reservation() -> Drawing:
 
 
 def waste() -> Drawing:
-    picture = Drawing(
-        380, 216, "Share of the KV cache that holds tokens, and of each kind of waste"
-    )
+    picture = Drawing(380, 216, "Share of the KV cache that holds tokens, and that is wasted")
     for row, (name, shares) in enumerate(WASTE.items()):
         y = 6 + 44 * row
         picture.text(10, y + 6, name, anchor="start", size=11)
