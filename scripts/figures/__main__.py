@@ -14,9 +14,8 @@ def all_figures() -> dict[str, Drawing]:
     """By file name, without its ending."""
     drawings: dict[str, Drawing] = {}
     for module in pkgutil.iter_modules(scripts.figures.__path__):
-        if module.name != "__main__":
-            draw = getattr(import_module(f"scripts.figures.{module.name}"), "draw", dict)
-            drawings |= draw()
+        if module.name not in ("__main__", "svg"):
+            drawings |= import_module(f"scripts.figures.{module.name}").draw()
     return drawings
 
 

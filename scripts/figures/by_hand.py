@@ -2,7 +2,7 @@
 
 from reference.blocks import BlockManager
 from scripts.figures.svg import Drawing
-from scripts.figures.word_pool import WordPool
+from scripts.tutorial.word_pool import WordPool
 
 ORDER = [0, 4, 6, 8, 2, 5, 3, 1, 7]
 PROMPT = "Four score and seven years ago our"
