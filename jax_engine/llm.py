@@ -7,12 +7,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from jax_engine.beam_search_params import BeamSearchParams
 from jax_engine.config import EngineConfig
+from jax_engine.engine.beam_search import beam_search_output
 from jax_engine.engine.interrupt import deferred_interrupt
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import Prompt, PromptInput, as_prompt_list
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import RequestOutput
+from jax_engine.outputs import BeamSearchOutput, RequestOutput
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams, per_prompt
 from jax_engine.tokenization.tokenizer import Tokenizer
 
@@ -103,6 +105,28 @@ class LLM:
             for text in texts
         ]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def beam_search(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        params: BeamSearchParams,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[BeamSearchOutput]:
+        """The `beam_width` best completions of each prompt that a beam search finds.
+
+        All prompts and beams share one batch; so they do with sampling requests in `generate`, to
+        which it is `SamplingParams(use_beam_search=True)`.
+
+        Raises:
+            InvalidRequestError: As `generate`.
+        """
+        if not isinstance(params, BeamSearchParams):
+            raise InvalidRequestError(
+                f"params must be BeamSearchParams, got {type(params).__name__}"
+            )
+        outputs = self.generate(prompts, params.sampling_params(), use_tqdm=use_tqdm)
+        return [beam_search_output(one, self.llm_engine.tokenizer) for one in outputs]
 
     def get_tokenizer(self) -> Tokenizer:
         return self.llm_engine.get_tokenizer()

@@ -6,6 +6,7 @@ Both scheduling modes (`unified`, `sosp`) decide *which* group moves; this is ho
 import logging
 from bisect import bisect_left, insort
 from collections.abc import Sequence as SequenceOf
+from itertools import count
 from operator import attrgetter
 
 from jax_engine.core.block_manager import BlockManager
@@ -24,6 +25,7 @@ class SchedulerState:
 
     Attributes:
         groups: All unfinished groups, by request id.
+        sequences: All unfinished sequences and their groups, by sequence id.
         num_preemptions: How often each mode was used.
         rebuilding: In SOSP mode: the group whose sequences are being recomputed, if any.
     """
@@ -38,14 +40,29 @@ class SchedulerState:
         self.running: list[SequenceGroup] = []
         self.swapped: list[SequenceGroup] = []
         self.groups: dict[str, SequenceGroup] = {}
+        self.sequences: dict[int, tuple[Sequence, SequenceGroup]] = {}
         self.num_preemptions: dict[PreemptionMode, int] = {"recompute": 0, "swap": 0}
         self.rebuilding: SequenceGroup | None = None
         self._reserved: int | None = None  # by all running groups; None when not known
+        self._seq_ids = count()
 
     def add(self, group: SequenceGroup) -> None:
         """Puts a new group among the waiting."""
         self.groups[group.request_id] = group
+        self._name(group.seqs[0], group)
         insort(self.waiting, group, key=by_key)
+
+    def fork(self, parent: Sequence, group: SequenceGroup, index: int) -> Sequence:
+        """A new sequence with the same tokens, sharing all blocks; not yet in `group.seqs`."""
+        child = parent.make_child(-1, index)
+        self._name(child, group)
+        self.manager.fork(parent.seq_id, child.seq_id)
+        return child
+
+    def release(self, seq: Sequence) -> None:
+        """Frees the blocks of a sequence that goes no further."""
+        self.manager.free(seq.seq_id)
+        del self.sequences[seq.seq_id]
 
     def fits(self, group: SequenceGroup) -> bool:
         """Whether the group may join the running ones under max_num_seqs."""
@@ -95,7 +112,7 @@ class SchedulerState:
         self.allocate(seq, group, end, out, cached)
         start, samples = seq.num_computed_tokens, 0
         if end == seq.num_tokens:
-            samples = 1 if group.forked else group.num_samples
+            samples = group.samples_per_seq
         out.scheduled.append(ScheduledSequence(seq, group, start, end - start, samples))
 
     def start_running(self, queue: list[SequenceGroup]) -> None:
@@ -152,9 +169,9 @@ class SchedulerState:
         self, seq: Sequence, group: SequenceGroup, reason: str, stop_reason: int | str | None
     ) -> None:
         """Ends a sequence and frees its blocks; its group stays in its queue."""
-        self.manager.free(seq.seq_id)
+        self.release(seq)
         seq.finish(reason, stop_reason)
-        if group.forked:
+        if group.forked and group.beam is None:
             group.reserved -= 1
             self._reserved = None
         if group.num_unattached and not group.finished:
@@ -179,11 +196,16 @@ class SchedulerState:
             self.groups.pop(group.request_id, None)
         self.running = [group for group in self.running if group.request_id in self.groups]
 
+    def _name(self, seq: Sequence, group: SequenceGroup) -> None:
+        seq.seq_id = next(self._seq_ids)
+        self.sequences[seq.seq_id] = seq, group
+
     def _forget_computed(self, group: SequenceGroup) -> None:
         seqs = group.unfinished()
         for seq in seqs:
             self.manager.free(seq.seq_id)
             seq.num_computed_tokens = 0
+            seq.candidates = None  # they come again
             seq.attached = False
         seqs[0].attached = True
         group.num_unattached = len(seqs) - 1

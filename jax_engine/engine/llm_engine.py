@@ -8,12 +8,14 @@ moment between two steps frees exactly what it held.
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from jax_engine.config import EngineConfig
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import SequenceGroup
+from jax_engine.engine.beam_search import candidates_of, check_beams
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt
@@ -96,6 +98,7 @@ class LLMEngine:
                 "stop needs text, but the engine has no tokenizer (skip_tokenizer_init=True): "
                 "use stop_token_ids"
             )
+        check_beams(params, self._eos_token_ids, vocab_size)
         self.scheduler.check_group(self._group(request_id, parsed, params))
         return parsed
 
@@ -174,9 +177,11 @@ class LLMEngine:
             raise
         self._stats.record(plan)
         sampled = _sampled_rows(plan)
-        tokens = {
+        tokens: dict[int, list[Any]] = {
             item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
         }
+        if result.logprobs is not None:  # as always where there are beams
+            tokens |= candidates_of(sampled, result.logprobs)
         ended = self.scheduler.update(tokens)
         return self._process(sampled, result, [group.request_id for group in ended])
 

@@ -44,6 +44,9 @@ class RequestState:
     every_token: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.params.use_beam_search:  # which tokens are in an output is known at its end
+            self.streams = self.every_token = False
+            return
         self.streams = self.params.output_kind is RequestOutputKind.CUMULATIVE
         stops = bool(self.params.stop)
         self.every_token = self.streams or stops or self.params.needs_logprobs
@@ -66,9 +69,10 @@ class RequestState:
         return output.text.stopped_by
 
     def request_output(self, *, finished: bool) -> RequestOutput:
-        """The request as of now; of best_of sequences the n most probable."""
+        """The request as of now; of best_of sequences the n most probable, or of the best score."""
         seqs = self.group.seqs
-        if self.params.num_samples > self.params.n and finished:
+        beams = self.params.use_beam_search  # they are in order
+        if self.params.num_samples > self.params.n and finished and not beams:
             seqs = sorted(seqs, key=lambda seq: -self._sequence_output(seq).cumulative_logprob)
         return RequestOutput(
             request_id=self.group.request_id,
@@ -87,6 +91,12 @@ class RequestState:
             ended_by_token = token_ids and not self._is_text(seq)
             output.text.add(token_ids[:-1] if ended_by_token else token_ids)
             output.text.finish()
+        if self.params.use_beam_search:
+            output.cumulative_logprob = seq.cumulative_logprob
+            output.logprobs = [
+                {token: Logprob(logprob, rank, self._word(token))}
+                for token, (logprob, rank) in zip(token_ids, seq.token_logprobs, strict=True)
+            ]
         return CompletionOutput(
             index=seq.index,
             text=output.text.text if output.text is not None else "",
