@@ -49,7 +49,8 @@ format: .venv/.installed-lint
 	$(BIN)/ruff format .
 
 docs: .venv/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+# Not --quiet: it keeps warnings from being counted, and so from failing.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 mutation: .venv/.installed-test
 	$(BIN)/python -m tests.mutation
