@@ -27,4 +27,10 @@ The scheduler
 
 The whole
     `engine`               the loop that ties the chapters together (4, Figure 4)
+
+To watch it
+    `trace_scenarios`      small workloads: two requests, copy on write, memory that runs out, ...
+    `trace_run`            one of them in motion, with words for a model
+    `trace_sentences`      what just happened, and why, in words
+    `trace`                all of it as JSON, for the replay page of the docs
 """
