@@ -3,7 +3,7 @@
     {{ source reference/blocks.py BlockManager.fork }}    that function, class or assignment
     {{ output }}                                           what the Python block above it prints
     {{ figure block-table }}                               docs/figures/block-table.svg, in line
-    {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to step through
+    {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
     {{ measured }}                                         tables of benchmarks/results/*.json
     {{ compared }}                                         those of compare_*.json, engine by engine
 

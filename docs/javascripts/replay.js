@@ -72,7 +72,7 @@
       this.root.append(...this.controls(), this.makeStage());
       if (this.traces.size === 1) this.root.classList.add("replay--one");
       this.listen();
-      const [name, index] = this.alone ? this.fromAddress() : [];
+      const [name, index] = this.alone ? this.fromAddress(window.location.hash) : [];
       this.open(name ?? this.traces.keys().next().value, index ?? 0);
     }
 
@@ -143,8 +143,8 @@
       });
       (this.alone ? document : this.root).addEventListener("keydown", (event) => this.key(event));
       if (this.alone) {
-        window.addEventListener("hashchange", () => {
-          const [name, index] = this.fromAddress();
+        window.addEventListener("hashchange", (event) => {
+          const [name, index] = this.fromAddress(new URL(event.newURL).hash);
           if (name) { this.stop(); this.open(name, index); }
         });
       }
@@ -237,8 +237,8 @@
     }
 
     /** [scenario, index] of an address that ends in #scenario/3, else []. */
-    fromAddress() {
-      const [name, number] = decodeURIComponent(window.location.hash.slice(1)).split("/");
+    fromAddress(hash) {
+      const [name, number] = decodeURIComponent(hash.slice(1)).split("/");
       return this.traces.has(name) ? [name, (Number.parseInt(number, 10) || 1) - 1] : [];
     }
 
@@ -252,12 +252,21 @@
       this.before = moments[next - 1] ?? this.moment;
       this.draw();
       if (forward && !calm.matches) this.fly();
-      if (this.alone) history.replaceState(null, "", `#${this.trace.name}/${next + 1}`);
+      if (this.alone) this.writeAddress();
+    }
+
+    /** Not at once: browsers refuse an address that changes too often, as it would in scrubbing. */
+    writeAddress() {
+      clearTimeout(this.writing);
+      this.writing = setTimeout(() => {
+        history.replaceState(null, "", `#${this.trace.name}/${this.index + 1}`);
+      }, 400);
     }
 
     // --- drawing a moment -----------------------------------------------------------------------
 
     draw() {
+      for (const ghost of this.stage.querySelectorAll(".is-ghost")) ghost.remove();
       const { step, kind, says } = this.moment;
       const total = this.trace.moments.length;
       this.badge.textContent = `step ${step} · ${KINDS[kind]}`;
@@ -409,7 +418,8 @@
         const [from, to] = ends(move).map((key) => this.element(key));
         const [a, b, origin] = [from, to, this.stage].map((one) => one.getBoundingClientRect());
         const ghost = to.cloneNode(true);
-        ghost.removeAttribute("data-key");
+        for (const name of Object.keys(ghost.dataset)) delete ghost.dataset[name];
+        ghost.setAttribute("aria-hidden", "true");
         ghost.classList.add("is-ghost");
         ghost.style.width = `${b.width}px`;
         ghost.style.left = `${b.left - origin.left}px`;
