@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jax_engine.beam_search_params import BeamSearchParams
     from jax_engine.config import EngineConfig
     from jax_engine.engine.llm_engine import LLMEngine
     from jax_engine.errors import (
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
         WeightsError,
     )
     from jax_engine.llm import LLM
-    from jax_engine.outputs import CompletionOutput, Logprob, RequestOutput
+    from jax_engine.outputs import (
+        BeamSearchOutput,
+        BeamSearchSequence,
+        CompletionOutput,
+        Logprob,
+        RequestOutput,
+    )
     from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 
 _MODULES = {
@@ -32,6 +39,9 @@ _MODULES = {
     "EngineConfig": "config",
     "SamplingParams": "sampling_params",
     "RequestOutputKind": "sampling_params",
+    "BeamSearchParams": "beam_search_params",
+    "BeamSearchOutput": "outputs",
+    "BeamSearchSequence": "outputs",
     "RequestOutput": "outputs",
     "CompletionOutput": "outputs",
     "Logprob": "outputs",
@@ -46,6 +56,9 @@ _MODULES = {
 
 __all__ = [
     "LLM",
+    "BeamSearchOutput",
+    "BeamSearchParams",
+    "BeamSearchSequence",
     "CompletionOutput",
     "ConfigError",
     "EngineConfig",

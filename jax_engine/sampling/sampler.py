@@ -14,9 +14,10 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.sampling.draw import inverse_cdf, uniforms
 from jax_engine.sampling.filters import keep_mask
-from jax_engine.sampling.inputs import SamplingInputs
+from jax_engine.sampling.inputs import WANTS_PROCESSED, SamplingInputs
 from jax_engine.sampling.logits import apply_bias, apply_penalties
-from jax_engine.sampling_params import MAX_LOGPROBS
+
+MAX_CANDIDATES = 64  # what a beam search may look at; `logprobs` takes 20 of them at most
 
 
 @jax.tree_util.register_dataclass
@@ -24,9 +25,11 @@ from jax_engine.sampling_params import MAX_LOGPROBS
 class SamplerOutput:
     """Tokens, and their log-probabilities where a row wanted them (else zeros).
 
+    Of the raw logits; where a row wanted that, of those that its tokens are drawn from.
+
     Attributes:
         token_ids: The sampled tokens; M >= R of them, the rest padding.
-        logprobs: Of the sampled tokens, from the raw logits.
+        logprobs: Of the sampled tokens.
         ranks: Of the sampled tokens; 1 is the most probable.
         top_token_ids: The most probable tokens, best first; C of them.
         top_logprobs: Theirs.
@@ -59,15 +62,18 @@ def sample(logits: Float[Array, "R V"], inputs: SamplingInputs) -> SamplerOutput
     )
     output: SamplerOutput = lax.cond(
         jnp.any(inputs.want_logprobs > 0),
-        lambda: _with_logprobs(logits, token_ids),
+        lambda: _with_logprobs(_wanted_logits(logits, edited, inputs), token_ids),
         lambda: _without_logprobs(logits, token_ids),
     )
     return output
 
 
+def _tempered(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array, "R V"]:
+    return logits / jnp.where(inputs.temperature > 0, inputs.temperature, 1.0)[:, None]
+
+
 def _draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
-    temperature = jnp.where(inputs.temperature > 0, inputs.temperature, 1.0)
-    scaled = logits / temperature[:, None]
+    scaled = _tempered(logits, inputs)
     top = jnp.max(scaled, axis=1, keepdims=True)
     weights = jnp.exp(scaled - top)
     filtered = (inputs.top_k > 0) | (inputs.top_p < 1.0) | (inputs.min_p > 0.0)
@@ -81,7 +87,15 @@ def _draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"
 
 
 def _num_candidates(logits: Float[Array, "R V"]) -> int:
-    return min(MAX_LOGPROBS, logits.shape[1])
+    return min(MAX_CANDIDATES, logits.shape[1])
+
+
+def _wanted_logits(
+    raw: Float[Array, "R V"], edited: Float[Array, "R V"], inputs: SamplingInputs
+) -> Float[Array, "R V"]:
+    """What each row's log-probabilities are taken of: beams compare what is sampled from."""
+    processed = inputs.want_logprobs == WANTS_PROCESSED
+    return jnp.where(processed[:, None], _tempered(edited, inputs), raw)
 
 
 def _with_logprobs(logits: Float[Array, "R V"], token_ids: Int[Array, "R"]) -> SamplerOutput:
