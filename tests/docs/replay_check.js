@@ -140,9 +140,10 @@
     } catch (error) {
       fail(`stopped: ${error.stack}`);
     }
-    const result = document.createElement("pre");
+    const outer = window.parent.document;
+    const result = outer.createElement("pre");
     result.id = "report";
     result.textContent = JSON.stringify(report);
-    document.body.append(result);
+    outer.body.append(result);
   });
 })();

@@ -22,6 +22,7 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
 )
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
+FLAGS += ["--allow-file-access-from-files"]  # so that a page can leave its report in its parent
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
 
 
@@ -53,11 +54,14 @@ def page(folder: Path, scheme: str) -> Path:
 
 
 def browse(path: Path, folder: Path, width: int, *flags: str) -> dict[str, Any]:
-    """The report that replay_check.js leaves in the page."""
+    """The report that replay_check.js leaves in the page around it."""
+    frame = folder / "frame.html"  # a window cannot be as narrow as a phone, a frame can
+    size = f"width: {width}px; height: 800px; border: 0"
+    frame.write_text(f'<!doctype html><iframe src="{path.name}" style="{size}"></iframe>')
     command = [CHROMIUM, *FLAGS, *flags, f"--user-data-dir={folder / 'profile'}"]
-    command += [f"--window-size={width},900", "--virtual-time-budget=120000", "--dump-dom"]
+    command += ["--window-size=1400,900", "--virtual-time-budget=120000", "--dump-dom"]
     done = subprocess.run(
-        [*command, path.as_uri()], capture_output=True, text=True, timeout=300, check=False
+        [*command, frame.as_uri()], capture_output=True, text=True, timeout=300, check=False
     )
     found = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, f"no report; Chromium said: {done.stderr[-2000:]}"
