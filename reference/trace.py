@@ -28,18 +28,10 @@ from typing import Any
 
 from reference.scheduler_state import SchedulerOutput
 from reference.sequence import Sequence, SequenceGroup
+from reference.trace_outcomes import drawn, moved, written, written_and_drawn
 from reference.trace_run import Run
 from reference.trace_scenarios import SCENARIOS, Scenario
-from reference.trace_sentences import (
-    Standing,
-    arrival,
-    drawn,
-    is_plain,
-    moved,
-    plan,
-    written,
-    written_and_drawn,
-)
+from reference.trace_sentences import Standing, arrival, is_plain, plan
 
 Moment = dict[str, Any]
 
@@ -73,8 +65,9 @@ def _step(run: Run, step: int, *, alone: bool) -> Iterable[Moment]:
     before = Standing(run)
     output = run.scheduler.schedule()
     plain = alone and is_plain(output, before)
-    if not plain:
-        yield _moment(run, step, "plan", plan(output, before), output)
+    says = "" if plain else plan(output, before)
+    if says:
+        yield _moment(run, step, "plan", says, output)
     pairs = output.blocks_to_swap_in, output.blocks_to_swap_out, output.blocks_to_copy
     run.cache.begin_step(*pairs)
     if any(pairs):
@@ -87,7 +80,11 @@ def _step(run: Run, step: int, *, alone: bool) -> Iterable[Moment]:
     held = Standing(run)
     tokens = {entry.seq.seq_id: run.draw(entry) for entry in output.scheduled}
     run.scheduler.update(tokens)
-    words = {seq_id: [run.words[token] for token in drew] for seq_id, drew in tokens.items()}
+    words = {
+        entry.seq.seq_id: run.text(tokens[entry.seq.seq_id]).split()
+        for entry in output.scheduled
+        if not entry.group.beam_search
+    }
     says = (written_and_drawn if plain else drawn)(output, words, held)
     yield _moment(run, step, "drawn", says)
 
@@ -129,7 +126,7 @@ def _moment(
         "seqs": [
             _sequence(run, group, seq, now.get(seq.seq_id), has_written)
             for group in run.groups.values()
-            for seq in group.seqs
+            for seq in run.sequences(group)
         ],
         "gpu": _pool(allocators.gpu.ref_counts, run.contents(run.cache.gpu)),
         "cpu": _pool(allocators.cpu.ref_counts, run.contents(run.cache.cpu)),
@@ -157,7 +154,7 @@ def _sequence(
 ) -> Mapping[str, Any]:
     """`computed` counts the tokens that are in memory; `now` are those that this step computes."""
     return {
-        "name": run.name(seq),
+        "name": run.name(group, seq),
         "request": group.request_id,
         "status": "finished" if seq.finished else seq.status.value,
         "prompt": seq.prompt_len,

@@ -4,6 +4,7 @@ The "model" writes, as the key of a token, the token itself. So what a block hol
 the KV cache, and if a copy or a swap went wrong, the wrong words would stand there.
 """
 
+import math
 from collections.abc import Sequence as SequenceOf
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from reference.sequence import Sequence, SequenceGroup
 from reference.trace_scenarios import Scenario, TracedRequest
 
 LIMITS = {"max_num_seqs": 8, "max_num_batched_tokens": 32, "max_model_len": 32}
+MOST = 8
 STOP = "."
 
 
@@ -30,6 +32,8 @@ class Run:
         self.requests = {request.name: request for request in scenario.requests}
         self.groups: dict[str, SequenceGroup] = {}
         """All that have arrived, finished ones included."""
+        self.seq_ids: dict[str, list[int]] = {}
+        """Of each group, all that it has had, in order of appearance: a name is a place in here."""
         self.words = [STOP]
         self.blocks = BlockManager(
             scenario.block_size,
@@ -72,16 +76,32 @@ class Run:
             slots = np.array([slot_of(table, p, self.blocks.block_size) for p in positions])
             self.cache.write(0, keys, keys, slots)
 
-    def draw(self, entry: ScheduledSequence) -> list[int]:
-        """The next words of these samples, as the scenario has them."""
-        outputs = self.requests[entry.group.request_id].outputs
-        samples = outputs[entry.seq.index : entry.seq.index + entry.num_samples]
+    def draw(self, entry: ScheduledSequence) -> list[Any]:
+        """The next tokens of these samples; of a beam, all that may follow, (token, log-prob)."""
+        request = self.requests[entry.group.request_id]
+        if entry.group.beam_search:
+            last = self.words[entry.seq.token_ids[-1]]
+            return [(self.token_ids(w)[0], math.log(p)) for w, p in request.ways[last].items()]
+        samples = request.outputs[entry.seq.index : entry.seq.index + entry.num_samples]
         return [self.token_ids(output)[entry.seq.output_len] for output in samples]
 
-    def name(self, seq: Sequence) -> str:
-        """ "A", or of several samples "A1", "A2"."""
-        group = next(group for group in self.groups.values() if seq in group.seqs)
-        return group.request_id + (str(seq.index + 1) if group.num_samples > 1 else "")
+    def sequences(self, group: SequenceGroup) -> list[Sequence]:
+        """Its sequences; of a beam search also the outputs that have ended so far."""
+        return list(dict.fromkeys([*group.seqs, *group.hypotheses]))
+
+    def name(self, group: SequenceGroup, seq: Sequence) -> str:
+        """ "A", or of several samples "A1", "A2". A beam is known by its id, not by its rank."""
+        if group.num_samples == 1:
+            return group.request_id
+        if seq in group.hypotheses:
+            return f"{group.request_id}#{group.hypotheses.index(seq) + 1}"
+        known = self.seq_ids.setdefault(group.request_id, [])
+        if seq.seq_id not in known:
+            known.append(seq.seq_id)
+        return f"{group.request_id}{known.index(seq.seq_id) + 1}"
+
+    def text(self, token_ids: SequenceOf[int]) -> str:
+        return " ".join(self.words[token] for token in token_ids)
 
     def contents(self, pool: Float[np.ndarray, "1 2 N 1 B 1"]) -> list[list[str | None]]:
         """The words in each block, None where nothing was written; [] for a block never used."""
@@ -93,9 +113,11 @@ class Run:
 
     def _add(self, request: TracedRequest) -> None:
         params: Any = SimpleNamespace(
-            n=len(request.outputs),
+            n=request.beams or len(request.outputs),
             best_of=None,
-            max_tokens=max(len(output.split()) for output in request.outputs),
+            max_tokens=max([len(output.split()) for output in request.outputs], default=MOST),
+            use_beam_search=request.beams > 0,
+            early_stopping=True,
             min_tokens=0,
             stop_token_ids=[self.words.index(STOP)],
             ignore_eos=True,

@@ -14,12 +14,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TracedRequest:
-    """Arrives before step `step`; `outputs` has the words of each sample. A "." ends one."""
+    """Arrives before step `step`; `outputs` has the words of each sample. A "." ends one.
+
+    A beam search of width `beams` has instead `ways`: after each last word, the words that may
+    follow, with their probabilities.
+    """
 
     name: str
     prompt: str
-    outputs: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
     step: int = 1
+    beams: int = 0
+    ways: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,36 @@ COPY_ON_WRITE = Scenario(
     "to write there: the first one gets a copy.",
     (TracedRequest("A", GETTYSBURG, ("fathers brought hope .", "mothers carried us all .")),),
     free_order=PAPERS_ORDER,
+)
+
+BEAM_SEARCH = Scenario(
+    "beam-search",
+    "Beam search, three beams (as in Figure 9)",
+    "After each word, the three most probable texts go on. One that falls behind lets go of its "
+    "blocks; one with two children forks. Most of it moves no data: tables and counts change.",
+    (
+        TracedRequest(
+            "A",
+            "The cat sat on the",
+            beams=3,
+            ways={
+                "the": {"mat": 0.5, "sofa": 0.3, "roof": 0.2},
+                "mat": {"and": 0.6, ",": 0.3},
+                "sofa": {"and": 0.2, "in": 0.1},
+                "roof": {"to": 0.9, "of": 0.1},
+                "and": {"slept": 0.7, "purred": 0.2},
+                "to": {"sing": 0.8, "sleep": 0.1},
+                ",": {"then": 0.5, "so": 0.2},
+                "slept": {".": 0.9, "well": 0.05},
+                "sing": {"all": 0.6, ".": 0.3},
+                "then": {"it": 0.5, "slept": 0.2},
+                "all": {"night": 0.8, "day": 0.1},
+                "it": {"slept": 0.6, "left": 0.3},
+                "well": {".": 0.9},
+            },
+        ),
+    ),
+    num_gpu_blocks=12,
 )
 
 SWAP = Scenario(
@@ -147,6 +183,7 @@ SCENARIOS = {
     for scenario in (
         TWO_REQUESTS,
         COPY_ON_WRITE,
+        BEAM_SEARCH,
         SWAP,
         RECOMPUTE,
         PREFIX_HIT,

@@ -1,14 +1,15 @@
-"""What just happened, and why, in words: the captions of a trace.
+"""What the scheduler has decided, and why, in words: the captions of a trace.
 
 A caption says only what can be read off the plan of a step, and off the block tables before and
-after it.
+after it. (What came of it is told by `trace_outcomes`.)
 
 >>> listed(["A"]), listed(["A", "B", "C"]), blocks([7]), blocks([7, 1])
 ('A', 'A, B and C', 'block 7', 'blocks 7 and 1')
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+from reference.blocks import BlockPair
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceGroup, SequenceStatus
 from reference.trace_run import Run
@@ -43,8 +44,11 @@ class Standing:
             for group in groups
             for seq in group.unfinished
         }
+        self.hypotheses = [seq for group in groups for seq in group.hypotheses]
         self.cached = {entry.block for entry in run.blocks.prefix_cache.entries}
-        self.names = {seq.seq_id: run.name(seq) for group in groups for seq in group.unfinished}
+        self.names = {
+            seq.seq_id: run.name(group, seq) for group in groups for seq in group.unfinished
+        }
 
     def was(self, group: SequenceGroup, status: SequenceStatus) -> bool:
         return self.statuses[group.request_id] is status
@@ -65,6 +69,7 @@ def is_plain(output: SchedulerOutput, before: Standing) -> bool:
         and not output.preempted
         and all(
             before.was(entry.group, RUNNING)
+            and not entry.group.beam_search
             and not before.taken_since(entry.seq)
             and entry.num_tokens == 1
             for entry in output.scheduled
@@ -73,9 +78,11 @@ def is_plain(output: SchedulerOutput, before: Standing) -> bool:
 
 
 def arrival(group: SequenceGroup) -> str:
-    samples = f" It asks for {group.num_samples} samples." if group.num_samples > 1 else ""
     number = counted(group.prompt_len, "token")
-    return f"{group.request_id} arrives with a prompt of {number}, and waits.{samples}"
+    said = f"{group.request_id} arrives with a prompt of {number}, and waits."
+    if group.beam_search:
+        return f"{said} It asks for a beam search that is {group.num_samples} wide."
+    return f"{said} It asks for {group.num_samples} samples." if group.num_samples > 1 else said
 
 
 def plan(output: SchedulerOutput, before: Standing) -> str:
@@ -90,7 +97,7 @@ def plan(output: SchedulerOutput, before: Standing) -> str:
         if before.was(entry.group, WAITING):
             said.append(_admitted(entry, before))
         elif entry.group not in come_back:
-            said.append(_goes_on(entry, before, dict(output.blocks_to_copy)))
+            said.append(_goes_on(entry, before, output.blocks_to_copy))
     said += [_waits(group, before) for group in run.scheduler.waiting[:1]]
     return " ".join(sentence for sentence in said if sentence)
 
@@ -158,22 +165,24 @@ def _admitted(entry: ScheduledSequence, before: Standing) -> str:
     return f"{name} is admitted{again}: its {what} need {number}. It takes {blocks(new)}."
 
 
-def _goes_on(entry: ScheduledSequence, before: Standing, copies: Mapping[int, int]) -> str:
-    run, name, taken = before.run, before.run.name(entry.seq), before.taken_since(entry.seq)
+def _goes_on(entry: ScheduledSequence, before: Standing, copies: list[BlockPair]) -> str:
+    run, taken = before.run, before.taken_since(entry.seq)
+    name, old = run.name(entry.group, entry.seq), before.tables[entry.seq.seq_id]
     logical = entry.start // run.blocks.block_size
-    old = before.tables[entry.seq.seq_id]
-    if logical < len(old) and old[logical] in copies and taken == [copies[old[logical]]]:
-        return (
-            f"{name} is about to write into block {old[logical]}, which it shares. Copy on write: "
-            f"it gets block {taken[0]} for a copy of its own, and lets go of block {old[logical]}."
-        )
+    block = old[logical] if logical < len(old) else None
+    for source, copy in copies:
+        if source == block and taken == [copy]:
+            return (
+                f"{name} is about to write into block {block}, which it shares. Copy on write: it "
+                f"gets a copy of its own, block {copy}."
+            )
     if entry.num_tokens > 1:
         end = entry.start + entry.num_tokens
         return f"{name} goes on with tokens {entry.start + 1} to {end}, and takes {blocks(taken)}."
     if taken:
         return f"{name}'s next token is the first of a new block: it takes {blocks(taken)}."
-    if old[logical] in copies:
-        return f"{name} is alone in block {old[logical]} now, and will write there in place."
+    if block in [source for source, _ in copies]:
+        return f"{name} is alone in block {block} now, and will write there in place."
     return ""
 
 
@@ -191,83 +200,3 @@ def _waits(group: SequenceGroup, before: Standing) -> str:
 def _free(run: Run) -> str:
     number = run.blocks.num_free_gpu_blocks
     return {0: "none is", 1: "one is"}.get(number, f"{number} are")
-
-
-def moved(output: SchedulerOutput) -> str:
-    """The blocks that are copied before the model runs."""
-    said = [f"CPU block {a} is copied to block {b}" for a, b in output.blocks_to_swap_in]
-    said += [f"block {a} is copied to CPU block {b}" for a, b in output.blocks_to_swap_out]
-    said += [f"block {a} is copied to block {b}" for a, b in output.blocks_to_copy]
-    text = listed(said)
-    return f"{text[0].upper()}{text[1:]}, before anything is written."
-
-
-def written(output: SchedulerOutput, run: Run) -> str:
-    said = [f"{_what(entry, run)} ({blocks(_where(entry, run))})" for entry in output.scheduled]
-    return f"The model runs, and writes the keys and values of {listed(said)}."
-
-
-def _what(entry: ScheduledSequence, run: Run) -> str:
-    if entry.num_tokens == 1:
-        return f"{run.name(entry.seq)}'s “{run.words[entry.seq.token_ids[entry.start]]}”"
-    return f"{entry.num_tokens} tokens of {run.name(entry.seq)}"
-
-
-def _where(entry: ScheduledSequence, run: Run) -> list[int]:
-    size, end = run.blocks.block_size, entry.start + entry.num_tokens
-    return run.blocks.block_table(entry.seq.seq_id)[entry.start // size : -(-end // size)]
-
-
-def drawn(output: SchedulerOutput, words: Mapping[int, list[str]], held: Standing) -> str:
-    """After the step: the new words, the forks, and the blocks of who has ended."""
-    run = held.run
-    said = [
-        _forked(entry.group, words[entry.seq.seq_id], run)
-        for entry in output.scheduled
-        if entry.num_samples > 1
-    ]
-    singles = [entry for entry in output.scheduled if entry.num_samples == 1]
-    if singles:
-        draws = [f"{run.name(e.seq)} draws “{words[e.seq.seq_id][0]}”" for e in singles]
-        said.append(f"{listed(draws)}.")
-    chunks = [entry.group.request_id for entry in output.scheduled if entry.num_samples == 0]
-    if chunks:
-        said.append(f"{listed(chunks)} draws nothing: there is more of its prompt to compute.")
-    return " ".join([*said, *_endings(output, held)])
-
-
-def written_and_drawn(
-    output: SchedulerOutput, words: Mapping[int, list[str]], held: Standing
-) -> str:
-    """A plain step, in which each sequence wrote one word and drew the next."""
-    said = []
-    for entry in output.scheduled:
-        name, block = held.names[entry.seq.seq_id], held.tables[entry.seq.seq_id][-1]
-        old, new = held.run.words[entry.seq.token_ids[entry.start]], words[entry.seq.seq_id][0]
-        said.append(f"{name} writes “{old}” into block {block}, which it has, and draws “{new}”.")
-    return " ".join([*said, *_endings(output, held)])
-
-
-def _forked(group: SequenceGroup, words: list[str], run: Run) -> str:
-    table = run.blocks.block_table(group.leader.seq_id)
-    new = listed(run.name(seq) for seq in group.seqs[1:])
-    return (
-        f"{listed(f'“{word}”' for word in words)} are drawn, and {group.request_id} forks. {new} "
-        f"gets a copy of the table, not of the blocks: {blocks(table)} have two holders now."
-    )
-
-
-def _endings(output: SchedulerOutput, held: Standing) -> list[str]:
-    return [_ended(entry.seq, held) for entry in output.scheduled if entry.seq.finished]
-
-
-def _ended(seq: Sequence, held: Standing) -> str:
-    run, table = held.run, held.tables[seq.seq_id]
-    said = f"{run.name(seq)} has ended, and lets go of {blocks(table)}."
-    still = [block for block in table if run.blocks.ref_count(block) > 0]
-    if still:
-        others = Standing(run).holders(still[0])
-        said += f" {listed(others)} still holds {blocks(still)}."
-    elif run.blocks.enable_prefix_caching:
-        said += " They are free, but the full ones are remembered until somebody needs the room."
-    return said
