@@ -61,6 +61,13 @@
     );
   }
 
+  /** "A1·2", or "A1 A2·0" where all have it as the same logical block. */
+  function inWords(holders) {
+    const alike = new Set(holders.map(({ logical }) => logical)).size === 1;
+    if (alike) return `${holders.map(({ seq }) => seq.name).join(" ")}·${holders[0].logical}`;
+    return holders.map(({ seq, logical }) => `${seq.name}·${logical}`).join(" ");
+  }
+
   class Replay {
     constructor(root) {
       this.root = root;
@@ -324,7 +331,7 @@
         const position = logical * size + offset;
         const now = position >= (seq.now[0] ?? 0) && position < (seq.now[1] ?? 0);
         const state = seq.words[position] === undefined ? "is-empty" : position < seq.computed ? "is-computed" : "is-pending";
-        const fresh = position >= (before?.words.length ?? seq.prompt) && position >= seq.prompt;
+        const fresh = position in seq.words && position >= (before?.words.length ?? seq.prompt);
         return h("span", { class: classes("replay-cell", state, now && "is-now", fresh && "is-fresh") }, seq.words[position] ?? "");
       });
       return h("div",
@@ -345,14 +352,15 @@
       const requests = [...new Set(holders.map(({ seq }) => seq.request))];
       const cached = device === "gpu" && this.moment.cached.includes(block);
       const wasCached = device === "gpu" && this.before.cached.includes(block);
-      const valid = Math.max(0, ...holders.map(({ seq, logical }) => seq.computed - logical * size));
+      const awaited = this.moment.kind === "plan" && this.moment.moves.some((move) => ends(move)[1] === `${device}:${block}`);
+      const valid = awaited ? 0 : Math.max(0, ...holders.map(({ seq, logical }) => seq.computed - logical * size));
       const cells = Array.from({ length: size }, (_, offset) => {
         const word = holds[offset] ?? "";
         const stale = cached && refs === 0 ? false : offset >= valid;
         const fresh = word !== (was.holds[offset] ?? "");
         return h("span", { class: classes("replay-cell", word === "" ? "is-empty" : stale ? "is-stale" : "is-computed", fresh && "is-fresh") }, word);
       });
-      const names = holders.map(({ seq, logical }) => `${seq.name}·${logical}`).join(" ");
+      const names = inWords(holders);
       const paint = requests.map((request) => `var(--figure-${this.colour.get(request)})`);
       const style = paint.length ? `--one: ${paint[0]}; --two: ${paint[paint.length - 1]}` : false;
       return h("div",
