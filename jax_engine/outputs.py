@@ -32,7 +32,8 @@ class CompletionOutput:
         logprobs: For each output token, token id to `Logprob`; None unless asked for. Of a beam
             search always, the output tokens alone.
         finish_reason: "stop", "length", "abort", or None while it is running.
-        stop_reason: The stop string or stop token id that ended it; None for end of sequence.
+        stop_reason: The stop string or stop token id that ended it, "timeout" if it was aborted at
+            its deadline; None for end of sequence.
     """
 
     index: int
@@ -58,14 +59,15 @@ class RequestMetrics:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A request and its outputs so far.
+    """A request and its outputs so far, or with `RequestOutputKind.DELTA` what is new of them.
 
     Attributes:
         request_id: As given to `add_request`, or made by `generate`.
         prompt: The text, None when token ids were given.
-        prompt_token_ids: What the model was fed.
+        prompt_token_ids: What the model was fed, so without what `truncate_prompt_tokens` cut off.
         outputs: n completions, by index (by cumulative log-probability when best_of > n; by score
-            in a beam search, which may find fewer).
+            in a beam search, which may find fewer). Of a delta, those with new tokens or just
+            finished.
         finished: Whether all of them have finished.
         num_cached_tokens: Prompt tokens whose KV came from the prefix cache.
     """

@@ -4,6 +4,7 @@
     {{ output }}                                           what the Python block above it prints
     {{ figure block-table }}                               docs/figures/block-table.svg, in line
     {{ contents }}                                         the tutorial's pages, in the nav's order
+    {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
     {{ measured }}                                         tables of benchmarks/results/*.json
     {{ compared }}                                         those of compare_*.json, engine by engine
 
@@ -21,6 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = re.compile(r"^\{\{ source (\S+) (\S+) \}\}$", re.MULTILINE)
 FIGURE = re.compile(r"^\{\{ figure (\S+) \}\}$", re.MULTILINE)
+REPLAY = re.compile(r"^\{\{ replay((?: \S+)*) \}\}$", re.MULTILINE)
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGE = re.compile(r"^ +- (.+): (tutorial/(?!index)\S+\.md)$", re.MULTILINE)
 LEARN = re.compile(r"^\*\*What you learn\.\*\*\s+|^[A-Z]", re.MULTILINE)
@@ -108,6 +110,24 @@ def contents() -> str:
     return "\n".join(rows)
 
 
+def replay(*names: str) -> str:
+    """Traces for docs/javascripts/replay.js; of all scenarios if none is named.
+
+    They stand in the page, so that it works where nothing can be fetched, as from a folder.
+    """
+    sys.path.insert(0, str(ROOT))
+    from reference.trace_scenarios import SCENARIOS
+
+    scripts = []
+    for name in names or SCENARIOS:
+        trace = (ROOT / "docs" / "traces" / f"{name}.json").read_text("utf-8").strip()
+        safe = trace.replace("</", r"<\/")
+        scripts.append(f'<script type="application/json" data-trace="{name}">\n{safe}\n</script>')
+    links = "" if names else " data-links"
+    note = "<noscript>The replay needs JavaScript.</noscript>"
+    return "\n".join([f'<div class="replay"{links} markdown="0">', *scripts, note, "</div>"])
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by MkDocs for each page."""
 
@@ -121,6 +141,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     markdown = FIGURE.sub(lambda match: figure(match[1]), markdown)
     if CONTENTS in markdown:
         markdown = markdown.replace(CONTENTS, contents())
+    markdown = REPLAY.sub(lambda match: replay(*match[1].split()), markdown)
     if MEASURED in markdown:
         sys.path.insert(0, str(ROOT))
         from benchmarks.tables import detail_tables

@@ -13,7 +13,13 @@ from jax_engine.core.admission import check_request
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.decoding import take_samples
 from jax_engine.core.limits import Limits, Scheduling, check_config
-from jax_engine.core.output import PreemptionMode, ScheduledSequence, SchedulerOutput
+from jax_engine.core.output import (
+    PreemptionMode,
+    PreemptionRule,
+    ScheduledSequence,
+    SchedulerOutput,
+)
+from jax_engine.core.preemption import Costs
 from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
 from jax_engine.core.state import SchedulerState
 from jax_engine.core.stopping import StopRule
@@ -32,12 +38,13 @@ class Scheduler:
         max_model_len: Tokens of one sequence, prompt and output.
         scheduling: "unified", "sosp" (prompt steps and decode steps) or "sosp-mixed".
         policy: "fcfs", or "priority": smaller `SequenceGroup.priority` first, then by arrival.
-        preemption_mode: None: swap groups that forked, recompute others.
+        preemption_mode: None: swap groups that forked, recompute others. "auto": what costs less.
+        preemption_costs: What "auto" goes by.
         enable_chunked_prefill: Spread prompts over steps (unified only).
         long_prefill_token_threshold: Most prompt tokens of a sequence in one step; 0: no limit.
 
     Raises:
-        ConfigError: The limits contradict each other.
+        ConfigError: The limits contradict each other, or "auto" has no costs.
     """
 
     def __init__(
@@ -49,7 +56,8 @@ class Scheduler:
         max_model_len: int,
         scheduling: Scheduling = "unified",
         policy: Policy = "fcfs",
-        preemption_mode: PreemptionMode | None = None,
+        preemption_mode: PreemptionRule | None = None,
+        preemption_costs: Costs | None = None,
         enable_chunked_prefill: bool = True,
         long_prefill_token_threshold: int = 0,
     ) -> None:
@@ -65,7 +73,7 @@ class Scheduler:
         self.scheduling = scheduling
         self.policy = policy
         self._limits = limits
-        self._state = SchedulerState(block_manager, limits, preemption_mode)
+        self._state = SchedulerState(block_manager, limits, preemption_mode, preemption_costs)
         self._scheduled: list[ScheduledSequence] = []
         self._advanced: list[ScheduledSequence] = []
         self._num_added = 0
@@ -124,14 +132,14 @@ class Scheduler:
         self._num_added += 1
         self._state.add(group)
 
-    def abort(self, request_id: str) -> bool:
+    def abort(self, request_id: str, stop_reason: str | None = None) -> bool:
         """Ends a request wherever it is; False when there is none of that id (any more)."""
         group = self.groups.get(request_id)
         if group is None:
             return False
         self._state.remove(group, group.leader.status)
         for seq in group.unfinished():
-            self._state.finish(seq, group, "abort", None)
+            self._state.finish(seq, group, "abort", stop_reason)
         return True
 
     def finish_sequence(

@@ -12,8 +12,15 @@ from operator import attrgetter
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.block_pool import OutOfBlocksError
 from jax_engine.core.limits import Limits
-from jax_engine.core.output import PreemptionMode, ScheduledSequence, SchedulerOutput
+from jax_engine.core.output import (
+    PreemptionMode,
+    PreemptionRule,
+    ScheduledSequence,
+    SchedulerOutput,
+)
+from jax_engine.core.preemption import Costs, cheaper_mode
 from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
+from jax_engine.errors import ConfigError
 
 logger = logging.getLogger("jax_engine.core")
 LOG_EVERY = 50  # preemptions come in bursts; the others are logged at DEBUG
@@ -26,16 +33,28 @@ class SchedulerState:
     Attributes:
         groups: All unfinished groups, by request id.
         sequences: All unfinished sequences and their groups, by sequence id.
+        preemption_mode: None: swap groups that forked, recompute others.
+        preemption_costs: What "auto" goes by.
         num_preemptions: How often each mode was used.
         rebuilding: In SOSP mode: the group whose sequences are being recomputed, if any.
     """
 
     def __init__(
-        self, manager: BlockManager, limits: Limits, preemption_mode: PreemptionMode | None
+        self,
+        manager: BlockManager,
+        limits: Limits,
+        preemption_mode: PreemptionRule | None,
+        preemption_costs: Costs | None = None,
     ) -> None:
+        if preemption_mode == "auto" and preemption_costs is None:
+            raise ConfigError(
+                'preemption_mode="auto" needs preemption_costs, got None: give them, or choose '
+                '"recompute" or "swap"'
+            )
         self.manager = manager
         self.limits = limits
         self.preemption_mode = preemption_mode
+        self.preemption_costs = preemption_costs
         self.waiting: list[SequenceGroup] = []
         self.running: list[SequenceGroup] = []
         self.swapped: list[SequenceGroup] = []
@@ -127,11 +146,12 @@ class SchedulerState:
         """Takes the blocks of the last running group: all or nothing, as the group runs together.
 
         A forked group is swapped by default, since recomputing would lose the sharing of its
-        outputs; without room in the CPU pool any group is recomputed.
+        outputs; with "auto" what costs less is done. Without room in the CPU pool any group is
+        recomputed.
         """
         group = self.running.pop()
         self._reserved = None
-        mode = self.preemption_mode or ("swap" if group.forked else "recompute")
+        mode = self._mode_for(group)
         seq_ids = [seq.seq_id for seq in group.unfinished()]
         if mode == "swap" and self.manager.can_swap_out(seq_ids):
             out.blocks_to_swap_out += self.manager.swap_out(seq_ids)
@@ -145,6 +165,17 @@ class SchedulerState:
         out.preempted.append((group.request_id, mode))
         self._count_preemption(group, mode)
         return group
+
+    def _mode_for(self, group: SequenceGroup) -> PreemptionMode:
+        if self.preemption_mode is None:
+            return "swap" if group.forked else "recompute"
+        if self.preemption_mode != "auto":
+            return self.preemption_mode
+        assert self.preemption_costs is not None
+        # Without CPU blocks there is nothing to choose, and nothing worth measuring.
+        if not self.manager.num_cpu_blocks:
+            return "recompute"
+        return cheaper_mode(group, self.manager, self.preemption_costs)
 
     def attach(self, group: SequenceGroup) -> None:
         """Lets a recomputed group go on together once the leader has the prompt's full blocks."""

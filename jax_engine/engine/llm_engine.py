@@ -6,19 +6,21 @@ moment between two steps frees exactly what it held.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from jax_engine.checks import check_number
 from jax_engine.config import EngineConfig
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import SequenceGroup
 from jax_engine.engine.beam_search import candidates_of, check_beams
 from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.pipeline import StepPipeline
-from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt
+from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
 from jax_engine.engine.request_state import RequestState
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.errors import InvalidRequestError
@@ -31,7 +33,11 @@ from jax_engine.worker.worker import StepResult
 
 
 class LLMEngine:
-    """One model, one KV cache, any number of requests; not thread-safe."""
+    """One model, one KV cache, any number of requests; not thread-safe.
+
+    Attributes:
+        clock: Gives the time in seconds; `time.monotonic` unless a test replaces it.
+    """
 
     def __init__(self, parts: EngineParts) -> None:
         self.config = parts.config
@@ -41,10 +47,12 @@ class LLMEngine:
         self.worker = parts.worker
         self.tokenizer: Tokenizer | None = parts.tokenizer
         self.max_model_len = parts.max_model_len
+        self.clock: Callable[[], float] = time.monotonic
         self._eos_token_ids = parts.eos_token_ids
         self._states: dict[str, RequestState] = {}
+        self._deadlines = Deadlines()
         self._num_added = 0
-        self._stats = StatsRecorder(self.scheduler)
+        self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
         self._pipeline = StepPipeline(
             self.scheduler, self.worker, look_ahead=self.config.overlaps_steps
         )
@@ -87,6 +95,7 @@ class LLMEngine:
             )
         vocab_size = self.model_config.vocab_size
         parsed = parse_prompt(prompt, self.tokenizer, vocab_size)
+        parsed = truncate_prompt(parsed, params.truncate_prompt_tokens, self.max_model_len)
         for name in ("stop_token_ids", "logit_bias"):
             for token in getattr(params, name) or ():
                 if token >= vocab_size:
@@ -110,12 +119,15 @@ class LLMEngine:
         *,
         arrival_time: float | None = None,
         priority: int = 0,
+        timeout: float | None = None,
     ) -> None:
         """Accepts a request; it will finish, or be aborted.
 
         Args:
             arrival_time: Seconds of `time.monotonic()`; now when None.
             priority: Lower runs first, with scheduling_policy="priority".
+            timeout: Seconds after arrival. The first `step` after that aborts what has not
+                finished: its output is what there is, with stop_reason "timeout". None: no limit.
 
         Raises:
             InvalidRequestError: Nothing was accepted; the message says which field and limit.
@@ -128,19 +140,23 @@ class LLMEngine:
                 f"priority must be 0 with scheduling_policy='fcfs', got {priority}: "
                 "build the engine with scheduling_policy='priority'"
             )
+        if timeout is not None:
+            check_number("timeout", timeout, 0.0, open_low=True)
         parsed = self.check_request(prompt, params, request_id)
         # A copy, checked once more: the caller may go on changing its own.
-        self._accept(request_id, parsed, replace(params), arrival_time, priority)
+        arrival = self.clock() if arrival_time is None else arrival_time
+        self._accept(request_id, parsed, replace(params), arrival, priority)
+        if timeout is not None:
+            self._deadlines.add(request_id, arrival + timeout)
 
     def _accept(
         self,
         request_id: str,
         prompt: Prompt,
         params: SamplingParams,
-        arrival_time: float | None,
+        arrival: float,
         priority: int,
     ) -> None:
-        arrival = time.monotonic() if arrival_time is None else arrival_time
         group = self._group(request_id, prompt, params)
         group.arrival_time, group.priority = arrival, priority
         self.scheduler.add_group(group)
@@ -168,8 +184,10 @@ class LLMEngine:
 
     def step(self) -> list[RequestOutput]:
         """Runs one step; returns the requests with something new (see `RequestOutputKind`)."""
+        expired = self._deadlines.expired(self.clock()) if self._deadlines else []
+        overdue = self._abort(expired, "timeout")
         if not self._states:
-            return []
+            return overdue
         try:
             plan, result = self._pipeline.step()
         except BaseException:
@@ -183,7 +201,7 @@ class LLMEngine:
         if result.logprobs is not None:  # as always where there are beams
             tokens |= candidates_of(sampled, result.logprobs)
         ended = self.scheduler.update(tokens)
-        return self._process(sampled, result, [group.request_id for group in ended])
+        return overdue + self._process(sampled, result, [group.request_id for group in ended])
 
     def abort_request(self, request_id: str | Iterable[str]) -> list[RequestOutput]:
         """Ends requests at once and frees what they hold; ids that are not running are ignored.
@@ -192,13 +210,7 @@ class LLMEngine:
             The aborted requests as far as they came, with finish_reason "abort".
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        aborted = []
-        for one in ids:
-            state = self._states.get(one)
-            if state is not None:
-                self.scheduler.abort(one)
-                aborted.append(self._finish(state))
-        return aborted
+        return self._abort(ids, None)
 
     def get_tokenizer(self) -> Tokenizer:
         """Raises InvalidRequestError when the engine was built without one."""
@@ -214,6 +226,15 @@ class LLMEngine:
         """Forgets all cached blocks; False, and nothing done, while requests are running."""
         return self.scheduler.block_manager.reset_prefix_cache()
 
+    def _abort(self, request_ids: list[str], stop_reason: str | None) -> list[RequestOutput]:
+        aborted = []
+        for one in request_ids:
+            state = self._states.get(one)
+            if state is not None:
+                self.scheduler.abort(one, stop_reason)
+                aborted.append(self._finish(state))
+        return aborted
+
     def _abandon(self) -> None:
         """After a step that failed midway: nobody's KV can be trusted, nor what was cached."""
         self.abort_request(list(self._states))
@@ -225,7 +246,7 @@ class LLMEngine:
         self, sampled: list[tuple[ScheduledSequence, int]], result: StepResult, ended: list[str]
     ) -> list[RequestOutput]:
         """Outputs of the step; `ended` are the requests whose last sequence is finished."""
-        now = time.monotonic()
+        now = self.clock()
         streaming: dict[str, RequestState] = {}
         for item, row in sampled:
             request_id = item.group.request_id
@@ -261,8 +282,9 @@ class LLMEngine:
 
     def _finish(self, state: RequestState) -> RequestOutput:
         request_id = state.group.request_id
-        state.metrics.finished_time = time.monotonic()
+        state.metrics.finished_time = self.clock()
         del self._states[request_id]
+        self._deadlines.remove(request_id)
         self.worker.remove_request(request_id)
         return state.request_output(finished=True)
 

@@ -166,7 +166,7 @@ def token_ids(min_size: int, max_size: int) -> st.SearchStrategy[tuple[int, ...]
 
 @st.composite
 def requests(draw: st.DrawFn, max_model_len: int) -> Request:
-    """Requests of up to 4 samples or beams, for an engine of this max_model_len; a few do not fit."""
+    """Requests of up to 4 samples or beams, for such an engine; a few do not fit."""
     n = draw(st.sampled_from([1, 1, 1, 2, 2, 3]))
     half = max(1, max_model_len // 2)
     return Request(
