@@ -57,7 +57,7 @@ class EngineStats:
 class StatsRecorder:
     """Counts step by step; gauges are read from the scheduler when asked for."""
 
-    def __init__(self, scheduler: Scheduler, costs: MeasuredCosts) -> None:
+    def __init__(self, scheduler: Scheduler, costs: MeasuredCosts | None = None) -> None:
         self._scheduler = scheduler
         self._costs = costs
         self._num_steps = 0
@@ -102,5 +102,5 @@ class StatsRecorder:
             num_tokens=self._num_tokens,
             num_recomputed=preemptions["recompute"],
             num_swapped_out=preemptions["swap"],
-            preemption_costs=self._costs.known,
+            preemption_costs=None if self._costs is None else self._costs.known,
         )
