@@ -168,10 +168,14 @@ class Scheduler:
     def can_advance(self) -> bool:
         """Whether the planned step leaves only the values of its tokens unknown.
 
-        A prompt that forks makes new sequences, and the published modes have phases: both wait.
+        A prompt that forks makes new sequences, a group may need the tokens themselves, and the
+        published modes have phases: all of these wait.
         """
         return self.scheduling == "unified" and all(
-            [item.num_samples <= 1 for item in self._scheduled]
+            [
+                not samples or (samples == 1 and not group.needs_last_token)
+                for _, group, _, _, samples in self._scheduled
+            ]
         )
 
     def advance(self) -> None:

@@ -5,8 +5,10 @@ the next one (`pipeline`). All state of a request is reached through its id, so 
 moment between two steps frees exactly what it held.
 """
 
+import logging
 import time
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +17,7 @@ from jax_engine.config import EngineConfig
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt
 from jax_engine.engine.request_state import RequestState
@@ -26,6 +29,8 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.worker.step_shape import all_step_shapes
 from jax_engine.worker.warmup import compile_ahead
 from jax_engine.worker.worker import StepResult
+
+logger = logging.getLogger("jax_engine")
 
 
 class LLMEngine:
@@ -40,6 +45,9 @@ class LLMEngine:
         self.tokenizer: Tokenizer | None = parts.tokenizer
         self.max_model_len = parts.max_model_len
         self._eos_token_ids = parts.eos_token_ids
+        self._constraints = ConstraintBuilder(
+            parts.tokenizer, parts.model_config.vocab_size, parts.eos_token_ids
+        )
         self._states: dict[str, RequestState] = {}
         self._num_added = 0
         self._stats = StatsRecorder(self.scheduler)
@@ -85,7 +93,7 @@ class LLMEngine:
             )
         vocab_size = self.model_config.vocab_size
         parsed = parse_prompt(prompt, self.tokenizer, vocab_size)
-        for name in ("stop_token_ids", "logit_bias"):
+        for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
             for token in getattr(params, name) or ():
                 if token >= vocab_size:
                     raise InvalidRequestError(
@@ -96,6 +104,7 @@ class LLMEngine:
                 "stop needs text, but the engine has no tokenizer (skip_tokenizer_init=True): "
                 "use stop_token_ids"
             )
+        self._constraints.build(params)
         self.scheduler.check_group(self._group(request_id, parsed, params))
         return parsed
 
@@ -126,8 +135,9 @@ class LLMEngine:
                 "build the engine with scheduling_policy='priority'"
             )
         parsed = self.check_request(prompt, params, request_id)
-        # A copy, checked once more: the caller may go on changing its own.
-        self._accept(request_id, parsed, replace(params), arrival_time, priority)
+        own = copy(params)  # the caller may go on changing its own
+        own.__post_init__()
+        self._accept(request_id, parsed, own, arrival_time, priority)
 
     def _accept(
         self,
@@ -140,6 +150,8 @@ class LLMEngine:
         arrival = time.monotonic() if arrival_time is None else arrival_time
         group = self._group(request_id, prompt, params)
         group.arrival_time, group.priority = arrival, priority
+        constraints = self._constraints.build(params)
+        group.needs_last_token = constraints is not None and constraints.needs_last_token
         self.scheduler.add_group(group)
         metrics = RequestMetrics(arrival)
         tokenizer = self.tokenizer
@@ -149,7 +161,7 @@ class LLMEngine:
             entropy = np.random.SeedSequence([self.config.seed, self._num_added])
             seed = int(entropy.generate_state(1, np.uint64)[0])
         self._num_added += 1
-        self.worker.add_request(request_id, params, seed, self._eos_token_ids)
+        self.worker.add_request(request_id, params, seed, self._eos_token_ids, constraints)
 
     def _group(self, request_id: str, prompt: Prompt, params: SamplingParams) -> SequenceGroup:
         return SequenceGroup(
@@ -173,12 +185,22 @@ class LLMEngine:
             self._abandon()
             raise
         self._stats.record(plan)
+        failed = self._abort_failed(result)
         sampled = _sampled_rows(plan)
         tokens = {
             item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
         }
         ended = self.scheduler.update(tokens)
-        return self._process(sampled, result, [group.request_id for group in ended])
+        return failed + self._process(sampled, result, [group.request_id for group in ended])
+
+    def _abort_failed(self, result: StepResult) -> list[RequestOutput]:
+        """Ends the requests for which there was no token to draw; the others go on."""
+        aborted = []
+        for group, reason in result.failed.items():
+            if self.scheduler.groups.get(group.request_id) is group:
+                logger.warning("request %s is aborted: %s", group.request_id, reason)
+                aborted += self.abort_request(group.request_id)
+        return aborted
 
     def abort_request(self, request_id: str | Iterable[str]) -> list[RequestOutput]:
         """Ends requests at once and frees what they hold; ids that are not running are ignored.
@@ -203,7 +225,7 @@ class LLMEngine:
 
     def stats(self) -> EngineStats:
         """Queues and KV blocks as they are now, and the counters since the start."""
-        return self._stats.now()
+        return replace(self._stats.now(), guided_seconds=self.worker.mask_seconds)
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached blocks; False, and nothing done, while requests are running."""

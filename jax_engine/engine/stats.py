@@ -25,6 +25,8 @@ class EngineStats:
         num_tokens: Tokens computed, recomputed ones included.
         num_recomputed: Preemptions by recompute.
         num_swapped_out: Preemptions by swap.
+        guided_seconds: Spent on the host on which tokens a request's constraints allow; most of it
+            while the device computes.
     """
 
     num_waiting: int
@@ -41,6 +43,7 @@ class EngineStats:
     num_tokens: int
     num_recomputed: int
     num_swapped_out: int
+    guided_seconds: float = 0.0
 
 
 class StatsRecorder:
