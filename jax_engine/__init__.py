@@ -23,17 +23,27 @@ if TYPE_CHECKING:
         WeightsError,
     )
     from jax_engine.llm import LLM
-    from jax_engine.outputs import CompletionOutput, Logprob, RequestOutput
+    from jax_engine.outputs import (
+        CompletionOutput,
+        EmbeddingRequestOutput,
+        Logprob,
+        RequestOutput,
+    )
+    from jax_engine.pooling_params import PoolingParams
     from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+    from jax_engine.structured_outputs import StructuredOutputsParams
 
 _MODULES = {
     "LLM": "llm",
     "LLMEngine": "engine.llm_engine",
     "EngineConfig": "config",
     "SamplingParams": "sampling_params",
+    "PoolingParams": "pooling_params",
+    "StructuredOutputsParams": "structured_outputs",
     "RequestOutputKind": "sampling_params",
     "RequestOutput": "outputs",
     "CompletionOutput": "outputs",
+    "EmbeddingRequestOutput": "outputs",
     "Logprob": "outputs",
     "JaxEngineError": "errors",
     "ConfigError": "errors",
@@ -48,6 +58,7 @@ __all__ = [
     "LLM",
     "CompletionOutput",
     "ConfigError",
+    "EmbeddingRequestOutput",
     "EngineConfig",
     "InvalidRequestError",
     "JaxEngineError",
@@ -55,10 +66,12 @@ __all__ = [
     "Logprob",
     "ModelNotFoundError",
     "OutOfMemoryError",
+    "PoolingParams",
     "RequestOutput",
     "RequestOutputKind",
     "RequestTooLargeError",
     "SamplingParams",
+    "StructuredOutputsParams",
     "WeightsError",
 ]
 

@@ -19,11 +19,13 @@ from jax_engine.core.sequence import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.pipeline import StepPipeline
+from jax_engine.engine.pooling import as_sampling_params
 from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt
 from jax_engine.engine.request_state import RequestState
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import RequestMetrics, RequestOutput
+from jax_engine.outputs import AnyRequestOutput, RequestMetrics
+from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.worker.step_shape import all_step_shapes
@@ -76,7 +78,10 @@ class LLMEngine:
         return compile_ahead(self.worker, all_step_shapes(*limits), use_tqdm=use_tqdm)
 
     def check_request(
-        self, prompt: PromptInput | Prompt, params: SamplingParams, request_id: str = "new"
+        self,
+        prompt: PromptInput | Prompt,
+        params: SamplingParams | PoolingParams,
+        request_id: str = "new",
     ) -> Prompt:
         """Parses and validates without accepting anything.
 
@@ -87,6 +92,7 @@ class LLMEngine:
             InvalidRequestError: The prompt or a parameter does not suit this model.
             RequestTooLargeError: It could never run in this engine.
         """
+        params = as_sampling_params(params)
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(
                 f"sampling_params must be SamplingParams, got {type(params).__name__}"
@@ -112,7 +118,7 @@ class LLMEngine:
         self,
         request_id: str,
         prompt: PromptInput | Prompt,
-        params: SamplingParams | None = None,
+        params: SamplingParams | PoolingParams | None = None,
         *,
         arrival_time: float | None = None,
         priority: int = 0,
@@ -126,7 +132,7 @@ class LLMEngine:
         Raises:
             InvalidRequestError: Nothing was accepted; the message says which field and limit.
         """
-        params = SamplingParams() if params is None else params
+        params = SamplingParams() if params is None else as_sampling_params(params)
         if request_id in self._states:
             raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
         if priority and self.config.scheduling_policy != "priority":
@@ -175,7 +181,7 @@ class LLMEngine:
     def has_unfinished_requests(self) -> bool:
         return bool(self._states)
 
-    def step(self) -> list[RequestOutput]:
+    def step(self) -> list[AnyRequestOutput]:
         """Runs one step; returns the requests with something new (see `RequestOutputKind`)."""
         if not self._states:
             return []
@@ -185,6 +191,7 @@ class LLMEngine:
             self._abandon()
             raise
         self._stats.record(plan)
+        self._take_prompts(plan, result)
         failed = self._abort_failed(result)
         sampled = _sampled_rows(plan)
         tokens = {
@@ -193,16 +200,26 @@ class LLMEngine:
         ended = self.scheduler.update(tokens)
         return failed + self._process(sampled, result, [group.request_id for group in ended])
 
-    def _abort_failed(self, result: StepResult) -> list[RequestOutput]:
+    def _take_prompts(self, plan: SchedulerOutput, result: StepResult) -> None:
+        """Hands what was computed of prompts to the requests that asked for it."""
+        if result.prompt is None and result.pooled is None:
+            return
+        row = 0
+        for index, item in enumerate(plan.scheduled):
+            if item.seq.finish_reason is None:
+                self._states[item.group.request_id].take_prompt(item, index, row, result)
+            row += item.num_tokens
+
+    def _abort_failed(self, result: StepResult) -> list[AnyRequestOutput]:
         """Ends the requests for which there was no token to draw; the others go on."""
-        aborted = []
+        aborted: list[AnyRequestOutput] = []
         for group, reason in result.failed.items():
             if self.scheduler.groups.get(group.request_id) is group:
                 logger.warning("request %s is aborted: %s", group.request_id, reason)
                 aborted += self.abort_request(group.request_id)
         return aborted
 
-    def abort_request(self, request_id: str | Iterable[str]) -> list[RequestOutput]:
+    def abort_request(self, request_id: str | Iterable[str]) -> list[AnyRequestOutput]:
         """Ends requests at once and frees what they hold; ids that are not running are ignored.
 
         Returns:
@@ -240,7 +257,7 @@ class LLMEngine:
 
     def _process(
         self, sampled: list[tuple[ScheduledSequence, int]], result: StepResult, ended: list[str]
-    ) -> list[RequestOutput]:
+    ) -> list[AnyRequestOutput]:
         """Outputs of the step; `ended` are the requests whose last sequence is finished."""
         now = time.monotonic()
         streaming: dict[str, RequestState] = {}
@@ -253,7 +270,7 @@ class LLMEngine:
                 ended.append(request_id)
             if state.streams:
                 streaming[request_id] = state
-        outputs = [
+        outputs: list[AnyRequestOutput] = [
             state.request_output(finished=False)
             for request_id, state in streaming.items()
             if request_id not in ended
@@ -276,12 +293,12 @@ class LLMEngine:
                 seq.finish("stop", stopped_by)
         return state.group.finished
 
-    def _finish(self, state: RequestState) -> RequestOutput:
+    def _finish(self, state: RequestState) -> AnyRequestOutput:
         request_id = state.group.request_id
         state.metrics.finished_time = time.monotonic()
         del self._states[request_id]
         self.worker.remove_request(request_id)
-        return state.request_output(finished=True)
+        return state.final_output()
 
 
 def _sampled_rows(plan: SchedulerOutput) -> list[tuple[ScheduledSequence, int]]:

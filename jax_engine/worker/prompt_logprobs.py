@@ -26,18 +26,15 @@ def prompt_logprobs(
     hidden = jnp.pad(hidden, ((0, padding), (0, 0))).reshape(-1, rows, hidden.shape[1])
     targets = jnp.pad(targets, (0, padding), constant_values=-1).reshape(-1, rows)
 
-    def one_chunk(chunk: tuple[Array, Array]) -> SamplerOutput:
+    def one_chunk(chunk: tuple[Array, Array]) -> list[Array]:
         states, wanted = chunk
         token_ids = jnp.maximum(wanted, 0)
-        output: SamplerOutput = lax.cond(
+        output = lax.cond(
             jnp.any(wanted >= 0),
             lambda: with_logprobs(model.compute_logits(states), token_ids),
             lambda: without_logprobs(token_ids, model.config.vocab_size),
         )
-        return output
+        return jax.tree.leaves(output)
 
-    chunks = lax.map(one_chunk, (hidden, targets))
-    joined: SamplerOutput = jax.tree.map(
-        lambda part: part.reshape(-1, *part.shape[2:])[:tokens], chunks
-    )
-    return joined
+    parts = lax.map(one_chunk, (hidden, targets))
+    return SamplerOutput(*(part.reshape(-1, *part.shape[2:])[:tokens] for part in parts))
