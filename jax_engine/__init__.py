@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jax_engine.beam_search_params import BeamSearchParams
     from jax_engine.config import EngineConfig
     from jax_engine.engine.llm_engine import LLMEngine
     from jax_engine.errors import (
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     )
     from jax_engine.llm import LLM
     from jax_engine.outputs import (
+        BeamSearchOutput,
+        BeamSearchSequence,
         CompletionOutput,
         EmbeddingRequestOutput,
         Logprob,
@@ -41,6 +44,9 @@ _MODULES = {
     "PoolingParams": "pooling_params",
     "StructuredOutputsParams": "structured_outputs",
     "RequestOutputKind": "sampling_params",
+    "BeamSearchParams": "beam_search_params",
+    "BeamSearchOutput": "outputs",
+    "BeamSearchSequence": "outputs",
     "RequestOutput": "outputs",
     "CompletionOutput": "outputs",
     "EmbeddingRequestOutput": "outputs",
@@ -56,6 +62,9 @@ _MODULES = {
 
 __all__ = [
     "LLM",
+    "BeamSearchOutput",
+    "BeamSearchParams",
+    "BeamSearchSequence",
     "CompletionOutput",
     "ConfigError",
     "EmbeddingRequestOutput",

@@ -57,7 +57,7 @@ class SamplingParams:
             logits, NumPy float32 [V].
         structured_outputs: What the output must look like (`guided_decoding` is its older name).
         truncate_prompt_tokens: Keep only this many tokens of the prompt, the last ones; -1: as many
-            as `max_model_len` allows.
+            as `max_model_len` allows, with one of output.
         detokenize: False leaves `text` empty.
         skip_special_tokens: Leave special tokens out of the text.
         use_beam_search: Beam search of width `best_of` (or `n`), in the same batch as all else;
@@ -132,13 +132,24 @@ class SamplingParams:
 
     @property
     def needs_logprobs(self) -> bool:
-        """Also when they only rank the `best_of` sequences."""
-        return self.logprobs is not None or self.num_samples > self.n
+        """Also when they only rank the `best_of` sequences, or the beams."""
+        return self.logprobs is not None or self.num_samples > self.n or self.use_beam_search
+
+    @property
+    def _takes_back(self) -> bool:
+        """Whether what is streamed could turn out not to be part of the result."""
+        deltas = self.output_kind is RequestOutputKind.DELTA and not self.use_beam_search
+        return deltas and self.num_samples > self.n
 
     def _check_counts(self) -> None:
         check_integer("n", self.n, 1)
         if self.best_of is not None:
             check_integer("best_of", self.best_of, self.n, note=f" (n is {self.n})")
+            if self._takes_back:
+                raise InvalidRequestError(
+                    f"best_of must be n ({self.n}) with RequestOutputKind.DELTA, got "
+                    f"{self.best_of}: which ones are returned is known only at the end"
+                )
         if self.max_tokens is not None:
             check_integer("max_tokens", self.max_tokens, 1)
         check_integer("min_tokens", self.min_tokens, 0)
@@ -224,7 +235,8 @@ class SamplingParams:
                 )
 
     def _check_beams(self) -> None:
-        check_number("length_penalty", self.length_penalty)
+        # So that no length to this power leaves the range of floats
+        check_number("length_penalty", self.length_penalty, -32.0, 32.0)
         if not any(self.early_stopping is one for one in (True, False, "never")):
             raise InvalidRequestError(
                 f"early_stopping must be True, False or 'never', got {self.early_stopping!r}"

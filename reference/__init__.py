@@ -9,6 +9,7 @@ The model
     `kv_cache`             the blocks themselves: write, copy, swap (4.2, 4.5)
     `rope`                 how a token knows its position
     `transformer`          a Llama decoder over a paged KV cache (2.1, 4.1)
+    `logits`               what a request may do to the logits (5.2)
     `sampling`             from logits to a token (5.2)
 
 The memory
@@ -18,6 +19,7 @@ The memory
 
 The scheduler
     `sequence`             a sequence, and the group of sequences that one request becomes (4.4)
+    `beam_search`          which sequences of a group go on, and which have ended (4.4)
     `scheduler_config`     limits, and the three ways of scheduling
     `admission`            which requests can be promised to finish
     `scheduler_state`      waiting, running, swapped; preemption and recovery (4.5)
@@ -26,5 +28,6 @@ The scheduler
     `scheduler`            its public face: add, schedule, update, abort (4.5)
 
 The whole
+    `batch`                the tokens of a step, laid end to end (4.1, 4.3)
     `engine`               the loop that ties the chapters together (4, Figure 4)
 """

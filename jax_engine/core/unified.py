@@ -33,8 +33,7 @@ def continue_running(state: SchedulerState, out: SchedulerOutput, budget: int) -
         start, length = seq.num_computed_tokens, len(seq.token_ids) + (seq.pending < 0)
         if len(group.seqs) == 1 and length - start == 1:  # by far the most common: a decode
             if length <= tables[seq.seq_id].room:  # ... into the last block
-                samples = 1 if group.forked else group.num_samples
-                append(ScheduledSequence(seq, group, start, 1, samples))
+                append(ScheduledSequence(seq, group, start, 1, group.samples_per_seq))
                 budget -= 1
                 continue
             runs = [(seq, length)]

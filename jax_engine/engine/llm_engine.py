@@ -7,20 +7,24 @@ moment between two steps frees exactly what it held.
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from jax_engine.checks import check_number
 from jax_engine.config import EngineConfig
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import SequenceGroup
+from jax_engine.engine.beam_search import candidates_of, check_beams
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.constraints import ConstraintBuilder
+from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import as_sampling_params
-from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt
+from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
 from jax_engine.engine.request_state import RequestState
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.errors import InvalidRequestError
@@ -36,7 +40,11 @@ logger = logging.getLogger("jax_engine")
 
 
 class LLMEngine:
-    """One model, one KV cache, any number of requests; not thread-safe."""
+    """One model, one KV cache, any number of requests; not thread-safe.
+
+    Attributes:
+        clock: Gives the time in seconds; `time.monotonic` unless a test replaces it.
+    """
 
     def __init__(self, parts: EngineParts) -> None:
         self.config = parts.config
@@ -46,13 +54,15 @@ class LLMEngine:
         self.worker = parts.worker
         self.tokenizer: Tokenizer | None = parts.tokenizer
         self.max_model_len = parts.max_model_len
+        self.clock: Callable[[], float] = time.monotonic
         self._eos_token_ids = parts.eos_token_ids
         self._constraints = ConstraintBuilder(
             parts.tokenizer, parts.model_config.vocab_size, parts.eos_token_ids
         )
         self._states: dict[str, RequestState] = {}
+        self._deadlines = Deadlines()
         self._num_added = 0
-        self._stats = StatsRecorder(self.scheduler)
+        self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
         self._pipeline = StepPipeline(
             self.scheduler, self.worker, look_ahead=self.config.overlaps_steps
         )
@@ -99,6 +109,7 @@ class LLMEngine:
             )
         vocab_size = self.model_config.vocab_size
         parsed = parse_prompt(prompt, self.tokenizer, vocab_size)
+        parsed = truncate_prompt(parsed, params.truncate_prompt_tokens, self.max_model_len)
         for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
             for token in getattr(params, name) or ():
                 if token >= vocab_size:
@@ -110,6 +121,7 @@ class LLMEngine:
                 "stop needs text, but the engine has no tokenizer (skip_tokenizer_init=True): "
                 "use stop_token_ids"
             )
+        check_beams(params, self._eos_token_ids, vocab_size)
         self._constraints.build(params)
         self.scheduler.check_group(self._group(request_id, parsed, params))
         return parsed
@@ -122,12 +134,15 @@ class LLMEngine:
         *,
         arrival_time: float | None = None,
         priority: int = 0,
+        timeout: float | None = None,
     ) -> None:
         """Accepts a request; it will finish, or be aborted.
 
         Args:
             arrival_time: Seconds of `time.monotonic()`; now when None.
             priority: Lower runs first, with scheduling_policy="priority".
+            timeout: Seconds after arrival. The first `step` after that aborts what has not
+                finished: its output is what there is, with stop_reason "timeout". None: no limit.
 
         Raises:
             InvalidRequestError: Nothing was accepted; the message says which field and limit.
@@ -140,20 +155,24 @@ class LLMEngine:
                 f"priority must be 0 with scheduling_policy='fcfs', got {priority}: "
                 "build the engine with scheduling_policy='priority'"
             )
+        if timeout is not None:
+            check_number("timeout", timeout, 0.0, open_low=True)
         parsed = self.check_request(prompt, params, request_id)
         own = copy(params)  # the caller may go on changing its own
         own.__post_init__()
-        self._accept(request_id, parsed, own, arrival_time, priority)
+        arrival = self.clock() if arrival_time is None else arrival_time
+        self._accept(request_id, parsed, own, arrival, priority)
+        if timeout is not None:
+            self._deadlines.add(request_id, arrival + timeout)
 
     def _accept(
         self,
         request_id: str,
         prompt: Prompt,
         params: SamplingParams,
-        arrival_time: float | None,
+        arrival: float,
         priority: int,
     ) -> None:
-        arrival = time.monotonic() if arrival_time is None else arrival_time
         group = self._group(request_id, prompt, params)
         group.arrival_time, group.priority = arrival, priority
         constraints = self._constraints.build(params)
@@ -183,8 +202,10 @@ class LLMEngine:
 
     def step(self) -> list[AnyRequestOutput]:
         """Runs one step; returns the requests with something new (see `RequestOutputKind`)."""
+        expired = self._deadlines.expired(self.clock()) if self._deadlines else []
+        overdue = self._abort(expired, "timeout")
         if not self._states:
-            return []
+            return overdue
         try:
             plan, result = self._pipeline.step()
         except BaseException:
@@ -194,11 +215,14 @@ class LLMEngine:
         self._take_prompts(plan, result)
         failed = self._abort_failed(result)
         sampled = _sampled_rows(plan)
-        tokens = {
+        tokens: dict[int, list[Any]] = {
             item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
         }
+        if result.logprobs is not None:  # as always where there are beams
+            tokens |= candidates_of(sampled, result.logprobs)
         ended = self.scheduler.update(tokens)
-        return failed + self._process(sampled, result, [group.request_id for group in ended])
+        finished = [group.request_id for group in ended]
+        return overdue + failed + self._process(sampled, result, finished)
 
     def _take_prompts(self, plan: SchedulerOutput, result: StepResult) -> None:
         """Hands what was computed of prompts to the requests that asked for it."""
@@ -216,7 +240,7 @@ class LLMEngine:
         for group, reason in result.failed.items():
             if self.scheduler.groups.get(group.request_id) is group:
                 logger.warning("request %s is aborted: %s", group.request_id, reason)
-                aborted += self.abort_request(group.request_id)
+                aborted += self._abort([group.request_id], reason)
         return aborted
 
     def abort_request(self, request_id: str | Iterable[str]) -> list[AnyRequestOutput]:
@@ -226,13 +250,7 @@ class LLMEngine:
             The aborted requests as far as they came, with finish_reason "abort".
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        aborted = []
-        for one in ids:
-            state = self._states.get(one)
-            if state is not None:
-                self.scheduler.abort(one)
-                aborted.append(self._finish(state))
-        return aborted
+        return self._abort(ids, None)
 
     def get_tokenizer(self) -> Tokenizer:
         """Raises InvalidRequestError when the engine was built without one."""
@@ -248,6 +266,15 @@ class LLMEngine:
         """Forgets all cached blocks; False, and nothing done, while requests are running."""
         return self.scheduler.block_manager.reset_prefix_cache()
 
+    def _abort(self, request_ids: list[str], stop_reason: str | None) -> list[AnyRequestOutput]:
+        aborted: list[AnyRequestOutput] = []
+        for one in request_ids:
+            state = self._states.get(one)
+            if state is not None:
+                self.scheduler.abort(one, stop_reason)
+                aborted.append(self._finish(state))
+        return aborted
+
     def _abandon(self) -> None:
         """After a step that failed midway: nobody's KV can be trusted, nor what was cached."""
         self.abort_request(list(self._states))
@@ -259,7 +286,7 @@ class LLMEngine:
         self, sampled: list[tuple[ScheduledSequence, int]], result: StepResult, ended: list[str]
     ) -> list[AnyRequestOutput]:
         """Outputs of the step; `ended` are the requests whose last sequence is finished."""
-        now = time.monotonic()
+        now = self.clock()
         streaming: dict[str, RequestState] = {}
         for item, row in sampled:
             request_id = item.group.request_id
@@ -295,8 +322,9 @@ class LLMEngine:
 
     def _finish(self, state: RequestState) -> AnyRequestOutput:
         request_id = state.group.request_id
-        state.metrics.finished_time = time.monotonic()
+        state.metrics.finished_time = self.clock()
         del self._states[request_id]
+        self._deadlines.remove(request_id)
         self.worker.remove_request(request_id)
         return state.final_output()
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from jax_engine.core.output import SchedulerOutput
+from jax_engine.core.preemption import PreemptionCosts
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.worker.preemption_costs import MeasuredCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class EngineStats:
         num_tokens: Tokens computed, recomputed ones included.
         num_recomputed: Preemptions by recompute.
         num_swapped_out: Preemptions by swap.
+        preemption_costs: What preemption_mode="auto" goes by; None before the first preemption.
         guided_seconds: Spent on the host on which tokens a request's constraints allow; most of it
             while the device computes.
     """
@@ -43,14 +46,16 @@ class EngineStats:
     num_tokens: int
     num_recomputed: int
     num_swapped_out: int
+    preemption_costs: PreemptionCosts | None
     guided_seconds: float = 0.0
 
 
 class StatsRecorder:
     """Counts step by step; gauges are read from the scheduler when asked for."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, costs: MeasuredCosts) -> None:
         self._scheduler = scheduler
+        self._costs = costs
         self._num_steps = 0
         self._num_tokens = 0
         self._peak_used = 0
@@ -82,4 +87,5 @@ class StatsRecorder:
             num_tokens=self._num_tokens,
             num_recomputed=preemptions["recompute"],
             num_swapped_out=preemptions["swap"],
+            preemption_costs=self._costs.known,
         )

@@ -117,6 +117,10 @@ class CompiledSteps:
         """Whether a step of this shape can run at once."""
         return self.enforce_eager or shape in self._compiled
 
+    def compiled_shapes(self) -> list[StepShape]:
+        """The shapes whose steps are compiled."""
+        return list(self._compiled)
+
     def prepare(self, shape: StepShape, kv_cache: Any) -> Any:
         """Compiles a shape for the steps to come. Several threads may, each a shape of its own."""
         step = self._compiled[shape] = self.compile(shape, kv_cache)

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.models.decoder import Decoder
 from jax_engine.sampling.sampler import SamplerOutput, with_logprobs, without_logprobs
+from jax_engine.sampling_params import MAX_LOGPROBS
 
 ROWS_A_CHUNK = 64  # no array of all tokens times the vocabulary is made
 
@@ -31,8 +32,8 @@ def prompt_logprobs(
         token_ids = jnp.maximum(wanted, 0)
         output = lax.cond(
             jnp.any(wanted >= 0),
-            lambda: with_logprobs(model.compute_logits(states), token_ids),
-            lambda: without_logprobs(token_ids, model.config.vocab_size),
+            lambda: with_logprobs(model.compute_logits(states), token_ids, MAX_LOGPROBS),
+            lambda: without_logprobs(token_ids, model.config.vocab_size, MAX_LOGPROBS),
         )
         return jax.tree.leaves(output)
 

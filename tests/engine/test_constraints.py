@@ -159,6 +159,7 @@ def test_a_processor_that_fails_ends_its_own_request_only(llm, broken, caplog) -
         requests = [("bad", PROMPTS[0], params(logits_processors=[broken]))]
         done = run(llm, [*requests, ("good", PROMPTS[1], params())])
     assert done["bad"].outputs[0].finish_reason == "abort"
+    assert done["bad"].outputs[0].stop_reason.startswith("a logits processor raised")
     assert done["good"].outputs[0].token_ids == alone
     assert "request bad" in caplog.text and "Traceback" in caplog.text
 
