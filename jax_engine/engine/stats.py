@@ -32,6 +32,8 @@ class EngineStats:
         num_recomputed: Preemptions by recompute.
         num_swapped_out: Preemptions by swap.
         preemption_costs: What preemption_mode="auto" goes by; None before the first preemption.
+        guided_seconds: Spent on the host on which tokens a request's constraints allow; most of it
+            while the device computes.
     """
 
     num_waiting: int
@@ -52,6 +54,7 @@ class EngineStats:
     num_recomputed: int
     num_swapped_out: int
     preemption_costs: PreemptionCosts | None
+    guided_seconds: float = 0.0
 
 
 class StatsRecorder:

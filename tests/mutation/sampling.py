@@ -59,7 +59,7 @@ MUTANTS: list[Mutant] = [
             "_draw(edited, inputs)",
             "greedy rows draw when a neighbour does",
         ),
-        ("lambda: _with_logprobs(logits,", "lambda: _with_logprobs(edited,", "edited logprobs"),
+        ("lambda: with_logprobs(logits,", "lambda: with_logprobs(edited,", "edited logprobs"),
         ("jnp.sum(logits > chosen", "jnp.sum(logits >= chosen", "ranks start at two"),
         (
             "(inputs.top_p < 1.0) | (inputs.min_p > 0.0)",
