@@ -168,8 +168,8 @@ class Scheduler:
         """
         return self.scheduling == "unified" and all(
             [
-                samples <= 1 and (group.beam is None or not samples)
-                for _, group, _, _, samples in self._scheduled
+                item.num_samples <= 1 and (item.group.beam is None or not item.num_samples)
+                for item in self._scheduled
             ]
         )
 
