@@ -23,7 +23,7 @@ from tests.reference.test_engine import (
     outputs,
     sampling_params,
 )
-from tests.support.beams import Ended, search_without_cache
+from tests.support.beam_oracle import Ended, search_without_cache
 from tests.support.invariants import check_blocks, check_quiescence
 from tests.support.reading_model import ReadingModel, hidden_after, logits_after
 from tests.support.strategies import EOS, Request, Settings, requests, settings
