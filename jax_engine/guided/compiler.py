@@ -1,6 +1,7 @@
 """From `StructuredOutputsParams` to a guide; llguidance knows the tokenizer and the grammar."""
 
 import json
+import re
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
 
@@ -12,6 +13,7 @@ from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 COMPILED_GRAMMARS = 64  # kept: requests of a kind come again
+EBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 
 
 class GuideCompiler:
@@ -19,7 +21,7 @@ class GuideCompiler:
 
     Args:
         vocab_size: Of the model's logits, padding included.
-        eos_token_ids: What a complete output ends with.
+        eos_token_ids: What a complete output ends with, as far as the tokenizer knows them.
     """
 
     def __init__(
@@ -27,7 +29,8 @@ class GuideCompiler:
     ) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
-        self._eos_token_ids = sorted(token for token in eos_token_ids if token < vocab_size)
+        known = min(vocab_size, tokenizer.vocab_size if tokenizer else 0)
+        self._eos_token_ids = sorted(token for token in eos_token_ids if token < known)
         self._compile = lru_cache(COMPILED_GRAMMARS)(self._compile_grammar)
 
     def guide(self, params: StructuredOutputsParams) -> Guide:
@@ -82,8 +85,16 @@ def grammar_of(params: StructuredOutputsParams) -> str:
         if params.regex is not None:
             return grammar_from("regex", params.regex)
         if params.choice is not None:
-            words = [json.dumps(one, ensure_ascii=False) for one in params.choice]
-            return grammar_from("lark", "start: " + " | ".join(words))
-        return grammar_from("grammar", params.grammar or "")
+            return grammar_from("regex", "|".join(map(_literal, params.choice)))
+        text = params.grammar or ""
+        return grammar_from("gbnf" if EBNF_RULE.search(text) else "lark", text)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(f"structured_outputs must be a valid grammar: {error}") from error
+
+
+def _literal(text: str) -> str:
+    """A regex for this very text, whatever is in it."""
+    plain = [
+        char if char.isascii() and char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text
+    ]
+    return "".join(plain)
