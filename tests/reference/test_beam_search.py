@@ -261,3 +261,15 @@ def test_a_beam_that_waits_is_passed_over_in_a_decoding_step(scheduling: Any) ->
     assert step(scheduler, Always()) == [[3]]
     assert [seq.output_token_ids for seq in group.seqs] == [[1, 1], [1, 2], [2, 1]]
     assert not scheduler.has_unfinished()
+
+
+def test_beams_that_may_draw_nothing_end_without_a_hypothesis() -> None:
+    """All tokens are forbidden: there is nothing to wait for, and the blocks are given back."""
+    scheduler = Scheduler(
+        BlockManager(2, 20), max_num_seqs=4, max_num_batched_tokens=8, max_model_len=8
+    )
+    scheduler.add_group(new_group(2))
+    output = scheduler.schedule()
+    [group] = scheduler.update({output.scheduled[0].seq.seq_id: []})
+    assert group.seqs == [] and not scheduler.has_unfinished()
+    assert scheduler.block_manager.num_free_gpu_blocks == 20
