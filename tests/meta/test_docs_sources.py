@@ -1,7 +1,6 @@
 """Code and figures that pages take from elsewhere: they must be there, and be the present ones."""
 
 import importlib.util
-import re
 from pathlib import Path
 from types import ModuleType
 
@@ -23,9 +22,10 @@ def _hooks() -> ModuleType:
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name)
 def test_pages_build(page: Path) -> None:
     built = _hooks().on_page_markdown(page.read_text("utf-8"))
-    assert not re.search(
-        r"^\{\{ (source|figure|output|replay|measured|compared)", built, re.MULTILINE
-    )
+    left = [
+        line for line in built.splitlines() if line.startswith("{{")
+    ]  # Jinja in code is not ours
+    assert left == []
 
 
 def test_outputs_are_what_the_blocks_print() -> None:
