@@ -1,71 +1,40 @@
-"""A beam search without an engine: every beam computed from scratch, in a dozen lines."""
+"""A stub model for beam searches: log-probabilities that depend on the tokens before alone."""
 
-from collections.abc import Callable, Sequence
+import math
+import random
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+from jax_engine.core import Scheduler, SchedulerOutput
 
-from reference.sampling import candidates
-from tests.support.strategies import EOS
-
-LogitsAfter = Callable[[list[int]], np.ndarray]
-Ended = tuple[list[int], float, str, int | None]
-"""Output tokens, cumulative log-probability, finish reason, stop reason."""
+VOCABULARY = 6
+TOKEN = 7  # of requests that only sample
 
 
-def search_without_cache(
-    prompt: Sequence[int],
-    params: Any,
-    max_model_len: int,
-    logits_after: LogitsAfter,
-    eos_token_id: int = EOS,
-) -> list[Ended]:
-    """Each beam from scratch at each token, all tokens of all beams in one list."""
-    width, penalty = params.best_of or params.n, params.length_penalty
-    longest = min(params.max_tokens or max_model_len, max_model_len - len(prompt))
-    reasons = {token: ("stop", token) for token in params.stop_token_ids}
-    reasons |= {} if params.ignore_eos else {eos_token_id: ("stop", None)}
-    live: list[tuple[float, list[int]]] = [(0.0, [])]
-    done: list[tuple[float, Ended]] = []
-    for length in range(1, longest + 1):
-        ways = []
-        for value, output in live:
-            logits = logits_after([*prompt, *output])
-            context = {"prompt_token_ids": prompt, "output_token_ids": output}
-            ranked = candidates(
-                logits, params, len(logits), **context, eos_token_ids={eos_token_id}
+def beam_params(**changes: Any) -> dict[str, Any]:
+    """Parameters of a beam search, for `tests.core.build.make_group`."""
+    settings = {"use_beam_search": True, "length_penalty": 1.0, "early_stopping": False}
+    return {**settings, **changes}
+
+
+def candidates_after(token_ids: Sequence[int]) -> list[tuple[int, float]]:
+    """All tokens with their log-probabilities, best first."""
+    generator = random.Random(repr(list(token_ids)))
+    weights = [generator.random() ** 3 + 1e-3 for _ in range(VOCABULARY)]
+    total = math.log(sum(weights))
+    pairs = [(token, math.log(weight) - total) for token, weight in enumerate(weights)]
+    return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+
+
+def step_beams(scheduler: Scheduler, output: SchedulerOutput | None = None) -> SchedulerOutput:
+    """The rest of a planned step, or a whole one; what was scheduled in it."""
+    output = scheduler.schedule() if output is None else output
+    sampled: dict[int, Any] = {}
+    for item in output.scheduled:
+        if item.num_samples:
+            beams = item.group.beam is not None
+            sampled[item.seq.seq_id] = (
+                candidates_after(item.seq.token_ids) if beams else [TOKEN] * item.num_samples
             )
-            ways += [(value + logprob, [*output, token]) for token, logprob in sorted(ranked)]
-        ways.sort(key=lambda way: -way[0])
-        live = []
-        for place, (value, output) in enumerate(ways):
-            reason = ("length", None) if length == longest else reasons.get(output[-1])
-            if reason is None:
-                live.append((value, output))
-            elif place < width:
-                done.append((value / length**penalty, (output, value, *reason)))
-        live = live[:width]
-        done = sorted(done, key=lambda one: -one[0])[:width]
-        if len(done) < width or not live:
-            continue
-        horizon = longest if params.early_stopping == "never" and penalty > 0 else length
-        if params.early_stopping is True or live[0][0] / horizon**penalty <= done[-1][0]:
-            break
-    return [ended for _, ended in done[: params.n]]
-
-
-def rounding_decides(
-    search: Callable[[LogitsAfter], list[Ended]], logits_after: LogitsAfter, tolerance: float
-) -> bool:
-    """Whether a search finds something else when noise of this size is added to all logits."""
-
-    def noisy(seed: int) -> LogitsAfter:
-        def logits_with_noise(tokens: list[int]) -> np.ndarray:
-            logits = logits_after(tokens)
-            noise = np.random.default_rng([seed, *tokens]).uniform(-1, 1, logits.shape)
-            return np.asarray(logits + tolerance * noise)
-
-        return logits_with_noise
-
-    exact = [ended[0] for ended in search(logits_after)]
-    return any([ended[0] for ended in search(noisy(seed))] != exact for seed in range(8))
+    scheduler.update(sampled)
+    return output

@@ -25,7 +25,7 @@ from reference.engine import ReferenceEngine
 from reference.kv_cache import KVCache
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
-from tests.support.beams import Ended, LogitsAfter, rounding_decides, search_without_cache
+from tests.support.beam_oracle import Ended, LogitsAfter, rounding_decides, search_without_cache
 from tests.support.tiny_llama import EOS, tiny_llama
 
 MAX_LEN = 40
