@@ -37,4 +37,10 @@ To watch it
     `trace_sentences`      what the scheduler has decided, and why, in words
     `trace_outcomes`       what came of it, in words
     `trace`                all of it as JSON, for the replay page of the docs
+
+The paper's evaluation
+    `cost_model`           how long a step takes on the GPUs of Table 1 (6.1)
+    `simulator`            a trace of requests, served under the cost model (6.1)
+    `simulated_paging`     the real scheduler and block manager in it
+    `baselines`            Orca with a buddy allocator, and FasterTransformer (6.1)
 """

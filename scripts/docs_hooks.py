@@ -7,6 +7,7 @@
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
     {{ measured }}                                         tables of benchmarks/results/*.json
     {{ compared }}                                         those of compare_*.json, engine by engine
+    {{ paper 12 }}, {{ paper summary }}                    a figure of paper.json, or all in short
 
 So a page never shows code that is not there, nor a figure that nobody measured.
 """
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = re.compile(r"^\{\{ source (\S+) (\S+) \}\}$", re.MULTILINE)
 FIGURE = re.compile(r"^\{\{ figure (\S+) \}\}$", re.MULTILINE)
 REPLAY = re.compile(r"^\{\{ replay((?: \S+)*) \}\}$", re.MULTILINE)
+PAPER = re.compile(r"^\{\{ paper (\S+) \}\}$", re.MULTILINE)
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGE = re.compile(r"^ +- (.+): (tutorial/(?!index)\S+\.md)$", re.MULTILINE)
 LEARN = re.compile(r"^\*\*What you learn\.\*\*\s+|^[A-Z]", re.MULTILINE)
@@ -142,6 +144,14 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     if CONTENTS in markdown:
         markdown = markdown.replace(CONTENTS, contents())
     markdown = REPLAY.sub(lambda match: replay(*match[1].split()), markdown)
+    if PAPER.search(markdown):
+        sys.path.insert(0, str(ROOT))
+        from benchmarks.paper.tables import section, summary
+
+        def reproduced(match: re.Match[str]) -> str:
+            return summary() if match[1] == "summary" else section(match[1])
+
+        markdown = PAPER.sub(reproduced, markdown)
     if MEASURED in markdown:
         sys.path.insert(0, str(ROOT))
         from benchmarks.tables import detail_tables
