@@ -28,22 +28,28 @@ if TYPE_CHECKING:
         BeamSearchOutput,
         BeamSearchSequence,
         CompletionOutput,
+        EmbeddingRequestOutput,
         Logprob,
         RequestOutput,
     )
+    from jax_engine.pooling_params import PoolingParams
     from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+    from jax_engine.structured_outputs import StructuredOutputsParams
 
 _MODULES = {
     "LLM": "llm",
     "LLMEngine": "engine.llm_engine",
     "EngineConfig": "config",
     "SamplingParams": "sampling_params",
+    "PoolingParams": "pooling_params",
+    "StructuredOutputsParams": "structured_outputs",
     "RequestOutputKind": "sampling_params",
     "BeamSearchParams": "beam_search_params",
     "BeamSearchOutput": "outputs",
     "BeamSearchSequence": "outputs",
     "RequestOutput": "outputs",
     "CompletionOutput": "outputs",
+    "EmbeddingRequestOutput": "outputs",
     "Logprob": "outputs",
     "JaxEngineError": "errors",
     "ConfigError": "errors",
@@ -61,6 +67,7 @@ __all__ = [
     "BeamSearchSequence",
     "CompletionOutput",
     "ConfigError",
+    "EmbeddingRequestOutput",
     "EngineConfig",
     "InvalidRequestError",
     "JaxEngineError",
@@ -68,10 +75,12 @@ __all__ = [
     "Logprob",
     "ModelNotFoundError",
     "OutOfMemoryError",
+    "PoolingParams",
     "RequestOutput",
     "RequestOutputKind",
     "RequestTooLargeError",
     "SamplingParams",
+    "StructuredOutputsParams",
     "WeightsError",
 ]
 

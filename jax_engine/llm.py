@@ -16,7 +16,13 @@ from jax_engine.engine.interrupt import deferred_interrupt
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import Prompt, PromptInput, as_prompt_list
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import BeamSearchOutput, RequestOutput
+from jax_engine.outputs import (
+    AnyRequestOutput,
+    BeamSearchOutput,
+    EmbeddingRequestOutput,
+    RequestOutput,
+)
+from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams, per_prompt
 from jax_engine.tokenization.chat import Tool
 from jax_engine.tokenization.chat_content import ContentFormat, Message
@@ -72,19 +78,45 @@ class LLM:
             if one is not None:
                 check_number("timeout", one, 0.0, open_low=True)
         params = [replace(one, output_kind=RequestOutputKind.FINAL_ONLY) for one in params]
-        checked = self._check_all(batch, params)
-        ids: list[str] = []
-        try:
-            for prompt, one, rank, limit in zip(checked, params, priorities, timeouts, strict=True):
-                request_id = str(self._num_requests)
-                add = self.llm_engine.add_request
-                add(request_id, prompt, one, priority=rank, timeout=limit)
-                ids.append(request_id)
-                self._num_requests += 1
-            return self._run(ids, use_tqdm=use_tqdm)
-        except BaseException:
-            self.llm_engine.abort_request(ids)
-            raise
+        return self._run_all(batch, params, priorities, timeouts, use_tqdm=use_tqdm)
+
+    def embed(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        pooling_params: PoolingParams | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingRequestOutput]:
+        """The model's final hidden states of each prompt, pooled into one vector.
+
+        Raises:
+            InvalidRequestError: As for `generate`.
+        """
+        batch = as_prompt_list(prompts)
+        count = len(batch)
+        params = [pooling_params or PoolingParams()] * count
+        return self._run_all(batch, params, [0] * count, [None] * count, use_tqdm=use_tqdm)
+
+    def score_tokens(
+        self, prompts: PromptInput | Sequence[PromptInput], *, use_tqdm: bool = True
+    ) -> list[list[float | None]]:
+        """The log-probability of each token of each prompt, given the tokens before it.
+
+        The first token of a prompt has None.
+
+        Raises:
+            InvalidRequestError: As for `generate`.
+        """
+        params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
+        return [
+            [
+                None if entry is None else entry[token].logprob
+                for token, entry in zip(
+                    output.prompt_token_ids, output.prompt_logprobs or (), strict=True
+                )
+            ]
+            for output in self.generate(prompts, params, use_tqdm=use_tqdm)
+        ]
 
     def chat(
         self,
@@ -161,7 +193,33 @@ class LLM:
     def get_tokenizer(self) -> Tokenizer:
         return self.llm_engine.get_tokenizer()
 
-    def _check_all(self, batch: list[PromptInput], params: list[SamplingParams]) -> list[Prompt]:
+    def _run_all(
+        self,
+        batch: list[PromptInput],
+        params: Sequence[SamplingParams | PoolingParams],
+        priorities: list[int],
+        timeouts: list[float | None],
+        *,
+        use_tqdm: bool,
+    ) -> list[Any]:
+        """Checks and adds all requests, and runs until they have finished."""
+        checked = self._check_all(batch, params)
+        ids: list[str] = []
+        try:
+            for prompt, one, rank, limit in zip(checked, params, priorities, timeouts, strict=True):
+                request_id = str(self._num_requests)
+                add = self.llm_engine.add_request
+                add(request_id, prompt, one, priority=rank, timeout=limit)
+                ids.append(request_id)
+                self._num_requests += 1
+            return self._run(ids, use_tqdm=use_tqdm)
+        except BaseException:
+            self.llm_engine.abort_request(ids)
+            raise
+
+    def _check_all(
+        self, batch: list[PromptInput], params: Sequence[SamplingParams | PoolingParams]
+    ) -> list[Prompt]:
         """All prompts are checked before the first one starts, and all bad ones are named."""
         checked: list[Prompt] = []
         problems: list[InvalidRequestError] = []
@@ -181,9 +239,9 @@ class LLM:
         note = f"; none of the {len(batch)} prompts was started" if len(batch) > 1 else ""
         raise type(problems[0])("; ".join(lines) + note)
 
-    def _run(self, ids: list[str], *, use_tqdm: bool) -> list[RequestOutput]:
+    def _run(self, ids: list[str], *, use_tqdm: bool) -> list[AnyRequestOutput]:
         """Steps until all of these requests have finished."""
-        done: dict[str, RequestOutput] = {}
+        done: dict[str, AnyRequestOutput] = {}
         missing = set(ids)
         with deferred_interrupt() as interrupted, _progress(len(ids), use_tqdm) as progress:
             while missing:
@@ -210,16 +268,17 @@ def _one_each(name: str, value: Any, num_prompts: int) -> list[Any]:
 
 
 @contextmanager
-def _progress(total: int, use_tqdm: bool) -> Iterator[Callable[[RequestOutput], None]]:
+def _progress(total: int, use_tqdm: bool) -> Iterator[Callable[[AnyRequestOutput], None]]:
     """A bar over requests, with the estimated speeds that vLLM shows."""
     with tqdm(
         total=total, desc="Processed prompts", dynamic_ncols=True, disable=not use_tqdm
     ) as bar:
         tokens = {"input": 0, "output": 0}
 
-        def advance(output: RequestOutput) -> None:
+        def advance(output: AnyRequestOutput) -> None:
             tokens["input"] += len(output.prompt_token_ids)
-            tokens["output"] += sum(len(one.token_ids) for one in output.outputs)
+            if isinstance(output, RequestOutput):
+                tokens["output"] += sum(len(one.token_ids) for one in output.outputs)
             elapsed = max(bar.format_dict["elapsed"], 1e-9)
             speeds = (f"{name}: {count / elapsed:.2f} toks/s" for name, count in tokens.items())
             bar.postfix = "est. speed " + ", ".join(speeds)

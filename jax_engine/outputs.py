@@ -70,6 +70,9 @@ class RequestOutput:
             finished.
         finished: Whether all of them have finished.
         num_cached_tokens: Prompt tokens whose KV came from the prefix cache.
+        prompt_logprobs: For each token of the prompt, token id to `Logprob` as given the tokens
+            before it; None for the first one (and, after an abort, for those not reached). None
+            unless asked for.
     """
 
     request_id: str
@@ -79,6 +82,33 @@ class RequestOutput:
     finished: bool
     num_cached_tokens: int = 0
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+
+
+@dataclass(slots=True)
+class EmbeddingOutput:
+    """One embedding, of the model's width."""
+
+    embedding: list[float]
+
+
+@dataclass(slots=True)
+class EmbeddingRequestOutput:
+    """What `LLM.embed` gives for one prompt.
+
+    Attributes:
+        outputs: The embedding.
+        prompt_token_ids: What the model was fed.
+        finished: False after an abort: the embedding is of a part of the prompt, or empty.
+    """
+
+    request_id: str
+    outputs: EmbeddingOutput
+    prompt_token_ids: list[int]
+    finished: bool
+
+
+AnyRequestOutput = RequestOutput | EmbeddingRequestOutput
 
 
 @dataclass(slots=True)

@@ -171,12 +171,12 @@ class Scheduler:
     def can_advance(self) -> bool:
         """Whether the planned step leaves only the values of its tokens unknown.
 
-        A prompt that forks makes new sequences, beams are forked by their tokens, and the published
-        modes have phases: all these wait.
+        A prompt that forks makes new sequences, beams are forked by their tokens, a group may need
+        its tokens' values, and the published modes have phases: all these wait.
         """
         return self.scheduling == "unified" and all(
             [
-                samples <= 1 and (group.beam is None or not samples)
+                not samples or (samples == 1 and group.beam is None and not group.needs_last_token)
                 for _, group, _, _, samples in self._scheduled
             ]
         )

@@ -128,14 +128,19 @@ class SequenceGroup:
             always k in a beam search.
         num_unattached: Unfinished sequences that wait for the leader (see `Sequence.attached`).
         num_cached_tokens: Prompt tokens found in the prefix cache when first admitted.
+        reads_cache: Whether its prompt may come from the prefix cache. Not if something is wanted
+            of each prompt token (`prompt_logprobs`, pooling).
+        needs_last_token: Whether what it may draw next depends on the values of its tokens, so that
+            no step can be planned ahead of one that samples for it; set by the engine.
         key: Order in every queue; set by the scheduler.
         stop: When its sequences end; set by the scheduler.
     """
 
     __slots__ = (
         "arrival_time", "beam", "cache_salt", "eos_token_ids", "forked", "key",
-        "num_cached_tokens", "num_samples", "num_unattached", "params", "priority", "prompt_len",
-        "request_id", "reserved", "samples_per_seq", "seqs", "stop",
+        "needs_last_token", "num_cached_tokens", "num_samples", "num_unattached", "params",
+        "priority", "prompt_len", "reads_cache", "request_id", "reserved", "samples_per_seq",
+        "seqs", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -163,6 +168,9 @@ class SequenceGroup:
         self.forked = False
         self.num_unattached = 0
         self.num_cached_tokens: int | None = None
+        wanted = (getattr(params, name, None) for name in ("prompt_logprobs", "pooling"))
+        self.reads_cache = all(one is None for one in wanted)
+        self.needs_last_token = False
         self.key: tuple[float, ...]
         self.stop: StopRule
 

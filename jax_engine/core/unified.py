@@ -76,7 +76,9 @@ def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> i
         if not state.fits(group):
             break
         seq = group.leader
-        hits = manager.cached_blocks(seq.token_ids, group.cache_salt, seq.chain)
+        hits = []
+        if group.reads_cache:
+            hits = manager.cached_blocks(seq.token_ids, group.cache_salt, seq.chain)
         cached_tokens = len(hits) * block_size
         end = cached_tokens + chunk_size(state, len(seq.token_ids) - cached_tokens, budget)
         if end == cached_tokens:

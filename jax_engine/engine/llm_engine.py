@@ -5,8 +5,10 @@ the next one (`pipeline`). All state of a request is reached through its id, so 
 moment between two steps frees exactly what it held.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -18,18 +20,23 @@ from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import SequenceGroup
 from jax_engine.engine.beam_search import candidates_of, check_beams
 from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.pipeline import StepPipeline
+from jax_engine.engine.pooling import as_sampling_params
 from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
 from jax_engine.engine.request_state import RequestState
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import RequestMetrics, RequestOutput
+from jax_engine.outputs import AnyRequestOutput, RequestMetrics
+from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.worker.step_shape import all_step_shapes
 from jax_engine.worker.warmup import compile_ahead
 from jax_engine.worker.worker import StepResult
+
+logger = logging.getLogger("jax_engine")
 
 
 class LLMEngine:
@@ -49,6 +56,9 @@ class LLMEngine:
         self.max_model_len = parts.max_model_len
         self.clock: Callable[[], float] = time.monotonic
         self._eos_token_ids = parts.eos_token_ids
+        self._constraints = ConstraintBuilder(
+            parts.tokenizer, parts.model_config.vocab_size, parts.eos_token_ids
+        )
         self._states: dict[str, RequestState] = {}
         self._deadlines = Deadlines()
         self._num_added = 0
@@ -78,7 +88,10 @@ class LLMEngine:
         return compile_ahead(self.worker, all_step_shapes(*limits), use_tqdm=use_tqdm)
 
     def check_request(
-        self, prompt: PromptInput | Prompt, params: SamplingParams, request_id: str = "new"
+        self,
+        prompt: PromptInput | Prompt,
+        params: SamplingParams | PoolingParams,
+        request_id: str = "new",
     ) -> Prompt:
         """Parses and validates without accepting anything.
 
@@ -89,6 +102,7 @@ class LLMEngine:
             InvalidRequestError: The prompt or a parameter does not suit this model.
             RequestTooLargeError: It could never run in this engine.
         """
+        params = as_sampling_params(params)
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(
                 f"sampling_params must be SamplingParams, got {type(params).__name__}"
@@ -96,7 +110,7 @@ class LLMEngine:
         vocab_size = self.model_config.vocab_size
         parsed = parse_prompt(prompt, self.tokenizer, vocab_size)
         parsed = truncate_prompt(parsed, params.truncate_prompt_tokens, self.max_model_len)
-        for name in ("stop_token_ids", "logit_bias"):
+        for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
             for token in getattr(params, name) or ():
                 if token >= vocab_size:
                     raise InvalidRequestError(
@@ -108,6 +122,7 @@ class LLMEngine:
                 "use stop_token_ids"
             )
         check_beams(params, self._eos_token_ids, vocab_size)
+        self._constraints.build(params)
         self.scheduler.check_group(self._group(request_id, parsed, params))
         return parsed
 
@@ -115,7 +130,7 @@ class LLMEngine:
         self,
         request_id: str,
         prompt: PromptInput | Prompt,
-        params: SamplingParams | None = None,
+        params: SamplingParams | PoolingParams | None = None,
         *,
         arrival_time: float | None = None,
         priority: int = 0,
@@ -132,7 +147,7 @@ class LLMEngine:
         Raises:
             InvalidRequestError: Nothing was accepted; the message says which field and limit.
         """
-        params = SamplingParams() if params is None else params
+        params = SamplingParams() if params is None else as_sampling_params(params)
         if request_id in self._states:
             raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
         if priority and self.config.scheduling_policy != "priority":
@@ -143,9 +158,10 @@ class LLMEngine:
         if timeout is not None:
             check_number("timeout", timeout, 0.0, open_low=True)
         parsed = self.check_request(prompt, params, request_id)
-        # A copy, checked once more: the caller may go on changing its own.
+        own = copy(params)  # the caller may go on changing its own
+        own.__post_init__()
         arrival = self.clock() if arrival_time is None else arrival_time
-        self._accept(request_id, parsed, replace(params), arrival, priority)
+        self._accept(request_id, parsed, own, arrival, priority)
         if timeout is not None:
             self._deadlines.add(request_id, arrival + timeout)
 
@@ -159,6 +175,8 @@ class LLMEngine:
     ) -> None:
         group = self._group(request_id, prompt, params)
         group.arrival_time, group.priority = arrival, priority
+        constraints = self._constraints.build(params)
+        group.needs_last_token = constraints is not None and constraints.needs_last_token
         self.scheduler.add_group(group)
         metrics = RequestMetrics(arrival)
         tokenizer = self.tokenizer
@@ -168,7 +186,7 @@ class LLMEngine:
             entropy = np.random.SeedSequence([self.config.seed, self._num_added])
             seed = int(entropy.generate_state(1, np.uint64)[0])
         self._num_added += 1
-        self.worker.add_request(request_id, params, seed, self._eos_token_ids)
+        self.worker.add_request(request_id, params, seed, self._eos_token_ids, constraints)
 
     def _group(self, request_id: str, prompt: Prompt, params: SamplingParams) -> SequenceGroup:
         return SequenceGroup(
@@ -182,7 +200,7 @@ class LLMEngine:
     def has_unfinished_requests(self) -> bool:
         return bool(self._states)
 
-    def step(self) -> list[RequestOutput]:
+    def step(self) -> list[AnyRequestOutput]:
         """Runs one step; returns the requests with something new (see `RequestOutputKind`)."""
         expired = self._deadlines.expired(self.clock()) if self._deadlines else []
         overdue = self._abort(expired, "timeout")
@@ -194,6 +212,8 @@ class LLMEngine:
             self._abandon()
             raise
         self._stats.record(plan)
+        self._take_prompts(plan, result)
+        failed = self._abort_failed(result)
         sampled = _sampled_rows(plan)
         tokens: dict[int, list[Any]] = {
             item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
@@ -201,9 +221,29 @@ class LLMEngine:
         if result.logprobs is not None:  # as always where there are beams
             tokens |= candidates_of(sampled, result.logprobs)
         ended = self.scheduler.update(tokens)
-        return overdue + self._process(sampled, result, [group.request_id for group in ended])
+        finished = [group.request_id for group in ended]
+        return overdue + failed + self._process(sampled, result, finished)
 
-    def abort_request(self, request_id: str | Iterable[str]) -> list[RequestOutput]:
+    def _take_prompts(self, plan: SchedulerOutput, result: StepResult) -> None:
+        """Hands what was computed of prompts to the requests that asked for it."""
+        if result.prompt is None and result.pooled is None:
+            return
+        row = 0
+        for index, item in enumerate(plan.scheduled):
+            if item.seq.finish_reason is None:
+                self._states[item.group.request_id].take_prompt(item, index, row, result)
+            row += item.num_tokens
+
+    def _abort_failed(self, result: StepResult) -> list[AnyRequestOutput]:
+        """Ends the requests for which there was no token to draw; the others go on."""
+        aborted: list[AnyRequestOutput] = []
+        for group, reason in result.failed.items():
+            if self.scheduler.groups.get(group.request_id) is group:
+                logger.warning("request %s is aborted: %s", group.request_id, reason)
+                aborted += self._abort([group.request_id], reason)
+        return aborted
+
+    def abort_request(self, request_id: str | Iterable[str]) -> list[AnyRequestOutput]:
         """Ends requests at once and frees what they hold; ids that are not running are ignored.
 
         Returns:
@@ -220,14 +260,14 @@ class LLMEngine:
 
     def stats(self) -> EngineStats:
         """Queues and KV blocks as they are now, and the counters since the start."""
-        return self._stats.now()
+        return replace(self._stats.now(), guided_seconds=self.worker.mask_seconds)
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached blocks; False, and nothing done, while requests are running."""
         return self.scheduler.block_manager.reset_prefix_cache()
 
-    def _abort(self, request_ids: list[str], stop_reason: str | None) -> list[RequestOutput]:
-        aborted = []
+    def _abort(self, request_ids: list[str], stop_reason: str | None) -> list[AnyRequestOutput]:
+        aborted: list[AnyRequestOutput] = []
         for one in request_ids:
             state = self._states.get(one)
             if state is not None:
@@ -244,7 +284,7 @@ class LLMEngine:
 
     def _process(
         self, sampled: list[tuple[ScheduledSequence, int]], result: StepResult, ended: list[str]
-    ) -> list[RequestOutput]:
+    ) -> list[AnyRequestOutput]:
         """Outputs of the step; `ended` are the requests whose last sequence is finished."""
         now = self.clock()
         streaming: dict[str, RequestState] = {}
@@ -257,7 +297,7 @@ class LLMEngine:
                 ended.append(request_id)
             if state.streams:
                 streaming[request_id] = state
-        outputs = [
+        outputs: list[AnyRequestOutput] = [
             state.request_output(finished=False)
             for request_id, state in streaming.items()
             if request_id not in ended
@@ -280,13 +320,13 @@ class LLMEngine:
                 seq.finish("stop", stopped_by)
         return state.group.finished
 
-    def _finish(self, state: RequestState) -> RequestOutput:
+    def _finish(self, state: RequestState) -> AnyRequestOutput:
         request_id = state.group.request_id
         state.metrics.finished_time = self.clock()
         del self._states[request_id]
         self._deadlines.remove(request_id)
         self.worker.remove_request(request_id)
-        return state.request_output(finished=True)
+        return state.final_output()
 
 
 def _sampled_rows(plan: SchedulerOutput) -> list[tuple[ScheduledSequence, int]]:

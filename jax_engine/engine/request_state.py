@@ -5,13 +5,23 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from jax_engine.core.output import ScheduledSequence
 from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.engine.pooling import PooledParams, PooledPrompt
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.sequence_text import SequenceText
-from jax_engine.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
+from jax_engine.outputs import (
+    AnyRequestOutput,
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    Logprob,
+    RequestMetrics,
+    RequestOutput,
+)
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.worker import SampleLogprobs
+from jax_engine.worker.worker import SampleLogprobs, StepResult
 
 
 @dataclass(slots=True)
@@ -42,6 +52,8 @@ class RequestState:
         streams: Whether there is an output each step.
         every_token: Whether each token must be looked at as it comes (streamed text, stop
             strings, log-probabilities); if not, all the text is decoded at the end.
+        prompt_logprobs: By position, as they are computed; None if they are not wanted.
+        pooled: The prompt's hidden states; None if they are not wanted.
     """
 
     prompt: Prompt
@@ -53,8 +65,14 @@ class RequestState:
     deltas: bool = field(init=False)
     streams: bool = field(init=False)
     every_token: bool = field(init=False)
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = field(init=False, default=None)
+    pooled: PooledPrompt | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        if self.params.prompt_logprobs is not None:
+            self.prompt_logprobs = [None] * self.group.prompt_len
+        if isinstance(self.params, PooledParams):
+            self.pooled = PooledPrompt(self.params.pooling)
         if self.params.use_beam_search:  # which tokens are in an output is known at its end
             self.streams = self.deltas = self.every_token = False
             return
@@ -63,6 +81,39 @@ class RequestState:
         self.streams = kind is not RequestOutputKind.FINAL_ONLY
         stops = bool(self.params.stop)
         self.every_token = self.streams or stops or self.params.needs_logprobs
+
+    def take_prompt(
+        self, item: ScheduledSequence, index: int, row: int, result: StepResult
+    ) -> None:
+        """Takes what a step computed of the prompt: again, after a preemption by recompute.
+
+        Args:
+            index: Of the sequence in the step.
+            row: Of its first token in the step.
+        """
+        if self.pooled is not None and result.pooled is not None:
+            total, last = result.pooled
+            self.pooled.add(item, total[index], last[index])
+        if self.prompt_logprobs is None or result.prompt is None:
+            return
+        num_top = self.params.prompt_logprobs or 0
+        end = min(item.start + item.num_tokens + 1, self.group.prompt_len)
+        for position in range(item.start + 1, end):
+            token = self.prompt.token_ids[position]
+            self.prompt_logprobs[position] = token_logprobs(
+                result.prompt, row + position - item.start - 1, token, num_top, self._word
+            )
+
+    def final_output(self) -> AnyRequestOutput:
+        """The last output of the request, whether it finished or was aborted."""
+        if self.pooled is None:
+            return self.request_output(finished=True)
+        return EmbeddingRequestOutput(
+            self.group.request_id,
+            EmbeddingOutput(self.pooled.embedding()),
+            self.prompt.token_ids,
+            finished=self.group.seqs[0].finish_reason != "abort",
+        )
 
     def add_token(self, seq: Sequence, row: int, logprobs: SampleLogprobs | None) -> str | None:
         """Takes the token just appended to `seq`; returns the stop string it completed, if any."""
@@ -104,6 +155,7 @@ class RequestState:
             finished=finished,
             num_cached_tokens=self.group.num_cached_tokens or 0,
             metrics=replace(self.metrics),
+            prompt_logprobs=self.prompt_logprobs,
         )
 
     def _has_news(self, seq: Sequence) -> bool:

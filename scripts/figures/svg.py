@@ -27,14 +27,23 @@ class Drawing:
     title: str
     elements: list[str] = field(default_factory=list)
 
-    def box(self, x: float, y: float, w: float, h: float, text: str = "", fill: str = FREE) -> None:
+    def box(
+        self,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        text: str = "",
+        fill: str = FREE,
+        size: float = 12,
+    ) -> None:
         """A rectangle with its text in the middle."""
         self.elements.append(
             f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="2" '
             f'fill="{colour(fill)}" stroke="{colour(FAINT)}"/>'
         )
         if text:
-            self.text(x + w / 2, y + h / 2, text)
+            self.text(x + w / 2, y + h / 2, text, size=size)
 
     def row(
         self, x: float, y: float, w: float, h: float, texts: Sequence[str], fill: str = FREE
@@ -72,7 +81,11 @@ class Drawing:
         )
 
     def svg(self) -> str:
-        """No blank lines: Markdown would end the HTML block there."""
+        """No blank lines: Markdown would end the HTML block there.
+
+        On a wide screen a figure grows by no more than 1.3, so its text stays near that of the
+        page; on a phone it shrinks to the screen, so a width of 400 or less stays readable.
+        """
         head = (
             '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
             'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" '
@@ -81,7 +94,8 @@ class Drawing:
         return "\n".join(
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" role="img" '
-                f'viewBox="0 0 {self.width:g} {self.height:g}" font-family="inherit">',
+                f'viewBox="0 0 {self.width:g} {self.height:g}" font-family="inherit" '
+                f'style="max-width: {1.3 * self.width:g}px; margin: auto">',
                 f"<title>{escape(self.title)}</title>",
                 head,
                 *self.elements,
