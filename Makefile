@@ -11,8 +11,8 @@ help:
 	@echo "make demo      complete a few prompts with SmolLM2 (downloads 93 MB the first time)"
 	@echo "make test      every test; HYPOTHESIS_PROFILE=dev|ci|thorough (dev by default)"
 	@echo "make coverage  the oracle's own tests: 100 % of lines and branches of reference/"
-	@echo "make lint      ruff, format check, mypy --strict"
-	@echo "make docs      the documentation into site/"
+	@echo "make lint      ruff, format check, spelling, mypy --strict"
+	@echo "make docs      the documentation into site/; a dead link or heading is an error"
 	@echo "make mutation  plant bugs and see that the property tests catch them (long)"
 	@echo "make aot       compile the kernels and the engine's step for GPUs, without one; AOT_ARGS=..."
 
@@ -41,6 +41,7 @@ coverage: .venv/.installed-test
 lint: .venv/.installed-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 format: .venv/.installed-lint
@@ -48,7 +49,8 @@ format: .venv/.installed-lint
 	$(BIN)/ruff format .
 
 docs: .venv/.installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+# Not --quiet: it keeps warnings from being counted, and so from failing.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 mutation: .venv/.installed-test
 	$(BIN)/python -m tests.mutation

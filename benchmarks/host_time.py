@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks.report import write_result
 from jax_engine import EngineConfig, LLMEngine, RequestOutputKind, SamplingParams
 from jax_engine.sampling.sampler import SamplerOutput
+from jax_engine.worker.step_output import StepOutput
 
 RUNNING = (1, 16, 64, 256, 1024)
 MAX_MODEL_LEN = 2048
@@ -57,7 +58,7 @@ class StubbedSteps:
 
     def __call__(self, shape: Any, kv_cache: Any, *plan: Any) -> tuple[Any, Any]:
         tokens = np.full(shape.num_rows, 7, np.int32)
-        return kv_cache, SamplerOutput(tokens, tokens, tokens, tokens, tokens)  # type: ignore
+        return kv_cache, StepOutput(SamplerOutput(tokens, tokens, tokens, tokens, tokens))  # type: ignore
 
 
 def dummy_engine(**settings: Any) -> LLMEngine:

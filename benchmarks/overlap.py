@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.host_time import MAX_MODEL_LEN, stubbed_engine
 from benchmarks.report import write_result
 from jax_engine import LLMEngine, SamplingParams
+from jax_engine.worker.step_output import StepOutput
 
 RUNNING = (1, 16, 64, 256)
 DEVICE_MS = 10.0
@@ -45,7 +46,7 @@ class SlowSteps:
     def __call__(self, shape: Any, kv_cache: Any, *plan: Any) -> tuple[Any, Any]:
         self.free_at = max(self.free_at, time.perf_counter()) + DEVICE_MS / 1000
         tokens = TokensAt(np.full(shape.num_rows, 7, np.int32), self.free_at)
-        return kv_cache, SimpleNamespace(token_ids=tokens)
+        return kv_cache, StepOutput(SimpleNamespace(token_ids=tokens))  # type: ignore[arg-type]
 
 
 def slow_engine(num_seqs: int, *, ahead: bool) -> LLMEngine:

@@ -10,7 +10,11 @@ from typing import Any
 from benchmarks.report import RESULTS, ROOT
 
 # Results with a page of their own.
-PAGES = {"curves": "costs.md", "step_profile": "step.md"}
+PAGES = {
+    "curves": "costs.md",
+    "step_profile": "step.md",
+    "paper": "tutorial/reproducing-the-paper.md",
+}
 START, END = "<!-- measured:start -->", "<!-- measured:end -->"
 
 

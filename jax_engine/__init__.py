@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jax_engine.beam_search_params import BeamSearchParams
     from jax_engine.config import EngineConfig
     from jax_engine.engine.llm_engine import LLMEngine
     from jax_engine.errors import (
@@ -23,17 +24,32 @@ if TYPE_CHECKING:
         WeightsError,
     )
     from jax_engine.llm import LLM
-    from jax_engine.outputs import CompletionOutput, Logprob, RequestOutput
+    from jax_engine.outputs import (
+        BeamSearchOutput,
+        BeamSearchSequence,
+        CompletionOutput,
+        EmbeddingRequestOutput,
+        Logprob,
+        RequestOutput,
+    )
+    from jax_engine.pooling_params import PoolingParams
     from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+    from jax_engine.structured_outputs import StructuredOutputsParams
 
 _MODULES = {
     "LLM": "llm",
     "LLMEngine": "engine.llm_engine",
     "EngineConfig": "config",
     "SamplingParams": "sampling_params",
+    "PoolingParams": "pooling_params",
+    "StructuredOutputsParams": "structured_outputs",
     "RequestOutputKind": "sampling_params",
+    "BeamSearchParams": "beam_search_params",
+    "BeamSearchOutput": "outputs",
+    "BeamSearchSequence": "outputs",
     "RequestOutput": "outputs",
     "CompletionOutput": "outputs",
+    "EmbeddingRequestOutput": "outputs",
     "Logprob": "outputs",
     "JaxEngineError": "errors",
     "ConfigError": "errors",
@@ -46,8 +62,12 @@ _MODULES = {
 
 __all__ = [
     "LLM",
+    "BeamSearchOutput",
+    "BeamSearchParams",
+    "BeamSearchSequence",
     "CompletionOutput",
     "ConfigError",
+    "EmbeddingRequestOutput",
     "EngineConfig",
     "InvalidRequestError",
     "JaxEngineError",
@@ -55,10 +75,12 @@ __all__ = [
     "Logprob",
     "ModelNotFoundError",
     "OutOfMemoryError",
+    "PoolingParams",
     "RequestOutput",
     "RequestOutputKind",
     "RequestTooLargeError",
     "SamplingParams",
+    "StructuredOutputsParams",
     "WeightsError",
 ]
 

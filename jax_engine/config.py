@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from jax_engine.core.limits import Scheduling
-from jax_engine.core.output import PreemptionMode
+from jax_engine.core.output import PreemptionRule
 from jax_engine.core.scheduler import Policy
 from jax_engine.errors import ConfigError
 
@@ -35,7 +35,9 @@ class EngineConfig:
             0.9). On a CPU the share of RAM for the KV cache alone (None: 0.05).
         num_gpu_blocks_override: N, the number of KV blocks, instead of measuring.
         swap_space: GiB of host memory for swapped-out blocks.
-        preemption_mode: None: recompute groups of one sequence, swap groups that have forked.
+        preemption_mode: "recompute", "swap", or "auto": for each group what costs less, as measured
+            at the first preemption. None: recompute groups of one sequence, swap groups that have
+            forked. Where swap space is lacking, groups are recomputed.
         scheduling: "unified": one token budget for prompts and decodes, prompts in chunks.
             "sosp": the paper's system as published in vLLM 0.2.0, prompt steps apart from decode
             steps; "sosp-mixed": its variant with both in one step.
@@ -68,7 +70,7 @@ class EngineConfig:
     gpu_memory_utilization: float | None = None
     num_gpu_blocks_override: int | None = None
     swap_space: float = 4.0
-    preemption_mode: PreemptionMode | None = None
+    preemption_mode: PreemptionRule | None = "auto"
     scheduling: Scheduling = "unified"
     scheduling_policy: Policy = "fcfs"
     enable_prefix_caching: bool | None = None
@@ -87,7 +89,7 @@ class EngineConfig:
         _one_of("scheduling", self.scheduling, get_args(Scheduling))
         _one_of("scheduling_policy", self.scheduling_policy, get_args(Policy))
         _one_of("load_format", self.load_format, get_args(LoadFormat))
-        _one_of("preemption_mode", self.preemption_mode, (None, *get_args(PreemptionMode)))
+        _one_of("preemption_mode", self.preemption_mode, (None, *get_args(PreemptionRule)))
         _in_range("block_size", self.block_size, MIN_BLOCK_SIZE, MAX_BLOCK_SIZE)
         _in_range("max_num_seqs", self.max_num_seqs, 1)
         _in_range("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)

@@ -1,22 +1,32 @@
 """`LLM`: prompts in, completions out, all of them in one continuous batch."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from tqdm import tqdm
 
+from jax_engine.beam_search_params import BeamSearchParams
+from jax_engine.checks import check_number
 from jax_engine.config import EngineConfig
+from jax_engine.engine.beam_search import beam_search_output
+from jax_engine.engine.conversations import chat_prompts
 from jax_engine.engine.interrupt import deferred_interrupt
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import Prompt, PromptInput, as_prompt_list
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import RequestOutput
+from jax_engine.outputs import (
+    AnyRequestOutput,
+    BeamSearchOutput,
+    EmbeddingRequestOutput,
+    RequestOutput,
+)
+from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams, per_prompt
+from jax_engine.tokenization.chat import Tool
+from jax_engine.tokenization.chat_content import ContentFormat, Message
 from jax_engine.tokenization.tokenizer import Tokenizer
-
-Message = Mapping[str, Any]
 
 
 class LLM:
@@ -44,6 +54,7 @@ class LLM:
         *,
         use_tqdm: bool = True,
         priority: Sequence[int] | None = None,
+        timeout: float | Sequence[float | None] | None = None,
     ) -> list[RequestOutput]:
         """Completes prompts; outputs come in the order of the prompts.
 
@@ -51,6 +62,8 @@ class LLM:
             prompts: Text, token ids, `{"prompt": ..}` or `{"prompt_token_ids": ..}`; one or many.
             sampling_params: One for all, or one for each prompt.
             priority: One for each prompt, with scheduling_policy="priority"; lower runs first.
+            timeout: Seconds, one for all or one for each prompt. What has not finished by then
+                comes back as far as it got, with finish_reason "abort" and stop_reason "timeout".
 
         Raises:
             InvalidRequestError: Something is wrong with a prompt or its params: the message says
@@ -59,19 +72,144 @@ class LLM:
         """
         batch = as_prompt_list(prompts)
         params = per_prompt(sampling_params, len(batch))
-        priorities = list(priority) if priority is not None else [0] * len(batch)
-        if len(priorities) != len(batch):
-            raise InvalidRequestError(
-                f"priority must have one number for each of the {len(batch)} prompts, "
-                f"got {len(priorities)}"
-            )
+        priorities = _one_each("priority", priority if priority is not None else 0, len(batch))
+        timeouts = _one_each("timeout", timeout, len(batch))
+        for one in timeouts:
+            if one is not None:
+                check_number("timeout", one, 0.0, open_low=True)
         params = [replace(one, output_kind=RequestOutputKind.FINAL_ONLY) for one in params]
+        return self._run_all(batch, params, priorities, timeouts, use_tqdm=use_tqdm)
+
+    def embed(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        pooling_params: PoolingParams | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[EmbeddingRequestOutput]:
+        """The model's final hidden states of each prompt, pooled into one vector.
+
+        Raises:
+            InvalidRequestError: As for `generate`.
+        """
+        batch = as_prompt_list(prompts)
+        count = len(batch)
+        params = [pooling_params or PoolingParams()] * count
+        return self._run_all(batch, params, [0] * count, [None] * count, use_tqdm=use_tqdm)
+
+    def score_tokens(
+        self, prompts: PromptInput | Sequence[PromptInput], *, use_tqdm: bool = True
+    ) -> list[list[float | None]]:
+        """The log-probability of each token of each prompt, given the tokens before it.
+
+        The first token of a prompt has None.
+
+        Raises:
+            InvalidRequestError: As for `generate`.
+        """
+        params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
+        return [
+            [
+                None if entry is None else entry[token].logprob
+                for token, entry in zip(
+                    output.prompt_token_ids, output.prompt_logprobs or (), strict=True
+                )
+            ]
+            for output in self.generate(prompts, params, use_tqdm=use_tqdm)
+        ]
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        *,
+        chat_template: str | None = None,
+        chat_template_content_format: ContentFormat = "auto",
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Tool] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        priority: Sequence[int] | None = None,
+        timeout: float | Sequence[float | None] | None = None,
+    ) -> list[RequestOutput]:
+        """The model's answer to a conversation, or to each of many, by its chat template.
+
+        Args:
+            messages: Dicts with "role" and "content": text, or a list of
+                `{"type": "text", "text": ..}`.
+            sampling_params: As for `generate`; so are `priority` and `timeout`, one for each
+                conversation.
+            chat_template: Jinja, in place of the model's own.
+            chat_template_content_format: How contents reach the template: "string", "openai" (lists
+                of parts), or "auto", as it takes them.
+            add_generation_prompt: End the prompt with what begins the model's turn.
+            continue_final_message: End it in the middle of the last message, which the model goes
+                on writing; needs add_generation_prompt=False.
+            tools: What the model may call: JSON schemas, or functions with type hints and a
+                docstring of their arguments.
+            chat_template_kwargs: Options of the template's own.
+
+        Raises:
+            ConfigError: The model has no chat template and none was given.
+            InvalidRequestError: Messages or options are not acceptable; nothing was started.
+        """
+        prompts = chat_prompts(
+            self.get_tokenizer(),
+            messages,
+            chat_template_kwargs,
+            chat_template=chat_template,
+            content_format=chat_template_content_format,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+        )
+        return self.generate(
+            prompts, sampling_params, use_tqdm=use_tqdm, priority=priority, timeout=timeout
+        )
+
+    def beam_search(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        params: BeamSearchParams,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[BeamSearchOutput]:
+        """The `beam_width` best completions of each prompt that a beam search finds.
+
+        All prompts and beams share one batch; so they do with sampling requests in `generate`, to
+        which it is `SamplingParams(use_beam_search=True)`.
+
+        Raises:
+            InvalidRequestError: As `generate`.
+        """
+        if not isinstance(params, BeamSearchParams):
+            raise InvalidRequestError(
+                f"params must be BeamSearchParams, got {type(params).__name__}"
+            )
+        outputs = self.generate(prompts, params.sampling_params(), use_tqdm=use_tqdm)
+        return [beam_search_output(one, self.llm_engine.tokenizer) for one in outputs]
+
+    def get_tokenizer(self) -> Tokenizer:
+        return self.llm_engine.get_tokenizer()
+
+    def _run_all(
+        self,
+        batch: list[PromptInput],
+        params: Sequence[SamplingParams | PoolingParams],
+        priorities: list[int],
+        timeouts: list[float | None],
+        *,
+        use_tqdm: bool,
+    ) -> list[Any]:
+        """Checks and adds all requests, and runs until they have finished."""
         checked = self._check_all(batch, params)
         ids: list[str] = []
         try:
-            for prompt, one, rank in zip(checked, params, priorities, strict=True):
+            for prompt, one, rank, limit in zip(checked, params, priorities, timeouts, strict=True):
                 request_id = str(self._num_requests)
-                self.llm_engine.add_request(request_id, prompt, one, priority=rank)
+                add = self.llm_engine.add_request
+                add(request_id, prompt, one, priority=rank, timeout=limit)
                 ids.append(request_id)
                 self._num_requests += 1
             return self._run(ids, use_tqdm=use_tqdm)
@@ -79,35 +217,9 @@ class LLM:
             self.llm_engine.abort_request(ids)
             raise
 
-    def chat(
-        self,
-        messages: Sequence[Message] | Sequence[Sequence[Message]],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        *,
-        use_tqdm: bool = True,
-    ) -> list[RequestOutput]:
-        """The model's answer to a conversation, or to each of many, by its own chat template.
-
-        Args:
-            messages: Dicts with "role" and "content".
-        """
-        one_only = bool(messages) and isinstance(messages[0], Mapping)
-        conversations: Any = [messages] if one_only else messages
-        tokenizer = self.get_tokenizer()
-        texts = [
-            tokenizer.apply_chat_template(list(one), tokenize=False, add_generation_prompt=True)
-            for one in conversations
-        ]
-        prompts: list[PromptInput] = [
-            {"prompt": text, "prompt_token_ids": tokenizer.encode(text, add_special_tokens=False)}
-            for text in texts
-        ]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
-
-    def get_tokenizer(self) -> Tokenizer:
-        return self.llm_engine.get_tokenizer()
-
-    def _check_all(self, batch: list[PromptInput], params: list[SamplingParams]) -> list[Prompt]:
+    def _check_all(
+        self, batch: list[PromptInput], params: Sequence[SamplingParams | PoolingParams]
+    ) -> list[Prompt]:
         """All prompts are checked before the first one starts, and all bad ones are named."""
         checked: list[Prompt] = []
         problems: list[InvalidRequestError] = []
@@ -127,9 +239,9 @@ class LLM:
         note = f"; none of the {len(batch)} prompts was started" if len(batch) > 1 else ""
         raise type(problems[0])("; ".join(lines) + note)
 
-    def _run(self, ids: list[str], *, use_tqdm: bool) -> list[RequestOutput]:
+    def _run(self, ids: list[str], *, use_tqdm: bool) -> list[AnyRequestOutput]:
         """Steps until all of these requests have finished."""
-        done: dict[str, RequestOutput] = {}
+        done: dict[str, AnyRequestOutput] = {}
         missing = set(ids)
         with deferred_interrupt() as interrupted, _progress(len(ids), use_tqdm) as progress:
             while missing:
@@ -143,17 +255,30 @@ class LLM:
         return [done[request_id] for request_id in ids]
 
 
+def _one_each(name: str, value: Any, num_prompts: int) -> list[Any]:
+    """The same value for each prompt, or the values given, one each."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return [value] * num_prompts
+    values = list(value)
+    if len(values) != num_prompts:
+        raise InvalidRequestError(
+            f"{name} must have one number for each of the {num_prompts} prompts, got {len(values)}"
+        )
+    return values
+
+
 @contextmanager
-def _progress(total: int, use_tqdm: bool) -> Iterator[Callable[[RequestOutput], None]]:
+def _progress(total: int, use_tqdm: bool) -> Iterator[Callable[[AnyRequestOutput], None]]:
     """A bar over requests, with the estimated speeds that vLLM shows."""
     with tqdm(
         total=total, desc="Processed prompts", dynamic_ncols=True, disable=not use_tqdm
     ) as bar:
         tokens = {"input": 0, "output": 0}
 
-        def advance(output: RequestOutput) -> None:
+        def advance(output: AnyRequestOutput) -> None:
             tokens["input"] += len(output.prompt_token_ids)
-            tokens["output"] += sum(len(one.token_ids) for one in output.outputs)
+            if isinstance(output, RequestOutput):
+                tokens["output"] += sum(len(one.token_ids) for one in output.outputs)
             elapsed = max(bar.format_dict["elapsed"], 1e-9)
             speeds = (f"{name}: {count / elapsed:.2f} toks/s" for name, count in tokens.items())
             bar.postfix = "est. speed " + ", ".join(speeds)

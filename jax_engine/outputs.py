@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 class Logprob:
     """Log-probability of one token, from the raw logits (before penalties and temperature).
 
+    In a beam search those after them, which it compares.
+
     Attributes:
         logprob: Natural logarithm, <= 0.
         rank: 1 for the most probable token of the vocabulary.
@@ -23,13 +25,15 @@ class CompletionOutput:
     """One sampled sequence of a request.
 
     Attributes:
-        index: Which of the request's samples (0 .. best_of - 1) this is.
+        index: Which of the request's samples (0 .. best_of - 1) this is; of a beam search its rank.
         text: The output text, up to the stop string.
         token_ids: The output tokens, the one that ended it included.
         cumulative_logprob: Sum over the output tokens; None unless log-probabilities were computed.
-        logprobs: For each output token, token id to `Logprob`; None unless asked for.
+        logprobs: For each output token, token id to `Logprob`; None unless asked for. Of a beam
+            search always, the output tokens alone.
         finish_reason: "stop", "length", "abort", or None while it is running.
-        stop_reason: The stop string or stop token id that ended it; None for end of sequence.
+        stop_reason: The stop string or stop token id that ended it, "timeout" if it was aborted at
+            its deadline; None for end of sequence.
     """
 
     index: int
@@ -55,15 +59,20 @@ class RequestMetrics:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A request and its outputs so far.
+    """A request and its outputs so far, or with `RequestOutputKind.DELTA` what is new of them.
 
     Attributes:
         request_id: As given to `add_request`, or made by `generate`.
         prompt: The text, None when token ids were given.
-        prompt_token_ids: What the model was fed.
-        outputs: n completions, by index (by cumulative log-probability when best_of > n).
+        prompt_token_ids: What the model was fed, so without what `truncate_prompt_tokens` cut off.
+        outputs: n completions, by index (by cumulative log-probability when best_of > n; by score
+            in a beam search, which may find fewer). Of a delta, those with new tokens or just
+            finished.
         finished: Whether all of them have finished.
         num_cached_tokens: Prompt tokens whose KV came from the prefix cache.
+        prompt_logprobs: For each token of the prompt, token id to `Logprob` as given the tokens
+            before it; None for the first one (and, after an abort, for those not reached). None
+            unless asked for.
     """
 
     request_id: str
@@ -73,3 +82,58 @@ class RequestOutput:
     finished: bool
     num_cached_tokens: int = 0
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+
+
+@dataclass(slots=True)
+class EmbeddingOutput:
+    """One embedding, of the model's width."""
+
+    embedding: list[float]
+
+
+@dataclass(slots=True)
+class EmbeddingRequestOutput:
+    """What `LLM.embed` gives for one prompt.
+
+    Attributes:
+        outputs: The embedding.
+        prompt_token_ids: What the model was fed.
+        finished: False after an abort: the embedding is of a part of the prompt, or empty.
+    """
+
+    request_id: str
+    outputs: EmbeddingOutput
+    prompt_token_ids: list[int]
+    finished: bool
+
+
+AnyRequestOutput = RequestOutput | EmbeddingRequestOutput
+
+
+@dataclass(slots=True)
+class BeamSearchSequence:
+    """One hypothesis of `LLM.beam_search`.
+
+    Attributes:
+        tokens: Of prompt and output, the one that ended it included.
+        logprobs: For each output token, its id to its `Logprob`.
+        cum_logprob: Their sum.
+        text: Of all tokens; None without a tokenizer.
+        finish_reason: "stop" or "length".
+        stop_reason: None for end of sequence.
+    """
+
+    tokens: list[int]
+    logprobs: list[dict[int, Logprob]] | None
+    cum_logprob: float = 0.0
+    text: str | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+
+@dataclass(slots=True)
+class BeamSearchOutput:
+    """The hypotheses for one prompt, best score first."""
+
+    sequences: list[BeamSearchSequence]

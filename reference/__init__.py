@@ -9,6 +9,7 @@ The model
     `kv_cache`             the blocks themselves: write, copy, swap (4.2, 4.5)
     `rope`                 how a token knows its position
     `transformer`          a Llama decoder over a paged KV cache (2.1, 4.1)
+    `logits`               what a request may do to the logits (5.2)
     `sampling`             from logits to a token (5.2)
 
 The memory
@@ -18,6 +19,7 @@ The memory
 
 The scheduler
     `sequence`             a sequence, and the group of sequences that one request becomes (4.4)
+    `beam_search`          which sequences of a group go on, and which have ended (4.4)
     `scheduler_config`     limits, and the three ways of scheduling
     `admission`            which requests can be promised to finish
     `scheduler_state`      waiting, running, swapped; preemption and recovery (4.5)
@@ -26,5 +28,19 @@ The scheduler
     `scheduler`            its public face: add, schedule, update, abort (4.5)
 
 The whole
+    `batch`                the tokens of a step, laid end to end (4.1, 4.3)
     `engine`               the loop that ties the chapters together (4, Figure 4)
+
+To watch it
+    `trace_scenarios`      small workloads: two requests, copy on write, memory that runs out
+    `trace_run`            one of them in motion, with words for a model
+    `trace_sentences`      what the scheduler has decided, and why, in words
+    `trace_outcomes`       what came of it, in words
+    `trace`                all of it as JSON, for the replay page of the docs
+
+The paper's evaluation
+    `cost_model`           how long a step takes on the GPUs of Table 1 (6.1)
+    `simulator`            a trace of requests, served under the cost model (6.1)
+    `simulated_paging`     the real scheduler and block manager in it
+    `baselines`            Orca with a buddy allocator, and FasterTransformer (6.1)
 """

@@ -1,9 +1,7 @@
 """The engine: the loop that ties the chapters together (paper 4, Figure 4).
 
 The scheduler decides, the block manager keeps the books, the KV cache does what they say, and the
-model sees a *ragged batch*: the new tokens of all scheduled sequences laid end to end. To the model
-a whole prompt, a chunk of one and a single decoded token are the same thing: a few new tokens at
-the end of a context. One step is
+model sees a *ragged batch*: the new tokens of all scheduled sequences laid end to end. One step is
 
     schedule;  swap in, swap out, copy;  write and attend (the model);  sample;  update
 
@@ -33,15 +31,16 @@ b [6, 7, 8] length
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from reference.batch import lay_out
+from reference.beam_search import num_candidates
 from reference.blocks import BlockManager
-from reference.kv_cache import KVCache, slot_of
-from reference.sampling import derive_seed, log_softmax, sample
+from reference.kv_cache import KVCache
+from reference.sampling import candidates, derive_seed, log_softmax, sample
 from reference.scheduler import Scheduler
 from reference.scheduler_state import ScheduledSequence
 from reference.sequence import RequestParams, SequenceGroup
@@ -62,46 +61,6 @@ class Model(Protocol):
     ) -> Float[np.ndarray, "T E"]: ...
 
     def compute_logits(self, hidden: Float[np.ndarray, "R E"]) -> Float[np.ndarray, "R V"]: ...
-
-
-@dataclass(frozen=True)
-class RaggedBatch:
-    """The new tokens of S sequences, laid end to end; T tokens in all, tables W blocks wide.
-
-    Sequence s owns the tokens query_start_loc[s] .. query_start_loc[s+1]-1, the last ones of its
-    context of context_lens[s] tokens. Token t is written to slot slot_mapping[t].
-    """
-
-    token_ids: Int[np.ndarray, "T"]
-    positions: Int[np.ndarray, "T"]
-    block_tables: Int[np.ndarray, "S W"]
-    context_lens: Int[np.ndarray, "S"]
-    query_start_loc: Int[np.ndarray, "S+1"]
-    slot_mapping: Int[np.ndarray, "T"]
-
-
-def lay_out(scheduled: Sequence[ScheduledSequence], blocks: BlockManager) -> RaggedBatch:
-    """The ragged batch of a step. Tables are padded with block 0, which is never looked at."""
-    token_ids: list[int] = []
-    positions: list[int] = []
-    slots: list[int] = []
-    query_start_loc = [0]
-    tables = [blocks.block_table(entry.seq.seq_id) for entry in scheduled]
-    for entry, table in zip(scheduled, tables, strict=True):
-        for position in range(entry.start, entry.start + entry.num_tokens):
-            token_ids.append(entry.seq.token_ids[position])
-            positions.append(position)
-            slots.append(slot_of(table, position, blocks.block_size))
-        query_start_loc.append(len(token_ids))
-    width = max(len(table) for table in tables)
-    return RaggedBatch(
-        np.array(token_ids),
-        np.array(positions),
-        np.array([table + [0] * (width - len(table)) for table in tables]),
-        np.array([entry.start + entry.num_tokens for entry in scheduled]),
-        np.array(query_start_loc),
-        np.array(slots),
-    )
 
 
 class ReferenceEngine:
@@ -189,6 +148,7 @@ class ReferenceEngine:
             batch.query_start_loc,
             batch.slot_mapping,
         )
+        self._note_prompt_logprobs(output.scheduled, hidden)
         last_tokens = batch.query_start_loc[1:] - 1
         sampling = [i for i, entry in enumerate(output.scheduled) if entry.num_samples > 0]
         logits = self.model.compute_logits(hidden[last_tokens[sampling]])
@@ -199,29 +159,44 @@ class ReferenceEngine:
         }
         finished = self.scheduler.update(sampled)
         for entry, row in zip(entries, logits, strict=True):
-            _note_logprobs(entry, sampled[entry.seq.seq_id], row)
+            if not entry.group.beam_search:
+                _note_logprobs(entry, sampled[entry.seq.seq_id], row)
         return finished
 
-    def _sample(self, entry: ScheduledSequence, logits: Float[np.ndarray, "V"]) -> list[int]:
+    def _sample(self, entry: ScheduledSequence, logits: Float[np.ndarray, "V"]) -> list[Any]:
         """Tokens for one sequence: several, from the same logits, when its group is to fork.
 
-        Sample i of a request draws from a seed of its own, before the fork and after it.
+        Sample i of a request draws from a seed of its own, before the fork and after it. A beam
+        draws candidates.
         """
         seq, group = entry.seq, entry.group
+        context: dict[str, Any] = {
+            "prompt_token_ids": seq.token_ids[: seq.prompt_len],
+            "output_token_ids": seq.output_token_ids,
+            "eos_token_ids": group.eos_token_ids,
+        }
+        if group.beam_search:
+            return candidates(logits, group.params, num_candidates(group), **context)
         seed = group.params.seed
         if seed is None:
             seed = derive_seed(self.seed, group.add_index)
         return [
-            sample(
-                logits,
-                group.params,
-                prompt_token_ids=seq.token_ids[: seq.prompt_len],
-                output_token_ids=seq.output_token_ids,
-                eos_token_ids=group.eos_token_ids,
-                seed=derive_seed(seed, seq.index + i),
-            )
+            sample(logits, group.params, seed=derive_seed(seed, seq.index + i), **context)
             for i in range(entry.num_samples)
         ]
+
+    def _note_prompt_logprobs(
+        self, scheduled: Sequence[ScheduledSequence], hidden: Float[np.ndarray, "T E"]
+    ) -> None:
+        """Where they are wanted: a token of the prompt says how probable the next one was."""
+        rows = iter(hidden)
+        for entry in scheduled:
+            wanted = entry.group.prompt_logprobs
+            for position in range(entry.start, entry.start + entry.num_tokens):
+                row = next(rows)
+                if wanted is not None and position + 1 < entry.group.prompt_len:
+                    [logits] = self.model.compute_logits(row[None])
+                    wanted[position + 1] = log_softmax(logits)
 
 
 def _note_logprobs(

@@ -3,12 +3,7 @@
 Section 5.2 of the paper: `fork`, `append` and `free` make decoding algorithms out of sequences;
 what picks each next token is this. The rules, in this order:
 
-1. repetition penalty r, on each token that is in the prompt or the output: logit / r if the logit
-   is positive, else logit * r;
-2. frequency penalty, times the count of the token in the output, is taken off; then presence
-   penalty, once, if the token is in the output at all. The prompt does not count here;
-3. `logit_bias` is added. Then, while the output is shorter than `min_tokens`, what could end it
-   gets -inf: all end-of-sequence ids (with `ignore_eos` as well) and all `stop_token_ids`;
+0. to 3. edit the logits: see the chapter `logits`. Here it goes on:
 4. temperature: below 1e-5 the token is the argmax, the lowest id if several are equal, and rules 5
    to 8 do not apply. Else the logits are divided by it;
 5. `top_k`: keep the logits not below the k-th largest, so ties with it stay. 0 or -1 is off;
@@ -23,25 +18,27 @@ u = uniform(seed, position), where the position is the number of tokens before t
 request's tokens depend on its seed and its own tokens alone, not on its neighbours in the batch,
 nor on preemption. Sample i of a request (n > 1) has a seed of its own, `derive_seed(seed, i)`.
 
-Log-probabilities are those of the raw logits (`log_softmax`), before rule 1.
+Log-probabilities are those of the raw logits (`log_softmax`), before rule 0. Beam search alone
+goes by those of the edited logits, which rule 4 has divided by the temperature (`candidates`).
 
-V is the size of the vocabulary. Everything is float64. It is the caller's duty to leave at least
-one token that is not -inf.
+V is the size of the vocabulary. Everything is float64.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
+from reference.logits import LogitsOptions, TokenIds, edit_logits
+
 GREEDY_BELOW = 1e-5
 Uniform = Callable[[int, int], float]
-TokenIds = Sequence[int]
+Candidate = tuple[int, float]
 
 
 @runtime_checkable
-class SamplingOptions(Protocol):
+class SamplingOptions(LogitsOptions, Protocol):
     """What is read of a request's sampling parameters. Any object with these attributes will do."""
 
     @property
@@ -52,18 +49,6 @@ class SamplingOptions(Protocol):
     def top_p(self) -> float: ...
     @property
     def min_p(self) -> float: ...
-    @property
-    def repetition_penalty(self) -> float: ...
-    @property
-    def frequency_penalty(self) -> float: ...
-    @property
-    def presence_penalty(self) -> float: ...
-    @property
-    def logit_bias(self) -> Mapping[int, float] | None: ...
-    @property
-    def min_tokens(self) -> int: ...
-    @property
-    def stop_token_ids(self) -> Collection[int] | None: ...
 
 
 def log_softmax(logits: Float[np.ndarray, "V"]) -> Float[np.ndarray, "V"]:
@@ -74,39 +59,6 @@ def log_softmax(logits: Float[np.ndarray, "V"]) -> Float[np.ndarray, "V"]:
     """
     shifted = logits.astype(np.float64) - logits.max()
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
-
-
-def penalise(
-    logits: Float[np.ndarray, "V"],
-    prompt_token_ids: TokenIds,
-    output_token_ids: TokenIds,
-    *,
-    repetition_penalty: float = 1.0,
-    frequency_penalty: float = 0.0,
-    presence_penalty: float = 0.0,
-) -> Float[np.ndarray, "V"]:
-    """Rules 1 and 2.
-
-    Token 0 is in the prompt; token 1 is in the output, twice; token 2 is in neither:
-
-    >>> logits = np.array([4.0, -1.0, 3.0])
-    >>> penalise(logits, [0], [1, 1], repetition_penalty=2.0).tolist()
-    [2.0, -2.0, 3.0]
-    >>> penalise(logits, [0], [1, 1], frequency_penalty=0.5).tolist()
-    [4.0, -2.0, 3.0]
-    >>> penalise(logits, [0], [1, 1], presence_penalty=0.5).tolist()
-    [4.0, -1.5, 3.0]
-    """
-    penalised = logits.astype(np.float64)
-    for token in {*prompt_token_ids, *output_token_ids}:
-        if penalised[token] > 0:
-            penalised[token] /= repetition_penalty
-        else:
-            penalised[token] *= repetition_penalty
-    for token in set(output_token_ids):
-        penalised[token] -= frequency_penalty * output_token_ids.count(token)
-        penalised[token] -= presence_penalty
-    return penalised
 
 
 def keep_top_k(logits: Float[np.ndarray, "V"], k: int) -> Float[np.ndarray, "V"]:
@@ -159,24 +111,19 @@ def distribution(
     output_token_ids: TokenIds = (),
     eos_token_ids: Collection[int] = (),
 ) -> Float[np.ndarray, "V"]:
-    """Rules 1 to 7: the probability of each token. Of one alone, when the temperature is 0."""
-    adjusted = penalise(
+    """Rules 0 to 7: the probability of each token. Of one alone, when the temperature is 0."""
+    edited = edit_logits(
         logits,
-        prompt_token_ids,
-        output_token_ids,
-        repetition_penalty=float(params.repetition_penalty),
-        frequency_penalty=float(params.frequency_penalty),
-        presence_penalty=float(params.presence_penalty),
+        params,
+        prompt_token_ids=prompt_token_ids,
+        output_token_ids=output_token_ids,
+        eos_token_ids=eos_token_ids,
     )
-    for token, bias in (params.logit_bias or {}).items():
-        adjusted[token] += bias
-    if len(output_token_ids) < params.min_tokens:
-        adjusted[[*eos_token_ids, *(params.stop_token_ids or ())]] = -np.inf
     if params.temperature < GREEDY_BELOW:
-        certain = np.zeros(len(adjusted))
-        certain[np.argmax(adjusted)] = 1.0
+        certain = np.zeros(len(edited))
+        certain[np.argmax(edited)] = 1.0
         return certain
-    kept = keep_top_k(adjusted / params.temperature, params.top_k)
+    kept = keep_top_k(edited / params.temperature, params.top_k)
     kept = keep_top_p(kept, float(params.top_p))
     return _softmax(keep_min_p(kept, float(params.min_p)))
 
@@ -189,6 +136,42 @@ def draw(probabilities: Float[np.ndarray, "V"], u: float) -> int:
     """
     cumulative = np.cumsum(probabilities)
     return int(np.searchsorted(cumulative / cumulative[-1], u, side="right"))
+
+
+def candidates(
+    logits: Float[np.ndarray, "V"],
+    params: SamplingOptions,
+    count: int,
+    *,
+    prompt_token_ids: TokenIds = (),
+    output_token_ids: TokenIds = (),
+    eos_token_ids: Collection[int] = (),
+) -> list[Candidate]:
+    """What beam search draws: the `count` most probable tokens with their log-probabilities, after
+    rules 0 to 4; best first, of equal ones the lowest id. Fewer, if fewer are possible.
+
+    >>> from types import SimpleNamespace
+    >>> params = SimpleNamespace(repetition_penalty=1.0, frequency_penalty=0.0, min_tokens=0,
+    ...     presence_penalty=0.0, logit_bias=None, temperature=0.0, allowed_token_ids=[1, 2, 3])
+    >>> logits = np.log([5.0, 1.0, 2.0, 1.0])
+    >>> drawn = candidates(logits, params, 2)
+    >>> [(token, float(np.exp(logprob).round(2))) for token, logprob in drawn]
+    [(2, 0.5), (1, 0.25)]
+    """
+    edited = edit_logits(
+        logits,
+        params,
+        prompt_token_ids=prompt_token_ids,
+        output_token_ids=output_token_ids,
+        eos_token_ids=eos_token_ids,
+    )
+    if params.temperature >= GREEDY_BELOW:
+        edited = edited / params.temperature
+    logprobs = log_softmax(edited)
+    best_first = np.argsort(-logprobs, kind="stable")[:count]
+    return [
+        (int(token), float(logprobs[token])) for token in best_first if logprobs[token] > -np.inf
+    ]
 
 
 def uniform(seed: int, position: int) -> float:

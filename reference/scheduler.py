@@ -2,7 +2,8 @@
 
 This is its public face. `schedule` plans a step, the engine runs it and draws tokens, and `update`
 takes the tokens in: it forks a group when its first tokens are drawn, ends sequences, and gives
-their blocks back at once. The ways of planning are chapters of their own, `scheduler_sosp` and
+their blocks back at once. For beam search it takes candidates in, and when all beams have drawn,
+lets `beam_search` select. The ways of planning are chapters of their own, `scheduler_sosp` and
 `scheduler_unified`.
 
 >>> from types import SimpleNamespace
@@ -30,10 +31,19 @@ their blocks back at once. The ways of planning are chapters of their own, `sche
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 from itertools import count
+from typing import Any, Literal
 
 from reference.admission import AdmissionError, check_admission
+from reference.beam_search import advance, select
 from reference.blocks import BlockManager
-from reference.scheduler_config import Policy, PreemptionMode, SchedulerConfig, Scheduling
+from reference.sampling import Candidate
+from reference.scheduler_config import (
+    Policy,
+    PreemptionCosts,
+    PreemptionMode,
+    SchedulerConfig,
+    Scheduling,
+)
 from reference.scheduler_sosp import schedule_sosp
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput, SchedulerState
 from reference.scheduler_unified import schedule_unified
@@ -61,10 +71,11 @@ class Scheduler:
         max_model_len: int,
         scheduling: Scheduling = "unified",
         policy: Policy = "fcfs",
-        preemption_mode: PreemptionMode | None = None,
+        preemption_mode: PreemptionMode | Literal["auto"] | None = None,
         enable_chunked_prefill: bool = True,
         long_prefill_token_threshold: int = 0,
         admission_rule: bool = True,
+        preemption_costs: PreemptionCosts | None = None,
     ) -> None:
         self.config = SchedulerConfig(
             max_num_seqs,
@@ -76,6 +87,7 @@ class Scheduler:
             enable_chunked_prefill,
             long_prefill_token_threshold,
             admission_rule,
+            preemption_costs,
         )
         if block_manager.enable_prefix_caching and scheduling != "unified":
             raise ValueError(
@@ -124,9 +136,10 @@ class Scheduler:
         self._last = plan(self._state)
         return self._last
 
-    def update(self, sampled: Mapping[int, SequenceOf[int]]) -> list[SequenceGroup]:
+    def update(self, sampled: Mapping[int, SequenceOf[Any]]) -> list[SequenceGroup]:
         """Take in the tokens drawn for the last step, by seq_id; return the groups that ended.
 
+        For a sequence of a beam search they are candidates, (token, log-probability), best first.
         Sequences that ended since the step was planned (an abort) are passed over.
         """
         done = [entry for entry in self._last.scheduled if not entry.seq.finished]
@@ -137,6 +150,10 @@ class Scheduler:
         ended = []
         for entry in done:
             if entry.num_samples == 0:
+                continue
+            if entry.group.beam_search:
+                if self._hold(entry, sampled[entry.seq.seq_id]):
+                    ended.append(entry.group)
                 continue
             for seq in self._append(entry, sampled[entry.seq.seq_id]):
                 reason = finish_reason(seq, entry.group, self.config.max_model_len)
@@ -176,6 +193,25 @@ class Scheduler:
             seq.append(token_id)
         return seqs
 
+    def _hold(self, entry: ScheduledSequence, candidates: SequenceOf[Candidate]) -> bool:
+        """Keep what a beam drew; select when all beams of its group have drawn. True if done."""
+        entry.seq.candidates = list(candidates)
+        group = entry.group
+        if any(seq.candidates is None for seq in group.unfinished):
+            return False
+        chosen = select(group, self.config.max_model_len)
+        group.hypotheses = chosen.hypotheses
+        if not chosen.done:
+            advance(group, chosen.live, self.block_manager, self._seq_ids)
+            return False
+        for seq in group.unfinished:
+            self.block_manager.free(seq.seq_id)
+        group.seqs = group.hypotheses
+        for rank, seq in enumerate(group.seqs):
+            seq.index = rank
+        self._forget(group)
+        return True
+
     def _finish(
         self,
         group: SequenceGroup,
@@ -188,6 +224,9 @@ class Scheduler:
         seq.finish(reason, stop_reason)
         if group.unfinished:
             return False
+        self._forget(group)
+        return True
+
+    def _forget(self, group: SequenceGroup) -> None:
         self._state.leave(group)
         del self.groups[group.request_id]
-        return True

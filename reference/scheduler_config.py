@@ -12,11 +12,23 @@ ValueError: max_num_batched_tokens=8 must be at least 16 = max_model_len unless 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 Scheduling = Literal["unified", "sosp", "sosp-mixed"]
 Policy = Literal["fcfs", "priority"]
 PreemptionMode = Literal["recompute", "swap"]
+
+
+class PreemptionCosts(Protocol):
+    """What preemption "auto" must know of a machine."""
+
+    @property
+    def seconds_per_block(self) -> float:
+        """To move one KV block to CPU memory, or back."""
+
+    @property
+    def seconds_per_token(self) -> float:
+        """To compute one token again."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,8 @@ class SchedulerConfig:
         max_num_seqs: most sequences to keep room for in `running`.
         max_num_batched_tokens: most tokens in a step.
         max_model_len: most tokens in a sequence.
-        preemption_mode: None: swap the groups that have forked, recompute the others.
+        preemption_mode: None: swap the groups that have forked, recompute the others; "auto": what
+            takes less time, by `preemption_costs`.
         long_prefill_token_threshold: most tokens of one sequence in a step; 0: no such limit.
         admission_rule: False accepts requests that may hang; only to show why the rule is there.
     """
@@ -37,19 +50,22 @@ class SchedulerConfig:
     max_model_len: int
     scheduling: Scheduling = "unified"
     policy: Policy = "fcfs"
-    preemption_mode: PreemptionMode | None = None
+    preemption_mode: PreemptionMode | Literal["auto"] | None = None
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: int = 0
     admission_rule: bool = True
+    preemption_costs: PreemptionCosts | None = None
 
     def __post_init__(self) -> None:
         for field, choices in (
             ("scheduling", ("unified", "sosp", "sosp-mixed")),
             ("policy", ("fcfs", "priority")),
-            ("preemption_mode", (None, "recompute", "swap")),
+            ("preemption_mode", (None, "recompute", "swap", "auto")),
         ):
             if getattr(self, field) not in choices:
                 raise ValueError(f"{field}={getattr(self, field)!r} must be one of {choices}")
+        if self.preemption_mode == "auto" and self.preemption_costs is None:
+            raise ValueError("preemption_mode='auto' needs preemption_costs, got None")
         for field, least in (
             ("max_num_seqs", 1),
             ("max_num_batched_tokens", 1),

@@ -7,7 +7,7 @@ A. *Prompts*: unless somebody is swapped out (who was there before), admit waiti
    first one fits into the step and leaves the watermark free. If one was, that is the step.
 B. *Decoding*: one token for every sequence of every running group, in order. Each might need a new
    block, for growth or for copy on write; who lacks one takes it from the last running group, in
-   the end from itself.
+   the end from itself. (Passed over: a beam that has drawn, and waits for its siblings.)
 C. *Swapping in*: if nobody was preempted in B, swapped groups come back while the first one fits.
 
 "sosp-mixed" is the paper's own step, where prompts join the decoding batch: B, C, then A, if nobody
@@ -19,7 +19,7 @@ does not fit into one step is done in the next ones, before anything else (A0).
 """
 
 from reference.scheduler_state import SchedulerOutput, SchedulerState
-from reference.sequence import SequenceGroup, SequenceStatus
+from reference.sequence import Sequence, SequenceGroup, SequenceStatus
 
 
 def schedule_sosp(state: SchedulerState) -> SchedulerOutput:
@@ -102,7 +102,7 @@ def _decode(state: SchedulerState, output: SchedulerOutput) -> None:
     position = 0
     while position < len(state.running):
         group = state.running[position]
-        while state.blocks.num_free_gpu_blocks < len(group.unfinished):
+        while state.blocks.num_free_gpu_blocks < len(_behind(group)):
             if state.preempt(output) is group:
                 return
         _schedule_one_token_each(state, group, output)
@@ -117,8 +117,13 @@ def _decode(state: SchedulerState, output: SchedulerOutput) -> None:
         _schedule_one_token_each(state, group, output)
 
 
+def _behind(group: SequenceGroup) -> list[Sequence]:
+    """The sequences of a group that have something to compute."""
+    return [seq for seq in group.unfinished if seq.num_uncomputed_tokens > 0]
+
+
 def _schedule_one_token_each(
     state: SchedulerState, group: SequenceGroup, output: SchedulerOutput
 ) -> None:
-    for seq in group.unfinished:
+    for seq in _behind(group):
         state.schedule_tokens(group, seq, 1, output)

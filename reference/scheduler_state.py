@@ -13,19 +13,25 @@ of its own). There are two ways to take their blocks away:
   again, as one prompt. For a group that has forked, the sharing has to be built again, too: its
   leader is computed first, and as soon as the full blocks of the prompt are there, the siblings are
   *attached*: they share these, and compute the rest for themselves.
+
+Which one is faster depends on the machine and on the victim (7.3, Figure 19): with "auto", what
+each would cost is worked out.
 """
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
 from reference.blocks import BlockManager, BlockPair
-from reference.scheduler_config import PreemptionMode, SchedulerConfig
+from reference.scheduler_config import PreemptionCosts, PreemptionMode, SchedulerConfig
 from reference.sequence import Sequence, SequenceGroup, SequenceStatus
 
 
 @dataclass(frozen=True)
 class ScheduledSequence:
-    """Compute positions start .. start+num_tokens-1 of `seq`, then draw `num_samples` tokens."""
+    """Compute positions start .. start+num_tokens-1 of `seq`, then draw `num_samples` tokens.
+
+    A beam has one sample, whatever its width: a list of candidates.
+    """
 
     seq: Sequence
     group: SequenceGroup
@@ -113,16 +119,14 @@ class SchedulerState:
         output.blocks_to_copy += copies
         num_samples = 0
         if start + num_tokens == len(seq.token_ids):
-            num_samples = 1 if group.forked else group.num_samples
+            num_samples = 1 if group.forked or group.beam_search else group.num_samples
         output.scheduled.append(ScheduledSequence(seq, group, start, num_tokens, num_samples))
 
     def preempt(self, output: SchedulerOutput) -> SequenceGroup:
         """Take the blocks of the last running group, and return it."""
         group = self.running.pop()
         seq_ids = [seq.seq_id for seq in group.unfinished]
-        mode: PreemptionMode = self.config.preemption_mode or (
-            "swap" if group.forked else "recompute"
-        )
+        mode = self._preemption_mode(group)
         if mode == "swap" and self.blocks.can_swap_out(seq_ids):
             output.blocks_to_swap_out += self.blocks.swap_out(seq_ids)
             self.enter(group, SequenceStatus.SWAPPED)
@@ -132,10 +136,21 @@ class SchedulerState:
                 self.blocks.free(seq.seq_id)
                 seq.num_computed_tokens = 0
                 seq.attached = False
+                seq.candidates = None
             self.enter(group, SequenceStatus.WAITING)
         output.preempted.append((group.request_id, mode))
         self.num_preemptions[mode] += 1
         return group
+
+    def _preemption_mode(self, group: SequenceGroup) -> PreemptionMode:
+        """How its blocks should be taken, if the CPU has room for them."""
+        mode, costs = self.config.preemption_mode, self.config.preemption_costs
+        if mode is None:
+            return "swap" if group.forked else "recompute"
+        if mode == "auto":
+            assert costs is not None, "the configuration was not checked"
+            return cheaper_mode(group, self.blocks, costs)
+        return mode
 
     def swap_in(self, group: SequenceGroup, output: SchedulerOutput) -> None:
         """Bring the blocks of a swapped group back; the caller made sure of room for them."""
@@ -159,3 +174,33 @@ class SchedulerState:
                 self.blocks.fork(leader.seq_id, seq.seq_id, num_shared)
                 seq.num_computed_tokens = num_shared * self.blocks.block_size
                 seq.attached = True
+
+
+def cheaper_mode(
+    group: SequenceGroup, blocks: BlockManager, costs: PreemptionCosts
+) -> PreemptionMode:
+    """Out and in again, block by block; or its tokens once more, those of the shared blocks once.
+
+    Nine tokens in three blocks of 4, where a token takes as long as moving half a block:
+
+    >>> from types import SimpleNamespace
+    >>> blocks, params = BlockManager(4, 9), SimpleNamespace(n=1, best_of=None)
+    >>> group = SequenceGroup("r", list(range(9)), params)
+    >>> _ = blocks.allocate_slots(group.leader.seq_id, group.leader.token_ids, 0, 9)
+    >>> group.leader.num_computed_tokens = 9
+    >>> cheaper_mode(group, blocks, SimpleNamespace(seconds_per_block=2.0, seconds_per_token=1.0))
+    'recompute'
+    >>> cheaper_mode(group, blocks, SimpleNamespace(seconds_per_block=1.0, seconds_per_token=1.0))
+    'swap'
+    """
+    unfinished = group.unfinished
+    tables = [blocks.block_table(seq.seq_id) for seq in unfinished]
+    num_blocks = len({block for table in tables for block in table})
+    num_shared = 0
+    if len(unfinished) > 1:
+        num_shared = group.prompt_len // blocks.block_size * blocks.block_size
+    num_tokens = num_shared + sum(
+        max(0, seq.num_computed_tokens - num_shared) for seq in unfinished
+    )
+    swap_cost = 2 * num_blocks * costs.seconds_per_block
+    return "swap" if swap_cost < num_tokens * costs.seconds_per_token else "recompute"

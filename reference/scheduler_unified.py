@@ -122,7 +122,9 @@ def _admit_waiting(state: SchedulerState, output: SchedulerOutput) -> None:
     while state.waiting and _budget_left(state, output) > 0:
         group = state.waiting[0]
         leader = group.leader
-        hits = blocks.cached_blocks(leader.token_ids, group.cache_salt)
+        hits: list[int] = []
+        if group.reads_cache:
+            hits = blocks.cached_blocks(leader.token_ids, group.cache_salt)
         num_cached = len(hits) * blocks.block_size
         num_uncached = len(leader.token_ids) - num_cached
         num_tokens = _chunk(state, num_uncached, _budget_left(state, output))

@@ -31,7 +31,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, Protocol
 
-from reference.sampling import SamplingOptions
+import numpy as np
+
+from reference.sampling import Candidate, SamplingOptions
 
 FinishReason = Literal["stop", "length", "abort"]
 
@@ -49,7 +51,8 @@ class SequenceStatus(Enum):
 
 class RequestParams(SamplingOptions, Protocol):
     """What is read of a request's parameters. The scheduler reads no more than is listed here
-    with `min_tokens` and `stop_token_ids`, the sampler the rest of `SamplingOptions`.
+    with `min_tokens` and `stop_token_ids`, the sampler the rest of `SamplingOptions`. There may be
+    more: `use_beam_search`, `length_penalty` and `early_stopping`; `prompt_logprobs`; `pooling`.
     """
 
     @property
@@ -78,9 +81,16 @@ class Sequence:
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     logprobs: list[float] = field(default_factory=list)
-    """Of each output token, the log-probability that the model gave it; the engine fills this."""
+    """Of each output token, the log-probability that the model gave it; the engine fills this. Of a
+    beam: the log-probabilities that the search went by."""
     attached: bool = False
     """Its blocks below num_computed_tokens exist. (A sibling of a rebuilt group waits for this.)"""
+    candidates: list[Candidate] | None = None
+    """Of a beam: what it drew, until the other beams of its group have drawn as well."""
+    cumulative_logprob: float = 0.0
+    """Of a beam: the sum of its logprobs."""
+    score: float = 0.0
+    """Of a beam that has ended: what hypotheses are compared by."""
 
     @property
     def output_token_ids(self) -> list[int]:
@@ -110,6 +120,7 @@ class Sequence:
             seq_id,
             self.num_computed_tokens,
             self.status,
+            logprobs=list(self.logprobs),
             attached=self.attached,
         )
 
@@ -133,9 +144,16 @@ class SequenceGroup:
     seqs: list[Sequence] = field(init=False)
     forked: bool = field(default=False, init=False)
     add_index: int = field(default=-1, init=False)
+    hypotheses: list[Sequence] = field(default_factory=list, init=False)
+    """Of beam search: the outputs that have ended, best first; `seqs` are the live beams."""
+    prompt_logprobs: list[np.ndarray | None] | None = field(default=None, init=False)
+    """If asked for: at each position of the prompt but the first, V log-probabilities of what could
+    have stood there; the engine fills this."""
 
     def __post_init__(self) -> None:
         self.seqs = [Sequence(list(self.prompt_token_ids), len(self.prompt_token_ids))]
+        if getattr(self.params, "prompt_logprobs", None) is not None:
+            self.prompt_logprobs = [None] * self.prompt_len
 
     @property
     def prompt_len(self) -> int:
@@ -143,13 +161,26 @@ class SequenceGroup:
 
     @property
     def num_samples(self) -> int:
-        """How many sequences the request becomes: best_of, or n."""
+        """How many sequences the request becomes: best_of, or n. Of beam search, the width."""
         return self.params.n if self.params.best_of is None else self.params.best_of
 
     @property
+    def beam_search(self) -> bool:
+        return bool(getattr(self.params, "use_beam_search", False))
+
+    @property
+    def reads_cache(self) -> bool:
+        """May blocks of its prompt be found? Not if something is wanted of each of its tokens."""
+        wanted = ("prompt_logprobs", "pooling")
+        return all(getattr(self.params, name, None) is None for name in wanted)
+
+    @property
     def num_reserved(self) -> int:
-        """Sequences to keep room for: those it will have, or once forked, those it still has."""
-        return len(self.unfinished) if self.forked else self.num_samples
+        """Sequences to keep room for: those it will have, or once forked, those it still has.
+
+        Beams come and go, so their number says nothing of how many there will be.
+        """
+        return len(self.unfinished) if self.forked and not self.beam_search else self.num_samples
 
     @property
     def unfinished(self) -> list[Sequence]:
@@ -168,7 +199,12 @@ class SequenceGroup:
 
     @property
     def best(self) -> list[Sequence]:
-        """What the request returns: its n most probable samples, or all in order if n is all."""
+        """What the request returns: its n most probable samples, or all in order if n is all.
+
+        Hypotheses of beam search are in order of their scores already.
+        """
+        if self.beam_search:
+            return self.seqs[: self.params.n]
         if self.num_samples == self.params.n:
             return list(self.seqs)
         return sorted(self.seqs, key=lambda seq: -sum(seq.logprobs))[: self.params.n]

@@ -1,13 +1,20 @@
 """MkDocs hooks: source code and measurements are put into the pages when they are built.
 
     {{ source reference/blocks.py BlockManager.fork }}    that function, class or assignment
+    {{ output }}                                           what the Python block above it prints
+    {{ figure block-table }}                               docs/figures/block-table.svg, in line
+    {{ contents }}                                         the tutorial's pages, in the nav's order
+    {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
     {{ measured }}                                         tables of benchmarks/results/*.json
     {{ compared }}                                         those of compare_*.json, engine by engine
+    {{ paper 12 }}, {{ paper summary }}                    a figure of paper.json, or all in short
 
 So a page never shows code that is not there, nor a figure that nobody measured.
 """
 
 import ast
+import contextlib
+import io
 import re
 import sys
 from pathlib import Path
@@ -15,6 +22,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = re.compile(r"^\{\{ source (\S+) (\S+) \}\}$", re.MULTILINE)
+FIGURE = re.compile(r"^\{\{ figure (\S+) \}\}$", re.MULTILINE)
+REPLAY = re.compile(r"^\{\{ replay((?: \S+)*) \}\}$", re.MULTILINE)
+PAPER = re.compile(r"^\{\{ paper (\S+) \}\}$", re.MULTILINE)
+BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGE = re.compile(r"^ +- (.+): (tutorial/(?!index)\S+\.md)$", re.MULTILINE)
+LEARN = re.compile(r"^\*\*What you learn\.\*\*\s+|^[A-Z]", re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+OUTPUT, CONTENTS = "{{ output }}", "{{ contents }}"
 MEASURED, COMPARED = "{{ measured }}", "{{ compared }}"
 
 
@@ -38,6 +53,83 @@ def source_of(path: str, name: str) -> str:
     return "\n".join(line[indent:] for line in lines)
 
 
+def with_outputs(markdown: str) -> str:
+    """Runs the page's Python blocks in order, in one namespace, and puts in what they print.
+
+    Raises:
+        ValueError: There is no block right above an `{{ output }}`, or it prints nothing.
+    """
+    sys.path.insert(0, str(ROOT))
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    parts, at = [], 0
+    for block in BLOCK.finditer(markdown):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block[1], "a page", "exec"), namespace)
+        parts.append(markdown[at : block.end()])
+        at = block.end()
+        rest = markdown[at:]
+        if rest.lstrip().startswith(OUTPUT):
+            if not printed.getvalue():
+                raise ValueError(f"nothing is printed by the block {block[1]!r}")
+            parts.append(f'\n\n```text title="prints"\n{printed.getvalue().rstrip()}\n```')
+            at += rest.index(OUTPUT) + len(OUTPUT)
+    page = "".join([*parts, markdown[at:]])
+    if OUTPUT in page:
+        raise ValueError(f"{OUTPUT} has no Python block right above it")
+    return page
+
+
+def figure(name: str) -> str:
+    """The figure as HTML; colours are CSS variables, so it suits light and dark.
+
+    On a phone a wide one scrolls sideways: its text never gets smaller than four fifths.
+    """
+    svg = (ROOT / "docs" / "figures" / f"{name}.svg").read_text("utf-8")
+    width = re.search(r'viewBox="0 0 ([\d.]+)', svg)
+    assert width is not None, f"{name}.svg has no viewBox"
+    least = f"--least: {0.8 * float(width[1]):g}px"
+    return f'<figure class="figure" style="{least}" markdown="0">\n{svg}</figure>'
+
+
+def contents() -> str:
+    """A row for each page of the tutorial: its title, how it begins, and minutes to read it.
+
+    A reader takes 200 words of prose or 15 lines of code a minute.
+    """
+    rows = ["| | chapter | | minutes |", "|---:|---|---|---:|"]
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8")
+    for number, (title, path) in enumerate(PAGE.findall(nav), 1):
+        text = (ROOT / "docs" / path).read_text("utf-8")
+        begins = LEARN.search(text)
+        assert begins is not None, f"{path} says nothing"
+        at = begins.end() if begins[0].startswith("*") else begins.start()
+        line = re.split(r"[.;:](?:\s|$)", text[at:], maxsplit=1)[0].replace("\n", " ")
+        code = sum(block.count("\n") - 1 for block in FENCED.findall(text))
+        words = len(FENCED.sub("", text).split())
+        minutes = max(1, round(words / 200 + code / 15))
+        rows.append(f"| {number} | [{title}]({Path(path).name}) | {line}. | {minutes} |")
+    return "\n".join(rows)
+
+
+def replay(*names: str) -> str:
+    """Traces for docs/javascripts/replay.js; of all scenarios if none is named.
+
+    They stand in the page, so that it works where nothing can be fetched, as from a folder.
+    """
+    sys.path.insert(0, str(ROOT))
+    from reference.trace_scenarios import SCENARIOS
+
+    scripts = []
+    for name in names or SCENARIOS:
+        trace = (ROOT / "docs" / "traces" / f"{name}.json").read_text("utf-8").strip()
+        safe = trace.replace("</", r"<\/")
+        scripts.append(f'<script type="application/json" data-trace="{name}">\n{safe}\n</script>')
+    links = "" if names else " data-links"
+    note = "<noscript>The replay needs JavaScript.</noscript>"
+    return "\n".join([f'<div class="replay"{links} markdown="0">', *scripts, note, "</div>"])
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by MkDocs for each page."""
 
@@ -45,7 +137,21 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         path, name = match.groups()
         return f'```python title="{path}"\n{source_of(path, name)}\n```'
 
+    if OUTPUT in markdown:
+        markdown = with_outputs(markdown)
     markdown = SOURCE.sub(include, markdown)
+    markdown = FIGURE.sub(lambda match: figure(match[1]), markdown)
+    if CONTENTS in markdown:
+        markdown = markdown.replace(CONTENTS, contents())
+    markdown = REPLAY.sub(lambda match: replay(*match[1].split()), markdown)
+    if PAPER.search(markdown):
+        sys.path.insert(0, str(ROOT))
+        from benchmarks.paper.tables import section, summary
+
+        def reproduced(match: re.Match[str]) -> str:
+            return summary() if match[1] == "summary" else section(match[1])
+
+        markdown = PAPER.sub(reproduced, markdown)
     if MEASURED in markdown:
         sys.path.insert(0, str(ROOT))
         from benchmarks.tables import detail_tables

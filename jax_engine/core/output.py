@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from jax_engine.core.sequence import Sequence, SequenceGroup
 
 PreemptionMode = Literal["recompute", "swap"]
+PreemptionRule = Literal["recompute", "swap", "auto"]  # "auto": what costs less, group by group
 
 
 class ScheduledSequence(NamedTuple):

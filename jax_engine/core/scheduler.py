@@ -6,14 +6,20 @@ One step is `schedule()`, the model, `update(sampled)`. While the model runs, `a
 
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
-from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 from jax_engine.core import sosp, unified
 from jax_engine.core.admission import check_request
 from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.decoding import take_samples
 from jax_engine.core.limits import Limits, Scheduling, check_config
-from jax_engine.core.output import PreemptionMode, ScheduledSequence, SchedulerOutput
+from jax_engine.core.output import (
+    PreemptionMode,
+    PreemptionRule,
+    ScheduledSequence,
+    SchedulerOutput,
+)
+from jax_engine.core.preemption import Costs
 from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
 from jax_engine.core.state import SchedulerState
 from jax_engine.core.stopping import StopRule
@@ -32,12 +38,13 @@ class Scheduler:
         max_model_len: Tokens of one sequence, prompt and output.
         scheduling: "unified", "sosp" (prompt steps and decode steps) or "sosp-mixed".
         policy: "fcfs", or "priority": smaller `SequenceGroup.priority` first, then by arrival.
-        preemption_mode: None: swap groups that forked, recompute others.
+        preemption_mode: None: swap groups that forked, recompute others. "auto": what costs less.
+        preemption_costs: What "auto" goes by.
         enable_chunked_prefill: Spread prompts over steps (unified only).
         long_prefill_token_threshold: Most prompt tokens of a sequence in one step; 0: no limit.
 
     Raises:
-        ConfigError: The limits contradict each other.
+        ConfigError: The limits contradict each other, or "auto" has no costs.
     """
 
     def __init__(
@@ -49,7 +56,8 @@ class Scheduler:
         max_model_len: int,
         scheduling: Scheduling = "unified",
         policy: Policy = "fcfs",
-        preemption_mode: PreemptionMode | None = None,
+        preemption_mode: PreemptionRule | None = None,
+        preemption_costs: Costs | None = None,
         enable_chunked_prefill: bool = True,
         long_prefill_token_threshold: int = 0,
     ) -> None:
@@ -65,11 +73,9 @@ class Scheduler:
         self.scheduling = scheduling
         self.policy = policy
         self._limits = limits
-        self._state = SchedulerState(block_manager, limits, preemption_mode)
-        self._sequences: dict[int, tuple[Sequence, SequenceGroup]] = {}
+        self._state = SchedulerState(block_manager, limits, preemption_mode, preemption_costs)
         self._scheduled: list[ScheduledSequence] = []
         self._advanced: list[ScheduledSequence] = []
-        self._seq_ids = count()
         self._num_added = 0
 
     @property
@@ -124,19 +130,16 @@ class Scheduler:
             group.params, group.eos_token_ids, group.prompt_len, self._limits.max_model_len
         )
         self._num_added += 1
-        leader = group.seqs[0]
-        leader.seq_id = next(self._seq_ids)
-        self._sequences[leader.seq_id] = leader, group
         self._state.add(group)
 
-    def abort(self, request_id: str) -> bool:
+    def abort(self, request_id: str, stop_reason: str | None = None) -> bool:
         """Ends a request wherever it is; False when there is none of that id (any more)."""
         group = self.groups.get(request_id)
         if group is None:
             return False
         self._state.remove(group, group.leader.status)
         for seq in group.unfinished():
-            self._finish(seq, group, "abort", None)
+            self._state.finish(seq, group, "abort", stop_reason)
         return True
 
     def finish_sequence(
@@ -146,11 +149,11 @@ class Scheduler:
 
         An unknown or finished id is left alone.
         """
-        if seq_id not in self._sequences:
+        if seq_id not in self._state.sequences:
             return False
-        seq, group = self._sequences[seq_id]
+        seq, group = self._state.sequences[seq_id]
         status = seq.status
-        self._finish(seq, group, reason, stop_reason)
+        self._state.finish(seq, group, reason, stop_reason)
         if group.finished:
             self._state.remove(group, status)
         return group.finished
@@ -168,10 +171,14 @@ class Scheduler:
     def can_advance(self) -> bool:
         """Whether the planned step leaves only the values of its tokens unknown.
 
-        A prompt that forks makes new sequences, and the published modes have phases: both wait.
+        A prompt that forks makes new sequences, beams are forked by their tokens, a group may need
+        its tokens' values, and the published modes have phases: all these wait.
         """
         return self.scheduling == "unified" and all(
-            [item.num_samples <= 1 for item in self._scheduled]
+            [
+                not samples or (samples == 1 and group.beam is None and not group.needs_last_token)
+                for _, group, _, _, samples in self._scheduled
+            ]
         )
 
     def advance(self) -> None:
@@ -190,11 +197,13 @@ class Scheduler:
                     seq.pending = -(row + 1)
             row += num_samples
 
-    def update(self, sampled: Mapping[int, SequenceOf[int]]) -> list[SequenceGroup]:
+    def update(self, sampled: Mapping[int, SequenceOf[Any]]) -> list[SequenceGroup]:
         """Takes note that a step was computed: the one that `advance` counted, or the last planned.
 
         Args:
-            sampled: For each seq_id of the step with `num_samples` > 0, that many token ids.
+            sampled: For each seq_id of the step with `num_samples` > 0, that many token ids; for
+                one of a beam search, (token id, log-probability) candidates, best first: at least
+                `group.beam.num_candidates` of them, or all that are possible.
 
         Returns:
             The groups that finished now. What has ended since `schedule()` is skipped.
@@ -212,8 +221,9 @@ class Scheduler:
             if num_samples == 0:
                 continue
             tokens = sampled[seq.seq_id]
-            if num_samples > 1:
-                ended += self._fork(seq, group, tokens)
+            if num_samples > 1 or group.beam is not None:
+                if take_samples(self._state, seq, group, tokens):
+                    ended.append(group)
                 continue
             seq.pending = 0
             seq.token_ids.append(tokens[0])
@@ -225,7 +235,7 @@ class Scheduler:
                         seq.seq_id, seq.token_ids, computed, group.cache_salt
                     )
                 status = seq.status
-                self._finish(seq, group, *stop)
+                self._state.finish(seq, group, *stop)
                 if group.finished:
                     ended.append(group)
                     if status is not SequenceStatus.RUNNING:  # the step ahead preempted it
@@ -242,30 +252,3 @@ class Scheduler:
         seq.num_computed_tokens += num_tokens
         if group.num_unattached:
             self._state.attach(group)
-
-    def _fork(
-        self, parent: Sequence, group: SequenceGroup, tokens: SequenceOf[int]
-    ) -> list[SequenceGroup]:
-        """The prompt is computed: from here on the group is `num_samples` sequences that share it.
-
-        Returns:
-            The group if all of them ended with this very token, else nothing.
-        """
-        for index in range(1, len(tokens)):
-            child = parent.make_child(next(self._seq_ids), index)
-            self.block_manager.fork(parent.seq_id, child.seq_id)
-            group.seqs.append(child)
-            self._sequences[child.seq_id] = child, group
-        group.forked = True
-        for seq, token in zip(group.seqs, tokens, strict=True):
-            seq.token_ids.append(token)
-            stop = group.stop.check(seq.token_ids)
-            if stop is not None:
-                self._finish(seq, group, *stop)
-        return [group] if group.finished else []
-
-    def _finish(
-        self, seq: Sequence, group: SequenceGroup, reason: str, stop_reason: int | str | None
-    ) -> None:
-        del self._sequences[seq.seq_id]
-        self._state.finish(seq, group, reason, stop_reason)

@@ -1,7 +1,8 @@
 """§4.4-4.5, sequences and sequence groups: what the scheduler moves between its queues.
 
-A group is one request: one sequence until the prompt is computed, then `best_of` that share it.
-All its unfinished sequences are in the same state: they are scheduled and preempted together.
+A group is one request: one sequence until the prompt is computed, then `best_of` that share it, or
+as many beams. All its unfinished sequences are in the same state: they are scheduled and preempted
+together.
 """
 
 from collections.abc import Collection
@@ -9,6 +10,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from jax_engine.core.beam_search import BeamSearch, Candidate
 from jax_engine.core.prefix_cache import Node
 from jax_engine.core.stopping import SamplingLimits, StopRule
 
@@ -37,7 +39,8 @@ class Sequence:
 
     Attributes:
         seq_id: Given by the scheduler; names the block table.
-        index: Place in its group: 0 for the first, i for the i-th child of the fork.
+        index: Place in its group: 0 for the first, i for the i-th child of the fork; of a beam its
+            rank, best first.
         token_ids: Prompt and output as far as known. Only ever appended to.
         prompt_len: How many of them are the prompt.
         num_computed_tokens: Leading positions whose KV is in the cache.
@@ -48,6 +51,10 @@ class Sequence:
         attached: Whether it may be scheduled. False for a sibling in a group that was recomputed,
             until the leader has computed the prompt blocks that they share.
         chain: Content of its leading full blocks, each hashed once (prefix caching).
+        candidates: Of a beam that waits for the others of its group to be computed: tokens that may
+            come next, best first.
+        cumulative_logprob: Of a beam: the sum over its output.
+        token_logprobs: Of a beam: log-probability and rank of each output token.
     """
 
     seq_id: int
@@ -61,6 +68,9 @@ class Sequence:
     stop_reason: int | str | None = None
     attached: bool = True
     chain: list[Node] = field(default_factory=list)
+    candidates: SequenceOf[Candidate] | None = None
+    cumulative_logprob: float = 0.0
+    token_logprobs: list[tuple[float, int]] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:
@@ -90,6 +100,8 @@ class Sequence:
             self.prompt_len,
             self.num_computed_tokens,
             status=self.status,
+            cumulative_logprob=self.cumulative_logprob,
+            token_logprobs=list(self.token_logprobs),
         )
 
 
@@ -106,19 +118,29 @@ class SequenceGroup:
         cache_salt: Requests of different salts share no cached prefix.
 
     Attributes:
-        seqs: One until `forked`, then `num_samples`; finished ones stay.
-        num_samples: k, the sequences to sample: `best_of`, or `n`.
-        reserved: Sequences it counts against max_num_seqs: k, and once forked the unfinished ones.
+        seqs: One until `forked`, then `num_samples`; finished ones stay. In a beam search the
+            running beams, best first, and in the end its hypotheses.
+        beam: The state of a beam search; None for other requests.
+        num_samples: k, the sequences to sample, or the beams: `best_of`, or `n`.
+        samples_per_seq: Tokens to sample for a sequence in a step: k for a prompt that is about to
+            fork, else 1. A beam's prompt forks by its candidates, so it is 1 from the start.
+        reserved: Sequences it counts against max_num_seqs: k, and once forked the unfinished ones;
+            always k in a beam search.
         num_unattached: Unfinished sequences that wait for the leader (see `Sequence.attached`).
         num_cached_tokens: Prompt tokens found in the prefix cache when first admitted.
+        reads_cache: Whether its prompt may come from the prefix cache. Not if something is wanted
+            of each prompt token (`prompt_logprobs`, pooling).
+        needs_last_token: Whether what it may draw next depends on the values of its tokens, so that
+            no step can be planned ahead of one that samples for it; set by the engine.
         key: Order in every queue; set by the scheduler.
         stop: When its sequences end; set by the scheduler.
     """
 
     __slots__ = (
-        "arrival_time", "cache_salt", "eos_token_ids", "forked", "key", "num_cached_tokens",
-        "num_samples", "num_unattached", "params", "priority", "prompt_len", "request_id",
-        "reserved", "seqs", "stop",
+        "arrival_time", "beam", "cache_salt", "eos_token_ids", "forked", "key",
+        "needs_last_token", "num_cached_tokens", "num_samples", "num_unattached", "params",
+        "priority", "prompt_len", "reads_cache", "request_id", "reserved", "samples_per_seq",
+        "seqs", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -140,10 +162,15 @@ class SequenceGroup:
         self.priority = priority
         self.cache_salt = cache_salt
         self.num_samples = params.best_of or params.n
+        self.beam = BeamSearch.for_request(params, eos_token_ids)
+        self.samples_per_seq = self.num_samples if self.beam is None else 1
         self.reserved = self.num_samples
         self.forked = False
         self.num_unattached = 0
         self.num_cached_tokens: int | None = None
+        wanted = (getattr(params, name, None) for name in ("prompt_logprobs", "pooling"))
+        self.reads_cache = all(one is None for one in wanted)
+        self.needs_last_token = False
         self.key: tuple[float, ...]
         self.stop: StopRule
 
@@ -168,6 +195,10 @@ class SequenceGroup:
         if len(self.seqs) == 1:
             return self.seqs
         return [seq for seq in self.seqs if seq.finish_reason is None and seq.attached]
+
+    def decoding(self) -> list[Sequence]:
+        """The unfinished sequences but for beams that have their candidates and wait."""
+        return [seq for seq in self.seqs if seq.finish_reason is None and seq.candidates is None]
 
     def set_status(self, status: SequenceStatus) -> None:
         """All unfinished sequences of a group share one status."""

@@ -103,7 +103,7 @@ def decode_running(state: SchedulerState, out: SchedulerOutput, budget: int) -> 
     manager, tables, append = state.manager, state.manager.tables, out.scheduled.append
     # Victims leave at the end of this very list, behind the group at hand.
     for group in state.running:
-        seqs = group.seqs if len(group.seqs) == 1 else group.unfinished()
+        seqs = group.seqs if len(group.seqs) == 1 else group.decoding()
         while manager.num_free_gpu_blocks < len(seqs):  # each might need one
             if state.preempt_youngest(out) is group:
                 return budget
@@ -128,7 +128,7 @@ def resume_swapped(state: SchedulerState, out: SchedulerOutput, budget: int) -> 
             break
         out.blocks_to_swap_in += manager.swap_in(seq_ids)
         state.start_running(state.swapped)
-        for seq in seqs:
+        for seq in group.decoding():
             state.run(seq, group, len(seq.token_ids), out)
-        budget -= len(seqs)
+            budget -= 1
     return budget

@@ -6,13 +6,21 @@ Both scheduling modes (`unified`, `sosp`) decide *which* group moves; this is ho
 import logging
 from bisect import bisect_left, insort
 from collections.abc import Sequence as SequenceOf
+from itertools import count
 from operator import attrgetter
 
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.block_pool import OutOfBlocksError
 from jax_engine.core.limits import Limits
-from jax_engine.core.output import PreemptionMode, ScheduledSequence, SchedulerOutput
+from jax_engine.core.output import (
+    PreemptionMode,
+    PreemptionRule,
+    ScheduledSequence,
+    SchedulerOutput,
+)
+from jax_engine.core.preemption import Costs, cheaper_mode
 from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
+from jax_engine.errors import ConfigError
 
 logger = logging.getLogger("jax_engine.core")
 LOG_EVERY = 50  # preemptions come in bursts; the others are logged at DEBUG
@@ -24,28 +32,56 @@ class SchedulerState:
 
     Attributes:
         groups: All unfinished groups, by request id.
+        sequences: All unfinished sequences and their groups, by sequence id.
+        preemption_mode: None: swap groups that forked, recompute others.
+        preemption_costs: What "auto" goes by.
         num_preemptions: How often each mode was used.
         rebuilding: In SOSP mode: the group whose sequences are being recomputed, if any.
     """
 
     def __init__(
-        self, manager: BlockManager, limits: Limits, preemption_mode: PreemptionMode | None
+        self,
+        manager: BlockManager,
+        limits: Limits,
+        preemption_mode: PreemptionRule | None,
+        preemption_costs: Costs | None = None,
     ) -> None:
+        if preemption_mode == "auto" and preemption_costs is None:
+            raise ConfigError(
+                'preemption_mode="auto" needs preemption_costs, got None: give them, or choose '
+                '"recompute" or "swap"'
+            )
         self.manager = manager
         self.limits = limits
         self.preemption_mode = preemption_mode
+        self.preemption_costs = preemption_costs
         self.waiting: list[SequenceGroup] = []
         self.running: list[SequenceGroup] = []
         self.swapped: list[SequenceGroup] = []
         self.groups: dict[str, SequenceGroup] = {}
+        self.sequences: dict[int, tuple[Sequence, SequenceGroup]] = {}
         self.num_preemptions: dict[PreemptionMode, int] = {"recompute": 0, "swap": 0}
         self.rebuilding: SequenceGroup | None = None
         self._reserved: int | None = None  # by all running groups; None when not known
+        self._seq_ids = count()
 
     def add(self, group: SequenceGroup) -> None:
         """Puts a new group among the waiting."""
         self.groups[group.request_id] = group
+        self._name(group.seqs[0], group)
         insort(self.waiting, group, key=by_key)
+
+    def fork(self, parent: Sequence, group: SequenceGroup, index: int) -> Sequence:
+        """A new sequence with the same tokens, sharing all blocks; not yet in `group.seqs`."""
+        child = parent.make_child(-1, index)
+        self._name(child, group)
+        self.manager.fork(parent.seq_id, child.seq_id)
+        return child
+
+    def release(self, seq: Sequence) -> None:
+        """Frees the blocks of a sequence that goes no further."""
+        self.manager.free(seq.seq_id)
+        del self.sequences[seq.seq_id]
 
     def fits(self, group: SequenceGroup) -> bool:
         """Whether the group may join the running ones under max_num_seqs."""
@@ -95,7 +131,7 @@ class SchedulerState:
         self.allocate(seq, group, end, out, cached)
         start, samples = seq.num_computed_tokens, 0
         if end == seq.num_tokens:
-            samples = 1 if group.forked else group.num_samples
+            samples = group.samples_per_seq
         out.scheduled.append(ScheduledSequence(seq, group, start, end - start, samples))
 
     def start_running(self, queue: list[SequenceGroup]) -> None:
@@ -110,11 +146,12 @@ class SchedulerState:
         """Takes the blocks of the last running group: all or nothing, as the group runs together.
 
         A forked group is swapped by default, since recomputing would lose the sharing of its
-        outputs; without room in the CPU pool any group is recomputed.
+        outputs; with "auto" what costs less is done. Without room in the CPU pool any group is
+        recomputed.
         """
         group = self.running.pop()
         self._reserved = None
-        mode = self.preemption_mode or ("swap" if group.forked else "recompute")
+        mode = self._mode_for(group)
         seq_ids = [seq.seq_id for seq in group.unfinished()]
         if mode == "swap" and self.manager.can_swap_out(seq_ids):
             out.blocks_to_swap_out += self.manager.swap_out(seq_ids)
@@ -128,6 +165,17 @@ class SchedulerState:
         out.preempted.append((group.request_id, mode))
         self._count_preemption(group, mode)
         return group
+
+    def _mode_for(self, group: SequenceGroup) -> PreemptionMode:
+        if self.preemption_mode is None:
+            return "swap" if group.forked else "recompute"
+        if self.preemption_mode != "auto":
+            return self.preemption_mode
+        assert self.preemption_costs is not None
+        # Without CPU blocks there is nothing to choose, and nothing worth measuring.
+        if not self.manager.num_cpu_blocks:
+            return "recompute"
+        return cheaper_mode(group, self.manager, self.preemption_costs)
 
     def attach(self, group: SequenceGroup) -> None:
         """Lets a recomputed group go on together once the leader has the prompt's full blocks."""
@@ -152,9 +200,9 @@ class SchedulerState:
         self, seq: Sequence, group: SequenceGroup, reason: str, stop_reason: int | str | None
     ) -> None:
         """Ends a sequence and frees its blocks; its group stays in its queue."""
-        self.manager.free(seq.seq_id)
+        self.release(seq)
         seq.finish(reason, stop_reason)
-        if group.forked:
+        if group.forked and group.beam is None:
             group.reserved -= 1
             self._reserved = None
         if group.num_unattached and not group.finished:
@@ -179,11 +227,16 @@ class SchedulerState:
             self.groups.pop(group.request_id, None)
         self.running = [group for group in self.running if group.request_id in self.groups]
 
+    def _name(self, seq: Sequence, group: SequenceGroup) -> None:
+        seq.seq_id = next(self._seq_ids)
+        self.sequences[seq.seq_id] = seq, group
+
     def _forget_computed(self, group: SequenceGroup) -> None:
         seqs = group.unfinished()
         for seq in seqs:
             self.manager.free(seq.seq_id)
             seq.num_computed_tokens = 0
+            seq.candidates = None  # they come again
             seq.attached = False
         seqs[0].attached = True
         group.num_unattached = len(seqs) - 1

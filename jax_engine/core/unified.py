@@ -33,8 +33,7 @@ def continue_running(state: SchedulerState, out: SchedulerOutput, budget: int) -
         start, length = seq.num_computed_tokens, len(seq.token_ids) + (seq.pending < 0)
         if len(group.seqs) == 1 and length - start == 1:  # by far the most common: a decode
             if length <= tables[seq.seq_id].room:  # ... into the last block
-                samples = 1 if group.forked else group.num_samples
-                append(ScheduledSequence(seq, group, start, 1, samples))
+                append(ScheduledSequence(seq, group, start, 1, group.samples_per_seq))
                 budget -= 1
                 continue
             runs = [(seq, length)]
@@ -77,7 +76,9 @@ def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> i
         if not state.fits(group):
             break
         seq = group.leader
-        hits = manager.cached_blocks(seq.token_ids, group.cache_salt, seq.chain)
+        hits = []
+        if group.reads_cache:
+            hits = manager.cached_blocks(seq.token_ids, group.cache_salt, seq.chain)
         cached_tokens = len(hits) * block_size
         end = cached_tokens + chunk_size(state, len(seq.token_ids) - cached_tokens, budget)
         if end == cached_tokens:

@@ -25,6 +25,7 @@ from jax_engine.worker.memory import (
     profile_memory,
     useful_blocks,
 )
+from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
 from jax_engine.worker.step_shape import largest_step_shape
 from jax_engine.worker.worker import Worker
 
@@ -46,6 +47,7 @@ class EngineParts:
     tokenizer: Tokenizer | None
     max_model_len: int
     eos_token_ids: frozenset[int]
+    preemption_costs: MeasuredCosts
 
 
 def build_engine(config: EngineConfig) -> EngineParts:
@@ -69,7 +71,8 @@ def build_engine(config: EngineConfig) -> EngineParts:
     memory = _memory(config, model, dtype, max_len, budget)
     num_cpu_blocks = int(config.swap_space * 2**30 // memory.block)
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # what can be asked for at most
-    scheduler = _scheduler(config, memory.num_blocks, num_cpu_blocks, max_len, budget)
+    costs = MeasuredCosts(lambda: measure_costs(worker, max_len))
+    scheduler = _scheduler(config, memory.num_blocks, num_cpu_blocks, max_len, budget, costs)
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(files.load)
         worker = Worker(
@@ -96,7 +99,7 @@ def build_engine(config: EngineConfig) -> EngineParts:
         memory.num_blocks * memory.block / 2**30,
     )
     return EngineParts(
-        config, model.config, memory, scheduler, worker, tokenizer, max_len, frozenset(eos)
+        config, model.config, memory, scheduler, worker, tokenizer, max_len, frozenset(eos), costs
     )
 
 
@@ -108,7 +111,12 @@ def resolve_dtype(name: str) -> Any:
 
 
 def _scheduler(
-    config: EngineConfig, num_blocks: int, num_cpu_blocks: int, max_len: int, budget: int
+    config: EngineConfig,
+    num_blocks: int,
+    num_cpu_blocks: int,
+    max_len: int,
+    budget: int,
+    costs: MeasuredCosts,
 ) -> Scheduler:
     blocks = BlockManager(
         config.block_size,
@@ -126,6 +134,7 @@ def _scheduler(
         scheduling=config.scheduling,
         policy=config.scheduling_policy,
         preemption_mode=config.preemption_mode,
+        preemption_costs=costs,
         enable_chunked_prefill=config.chunked_prefill,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
     )

@@ -5,31 +5,46 @@ the next one (`pipeline`). All state of a request is reached through its id, so 
 moment between two steps frees exactly what it held.
 """
 
+import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from jax_engine.checks import check_number
 from jax_engine.config import EngineConfig
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import SequenceGroup
+from jax_engine.engine.beam_search import candidates_of, check_beams
 from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.engine.constraints import ConstraintBuilder
+from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.pipeline import StepPipeline
-from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt
+from jax_engine.engine.pooling import as_sampling_params
+from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
 from jax_engine.engine.request_state import RequestState
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import RequestMetrics, RequestOutput
+from jax_engine.outputs import AnyRequestOutput, RequestMetrics
+from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.worker.step_shape import all_step_shapes
 from jax_engine.worker.warmup import compile_ahead
 from jax_engine.worker.worker import StepResult
 
+logger = logging.getLogger("jax_engine")
+
 
 class LLMEngine:
-    """One model, one KV cache, any number of requests; not thread-safe."""
+    """One model, one KV cache, any number of requests; not thread-safe.
+
+    Attributes:
+        clock: Gives the time in seconds; `time.monotonic` unless a test replaces it.
+    """
 
     def __init__(self, parts: EngineParts) -> None:
         self.config = parts.config
@@ -39,10 +54,15 @@ class LLMEngine:
         self.worker = parts.worker
         self.tokenizer: Tokenizer | None = parts.tokenizer
         self.max_model_len = parts.max_model_len
+        self.clock: Callable[[], float] = time.monotonic
         self._eos_token_ids = parts.eos_token_ids
+        self._constraints = ConstraintBuilder(
+            parts.tokenizer, parts.model_config.vocab_size, parts.eos_token_ids
+        )
         self._states: dict[str, RequestState] = {}
+        self._deadlines = Deadlines()
         self._num_added = 0
-        self._stats = StatsRecorder(self.scheduler)
+        self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
         self._pipeline = StepPipeline(
             self.scheduler, self.worker, look_ahead=self.config.overlaps_steps
         )
@@ -68,7 +88,10 @@ class LLMEngine:
         return compile_ahead(self.worker, all_step_shapes(*limits), use_tqdm=use_tqdm)
 
     def check_request(
-        self, prompt: PromptInput | Prompt, params: SamplingParams, request_id: str = "new"
+        self,
+        prompt: PromptInput | Prompt,
+        params: SamplingParams | PoolingParams,
+        request_id: str = "new",
     ) -> Prompt:
         """Parses and validates without accepting anything.
 
@@ -79,13 +102,15 @@ class LLMEngine:
             InvalidRequestError: The prompt or a parameter does not suit this model.
             RequestTooLargeError: It could never run in this engine.
         """
+        params = as_sampling_params(params)
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(
                 f"sampling_params must be SamplingParams, got {type(params).__name__}"
             )
         vocab_size = self.model_config.vocab_size
         parsed = parse_prompt(prompt, self.tokenizer, vocab_size)
-        for name in ("stop_token_ids", "logit_bias"):
+        parsed = truncate_prompt(parsed, params.truncate_prompt_tokens, self.max_model_len)
+        for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
             for token in getattr(params, name) or ():
                 if token >= vocab_size:
                     raise InvalidRequestError(
@@ -96,6 +121,8 @@ class LLMEngine:
                 "stop needs text, but the engine has no tokenizer (skip_tokenizer_init=True): "
                 "use stop_token_ids"
             )
+        check_beams(params, self._eos_token_ids, vocab_size)
+        self._constraints.build(params)
         self.scheduler.check_group(self._group(request_id, parsed, params))
         return parsed
 
@@ -103,21 +130,24 @@ class LLMEngine:
         self,
         request_id: str,
         prompt: PromptInput | Prompt,
-        params: SamplingParams | None = None,
+        params: SamplingParams | PoolingParams | None = None,
         *,
         arrival_time: float | None = None,
         priority: int = 0,
+        timeout: float | None = None,
     ) -> None:
         """Accepts a request; it will finish, or be aborted.
 
         Args:
             arrival_time: Seconds of `time.monotonic()`; now when None.
             priority: Lower runs first, with scheduling_policy="priority".
+            timeout: Seconds after arrival. The first `step` after that aborts what has not
+                finished: its output is what there is, with stop_reason "timeout". None: no limit.
 
         Raises:
             InvalidRequestError: Nothing was accepted; the message says which field and limit.
         """
-        params = SamplingParams() if params is None else params
+        params = SamplingParams() if params is None else as_sampling_params(params)
         if request_id in self._states:
             raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
         if priority and self.config.scheduling_policy != "priority":
@@ -125,21 +155,28 @@ class LLMEngine:
                 f"priority must be 0 with scheduling_policy='fcfs', got {priority}: "
                 "build the engine with scheduling_policy='priority'"
             )
+        if timeout is not None:
+            check_number("timeout", timeout, 0.0, open_low=True)
         parsed = self.check_request(prompt, params, request_id)
-        # A copy, checked once more: the caller may go on changing its own.
-        self._accept(request_id, parsed, replace(params), arrival_time, priority)
+        own = copy(params)  # the caller may go on changing its own
+        own.__post_init__()
+        arrival = self.clock() if arrival_time is None else arrival_time
+        self._accept(request_id, parsed, own, arrival, priority)
+        if timeout is not None:
+            self._deadlines.add(request_id, arrival + timeout)
 
     def _accept(
         self,
         request_id: str,
         prompt: Prompt,
         params: SamplingParams,
-        arrival_time: float | None,
+        arrival: float,
         priority: int,
     ) -> None:
-        arrival = time.monotonic() if arrival_time is None else arrival_time
         group = self._group(request_id, prompt, params)
         group.arrival_time, group.priority = arrival, priority
+        constraints = self._constraints.build(params)
+        group.needs_last_token = constraints is not None and constraints.needs_last_token
         self.scheduler.add_group(group)
         metrics = RequestMetrics(arrival)
         tokenizer = self.tokenizer
@@ -149,7 +186,7 @@ class LLMEngine:
             entropy = np.random.SeedSequence([self.config.seed, self._num_added])
             seed = int(entropy.generate_state(1, np.uint64)[0])
         self._num_added += 1
-        self.worker.add_request(request_id, params, seed, self._eos_token_ids)
+        self.worker.add_request(request_id, params, seed, self._eos_token_ids, constraints)
 
     def _group(self, request_id: str, prompt: Prompt, params: SamplingParams) -> SequenceGroup:
         return SequenceGroup(
@@ -163,37 +200,57 @@ class LLMEngine:
     def has_unfinished_requests(self) -> bool:
         return bool(self._states)
 
-    def step(self) -> list[RequestOutput]:
+    def step(self) -> list[AnyRequestOutput]:
         """Runs one step; returns the requests with something new (see `RequestOutputKind`)."""
+        expired = self._deadlines.expired(self.clock()) if self._deadlines else []
+        overdue = self._abort(expired, "timeout")
         if not self._states:
-            return []
+            return overdue
         try:
             plan, result = self._pipeline.step()
         except BaseException:
             self._abandon()
             raise
         self._stats.record(plan)
+        self._take_prompts(plan, result)
+        failed = self._abort_failed(result)
         sampled = _sampled_rows(plan)
-        tokens = {
+        tokens: dict[int, list[Any]] = {
             item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
         }
+        if result.logprobs is not None:  # as always where there are beams
+            tokens |= candidates_of(sampled, result.logprobs)
         ended = self.scheduler.update(tokens)
-        return self._process(sampled, result, [group.request_id for group in ended])
+        finished = [group.request_id for group in ended]
+        return overdue + failed + self._process(sampled, result, finished)
 
-    def abort_request(self, request_id: str | Iterable[str]) -> list[RequestOutput]:
+    def _take_prompts(self, plan: SchedulerOutput, result: StepResult) -> None:
+        """Hands what was computed of prompts to the requests that asked for it."""
+        if result.prompt is None and result.pooled is None:
+            return
+        row = 0
+        for index, item in enumerate(plan.scheduled):
+            if item.seq.finish_reason is None:
+                self._states[item.group.request_id].take_prompt(item, index, row, result)
+            row += item.num_tokens
+
+    def _abort_failed(self, result: StepResult) -> list[AnyRequestOutput]:
+        """Ends the requests for which there was no token to draw; the others go on."""
+        aborted: list[AnyRequestOutput] = []
+        for group, reason in result.failed.items():
+            if self.scheduler.groups.get(group.request_id) is group:
+                logger.warning("request %s is aborted: %s", group.request_id, reason)
+                aborted += self._abort([group.request_id], reason)
+        return aborted
+
+    def abort_request(self, request_id: str | Iterable[str]) -> list[AnyRequestOutput]:
         """Ends requests at once and frees what they hold; ids that are not running are ignored.
 
         Returns:
             The aborted requests as far as they came, with finish_reason "abort".
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        aborted = []
-        for one in ids:
-            state = self._states.get(one)
-            if state is not None:
-                self.scheduler.abort(one)
-                aborted.append(self._finish(state))
-        return aborted
+        return self._abort(ids, None)
 
     def get_tokenizer(self) -> Tokenizer:
         """Raises InvalidRequestError when the engine was built without one."""
@@ -203,11 +260,20 @@ class LLMEngine:
 
     def stats(self) -> EngineStats:
         """Queues and KV blocks as they are now, and the counters since the start."""
-        return self._stats.now()
+        return replace(self._stats.now(), guided_seconds=self.worker.mask_seconds)
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached blocks; False, and nothing done, while requests are running."""
         return self.scheduler.block_manager.reset_prefix_cache()
+
+    def _abort(self, request_ids: list[str], stop_reason: str | None) -> list[AnyRequestOutput]:
+        aborted: list[AnyRequestOutput] = []
+        for one in request_ids:
+            state = self._states.get(one)
+            if state is not None:
+                self.scheduler.abort(one, stop_reason)
+                aborted.append(self._finish(state))
+        return aborted
 
     def _abandon(self) -> None:
         """After a step that failed midway: nobody's KV can be trusted, nor what was cached."""
@@ -218,9 +284,9 @@ class LLMEngine:
 
     def _process(
         self, sampled: list[tuple[ScheduledSequence, int]], result: StepResult, ended: list[str]
-    ) -> list[RequestOutput]:
+    ) -> list[AnyRequestOutput]:
         """Outputs of the step; `ended` are the requests whose last sequence is finished."""
-        now = time.monotonic()
+        now = self.clock()
         streaming: dict[str, RequestState] = {}
         for item, row in sampled:
             request_id = item.group.request_id
@@ -231,7 +297,7 @@ class LLMEngine:
                 ended.append(request_id)
             if state.streams:
                 streaming[request_id] = state
-        outputs = [
+        outputs: list[AnyRequestOutput] = [
             state.request_output(finished=False)
             for request_id, state in streaming.items()
             if request_id not in ended
@@ -254,12 +320,13 @@ class LLMEngine:
                 seq.finish("stop", stopped_by)
         return state.group.finished
 
-    def _finish(self, state: RequestState) -> RequestOutput:
+    def _finish(self, state: RequestState) -> AnyRequestOutput:
         request_id = state.group.request_id
-        state.metrics.finished_time = time.monotonic()
+        state.metrics.finished_time = self.clock()
         del self._states[request_id]
+        self._deadlines.remove(request_id)
         self.worker.remove_request(request_id)
-        return state.request_output(finished=True)
+        return state.final_output()
 
 
 def _sampled_rows(plan: SchedulerOutput) -> list[tuple[ScheduledSequence, int]]:

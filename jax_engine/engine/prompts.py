@@ -1,7 +1,7 @@
 """Prompts as users give them, to token ids, checked before anything is allocated."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,17 @@ def parse_prompt(
     if not ids:
         raise InvalidRequestError("prompt must have at least 1 token, got an empty prompt")
     return Prompt(text, ids, salt)
+
+
+def truncate_prompt(prompt: Prompt, keep: int | None, max_model_len: int) -> Prompt:
+    """The prompt with only its last `keep` tokens; None: all; -1: as many as leave room for one.
+
+    Doing it again changes nothing.
+    """
+    if keep is None:
+        return prompt
+    ids = prompt.token_ids[-(max_model_len - 1 if keep == -1 else keep) :]
+    return prompt if len(ids) == len(prompt.token_ids) else replace(prompt, token_ids=ids)
 
 
 def _fields(prompt: PromptInput) -> tuple[Any, Any, str | None]:

@@ -1,26 +1,45 @@
 """What the engine keeps of an unfinished request beside the scheduler's group."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from jax_engine.core.output import ScheduledSequence
 from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.engine.pooling import PooledParams, PooledPrompt
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.sequence_text import SequenceText
-from jax_engine.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
+from jax_engine.outputs import (
+    AnyRequestOutput,
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    Logprob,
+    RequestMetrics,
+    RequestOutput,
+)
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.worker import SampleLogprobs
+from jax_engine.worker.worker import SampleLogprobs, StepResult
 
 
 @dataclass(slots=True)
 class SequenceOutput:
-    """Text and log-probabilities of one of a request's sequences, as they arrive."""
+    """Text and log-probabilities of one of a request's sequences, as they arrive.
+
+    Attributes:
+        num_tokens_given: Output tokens that earlier deltas held.
+        num_chars_given: Characters that earlier deltas held.
+        end_given: Whether a delta said that it finished.
+    """
 
     text: SequenceText | None
     logprobs: list[dict[int, Logprob]] | None
     cumulative_logprob: float = 0.0
+    num_tokens_given: int = 0
+    num_chars_given: int = 0
+    end_given: bool = False
 
 
 @dataclass(slots=True)
@@ -29,9 +48,12 @@ class RequestState:
 
     Attributes:
         sequences: By sequence index, made when first needed.
+        deltas: Whether an output holds only what is new since the one before.
         streams: Whether there is an output each step.
         every_token: Whether each token must be looked at as it comes (streamed text, stop
             strings, log-probabilities); if not, all the text is decoded at the end.
+        prompt_logprobs: By position, as they are computed; None if they are not wanted.
+        pooled: The prompt's hidden states; None if they are not wanted.
     """
 
     prompt: Prompt
@@ -40,13 +62,58 @@ class RequestState:
     metrics: RequestMetrics
     tokenizer: Tokenizer | None
     sequences: dict[int, SequenceOutput] = field(default_factory=dict)
+    deltas: bool = field(init=False)
     streams: bool = field(init=False)
     every_token: bool = field(init=False)
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = field(init=False, default=None)
+    pooled: PooledPrompt | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.streams = self.params.output_kind is RequestOutputKind.CUMULATIVE
+        if self.params.prompt_logprobs is not None:
+            self.prompt_logprobs = [None] * self.group.prompt_len
+        if isinstance(self.params, PooledParams):
+            self.pooled = PooledPrompt(self.params.pooling)
+        if self.params.use_beam_search:  # which tokens are in an output is known at its end
+            self.streams = self.deltas = self.every_token = False
+            return
+        kind = self.params.output_kind
+        self.deltas = kind is RequestOutputKind.DELTA
+        self.streams = kind is not RequestOutputKind.FINAL_ONLY
         stops = bool(self.params.stop)
         self.every_token = self.streams or stops or self.params.needs_logprobs
+
+    def take_prompt(
+        self, item: ScheduledSequence, index: int, row: int, result: StepResult
+    ) -> None:
+        """Takes what a step computed of the prompt: again, after a preemption by recompute.
+
+        Args:
+            index: Of the sequence in the step.
+            row: Of its first token in the step.
+        """
+        if self.pooled is not None and result.pooled is not None:
+            total, last = result.pooled
+            self.pooled.add(item, total[index], last[index])
+        if self.prompt_logprobs is None or result.prompt is None:
+            return
+        num_top = self.params.prompt_logprobs or 0
+        end = min(item.start + item.num_tokens + 1, self.group.prompt_len)
+        for position in range(item.start + 1, end):
+            token = self.prompt.token_ids[position]
+            self.prompt_logprobs[position] = token_logprobs(
+                result.prompt, row + position - item.start - 1, token, num_top, self._word
+            )
+
+    def final_output(self) -> AnyRequestOutput:
+        """The last output of the request, whether it finished or was aborted."""
+        if self.pooled is None:
+            return self.request_output(finished=True)
+        return EmbeddingRequestOutput(
+            self.group.request_id,
+            EmbeddingOutput(self.pooled.embedding()),
+            self.prompt.token_ids,
+            finished=self.group.seqs[0].finish_reason != "abort",
+        )
 
     def add_token(self, seq: Sequence, row: int, logprobs: SampleLogprobs | None) -> str | None:
         """Takes the token just appended to `seq`; returns the stop string it completed, if any."""
@@ -66,33 +133,70 @@ class RequestState:
         return output.text.stopped_by
 
     def request_output(self, *, finished: bool) -> RequestOutput:
-        """The request as of now; of best_of sequences the n most probable."""
+        """The request as of now; of best_of sequences the n most probable, or of the best score.
+
+        With `RequestOutputKind.DELTA`, what is new since the last call. Nothing in an output
+        changes after it was given out.
+        """
         seqs = self.group.seqs
-        if self.params.num_samples > self.params.n and finished:
+        beams = self.params.use_beam_search  # they are in order
+        if self.params.num_samples > self.params.n and finished and not beams:
             seqs = sorted(seqs, key=lambda seq: -self._sequence_output(seq).cumulative_logprob)
+        seqs = seqs[: self.params.n]
+        if self.deltas:
+            outputs = [self._delta(seq) for seq in seqs if self._has_news(seq)]
+        else:
+            outputs = [self._completion(seq) for seq in seqs]
         return RequestOutput(
             request_id=self.group.request_id,
             prompt=self.prompt.text,
             prompt_token_ids=self.prompt.token_ids,
-            outputs=[self._completion(seq) for seq in seqs[: self.params.n]],
+            outputs=outputs,
             finished=finished,
             num_cached_tokens=self.group.num_cached_tokens or 0,
-            metrics=self.metrics,
+            metrics=replace(self.metrics),
+            prompt_logprobs=self.prompt_logprobs,
         )
 
-    def _completion(self, seq: Sequence) -> CompletionOutput:
+    def _has_news(self, seq: Sequence) -> bool:
         output = self._sequence_output(seq)
-        token_ids = seq.token_ids[self.group.prompt_len :]
-        if output.text is not None and not self.every_token:
-            ended_by_token = token_ids and not self._is_text(seq)
-            output.text.add(token_ids[:-1] if ended_by_token else token_ids)
-            output.text.finish()
+        ended = seq.finish_reason is not None and not output.end_given
+        return ended or seq.output_len > output.num_tokens_given
+
+    def _delta(self, seq: Sequence) -> CompletionOutput:
+        """What is new of a sequence; the cumulative log-probability is that of all of it."""
+        output = self._sequence_output(seq)
+        delta = self._completion(seq, output.num_tokens_given, output.num_chars_given)
+        output.num_tokens_given += len(delta.token_ids)
+        output.num_chars_given += len(delta.text)
+        output.end_given = seq.finish_reason is not None
+        return delta
+
+    def _completion(
+        self, seq: Sequence, first_token: int = 0, first_char: int = 0
+    ) -> CompletionOutput:
+        output, text = self._sequence_output(seq), ""
+        token_ids = seq.token_ids[self.group.prompt_len + first_token :]
+        if output.text is not None:
+            if not self.every_token:
+                ended_by_token = token_ids and not self._is_text(seq)
+                output.text.add(token_ids[:-1] if ended_by_token else token_ids)
+                output.text.finish()
+            elif seq.finish_reason == "abort":
+                output.text.finish()  # what was held back for tokens that will not come
+            text = output.text.text[first_char:]
+        if self.params.use_beam_search:
+            output.cumulative_logprob = seq.cumulative_logprob
+            output.logprobs = [
+                {token: Logprob(logprob, rank, self._word(token))}
+                for token, (logprob, rank) in zip(token_ids, seq.token_logprobs, strict=True)
+            ]
         return CompletionOutput(
             index=seq.index,
-            text=output.text.text if output.text is not None else "",
+            text=text,
             token_ids=token_ids,
             cumulative_logprob=output.cumulative_logprob if self.params.needs_logprobs else None,
-            logprobs=output.logprobs,
+            logprobs=None if output.logprobs is None else output.logprobs[first_token:],
             finish_reason=seq.finish_reason,
             stop_reason=seq.stop_reason,
         )

@@ -11,6 +11,8 @@ from jaxtyping import Array, Float, Int, UInt32
 from jax_engine.sampling_params import SamplingParams
 
 ROW_WIDTH = 10  # int32 words a row: two of seed, top_k, wants log-probabilities, six floats
+# Values of the word of log-probabilities; 0 for none
+WANTS_RAW, WANTS_PROCESSED = 1, 2
 
 
 @jax.tree_util.register_dataclass
@@ -22,7 +24,8 @@ class SamplingInputs:
         seed: The 64 bits of the request's seed (of its i-th sample), high word first.
         position: Tokens before the sampled one: with the seed, all that the draw depends on.
         top_k: 0 for all.
-        want_logprobs: 1 where log-probabilities are asked for.
+        want_logprobs: WANTS_RAW where log-probabilities are asked for, WANTS_PROCESSED where they
+            are to be those of the edited and tempered logits (beam search).
         temperature: 0 for greedy.
         bias: Sparse (row, token, value) to add; padding has row R.
         history: Sparse (row, token, is_output) of rows with penalties; padding has row R.
@@ -51,7 +54,8 @@ def sampling_row(params: SamplingParams, seed: int) -> np.ndarray:
     row = np.zeros(ROW_WIDTH, np.int32)
     row[:2] = np.array([(seed >> 32) & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32).view(np.int32)
     row[2] = min(max(params.top_k, 0), 2**31 - 1)
-    row[3] = params.needs_logprobs
+    if params.needs_logprobs:
+        row[3] = WANTS_PROCESSED if params.use_beam_search else WANTS_RAW
     row[4:] = np.array(
         [
             0.0 if params.greedy else params.temperature,

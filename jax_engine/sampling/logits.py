@@ -1,11 +1,12 @@
 """Edits of the logits before anything is drawn: penalties, then bias and forbidden tokens.
 
-Both come as sparse lists from the host, because few requests ask for them: a batch without them
-runs a program in which they do not exist (their static length is 0).
+Penalties and bias come as sparse lists from the host, because few requests ask for them: a batch
+without them runs a program in which they do not exist (their static length is 0). Which tokens are
+allowed comes as bits, and only to the sample program of a split step (`StepShape.split`).
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt32
 
 from jax_engine.sampling.inputs import SamplingInputs
 
@@ -26,3 +27,12 @@ def apply_bias(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Arr
     """Adds `logit_bias`; tokens that `min_tokens` forbids come with a bias of -inf."""
     at = (inputs.bias_row, inputs.bias_token)
     return logits.at[at].add(inputs.bias_value, mode="drop")
+
+
+def forbid_tokens(
+    logits: Float[Array, "R V"], allowed: UInt32[Array, "R words"]
+) -> Float[Array, "R V"]:
+    """-inf for each token whose bit is 0; `token_bits` has the order of the bits."""
+    rows, vocab = logits.shape
+    bits = (allowed[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
+    return jnp.where(bits.reshape(rows, -1)[:, :vocab] > 0, logits, -jnp.inf)

@@ -1,8 +1,8 @@
 """Logits to tokens for a whole batch, whatever each request asked for.
 
-Order (V1's): penalties, bias and forbidden tokens, temperature, top-k, top-p, min-p, draw. What
-no row of the batch asks for is skipped at run time (`lax.cond`), so a greedy batch costs one
-argmax.
+Order (V1's): logits processors (on the host), penalties, bias and forbidden tokens, temperature,
+top-k, top-p, min-p, draw. What no row of the batch asks for is skipped at run time (`lax.cond`), so
+a greedy batch costs one argmax.
 """
 
 from dataclasses import dataclass
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt32
 
 from jax_engine.sampling.draw import inverse_cdf, uniforms
 from jax_engine.sampling.filters import keep_mask
-from jax_engine.sampling.inputs import SamplingInputs
-from jax_engine.sampling.logits import apply_bias, apply_penalties
-from jax_engine.sampling_params import MAX_LOGPROBS
+from jax_engine.sampling.inputs import WANTS_PROCESSED, SamplingInputs
+from jax_engine.sampling.logits import apply_bias, apply_penalties, forbid_tokens
+
+MAX_CANDIDATES = 64  # what a beam search may look at; `logprobs` takes 20 of them at most
 
 
 @jax.tree_util.register_dataclass
@@ -24,9 +25,11 @@ from jax_engine.sampling_params import MAX_LOGPROBS
 class SamplerOutput:
     """Tokens, and their log-probabilities where a row wanted them (else zeros).
 
+    Of the raw logits; where a row wanted that, of those that its tokens are drawn from.
+
     Attributes:
         token_ids: The sampled tokens; M >= R of them, the rest padding.
-        logprobs: Of the sampled tokens, from the raw logits.
+        logprobs: Of the sampled tokens.
         ranks: Of the sampled tokens; 1 is the most probable.
         top_token_ids: The most probable tokens, best first; C of them.
         top_logprobs: Theirs.
@@ -40,17 +43,31 @@ class SamplerOutput:
 
 
 @jax.named_scope("sampling")
-def sample(logits: Float[Array, "R V"], inputs: SamplingInputs) -> SamplerOutput:
-    """One token for each row of float32 logits."""
-    edited = logits
+def sample(
+    logits: Float[Array, "R V"],
+    inputs: SamplingInputs,
+    processed: Float[Array, "R V"] | None = None,
+    allowed: UInt32[Array, "R words"] | None = None,
+) -> SamplerOutput:
+    """One token for each row of float32 logits.
+
+    Args:
+        logits: The model's: what log-probabilities are of.
+        processed: The same after `logits_processors`, where there are any.
+        allowed: A bit for each token that may be drawn (`token_bits`); None: all may.
+    """
+    edited = logits if processed is None else processed
     if inputs.history_row.shape[0]:
         edited = lax.cond(
             jnp.any(inputs.history_row < logits.shape[0]),  # the others are padding
-            lambda: apply_penalties(logits, inputs),
-            lambda: logits,
+            lambda given: apply_penalties(given, inputs),
+            lambda given: given,
+            edited,
         )
     if inputs.bias_row.shape[0]:
         edited = apply_bias(edited, inputs)
+    if allowed is not None:
+        edited = forbid_tokens(edited, allowed)
     greedy = jnp.argmax(edited, axis=1).astype(jnp.int32)
     token_ids = lax.cond(
         jnp.any(inputs.temperature > 0),
@@ -59,15 +76,18 @@ def sample(logits: Float[Array, "R V"], inputs: SamplingInputs) -> SamplerOutput
     )
     output: SamplerOutput = lax.cond(
         jnp.any(inputs.want_logprobs > 0),
-        lambda: _with_logprobs(logits, token_ids),
-        lambda: _without_logprobs(logits, token_ids),
+        lambda: with_logprobs(_wanted_logits(logits, edited, inputs), token_ids, MAX_CANDIDATES),
+        lambda: without_logprobs(token_ids, logits.shape[1], MAX_CANDIDATES),
     )
     return output
 
 
+def _tempered(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array, "R V"]:
+    return logits / jnp.where(inputs.temperature > 0, inputs.temperature, 1.0)[:, None]
+
+
 def _draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
-    temperature = jnp.where(inputs.temperature > 0, inputs.temperature, 1.0)
-    scaled = logits / temperature[:, None]
+    scaled = _tempered(logits, inputs)
     top = jnp.max(scaled, axis=1, keepdims=True)
     weights = jnp.exp(scaled - top)
     filtered = (inputs.top_k > 0) | (inputs.top_p < 1.0) | (inputs.min_p > 0.0)
@@ -80,14 +100,21 @@ def _draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"
     return inverse_cdf(weights, uniforms(inputs.seed, inputs.position))
 
 
-def _num_candidates(logits: Float[Array, "R V"]) -> int:
-    return min(MAX_LOGPROBS, logits.shape[1])
+def _wanted_logits(
+    raw: Float[Array, "R V"], edited: Float[Array, "R V"], inputs: SamplingInputs
+) -> Float[Array, "R V"]:
+    """What each row's log-probabilities are taken of: beams compare what is sampled from."""
+    processed = inputs.want_logprobs == WANTS_PROCESSED
+    return jnp.where(processed[:, None], _tempered(edited, inputs), raw)
 
 
-def _with_logprobs(logits: Float[Array, "R V"], token_ids: Int[Array, "R"]) -> SamplerOutput:
+def with_logprobs(
+    logits: Float[Array, "R V"], token_ids: Int[Array, "R"], num_top: int
+) -> SamplerOutput:
+    """Log-probabilities of one token a row, its rank, and the `num_top` most probable tokens."""
     normaliser = jax.nn.logsumexp(logits, axis=1)
     chosen = jnp.take_along_axis(logits, token_ids[:, None], axis=1)
-    top, top_ids = lax.top_k(logits, _num_candidates(logits))
+    top, top_ids = lax.top_k(logits, min(num_top, logits.shape[1]))
     return SamplerOutput(
         token_ids=token_ids,
         logprobs=chosen[:, 0] - normaliser,
@@ -97,8 +124,9 @@ def _with_logprobs(logits: Float[Array, "R V"], token_ids: Int[Array, "R"]) -> S
     )
 
 
-def _without_logprobs(logits: Float[Array, "R V"], token_ids: Int[Array, "R"]) -> SamplerOutput:
-    rows, candidates = logits.shape[0], _num_candidates(logits)
+def without_logprobs(token_ids: Int[Array, "R"], vocab_size: int, num_top: int) -> SamplerOutput:
+    """The same with zeros in all places but the tokens'."""
+    rows, candidates = token_ids.shape[0], min(num_top, vocab_size)
     return SamplerOutput(
         token_ids=token_ids,
         logprobs=jnp.zeros((rows,), jnp.float32),

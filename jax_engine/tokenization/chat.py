@@ -1,14 +1,21 @@
 """Chat templates: a conversation as the text that the model was trained on."""
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_args
 
 from tokenizers import Tokenizer as Backend
 
 from jax_engine.errors import ConfigError, InvalidRequestError
+from jax_engine.tokenization.chat_content import (
+    ContentFormat,
+    Message,
+    checked_messages,
+    find_format,
+    with_format,
+)
 
-Message = Mapping[str, Any]
+Tool = Mapping[str, Any] | Callable[..., Any]
 _QUIET = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
 
 
@@ -24,33 +31,74 @@ class ChatTemplate:
         self._template = template
         self._special_tokens = special_tokens
         self._renderer: Any = None
+        self._formats: dict[str, set[str]] = {}
 
-    def render(self, messages: Sequence[Message], **options: Any) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        chat_template: str | None = None,
+        content_format: ContentFormat = "auto",
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        tools: Sequence[Tool] | None = None,
+        **options: Any,
+    ) -> str:
         """The conversation as text.
 
         Args:
-            options: add_generation_prompt, tools, chat_template, and the template's own.
+            chat_template: Jinja, in place of the model's own.
+            content_format: How contents reach the template: "string", "openai" (lists of parts),
+                or as it takes them.
+            add_generation_prompt: end with what begins the model's turn.
+            continue_final_message: end in the middle of the last message, which the model goes on
+                writing.
+            tools: JSON schemas, or functions with type hints and a docstring of their arguments.
+            options: the template's own.
 
         Raises:
             ConfigError: the model has no chat template and none was given.
-            InvalidRequestError: the template refuses the messages.
+            InvalidRequestError: a message or a tool is of the wrong form, the options contradict
+                each other, or the template refuses the messages.
         """
-        template = options.pop("chat_template", None) or self._template
+        if add_generation_prompt and continue_final_message:
+            raise InvalidRequestError(
+                "add_generation_prompt and continue_final_message must not both be True, got both: "
+                "set add_generation_prompt=False to go on with the last message, or "
+                "continue_final_message=False to begin a new one"
+            )
+        if content_format not in get_args(ContentFormat):
+            raise InvalidRequestError(
+                f"chat_template_content_format must be one of {', '.join(get_args(ContentFormat))},"
+                f" got {content_format!r}"
+            )
+        template = chat_template or self._template
         if template is None:
             raise ConfigError(
                 "This model has no chat template. Pass chat_template=, a Jinja template, or use a "
                 "model made for chat."
             )
+        checked = checked_messages(messages)
+        formats: set[str] = {content_format}
+        if content_format == "auto":
+            formats = self._formats_of(template)
+        return self._apply(
+            template,
+            with_format(checked, formats),
+            tools=None if tools is None else [_schema(i, tool) for i, tool in enumerate(tools)],
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            **options,
+        )
+
+    def _apply(self, template: str, messages: list[dict[str, Any]], **options: Any) -> str:
         if self._renderer is None:
             self._renderer = self._make_renderer()
         from jinja2 import TemplateError
 
         try:
             text: str = self._renderer.apply_chat_template(
-                [dict(message) for message in messages],
-                chat_template=template,
-                tokenize=False,
-                **options,
+                messages, chat_template=template, tokenize=False, **options
             )
         except (TemplateError, ValueError, TypeError) as error:
             raise InvalidRequestError(
@@ -58,6 +106,11 @@ class ChatTemplate:
                 "with role and content."
             ) from error
         return text
+
+    def _formats_of(self, template: str) -> set[str]:
+        if template not in self._formats:
+            self._formats[template] = find_format(lambda probe: self._apply(template, probe))
+        return self._formats[template]
 
     def _make_renderer(self) -> Any:
         before = os.environ.get(_QUIET)
@@ -70,3 +123,28 @@ class ChatTemplate:
             else:
                 os.environ[_QUIET] = before
         return PreTrainedTokenizerFast(tokenizer_object=self._backend, **self._special_tokens)
+
+
+def _schema(index: int, tool: Tool) -> dict[str, Any]:
+    """A tool as templates take it: the JSON schema that was given, or that of a function."""
+    if isinstance(tool, Mapping):
+        return dict(tool)
+    if not callable(tool):
+        raise InvalidRequestError(
+            f"tools[{index}] must be a JSON schema (a dict) or a function, "
+            f"got {type(tool).__name__}"
+        )
+    from transformers.utils import get_json_schema
+    from transformers.utils.chat_template_utils import (
+        DocstringParsingException,
+        TypeHintParsingException,
+    )
+
+    try:
+        schema: dict[str, Any] = get_json_schema(tool)
+    except (DocstringParsingException, TypeHintParsingException) as error:
+        raise InvalidRequestError(
+            f"tools[{index}] must be a function with type hints and a docstring that explains its "
+            f"arguments: {error}"
+        ) from error
+    return schema

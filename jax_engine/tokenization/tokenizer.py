@@ -11,7 +11,8 @@ from tokenizers import Tokenizer as Backend
 from jax_engine.errors import ModelNotFoundError, WeightsError
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.resolve import resolve_model
-from jax_engine.tokenization.chat import ChatTemplate, Message
+from jax_engine.tokenization.chat import ChatTemplate
+from jax_engine.tokenization.chat_content import Message
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.token_bytes import TokenBytes, token_bytes
 
@@ -101,7 +102,7 @@ class Tokenizer:
 
         Args:
             messages: dictionaries with role and content.
-            options: add_generation_prompt, tools, chat_template, and the template's own.
+            options: as in `ChatTemplate.render`.
 
         Raises:
             ConfigError: the model has no chat template and none was given.

@@ -10,11 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt32
 
 from jax_engine.layers.attention import AttentionInputs
 from jax_engine.models.load import LoadedModel
+from jax_engine.sampling.inputs import SamplingInputs
 from jax_engine.sampling.sampler import SamplerOutput, sample
+from jax_engine.worker.pooling import pool_states
+from jax_engine.worker.prompt_logprobs import prompt_logprobs
+from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import packed_length, unpack_step
 from jax_engine.worker.step_shape import StepShape
 from pallas_kernels import make_metadata
@@ -55,6 +59,7 @@ class CompiledSteps:
         self.block_size, self.table_width = block_size, table_width
         self.max_rows, self.enforce_eager = max_rows, enforce_eager
         self._compiled: dict[StepShape, Any] = {}
+        self._samplers: dict[tuple[int, int, int], Any] = {}
 
     def set_weights(self, model: LoadedModel) -> None:
         """Replaces shapes by weights: steps can be compiled before these are loaded."""
@@ -67,7 +72,7 @@ class CompiledSteps:
         kv_cache: Float[Array, "L 2 N K B D"],
         packed: np.ndarray,
         previous: Int[Array, " M"],
-    ) -> tuple[Float[Array, "L 2 N K B D"], SamplerOutput]:
+    ) -> tuple[Float[Array, "L 2 N K B D"], StepOutput]:
         """Starts one step; the cache given is donated and must not be used again.
 
         Args:
@@ -78,12 +83,43 @@ class CompiledSteps:
         step = self._compiled.get(shape)
         if step is None:
             step = self.prepare(shape, kv_cache)
-        outputs: tuple[Array, SamplerOutput] = step(self.weights, kv_cache, packed, previous)
+        outputs: tuple[Array, StepOutput] = step(self.weights, kv_cache, packed, previous)
         return outputs
+
+    def sample(
+        self,
+        unsampled: Unsampled,
+        processed: Float[Array, "R V"] | np.ndarray,
+        allowed: np.ndarray,
+    ) -> SamplerOutput:
+        """The second half of a split step; `sampling.sample` has the arguments."""
+        leaves, structure = jax.tree.flatten(unsampled)
+        arguments = leaves, jnp.asarray(processed), jnp.asarray(allowed)
+
+        def finish(leaves: list[Array], processed: Array, allowed: Array) -> SamplerOutput:
+            raw: Unsampled = jax.tree.unflatten(structure, leaves)
+            return self._sample(raw.logits, raw.inputs, processed, allowed)
+
+        if self.enforce_eager:
+            return finish(*arguments)
+        inputs = unsampled.inputs
+        sizes = len(allowed), len(inputs.bias_row), len(inputs.history_row)
+        program = self._samplers.get(sizes)
+        if program is None:
+            started = time.perf_counter()
+            program = self._samplers[sizes] = jax.jit(finish).lower(*arguments).compile()
+            seconds = time.perf_counter() - started
+            logger.info("compiled the sampling of %d rows in %.1f s", sizes[0], seconds)
+        sampled: SamplerOutput = program(*arguments)
+        return sampled
 
     def has(self, shape: StepShape) -> bool:
         """Whether a step of this shape can run at once."""
         return self.enforce_eager or shape in self._compiled
+
+    def compiled_shapes(self) -> list[StepShape]:
+        """The shapes whose steps are compiled."""
+        return list(self._compiled)
 
     def prepare(self, shape: StepShape, kv_cache: Any) -> Any:
         """Compiles a shape for the steps to come. Several threads may, each a shape of its own."""
@@ -117,7 +153,7 @@ class CompiledSteps:
         kv_cache: Float[Array, "L 2 N K B D"],
         packed: Int[Array, " P"],
         previous: Int[Array, " M"],
-    ) -> tuple[Float[Array, "L 2 N K B D"], SamplerOutput]:
+    ) -> tuple[Float[Array, "L 2 N K B D"], StepOutput]:
         """Embed, attend and write through all layers, then sample from the last tokens."""
         model = nnx.merge(*jax.tree.unflatten(self._structure, weights))
         plan = unpack_step(packed, previous, shape, self.table_width, self.block_size)
@@ -134,6 +170,22 @@ class CompiledSteps:
         )
         hidden, kv_cache = model(plan.token_ids, plan.positions, kv_cache, attention)
         logits = model.compute_logits(hidden[plan.logits_index], plan.num_samples)
-        sampled = sample(logits, plan.sampling)
-        tokens = jnp.pad(sampled.token_ids, (0, self.max_rows - shape.num_rows))
-        return kv_cache, dataclasses.replace(sampled, token_ids=tokens)
+        output = StepOutput(
+            sampled=None if shape.split else self._sample(logits, plan.sampling),
+            unsampled=Unsampled(logits, plan.sampling) if shape.split else None,
+            prompt=prompt_logprobs(model, hidden, plan.targets) if shape.prompt_logprobs else None,
+            pooled=pool_states(hidden, starts) if shape.pooling else None,
+        )
+        return kv_cache, output
+
+    def _sample(
+        self,
+        logits: Float[Array, "R V"],
+        inputs: SamplingInputs,
+        processed: Float[Array, "R V"] | None = None,
+        allowed: UInt32[Array, "R words"] | None = None,
+    ) -> SamplerOutput:
+        """Tokens padded to M, so that the next step takes those of any step."""
+        sampled = sample(logits, inputs, processed, allowed)
+        tokens = jnp.pad(sampled.token_ids, (0, self.max_rows - logits.shape[0]))
+        return dataclasses.replace(sampled, token_ids=tokens)

@@ -76,6 +76,16 @@ class KVCache:
             data = np.asarray(_gather(self.array, np.maximum(gpu, 0)))
             self.host[cpu[: len(part)]] = data[: len(part)]
 
+    def read(self, block: int) -> np.ndarray:
+        """The contents of a device block, in a form for `write`."""
+        blocks, _ = _columns([(block, block)])
+        return np.asarray(_gather(self.array, np.maximum(blocks, 0)))
+
+    def write(self, block: int, data: np.ndarray) -> None:
+        """Puts back what `read` gave."""
+        blocks, _ = _columns([(block, block)])
+        self.array = _scatter(self.array, blocks, data)
+
     def copy(self, pairs: list[tuple[int, int]]) -> None:
         """Copy-on-write: copies device blocks to device blocks; pairs of (source, destination)."""
         for part in _parts(pairs):

@@ -7,6 +7,7 @@ import numpy as np
 from jax_engine.core.output import ScheduledSequence
 from jax_engine.sampling.inputs import sampling_row
 from jax_engine.sampling_params import SamplingParams
+from jax_engine.worker.constraints import RequestConstraints
 
 _NONE = np.zeros((3, 0), np.int32)
 _MASK = 2**64 - 1
@@ -25,6 +26,9 @@ class RequestSampling:
         has_penalties: Whether the token history must travel.
         wants_logprobs: Whether log-probabilities must come back.
         edits_logits: Whether there is any of bias, forbidden tokens or penalties.
+        constraints: What masks its tokens from the host, if anything.
+        prompt_logprobs: Whether its prompt's log-probabilities are wanted.
+        pooling: Whether its hidden states are.
     """
 
     rows: list[np.ndarray]
@@ -34,10 +38,21 @@ class RequestSampling:
     has_penalties: bool
     wants_logprobs: bool
     edits_logits: bool
+    constraints: RequestConstraints | None = None
+    prompt_logprobs: bool = False
+    pooling: bool = False
+
+    @property
+    def special(self) -> bool:
+        """Whether a step with it is not the ordinary one."""
+        return self.constraints is not None or self.prompt_logprobs or self.pooling
 
 
 def request_sampling(
-    params: SamplingParams, seed: int, eos_token_ids: frozenset[int]
+    params: SamplingParams,
+    seed: int,
+    eos_token_ids: frozenset[int],
+    constraints: RequestConstraints | None = None,
 ) -> RequestSampling:
     """Packs the settings; sample i draws with `derive_seed(seed, i)`."""
     rows = [sampling_row(params, derive_seed(seed, i)) for i in range(params.num_samples)]
@@ -51,6 +66,9 @@ def request_sampling(
         has_penalties=params.has_penalties,
         wants_logprobs=params.needs_logprobs,
         edits_logits=bool(bias) or params.min_tokens > 0 or params.has_penalties,
+        constraints=constraints,
+        prompt_logprobs=params.prompt_logprobs is not None,
+        pooling=getattr(params, "pooling", None) is not None,
     )
 
 

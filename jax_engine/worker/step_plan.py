@@ -5,7 +5,7 @@ bits. Positions and slots are computed on the device from the lengths and the bl
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,8 @@ class StepPlan:
         context_lens: Length of each sequence, this step's tokens included.
         logits_index: For each sampled token, the token whose hidden state it is drawn from.
         num_samples: How many tokens are sampled; the rows after them are padding.
+        targets: For each of the T tokens the one after it in its prompt, or -1 where nobody wants
+            its log-probability; empty in a step without `prompt_logprobs`.
     """
 
     token_ids: Int[Array, "T"]
@@ -38,6 +40,7 @@ class StepPlan:
     block_tables: Int[Array, "S W"]
     logits_index: Int[Array, "R"]
     num_samples: Int[Array, ""]
+    targets: Int[Array, "targets"]
     sampling: SamplingInputs
 
 
@@ -54,6 +57,7 @@ def _sections(shape: StepShape, table_width: int) -> list[tuple[int, ...]]:
         (rows, ROW_WIDTH),
         (3, shape.num_bias),
         (3, shape.num_history),
+        (shape.num_tokens if shape.prompt_logprobs else 0,),
     ]
 
 
@@ -75,15 +79,17 @@ def pack_step(
         sampling: By request id.
     """
     num_tokens = [item.num_tokens for item in scheduled]
+    everyone = [sampling[item.group.request_id] for item in scheduled]
     samplers = [(i, item) for i, item in enumerate(scheduled) if item.num_samples]
     num_samples = [item.num_samples for _, item in samplers]
-    states = [sampling[item.group.request_id] for _, item in samplers]
+    states = [everyone[i] for i, _ in samplers]
     bias, history = sparse_entries([item for _, item in samplers], states)
     total = sum(num_tokens)
     shape = step_shape(total, len(scheduled), sum(num_samples), bias.shape[1], history.shape[1])
+    shape = _with_extras(shape, scheduled, everyone, states)
     packed = np.zeros(packed_length(shape, table_width), np.int32)
     views = _split(packed, shape, table_width)
-    tokens, starts, lens, tables, seq_of_sample, positions, rows, bias_out, history_out = views
+    tokens, starts, lens, tables, seq_of_sample, positions, rows, *sparse, targets = views
 
     count = len(scheduled)
     tokens[:total] = _token_ids(scheduled, total)
@@ -92,9 +98,44 @@ def pack_step(
     lens[:count] = [item.start + item.num_tokens for item in scheduled]
     np.concatenate(list(table_rows), out=tables.reshape(-1)[: count * table_width])
     _pack_samples(samplers, num_samples, states, seq_of_sample, positions, rows)
-    _pack_sparse(bias, bias_out, shape.num_rows)
-    _pack_sparse(history, history_out, shape.num_rows)
+    _pack_sparse(bias, sparse[0], shape.num_rows)
+    _pack_sparse(history, sparse[1], shape.num_rows)
+    if shape.prompt_logprobs:
+        targets[:] = -1
+        targets[:total] = _targets(scheduled, everyone)
     return shape, packed
+
+
+def _with_extras(
+    shape: StepShape,
+    scheduled: list[ScheduledSequence],
+    everyone: list[RequestSampling],
+    samplers: list[RequestSampling],
+) -> StepShape:
+    """The same step with what only some requests ask for, and most steps have none of."""
+    special = [
+        (item, state) for item, state in zip(scheduled, everyone, strict=True) if state.special
+    ]
+    if not special:
+        return shape
+    asked = [item.start + 1 < item.group.prompt_len for item, s in special if s.prompt_logprobs]
+    return replace(
+        shape,
+        split=any(state.constraints is not None for state in samplers),
+        prompt_logprobs=any(asked),
+        pooling=any(state.pooling for _, state in special),
+    )
+
+
+def _targets(scheduled: list[ScheduledSequence], states: list[RequestSampling]) -> list[int]:
+    targets: list[int] = []
+    for item, state in zip(scheduled, states, strict=True):
+        end = item.start + item.num_tokens
+        wanted: list[int] = []
+        if state.prompt_logprobs:
+            wanted = item.seq.token_ids[item.start + 1 : min(end + 1, item.group.prompt_len)]
+        targets += wanted + [-1] * (item.num_tokens - len(wanted))
+    return targets
 
 
 def _split(packed: np.ndarray, shape: StepShape, table_width: int) -> list[np.ndarray]:
@@ -160,7 +201,8 @@ def unpack_step(
         size = int(np.prod(section))
         parts.append(packed[at : at + size].reshape(section))
         at += size
-    tokens, starts, lens, tables, seq_of_sample, sample_positions, rows, bias, history = parts
+    tokens, starts, lens, tables, seq_of_sample, sample_positions, rows, *sparse, targets = parts
+    bias, history = sparse
     positions, slots = _positions_and_slots(shape, starts, lens, tables, block_size)
     history = history.at[1].set(_fill_pending(history[1], previous))
     return StepPlan(
@@ -172,6 +214,7 @@ def unpack_step(
         block_tables=tables,
         logits_index=jnp.maximum(starts[seq_of_sample + 1] - 1, 0),
         num_samples=(sample_positions > 0).sum(dtype=jnp.int32),
+        targets=targets,
         sampling=unpack_sampling(rows, sample_positions, bias, history),
     )
 

@@ -27,6 +27,10 @@ class StepShape:
         num_bias: Entries of the sparse logit bias, 0 in a program that edits no logits.
         num_history: Entries of the token history for penalties, 0 in the same programs.
         decode_only: Every sequence has at most one token.
+        split: The program ends with the logits, and another one samples: the host works out masks
+            in between.
+        prompt_logprobs: It also computes log-probabilities of the prompts' tokens.
+        pooling: It also returns each sequence's hidden states, pooled.
     """
 
     num_tokens: int
@@ -34,11 +38,17 @@ class StepShape:
     num_bias: int = 0
     num_history: int = 0
     decode_only: bool = False
+    split: bool = False
+    prompt_logprobs: bool = False
+    pooling: bool = False
 
     def __str__(self) -> str:
         kind = "decode" if self.decode_only else "mixed"
         extra = f", bias {self.num_bias}" if self.num_bias else ""
         extra += f", history {self.num_history}" if self.num_history else ""
+        extra += ", without sampling" if self.split else ""
+        extra += ", with prompt log-probabilities" if self.prompt_logprobs else ""
+        extra += ", with pooling" if self.pooling else ""
         return f"{kind} step of {self.num_tokens} tokens, {self.num_rows} rows{extra}"
 
 

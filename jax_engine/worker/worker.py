@@ -11,20 +11,25 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.output import SchedulerOutput
+from jax_engine.core.output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.sequence import SequenceGroup
 from jax_engine.models.load import LoadedModel
 from jax_engine.sampling.sampler import SamplerOutput
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.worker.compiled_steps import CompiledSteps
+from jax_engine.worker.constraints import ConstrainedRows, RequestConstraints, StepConstraints
 from jax_engine.worker.kv_cache import KVCache
 from jax_engine.worker.request_sampling import RequestSampling, request_sampling
+from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import pack_step
-from jax_engine.worker.step_shape import step_shape
+from jax_engine.worker.step_shape import StepShape, step_shape
+
+_NOBODY: dict[SequenceGroup, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class SampleLogprobs:
-    """Host copies of the sampler's log-probabilities, one row a sampled token."""
+    """Host copies of log-probabilities, one row a sampled token or a prompt's token."""
 
     logprobs: np.ndarray
     ranks: np.ndarray
@@ -40,11 +45,15 @@ class StepInFlight:
         plan: What was scheduled.
         sampled: The sampler's output for all rows, padding included.
         wants_logprobs: Whether any of the step's requests wanted log-probabilities.
+        output: What else the step computes.
+        failed: Requests that the step found no token for, with the reason.
     """
 
     plan: SchedulerOutput
     sampled: SamplerOutput
     wants_logprobs: bool
+    output: StepOutput
+    failed: dict[SequenceGroup, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +63,25 @@ class StepResult:
     Attributes:
         token_ids: One Python int for each sampled token.
         logprobs: None when no request of the step wanted them.
+        failed: Requests whose tokens are not to be used, with the reason.
+        prompt: Of the tokens that follow the step's tokens in their prompts, one row each; None
+            when no request of the step wanted them.
+        pooled: Sums of hidden states, and the last ones: [S, E] each; None as above.
     """
 
     token_ids: list[int]
     logprobs: SampleLogprobs | None
+    failed: dict[SequenceGroup, str]
+    prompt: SampleLogprobs | None = None
+    pooled: tuple[np.ndarray, np.ndarray] | None = None
 
 
 class Worker:
-    """One device's model, KV cache and compiled steps."""
+    """One device's model, KV cache and compiled steps.
+
+    Attributes:
+        mask_seconds: Spent on the host on which tokens are allowed, since the start.
+    """
 
     def __init__(
         self,
@@ -90,6 +110,8 @@ class Worker:
             max_rows=max_rows,
             enforce_eager=enforce_eager,
         )
+        self.mask_seconds = 0.0
+        self._vocab_size = model.config.vocab_size
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)
         self._sampling: dict[str, RequestSampling] = {}
 
@@ -100,10 +122,15 @@ class Worker:
             self.steps.prepare(shape, self.kv_cache.array)
 
     def add_request(
-        self, request_id: str, params: SamplingParams, seed: int, eos_token_ids: frozenset[int]
+        self,
+        request_id: str,
+        params: SamplingParams,
+        seed: int,
+        eos_token_ids: frozenset[int],
+        constraints: RequestConstraints | None = None,
     ) -> None:
         """Packs what the sampler needs of the request, once."""
-        self._sampling[request_id] = request_sampling(params, seed, eos_token_ids)
+        self._sampling[request_id] = request_sampling(params, seed, eos_token_ids, constraints)
 
     def remove_request(self, request_id: str) -> None:
         self._sampling.pop(request_id, None)
@@ -122,9 +149,31 @@ class Worker:
         rows = [blocks.block_table_row(item.seq.seq_id) for item in scheduled]
         shape, packed = pack_step(scheduled, rows, states, self.table_width)
         previous = self._no_tokens if before is None else before.sampled.token_ids
-        self.kv_cache.array, sampled = self.steps(shape, self.kv_cache.array, packed, previous)
+        self.kv_cache.array, computed = self.steps(shape, self.kv_cache.array, packed, previous)
         wanted = any([states[item.group.request_id].wants_logprobs for item in scheduled])
-        return StepInFlight(output, sampled, wanted)
+        sampled, failed = computed.sampled, _NOBODY
+        if computed.unsampled is not None:
+            sampled, failed = self._sample(shape, scheduled, computed.unsampled)
+        assert sampled is not None
+        return StepInFlight(output, sampled, wanted, computed, failed)
+
+    def _sample(
+        self, shape: StepShape, scheduled: list[ScheduledSequence], unsampled: Unsampled
+    ) -> tuple[SamplerOutput, dict[SequenceGroup, str]]:
+        """The rest of a split step: masks, while the model runs, then its sampler."""
+        parts, row = [], 0
+        for item in scheduled:
+            rows = slice(row, row + item.num_samples)
+            constraints = self._sampling[item.group.request_id].constraints
+            if item.num_samples and constraints is not None:
+                parts.append(ConstrainedRows(item, constraints, rows))
+            row = rows.stop
+        step = StepConstraints(parts, shape.num_rows, self._vocab_size)
+        mask = step.mask()
+        processed = step.process(lambda: np.asarray(unsampled.logits), mask)
+        self.mask_seconds += step.seconds
+        logits = unsampled.logits if processed is None else processed
+        return self.steps.sample(unsampled, logits, mask), step.failed
 
     def move_blocks(self, output: SchedulerOutput) -> None:
         """Swaps and copies blocks, as a step needs it before it writes."""
@@ -137,7 +186,18 @@ class Worker:
         sampled = step.sampled
         count = sum([item.num_samples for item in step.plan.scheduled])
         token_ids = np.asarray(sampled.token_ids)[:count].tolist()
-        if not step.wants_logprobs:
-            return StepResult(token_ids, None)
-        parts = (sampled.logprobs, sampled.ranks, sampled.top_token_ids, sampled.top_logprobs)
-        return StepResult(token_ids, SampleLogprobs(*(np.asarray(part)[:count] for part in parts)))
+        logprobs = _on_host(sampled, count) if step.wants_logprobs else None
+        prompt, pooled = step.output.prompt, step.output.pooled
+        return StepResult(
+            token_ids,
+            logprobs,
+            step.failed,
+            None if prompt is None else _on_host(prompt, step.plan.num_batched_tokens),
+            None if pooled is None else (np.asarray(pooled.total), np.asarray(pooled.last)),
+        )
+
+
+def _on_host(output: SamplerOutput, count: int) -> SampleLogprobs:
+    """The first `count` rows."""
+    parts = (output.logprobs, output.ranks, output.top_token_ids, output.top_logprobs)
+    return SampleLogprobs(*(np.asarray(part)[:count] for part in parts))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from jax_engine.core import BlockManager, Scheduler, SequenceGroup
 from jax_engine.errors import InvalidRequestError
 from tests.core.build import make_group, make_scheduler, step
-from tests.support.strategies import Request, Settings, next_token, requests, settings
+from tests.support.drive import draw as draw_tokens
+from tests.support.strategies import Request, Settings, requests, settings
 
 
 def decisions(chosen: Settings, batch: list[Request]) -> list[Any]:
@@ -26,22 +27,14 @@ def decisions(chosen: Settings, batch: list[Request]) -> list[Any]:
         assert output.scheduled, "I20: an empty step"
         record.append([(i.seq.seq_id, i.start, i.num_tokens) for i in output.scheduled])
         record.append(output.preempted)
-        scheduler.update(
-            {
-                i.seq.seq_id: [
-                    next_token(i.seq.token_ids, i.seq.index + k) for k in range(i.num_samples)
-                ]
-                for i in output.scheduled
-                if i.num_samples
-            }
-        )
+        scheduler.update({i.seq.seq_id: draw_tokens(i) for i in output.scheduled if i.num_samples})
     return record
 
 
 @given(data=st.data())
 def test_i24_equal_priorities_are_first_come_first_served(data: st.DataObject) -> None:
     chosen = data.draw(settings())
-    some = st.lists(requests(chosen.max_model_len), min_size=1, max_size=6)
+    some = st.lists(requests(chosen.max_model_len, beams=True), min_size=1, max_size=6)
     batch = [replace(request, priority=1) for request in data.draw(some)]
     first_come = decisions(replace(chosen, policy="fcfs"), batch)
     assert first_come == decisions(replace(chosen, policy="priority"), batch)

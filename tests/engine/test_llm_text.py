@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine import LLM, InvalidRequestError, SamplingParams
+from jax_engine import LLM, BeamSearchParams, InvalidRequestError, SamplingParams
 from tests.support.byte_tokenizer import EOS_TOKEN, VOCAB, save_byte_tokenizer
 from tests.support.tiny_llama import tiny_llama
 
@@ -86,6 +86,34 @@ def test_chat_uses_the_model_s_own_template(llm) -> None:
     assert one[0].outputs[0].token_ids == direct[0].outputs[0].token_ids
 
 
+def test_chat_passes_its_options_to_the_template(llm) -> None:
+    chat = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    template = "{{ mood }}{% if tools %}{{ tools[0].name }}{% endif %}{{ messages[0].content }}"
+    options = {"tools": [{"name": "f"}], "chat_template_kwargs": {"mood": "glad:"}}
+    (one,) = llm.chat(chat, sampled(), False, chat_template=template, **options)
+    assert one.prompt == "glad:fhi"
+    chat.append({"role": "assistant", "content": "well"})
+    (one,) = llm.chat(
+        chat, sampled(), False, add_generation_prompt=False, continue_final_message=True
+    )
+    assert one.prompt == "[user]hi[assistant]well"
+    (one,) = llm.chat(chat, sampled(), False, add_generation_prompt=False, timeout=1e-9)
+    assert (one.prompt, one.outputs[0].stop_reason) == ("[user]hi[assistant]well", "timeout")
+
+
+def test_chat_says_which_conversation_is_bad(llm) -> None:
+    good = [{"role": "user", "content": "hi"}]
+    with pytest.raises(
+        InvalidRequestError, match=r"conversation 1: messages\[0\] must have a role"
+    ):
+        llm.chat([good, [{"content": "hi"}]], sampled(), False)
+    with pytest.raises(InvalidRequestError, match="set add_generation_prompt=False"):
+        llm.chat(good, sampled(), False, continue_final_message=True)
+    with pytest.raises(InvalidRequestError, match="got tokenize, tools"):
+        llm.chat(good, sampled(), False, chat_template_kwargs={"tools": [], "tokenize": True})
+    assert not llm.llm_engine.has_unfinished_requests()
+
+
 def test_logprobs_carry_the_text_of_their_tokens(llm) -> None:
     params = sampled(logprobs=1, logit_bias={65: 100.0}, max_tokens=1)
     entry = llm.generate("x", params, use_tqdm=False)[0].outputs[0].logprobs[0]
@@ -110,3 +138,24 @@ def test_empty_text_is_refused(llm) -> None:
         llm.generate("", use_tqdm=False)
     with pytest.raises(InvalidRequestError, match=r"prompts\[1\].*none of the 3"):
         llm.generate(["a", "", "b"], use_tqdm=False)
+
+
+def test_texts_of_beams_are_decoded_at_their_end(llm) -> None:
+    params = BeamSearchParams(beam_width=3, max_tokens=7, ignore_eos=True)
+    (output,) = llm.beam_search("Beams", params, use_tqdm=False)
+    (request,) = llm.generate("Beams", params.sampling_params(), use_tqdm=False)
+    decode = llm.get_tokenizer().decode
+    for sequence, one in zip(output.sequences, request.outputs, strict=True):
+        assert sequence.text == decode(sequence.tokens)
+        assert one.text == decode(one.token_ids)
+        entries = [entry for each in one.logprobs for entry in each.values()]
+        words = [decode([token], skip_special_tokens=False) for token in one.token_ids]
+        assert [entry.decoded_token for entry in entries] == words
+
+
+def test_the_end_of_sequence_is_a_token_of_a_beam_and_not_text(llm) -> None:
+    params = SamplingParams(
+        use_beam_search=True, n=2, temperature=0.0, logit_bias={256: 100.0, 65: 99.0}, max_tokens=4
+    )
+    (output,) = llm.generate("x", params, use_tqdm=False)
+    assert [(one.text, one.token_ids[-1]) for one in output.outputs] == [("", 256), ("A", 256)]

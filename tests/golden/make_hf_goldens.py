@@ -4,14 +4,16 @@ Needs PyTorch, whose small CPU build installs on Python 3.11 only, so it runs ap
 
     python3.11 -m venv /tmp/torch311
     /tmp/torch311/bin/pip install torch==2.13.0 transformers accelerate gguf numpy
-    /tmp/torch311/bin/python -m tests.golden.make_hf_goldens SmolLM2-135M-Instruct.Q4_1.gguf
+    /tmp/torch311/bin/python -m tests.golden.make_hf_goldens tiny beam_search
 
-(the file that `jax_engine.models.default_model.default_model_path()` returns). Writes
-tests/golden/tiny.npz and tests/golden/smollm2.json.
+writes tests/golden/tiny.npz and beam_search.json. With SmolLM2-135M-Instruct.Q4_1.gguf (the file
+that `jax_engine.models.default_model.default_model_path()` returns) it writes smollm2.json.
 """
 
+import itertools
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,11 @@ PROMPTS = [
 ]
 CHAT = [{"role": "user", "content": "What is the capital of France?"}]
 NUM_TOKENS = 32
+NUM_BEAM_TOKENS = 10
+NOISE = 1e-4  # what is added to log-probabilities must not change which beams win
+BEAM_CASES = [("plain", 1, width) for width in (2, 3, 4, 5)]  # checkpoint, ends, width
+BEAM_CASES += [("mistral_window", 2, width) for width in (2, 3, 4, 5)]
+BEAM_CASES += [("llama3", 0, 3), ("plain", 1, 1), ("mistral_window", 2, 1)]
 
 
 def tiny_model(config: dict[str, Any]) -> Any:
@@ -94,7 +101,88 @@ def make_smollm2(gguf: Path) -> None:
     (HERE / "smollm2.json").write_text(json.dumps(golden, indent=1) + "\n")
 
 
+class Noise(transformers.LogitsProcessor):
+    """Random numbers on log-probabilities, as another order of summation might bring them."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return scores + NOISE * (2 * torch.rand(scores.shape) - 1)
+
+
+def beams(model: Any, prompt: list[int], width: int, eos_token_ids: list[int], **more: Any) -> Any:
+    """(tokens, score) of each output, best first; the score is None for a width of 1: greedy."""
+    ids = torch.tensor([prompt])
+    options = {} if width == 1 else {"num_beams": width, "num_return_sequences": width} | more
+    out = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=NUM_BEAM_TOKENS,
+        do_sample=False,
+        eos_token_id=eos_token_ids or None,
+        pad_token_id=eos_token_ids[0] if eos_token_ids else None,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **options,
+    )
+    scores = [None] if width == 1 else out.sequences_scores.tolist()
+    outputs = []
+    for tokens in out.sequences[:, len(prompt) :].tolist():
+        ends = [i + 1 for i, token in enumerate(tokens) if token in eos_token_ids]
+        outputs.append(tokens[: ends[0]] if ends else tokens)
+    return list(zip(outputs, scores, strict=True))
+
+
+def stable(model: Any, case: dict[str, Any], **asked: Any) -> bool:
+    """Are these the winners, whatever little noise there is?"""
+    wanted = [output["tokens"] for output in case["outputs"]]
+    noise = transformers.LogitsProcessorList([Noise()])
+    again = (beams(model, **asked, logits_processor=noise) for _ in range(4))
+    return all([tokens for tokens, _ in outputs] == wanted for outputs in again)
+
+
+def beam_cases(model: Any, num_ends: int, width: int, seed: int) -> list[dict[str, Any]]:
+    """All variants for one prompt, or none of them if they do not differ or noise decides one."""
+    prompt = np.random.RandomState(seed).randint(61, size=6).tolist()
+    written = Counter(t for tokens, _ in beams(model, prompt, 4, []) for t in set(tokens[1:-1]))
+    ends = sorted(token for token, _ in written.most_common(num_ends))
+    asked: list[dict[str, Any]] = [{"prompt": prompt, "width": width, "eos_token_ids": ends}]
+    if num_ends and width > 1:
+        variants = itertools.product((0.0, 1.0, -0.5, 2.0), (False, True, "never"))
+        asked = [asked[0] | {"length_penalty": a, "early_stopping": e} for a, e in variants]
+    cases = []
+    for one in asked:
+        outputs = [{"tokens": tokens, "score": score} for tokens, score in beams(model, **one)]
+        cases.append(one | {"outputs": outputs})
+    different = {str([output["tokens"] for output in case["outputs"]]) for case in cases}
+    if len(different) < min(4, len(cases)):
+        return []
+    sure = all(stable(model, case, **one) for case, one in zip(cases, asked, strict=True))
+    return cases if sure else []
+
+
+def make_beam_search() -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)  # two only get into each other's way here
+    cases = []
+    for name, num_ends, width in BEAM_CASES:
+        model = tiny_model(tiny.CONFIGS[name])
+        tries = (beam_cases(model, num_ends, width, seed) for seed in itertools.count())
+        found = next(variants for variants in tries if variants)
+        lengths = Counter(len(output["tokens"]) for case in found for output in case["outputs"])
+        print(f"{name}, {num_ends} ends, width {width}: {len(found)} cases, lengths {lengths}")
+        cases += [{"checkpoint": name, **case} for case in found]
+    made_with = f"torch {torch.__version__}, transformers {transformers.__version__}, float32"
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    golden = (
+        f'{{"made_with": "{made_with}", "max_tokens": {NUM_BEAM_TOKENS}, "cases": [\n{lines}\n]}}\n'
+    )
+    (HERE / "beam_search.json").write_text(golden)
+
+
 if __name__ == "__main__":
+    makers = {"tiny": make_tiny, "beam_search": make_beam_search}
     with torch.no_grad():
-        make_tiny()
-        make_smollm2(Path(sys.argv[1]))
+        for argument in sys.argv[1:]:
+            if argument in makers:
+                makers[argument]()
+            else:
+                make_smollm2(Path(argument))

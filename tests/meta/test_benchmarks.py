@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import preemption
 from benchmarks.kv_usage import Usage, summarise
 from benchmarks.report import write_result
 from benchmarks.workload import read_lengths, sharegpt_requests
+from tests.support.tiny_llama import tiny_llama
 
 
 def test_trace_has_the_lengths_of_the_file() -> None:
@@ -48,3 +50,16 @@ def test_a_result_names_machine_versions_date_and_command(tmp_path: Path) -> Non
     assert found["machine"]["cores"] >= 1 and found["versions"]["jax"]
     assert found["date"].endswith("UTC") and found["command"].startswith("python")
     assert str(Path.home()) not in path.read_text()
+
+
+def test_swap_and_recompute_are_compared_for_each_block_size(tmp_path: Path) -> None:
+    model, _ = tiny_llama(tmp_path / "tiny")
+    engines = {size: preemption.build(str(model), size, 20) for size in (1, 16)}
+    result = preemption.measure(engines, 20, rounds=1)
+    assert list(result) == ["block_size_1", "block_size_16"]
+    for found in result.values():
+        assert min(found.values()) > 0
+        swap = found["swap_out_ms"] + found["swap_in_ms"]
+        assert abs(found["swap_over_recompute"] - swap / found["recompute_ms"]) < 1e-3
+    for engine in engines.values():
+        assert engine.stats().num_used_blocks == 0

@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from benchmarks.tables import with_headlines
+from scripts.figures.__main__ import all_figures
 from tests.meta.trees import ROOT
 
 
@@ -18,9 +19,28 @@ def _hooks() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name)
 def test_pages_build(page: Path) -> None:
-    assert "{{" not in _hooks().on_page_markdown(page.read_text("utf-8"))
+    built = _hooks().on_page_markdown(page.read_text("utf-8"))
+    assert not re.search(
+        r"^\{\{ (source|figure|output|replay|measured|compared)", built, re.MULTILINE
+    )
+
+
+def test_outputs_are_what_the_blocks_print() -> None:
+    page = "```python\nx = 2\n```\n\n```python\nprint(x + 1)\n```\n{{ output }}\nend"
+    assert '```text title="prints"\n3\n```\nend' in _hooks().with_outputs(page)
+    with pytest.raises(ValueError, match="no Python block"):
+        _hooks().with_outputs("text\n{{ output }}")
+    with pytest.raises(ValueError, match="nothing is printed"):
+        _hooks().with_outputs("```python\nx = 2\n```\n{{ output }}")
+
+
+def test_figures_are_what_the_scripts_draw() -> None:
+    """After a change: `python -m scripts.figures`."""
+    drawn = {name: drawing.svg() for name, drawing in all_figures().items()}
+    folder = ROOT / "docs" / "figures"
+    assert {path.stem: path.read_text("utf-8") for path in folder.glob("*.svg")} == drawn
 
 
 def test_a_missing_definition_is_an_error() -> None:

@@ -50,6 +50,15 @@ def test_examples_use_the_public_api_only(path: Path) -> None:
     assert not _top_level(path) & {"reference", "tests", "benchmarks"}
 
 
+@pytest.mark.parametrize("path", modules("exercises"), ids=_id)
+def test_exercises_import_numpy_and_themselves_only(path: Path) -> None:
+    """And no task gives its solution away."""
+    assert _top_level(path) <= {"numpy", "exercises"}
+    if path.parent.name != "solutions":
+        solutions = ("exercises.solutions",)
+        assert not any(name.startswith(solutions) for name in imported_names(path))
+
+
 def test_importing_the_controller_loads_no_jax() -> None:
     """The AST rule again at run time: what a module imports may import more.
 

@@ -15,8 +15,8 @@ UNIFIED: list[Mutant] = plant(
     TESTS,
     ("budget -= 1", "budget -= 0", "decodes cost no budget"),
     (
-        "samples = 1 if group.forked else group.num_samples",
-        "samples = 1",
+        "start, 1, group.samples_per_seq)",
+        "start, 1, 1)",
         "a prompt whose last chunk is one token does not fork",
     ),
     ("while need > manager", "while need >= manager", "preempts although the blocks suffice"),
@@ -124,8 +124,8 @@ STATE: list[Mutant] = plant(
         "a sibling believes the leader's own tokens to be its own",
     ),
     (
-        "self.manager.free(seq.seq_id)\n        seq.finish",
-        "seq.finish",
+        "self.manager.free(seq.seq_id)\n        del",
+        "del",
         "a finished sequence keeps its blocks",
     ),
     ("group.reserved -= 1", "pass", "finished siblings still count against max_num_seqs"),
@@ -140,7 +140,7 @@ STATE: list[Mutant] = plant(
         "a token is sampled before the prompt is computed",
     ),
     (
-        "samples = 1 if group.forked else group.num_samples",
+        "samples = group.samples_per_seq",
         "samples = group.num_samples",
         "a forked group forks again",
     ),
@@ -171,7 +171,6 @@ SCHEDULER: list[Mutant] = plant(
         "",
         "a request aborted during its step goes on",
     ),
-    ("group.forked = True", "pass", "a group that forked does not know it"),
     ("for seq in group.unfinished():", "for seq in group.unfinished()[:1]:", "abort ends one"),
     (
         "        if group.num_unattached:\n            self._state.attach(group)\n",
@@ -179,6 +178,41 @@ SCHEDULER: list[Mutant] = plant(
         "siblings of a recomputed group never come back",
     ),
 )
+
+DECODING: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/decoding.py",
+        TESTS,
+        (
+            "group.forked, group.samples_per_seq = True, 1",
+            "group.samples_per_seq = 1",
+            "a group that forked does not know it",
+        ),
+        ("if any([beam.candidates is None", "if all([beam.candidates is None", "no barrier"),
+        ("elif place < search.width:", "else:", "ends beyond the first k become hypotheses"),
+        ("if rank != last[parent]:", "if True:", "the parent's sequence is not handed on"),
+        ("return live[: search.width]", "return live", "more beams than the width"),
+        (
+            "            state.release(seq)\n    for rank",
+            "            pass\n    for rank",
+            "losers stay",
+        ),
+        ("        seq.candidates = None\n", "", "a beam is taken for computed for ever"),
+    ),
+    *plant(
+        f"{FOLDER}/beam_search.py",
+        TESTS,
+        ("Choice(total + logprob", "Choice(logprob", "the past of a beam does not count"),
+        ("-choice.value, choice.beam", "-choice.value, -choice.beam", "ties upside down"),
+        ("/ seq.output_len**self", "/ len(seq.token_ids) ** self", "the prompt counts as output"),
+        ("reach = longest if hopes else length", "reach = length", '"never" gives up early'),
+        (
+            "if len(self.hypotheses) < self.width:\n            return False",
+            "if not self.hypotheses:\n            return False",
+            "done with fewer than k hypotheses",
+        ),
+    ),
+]
 
 AHEAD: list[Mutant] = [
     *plant(
@@ -242,4 +276,4 @@ RULES: list[Mutant] = [
     ),
 ]
 
-MUTANTS = [*UNIFIED, *SOSP, *STATE, *SCHEDULER, *AHEAD, *RULES]
+MUTANTS = [*UNIFIED, *SOSP, *STATE, *SCHEDULER, *DECODING, *AHEAD, *RULES]

@@ -77,7 +77,7 @@ class SchedulerPair(RuleBasedStateMachine):
     def add(self, data: st.DataObject, count: int) -> None:
         """I21: both accept, or both refuse, and a refusal leaves no trace."""
         for _ in range(count):
-            request = data.draw(requests(self.settings.max_model_len))
+            request = data.draw(requests(self.settings.max_model_len, beams=True))
             name = str(self.num_requests)
             self.num_requests += 1
             refused = []
@@ -110,7 +110,12 @@ class SchedulerPair(RuleBasedStateMachine):
     def stop_string(self, data: st.DataObject) -> None:
         """The engine found a stop string in a sequence that got a token in the last step."""
         scheduled = self.engine.scheduler.last.get("scheduled", [])
-        candidates = [entry[0] for entry in scheduled if entry[4]]
+        accepted = self.engine.accepted
+        candidates = [
+            seq_id
+            for seq_id, name, _, _, num_samples in scheduled
+            if num_samples and not accepted[name].params.use_beam_search
+        ]
         if candidates:
             seq_id = data.draw(st.sampled_from(candidates))
             for driver in self.drivers:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from reference.logits import penalise
 from reference.sampling import (
     derive_seed,
     distribution,
@@ -17,7 +18,6 @@ from reference.sampling import (
     keep_top_k,
     keep_top_p,
     log_softmax,
-    penalise,
     sample,
     uniform,
 )

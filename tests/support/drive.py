@@ -14,7 +14,16 @@ from tests.support.invariants import (
     check_watermark,
 )
 from tests.support.shadow import ShadowCache
-from tests.support.strategies import Request, Settings, next_token
+from tests.support.strategies import Request, Settings, next_candidates, next_token
+
+
+def draw(entry: Any) -> list[Any]:
+    """What the stub model gives a scheduled sequence: tokens, or a beam's candidates."""
+    seq = entry.seq
+    if entry.group.params.use_beam_search:
+        assert entry.num_samples == 1, "a beam has one row of candidates"
+        return next_candidates(seq.token_ids)
+    return [next_token(seq.token_ids, seq.index + i) for i in range(entry.num_samples)]
 
 
 class Driver:
@@ -73,14 +82,7 @@ class Driver:
         self._record(output)
         self.check_state()
         self.shadow.replay(output, self.blocks)
-        sampled = {
-            entry.seq.seq_id: [
-                next_token(entry.seq.token_ids, entry.seq.index + i)
-                for i in range(entry.num_samples)
-            ]
-            for entry in output.scheduled
-            if entry.num_samples > 0
-        }
+        sampled = {e.seq.seq_id: draw(e) for e in output.scheduled if e.num_samples > 0}
         for group in self.scheduler.update(sampled):
             self.finished.append(group.request_id)
             assert all(seq.finish_reason is not None for seq in group.seqs), "I16"

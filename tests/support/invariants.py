@@ -69,7 +69,7 @@ def check_queues(scheduler: Any, blocks: Any, key: Any, max_num_seqs: int) -> No
 
 
 def num_reserved(group: Any) -> int:
-    if group.forked:
+    if group.forked and not group.params.use_beam_search:  # beams come and go
         return sum(seq.finish_reason is None for seq in group.seqs)
     return group.params.best_of or group.params.n
 

@@ -4,6 +4,7 @@ Pools have 2 to 20 blocks, tokens come from an alphabet of 3 (so that prefixes r
 priorities are few (so that they tie).
 """
 
+import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,8 @@ class Settings:
     preemption_mode: str | None
     enable_chunked_prefill: bool
     long_prefill_token_threshold: int
+    seconds_per_block: float = 1.0
+    """What moving a block costs where recomputing a token costs 1 (preemption_mode "auto")."""
 
     def block_manager(self, block_manager_class: Any, **more: Any) -> Any:
         return block_manager_class(
@@ -53,7 +56,13 @@ class Settings:
             "preemption_mode": self.preemption_mode,
             "enable_chunked_prefill": self.enable_chunked_prefill,
             "long_prefill_token_threshold": self.long_prefill_token_threshold,
-        }
+        } | self._costs()
+
+    def _costs(self) -> dict[str, Any]:
+        if self.preemption_mode != "auto":
+            return {}
+        costs = SimpleNamespace(seconds_per_block=self.seconds_per_block, seconds_per_token=1.0)
+        return {"preemption_costs": costs}
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,9 @@ class Request:
     arrival_time: float
     priority: int
     cache_salt: str | None
+    use_beam_search: bool = False
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
 
     @property
     def num_samples(self) -> int:
@@ -94,6 +106,9 @@ class Request:
             repetition_penalty=1.0,
             frequency_penalty=0.0,
             presence_penalty=0.0,
+            use_beam_search=self.use_beam_search,
+            length_penalty=self.length_penalty,
+            early_stopping=self.early_stopping,
         )
 
     def group(self, group_class: Any, request_id: str) -> Any:
@@ -137,9 +152,10 @@ def settings(draw: st.DrawFn, scheduling: str | None = None) -> Settings:
         max_model_len=max_model_len,
         scheduling=scheduling,
         policy=draw(st.sampled_from(["fcfs", "priority"])),
-        preemption_mode=draw(st.sampled_from([None, "recompute", "swap"])),
+        preemption_mode=draw(st.sampled_from([None, "recompute", "swap", "auto"])),
         enable_chunked_prefill=chunked,
         long_prefill_token_threshold=draw(st.sampled_from([0, 0, 1, 3])) if chunks_prompts else 0,
+        seconds_per_block=draw(st.sampled_from([0.1, 1.0, 3.0])),
     )
 
 
@@ -149,8 +165,11 @@ def token_ids(min_size: int, max_size: int) -> st.SearchStrategy[tuple[int, ...]
 
 
 @st.composite
-def requests(draw: st.DrawFn, max_model_len: int) -> Request:
-    """Requests of up to 4 samples, for an engine of this max_model_len; a few do not fit."""
+def requests(draw: st.DrawFn, max_model_len: int, *, beams: bool = False) -> Request:
+    """Requests of up to 4 samples, for an engine of this max_model_len; a few do not fit.
+
+    With `beams` a third of them are beam searches.
+    """
     n = draw(st.sampled_from([1, 1, 1, 2, 2, 3]))
     half = max(1, max_model_len // 2)
     return Request(
@@ -164,12 +183,26 @@ def requests(draw: st.DrawFn, max_model_len: int) -> Request:
         arrival_time=float(draw(st.integers(0, 3))),
         priority=draw(st.integers(0, 2)),
         cache_salt=draw(st.sampled_from([None, None, None, "a"])),
+        use_beam_search=beams and draw(st.integers(0, 2)) == 0,
+        length_penalty=draw(st.sampled_from([1.0, 0.0, 2.0, -1.0])),
+        early_stopping=draw(st.sampled_from([False, True, "never"])),
     )
 
 
 def next_token(token_ids: Any, index: int) -> int:
     """The stub model: what follows these tokens in sample `index`. A pure function of both."""
+    return (_mix(token_ids, index) // 7) % VOCABULARY
+
+
+def next_candidates(token_ids: Any) -> list[tuple[int, float]]:
+    """The stub model for a beam: (token, log-probability) of all tokens, the best first."""
+    weights = [1 + (_mix(token_ids, 0) // 7 + token) * 37 % 11 for token in range(VOCABULARY)]
+    pairs = [(token, math.log(weight / sum(weights))) for token, weight in enumerate(weights)]
+    return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+
+
+def _mix(token_ids: Any, index: int) -> int:
     mixed = index + 1
     for token_id in token_ids:
         mixed = (mixed * 31 + int(token_id) + 7) % 1_000_003
-    return (mixed // 7) % VOCABULARY
+    return mixed

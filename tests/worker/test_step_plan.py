@@ -44,6 +44,7 @@ def steps(draw):
             n=n, seed=draw(st.integers(0, 2**63)), min_tokens=draw(st.sampled_from([0, 2])),
             frequency_penalty=draw(st.sampled_from([0.0, 0.5])), top_k=i, top_p=0.25,
             logit_bias=draw(st.sampled_from([None, {2: 1.5}])), stop_token_ids=[4],
+            prompt_logprobs=draw(st.sampled_from([None, None, 2])),
         )  # fmt: skip
         tokens = draw(st.lists(st.integers(0, 99), min_size=length, max_size=length))
         pending = 0
@@ -119,6 +120,25 @@ def test_sparse_entries_name_their_rows(step) -> None:
     real = plan.history_row < shape.num_rows
     columns = plan.history_row[real], plan.history_token[real], plan.history_is_output[real]
     assert sorted(zip(*columns, strict=True)) == sorted(history)
+
+
+@given(steps())
+def test_targets_are_the_next_tokens_of_prompts_that_are_scored(step) -> None:
+    items, rows, sampling = step
+    shape, packed = pack_step(items, rows, sampling, W)
+    targets = []
+    for item in items:
+        wanted = sampling[item.group.request_id].prompt_logprobs
+        for p in range(item.start + 1, item.start + item.num_tokens + 1):
+            in_prompt = wanted and p < item.group.prompt_len
+            targets.append(item.seq.all_tokens[p] if in_prompt else -1)
+    found = _unpacked(packed, shape).targets
+    assert shape.prompt_logprobs == any(target >= 0 for target in targets)
+    if shape.prompt_logprobs:
+        assert found[: len(targets)].tolist() == targets
+        assert len(found) == shape.num_tokens and (found[len(targets) :] == -1).all()
+    else:
+        assert len(found) == 0
 
 
 def test_seeds_of_samples_are_the_reference_s() -> None:

@@ -93,8 +93,8 @@ def replay(engine: LLMEngine, step: Step, program: Any, count: int) -> float:
     jax.block_until_ready(cache)
     started = time.perf_counter()
     for _ in range(count):
-        cache, sampled = program(weights, cache, step.packed, step.previous)
-    jax.block_until_ready(sampled.token_ids)
+        cache, output = program(weights, cache, step.packed, step.previous)
+    jax.block_until_ready(output.sampled.token_ids)
     seconds = (time.perf_counter() - started) / count
     engine.worker.kv_cache.array = cache
     return seconds

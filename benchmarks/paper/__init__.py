@@ -1,0 +1,1 @@
+"""The paper's evaluation again, simulated and measured: `python -m benchmarks.paper`."""

@@ -1,0 +1,75 @@
+"""The saved figures as Markdown, for docs/tutorial/reproducing-the-paper.md."""
+
+import json
+from typing import Any
+
+from benchmarks.report import RESULTS
+
+MAIN = {
+    "2": "vLLM, tokens",
+    "12": "OPT-13B, ShareGPT: vLLM over Orca (Oracle)",
+    "13": "ShareGPT, 2 req/s: vLLM",
+    "14": "beam search, 6 beams: vLLM over Orca (Oracle)",
+    "15": "Alpaca, beam search, 6 outputs",
+    "16": "5-shot, 341 tokens: vLLM over Orca (Oracle)",
+    "17": "vLLM over Orca (Oracle)",
+}
+"""The number by which each figure stands in the summary."""
+
+
+def load() -> dict[str, Any]:
+    """The saved result, machine and versions included."""
+    saved: dict[str, Any] = json.loads((RESULTS / "paper.json").read_text("utf-8"))
+    return saved
+
+
+def section(key: str) -> str:
+    """One figure: numbers, distances, assumptions."""
+    saved = load()
+    figure = saved["result"].get(key)
+    if figure is None:
+        return f"*Not run yet: `{_command(key)}`.*"
+    lines = [f"**{figure['title']}** ({figure['source']}): *{figure['kind']}*.", "", *_rows(figure)]
+    if figure["claims"]:
+        lines += ["", f"The paper says: {figure['claims']}."]
+    lines += ["", '??? note "Assumptions"', ""]
+    lines += [f"    - {assumption}" for assumption in figure["assumptions"]]
+    lines += [f"    - `{_command(key)}`; {_where(saved, figure)}."]
+    return "\n".join(lines)
+
+
+def summary() -> str:
+    """A row for each figure."""
+    found = load()["result"]
+    lines = ["| figure | number | ours | the paper's | distance |", "|---|---|---:|---:|---:|"]
+    for key, what in MAIN.items():
+        row = next(r for r in found[key]["rows"] if r["what"] == what)
+        lines.append(f"| {found[key]['source']} {_row(row)}")
+    return "\n".join(lines)
+
+
+def _rows(figure: dict[str, Any]) -> list[str]:
+    head = ["| | ours | the paper's | distance |", "|---|---:|---:|---:|"]
+    return [*head, *(_row(row) for row in figure["rows"])]
+
+
+def _row(row: dict[str, Any]) -> str:
+    unit = row["unit"] if row["unit"] in ("%", "×") else f" {row['unit']}"
+    paper = distance = ""
+    if row["paper"] is not None:
+        about = "≈ " if row["read_off"] else ""
+        paper = f"{about}{row['paper']:,.6g}{unit}"
+        distance = f"{row['distance_percent']:+.1f} %"
+    return f"| {row['what']} | {row['ours']:,.6g}{unit} | {paper} | {distance} |"
+
+
+def _command(key: str) -> str:
+    name, _, measured = key.partition("-")
+    return f"python -m benchmarks.paper --figures {name}" + (" --measured" if measured else "")
+
+
+def _where(saved: dict[str, Any], figure: dict[str, Any]) -> str:
+    if figure["kind"] != "measured":
+        return "no GPU is needed and the machine does not matter"
+    machine = saved["machine"]
+    return f"{machine['cores']} cores, {machine['cpu']}, {saved['date']}"

@@ -1,0 +1,45 @@
+"""What `LLM.beam_search` may be asked."""
+
+from dataclasses import dataclass
+
+from jax_engine.sampling_params import EarlyStopping, RequestOutputKind, SamplingParams
+
+
+@dataclass(kw_only=True)
+class BeamSearchParams:
+    """Beam search (paper, section 4.4), with vLLM's names.
+
+    Attributes:
+        beam_width: Beams kept from step to step, and outputs returned; >= 1.
+        max_tokens: Longest output, >= 1.
+        ignore_eos: Go on past the end-of-sequence token.
+        temperature: Divides the logits; 0 leaves them as they are.
+        length_penalty: Of finished beams, the cumulative log-probability over their length to this
+            power is compared: above 0 longer ones are favoured.
+        early_stopping: True: done when `beam_width` beams have finished. False: done when by their
+            present lengths the running ones cannot become better. "never": done when they cannot
+            at any length.
+
+    Raises:
+        InvalidRequestError: A field is out of range; raised by `sampling_params`.
+    """
+
+    beam_width: int
+    max_tokens: int = 16
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = False
+
+    def sampling_params(self) -> SamplingParams:
+        """The same as a request that may share a batch with any other."""
+        return SamplingParams(
+            use_beam_search=True,
+            n=self.beam_width,
+            max_tokens=self.max_tokens,
+            ignore_eos=self.ignore_eos,
+            temperature=self.temperature,
+            length_penalty=self.length_penalty,
+            early_stopping=self.early_stopping,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )

@@ -1,0 +1,130 @@
+"""§4.4, beam search: which continuations of a group's beams go on, and which have ended best.
+
+Only values are compared here; `decoding` moves the sequences and their blocks accordingly. The
+selection is the one of transformers' `generate`, so that outputs can be held against it.
+"""
+
+from collections.abc import Collection
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from jax_engine.core.stopping import SamplingLimits
+
+if TYPE_CHECKING:
+    from jax_engine.core.sequence import Sequence
+
+type Candidate = tuple[int, float]  # a token id and its log-probability
+
+
+class Choice(NamedTuple):
+    """A beam, and a token to go on with.
+
+    Attributes:
+        value: Cumulative log-probability with the new token.
+        beam: Rank of the beam.
+        token: Its new token.
+        logprob: Of the new token alone.
+        rank: Of the new token among the beam's candidates; 1 is the most probable.
+    """
+
+    value: float
+    beam: int
+    token: int
+    logprob: float
+    rank: int
+
+
+class Hypothesis(NamedTuple):
+    """A beam that has ended.
+
+    Attributes:
+        score: Cumulative log-probability over output length to the power of the length penalty.
+        seq: Finished; it holds no blocks.
+    """
+
+    score: float
+    seq: "Sequence"
+
+
+def num_candidates(params: SamplingLimits, eos_token_ids: Collection[int]) -> int:
+    """M, the candidates looked at in a step: enough that k of them do not end."""
+    ends = set(params.stop_token_ids or ()) | set(() if params.ignore_eos else eos_token_ids)
+    return max(2, 1 + len(ends)) * (params.best_of or params.n)
+
+
+def best_choices(
+    beams: SequenceOf[tuple[float, SequenceOf[Candidate]]], count: int
+) -> list[Choice]:
+    """The `count` best of all beams' candidates; at equal values by beam, then by token id.
+
+    Args:
+        beams: In rank order, cumulative log-probability and candidates, best first.
+    """
+    choices = [
+        Choice(total + logprob, beam, token, logprob, rank)
+        for beam, (total, candidates) in enumerate(beams)
+        for rank, (token, logprob) in enumerate(candidates[:count], 1)
+    ]
+    choices.sort(key=lambda choice: (-choice.value, choice.beam, choice.token))
+    return choices[:count]
+
+
+@dataclass(slots=True)
+class BeamSearch:
+    """What a beam search is asked, and what it has found so far.
+
+    Attributes:
+        width: k, the beams that go on, and the hypotheses that are kept.
+        num_candidates: M, how many continuations are looked at in a step.
+        length_penalty: a; above 0 long hypotheses are favoured.
+        early_stopping: True: done with k hypotheses. False: done when no beam beats them at its
+            present length. "never": done when none can at any length.
+        hypotheses: The best that have ended, best first, older ones first at equal scores.
+    """
+
+    width: int
+    num_candidates: int
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+
+    @classmethod
+    def for_request(
+        cls, params: SamplingLimits, eos_token_ids: Collection[int]
+    ) -> "BeamSearch | None":
+        """None for a request that does not ask for it."""
+        if not getattr(params, "use_beam_search", False):
+            return None
+        return cls(
+            params.best_of or params.n,
+            num_candidates(params, eos_token_ids),
+            params.length_penalty,
+            params.early_stopping,
+        )
+
+    def add(self, value: float, seq: "Sequence") -> None:
+        """Keeps a beam that ended with this cumulative log-probability, if it is good enough."""
+        score = value / seq.output_len**self.length_penalty
+        self.hypotheses.append(Hypothesis(score, seq))
+        self.hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
+        del self.hypotheses[self.width :]
+
+    def done(self, live: SequenceOf[Choice], length: int, longest: int) -> bool:
+        """Whether nothing better is to be expected.
+
+        Args:
+            live: What goes on, best first.
+            length: Output tokens so far.
+            longest: Output tokens at which every beam ends.
+        """
+        if not live:
+            return True
+        if len(self.hypotheses) < self.width:
+            return False
+        if self.early_stopping is True:
+            return True
+        hopes = self.early_stopping == "never" and self.length_penalty > 0
+        reach = longest if hopes else length
+        best: float = live[0].value / reach**self.length_penalty
+        return best <= self.hypotheses[-1].score

@@ -1,0 +1,136 @@
+"""§4.4, parallel sampling and beam search over shared blocks: what a step's samples do to a group.
+
+Parallel samples share the prompt: they fork once. Beams share what they generated as well: a new
+beam is a fork of the one it continues, and one that nobody continues is freed (Figure 9).
+"""
+
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+from jax_engine.core.beam_search import (
+    BeamSearch,
+    Candidate,
+    Choice,
+    best_choices,
+)
+from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.core.state import SchedulerState
+from jax_engine.core.stopping import StopRule
+
+
+def take_samples(
+    state: SchedulerState, seq: Sequence, group: SequenceGroup, sampled: SequenceOf[Any]
+) -> bool:
+    """Takes the tokens of a prompt that forks, or the candidates of a beam.
+
+    Returns:
+        Whether the group has ended with them.
+    """
+    if group.beam is None:
+        return _fork_prompt(state, seq, group, sampled)
+    return _take_candidates(state, group.beam, seq, group, sampled)
+
+
+def _fork_prompt(
+    state: SchedulerState, parent: Sequence, group: SequenceGroup, tokens: SequenceOf[int]
+) -> bool:
+    """The prompt is computed: from here on the group is `num_samples` sequences that share it."""
+    for index in range(1, len(tokens)):
+        group.seqs.append(state.fork(parent, group, index))
+    group.forked, group.samples_per_seq = True, 1
+    for seq, token in zip(group.seqs, tokens, strict=True):
+        seq.token_ids.append(token)
+        stop = group.stop.check(seq.token_ids)
+        if stop is not None:
+            state.finish(seq, group, *stop)
+    return group.finished
+
+
+def _take_candidates(
+    state: SchedulerState,
+    search: BeamSearch,
+    seq: Sequence,
+    group: SequenceGroup,
+    candidates: SequenceOf[Candidate],
+) -> bool:
+    """Keeps a beam's candidates until all beams of its group have some, and then selects.
+
+    Returns:
+        Whether the search is done: the group's sequences are its hypotheses then.
+    """
+    seq.candidates = candidates
+    if any([beam.candidates is None for beam in group.seqs]):
+        return False
+    live = _select(search, group)
+    if search.done(live, seq.output_len + 1, group.stop.max_len - group.prompt_len):
+        _end(state, search, group)
+        return True
+    _go_on(state, group, live)
+    return False
+
+
+def _select(search: BeamSearch, group: SequenceGroup) -> list[Choice]:
+    """What goes on, best first; what ends becomes a hypothesis, if it is among the best k."""
+    stop = group.stop
+    beams = [(seq.cumulative_logprob, seq.candidates or []) for seq in group.seqs]
+    length = len(group.seqs[0].token_ids) + 1
+    live: list[Choice] = []
+    for place, choice in enumerate(best_choices(beams, search.num_candidates)):
+        end = _end_of(choice.token, length, stop)
+        if end is None:
+            live.append(choice)
+        elif place < search.width:
+            ended = group.seqs[choice.beam].make_child(-1, 0)
+            ended.num_computed_tokens = 0  # it holds no blocks
+            _append(ended, choice)
+            ended.finish(*end)
+            search.add(choice.value, ended)
+    return live[: search.width]
+
+
+def _end_of(token: int, length: int, stop: StopRule) -> tuple[str, int | None] | None:
+    """As `StopRule.check`; before `min_tokens` no candidate is a token that ends."""
+    if length >= stop.max_len:
+        return "length", None
+    if token in stop.eos_token_ids:
+        return "stop", None
+    return ("stop", token) if token in stop.stop_token_ids else None
+
+
+def _go_on(state: SchedulerState, group: SequenceGroup, live: list[Choice]) -> None:
+    """Forks before frees, so that no block that a new beam needs is free in between.
+
+    Of the beams that continue the same one, the last keeps its sequence and its table.
+    """
+    beams: list[Sequence] = list(group.seqs)
+    new: list[Sequence] = [beams[choice.beam] for choice in live]
+    last = {choice.beam: rank for rank, choice in enumerate(live)}
+    # By parent, then by rank: the order in which the new sequences get their ids
+    for rank in sorted(range(len(live)), key=lambda rank: live[rank].beam):
+        parent = live[rank].beam
+        if rank != last[parent]:
+            new[rank] = state.fork(beams[parent], group, rank)
+    for parent, seq in enumerate(beams):
+        if parent not in last:
+            state.release(seq)
+    for rank, (seq, choice) in enumerate(zip(new, live, strict=True)):
+        seq.index = rank
+        seq.candidates = None
+        _append(seq, choice)
+    group.seqs = new
+    group.forked = group.num_samples > 1
+
+
+def _append(seq: Sequence, choice: Choice) -> None:
+    seq.token_ids.append(choice.token)
+    seq.cumulative_logprob = choice.value
+    seq.token_logprobs.append((choice.logprob, choice.rank))
+
+
+def _end(state: SchedulerState, search: BeamSearch, group: SequenceGroup) -> None:
+    """Frees the beams; the group's sequences are the hypotheses, best first, from here on."""
+    for seq in group.seqs:
+        state.release(seq)
+    group.seqs = [hypothesis.seq for hypothesis in search.hypotheses]
+    for rank, seq in enumerate(group.seqs):
+        seq.index = rank

@@ -1,0 +1,56 @@
+"""§4.5 and §7.3, how a preempted group gives up its blocks: swapped out, or computed again.
+
+Which one costs less depends on the block size, the context and the machine (Figure 19): swapping
+moves each block twice, recomputing runs all computed tokens through the model once more.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.output import PreemptionMode
+from jax_engine.core.sequence import SequenceGroup
+from jax_engine.core.swapping import distinct_blocks
+
+
+class Costs(Protocol):
+    """What preemption costs on this machine, in seconds."""
+
+    @property
+    def seconds_per_block(self) -> float:
+        """To move one KV block between the device and the host, one way."""
+
+    @property
+    def seconds_per_token(self) -> float:
+        """To compute one token again, in a step of many."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionCosts:
+    """Known costs.
+
+    Attributes:
+        seconds_per_block: To move one KV block between the device and the host, one way.
+        seconds_per_token: To compute one token again, in a step of many.
+    """
+
+    seconds_per_block: float
+    seconds_per_token: float
+
+
+def cheaper_mode(group: SequenceGroup, manager: BlockManager, costs: Costs) -> PreemptionMode:
+    """ "swap" if moving the group's blocks out and in takes less time than computing them again."""
+    tables = [manager.tables.get(seq.seq_id) for seq in group.unfinished()]
+    num_blocks = distinct_blocks([table for table in tables if table is not None])
+    swap = 2 * num_blocks * costs.seconds_per_block
+    recompute = tokens_to_recompute(group, manager.block_size) * costs.seconds_per_token
+    return "swap" if swap < recompute else "recompute"
+
+
+def tokens_to_recompute(group: SequenceGroup, block_size: int) -> int:
+    """Of several sequences the full blocks of the prompt once, what is behind them for each."""
+    computed = [seq.num_computed_tokens for seq in group.unfinished()]
+    if len(computed) == 1:
+        return computed[0]
+    shared = group.prompt_len // block_size * block_size
+    return shared + sum(max(0, one - shared) for one in computed)

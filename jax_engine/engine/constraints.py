@@ -1,0 +1,72 @@
+"""From a request's parameters to the constraints on its tokens, checked before it is accepted."""
+
+from jax_engine.errors import InvalidRequestError
+from jax_engine.guided.compiler import GuideCompiler
+from jax_engine.sampling.bad_words import bad_word_tokens
+from jax_engine.sampling.processors import with_prompt
+from jax_engine.sampling.token_bits import token_bits
+from jax_engine.sampling_params import SamplingParams
+from jax_engine.tokenization.tokenizer import Tokenizer
+from jax_engine.worker.constraints import RequestConstraints
+
+
+class ConstraintBuilder:
+    """What of `SamplingParams` becomes masks on the host.
+
+    Args:
+        vocab_size: Of the model's logits, padding included.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer | None, vocab_size: int, eos_token_ids: frozenset[int]
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._eos_token_ids = eos_token_ids
+        self._guides = GuideCompiler(tokenizer, vocab_size, eos_token_ids)
+
+    def build(self, params: SamplingParams) -> RequestConstraints | None:
+        """None for a request without constraints.
+
+        Raises:
+            InvalidRequestError: They are out of range, need a tokenizer that is not there, name no
+                valid grammar, or leave no token that could ever be drawn.
+        """
+        words = self._bad_words(params)
+        guided, allowed = params.structured_outputs, params.allowed_token_ids
+        if not (words or guided or allowed is not None or params.logits_processors):
+            return None
+        everything = range(self._vocab_size)
+        single = {word[0] for word in words if len(word) == 1}
+        ends = self._eos_token_ids | set(params.stop_token_ids or ())
+        left = set(everything if allowed is None else allowed) - single
+        if not left or (params.min_tokens and left <= ends):
+            raise InvalidRequestError(
+                f"allowed_token_ids must leave at least 1 token that bad_words and min_tokens "
+                f"({params.min_tokens}) do not forbid, got "
+                f"{'all' if allowed is None else len(set(allowed))} ids of which none is left"
+            )
+        return RequestConstraints(
+            allowed=token_bits(left, self._vocab_size),
+            ends=token_bits(ends & set(everything), self._vocab_size),
+            min_tokens=params.min_tokens,
+            bad_words=[word for word in words if len(word) > 1],
+            processors=[with_prompt(one) for one in params.logits_processors or ()],
+            guide=self._guides.guide(guided) if guided else None,
+        )
+
+    def _bad_words(self, params: SamplingParams) -> list[list[int]]:
+        """As token sequences; who has no tokenizer may give them as `bad_words_token_ids`."""
+        given: list[list[int]] | None = getattr(params, "bad_words_token_ids", None)
+        if given is None and params.bad_words:
+            if self._tokenizer is None:
+                raise InvalidRequestError(
+                    "bad_words need text, but the engine has no tokenizer "
+                    "(skip_tokenizer_init=True): use logit_bias of -100"
+                )
+            encode = self._tokenizer.encode
+            given = bad_word_tokens(
+                params.bad_words, lambda text: encode(text, add_special_tokens=False)
+            )
+        # A tokenizer may know tokens that the model has no logits for: they never come.
+        return [word for word in given or () if max(word) < self._vocab_size]

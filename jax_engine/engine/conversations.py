@@ -1,0 +1,57 @@
+"""Conversations as users give them, to prompts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jax_engine.engine.prompts import PromptInput
+from jax_engine.errors import InvalidRequestError
+from jax_engine.tokenization.chat_content import Message
+from jax_engine.tokenization.tokenizer import Tokenizer
+
+# Arguments of `LLM.chat`, or of what it calls; a template's own options have other names.
+_RESERVED = {
+    "add_generation_prompt", "chat_template", "content_format", "continue_final_message",
+    "conversation", "messages", "padding", "return_assistant_tokens_mask", "return_dict",
+    "return_tensors", "tokenize", "tokenizer_kwargs", "tools", "truncation", "max_length",
+}  # fmt: skip
+
+
+def chat_prompts(
+    tokenizer: Tokenizer,
+    messages: Sequence[Message] | Sequence[Sequence[Message]],
+    chat_template_kwargs: Mapping[str, Any] | None,
+    **options: Any,
+) -> list[PromptInput]:
+    """One prompt for a conversation, or for each of many.
+
+    The template writes the beginning of sequence if the model wants one: none is added.
+
+    Args:
+        messages: Dicts with "role" and "content"; or lists of them.
+        chat_template_kwargs: Options of the template's own.
+        options: As in `ChatTemplate.render`.
+
+    Raises:
+        ConfigError: The model has no chat template and none was given.
+        InvalidRequestError: The messages, or the options, are not acceptable; of several
+            conversations, the message says which.
+    """
+    own = dict(chat_template_kwargs or {})
+    taken = sorted(_RESERVED & own.keys())
+    if taken:
+        raise InvalidRequestError(
+            f"chat_template_kwargs must hold options of the template only, got {', '.join(taken)}: "
+            "give what has an argument of its own by that"
+        )
+    one_only = bool(messages) and isinstance(messages[0], Mapping)
+    conversations: Any = [messages] if one_only else messages
+    prompts: list[PromptInput] = []
+    for i, conversation in enumerate(conversations):
+        try:
+            text = tokenizer.apply_chat_template(conversation, tokenize=False, **options, **own)
+        except InvalidRequestError as error:
+            where = "" if one_only else f"conversation {i}: "
+            raise InvalidRequestError(f"{where}{error}") from error
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        prompts.append({"prompt": text, "prompt_token_ids": ids})
+    return prompts

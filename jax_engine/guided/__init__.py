@@ -1,0 +1,1 @@
+"""Guided decoding: the grammar of a request says which tokens may come next (llguidance)."""

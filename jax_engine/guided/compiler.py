@@ -1,0 +1,100 @@
+"""From `StructuredOutputsParams` to a guide; llguidance knows the tokenizer and the grammar."""
+
+import json
+import re
+from collections.abc import Iterable
+from functools import cached_property, lru_cache
+
+from llguidance import LLMatcher, LLTokenizer, grammar_from
+
+from jax_engine.errors import InvalidRequestError
+from jax_engine.guided.guide import Guide
+from jax_engine.structured_outputs import StructuredOutputsParams
+from jax_engine.tokenization.tokenizer import Tokenizer
+
+COMPILED_GRAMMARS = 64  # kept: requests of a kind come again
+EBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
+
+
+class GuideCompiler:
+    """Makes the guides of one engine's requests.
+
+    Args:
+        vocab_size: Of the model's logits, padding included.
+        eos_token_ids: What a complete output ends with, as far as the tokenizer knows them.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer | None, vocab_size: int, eos_token_ids: Iterable[int]
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        known = min(vocab_size, tokenizer.vocab_size if tokenizer else 0)
+        self._eos_token_ids = sorted(token for token in eos_token_ids if token < known)
+        self._compile = lru_cache(COMPILED_GRAMMARS)(self._compile_grammar)
+
+    def guide(self, params: StructuredOutputsParams) -> Guide:
+        """
+        Raises:
+            InvalidRequestError: There is no such grammar (with what llguidance says about it), or
+                the engine's tokenizer cannot be guided.
+        """
+        if self._tokenizer is None:
+            raise InvalidRequestError(
+                "structured_outputs need text, but the engine has no tokenizer "
+                "(skip_tokenizer_init=True)"
+            )
+        if not self._eos_token_ids:
+            raise InvalidRequestError(
+                "structured_outputs end with an end-of-sequence token, but the model has none"
+            )
+        return Guide(self._compile(grammar_of(params)))
+
+    def _compile_grammar(self, grammar: str) -> LLMatcher:
+        matcher = LLMatcher(self._vocabulary, grammar, log_level=0)
+        if matcher.is_error():
+            reason = matcher.get_error().strip().splitlines()[0]
+            raise InvalidRequestError(f"structured_outputs must be a valid grammar: {reason}")
+        return matcher
+
+    @cached_property
+    def _vocabulary(self) -> LLTokenizer:
+        """The model's tokens as bytes, in a tree: half a second for 50,000 of them."""
+        assert self._tokenizer is not None
+        text = self._tokenizer.backend.to_str()
+        try:
+            return LLTokenizer(text, n_vocab=self._vocab_size, eos_token=self._eos_token_ids)
+        except ValueError as error:
+            raise InvalidRequestError(
+                f"structured_outputs do not work with this model's tokenizer: {error}"
+            ) from error
+
+
+def grammar_of(params: StructuredOutputsParams) -> str:
+    """The request's grammar in llguidance's own form.
+
+    Raises:
+        InvalidRequestError: Text that is no JSON, or a grammar that cannot even be read.
+    """
+    try:
+        if params.json is not None:
+            schema = json.loads(params.json) if isinstance(params.json, str) else params.json
+            return grammar_from("json_schema", json.dumps(schema))
+        if params.json_object:
+            return grammar_from("json_schema", '{"type": "object"}')
+        if params.regex is not None:
+            return grammar_from("regex", params.regex)
+        if params.choice is not None:
+            return grammar_from("regex", "|".join(map(_literal, params.choice)))
+        text = params.grammar or ""
+        return grammar_from("gbnf" if EBNF_RULE.search(text) else "lark", text)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"structured_outputs must be a valid grammar: {error}") from error
+
+
+def _literal(text: str) -> str:
+    """A regex for this very text, whatever is in it."""
+    plain = [
+        char if char.isascii() and char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text
+    ]
+    return "".join(plain)

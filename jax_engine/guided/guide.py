@@ -1,0 +1,81 @@
+"""One request's grammar, and for each of its sequences how far the grammar has come."""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+from llguidance import LLExecutor, LLMatcher
+from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
+
+from jax_engine.core.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Progress:
+    """A matcher and the output tokens that it has taken."""
+
+    matcher: LLMatcher
+    tokens: list[int] = field(default_factory=list)
+
+    def take(self, tokens: list[int]) -> None:
+        """An error stays in the matcher (`is_error`)."""
+        if tokens:
+            self.matcher.consume_tokens(tokens)
+            self.tokens += tokens
+
+    def copy(self) -> "Progress":
+        return Progress(self.matcher.deep_copy(), list(self.tokens))
+
+
+class Guide:
+    """The matchers of a request's sequences, by seq_id.
+
+    Args:
+        start: A matcher that has taken nothing; it is copied, never changed.
+    """
+
+    def __init__(self, start: LLMatcher) -> None:
+        self._start = start
+        self._progress: dict[int, Progress] = {}
+
+    def matchers(
+        self, seqs: SequenceOf[Sequence], unfinished: SequenceOf[Sequence]
+    ) -> list[LLMatcher]:
+        """The matcher of each of `seqs`, after all its output; others than `unfinished` are freed.
+
+        A sequence that is new here (a fork, a beam's child) goes on from a copy of the longest
+        beginning of its output that some sequence of the request has reached.
+        """
+        # All copies come before any sequence moves on: a fork may share its parent's last state.
+        new = {s.seq_id: self._nearest(s).copy() for s in seqs if s.seq_id not in self._progress}
+        self._progress |= new
+        for seq in seqs:
+            progress = self._progress[seq.seq_id]
+            progress.take(seq.token_ids[seq.prompt_len + len(progress.tokens) :])
+        alive = {seq.seq_id for seq in unfinished}
+        self._progress = {i: one for i, one in self._progress.items() if i in alive}
+        return [self._progress[seq.seq_id].matcher for seq in seqs]
+
+    def _nearest(self, seq: Sequence) -> Progress:
+        output = seq.output_token_ids
+        found = Progress(self._start)
+        for one in self._progress.values():
+            count = len(one.tokens)
+            if count > len(found.tokens) and one.tokens == output[:count]:
+                found = one
+        return found
+
+
+@cache
+def _executor() -> LLExecutor:
+    return LLExecutor()
+
+
+def fill_masks(pairs: SequenceOf[tuple[LLMatcher, int]], mask: np.ndarray) -> None:
+    """Writes what each matcher allows next into its row of `mask` (uint32 [R, words])."""
+    words = mask.view(np.int32)
+    if len(pairs) == 1:
+        fill_next_token_bitmask(pairs[0][0], words, pairs[0][1])
+    elif pairs:
+        fill_next_token_bitmask_par(_executor(), list(pairs), words)

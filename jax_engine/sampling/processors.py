@@ -1,0 +1,50 @@
+"""`logits_processors`: the user's own functions of the logits, run on the host."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+# (prompt token ids, output token ids, logits [V]) -> logits [V]
+Processor = Callable[[list[int], list[int], np.ndarray], Any]
+
+
+def with_prompt(function: Callable[..., Any]) -> Processor:
+    """A processor that is always given the prompt too, whichever of the two forms it has.
+
+    A function of three positional parameters (those with defaults do not count) wants the prompt's
+    tokens, all others do not.
+    """
+    if _num_positional(function) == 3:
+        return function
+    return lambda prompt, output, logits: function(output, logits)
+
+
+def _num_positional(function: Callable[..., Any]) -> int:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions of extension modules have no signature
+        return 2
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.kind in kinds and one.default is one.empty for one in parameters)
+
+
+def run_processors(
+    processors: Sequence[Processor], prompt: list[int], output: list[int], logits: np.ndarray
+) -> np.ndarray:
+    """The edited logits, float32 [V]; `logits` stay as they are.
+
+    Raises:
+        ValueError: One of them returned something else than V numbers below infinity.
+        Exception: Whatever they raise.
+    """
+    edited = np.array(logits)
+    for processor in processors:
+        edited = np.array(processor(list(prompt), list(output), edited), np.float32)
+        if edited.shape != logits.shape or not (edited < np.inf).all():
+            raise ValueError(
+                f"a logits processor must return {len(logits)} numbers, -inf at the least and "
+                f"none of them NaN or infinity, got shape {edited.shape}"
+            )
+    return edited

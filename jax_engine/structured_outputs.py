@@ -1,0 +1,52 @@
+"""What a guided output must look like; one of the five kinds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from jax_engine.errors import InvalidRequestError
+
+
+@dataclass(kw_only=True)
+class StructuredOutputsParams:
+    """Constrains the output of a request; names as in vLLM. Exactly one field is set.
+
+    Attributes:
+        json: A JSON schema, as a dict or as text; a pydantic model's `model_json_schema()`.
+        regex: The whole output matches it.
+        choice: The output is one of these strings.
+        grammar: A context-free grammar, Lark or EBNF; `root` or `start` is its first rule.
+        json_object: True: any JSON object.
+
+    Raises:
+        InvalidRequestError: None or several are set, or one is of the wrong type.
+    """
+
+    json: str | Mapping[str, Any] | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+    def __post_init__(self) -> None:
+        given = [one.name for one in fields(self) if getattr(self, one.name)]
+        if len(given) != 1:
+            raise InvalidRequestError(
+                "structured_outputs must set exactly one of json, regex, choice, grammar and "
+                f"json_object, got {', '.join(given) or 'none'}"
+            )
+        if self.json is not None and not isinstance(self.json, str | Mapping):
+            raise InvalidRequestError(
+                f"structured_outputs.json must be a schema (a dict or text), got {self.json!r}"
+            )
+        for name in ("regex", "grammar"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise InvalidRequestError(f"structured_outputs.{name} must be text, got {value!r}")
+        if self.choice is not None and not all(isinstance(one, str) and one for one in self.choice):
+            raise InvalidRequestError(
+                f"structured_outputs.choice must hold non-empty strings, got {self.choice!r}"
+            )
+
+
+GuidedDecodingParams = StructuredOutputsParams  # the older name, for vLLM's older examples

@@ -1,0 +1,137 @@
+"""What swapping and recomputing cost on this machine, measured when it is first asked."""
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_engine.core.output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.preemption import PreemptionCosts
+from jax_engine.core.sequence import SequenceGroup
+from jax_engine.sampling_params import SamplingParams
+from jax_engine.worker.kv_cache import BLOCKS_A_CALL
+from jax_engine.worker.step_shape import step_shape
+from jax_engine.worker.worker import Worker
+
+logger = logging.getLogger("jax_engine.core")
+ROUNDS = 3
+ENOUGH_S = 0.05  # a step that takes longer tells enough: no larger one is tried
+_NAME = "what a step costs"
+
+
+class MeasuredCosts:
+    """`PreemptionCosts` that are measured once, when first needed: most engines never preempt.
+
+    Attributes:
+        known: None until then.
+    """
+
+    def __init__(self, measure: Callable[[], PreemptionCosts]) -> None:
+        self._measure = measure
+        self.known: PreemptionCosts | None = None
+
+    @property
+    def seconds_per_block(self) -> float:
+        return self._get().seconds_per_block
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self._get().seconds_per_token
+
+    def _get(self) -> PreemptionCosts:
+        if self.known is None:
+            self.known = self._measure()
+            logger.info(
+                "preemption costs %.3f ms to move a KV block one way, %.3f ms to recompute a token",
+                1000 * self.known.seconds_per_block,
+                1000 * self.known.seconds_per_token,
+            )
+        return self.known
+
+
+def measure_costs(worker: Worker, max_model_len: int) -> PreemptionCosts:
+    """Times moves and steps with nothing else on the device.
+
+    Contents of the cache, on the device and on the host, are afterwards what they were; it may be
+    called between any two steps, also while one is running.
+    """
+    return PreemptionCosts(seconds_per_block(worker), seconds_per_token(worker, max_model_len))
+
+
+def seconds_per_block(worker: Worker) -> float:
+    """One way, the mean of out and in: the fastest of a few rounds, by the code of real swaps."""
+    cache = worker.kv_cache
+    count = min(BLOCKS_A_CALL, len(cache.host), cache.shape[2])
+    pairs = [(block, block) for block in range(count)]
+    held = cache.host[:count].copy()  # may be somebody's who is swapped out
+    jax.block_until_ready(cache.array)
+
+    def out_and_in() -> None:
+        cache.swap_out(pairs)
+        cache.swap_in(pairs)
+        jax.block_until_ready(cache.array)
+
+    out_and_in()  # compiles, and touches the pages of the host's blocks
+    seconds = min(_timed(out_and_in) for _ in range(ROUNDS))
+    cache.host[:count] = held
+    return seconds / (2 * count)
+
+
+def seconds_per_token(worker: Worker, max_model_len: int) -> float:
+    """Of prompt steps that are compiled already, from small to large until one takes long enough.
+
+    Steps that serve requests are no measure: they overlap, and hold decodes, which take longer for
+    each token than recomputation does.
+    """
+    sizes = _compiled_sizes(worker, max_model_len) or [min(32, max_model_len)]
+    best = float("inf")
+    held = worker.kv_cache.read(0)  # all tokens of the steps below are written to block 0
+    try:
+        for size in sizes:
+            seconds = min(_timed(partial(_run_prompt, worker, size)) for _ in range(2))
+            best = min(best, seconds / size)
+            if seconds > ENOUGH_S:
+                break
+    finally:
+        worker.kv_cache.write(0, held)
+    return best
+
+
+def _compiled_sizes(worker: Worker, max_model_len: int) -> list[int]:
+    """Lengths of single prompts that fill a compiled step, or max_model_len, small first."""
+    most = [min(shape.num_tokens, max_model_len) for shape in worker.steps.compiled_shapes()]
+    return sorted({n for n in most if n > 1 and worker.steps.has(step_shape(n, 1, 1))})
+
+
+def _run_prompt(worker: Worker, num_tokens: int) -> None:
+    """One step of one prompt, all of whose blocks are block 0."""
+    params = SamplingParams(temperature=0.0)
+    group = SequenceGroup(_NAME, [0] * num_tokens, params)
+    item = ScheduledSequence(group.seqs[0], group, 0, num_tokens, 1)
+    tables: Any = _OneBlock(worker.table_width)
+    worker.add_request(_NAME, params, 0, frozenset())
+    try:
+        worker.collect(worker.launch(SchedulerOutput([item]), tables))
+    finally:
+        worker.remove_request(_NAME)
+    jax.block_until_ready(worker.kv_cache.array)
+
+
+class _OneBlock:
+    """Stands for a block manager whose sequences have block 0 throughout."""
+
+    def __init__(self, table_width: int) -> None:
+        self._row = np.zeros(table_width, np.int32)
+
+    def block_table_row(self, seq_id: int) -> np.ndarray:
+        return self._row
+
+
+def _timed(call: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started

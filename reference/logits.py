@@ -1,0 +1,164 @@
+"""What may edit the logits before a token is picked: rules 0 to 3.
+
+A model gives a logit to each of the V tokens. A request may change them, in this order:
+
+0. `logits_processors`: functions of the caller, one after another. Each takes the output so far and
+   the logits, or, if it has three positional parameters, the prompt before these; it returns
+   logits;
+1. repetition penalty r, on each token that is in the prompt or the output: logit / r if the logit
+   is positive, else logit * r;
+2. frequency penalty, times the count of the token in the output, is taken off; then presence
+   penalty, once, if the token is in the output at all. The prompt does not count here;
+3. `logit_bias` is added. Then tokens that must not come next get -inf:
+   - all that are not in `allowed_token_ids`, and all that `guide`, asked what may follow the
+     output, does not name: it knows the grammar that the output must keep to;
+   - the last token of each of `bad_words_token_ids` whose other tokens the output ends with, so a
+     word of one token never comes;
+   - while the output is shorter than `min_tokens`, what could end it: all end-of-sequence ids (with
+     `ignore_eos` as well) and all `stop_token_ids`.
+
+Everything is float64. It is the caller's duty to leave at least one token that is not -inf.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+TokenIds = Sequence[int]
+
+
+@runtime_checkable
+class LogitsOptions(Protocol):
+    """What is read of a request's parameters here. Any object with these attributes will do.
+
+    It may have `logits_processors`, `allowed_token_ids`, `bad_words_token_ids` and `guide` as well.
+    """
+
+    @property
+    def repetition_penalty(self) -> float: ...
+    @property
+    def frequency_penalty(self) -> float: ...
+    @property
+    def presence_penalty(self) -> float: ...
+    @property
+    def logit_bias(self) -> Mapping[int, float] | None: ...
+    @property
+    def min_tokens(self) -> int: ...
+    @property
+    def stop_token_ids(self) -> Collection[int] | None: ...
+
+
+def edit_logits(
+    logits: Float[np.ndarray, "V"],
+    params: LogitsOptions,
+    *,
+    prompt_token_ids: TokenIds = (),
+    output_token_ids: TokenIds = (),
+    eos_token_ids: Collection[int] = (),
+) -> Float[np.ndarray, "V"]:
+    """Rules 0 to 3; the logits given are left as they are."""
+    prompt, output = list(prompt_token_ids), list(output_token_ids)
+    edited = logits.astype(np.float64)
+    for processor in getattr(params, "logits_processors", None) or ():
+        edited = process(edited, processor, prompt, output)
+    edited = penalise(
+        edited,
+        prompt,
+        output,
+        repetition_penalty=float(params.repetition_penalty),
+        frequency_penalty=float(params.frequency_penalty),
+        presence_penalty=float(params.presence_penalty),
+    )
+    for token, bias in (params.logit_bias or {}).items():
+        edited[token] += bias
+    guide = getattr(params, "guide", None)
+    allowed = (getattr(params, "allowed_token_ids", None), guide and guide(output))
+    for token_ids in allowed:
+        if token_ids is not None:
+            edited = keep_only(edited, token_ids)
+    edited[completing(output, getattr(params, "bad_words_token_ids", None) or ())] = -np.inf
+    if len(output) < params.min_tokens:
+        edited[[*eos_token_ids, *(params.stop_token_ids or ())]] = -np.inf
+    return edited
+
+
+def process(
+    logits: Float[np.ndarray, "V"],
+    processor: Callable[..., object],
+    prompt_token_ids: TokenIds,
+    output_token_ids: TokenIds,
+) -> Float[np.ndarray, "V"]:
+    """Rule 0, for one processor. It gets copies, so it may do with them what it likes.
+
+    >>> process(np.zeros(2), lambda output, logits: logits + output[-1], [7], [3]).tolist()
+    [3.0, 3.0]
+    >>> process(np.zeros(2), lambda prompt, output, logits: logits - prompt[0], [7], [3]).tolist()
+    [-7.0, -7.0]
+    """
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(processor).parameters.values()
+    takes_prompt = sum(parameter.kind in positional for parameter in parameters) == 3
+    given = [list(prompt_token_ids)] if takes_prompt else []
+    return np.array(processor(*given, list(output_token_ids), logits.copy()), dtype=np.float64)
+
+
+def penalise(
+    logits: Float[np.ndarray, "V"],
+    prompt_token_ids: TokenIds,
+    output_token_ids: TokenIds,
+    *,
+    repetition_penalty: float = 1.0,
+    frequency_penalty: float = 0.0,
+    presence_penalty: float = 0.0,
+) -> Float[np.ndarray, "V"]:
+    """Rules 1 and 2.
+
+    Token 0 is in the prompt; token 1 is in the output, twice; token 2 is in neither:
+
+    >>> logits = np.array([4.0, -1.0, 3.0])
+    >>> penalise(logits, [0], [1, 1], repetition_penalty=2.0).tolist()
+    [2.0, -2.0, 3.0]
+    >>> penalise(logits, [0], [1, 1], frequency_penalty=0.5).tolist()
+    [4.0, -2.0, 3.0]
+    >>> penalise(logits, [0], [1, 1], presence_penalty=0.5).tolist()
+    [4.0, -1.5, 3.0]
+    """
+    penalised = logits.astype(np.float64)
+    for token in {*prompt_token_ids, *output_token_ids}:
+        if penalised[token] > 0:
+            penalised[token] /= repetition_penalty
+        else:
+            penalised[token] *= repetition_penalty
+    for token in set(output_token_ids):
+        penalised[token] -= frequency_penalty * output_token_ids.count(token)
+        penalised[token] -= presence_penalty
+    return penalised
+
+
+def keep_only(logits: Float[np.ndarray, "V"], allowed: Collection[int]) -> Float[np.ndarray, "V"]:
+    """Rule 3: -inf for all other tokens.
+
+    >>> keep_only(np.array([1.0, 2.0, 3.0]), {0, 2}).tolist()
+    [1.0, -inf, 3.0]
+    """
+    kept = np.full(len(logits), -np.inf)
+    for token in allowed:
+        kept[token] = logits[token]
+    return kept
+
+
+def completing(output_token_ids: TokenIds, bad_words: Collection[TokenIds]) -> list[int]:
+    """Rule 3: the tokens that would make a bad word whole.
+
+    >>> completing([7, 1, 2], [[5], [1, 2, 3], [2, 4], [2, 1, 6]])
+    [5, 3, 4]
+    """
+    output = list(output_token_ids)
+    last_tokens = []
+    for *beginning, last in bad_words:
+        if output[len(output) - len(beginning) :] == beginning:
+            last_tokens.append(last)
+    return last_tokens

@@ -1,0 +1,200 @@
+"""A trace: what the reference engine did, moment by moment, for the replay page of the docs.
+
+    python -m reference.trace SCENARIO [--output FILE]      python -m reference.trace --all FOLDER
+
+A step has up to four moments: the scheduler's *plan* (the books: queues, tables, counts), the
+blocks that are *moved* (copied or swapped), what the model has *written*, and what was *drawn*. A
+step in which every sequence just adds a word to a block that it has is one moment. Each moment is
+the whole state, so that a reader can look at any of them first.
+
+>>> trace = record(SCENARIOS["copy-on-write"])
+>>> [(moment["step"], moment["kind"]) for moment in trace["moments"]][:7]
+... # doctest: +NORMALIZE_WHITESPACE
+[(1, 'arrive'), (1, 'plan'), (1, 'written'), (1, 'drawn'),
+ (2, 'plan'), (2, 'moved'), (2, 'written')]
+>>> print(trace["moments"][3]["says"][:52])
+“fathers” and “mothers” are drawn, and A forks. A2 g
+>>> trace["moments"][4]["moves"]
+[{'kind': 'copy', 'from': 1, 'to': 3}]
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
+from pathlib import Path
+from typing import Any
+
+from reference.scheduler_state import SchedulerOutput
+from reference.sequence import Sequence, SequenceGroup
+from reference.trace_outcomes import drawn, moved, written, written_and_drawn
+from reference.trace_run import Run
+from reference.trace_scenarios import SCENARIOS, Scenario
+from reference.trace_sentences import Standing, arrival, is_plain, plan
+
+Moment = dict[str, Any]
+
+
+def record(scenario: Scenario) -> dict[str, Any]:
+    """Run a scenario to its end; its trace, ready to be written as JSON."""
+    run = Run(scenario)
+    moments: list[Moment] = []
+    for step in range(1, scenario.most_steps + 1):
+        arrived = run.arrivals(step)
+        if arrived:
+            says = " ".join(arrival(group) for group in arrived)
+            moments.append(_moment(run, step, "arrive", says))
+        if not run.scheduler.has_unfinished():
+            break
+        moments += _step(run, step, alone=not arrived)
+    return {
+        "name": scenario.name,
+        "title": scenario.title,
+        "about": scenario.about,
+        "block_size": scenario.block_size,
+        "budget": run.scheduler.config.max_num_batched_tokens,
+        "fifo": scenario.enable_prefix_caching,
+        "requests": [request.name for request in scenario.requests],
+        "moments": moments,
+    }
+
+
+def _step(run: Run, step: int, *, alone: bool) -> Iterable[Moment]:
+    """One step of the engine (`ReferenceEngine.step`), with a look at the state in between."""
+    before = Standing(run)
+    output = run.scheduler.schedule()
+    plain = alone and is_plain(output, before)
+    says = "" if plain else plan(output, before)
+    if says:
+        yield _moment(run, step, "plan", says, output)
+    pairs = output.blocks_to_swap_in, output.blocks_to_swap_out, output.blocks_to_copy
+    run.cache.begin_step(*pairs)
+    if any(pairs):
+        yield _moment(run, step, "moved", moved(output), output)
+    if not output.scheduled:
+        return
+    run.write(output.scheduled)
+    if not plain:
+        yield _moment(run, step, "written", written(output, run), output, has_written=True)
+    held = Standing(run)
+    tokens = {entry.seq.seq_id: run.draw(entry) for entry in output.scheduled}
+    run.scheduler.update(tokens)
+    words = {
+        entry.seq.seq_id: run.text(tokens[entry.seq.seq_id]).split()
+        for entry in output.scheduled
+        if not entry.group.beam_search
+    }
+    says = (written_and_drawn if plain else drawn)(output, words, held)
+    yield _moment(run, step, "drawn", says)
+
+
+def _moment(
+    run: Run,
+    step: int,
+    kind: str,
+    says: str,
+    output: SchedulerOutput | None = None,
+    *,
+    has_written: bool = False,
+) -> Moment:
+    """The whole state. `output` is the plan that is being carried out, None between steps."""
+    output = output or SchedulerOutput()
+    now = {e.seq.seq_id: (e.start, e.start + e.num_tokens) for e in output.scheduled}
+    scheduler, allocators = run.scheduler, run.blocks
+    finished = [name for name in run.groups if name not in scheduler.groups]
+    return {
+        "step": step,
+        "kind": kind,
+        "says": says,
+        "tokens": output.num_batched_tokens,
+        "moves": [
+            {"kind": kind, "from": source, "to": target}
+            for kind, pairs in (
+                ("in", output.blocks_to_swap_in),
+                ("out", output.blocks_to_swap_out),
+                ("copy", output.blocks_to_copy),
+            )
+            for source, target in pairs
+        ],
+        "queues": {
+            "waiting": _names(scheduler.waiting),
+            "running": _names(scheduler.running),
+            "swapped": _names(scheduler.swapped),
+            "finished": finished,
+        },
+        "seqs": [
+            _sequence(run, group, seq, now.get(seq.seq_id), has_written)
+            for group in run.groups.values()
+            for seq in run.sequences(group)
+        ],
+        "gpu": _pool(allocators.gpu.ref_counts, run.contents(run.cache.gpu)),
+        "cpu": _pool(allocators.cpu.ref_counts, run.contents(run.cache.cpu)),
+        "free": list(allocators.gpu.free_blocks),
+        "cached": sorted(entry.block for entry in allocators.prefix_cache.entries),
+    }
+
+
+def _names(queue: Iterable[SequenceGroup]) -> list[str]:
+    return [group.request_id for group in queue]
+
+
+def _pool(ref_counts: SequenceOf[int], contents: SequenceOf[Any]) -> list[Mapping[str, Any]]:
+    return [
+        {"refs": refs, "holds": words} for refs, words in zip(ref_counts, contents, strict=True)
+    ]
+
+
+def _sequence(
+    run: Run,
+    group: SequenceGroup,
+    seq: Sequence,
+    now: tuple[int, int] | None,
+    has_written: bool,
+) -> Mapping[str, Any]:
+    """`computed` counts the tokens that are in memory; `now` are those that this step computes."""
+    return {
+        "name": run.name(group, seq),
+        "request": group.request_id,
+        "status": "finished" if seq.finished else seq.status.value,
+        "prompt": seq.prompt_len,
+        "words": [run.words[token] for token in seq.token_ids],
+        "computed": now[1] if now and has_written else seq.num_computed_tokens,
+        "now": list(now or ()),
+        "device": run.blocks.device(seq.seq_id) or "",
+        "table": run.blocks.block_table(seq.seq_id),
+    }
+
+
+def as_json(trace: Mapping[str, Any]) -> str:
+    """One moment a line, so that a change of one can be seen in a diff."""
+
+    def compact(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+    head = compact({key: value for key, value in trace.items() if key != "moments"})
+    lines = ",\n".join(compact(moment) for moment in trace["moments"])
+    return f'{head[:-1]},"moments":[\n{lines}\n]}}\n'
+
+
+def main(arguments: SequenceOf[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Record what the reference engine does, as JSON.")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("scenario", nargs="?", choices=sorted(SCENARIOS))
+    what.add_argument("--all", metavar="FOLDER", type=Path, help="all scenarios, one file each")
+    parser.add_argument("--output", metavar="FILE", type=Path, help="instead of printing it")
+    chosen = parser.parse_args(arguments)
+    if chosen.all:
+        chosen.all.mkdir(parents=True, exist_ok=True)
+        for name, scenario in SCENARIOS.items():
+            (chosen.all / f"{name}.json").write_text(as_json(record(scenario)), encoding="utf-8")
+        return
+    text = as_json(record(SCENARIOS[chosen.scenario]))
+    if chosen.output:
+        chosen.output.write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()

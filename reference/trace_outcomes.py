@@ -1,0 +1,127 @@
+"""What came of a plan, in words: blocks moved, keys and values written, words drawn."""
+
+import math
+from collections.abc import Mapping
+
+from reference.scheduler_state import ScheduledSequence, SchedulerOutput
+from reference.sequence import Sequence, SequenceGroup
+from reference.trace_run import Run
+from reference.trace_sentences import Standing, blocks, listed
+
+
+def moved(output: SchedulerOutput) -> str:
+    """The blocks that are copied before the model runs."""
+    said = [f"CPU block {a} is copied to block {b}" for a, b in output.blocks_to_swap_in]
+    said += [f"block {a} is copied to CPU block {b}" for a, b in output.blocks_to_swap_out]
+    said += [f"block {a} is copied to block {b}" for a, b in output.blocks_to_copy]
+    text = listed(said)
+    return f"{text[0].upper()}{text[1:]}, before anything is written."
+
+
+def written(output: SchedulerOutput, run: Run) -> str:
+    said = [f"{_what(entry, run)} ({blocks(_where(entry, run))})" for entry in output.scheduled]
+    return f"The model runs, and writes the keys and values of {listed(said)}."
+
+
+def _what(entry: ScheduledSequence, run: Run) -> str:
+    if entry.num_tokens == 1:
+        return (
+            f"{run.name(entry.group, entry.seq)}'s “{run.words[entry.seq.token_ids[entry.start]]}”"
+        )
+    return f"{entry.num_tokens} tokens of {run.name(entry.group, entry.seq)}"
+
+
+def _where(entry: ScheduledSequence, run: Run) -> list[int]:
+    size, end = run.blocks.block_size, entry.start + entry.num_tokens
+    return run.blocks.block_table(entry.seq.seq_id)[entry.start // size : -(-end // size)]
+
+
+def drawn(output: SchedulerOutput, words: Mapping[int, list[str]], held: Standing) -> str:
+    """After the step: the new words, the forks, and the blocks of who has ended."""
+    run = held.run
+    said = [
+        _forked(entry.group, words[entry.seq.seq_id], run)
+        for entry in output.scheduled
+        if entry.num_samples > 1
+    ]
+    said += [
+        _selected(group, held)
+        for group in dict.fromkeys(e.group for e in output.scheduled)
+        if group.beam_search
+    ]
+    singles = [e for e in output.scheduled if e.num_samples == 1 and not e.group.beam_search]
+    if singles:
+        draws = [f"{run.name(e.group, e.seq)} draws “{words[e.seq.seq_id][0]}”" for e in singles]
+        said.append(f"{listed(draws)}.")
+    chunks = [entry.group.request_id for entry in output.scheduled if entry.num_samples == 0]
+    if chunks:
+        said.append(f"{listed(chunks)} draws nothing: there is more of its prompt to compute.")
+    return " ".join([*said, *_endings(output, held)])
+
+
+def written_and_drawn(
+    output: SchedulerOutput, words: Mapping[int, list[str]], held: Standing
+) -> str:
+    """A plain step, in which each sequence wrote one word and drew the next."""
+    said = []
+    for entry in output.scheduled:
+        name, block = held.names[entry.seq.seq_id], held.tables[entry.seq.seq_id][-1]
+        old, new = held.run.words[entry.seq.token_ids[entry.start]], words[entry.seq.seq_id][0]
+        said.append(f"{name} writes “{old}” into block {block}, which it has, and draws “{new}”.")
+    return " ".join([*said, *_endings(output, held)])
+
+
+def _forked(group: SequenceGroup, words: list[str], run: Run) -> str:
+    table = run.blocks.block_table(group.leader.seq_id)
+    new = listed(run.name(group, seq) for seq in group.seqs[1:])
+    return (
+        f"{listed(f'“{word}”' for word in words)} are drawn, and {group.request_id} forks. {new} "
+        f"gets a copy of the table, not of the blocks: {blocks(table)} have two holders now."
+    )
+
+
+def _selected(group: SequenceGroup, held: Standing) -> str:
+    """What a beam search kept, and what it dropped."""
+    run = held.run
+    live = {run.name(group, seq): seq for seq in group.unfinished}
+    said = []
+    if live:
+        best = [
+            f"{name} “{run.text(seq.output_token_ids)}” ({math.exp(seq.cumulative_logprob):.3f})"
+            for name, seq in live.items()
+        ]
+        said.append(f"The most probable ways to go on: {listed(best)}.")
+    ended = [seq for seq in group.hypotheses if seq not in held.hypotheses]
+    if ended:
+        texts = listed(f"“{run.text(seq.output_token_ids)}”" for seq in ended)
+        said.append(f"{texts} {'has' if len(ended) == 1 else 'have'} ended.")
+    if not live:
+        done = (
+            f"With {len(group.hypotheses)} outputs the search is done, and lets go of all blocks."
+        )
+        return " ".join([*said, done])
+    forks = [name for name in live if name not in held.names.values()]
+    if forks:
+        said.append(f"{listed(forks)} {'is a fork' if len(forks) == 1 else 'are forks'}.")
+    lost = [name for name in held.names.values() if name not in live]
+    if lost:
+        said.append(f"{listed(lost)} fell behind: its blocks count a holder less.")
+    return " ".join(said)
+
+
+def _endings(output: SchedulerOutput, held: Standing) -> list[str]:
+    return [
+        _ended(entry.group, entry.seq, held) for entry in output.scheduled if entry.seq.finished
+    ]
+
+
+def _ended(group: SequenceGroup, seq: Sequence, held: Standing) -> str:
+    run, table = held.run, held.tables[seq.seq_id]
+    said = f"{run.name(group, seq)} has ended, and lets go of {blocks(table)}."
+    still = [block for block in table if run.blocks.ref_count(block) > 0]
+    if still:
+        others = Standing(run).holders(still[0])
+        said += f" {listed(others)} still holds {blocks(still)}."
+    elif run.blocks.enable_prefix_caching:
+        said += " They are free, but the full ones are remembered until somebody needs the room."
+    return said

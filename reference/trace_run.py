@@ -1,0 +1,127 @@
+"""A scenario in motion: the real scheduler, block manager and KV cache, and words for a model.
+
+The "model" writes, as the key of a token, the token itself. So what a block holds can be read off
+the KV cache, and if a copy or a swap went wrong, the wrong words would stand there.
+"""
+
+import math
+from collections.abc import Sequence as SequenceOf
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from reference.blocks import BlockManager
+from reference.kv_cache import KVCache, slot_of
+from reference.scheduler import Scheduler
+from reference.scheduler_state import ScheduledSequence
+from reference.sequence import Sequence, SequenceGroup
+from reference.trace_scenarios import Scenario, TracedRequest
+
+LIMITS = {"max_num_seqs": 8, "max_num_batched_tokens": 32, "max_model_len": 32}
+MOST = 8
+STOP = "."
+
+
+class Run:
+    """What a step needs: `arrivals`, then the scheduler's plan, `write` and `draw`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.requests = {request.name: request for request in scenario.requests}
+        self.groups: dict[str, SequenceGroup] = {}
+        """All that have arrived, finished ones included."""
+        self.seq_ids: dict[str, list[int]] = {}
+        """Of each group, all that it has had, in order of appearance: a name is a place in here."""
+        self.words = [STOP]
+        self.blocks = BlockManager(
+            scenario.block_size,
+            scenario.num_gpu_blocks,
+            scenario.num_cpu_blocks,
+            enable_prefix_caching=scenario.enable_prefix_caching,
+            free_order=scenario.free_order,
+        )
+        self.cache = KVCache(
+            num_layers=1,
+            num_blocks=scenario.num_gpu_blocks,
+            num_kv_heads=1,
+            block_size=scenario.block_size,
+            head_dim=1,
+            num_cpu_blocks=scenario.num_cpu_blocks,
+            dtype=np.float64,
+        )
+        self.scheduler = Scheduler(self.blocks, **(LIMITS | dict(scenario.settings)))
+
+    def token_ids(self, text: str) -> list[int]:
+        """A token a word; words are numbered as they turn up."""
+        for word in text.split():
+            if word not in self.words:
+                self.words.append(word)
+        return [self.words.index(word) for word in text.split()]
+
+    def arrivals(self, step: int) -> list[SequenceGroup]:
+        """Queue the requests that arrive before this step."""
+        arrived = [request for request in self.scenario.requests if request.step == step]
+        for request in arrived:
+            self._add(request)
+        return [self.groups[request.name] for request in arrived]
+
+    def write(self, scheduled: SequenceOf[ScheduledSequence]) -> None:
+        """What the model does to memory: each new token is written to its slot."""
+        for entry in scheduled:
+            positions = range(entry.start, entry.start + entry.num_tokens)
+            table = self.blocks.block_table(entry.seq.seq_id)
+            keys = np.array([float(entry.seq.token_ids[p]) for p in positions])[:, None, None]
+            slots = np.array([slot_of(table, p, self.blocks.block_size) for p in positions])
+            self.cache.write(0, keys, keys, slots)
+
+    def draw(self, entry: ScheduledSequence) -> list[Any]:
+        """The next tokens of these samples; of a beam, all that may follow, (token, log-prob)."""
+        request = self.requests[entry.group.request_id]
+        if entry.group.beam_search:
+            last = self.words[entry.seq.token_ids[-1]]
+            return [(self.token_ids(w)[0], math.log(p)) for w, p in request.ways[last].items()]
+        samples = request.outputs[entry.seq.index : entry.seq.index + entry.num_samples]
+        return [self.token_ids(output)[entry.seq.output_len] for output in samples]
+
+    def sequences(self, group: SequenceGroup) -> list[Sequence]:
+        """Its sequences; of a beam search also the outputs that have ended so far."""
+        return list(dict.fromkeys([*group.seqs, *group.hypotheses]))
+
+    def name(self, group: SequenceGroup, seq: Sequence) -> str:
+        """ "A", or of several samples "A1", "A2". A beam is known by its id, not by its rank."""
+        if group.num_samples == 1:
+            return group.request_id
+        if seq in group.hypotheses:
+            return f"{group.request_id}#{group.hypotheses.index(seq) + 1}"
+        known = self.seq_ids.setdefault(group.request_id, [])
+        if seq.seq_id not in known:
+            known.append(seq.seq_id)
+        return f"{group.request_id}{known.index(seq.seq_id) + 1}"
+
+    def text(self, token_ids: SequenceOf[int]) -> str:
+        return " ".join(self.words[token] for token in token_ids)
+
+    def contents(self, pool: Float[np.ndarray, "1 2 N 1 B 1"]) -> list[list[str | None]]:
+        """The words in each block, None where nothing was written; [] for a block never used."""
+        rows = [[self._word(key) for key in block] for block in pool[0, 0, :, 0, :, 0]]
+        return [row if any(row) else [] for row in rows]
+
+    def _word(self, key: float) -> str | None:
+        return None if np.isnan(key) else self.words[int(key)]
+
+    def _add(self, request: TracedRequest) -> None:
+        params: Any = SimpleNamespace(
+            n=request.beams or len(request.outputs),
+            best_of=None,
+            max_tokens=max([len(output.split()) for output in request.outputs], default=MOST),
+            use_beam_search=request.beams > 0,
+            early_stopping=True,
+            min_tokens=0,
+            stop_token_ids=[self.words.index(STOP)],
+            ignore_eos=True,
+        )
+        group = SequenceGroup(request.name, self.token_ids(request.prompt), params)
+        self.scheduler.add_group(group)
+        self.groups[request.name] = group

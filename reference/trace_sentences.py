@@ -1,0 +1,202 @@
+"""What the scheduler has decided, and why, in words: the captions of a trace.
+
+A caption says only what can be read off the plan of a step, and off the block tables before and
+after it. (What came of it is told by `trace_outcomes`.)
+
+>>> listed(["A"]), listed(["A", "B", "C"]), blocks([7]), blocks([7, 1])
+('A', 'A, B and C', 'block 7', 'blocks 7 and 1')
+"""
+
+from collections.abc import Iterable
+
+from reference.blocks import BlockPair
+from reference.scheduler_state import ScheduledSequence, SchedulerOutput
+from reference.sequence import Sequence, SequenceGroup, SequenceStatus
+from reference.trace_run import Run
+
+WAITING = SequenceStatus.WAITING
+RUNNING = SequenceStatus.RUNNING
+SWAPPED = SequenceStatus.SWAPPED
+
+
+def listed(items: Iterable[object]) -> str:
+    *most, last = [str(item) for item in items]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def blocks(numbers: list[int]) -> str:
+    return f"block{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
+
+
+class Standing:
+    """How things stand at a moment: tables by seq_id, and in which queue each request is."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        groups = run.scheduler.groups.values()
+        self.statuses = {group.request_id: group.leader.status for group in groups}
+        self.tables = {
+            seq.seq_id: run.blocks.block_table(seq.seq_id)
+            for group in groups
+            for seq in group.unfinished
+        }
+        self.hypotheses = [seq for group in groups for seq in group.hypotheses]
+        self.cached = {entry.block for entry in run.blocks.prefix_cache.entries}
+        self.names = {
+            seq.seq_id: run.name(group, seq) for group in groups for seq in group.unfinished
+        }
+
+    def was(self, group: SequenceGroup, status: SequenceStatus) -> bool:
+        return self.statuses[group.request_id] is status
+
+    def holders(self, block: int) -> list[str]:
+        return [self.names[seq_id] for seq_id, table in self.tables.items() if block in table]
+
+    def taken_since(self, seq: Sequence) -> list[int]:
+        """The blocks that a sequence has now and had not then."""
+        had = self.tables.get(seq.seq_id, [])
+        return [block for block in self.run.blocks.block_table(seq.seq_id) if block not in had]
+
+
+def is_plain(output: SchedulerOutput, before: Standing) -> bool:
+    """Did nobody come, go, or take a block?"""
+    return (
+        bool(output.scheduled)
+        and not output.preempted
+        and all(
+            before.was(entry.group, RUNNING)
+            and not entry.group.beam_search
+            and not before.taken_since(entry.seq)
+            and entry.num_tokens == 1
+            for entry in output.scheduled
+        )
+    )
+
+
+def arrival(group: SequenceGroup) -> str:
+    number = counted(group.prompt_len, "token")
+    said = f"{group.request_id} arrives with a prompt of {number}, and waits."
+    if group.beam_search:
+        return f"{said} It asks for a beam search that is {group.num_samples} wide."
+    return f"{said} It asks for {group.num_samples} samples." if group.num_samples > 1 else said
+
+
+def plan(output: SchedulerOutput, before: Standing) -> str:
+    """The scheduler's decisions of a step."""
+    run = before.run
+    if not output.scheduled:
+        return _nothing(run)
+    said = [_preempted(name, mode, before) for name, mode in output.preempted]
+    come_back = [group for group in run.scheduler.running if before.was(group, SWAPPED)]
+    said += [_swapped_in(group, run) for group in come_back]
+    for entry in output.scheduled:
+        if before.was(entry.group, WAITING):
+            said.append(_admitted(entry, before))
+        elif entry.group not in come_back:
+            said.append(_goes_on(entry, before, output.blocks_to_copy))
+    said += [_waits(group, before) for group in run.scheduler.waiting[:1]]
+    return " ".join(sentence for sentence in said if sentence)
+
+
+def _nothing(run: Run) -> str:
+    head, *behind = run.scheduler.waiting
+    need = run.blocks.num_blocks_for(head.prompt_len)
+    there = counted(run.blocks.num_gpu_blocks, "block")
+    return (
+        f"{head.request_id}, at the head of the queue, needs {need} blocks, and the whole pool has "
+        f"{there}: it can never be admitted. {listed(group.request_id for group in behind)} would "
+        "fit, but nobody overtakes. Nothing is computed in this step, nor in any after it."
+    )
+
+
+def _preempted(name: str, mode: str, before: Standing) -> str:
+    group = before.run.groups[name]
+    lost = before.tables[group.leader.seq_id]
+    why = f"No block is free for a new token, so {name}, who came last, gives way: "
+    if mode == "swap":
+        to = before.run.blocks.block_table(group.leader.seq_id)
+        return why + f"{blocks(lost)} are to be copied to {blocks(to)} of the CPU."
+    number = counted(len(group.leader.token_ids), "token")
+    return why + f"{blocks(lost)} are dropped. Its {number} are known and will be computed again."
+
+
+def _swapped_in(group: SequenceGroup, run: Run) -> str:
+    table = run.blocks.block_table(group.leader.seq_id)
+    return (
+        f"There is room again. {group.request_id} comes back from the CPU, into {blocks(table)}: "
+        "other blocks than before, and only its table has to know."
+    )
+
+
+def _admitted(entry: ScheduledSequence, before: Standing) -> str:
+    name, table = entry.group.request_id, before.run.blocks.block_table(entry.seq.seq_id)
+    size = before.run.blocks.block_size
+    hits, new = table[: entry.start // size], table[entry.start // size :]
+    known = counted(len(entry.seq.token_ids), "token")
+    if hits:
+        holders = before.holders(hits[0])
+        whose = (
+            f"{listed(holders)} holds them" if holders else "nobody holds them, but they are kept"
+        )
+        return (
+            f"{name} is admitted. Its first {entry.start} tokens are those of {blocks(hits)}; "
+            f"{whose}, so they need no computing. For the other {entry.num_tokens} tokens {name} "
+            f"takes {blocks(new)}."
+        )
+    forgotten = sorted(before.cached.intersection(new))
+    if forgotten:
+        return (
+            f"{name} is admitted, and takes the blocks that were free for longest, {listed(new)}. "
+            f"What {blocks(forgotten)} held will be overwritten, so it is forgotten."
+        )
+    if entry.num_tokens < len(entry.seq.token_ids):
+        return (
+            f"{name} is admitted with a chunk: {entry.num_tokens} of its {known} is what the "
+            f"step's budget leaves. It takes {blocks(new)}."
+        )
+    again, what = "", known
+    if entry.seq.output_len:
+        again, what = " again", f"{known}, of prompt and output alike,"
+    number = counted(len(new), "block")
+    return f"{name} is admitted{again}: its {what} need {number}. It takes {blocks(new)}."
+
+
+def _goes_on(entry: ScheduledSequence, before: Standing, copies: list[BlockPair]) -> str:
+    run, taken = before.run, before.taken_since(entry.seq)
+    name, old = run.name(entry.group, entry.seq), before.tables[entry.seq.seq_id]
+    logical = entry.start // run.blocks.block_size
+    block = old[logical] if logical < len(old) else None
+    for source, copy in copies:
+        if source == block and taken == [copy]:
+            return (
+                f"{name} is about to write into block {block}, which it shares. Copy on write: it "
+                f"gets a copy of its own, block {copy}."
+            )
+    if entry.num_tokens > 1:
+        end = entry.start + entry.num_tokens
+        return f"{name} goes on with tokens {entry.start + 1} to {end}, and takes {blocks(taken)}."
+    if taken:
+        return f"{name}'s next token is the first of a new block: it takes {blocks(taken)}."
+    if block in [source for source, _ in copies]:
+        return f"{name} is alone in block {block} now, and will write there in place."
+    return ""
+
+
+def _waits(group: SequenceGroup, before: Standing) -> str:
+    name, run = group.request_id, before.run
+    if not before.was(group, WAITING):
+        return ""
+    if run.scheduler.swapped:
+        out = run.scheduler.swapped[0].request_id
+        return f"{name} waits: nobody is admitted while {out} is swapped out."
+    need = counted(run.blocks.num_blocks_for(len(group.leader.token_ids)), "block")
+    return f"{name} waits: it needs {need}, and {_free(run)} free."
+
+
+def _free(run: Run) -> str:
+    number = run.blocks.num_free_gpu_blocks
+    return {0: "none is", 1: "one is"}.get(number, f"{number} are")

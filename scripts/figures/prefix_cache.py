@@ -1,0 +1,82 @@
+"""Prefix caching: the chain of hashes, and a pool of six blocks through four requests.
+
+The states of the pool are those of the oracle's block manager.
+"""
+
+from reference.blocks import BlockManager
+from scripts.figures.svg import Drawing
+
+BLOCK_SIZE, POOL = 4, 6
+
+
+def draw() -> dict[str, Drawing]:
+    return {"prefix-chain": draw_chain(), "prefix-queue": draw_queue()}
+
+
+def draw_chain() -> Drawing:
+    """Two prompts that share their first block, with the toy hashes of the page."""
+    picture = Drawing(
+        560, 170, "Each block's hash is made of the hash before it and its own tokens"
+    )
+    places = {
+        "ABCD": (20, 70, 10, "a"),
+        "EFGH": (230, 20, 126, "a"),
+        "EFXY": (230, 120, 160, "b"),
+    }
+    for letters, (x, y, number, fill) in places.items():
+        picture.row(x, y, 26, 26, list(letters), fill=fill)
+        picture.text(x + 52, y + 38, f"hash {number}", size=11)
+    picture.row(440, 20, 26, 26, ["I", "J", "", ""])
+    picture.text(492, 58, "not full: no hash", size=11)
+    picture.row(440, 120, 26, 26, ["Z", "", "", ""])
+    picture.arrow(126, 78, 226, 35)
+    picture.arrow(126, 88, 226, 131)
+    picture.arrow(336, 33, 436, 33)
+    picture.arrow(336, 133, 436, 133)
+    return picture
+
+
+def history() -> list[tuple[str, list[tuple[str, str]], list[int]]]:
+    """After each event: its name, (content, colour) of each block, and the free queue."""
+    manager = BlockManager(BLOCK_SIZE, POOL, enable_prefix_caching=True, watermark=0.0)
+    shown = [("", "free")] * POOL
+    states = []
+
+    def note(event: str) -> None:
+        states.append((event, list(shown), list(manager.gpu.free_blocks)))
+
+    def admit(name: int, text: str, fill: str) -> None:
+        prompt = [ord(letter) for letter in text]
+        hits = manager.cached_blocks(prompt)
+        start = BLOCK_SIZE * len(hits)
+        manager.allocate_slots(name, prompt, start, len(prompt), cached=hits)
+        for i, block in enumerate(manager.block_table(name)[len(hits) :], len(hits)):
+            shown[block] = (text[i * BLOCK_SIZE :][:BLOCK_SIZE], fill)
+        note(f"r{name} comes")
+
+    admit(1, "ABCDEFGHIJ", "a")
+    admit(2, "ABCDEFXYZ", "b")
+    manager.free(1)
+    manager.free(2)
+    note("both end")
+    admit(3, "ABCDEFGH", "c")
+    admit(4, "QRSTQRSTQRST", "d")
+    return states
+
+
+def draw_queue() -> Drawing:
+    picture = Drawing(640, 284, "Six blocks: who wrote them, and the queue of the free ones")
+    picture.text(270, 14, "physical blocks 0 to 5, coloured by who wrote them last")
+    picture.text(550, 14, "free queue, head first")
+    for block in range(POOL):
+        picture.text(126 + block * 60, 36, str(block), size=11)
+    for row, (event, shown, queue) in enumerate(history()):
+        y = 48 + row * 44
+        picture.text(86, y + 15, event, anchor="end")
+        for block, (content, fill) in enumerate(shown):
+            picture.box(96 + block * 60, y, 60, 30, content, fill)
+            if block not in queue and content:
+                picture.line([(100 + block * 60, y + 34), (152 + block * 60, y + 34)])
+        picture.text(490, y + 15, "  ".join(map(str, queue)), anchor="start")
+    picture.text(276, 276, "underlined: somebody holds it", size=11)
+    return picture

@@ -1,0 +1,105 @@
+"""A few SVG elements, enough for boxes, arrows and labels.
+
+Colours are CSS variables of docs/stylesheets/figures.css, so that one file suits light and dark.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+INK, FAINT, PAPER, FREE = "ink", "faint", "paper", "free"
+
+
+def colour(name: str) -> str:
+    return f"var(--figure-{name})"
+
+
+@dataclass
+class Drawing:
+    """Elements on a canvas of width x height units, drawn in order.
+
+    Attributes:
+        title: What a screen reader says.
+    """
+
+    width: float
+    height: float
+    title: str
+    elements: list[str] = field(default_factory=list)
+
+    def box(
+        self,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        text: str = "",
+        fill: str = FREE,
+        size: float = 12,
+    ) -> None:
+        """A rectangle with its text in the middle."""
+        self.elements.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="2" '
+            f'fill="{colour(fill)}" stroke="{colour(FAINT)}"/>'
+        )
+        if text:
+            self.text(x + w / 2, y + h / 2, text, size=size)
+
+    def row(
+        self, x: float, y: float, w: float, h: float, texts: Sequence[str], fill: str = FREE
+    ) -> None:
+        """Boxes side by side, each w wide."""
+        for i, text in enumerate(texts):
+            self.box(x + i * w, y, w, h, text, fill)
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        anchor: str = "middle",
+        size: float = 12,
+        ink: str = INK,
+    ) -> None:
+        """One line, its middle at y."""
+        self.elements.append(
+            f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" dominant-baseline="central" '
+            f'font-size="{size:g}" fill="{colour(ink)}">{escape(text)}</text>'
+        )
+
+    def arrow(self, x1: float, y1: float, x2: float, y2: float, ink: str = INK) -> None:
+        self.elements.append(
+            f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour(ink)}" '
+            'marker-end="url(#head)"/>'
+        )
+
+    def line(self, points: Sequence[tuple[float, float]], ink: str = INK) -> None:
+        path = " ".join(f"{x:g},{y:g}" for x, y in points)
+        self.elements.append(
+            f'<polyline points="{path}" fill="none" stroke="{colour(ink)}" stroke-width="2"/>'
+        )
+
+    def svg(self) -> str:
+        """No blank lines: Markdown would end the HTML block there.
+
+        On a wide screen a figure grows by no more than 1.3, so its text stays near that of the
+        page; on a phone it shrinks to the screen, so a width of 400 or less stays readable.
+        """
+        head = (
+            '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+            'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" '
+            f'fill="{colour(INK)}"/></marker></defs>'
+        )
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" role="img" '
+                f'viewBox="0 0 {self.width:g} {self.height:g}" font-family="inherit" '
+                f'style="max-width: {1.3 * self.width:g}px; margin: auto">',
+                f"<title>{escape(self.title)}</title>",
+                head,
+                *self.elements,
+                "</svg>",
+                "",
+            ]
+        )

@@ -1,0 +1,1 @@
+"""What the pages of the tutorial import to show the reference at work."""

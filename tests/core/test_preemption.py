@@ -1,0 +1,84 @@
+"""Swap or recompute by what costs less (§7.3), group by group."""
+
+import pytest
+
+from jax_engine.core.preemption import PreemptionCosts, cheaper_mode, tokens_to_recompute
+from jax_engine.errors import ConfigError
+from tests.core.build import make_group, make_scheduler, step
+
+MODES = ["unified", "sosp", "sosp-mixed"]
+# A block of 2 tokens, out and in, costs 2; so do 2 tokens at 1 each: recomputing wins a tie.
+TIE = PreemptionCosts(1.0, 1.0)
+SWAP = PreemptionCosts(0.9, 1.0)
+
+
+def crowd(costs: PreemptionCosts, scheduling: str = "unified", cpu: int = 16, n: int = 1):
+    """Three requests that fit one by one, and not together."""
+    scheduler = make_scheduler(
+        12, cpu, scheduling=scheduling, preemption_mode="auto", preemption_costs=costs
+    )
+    for i in range(3):
+        scheduler.add_group(make_group(f"r{i}", 4, n=n, max_tokens=8 if n == 1 else 6))
+    return scheduler
+
+
+def finish(scheduler) -> dict[str, int]:
+    for _ in range(200):
+        if not scheduler.has_unfinished():
+            assert scheduler.block_manager.num_used_gpu_blocks == 0
+            return scheduler.num_preemptions
+        step(scheduler)
+    raise AssertionError("I20: no end")
+
+
+@pytest.mark.parametrize("scheduling", MODES)
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_mode_that_costs_less_is_taken(scheduling: str, n: int) -> None:
+    swapped = finish(crowd(PreemptionCosts(1e-6, 1.0), scheduling, n=n))
+    assert swapped["swap"] > 0 == swapped["recompute"]
+    recomputed = finish(crowd(PreemptionCosts(1.0, 1e-6), scheduling, n=n))
+    assert recomputed["recompute"] > 0 == recomputed["swap"]
+
+
+@pytest.mark.parametrize("scheduling", MODES)
+@pytest.mark.parametrize("cpu", [0, 1])
+def test_without_room_on_the_host_groups_are_recomputed(scheduling: str, cpu: int) -> None:
+    """Never an engine that aborts, whatever would be cheaper."""
+    counts = finish(crowd(PreemptionCosts(0.0, 1.0), scheduling, cpu=cpu, n=2))
+    assert counts["recompute"] > 0 == counts["swap"]
+
+
+def test_costs_of_one_sequence() -> None:
+    """8 computed tokens in 4 blocks of 2: 2 * 4 * block against 8 * token."""
+    scheduler = make_scheduler(12, 12, preemption_mode="auto", preemption_costs=TIE)
+    group = make_group("a", 8)
+    scheduler.add_group(group)
+    scheduler.schedule()
+    assert tokens_to_recompute(group, 2) == 0
+    scheduler.update({group.seqs[0].seq_id: [7]})
+    assert tokens_to_recompute(group, 2) == 8
+    assert cheaper_mode(group, scheduler.block_manager, TIE) == "recompute"
+    assert cheaper_mode(group, scheduler.block_manager, SWAP) == "swap"
+
+
+def test_shared_blocks_count_once() -> None:
+    """Two samples of a prompt of 5: 2 full blocks, computed once, and what is behind them."""
+    scheduler = make_scheduler(12, 12, preemption_mode="auto", preemption_costs=TIE)
+    group = make_group("a", 5, n=2)
+    scheduler.add_group(group)
+    step(scheduler)
+    assert tokens_to_recompute(group, 2) == 4 + 1 + 1
+    # 3 blocks, one of them half full: 2 * 3 against 6
+    assert cheaper_mode(group, scheduler.block_manager, TIE) == "recompute"
+    assert cheaper_mode(group, scheduler.block_manager, SWAP) == "swap"
+    step(scheduler)  # the third block is copied when the first of them writes: 4 blocks, 8 tokens
+    assert tokens_to_recompute(group, 2) == 4 + 2 + 2
+    assert cheaper_mode(group, scheduler.block_manager, SWAP) == "swap"
+    scheduler.finish_sequence(group.seqs[0].seq_id, "stop")
+    assert tokens_to_recompute(group, 2) == 6
+    assert cheaper_mode(group, scheduler.block_manager, TIE) == "recompute"
+
+
+def test_auto_needs_costs() -> None:
+    with pytest.raises(ConfigError, match="preemption_costs"):
+        make_scheduler(preemption_mode="auto")

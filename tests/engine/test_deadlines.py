@@ -1,0 +1,182 @@
+"""Requests that run out of time: aborted wherever they are, and nobody else notices."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_engine import LLM, InvalidRequestError, SamplingParams
+from jax_engine.engine.deadlines import Deadlines
+from tests.core.test_complexity import lines_run
+from tests.support.tiny_llama import tiny_llama
+
+SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 4}
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(tiny_llama(tmp_path_factory.mktemp("models") / "tiny")[0])
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["in turn", "ahead"])
+def shared_llm(request, checkpoint):
+    ahead = request.param
+    return LLM(checkpoint, num_gpu_blocks_override=24, async_scheduling=ahead,
+               preemption_mode="swap", **SETTINGS)  # fmt: skip
+
+
+@pytest.fixture
+def llm(shared_llm):
+    shared_llm.llm_engine.clock = Clock()
+    return shared_llm
+
+
+def greedy(**changes) -> SamplingParams:
+    return SamplingParams(**({"temperature": 0.0, "max_tokens": 8, "ignore_eos": True} | changes))
+
+
+def run(engine) -> dict:
+    outputs = {}
+    for _ in range(200):
+        if not engine.has_unfinished_requests():
+            return outputs
+        outputs |= {one.request_id: one for one in engine.step() if one.finished}
+    raise AssertionError("a request hangs")
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_request_past_its_deadline_ends_as_far_as_it_came(llm, steps: int) -> None:
+    """Waiting, just computed, running (and in flight, one step ahead)."""
+    alone = llm.generate([[7, 8]], greedy(), use_tqdm=False)[0].outputs[0].token_ids
+    engine, clock = llm.llm_engine, llm.llm_engine.clock
+    engine.add_request("late", [4, 5, 6], greedy(max_tokens=30), timeout=2.5)
+    engine.add_request("other", [7, 8], greedy())
+    for _ in range(steps):
+        engine.step()
+    clock.now += 2.4
+    assert all(not one.finished for one in engine.step())
+    clock.now += 0.1
+    ended = [one for one in engine.step() if one.finished]
+    assert [one.request_id for one in ended] == ["late"]
+    (one,) = ended[0].outputs
+    assert (one.finish_reason, one.stop_reason) == ("abort", "timeout")
+    assert len(one.token_ids) == steps + 1
+    assert ended[0].metrics.finished_time == clock.now
+    assert run(engine)["other"].outputs[0].token_ids == alone
+    assert engine.stats().num_used_blocks == 0
+    assert not engine._deadlines and not engine.worker._sampling
+
+
+def test_waiting_and_swapped_requests_time_out_too(llm) -> None:
+    """More than the pool holds: the youngest is swapped out, and one never starts."""
+    engine, clock = llm.llm_engine, llm.llm_engine.clock
+    for i in range(4):
+        engine.add_request(str(i), [3 + i] * 4, greedy(max_tokens=30), timeout=5 + i % 2)
+    engine.add_request("waiting", [3], greedy(), timeout=5)
+    while not engine.scheduler.swapped:
+        engine.step()
+    swapped = engine.scheduler.swapped[-1].request_id
+    assert engine.scheduler.waiting[-1].request_id == "waiting"
+    clock.now += 6
+    ended = {one.request_id: one for one in engine.step()}
+    assert {"0", "1", "2", "3", "waiting"} == ended.keys()
+    assert not engine.has_unfinished_requests()
+    assert ended["waiting"].outputs[0].token_ids == []
+    assert len(ended[swapped].outputs[0].token_ids) > 0
+    assert {one.outputs[0].stop_reason for one in ended.values()} == {"timeout"}
+    blocks = engine.scheduler.block_manager
+    assert blocks.num_used_gpu_blocks == 0 and blocks.num_free_cpu_blocks == blocks.num_cpu_blocks
+    assert engine.step() == []
+
+
+def test_an_id_that_comes_back_has_a_deadline_of_its_own(llm) -> None:
+    engine, clock = llm.llm_engine, llm.llm_engine.clock
+    engine.add_request("a", [4, 5], greedy(), timeout=1)
+    engine.abort_request("a")
+    engine.add_request("a", [4, 5], greedy())
+    clock.now += 2
+    assert run(engine)["a"].outputs[0].finish_reason == "length"
+    engine.add_request("a", [4, 5], greedy(), arrival_time=clock.now - 3, timeout=2)
+    assert run(engine)["a"].outputs[0].stop_reason == "timeout"
+
+
+def test_generate_takes_one_timeout_or_one_each(llm) -> None:
+    clock = llm.llm_engine.clock
+    launch = llm.llm_engine.worker.launch
+
+    def slowly(*args):
+        clock.now += 1
+        return launch(*args)
+
+    llm.llm_engine.worker.launch = slowly
+    try:
+        one, two = llm.generate([[4], [5]], greedy(), timeout=[3, None], use_tqdm=False)
+        both = llm.generate([[4], [5]], greedy(), timeout=2, use_tqdm=False)
+    finally:
+        llm.llm_engine.worker.launch = launch
+    assert (one.outputs[0].stop_reason, two.outputs[0].stop_reason) == ("timeout", None)
+    assert 0 < len(one.outputs[0].token_ids) < 8 == len(two.outputs[0].token_ids)
+    assert [output.outputs[0].stop_reason for output in both] == ["timeout"] * 2
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, math.inf, math.nan, "1", True])
+def test_bad_timeouts_are_refused(llm, timeout) -> None:
+    with pytest.raises(InvalidRequestError, match="timeout must be"):
+        llm.llm_engine.add_request("bad", [3], greedy(), timeout=timeout)
+    with pytest.raises(InvalidRequestError, match="timeout must"):
+        llm.generate([[3], [4]], greedy(), timeout=[1.0, timeout], use_tqdm=False)
+    assert not llm.llm_engine.has_unfinished_requests()
+
+
+def test_there_must_be_a_timeout_for_each_prompt(llm) -> None:
+    with pytest.raises(InvalidRequestError, match="timeout must have one number for each of the 2"):
+        llm.generate([[3], [4]], greedy(), timeout=[1.0], use_tqdm=False)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "remove", "expire"]), st.integers(0, 9)), max_size=60
+    )
+)
+def test_deadlines_are_those_of_a_dictionary(commands) -> None:
+    deadlines, model = Deadlines(), {}
+    for command, number in commands:
+        name = f"r{number % 5}"
+        if command == "remove":
+            deadlines.remove(name)
+            model.pop(name, None)
+        elif command == "expire":
+            found = deadlines.expired(number)
+            assert sorted(found) == sorted(key for key, at in model.items() if at <= number)
+            times = [model.pop(key) for key in found]
+            assert times == sorted(times)
+        elif name not in model:
+            deadlines.add(name, number)
+            model[name] = number
+        assert len(deadlines) == len(model)
+
+
+def test_work_does_not_depend_on_how_many_there_are() -> None:
+    """Looking, and forgetting requests that finished long before their deadline."""
+    counts = []
+    for size in (1000, 20_000):
+        deadlines = Deadlines()
+        for i in range(size):
+            deadlines.add(str(i), float(i + 10))
+        counts.append(lines_run(lambda d=deadlines: d.expired(5.0)))
+        for i in range(size - 1):
+            deadlines.remove(str(i))
+        assert len(deadlines._heap) < 200
+        assert deadlines.expired(math.inf) == [str(size - 1)]
+    assert counts[0] == counts[1]

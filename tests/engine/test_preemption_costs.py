@@ -1,0 +1,96 @@
+"""preemption_mode="auto" in an engine: costs are measured once, and measuring disturbs nobody."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from jax_engine import LLM, SamplingParams
+from jax_engine.core.preemption import PreemptionCosts
+from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
+from tests.support.tiny_llama import tiny_llama
+
+SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 4}
+PROMPTS = [[3 + i, 5, 7, 9] for i in range(4)]
+GREEDY = SamplingParams(temperature=0.0, max_tokens=30, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(tiny_llama(tmp_path_factory.mktemp("models") / "tiny")[0])
+
+
+def tokens_of(llm: LLM) -> list[list[int]]:
+    outputs = llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+    return [one.outputs[0].token_ids for one in outputs]
+
+
+@pytest.fixture(scope="module")
+def wanted(checkpoint):
+    llm = LLM(checkpoint, num_gpu_blocks_override=60, **SETTINGS)
+    tokens = tokens_of(llm)
+    stats = llm.llm_engine.stats()
+    assert stats.num_recomputed == stats.num_swapped_out == 0
+    assert stats.preemption_costs is None, "nothing is measured before it is needed"
+    return tokens
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_costs_are_measured_at_the_first_preemption(checkpoint, wanted, ahead, caplog) -> None:
+    llm = LLM(checkpoint, num_gpu_blocks_override=18, async_scheduling=ahead, **SETTINGS)
+    with caplog.at_level(logging.INFO, "jax_engine.core"):
+        assert tokens_of(llm) == wanted
+        assert tokens_of(llm) == wanted
+    stats = llm.llm_engine.stats()
+    assert stats.num_recomputed + stats.num_swapped_out > 0
+    costs = stats.preemption_costs
+    assert 0 < costs.seconds_per_block < 10 and 0 < costs.seconds_per_token < 10
+    lines = [record.getMessage() for record in caplog.records if "costs" in record.getMessage()]
+    assert len(lines) == 1
+    assert f"{1000 * costs.seconds_per_block:.3f} ms" in lines[0]
+    assert f"{1000 * costs.seconds_per_token:.3f} ms" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("costs", "settings", "swaps"),
+    [
+        (PreemptionCosts(0.0, 1.0), {}, True),
+        (PreemptionCosts(1.0, 0.0), {}, False),
+        (PreemptionCosts(0.0, 1.0), {"swap_space": 0}, False),
+    ],
+    ids=["swap", "recompute", "no swap space"],
+)
+def test_each_mode_gives_the_same_tokens(checkpoint, wanted, costs, settings, swaps) -> None:
+    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS, **settings)
+    llm.llm_engine.scheduler._state.preemption_costs = costs
+    assert tokens_of(llm) == wanted
+    stats = llm.llm_engine.stats()
+    assert (stats.num_swapped_out > 0, stats.num_recomputed > 0) == (swaps, not swaps)
+
+
+def test_measuring_leaves_the_cache_as_it_was(checkpoint) -> None:
+    """On the device and on the host; and nothing is compiled for it that a swap would not need."""
+    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)
+    llm.generate(PROMPTS[:2], GREEDY, use_tqdm=False)
+    worker = llm.llm_engine.worker
+    cache = worker.kv_cache
+    cache.host[:] = np.random.default_rng(0).random(cache.host.shape)
+    device, host = np.asarray(cache.array), cache.host.copy()
+    compiled = worker.steps.compiled_shapes()
+    measure_costs(worker, 40)
+    np.testing.assert_array_equal(np.asarray(cache.array), device)
+    np.testing.assert_array_equal(cache.host, host)
+    assert worker.steps.compiled_shapes() == compiled
+    assert not worker._sampling
+
+
+def test_eager_engines_can_be_measured(checkpoint) -> None:
+    llm = LLM(checkpoint, num_gpu_blocks_override=18, enforce_eager=True, **SETTINGS)
+    assert measure_costs(llm.llm_engine.worker, 40).seconds_per_token > 0
+
+
+def test_costs_are_asked_for_once() -> None:
+    calls = []
+    costs = MeasuredCosts(lambda: calls.append(1) or PreemptionCosts(2.0, 3.0))
+    assert costs.known is None
+    assert (costs.seconds_per_block, costs.seconds_per_token, len(calls)) == (2.0, 3.0, 1)

@@ -1,0 +1,198 @@
+"""The exercises: checks pass on the solutions, and tell what is wrong with anything else."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+from exercises import copy_on_write, hanging_scheduler
+from exercises.prefix_chain import hash_of
+from exercises.solutions import allocator, online_softmax, prefix_chain, top_p
+from exercises.solutions import copy_on_write as cow
+from tests.meta.trees import ROOT
+
+NAMES = sorted(path.stem for path in (ROOT / "exercises" / "solutions").glob("[a-z]*.py"))
+
+
+def test_each_exercise_has_a_solution_and_is_listed() -> None:
+    files = {path.stem for path in (ROOT / "exercises").glob("[a-z]*.py")} - {"checking"}
+    assert files == set(NAMES)
+    listed = import_module("exercises").__doc__ or ""
+    page = (ROOT / "docs" / "tutorial" / "exercises.md").read_text("utf-8")
+    assert all(name in listed and f"exercises.{name}" in page for name in NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_solution_is_right(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = import_module(f"exercises.solutions.{name}").ANSWER
+    assert import_module(f"exercises.{name}").check(answer) is True
+    assert capsys.readouterr().out == "Right.\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_unsolved_file_says_what_to_do(name: str) -> None:
+    command = [sys.executable, "-m", f"exercises.{name}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    said = "hangs" if name == "hanging_scheduler" else "Not written yet"
+    assert said in done.stdout and done.stderr == ""
+
+
+class Queue(allocator.Allocator):
+    def allocate(self) -> int:
+        self.free_blocks.reverse()
+        block = super().allocate()
+        self.free_blocks.reverse()
+        return block
+
+
+class FreesAtOnce(allocator.Allocator):
+    def free(self, block: int) -> None:
+        self.ref_counts[block] = min(self.ref_counts[block], 1)
+        super().free(block)
+
+
+class FreesTwice(allocator.Allocator):
+    def free(self, block: int) -> None:
+        self.ref_counts[block] = max(self.ref_counts[block], 1)
+        super().free(block)
+
+
+def append_in_place(pool: Any, table: list[int], position: int, word: str) -> None:
+    logical, offset = divmod(position, 4)
+    if logical == len(table):
+        table.append(pool.take())
+    pool.words[table[logical]][offset] = word
+
+
+def append_empty(pool: Any, table: list[int], position: int, word: str) -> None:
+    before = list(table)
+    cow.append(pool, table, position, word)
+    if len(before) == len(table) and before != table:
+        pool.words[table[-1]][:3] = [""] * 3
+
+
+def append_and_keep(pool: Any, table: list[int], position: int, word: str) -> None:
+    before = list(table)
+    cow.append(pool, table, position, word)
+    if len(before) == len(table) and before != table:
+        pool.share(before[-1])
+
+
+def attend_naively(q: np.ndarray, blocks: Iterator[Any]) -> Any:
+    total, weighted = 0.0, np.zeros_like(q)
+    for keys, values in blocks:
+        weights = np.exp(keys @ q)
+        total, weighted = total + weights.sum(), weighted + weights @ values
+    return weighted / total
+
+
+def attend_without_rescaling(q: np.ndarray, blocks: Iterator[Any]) -> Any:
+    largest, total, weighted = -np.inf, 0.0, np.zeros_like(q)
+    for keys, values in blocks:
+        largest = max(largest, (keys @ q).max())
+        weights = np.exp(keys @ q - largest)
+        total, weighted = total + weights.sum(), weighted + weights @ values
+    return weighted / total
+
+
+def attend_by_block(q: np.ndarray, blocks: Iterator[Any]) -> Any:
+    return np.mean([online_softmax.attend(q, iter([block])) for block in blocks], axis=0)
+
+
+class LooksAtPromptsOnly(hanging_scheduler.Scheduler):
+    def accepts(self, request: hanging_scheduler.Request) -> bool:
+        return self._blocks_for(request) < self.num_blocks
+
+
+class ForgetsTheSpareBlock(hanging_scheduler.Scheduler):
+    def accepts(self, request: hanging_scheduler.Request) -> bool:
+        tokens = request.prompt + request.max_tokens - 1
+        return -(-tokens // self.block_size) <= self.num_blocks
+
+
+class CountsTheLastToken(hanging_scheduler.Scheduler):
+    def accepts(self, request: hanging_scheduler.Request) -> bool:
+        tokens = request.prompt + request.max_tokens
+        return -(-tokens // self.block_size) + 1 <= self.num_blocks
+
+
+def own_tokens_only(tokens: Sequence[int], size: int) -> list[int]:
+    return [hash_of(None, tokens[i : i + size]) for i in range(0, len(tokens) - size + 1, size)]
+
+
+def with_the_rest(tokens: Sequence[int], size: int) -> list[int]:
+    return prefix_chain.chain([*tokens, *[0] * (-len(tokens) % size)], size)
+
+
+def all_known(tokens: Sequence[int], size: int, known: Any) -> int:
+    return size * sum(one in known for one in prefix_chain.chain(tokens, size))
+
+
+def without_the_boundary(probabilities: Sequence[float], p: float) -> list[int]:
+    order = sorted(range(len(probabilities)), key=lambda i: -probabilities[i])
+    masses = np.cumsum([probabilities[i] for i in order])
+    return [i for i, mass in zip(order, masses, strict=True) if mass < p]
+
+
+def without_ties(probabilities: Sequence[float], p: float) -> list[int]:
+    order = sorted(range(len(probabilities)), key=lambda i: -probabilities[i])
+    masses = np.cumsum([0.0, *(probabilities[i] for i in order)])
+    return [i for i, mass in zip(order, masses[:-1], strict=True) if mass < p]
+
+
+def one_too_many(probabilities: Sequence[float], p: float) -> list[int]:
+    return top_p.keep_top_p(probabilities, p + 1e-9)
+
+
+def fork_that_aliases(pool: Any, table: list[int]) -> list[int]:
+    cow.fork(pool, table)
+    return table
+
+
+WRONG = [
+    ("allocator", Queue, "order in which they are handed out: got [0, 1, 2]"),
+    ("allocator", FreesAtOnce, "got 1, but it should be 0"),
+    ("allocator", FreesTwice, "raised nothing, but it should raise DoubleFreeError"),
+    ("copy_on_write", (fork_that_aliases, cow.append), "fork returned the same list"),
+    ("copy_on_write", (lambda pool, table: list(table), cow.append), "got (1, 1)"),
+    ("copy_on_write", (cow.fork, append_in_place), "copy it first"),
+    ("copy_on_write", (cow.fork, append_empty), "did the copy have all?"),
+    ("copy_on_write", (cow.fork, append_and_keep), "the holders of block 1"),
+    ("online_softmax", attend_naively, "overflows, so subtract m first"),
+    ("online_softmax", attend_without_rescaling, "are the old sums rescaled"),
+    ("online_softmax", attend_by_block, "two blocks"),
+    ("online_softmax", lambda q, blocks: 0.0, "has shape ()"),
+    ("hanging_scheduler", LooksAtPromptsOnly, "hangs (swapped"),
+    ("hanging_scheduler", ForgetsTheSpareBlock, "hangs (swapped"),
+    ("hanging_scheduler", CountsTheLastToken, "It refused prompt=12, max_tokens=1"),
+    ("prefix_chain", (own_tokens_only, prefix_chain.num_known), "the hashes of 1 .. 10"),
+    ("prefix_chain", (with_the_rest, prefix_chain.num_known), "8 fill two"),
+    ("prefix_chain", (prefix_chain.chain, all_known), "one must be left to compute"),
+    ("top_p", without_the_boundary, "the second token crosses 0.6, and is kept"),
+    ("top_p", without_ties, "the fourth equals it"),
+    ("top_p", one_too_many, "reached by the first token alone"),
+    ("top_p", lambda probabilities, p: probabilities.index(p), "Your code raised ValueError"),
+]
+
+
+@pytest.mark.parametrize(("name", "answer", "hint"), WRONG)
+def test_typical_mistakes_are_named(
+    name: str, answer: Any, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert import_module(f"exercises.{name}").check(answer) is False
+    said = capsys.readouterr().out
+    assert said.startswith("Not yet. ") and hint in said
+
+
+def test_the_pool_of_the_exercise_counts() -> None:
+    pool = copy_on_write.Pool()
+    block = pool.take()
+    pool.share(block)
+    pool.let_go(block)
+    assert pool.holders[block] == 1
+    pool.let_go(block)
+    assert pool.take() == block

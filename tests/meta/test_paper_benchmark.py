@@ -1,0 +1,110 @@
+"""`benchmarks.paper`: traces are what they claim, rates are found, every figure can be made."""
+
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import benchmarks.paper.__main__ as command
+from benchmarks.paper import tables, traces
+from benchmarks.paper.figure import Figure, Row
+from benchmarks.paper.systems import ALLOWED_LATENCY_S, SYSTEMS, Load, sustained
+
+QUICK = [name for name in command.SIMULATED if name not in ("12", "14")]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "means"),
+    [
+        (traces.sharegpt(), traces.SHAREGPT),
+        (traces.alpaca(), traces.ALPACA),
+        (traces.sentences(80), (80 + traces.SENTENCE[0], traces.SENTENCE[1])),
+    ],
+    ids=["ShareGPT", "Alpaca", "WMT16"],
+)
+def test_lengths_have_the_means(lengths: traces.Lengths, means: tuple[float, float]) -> None:
+    rng = np.random.default_rng(0)
+    pairs = np.array([lengths(rng) for _ in range(20_000)])
+    assert pairs.mean(axis=0) == pytest.approx(means, rel=0.03)
+    assert pairs.min() >= 1 and pairs.sum(axis=1).max() <= traces.MAX_MODEL_LEN
+
+
+def test_chats_fit_twice_1024() -> None:
+    rng = np.random.default_rng(0)
+    pairs = np.array([traces.chat()(rng) for _ in range(500)])
+    assert pairs.max() == 1024 and pairs.min() >= 1
+
+
+def test_arrivals_have_the_rate_and_the_seed_decides() -> None:
+    one, same, other = (traces.trace(traces.alpaca(), 5.0, 400, seed=s) for s in (1, 1, 2))
+    assert one == same != other
+    assert len(one) == pytest.approx(2000, rel=0.1)
+    assert all(a.arrival <= b.arrival < 400 for a, b in pairwise(one))
+
+
+@pytest.mark.parametrize("start", [0.1, 2.9, 3.0, 40.0])
+def test_the_rate_sustained_is_found_from_anywhere(start: float) -> None:
+    def latency(rate: float) -> float:
+        return 0.01 if rate <= 3.0 else ALLOWED_LATENCY_S + rate
+
+    rate, seen = sustained(latency, start)
+    assert 3.0 / 1.04 <= rate <= 3.0
+    assert seen == {one: latency(one) for one in seen}
+
+
+def test_every_system_serves() -> None:
+    load = Load("OPT-13B", traces.alpaca(), 5.0)
+    latencies = [load.run(name, 3.0).normalised_latency for name in SYSTEMS]
+    assert all(0 < latency < ALLOWED_LATENCY_S for latency in latencies)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_figures_in_miniature(name: str) -> None:
+    figure = command.SIMULATED[name](90.0 if name == "15" else 6.0)
+    assert figure.rows and figure.assumptions
+    assert all(np.isfinite(row.ours) and row.ours > 0 for row in figure.rows if row.paper)
+    assert json.loads(json.dumps(figure.result()))["kind"] == figure.kind
+    assert figure.title in figure.text(name)
+
+
+def test_distance_is_from_the_papers_number() -> None:
+    assert Row("x", 3.0, "×", 2.0).distance_percent == pytest.approx(50)
+    assert Row("x", 3.0, "×").distance_percent is None
+    assert "≈2" in Row("x", 3.0, "×", 2.0, read_off=True).line()
+
+
+def test_saving_one_figure_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "paper.json"
+    for name in ("19", "table1"):
+        arguments = ["benchmarks.paper", "--figures", name, "--save", "--output", str(output)]
+        monkeypatch.setattr(sys, "argv", arguments)
+        command.main()
+    assert list(json.loads(output.read_text())["result"]) == ["table1", "19"]
+
+
+def test_an_unknown_figure_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks.paper", "--figures", "2", "--measured"])
+    with pytest.raises(SystemExit):
+        command.arguments()
+
+
+def test_sections_show_distances_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = Figure("T", "Figure 0", "measured", ["so"], [Row("a", 3.0, "×", 2.0, True)], [], "yes")
+    machine = {"cores": 2, "cpu": "x"}
+    saved = {"result": {"9-measured": figure.result()}, "machine": machine, "date": "today"}
+    monkeypatch.setattr(tables, "load", lambda: saved)
+    text = tables.section("9-measured")
+    assert "| a | 3× | ≈ 2× | +50.0 % |" in text and "*measured*" in text
+    assert "The paper says: yes." in text and "`python -m benchmarks.paper --figures 9" in text
+    assert "Not run yet" in tables.section("12")
+
+
+def test_the_saved_result_has_every_simulated_figure() -> None:
+    found = tables.load()["result"]
+    assert [name for name in command.SIMULATED if name not in found] == []
+    assert all(row in tables.summary() for row in tables.MAIN.values())

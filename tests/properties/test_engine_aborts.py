@@ -1,0 +1,188 @@
+"""I22 for the whole engine: aborts at any moment, and what they must not touch.
+
+Requests are aborted before their first step, between steps, while the outputs of a step are looked
+at, and by their deadline; the others get the reference's tokens.
+"""
+
+from typing import Any
+
+from hypothesis import event, example, given
+from hypothesis import strategies as st
+
+from jax_engine import LLMEngine, SamplingParams
+from tests.support.engine_pair import (
+    MAX_LEN,
+    Pool,
+    Request,
+    build_pair,
+    model_pair,
+    same_or_rounding,
+)
+from tests.support.integrity import check_integrity
+from tests.support.tiny_llama import VOCAB
+
+POOLS = [Pool(3, 17), Pool(1, 48), Pool(16, 6)]  # so small that requests preempt each other
+STEP_LIMIT = 1000
+# When a request is aborted: this many steps after it was added, or by which means.
+MOMENTS = ["between steps", "in a step's outputs", "deadline"]
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> list[Request]:
+    stem = draw(st.lists(st.integers(3, VOCAB - 1), min_size=16, max_size=16))
+    requests = []
+    for i in range(draw(st.integers(2, 7))):
+        n = draw(st.sampled_from([1, 1, 2, 3]))
+        params = SamplingParams(
+            temperature=0.0 if n == 1 else 1.3,
+            n=n,
+            max_tokens=draw(st.sampled_from([2, 9, 16])),
+            ignore_eos=draw(st.booleans()),
+            seed=i,
+        )
+        prompt = [*stem[: draw(st.integers(1, 16))], 3 + i]
+        step = draw(st.sampled_from([0, 0, 0, 1, 4]))
+        requests.append(Request(str(i), prompt, params, step, float(i)))
+    return requests
+
+
+@st.composite
+def aborts(draw: st.DrawFn) -> dict[str, tuple[int, str]]:
+    """Request id to (steps after it was added, by which means)."""
+    ids = st.sampled_from([str(i) for i in range(7)])
+    when = st.tuples(st.sampled_from([0, 0, 1, 2, 3, 5, 8, 13]), st.sampled_from(MOMENTS))
+    return draw(st.dictionaries(ids, when, min_size=1, max_size=5))
+
+
+class Driver:
+    """One engine, driven step by step; a step takes one second of its clock."""
+
+    def __init__(self, engine: LLMEngine, plan: dict[str, tuple[int, str]]) -> None:
+        self.engine, self.plan = engine, plan
+        self.now = 0
+        self.added: dict[str, int] = {}
+        self.outputs: dict[str, Any] = {}
+        engine.clock = lambda: float(self.now)
+
+    def add(self, request: Request) -> None:
+        request_id = request.request_id
+        after, means = self.plan.get(request_id, (0, ""))
+        timeout = after + 0.5 if means == "deadline" else None
+        self.engine.add_request(
+            request_id, request.prompt, request.params, arrival_time=float(self.now),
+            timeout=timeout,
+        )  # fmt: skip
+        self.added[request_id] = self.now
+        if (after, means) == (0, "between steps"):
+            self.abort(request_id)
+
+    def abort(self, request_id: str) -> None:
+        for output in self.engine.abort_request(request_id):
+            self.take(output)
+        assert self.engine.abort_request(request_id) == [], "I22: twice is once"
+
+    def take(self, output: Any) -> None:
+        assert output.request_id not in self.outputs, "an end is told once"
+        self.outputs[output.request_id] = output
+
+    def step(self) -> None:
+        for output in self.engine.step():
+            if output.finished:
+                self.take(output)
+            for request_id in self.due("in a step's outputs"):
+                self.abort(request_id)
+        self.now += 1
+        for request_id in self.due("between steps"):
+            self.abort(request_id)
+        check_integrity(self.engine.scheduler.block_manager)
+
+    def due(self, means: str) -> list[str]:
+        return [
+            one
+            for one, (after, how) in self.plan.items()
+            if how == means and one in self.added and self.now - self.added[one] >= after
+        ]
+
+
+def refused(engine: LLMEngine, request: Request) -> bool:
+    try:
+        engine.check_request(request.prompt, request.params)
+    except ValueError:
+        return True
+    return False
+
+
+def check_idle(engine: LLMEngine) -> None:
+    """I9: nothing is left of anybody."""
+    stats = engine.stats()
+    assert stats.num_used_blocks == stats.num_running == stats.num_waiting == stats.num_swapped == 0
+    blocks = engine.scheduler.block_manager
+    assert blocks.num_free_cpu_blocks == blocks.num_cpu_blocks
+    assert not blocks.tables and not engine.scheduler.groups and not engine.scheduler._sequences
+    assert not engine.worker._sampling and not engine._deadlines
+
+
+SETTINGS: dict[str, Any] = {"max_num_batched_tokens": MAX_LEN, "prefix_caching": True}
+CROWD = [
+    Request(str(i), [3 + i] * 9, SamplingParams(
+        temperature=1.3 if n > 1 else 0.0, n=n, max_tokens=16, ignore_eos=True, seed=i
+    ), 0, float(i))
+    for i, n in enumerate([1, 2, 1, 1])
+]  # fmt: skip
+
+
+@given(
+    pool=st.sampled_from(POOLS),
+    workload=workloads(),
+    plan=aborts(),
+    ahead=st.booleans(),
+    mode=st.sampled_from([None, "recompute", "swap"]),
+    scheduling=st.sampled_from(["unified", "unified", "sosp-mixed"]),
+    num_cpu_blocks=st.sampled_from([0, 6, 60]),
+)
+@example(POOLS[0], CROWD, {"1": (3, MOMENTS[1]), "3": (5, MOMENTS[2])}, True, "swap", "unified", 60)
+@example(POOLS[0], CROWD, {str(i): (2, MOMENTS[0]) for i in range(4)}, True, None, "unified", 0)
+def test_i22_aborts_at_any_moment_touch_nobody_else(
+    pool, workload, plan, ahead, mode, scheduling, num_cpu_blocks
+) -> None:
+    """I9, I20, I22, I36: no leak, no hang, and others' tokens as without the aborts."""
+    caching = scheduling == "unified"
+    engine, reference = build_pair(
+        pool, **SETTINGS | {"prefix_caching": caching}, async_scheduling=ahead,
+        preemption_mode=mode, scheduling=scheduling, num_cpu_blocks=num_cpu_blocks,
+    )  # fmt: skip
+    accepted = [request for request in workload if not refused(engine, request)]
+    driver = Driver(engine, plan)
+    while len(driver.added) < len(accepted) or engine.has_unfinished_requests():
+        for request in accepted:
+            if request.step == driver.now:
+                driver.add(request)
+        driver.step()
+        assert driver.now < STEP_LIMIT, "I20: a request hangs"
+    check_idle(engine)
+    if engine.stats().num_recomputed + engine.stats().num_swapped_out:
+        event("preempted")
+    groups = _without_aborts(reference, accepted)
+    _, transformer = model_pair(pool.sliding_window)
+    for request in accepted:
+        output, group = driver.outputs[request.request_id], groups[request.request_id]
+        for one in output.outputs:
+            aborted = one.finish_reason == "abort"
+            event("aborted" if aborted else "finished")
+            assert not aborted or request.request_id in plan
+            wanted = group.seqs[one.index].output_token_ids
+            if aborted and one.token_ids == wanted[: len(one.token_ids)]:
+                continue
+            same_or_rounding(transformer, group, one.index, one.token_ids)
+
+
+def _without_aborts(reference: Any, accepted: list[Request]) -> dict[str, Any]:
+    """What the oracle gives each of them when nobody is aborted."""
+    groups = {}
+    for request in accepted:
+        reference.add_request(
+            request.request_id, request.prompt, request.params, arrival_time=request.arrival_time
+        )
+    while reference.has_unfinished_requests():
+        groups |= {group.request_id: group for group in reference.step()}
+    return groups

@@ -1,0 +1,129 @@
+"""Traces of the reference engine: each moment must be a state that the invariants allow."""
+
+import json
+import runpy
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reference.trace
+from reference.trace import as_json, main, record
+from reference.trace_scenarios import SCENARIOS
+
+TRACES = {name: record(scenario) for name, scenario in SCENARIOS.items()}
+MOMENTS = [
+    pytest.param(trace, moment, id=f"{name}-{index}")
+    for name, trace in TRACES.items()
+    for index, moment in enumerate(trace["moments"])
+]
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "traces"
+
+
+@pytest.mark.parametrize(("trace", "moment"), MOMENTS)
+def test_counts_are_what_the_tables_say(trace: dict[str, Any], moment: dict[str, Any]) -> None:
+    """I1 and I2, on both devices."""
+    for device in ("gpu", "cpu"):
+        held = Counter(b for s in moment["seqs"] if s["device"] == device for b in s["table"])
+        refs = [block["refs"] for block in moment[device]]
+        assert refs == [held[block] for block in range(len(refs))]
+    assert sorted(moment["free"]) == [b for b, x in enumerate(moment["gpu"]) if x["refs"] == 0]
+
+
+@pytest.mark.parametrize(("trace", "moment"), MOMENTS)
+def test_memory_holds_the_computed_words(trace: dict[str, Any], moment: dict[str, Any]) -> None:
+    """I13, except while blocks that were promised have not been moved yet."""
+    if moment["kind"] == "plan" and moment["moves"]:
+        return
+    size = trace["block_size"]
+    for seq in moment["seqs"]:
+        for position in range(seq["computed"] if seq["table"] else 0):
+            block = moment[seq["device"]][seq["table"][position // size]]
+            assert block["holds"][position % size] == seq["words"][position]
+
+
+@pytest.mark.parametrize(("trace", "moment"), MOMENTS)
+def test_each_request_is_in_one_queue(trace: dict[str, Any], moment: dict[str, Any]) -> None:
+    """I16; and something is said."""
+    queued = Counter(name for queue in moment["queues"].values() for name in queue)
+    assert queued == Counter(s for s in {seq["request"] for seq in moment["seqs"]})
+    assert moment["says"].endswith(".")
+
+
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "hang"])
+def test_all_requests_end_and_give_everything_back(name: str) -> None:
+    last = TRACES[name]["moments"][-1]
+    assert sorted(last["queues"]["finished"]) == sorted(TRACES[name]["requests"])
+    assert all(block["refs"] == 0 for block in last["gpu"] + last["cpu"])
+
+
+def test_the_requests_say_what_the_scenario_has_them_say() -> None:
+    for name in set(SCENARIOS) - {"beam-search"}:
+        scenario, last = SCENARIOS[name], TRACES[name]["moments"][-1]
+        said = {
+            seq["name"]: " ".join(seq["words"][seq["prompt"] :])
+            for seq in last["seqs"]
+            if seq["status"] == "finished"
+        }
+        outputs = {request.name: request.outputs for request in scenario.requests}
+        for who, words in said.items():
+            assert words == outputs[who[0]][int(who[1:] or 1) - 1]
+
+
+def moments(name: str, kind: str, **what: Any) -> list[dict[str, Any]]:
+    found = [moment for moment in TRACES[name]["moments"] if moment["kind"] == kind]
+    return [m for m in found if all(m[key] == value for key, value in what.items())]
+
+
+def test_each_scenario_shows_what_it_is_named_for() -> None:
+    copies = [move for m in moments("copy-on-write", "moved") for move in m["moves"]]
+    assert copies == [{"kind": "copy", "from": 1, "to": 3}]  # Figure 8
+    [tables] = [[s["table"] for s in m["seqs"]] for m in moments("two-requests", "plan", step=3)]
+    assert tables == [[7, 1, 3], [5, 2]]  # Figure 7
+    swaps = [{m["kind"] for m in moment["moves"]} for moment in moments("preemption-swap", "moved")]
+    assert swaps == [{"out"}, {"in"}]
+    assert any("again" in m["says"] for m in moments("preemption-recompute", "plan", step=11))
+    chunks = [seq["now"] for m in moments("chunked-prefill", "plan") for seq in m["seqs"][1:]]
+    assert chunks[:3] == [[0, 7], [7, 14], [14, 18]]
+    hits = [m["says"] for m in moments("prefix-hit", "plan") if "need no computing" in m["says"]]
+    assert len(hits) == 2 and "A holds them" in hits[0] and "nobody holds them" in hits[1]
+    stuck = [m for m in moments("hang", "plan") if m["queues"]["running"] == []]
+    assert len(stuck) == 2 and stuck[0]["queues"]["waiting"] == ["B", "C"]
+
+
+def test_a_beam_search_forks_falls_behind_and_ends() -> None:
+    names = [[s["name"] for s in m["seqs"]] for m in moments("beam-search", "drawn")]
+    assert names[:3] == [["A2", "A3", "A1"], ["A4", "A1", "A2"], ["A4", "A1", "A2"]]
+    assert names[-1] == ["A#1", "A#2", "A#3"]
+    first = moments("beam-search", "drawn")[1]
+    assert "A4 is a fork. A3 fell behind" in first["says"]
+    assert first["gpu"][11]["refs"] == 3  # "The cat sat on" is shared by all of them to the end
+    best = moments("beam-search", "drawn")[-1]["seqs"][0]
+    assert best["words"][5:] == ["mat", "and", "slept", "."]
+
+
+def test_all_writes_each_scenario_and_the_docs_have_them(tmp_path: Path) -> None:
+    """After a change: `python -m reference.trace --all docs/traces`."""
+    main(["--all", str(tmp_path / "new")])
+    written = {path.name: path.read_text("utf-8") for path in (tmp_path / "new").iterdir()}
+    assert sorted(written) == sorted(f"{name}.json" for name in SCENARIOS)
+    assert written == {path.name: path.read_text("utf-8") for path in DOCS.iterdir()}
+    assert all(len(text.encode()) < 80_000 for text in written.values())
+
+
+def test_one_scenario_goes_to_the_screen_or_to_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["hang"])
+    text = as_json(TRACES["hang"])
+    assert capsys.readouterr().out == text and json.loads(text) == TRACES["hang"]
+    monkeypatch.setattr("sys.argv", ["trace", "hang", "--output", str(tmp_path / "hang.json")])
+    runpy.run_path(reference.trace.__file__, run_name="__main__")
+    assert (tmp_path / "hang.json").read_text("utf-8") == text
+
+
+def test_an_unknown_scenario_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["flood"])
+    assert "invalid choice: 'flood'" in capsys.readouterr().err

@@ -1,0 +1,186 @@
+"""Chat templates: contents as text or as parts, tools, and the same text as transformers'."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jax_engine.errors import InvalidRequestError
+from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
+from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from tests.tokenization.conftest import byte_level_metadata
+
+BOS = "{{ bos_token }}"
+TURN = "{% if add_generation_prompt %}<|user|>assistant:{% endif %}"
+# For text only; it prints a list as Python does.
+TEXT = BOS + "{% for m in messages %}<|user|>{{ m.role }}:{{ m.content }}<|end|>{% endfor %}" + TURN
+# For lists of parts only.
+PARTS = (
+    BOS + "{% for m in messages %}<|user|>{{ m.role }}:"
+    "{% for part in m.content %}{{ part.text }}{% endfor %}<|end|>{% endfor %}" + TURN
+)
+# For both, and with tools.
+BOTH = (
+    BOS + "{% if tools %}tools:{{ tools | tojson }}{% endif %}"
+    "{% for m in messages %}<|user|>{{ m.role }}:{% if m.content is string %}{{ m.content | trim }}"
+    "{% else %}{% for part in m.content %}({{ part.text }}){% endfor %}{% endif %}<|end|>"
+    "{% endfor %}" + TURN
+)
+TEMPLATES = {"text": TEXT, "parts": PARTS, "both": BOTH}
+SCHEMA = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Adds two numbers.",
+        "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
+    },
+}
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "hello <|end|> there "},
+    {"role": "assistant", "content": " hi "},
+]
+
+
+def add(a: int, b: int) -> int:
+    """Adds two numbers.
+
+    Args:
+        a: The first.
+        b: The second.
+    """
+    return a + b
+
+
+def make(template: str | None = None) -> Tokenizer:
+    """A tokenizer that writes BOS itself where it is asked to."""
+    metadata = byte_level_metadata() | {"tokenizer.ggml.add_bos_token": True}
+    special = {"bos_token": "<|bos|>", "eos_token": "<|end|>"}
+    return Tokenizer(backend_from_gguf(metadata), special_tokens=special, chat_template=template)
+
+
+def parts(*texts: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+def transformers_text(tokenizer: Tokenizer, messages: Any, template: str, **options: Any) -> str:
+    from transformers import PreTrainedTokenizerFast
+
+    theirs = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend, bos_token="<|bos|>", eos_token="<|end|>"
+    )
+    return theirs.apply_chat_template(messages, chat_template=template, tokenize=False, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"add_generation_prompt": True},
+        {"continue_final_message": True},
+        {"tools": [SCHEMA]},
+        {"tools": [add, SCHEMA], "add_generation_prompt": True},
+    ],
+    ids=["plain", "turn", "continued", "schema", "function"],
+)
+@pytest.mark.parametrize("name", ["text", "both"])
+def test_the_text_is_that_of_transformers(name: str, options: dict[str, Any]) -> None:
+    """And contents in parts, where the template takes them."""
+    template, tokenizer = TEMPLATES[name], make(TEMPLATES[name])
+    wanted = transformers_text(tokenizer, CHAT, template, **options)
+    assert tokenizer.apply_chat_template(CHAT, tokenize=False, **options) == wanted
+    if name == "both":
+        assert ("tools:" in wanted) == ("tools" in options)
+        chat = [*CHAT, {"role": "user", "content": parts("a", "b")}]
+        wanted = transformers_text(tokenizer, chat, template, **options)
+        assert tokenizer.apply_chat_template(chat, tokenize=False, **options) == wanted
+
+
+def test_contents_reach_each_template_as_it_takes_them() -> None:
+    chat = [{"role": "user", "content": "hello"}, {"role": "user", "content": parts("he", "llo")}]
+    texts = {
+        name: make(template).apply_chat_template(chat, tokenize=False)
+        for name, template in TEMPLATES.items()
+    }
+    assert texts == {
+        "text": "<|bos|><|user|>user:hello<|end|><|user|>user:he\nllo<|end|>",
+        "parts": "<|bos|><|user|>user:hello<|end|><|user|>user:hello<|end|>",
+        "both": "<|bos|><|user|>user:hello<|end|><|user|>user:(he)(llo)<|end|>",
+    }
+    tokenizer = make(BOTH)
+    forced = tokenizer.apply_chat_template(chat, tokenize=False, content_format="string")
+    assert forced.endswith("user:he\nllo<|end|>")
+    forced = tokenizer.apply_chat_template(chat, tokenize=False, content_format="openai")
+    assert forced.startswith("<|bos|><|user|>user:(hello)")
+
+
+def test_the_messages_given_stay_as_they_are() -> None:
+    chat = [{"role": "user", "content": parts("a")}]
+    before = json.dumps(chat)
+    make(TEXT).apply_chat_template(chat, continue_final_message=True)
+    assert json.dumps(chat) == before
+
+
+def test_there_is_one_bos() -> None:
+    """The template writes it, and this tokenizer would too."""
+    tokenizer = make(TEXT)
+    assert tokenizer.encode("x")[0] == tokenizer.bos_token_id
+    assert tokenizer.apply_chat_template(CHAT).count(tokenizer.bos_token_id) == 1
+
+
+def undocumented(a: int) -> int:
+    return a
+
+
+def untyped(a):  # type: ignore[no-untyped-def]
+    """Says nothing of its argument."""
+
+
+@pytest.mark.parametrize(
+    ("messages", "options", "words"),
+    [
+        ([], {}, "at least 1 message"),
+        (["hi"], {}, r"messages\[0\] must be a dict, got str"),
+        ([CHAT[0], {"content": "hi"}], {}, r"messages\[1\] must have a role"),
+        ([{"role": "user", "content": 5}], {}, r"\['content'\] must be text or a list"),
+        (
+            [CHAT[0], {"role": "user", "content": [*parts("a"), {"type": "image_url"}]}],
+            {},
+            r"messages\[1\]\['content'\]\[1\] must be .* got one of type 'image_url'.*text only",
+        ),
+        ([{"role": "user", "content": ["a"]}], {}, "got one of type 'str'"),
+        (
+            CHAT,
+            {"add_generation_prompt": True, "continue_final_message": True},
+            "add_generation_prompt and continue_final_message .*add_generation_prompt=False",
+        ),
+        (CHAT, {"content_format": "json"}, "auto, string, openai, got 'json'"),
+        (CHAT, {"tools": [3]}, r"tools\[0\] must be a JSON schema .* got int"),
+        (CHAT, {"tools": [SCHEMA, undocumented]}, r"tools\[1\].*docstring"),
+        (CHAT, {"tools": [untyped]}, r"tools\[0\].*type hint"),
+        (CHAT, {"chat_template": "{% for %}"}, "refuses these messages"),
+        (
+            [{"role": "assistant", "content": None}],
+            {"continue_final_message": True},
+            'no "content" to continue',
+        ),
+    ],
+)
+def test_what_is_refused_says_why(messages: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        make(TEXT).apply_chat_template(messages, **options)
+
+
+@pytest.mark.model
+def test_smollm2_s_own_template(smollm2_path: Path) -> None:
+    tokenizer = load_tokenizer(smollm2_path)
+    chat = [{"role": "user", "content": parts("What is", "2 + 2?")}]
+    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    assert text.endswith("<|im_start|>user\nWhat is\n2 + 2?<|im_end|>\n<|im_start|>assistant\n")
+    assert text.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
+    answer = [*chat, {"role": "assistant", "content": "It is"}]
+    text = tokenizer.apply_chat_template(answer, tokenize=False, continue_final_message=True)
+    assert text.endswith("<|im_start|>assistant\nIt is")
+    ids = tokenizer.apply_chat_template(chat)
+    assert tokenizer.decode(ids, skip_special_tokens=False).count("<|im_start|>") == 2
