@@ -43,6 +43,8 @@ def summary() -> str:
     found = load()["result"]
     lines = ["| figure | number | ours | the paper's | distance |", "|---|---|---:|---:|---:|"]
     for key, what in MAIN.items():
+        if key not in found:
+            continue
         row = next(r for r in found[key]["rows"] if r["what"] == what)
         lines.append(f"| {found[key]['source']} {_row(row)}")
     return "\n".join(lines)
