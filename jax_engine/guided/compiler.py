@@ -4,13 +4,15 @@ import json
 import re
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
-
-from llguidance import LLMatcher, LLTokenizer, grammar_from
+from typing import TYPE_CHECKING
 
 from jax_engine.errors import InvalidRequestError
 from jax_engine.guided.guide import Guide
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # imported where a request is guided: most processes guide nothing
+    from llguidance import LLMatcher, LLTokenizer
 
 COMPILED_GRAMMARS = 64  # kept: requests of a kind come again
 EBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
@@ -50,7 +52,9 @@ class GuideCompiler:
             )
         return Guide(self._compile(grammar_of(params)))
 
-    def _compile_grammar(self, grammar: str) -> LLMatcher:
+    def _compile_grammar(self, grammar: str) -> "LLMatcher":
+        from llguidance import LLMatcher
+
         matcher = LLMatcher(self._vocabulary, grammar, log_level=0)
         if matcher.is_error():
             reason = matcher.get_error().strip().splitlines()[0]
@@ -58,8 +62,10 @@ class GuideCompiler:
         return matcher
 
     @cached_property
-    def _vocabulary(self) -> LLTokenizer:
+    def _vocabulary(self) -> "LLTokenizer":
         """The model's tokens as bytes, in a tree: half a second for 50,000 of them."""
+        from llguidance import LLTokenizer
+
         assert self._tokenizer is not None
         text = self._tokenizer.backend.to_str()
         try:
@@ -76,6 +82,8 @@ def grammar_of(params: StructuredOutputsParams) -> str:
     Raises:
         InvalidRequestError: Text that is no JSON, or a grammar that cannot even be read.
     """
+    from llguidance import grammar_from
+
     try:
         if params.json is not None:
             schema = json.loads(params.json) if isinstance(params.json, str) else params.json

@@ -3,19 +3,21 @@
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from llguidance import LLExecutor, LLMatcher
-from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
 
 from jax_engine.core.sequence import Sequence
+
+if TYPE_CHECKING:  # imported where a request is guided: most processes guide nothing
+    from llguidance import LLExecutor, LLMatcher
 
 
 @dataclass(slots=True)
 class Progress:
     """A matcher and the output tokens that it has taken."""
 
-    matcher: LLMatcher
+    matcher: "LLMatcher"
     tokens: list[int] = field(default_factory=list)
 
     def take(self, tokens: list[int]) -> None:
@@ -35,13 +37,13 @@ class Guide:
         start: A matcher that has taken nothing; it is copied, never changed.
     """
 
-    def __init__(self, start: LLMatcher) -> None:
+    def __init__(self, start: "LLMatcher") -> None:
         self._start = start
         self._progress: dict[int, Progress] = {}
 
     def matchers(
         self, seqs: SequenceOf[Sequence], unfinished: SequenceOf[Sequence]
-    ) -> list[LLMatcher]:
+    ) -> "list[LLMatcher]":
         """The matcher of each of `seqs`, after all its output; others than `unfinished` are freed.
 
         A sequence that is new here (a fork, a beam's child) goes on from a copy of the longest
@@ -68,12 +70,16 @@ class Guide:
 
 
 @cache
-def _executor() -> LLExecutor:
+def _executor() -> "LLExecutor":
+    from llguidance import LLExecutor
+
     return LLExecutor()
 
 
-def fill_masks(pairs: SequenceOf[tuple[LLMatcher, int]], mask: np.ndarray) -> None:
+def fill_masks(pairs: "SequenceOf[tuple[LLMatcher, int]]", mask: np.ndarray) -> None:
     """Writes what each matcher allows next into its row of `mask` (uint32 [R, words])."""
+    from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
+
     words = mask.view(np.int32)
     if len(pairs) == 1:
         fill_next_token_bitmask(pairs[0][0], words, pairs[0][1])
