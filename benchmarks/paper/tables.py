@@ -11,7 +11,7 @@ MAIN = {
     "13": "ShareGPT, 2 req/s: vLLM",
     "14": "beam search, 6 beams: vLLM over Orca (Oracle)",
     "15": "Alpaca, beam search, 6 outputs",
-    "16": "5-shot, 341 tokens: vLLM over Orca (Oracle)",
+    "16": "5-shot, prefix of 341 tokens: vLLM over Orca (Oracle)",
     "17": "vLLM over Orca (Oracle)",
 }
 """The number by which each figure stands in the summary."""
