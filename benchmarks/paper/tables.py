@@ -60,9 +60,13 @@ def _row(row: dict[str, Any]) -> str:
     paper = distance = ""
     if row["paper"] is not None:
         about = "≈ " if row["read_off"] else ""
-        paper = f"{about}{row['paper']:,.6g}{unit}"
+        paper = f"{about}{_number(row['paper'])}{unit}"
         distance = f"{row['distance_percent']:+.1f} %"
-    return f"| {row['what']} | {row['ours']:,.6g}{unit} | {paper} | {distance} |"
+    return f"| {row['what']} | {_number(row['ours'])}{unit} | {paper} | {distance} |"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _command(key: str) -> str:

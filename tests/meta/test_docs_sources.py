@@ -1,6 +1,7 @@
 """Code and figures that pages take from elsewhere: they must be there, and be the present ones."""
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
