@@ -14,19 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine.checks import check_number
 from jax_engine.config import EngineConfig
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.output import ScheduledSequence
 from jax_engine.core.sequence import SequenceGroup
-from jax_engine.engine.beam_search import candidates_of, check_beams
+from jax_engine.engine.beam_search import candidates_of
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import as_sampling_params
-from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
+from jax_engine.engine.prompts import Prompt, PromptInput
+from jax_engine.engine.request_checks import RequestChecks, check_service
 from jax_engine.engine.request_state import RequestState
 from jax_engine.engine.stats import EngineStats, StatsRecorder
+from jax_engine.engine.step_outputs import sampled_rows, take_prompts, take_tokens
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import AnyRequestOutput, RequestMetrics
 from jax_engine.pooling_params import PoolingParams
@@ -58,6 +59,9 @@ class LLMEngine:
         self._eos_token_ids = parts.eos_token_ids
         self._constraints = ConstraintBuilder(
             parts.tokenizer, parts.model_config.vocab_size, parts.eos_token_ids
+        )
+        self._checks = RequestChecks(
+            parts.tokenizer, parts.model_config.vocab_size, self.max_model_len, parts.eos_token_ids
         )
         self._states: dict[str, RequestState] = {}
         self._deadlines = Deadlines()
@@ -103,25 +107,7 @@ class LLMEngine:
             RequestTooLargeError: It could never run in this engine.
         """
         params = as_sampling_params(params)
-        if not isinstance(params, SamplingParams):
-            raise InvalidRequestError(
-                f"sampling_params must be SamplingParams, got {type(params).__name__}"
-            )
-        vocab_size = self.model_config.vocab_size
-        parsed = parse_prompt(prompt, self.tokenizer, vocab_size)
-        parsed = truncate_prompt(parsed, params.truncate_prompt_tokens, self.max_model_len)
-        for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
-            for token in getattr(params, name) or ():
-                if token >= vocab_size:
-                    raise InvalidRequestError(
-                        f"{name} must hold token ids in [0, {vocab_size - 1}], got {token}"
-                    )
-        if params.stop and self.tokenizer is None:
-            raise InvalidRequestError(
-                "stop needs text, but the engine has no tokenizer (skip_tokenizer_init=True): "
-                "use stop_token_ids"
-            )
-        check_beams(params, self._eos_token_ids, vocab_size)
+        parsed = self._checks.parse(prompt, params)
         self._constraints.build(params)
         self.scheduler.check_group(self._group(request_id, parsed, params))
         return parsed
@@ -150,13 +136,7 @@ class LLMEngine:
         params = SamplingParams() if params is None else as_sampling_params(params)
         if request_id in self._states:
             raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
-        if priority and self.config.scheduling_policy != "priority":
-            raise InvalidRequestError(
-                f"priority must be 0 with scheduling_policy='fcfs', got {priority}: "
-                "build the engine with scheduling_policy='priority'"
-            )
-        if timeout is not None:
-            check_number("timeout", timeout, 0.0, open_low=True)
+        check_service(priority, self.config.scheduling_policy, timeout)
         parsed = self.check_request(prompt, params, request_id)
         own = copy(params)  # the caller may go on changing its own
         own.__post_init__()
@@ -212,9 +192,9 @@ class LLMEngine:
             self._abandon()
             raise
         self._stats.record(plan)
-        self._take_prompts(plan, result)
+        take_prompts(self._states, plan, result)
         failed = self._abort_failed(result)
-        sampled = _sampled_rows(plan)
+        sampled = sampled_rows(plan)
         tokens: dict[int, list[Any]] = {
             item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
         }
@@ -223,16 +203,6 @@ class LLMEngine:
         ended = self.scheduler.update(tokens)
         finished = [group.request_id for group in ended]
         return overdue + failed + self._process(sampled, result, finished)
-
-    def _take_prompts(self, plan: SchedulerOutput, result: StepResult) -> None:
-        """Hands what was computed of prompts to the requests that asked for it."""
-        if result.prompt is None and result.pooled is None:
-            return
-        row = 0
-        for index, item in enumerate(plan.scheduled):
-            if item.seq.finish_reason is None:
-                self._states[item.group.request_id].take_prompt(item, index, row, result)
-            row += item.num_tokens
 
     def _abort_failed(self, result: StepResult) -> list[AnyRequestOutput]:
         """Ends the requests for which there was no token to draw; the others go on."""
@@ -293,7 +263,7 @@ class LLMEngine:
             state = self._states[request_id]
             if state.metrics.first_token_time is None:
                 state.metrics.first_token_time = now
-            if state.every_token and self._take_tokens(state, item, row, result):
+            if state.every_token and take_tokens(self.scheduler, state, item, row, result):
                 ended.append(request_id)
             if state.streams:
                 streaming[request_id] = state
@@ -305,21 +275,6 @@ class LLMEngine:
         unique = dict.fromkeys(ended)
         return outputs + [self._finish(self._states[request_id]) for request_id in unique]
 
-    def _take_tokens(
-        self, state: RequestState, item: ScheduledSequence, row: int, result: StepResult
-    ) -> bool:
-        """Looks at the new tokens of one sequence (of its forks); True if all has now ended."""
-        for i in range(item.num_samples):
-            seq = state.group.seqs[item.seq.index + i]
-            stopped_by = state.add_token(seq, row + i, result.logprobs)
-            if stopped_by is None:
-                continue
-            if seq.finish_reason is None:
-                self.scheduler.finish_sequence(seq.seq_id, "stop", stopped_by)
-            else:  # its last token completed the stop string
-                seq.finish("stop", stopped_by)
-        return state.group.finished
-
     def _finish(self, state: RequestState) -> AnyRequestOutput:
         request_id = state.group.request_id
         state.metrics.finished_time = self.clock()
@@ -327,13 +282,3 @@ class LLMEngine:
         self._deadlines.remove(request_id)
         self.worker.remove_request(request_id)
         return state.final_output()
-
-
-def _sampled_rows(plan: SchedulerOutput) -> list[tuple[ScheduledSequence, int]]:
-    """What gets tokens in a step, and the row of its first; not what ended since it was planned."""
-    sampled, row = [], 0
-    for item in plan.scheduled:
-        if item.num_samples and item.seq.finish_reason is None:
-            sampled.append((item, row))
-        row += item.num_samples
-    return sampled

@@ -1,0 +1,70 @@
+"""What is refused before anything is allocated: what does not suit the model or the engine."""
+
+from jax_engine.checks import check_number
+from jax_engine.engine.beam_search import check_beams
+from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
+from jax_engine.errors import InvalidRequestError
+from jax_engine.sampling_params import SamplingParams
+from jax_engine.tokenization.tokenizer import Tokenizer
+
+
+class RequestChecks:
+    """The checks that need to know the model.
+
+    Args:
+        vocab_size: Of the model's logits, padding included.
+        max_model_len: Longest prompt plus output.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        vocab_size: int,
+        max_model_len: int,
+        eos_token_ids: frozenset[int],
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._max_model_len = max_model_len
+        self._eos_token_ids = eos_token_ids
+
+    def parse(self, prompt: PromptInput | Prompt, params: SamplingParams) -> Prompt:
+        """The prompt's tokens, cut as the request wishes.
+
+        Raises:
+            InvalidRequestError: The prompt or a parameter does not suit this model.
+            RequestTooLargeError: A beam search is too wide for the sampler.
+        """
+        if not isinstance(params, SamplingParams):
+            raise InvalidRequestError(
+                f"sampling_params must be SamplingParams, got {type(params).__name__}"
+            )
+        parsed = parse_prompt(prompt, self._tokenizer, self._vocab_size)
+        parsed = truncate_prompt(parsed, params.truncate_prompt_tokens, self._max_model_len)
+        for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
+            for token in getattr(params, name) or ():
+                if token >= self._vocab_size:
+                    raise InvalidRequestError(
+                        f"{name} must hold token ids in [0, {self._vocab_size - 1}], got {token}"
+                    )
+        if params.stop and self._tokenizer is None:
+            raise InvalidRequestError(
+                "stop needs text, but the engine has no tokenizer (skip_tokenizer_init=True): "
+                "use stop_token_ids"
+            )
+        check_beams(params, self._eos_token_ids, self._vocab_size)
+        return parsed
+
+
+def check_service(priority: int, policy: str, timeout: float | None) -> None:
+    """
+    Raises:
+        InvalidRequestError: A priority where there are none, or a timeout that is no time.
+    """
+    if priority and policy != "priority":
+        raise InvalidRequestError(
+            f"priority must be 0 with scheduling_policy='fcfs', got {priority}: "
+            "build the engine with scheduling_policy='priority'"
+        )
+    if timeout is not None:
+        check_number("timeout", timeout, 0.0, open_low=True)
