@@ -99,6 +99,14 @@ SOSP: list[Mutant] = plant(
     ("state.share_prompt(group)", "pass", "a rebuilt group shares nothing"),
 )
 
+PREEMPTION: list[Mutant] = plant(
+    f"{FOLDER}/preemption.py",
+    TESTS,
+    ("2 * num_blocks", "num_blocks", "swapping is one way"),
+    ("if swap < recompute else", "if swap <= recompute else", "a tie is swapped"),
+    ("return shared + sum(", "return sum(", "the shared prompt costs nothing"),
+)
+
 STATE: list[Mutant] = plant(
     f"{FOLDER}/state.py",
     TESTS,
@@ -276,4 +284,4 @@ RULES: list[Mutant] = [
     ),
 ]
 
-MUTANTS = [*UNIFIED, *SOSP, *STATE, *SCHEDULER, *DECODING, *AHEAD, *RULES]
+MUTANTS = [*UNIFIED, *SOSP, *STATE, *PREEMPTION, *SCHEDULER, *DECODING, *AHEAD, *RULES]
