@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from jax_engine.checks import check_integer
 from jax_engine.sampling_params import EarlyStopping, RequestOutputKind, SamplingParams
 
 
@@ -21,7 +22,7 @@ class BeamSearchParams:
             at any length.
 
     Raises:
-        InvalidRequestError: A field is out of range; raised by `sampling_params`.
+        InvalidRequestError: `beam_width` is below 1; for other fields, by `sampling_params`.
     """
 
     beam_width: int
@@ -30,6 +31,9 @@ class BeamSearchParams:
     temperature: float = 0.0
     length_penalty: float = 1.0
     early_stopping: EarlyStopping = False
+
+    def __post_init__(self) -> None:
+        check_integer("beam_width", self.beam_width, 1)
 
     def sampling_params(self) -> SamplingParams:
         """The same as a request that may share a batch with any other."""

@@ -241,7 +241,7 @@ def test_i21_bad_beam_searches_are_refused(llm) -> None:
         llm.generate([PROMPT], beams(n=41), use_tqdm=False)
     with pytest.raises(InvalidRequestError, match="BeamSearchParams, got SamplingParams"):
         llm.beam_search([PROMPT], beams(), use_tqdm=False)
-    with pytest.raises(InvalidRequestError, match="n must be at least 1, got 0"):
+    with pytest.raises(InvalidRequestError, match="beam_width must be at least 1, got 0"):
         llm.beam_search([PROMPT], BeamSearchParams(beam_width=0), use_tqdm=False)
     with pytest.raises(InvalidRequestError, match=r"length_penalty must be in \[-32.0, 32.0\]"):
         llm.beam_search(
