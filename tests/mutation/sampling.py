@@ -49,6 +49,28 @@ MUTANTS: list[Mutant] = [
         ),
         ("(counts > 0)", "counts", "presence counts every occurrence"),
         ("logits.at[at].add(", "logits.at[at].set(", "the bias replaces the logit"),
+        (
+            "[:, :vocab] > 0, logits, -jnp.inf)",
+            "[:, :vocab] > 0, logits, logits - 9.0)",
+            "forbidden tokens are only less likely",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/token_bits.py",
+        TESTS,
+        ("bits, ids // 32", "bits, ids // 31", "tokens are in other words than the device thinks"),
+    ),
+    *plant(
+        f"{FOLDER}/bad_words.py",
+        TESTS,
+        ("len(spaced) == len(plain) and ", "", "bad words after a space may be longer"),
+        ("len(output) - len(sequence) + 1 :", "len(output) - len(sequence) :", "one token early"),
+    ),
+    *plant(
+        f"{FOLDER}/processors.py",
+        TESTS,
+        ("edited = np.array(logits)", "edited = logits", "processors change the model's logits"),
+        ("is one.empty for", "is not None for", "parameters with defaults count"),
     ),
     *plant(
         f"{FOLDER}/sampler.py",

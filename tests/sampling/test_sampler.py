@@ -15,6 +15,7 @@ from jax_engine.sampling.draw import inverse_cdf, uniforms
 from jax_engine.sampling.filters import keep_mask
 from jax_engine.sampling.inputs import sampling_row, unpack_sampling
 from jax_engine.sampling.sampler import sample
+from jax_engine.sampling.token_bits import token_bits
 from reference import sampling as oracle
 
 ROWS = 4
@@ -24,8 +25,8 @@ EOS = 3
 
 
 @functools.partial(jax.jit, static_argnames=())
-def _sample(logits, rows, position, bias, history):
-    return sample(logits, unpack_sampling(rows, position, bias, history))
+def _sample(logits, rows, position, bias, history, allowed):
+    return sample(logits, unpack_sampling(rows, position, bias, history), allowed=allowed)
 
 
 @functools.cache
@@ -50,6 +51,7 @@ def requests(draw, vocab: int):
         min_tokens=draw(st.integers(0, 3)),
         max_tokens=100,
         stop_token_ids=draw(st.sampled_from([[], [0]])),
+        allowed_token_ids=draw(st.none() | tokens.map(lambda ids: [1, *ids])),
         seed=draw(st.integers(0, 2**63)),
     )
     return params, draw(tokens.filter(len)), draw(tokens)
@@ -74,7 +76,10 @@ def _sparse(batch):
 def _run(logits, batch):
     rows = np.stack([sampling_row(params, params.seed or 0) for params, _, _ in batch])
     position = np.array([len(p) + len(o) for _, p, o in batch], np.int32)
-    return _sample(logits, rows, position, *_sparse(batch))
+    vocab = logits.shape[1]
+    allowed = [params.allowed_token_ids or range(vocab) for params, _, _ in batch]
+    mask = np.stack([token_bits(ids, vocab) for ids in allowed])
+    return _sample(logits, rows, position, *_sparse(batch), mask)
 
 
 @given(data=st.data(), vocab=st.sampled_from(VOCABS), scale=st.sampled_from([0.1, 2.0, 8.0]))
