@@ -115,7 +115,7 @@ def _best_extensions(group: SequenceGroup) -> list[Extension]:
     extensions = [
         Extension(beam, token_id, logprob, beam.cumulative_logprob + logprob)
         for beam in group.unfinished
-        for token_id, logprob in beam.candidates
+        for token_id, logprob in beam.candidates or ()
     ]
     extensions.sort(key=lambda one: (-one.value, one.beam.index, one.token_id))
     return extensions[: num_candidates(group)]
@@ -190,5 +190,5 @@ def advance(
         seq.append(one.token_id)
         seq.logprobs.append(one.logprob)
         seq.cumulative_logprob = one.value
-        seq.candidates = []
+        seq.candidates = None
     group.forked = group.num_samples > 1

@@ -197,7 +197,7 @@ class Scheduler:
         """Keep what a beam drew; select when all beams of its group have drawn. True if done."""
         entry.seq.candidates = list(candidates)
         group = entry.group
-        if not all(seq.candidates for seq in group.unfinished):
+        if any(seq.candidates is None for seq in group.unfinished):
             return False
         chosen = select(group, self.config.max_model_len)
         group.hypotheses = chosen.hypotheses

@@ -136,7 +136,7 @@ class SchedulerState:
                 self.blocks.free(seq.seq_id)
                 seq.num_computed_tokens = 0
                 seq.attached = False
-                seq.candidates = []
+                seq.candidates = None
             self.enter(group, SequenceStatus.WAITING)
         output.preempted.append((group.request_id, mode))
         self.num_preemptions[mode] += 1

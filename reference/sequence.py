@@ -85,7 +85,7 @@ class Sequence:
     beam: the log-probabilities that the search went by."""
     attached: bool = False
     """Its blocks below num_computed_tokens exist. (A sibling of a rebuilt group waits for this.)"""
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[Candidate] | None = None
     """Of a beam: what it drew, until the other beams of its group have drawn as well."""
     cumulative_logprob: float = 0.0
     """Of a beam: the sum of its logprobs."""

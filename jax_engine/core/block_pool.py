@@ -30,15 +30,19 @@ class BlockPool:
     Attributes:
         refs: Reference count of each block; 0 exactly when it is free.
         num_shared: Blocks with more than one reference.
+        num_refs: References to all blocks: how many there would be without sharing.
     """
 
-    __slots__ = ("_free", "_newest_first", "device", "num_blocks", "num_shared", "refs")
+    __slots__ = (
+        "_free", "_newest_first", "device", "num_blocks", "num_refs", "num_shared", "refs",
+    )  # fmt: skip
 
     def __init__(self, device: str, num_blocks: int, *, lru: bool = False) -> None:
         self.device = device
         self.num_blocks = num_blocks
         self.refs = [0] * num_blocks
         self.num_shared = 0
+        self.num_refs = 0
         # A linked list with an index: constant time at both ends and, for cache hits, in the middle
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
         self._newest_first = not lru
@@ -64,6 +68,7 @@ class BlockPool:
             )
         block = self._free.popitem(last=self._newest_first)[0]
         self.refs[block] = 1
+        self.num_refs += 1
         return block
 
     def share(self, block: int) -> None:
@@ -78,6 +83,7 @@ class BlockPool:
         elif refs == 1:
             self.num_shared += 1
         self.refs[block] = refs + 1
+        self.num_refs += 1
 
     def free(self, block: int) -> None:
         """Drops a reference; with the last one the block becomes free.
@@ -92,6 +98,7 @@ class BlockPool:
                 "double free; a table was freed twice or edited by hand"
             )
         self.refs[block] = refs - 1
+        self.num_refs -= 1
         if refs == 1:
             self._free[block] = None
         elif refs == 2:

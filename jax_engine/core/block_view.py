@@ -50,6 +50,11 @@ class BlockView:
         return self.gpu.num_shared
 
     @property
+    def num_logical_blocks(self) -> int:
+        """The lengths of all tables on the GPU together: the blocks in use if none were shared."""
+        return self.gpu.num_refs
+
+    @property
     def num_cached_blocks(self) -> int:
         """GPU blocks that a prompt could hit, in use or not."""
         return len(self._cache)

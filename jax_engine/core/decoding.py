@@ -81,6 +81,7 @@ def _select(search: BeamSearch, group: SequenceGroup) -> list[Choice]:
             live.append(choice)
         elif place < search.width:
             ended = group.seqs[choice.beam].make_child(-1, 0)
+            ended.num_computed_tokens = 0  # it holds no blocks
             _append(ended, choice)
             ended.finish(*end)
             search.add(choice.value, ended)

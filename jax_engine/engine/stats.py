@@ -19,10 +19,14 @@ class EngineStats:
         num_blocks: KV blocks in all; used + free.
         num_used_blocks: Referenced by at least one sequence.
         num_shared_blocks: Referenced by more than one.
+        num_logical_blocks: Blocks of all block tables: those used if nothing were shared.
         num_free_blocks: Referenced by none (they may hold cached prefixes).
         num_cached_blocks: Findable by the prefix cache, used or free.
         peak_used_blocks: The most blocks used in any step.
         peak_shared_blocks: The most blocks shared in any step.
+        mean_sharing_saving: Share of the blocks that sharing saved, in [0, 1): 1 - used / logical
+            blocks, both summed over all steps (Figure 15 of the paper).
+        peak_sharing_saving: The largest of any step.
         num_steps: Steps run.
         num_tokens: Tokens computed, recomputed ones included.
         num_recomputed: Preemptions by recompute.
@@ -38,10 +42,13 @@ class EngineStats:
     num_blocks: int
     num_used_blocks: int
     num_shared_blocks: int
+    num_logical_blocks: int
     num_free_blocks: int
     num_cached_blocks: int
     peak_used_blocks: int
     peak_shared_blocks: int
+    mean_sharing_saving: float
+    peak_sharing_saving: float
     num_steps: int
     num_tokens: int
     num_recomputed: int
@@ -53,20 +60,28 @@ class EngineStats:
 class StatsRecorder:
     """Counts step by step; gauges are read from the scheduler when asked for."""
 
-    def __init__(self, scheduler: Scheduler, costs: MeasuredCosts) -> None:
+    def __init__(self, scheduler: Scheduler, costs: MeasuredCosts | None = None) -> None:
         self._scheduler = scheduler
         self._costs = costs
         self._num_steps = 0
         self._num_tokens = 0
         self._peak_used = 0
         self._peak_shared = 0
+        self._sum_used = 0
+        self._sum_logical = 0
+        self._peak_saving = 0.0
 
     def record(self, plan: SchedulerOutput) -> None:
         """Call after a step ran and before its finished sequences free their blocks."""
         blocks = self._scheduler.block_manager
         self._num_steps += 1
         self._num_tokens += plan.num_batched_tokens
-        self._peak_used = max(self._peak_used, blocks.num_used_gpu_blocks)
+        used, logical = blocks.num_used_gpu_blocks, blocks.num_logical_blocks
+        self._sum_used += used
+        self._sum_logical += logical
+        if logical > used:
+            self._peak_saving = max(self._peak_saving, 1.0 - used / logical)
+        self._peak_used = max(self._peak_used, used)
         self._peak_shared = max(self._peak_shared, blocks.num_shared_blocks)
 
     def now(self) -> EngineStats:
@@ -79,13 +94,16 @@ class StatsRecorder:
             num_blocks=blocks.num_gpu_blocks,
             num_used_blocks=blocks.num_used_gpu_blocks,
             num_shared_blocks=blocks.num_shared_blocks,
+            num_logical_blocks=blocks.num_logical_blocks,
             num_free_blocks=blocks.num_free_gpu_blocks,
             num_cached_blocks=blocks.num_cached_blocks,
             peak_used_blocks=self._peak_used,
             peak_shared_blocks=self._peak_shared,
+            mean_sharing_saving=1.0 - self._sum_used / max(1, self._sum_logical),
+            peak_sharing_saving=self._peak_saving,
             num_steps=self._num_steps,
             num_tokens=self._num_tokens,
             num_recomputed=preemptions["recompute"],
             num_swapped_out=preemptions["swap"],
-            preemption_costs=self._costs.known,
+            preemption_costs=None if self._costs is None else self._costs.known,
         )

@@ -34,7 +34,7 @@ def decisions(chosen: Settings, batch: list[Request]) -> list[Any]:
 @given(data=st.data())
 def test_i24_equal_priorities_are_first_come_first_served(data: st.DataObject) -> None:
     chosen = data.draw(settings())
-    some = st.lists(requests(chosen.max_model_len), min_size=1, max_size=6)
+    some = st.lists(requests(chosen.max_model_len, beams=True), min_size=1, max_size=6)
     batch = [replace(request, priority=1) for request in data.draw(some)]
     first_come = decisions(replace(chosen, policy="fcfs"), batch)
     assert first_come == decisions(replace(chosen, policy="priority"), batch)

@@ -129,8 +129,8 @@ MIXED = [
     "settings",
     [
         {"num_gpu_blocks_override": 400},
-        {"num_gpu_blocks_override": 34, "preemption_mode": "recompute", "max_num_seqs": 12},
-        {"num_gpu_blocks_override": 34, "preemption_mode": "swap", "max_num_seqs": 12},
+        {"num_gpu_blocks_override": 26, "preemption_mode": "recompute"},
+        {"num_gpu_blocks_override": 26, "preemption_mode": "swap"},
         {"num_gpu_blocks_override": 40, "scheduling": "sosp"},
         {"num_gpu_blocks_override": 40, "scheduling": "sosp-mixed"},
         {"num_gpu_blocks_override": 400, "max_num_batched_tokens": 8, "max_num_seqs": 8},
@@ -154,6 +154,29 @@ def test_i36_mixed_decoding_gives_each_the_same_as_alone(llm, checkpoint, settin
             if two.cumulative_logprob is not None:
                 assert one.cumulative_logprob == pytest.approx(two.cumulative_logprob, abs=1e-3)
     assert_idle(other)
+    stats = other.llm_engine.stats()
+    preemptions = {"recompute": stats.num_recomputed, "swap": stats.num_swapped_out}
+    if "preemption_mode" in settings:
+        assert preemptions[settings["preemption_mode"]] > 0, "I31: the pool was too large"
+
+
+def test_stats_say_how_much_beams_share(checkpoint) -> None:
+    """Two beams over a prompt of three blocks: nearly half, while they have little beside it."""
+    llm = LLM(str(checkpoint[0]), num_gpu_blocks_override=50, **SETTINGS)
+    engine = llm.llm_engine
+    engine.add_request("b", list(range(3, 15)), beams(n=2, max_tokens=5, ignore_eos=True))
+    savings = []
+    while engine.has_unfinished_requests():
+        engine.step()
+        stats = engine.stats()
+        blocks = engine.scheduler.block_manager
+        tables = [table.ids for table in blocks.tables.values()]
+        assert stats.num_logical_blocks == sum(map(len, tables))
+        assert stats.num_used_blocks == len({block for ids in tables for block in ids})
+        if tables:
+            savings.append(1 - stats.num_used_blocks / stats.num_logical_blocks)
+    assert 0.3 < stats.mean_sharing_saving < stats.peak_sharing_saving < 0.5
+    assert stats.peak_sharing_saving <= max(savings)
 
 
 def test_a_beam_request_has_one_output_when_it_is_done(llm) -> None:

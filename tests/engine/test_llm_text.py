@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine import LLM, InvalidRequestError, SamplingParams
+from jax_engine import LLM, BeamSearchParams, InvalidRequestError, SamplingParams
 from tests.support.byte_tokenizer import EOS_TOKEN, VOCAB, save_byte_tokenizer
 from tests.support.tiny_llama import tiny_llama
 
@@ -138,3 +138,24 @@ def test_empty_text_is_refused(llm) -> None:
         llm.generate("", use_tqdm=False)
     with pytest.raises(InvalidRequestError, match=r"prompts\[1\].*none of the 3"):
         llm.generate(["a", "", "b"], use_tqdm=False)
+
+
+def test_texts_of_beams_are_decoded_at_their_end(llm) -> None:
+    params = BeamSearchParams(beam_width=3, max_tokens=7, ignore_eos=True)
+    (output,) = llm.beam_search("Beams", params, use_tqdm=False)
+    (request,) = llm.generate("Beams", params.sampling_params(), use_tqdm=False)
+    decode = llm.get_tokenizer().decode
+    for sequence, one in zip(output.sequences, request.outputs, strict=True):
+        assert sequence.text == decode(sequence.tokens)
+        assert one.text == decode(one.token_ids)
+        entries = [entry for each in one.logprobs for entry in each.values()]
+        words = [decode([token], skip_special_tokens=False) for token in one.token_ids]
+        assert [entry.decoded_token for entry in entries] == words
+
+
+def test_the_end_of_sequence_is_a_token_of_a_beam_and_not_text(llm) -> None:
+    params = SamplingParams(
+        use_beam_search=True, n=2, temperature=0.0, logit_bias={256: 100.0, 65: 99.0}, max_tokens=4
+    )
+    (output,) = llm.generate("x", params, use_tqdm=False)
+    assert [(one.text, one.token_ids[-1]) for one in output.outputs] == [("", 256), ("A", 256)]

@@ -75,13 +75,18 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/sampler.py",
         TESTS,
-        ("logits / temperature[:, None]", "logits * temperature[:, None]", "temperature inverted"),
+        ("return logits / jnp", "return logits * jnp", "temperature inverted"),
         (
             "jnp.where(inputs.temperature > 0, _draw(edited, inputs), greedy)",
             "_draw(edited, inputs)",
             "greedy rows draw when a neighbour does",
         ),
-        ("lambda: with_logprobs(logits,", "lambda: with_logprobs(edited,", "edited logprobs"),
+        (
+            "_tempered(edited, inputs), raw)",
+            "_tempered(edited, inputs), edited)",
+            "edited logprobs",
+        ),
+        ("_tempered(edited, inputs), raw)", "_tempered(raw, inputs), raw)", "beams ignore edits"),
         ("jnp.sum(logits > chosen", "jnp.sum(logits >= chosen", "ranks start at two"),
         (
             "(inputs.top_p < 1.0) | (inputs.min_p > 0.0)",

@@ -19,6 +19,7 @@ from tests.support.engine_pair import (
     build_pair,
     model_pair,
     naive_logits,
+    same_beams_or_rounding,
     same_or_rounding,
     submit,
 )
@@ -55,10 +56,14 @@ def workloads(draw) -> list[Request]:
     for i in range(draw(st.integers(2, 7))):  # mostly at once: the pools must run out
         prompt = stem[: draw(st.integers(1, 20))]
         prompt += draw(st.lists(st.integers(0, VOCAB - 1), max_size=6))
-        greedy = draw(st.booleans())
+        beams = draw(st.integers(0, 2)) == 0
+        greedy = beams or draw(st.booleans())
         params = SamplingParams(
             temperature=0.0 if greedy else 1.3,
-            n=1 if greedy else draw(st.integers(1, 3)),
+            n=1 if greedy and not beams else draw(st.integers(1, 3)),
+            use_beam_search=beams,
+            length_penalty=draw(st.sampled_from([1.0, 0.0, 2.0, -0.5])) if beams else 1.0,
+            early_stopping=draw(st.sampled_from([False, True, "never"])) if beams else False,
             top_k=0 if greedy else draw(st.sampled_from([0, 5])),
             repetition_penalty=draw(st.sampled_from([1.0, 1.2])),
             max_tokens=draw(st.sampled_from([1, 5, 12, 16])),
@@ -115,6 +120,9 @@ def test_i30_to_i36_the_engine_gives_the_reference_s_tokens(pool, settings, work
             continue
         output, group = outputs[request.request_id], groups[request.request_id]
         assert output.prompt_token_ids == request.prompt
+        if request.params.use_beam_search:
+            same_beams_or_rounding(transformer, group, output)
+            continue
         assert [one.index for one in output.outputs] == list(range(request.params.n))
         for one in output.outputs:
             if same_or_rounding(transformer, group, one.index, one.token_ids):

@@ -77,7 +77,7 @@ class SchedulerPair(RuleBasedStateMachine):
     def add(self, data: st.DataObject, count: int) -> None:
         """I21: both accept, or both refuse, and a refusal leaves no trace."""
         for _ in range(count):
-            request = data.draw(requests(self.settings.max_model_len))
+            request = data.draw(requests(self.settings.max_model_len, beams=True))
             name = str(self.num_requests)
             self.num_requests += 1
             refused = []

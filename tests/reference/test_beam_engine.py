@@ -1,6 +1,6 @@
 """Beam search in the reference's engine: a search without blocks, a search of everything (I38)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,7 @@ from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 from reference.engine import ReferenceEngine
-from reference.sampling import candidates, log_softmax
+from reference.sampling import log_softmax
 from reference.sequence import SequenceGroup
 from tests.reference.test_engine import (
     CROWDED,
@@ -23,12 +23,11 @@ from tests.reference.test_engine import (
     outputs,
     sampling_params,
 )
+from tests.support.beam_oracle import Ended, search_without_cache
 from tests.support.invariants import check_blocks, check_quiescence
 from tests.support.reading_model import ReadingModel, hidden_after, logits_after
 from tests.support.strategies import EOS, Request, Settings, requests, settings
 
-LogitsAfter = Callable[[list[int]], np.ndarray]
-Ended = tuple[list[int], float, str, int | None]
 COSTS = SimpleNamespace(seconds_per_block=1.0, seconds_per_token=1.0)
 
 
@@ -41,41 +40,6 @@ def beam_params(request: Request, width: int, **more: Any) -> Any:
         "early_stopping": False,
     }
     return SimpleNamespace(**(vars(request.params) | fields | more))
-
-
-def search_without_cache(
-    prompt: tuple[int, ...], params: Any, max_model_len: int, logits_after: LogitsAfter
-) -> list[Ended]:
-    """Each beam from scratch at each token, all tokens of all beams in one list."""
-    width, penalty = params.best_of or params.n, params.length_penalty
-    longest = min(params.max_tokens or max_model_len, max_model_len - len(prompt))
-    reasons = {token: ("stop", token) for token in params.stop_token_ids}
-    reasons |= {} if params.ignore_eos else {EOS: ("stop", None)}
-    live: list[tuple[float, list[int]]] = [(0.0, [])]
-    done: list[tuple[float, Ended]] = []
-    for length in range(1, longest + 1):
-        ways = []
-        for value, output in live:
-            logits = logits_after([*prompt, *output])
-            context = {"prompt_token_ids": prompt, "output_token_ids": output}
-            ranked = candidates(logits, params, len(logits), **context, eos_token_ids={EOS})
-            ways += [(value + logprob, [*output, token]) for token, logprob in sorted(ranked)]
-        ways.sort(key=lambda way: -way[0])
-        live = []
-        for place, (value, output) in enumerate(ways):
-            reason = ("length", None) if length == longest else reasons.get(output[-1])
-            if reason is None:
-                live.append((value, output))
-            elif place < width:
-                done.append((value / length**penalty, (output, value, *reason)))
-        live = live[:width]
-        done = sorted(done, key=lambda one: -one[0])[:width]
-        if len(done) < width or not live:
-            continue
-        horizon = longest if params.early_stopping == "never" and penalty > 0 else length
-        if params.early_stopping is True or live[0][0] / horizon**penalty <= done[-1][0]:
-            break
-    return [ended for _, ended in done[: params.n]]
 
 
 def hypotheses(group: SequenceGroup) -> list[Ended]:

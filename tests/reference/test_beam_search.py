@@ -216,9 +216,9 @@ def beams_after_preemption(mode: str) -> tuple[list[list[int]], Scheduler]:
     scheduler.add_group(group)
     assert step(scheduler, Always()) == [[]]
     assert step(scheduler, Always()) == [[1], [2]]
-    assert [len(seq.candidates) for seq in group.seqs] == [3, 3, 0]
+    assert [len(seq.candidates or ()) for seq in group.seqs] == [3, 3, 0]
     scheduler._state.preempt(type(scheduler._last)())
-    return [seq.candidates for seq in group.seqs], scheduler  # type: ignore[misc]
+    return [seq.candidates or [] for seq in group.seqs], scheduler  # type: ignore[misc]
 
 
 def test_beams_wait_for_each_other_and_swapping_keeps_what_they_hold() -> None:
@@ -227,7 +227,7 @@ def test_beams_wait_for_each_other_and_swapping_keeps_what_they_hold() -> None:
     assert step(scheduler, Always()) == [[3]]
     [group] = scheduler.running
     assert [seq.output_token_ids for seq in group.seqs] == [[1, 1], [1, 2], [2, 1]]
-    assert [seq.candidates for seq in group.seqs] == [[], [], []]
+    assert [seq.candidates for seq in group.seqs] == [None, None, None]
 
 
 def test_recomputing_drops_what_they_hold() -> None:
@@ -257,7 +257,19 @@ def test_a_beam_that_waits_is_passed_over_in_a_decoding_step(scheduling: Any) ->
     step(scheduler, Always())
     scheduler._state.preempt(type(scheduler._last)())
     assert step(scheduler, Always()) == [[1], [2]]
-    assert [len(seq.candidates) for seq in group.seqs] == [3, 3, 0]
+    assert [len(seq.candidates or ()) for seq in group.seqs] == [3, 3, 0]
     assert step(scheduler, Always()) == [[3]]
     assert [seq.output_token_ids for seq in group.seqs] == [[1, 1], [1, 2], [2, 1]]
     assert not scheduler.has_unfinished()
+
+
+def test_beams_that_may_draw_nothing_end_without_a_hypothesis() -> None:
+    """All tokens are forbidden: there is nothing to wait for, and the blocks are given back."""
+    scheduler = Scheduler(
+        BlockManager(2, 20), max_num_seqs=4, max_num_batched_tokens=8, max_model_len=8
+    )
+    scheduler.add_group(new_group(2))
+    output = scheduler.schedule()
+    [group] = scheduler.update({output.scheduled[0].seq.seq_id: []})
+    assert group.seqs == [] and not scheduler.has_unfinished()
+    assert scheduler.block_manager.num_free_gpu_blocks == 20

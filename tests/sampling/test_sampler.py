@@ -14,7 +14,7 @@ from jax_engine import SamplingParams
 from jax_engine.sampling.draw import inverse_cdf, uniforms
 from jax_engine.sampling.filters import keep_mask
 from jax_engine.sampling.inputs import sampling_row, unpack_sampling
-from jax_engine.sampling.sampler import sample
+from jax_engine.sampling.sampler import MAX_CANDIDATES, sample
 from jax_engine.sampling.token_bits import token_bits
 from reference import sampling as oracle
 
@@ -162,9 +162,46 @@ def test_logprobs_are_of_the_raw_logits_with_ranks() -> None:
         assert out.token_ids[row] == 7  # the bias decides, and is not in the log-probability
         assert out.logprobs[row] == pytest.approx(wanted[7], abs=1e-5)
         assert out.ranks[row] == 1 + (logits[row] > logits[row][7]).sum()
-        best = np.argsort(-logits[row])[:20]
+        best = np.argsort(-logits[row])[:MAX_CANDIDATES]
         assert np.array_equal(out.top_token_ids[row], best)
         np.testing.assert_allclose(out.top_logprobs[row], wanted[best], atol=1e-5)
+
+
+@given(data=st.data(), vocab=st.sampled_from(VOCABS))
+def test_a_beam_s_candidates_are_of_the_edited_and_tempered_logits(data, vocab) -> None:
+    """Beside rows that want others, or none: the best of the distribution that is sampled from."""
+    drawn = data.draw(st.lists(requests(vocab), min_size=ROWS, max_size=ROWS))
+    kinds = data.draw(st.lists(st.sampled_from(["beams", "raw", "none"]), min_size=4, max_size=4))
+    changes = {
+        "beams": {"use_beam_search": True, "top_k": 0, "top_p": 1.0, "min_p": 0.0},
+        "raw": {"logprobs": 0},
+        "none": {},
+    }
+    batch = [
+        (dataclasses.replace(params, **changes[kind]), prompt, output)
+        for (params, prompt, output), kind in zip(drawn, kinds, strict=True)
+    ]
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    logits = (rng.standard_normal((ROWS, vocab)) * 3).astype(np.float32)
+    out = _run(logits, batch)
+    for row, (kind, (params, prompt, output)) in enumerate(zip(kinds, batch, strict=True)):
+        if kind == "none":
+            continue
+        wanted = logits[row].astype(np.float64)
+        if kind == "beams":
+            tempered = dataclasses.replace(params, temperature=params.temperature or 1.0)
+            with np.errstate(divide="ignore"):
+                wanted = np.log(oracle.distribution(
+                    logits[row], tempered, prompt_token_ids=prompt, output_token_ids=output,
+                    eos_token_ids=[EOS],
+                ))  # fmt: skip
+        wanted = oracle.log_softmax(wanted)
+        best = np.sort(wanted)[::-1][:MAX_CANDIDATES]
+        possible = best > -60  # float32 has none of the others
+        found = np.asarray(out.top_logprobs[row])
+        np.testing.assert_allclose(found[possible], best[possible], atol=2e-4)
+        tokens = np.asarray(out.top_token_ids[row])[possible]
+        np.testing.assert_allclose(wanted[tokens], best[possible], atol=2e-4)
 
 
 def test_forbidden_tokens_are_never_drawn_even_as_the_only_ones_left_of_top_k() -> None:

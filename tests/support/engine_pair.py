@@ -14,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jax_engine import EngineConfig, LLMEngine, SamplingParams
+from jax_engine import EngineConfig, LLMEngine, RequestOutput, SamplingParams
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.build import EngineParts, build_engine
@@ -25,6 +25,7 @@ from reference.engine import ReferenceEngine
 from reference.kv_cache import KVCache
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
+from tests.support.beam_oracle import Ended, LogitsAfter, rounding_decides, search_without_cache
 from tests.support.tiny_llama import EOS, tiny_llama
 
 MAX_LEN = 40
@@ -147,6 +148,26 @@ def same_or_rounding(
         margin = float(np.abs(edges - engine_uniform(seed, len(context))).min())
     assert margin < TOLERANCE, f"token {at}: {tokens[at]} for {wanted[at]}, margin {margin}"
     return False
+
+
+def same_beams_or_rounding(
+    transformer: Transformer, group: SequenceGroup, output: RequestOutput
+) -> None:
+    """Raises AssertionError: other hypotheses than the reference's, and no noise explains them."""
+    found = [(one.token_ids, one.finish_reason, one.stop_reason) for one in output.outputs]
+    wanted = [(seq.output_token_ids, seq.finish_reason, seq.stop_reason) for seq in group.best]
+    if found == wanted:
+        for one, seq in zip(output.outputs, group.best, strict=True):
+            assert one.cumulative_logprob is not None
+            assert abs(one.cumulative_logprob - seq.cumulative_logprob) < 1e-3
+        return
+
+    def search(logits_after: LogitsAfter) -> list[Ended]:
+        prompt = list(group.prompt_token_ids)
+        return search_without_cache(prompt, group.params, MAX_LEN, logits_after, EOS)
+
+    exact = functools.partial(naive_logits, transformer)
+    assert rounding_decides(search, exact, TOLERANCE), f"engine {found}, reference {wanted}"
 
 
 def naive_logits(transformer: Transformer, token_ids: list[int]) -> np.ndarray:

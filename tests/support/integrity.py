@@ -48,6 +48,7 @@ def check_integrity(blocks: BlockManager) -> None:
         unused = [block for block, refs in enumerate(pool.refs) if refs == 0]
         assert sorted(pool.free_blocks()) == unused, "I2, I3"
         assert pool.num_shared == sum(refs > 1 for refs in pool.refs)
+        assert pool.num_refs == sum(pool.refs) == sum(len(table.ids) for table in tables)
     for table in blocks.tables.values():
         _check_table(blocks, table)
     cache = blocks._cache

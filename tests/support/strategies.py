@@ -165,8 +165,11 @@ def token_ids(min_size: int, max_size: int) -> st.SearchStrategy[tuple[int, ...]
 
 
 @st.composite
-def requests(draw: st.DrawFn, max_model_len: int) -> Request:
-    """Requests of up to 4 samples or beams, for such an engine; a few do not fit."""
+def requests(draw: st.DrawFn, max_model_len: int, *, beams: bool = False) -> Request:
+    """Requests of up to 4 samples, for an engine of this max_model_len; a few do not fit.
+
+    With `beams` a third of them are beam searches.
+    """
     n = draw(st.sampled_from([1, 1, 1, 2, 2, 3]))
     half = max(1, max_model_len // 2)
     return Request(
@@ -180,7 +183,7 @@ def requests(draw: st.DrawFn, max_model_len: int) -> Request:
         arrival_time=float(draw(st.integers(0, 3))),
         priority=draw(st.integers(0, 2)),
         cache_salt=draw(st.sampled_from([None, None, None, "a"])),
-        use_beam_search=draw(st.integers(0, 2)) == 0,
+        use_beam_search=beams and draw(st.integers(0, 2)) == 0,
         length_penalty=draw(st.sampled_from([1.0, 0.0, 2.0, -1.0])),
         early_stopping=draw(st.sampled_from([False, True, "never"])),
     )

@@ -1,0 +1,1 @@
+"""Multiple-choice accuracy by log-likelihood, in this engine and in transformers."""
