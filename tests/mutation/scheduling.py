@@ -104,8 +104,8 @@ STATE: list[Mutant] = plant(
     TESTS,
     ("group.reserved <= self.limits", "group.reserved < self.limits", "one sequence too few"),
     (
-        '("swap" if group.forked else "recompute")',
-        '"recompute"',
+        'return "swap" if group.forked else "recompute"',
+        'return "recompute"',
         "forked groups are recomputed by default",
     ),
     ("self.running.pop()", "self.running.pop(0)", "the oldest is preempted"),
