@@ -118,7 +118,9 @@ def check_idle(engine: LLMEngine) -> None:
     assert stats.num_used_blocks == stats.num_running == stats.num_waiting == stats.num_swapped == 0
     blocks = engine.scheduler.block_manager
     assert blocks.num_free_cpu_blocks == blocks.num_cpu_blocks
-    assert not blocks.tables and not engine.scheduler.groups and not engine.scheduler._sequences
+    assert (
+        not blocks.tables and not engine.scheduler.groups and not engine.scheduler._state.sequences
+    )
     assert not engine.worker._sampling and not engine._deadlines
 
 
