@@ -33,6 +33,7 @@ from jax_engine.outputs import AnyRequestOutput, RequestMetrics
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
+from jax_engine.worker.constraints import RequestConstraints
 from jax_engine.worker.step_shape import all_step_shapes
 from jax_engine.worker.warmup import compile_ahead
 from jax_engine.worker.worker import StepResult
@@ -106,11 +107,16 @@ class LLMEngine:
             InvalidRequestError: The prompt or a parameter does not suit this model.
             RequestTooLargeError: It could never run in this engine.
         """
-        params = as_sampling_params(params)
+        return self._check(prompt, as_sampling_params(params), request_id)[0]
+
+    def _check(
+        self, prompt: PromptInput | Prompt, params: SamplingParams, request_id: str
+    ) -> tuple[Prompt, RequestConstraints | None]:
+        """All checks; what they work out on the way is what accepting the request needs."""
         parsed = self._checks.parse(prompt, params)
-        self._constraints.build(params)
+        constraints = self._constraints.build(params)
         self.scheduler.check_group(self._group(request_id, parsed, params))
-        return parsed
+        return parsed, constraints
 
     def add_request(
         self,
@@ -137,11 +143,11 @@ class LLMEngine:
         if request_id in self._states:
             raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
         check_service(priority, self.config.scheduling_policy, timeout)
-        parsed = self.check_request(prompt, params, request_id)
+        parsed, constraints = self._check(prompt, params, request_id)
         own = copy(params)  # the caller may go on changing its own
         own.__post_init__()
         arrival = self.clock() if arrival_time is None else arrival_time
-        self._accept(request_id, parsed, own, arrival, priority)
+        self._accept(request_id, parsed, own, constraints, arrival, priority)
         if timeout is not None:
             self._deadlines.add(request_id, arrival + timeout)
 
@@ -150,12 +156,12 @@ class LLMEngine:
         request_id: str,
         prompt: Prompt,
         params: SamplingParams,
+        constraints: RequestConstraints | None,
         arrival: float,
         priority: int,
     ) -> None:
         group = self._group(request_id, prompt, params)
         group.arrival_time, group.priority = arrival, priority
-        constraints = self._constraints.build(params)
         group.needs_last_token = constraints is not None and constraints.needs_last_token
         self.scheduler.add_group(group)
         metrics = RequestMetrics(arrival)
