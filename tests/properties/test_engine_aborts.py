@@ -10,6 +10,12 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from jax_engine import LLMEngine, SamplingParams
+from tests.support.engine_driver import (
+    EngineDriver,
+    check_idle,
+    groups_without_aborts,
+    is_refused,
+)
 from tests.support.engine_pair import (
     MAX_LEN,
     Pool,
@@ -18,7 +24,6 @@ from tests.support.engine_pair import (
     model_pair,
     same_or_rounding,
 )
-from tests.support.integrity import check_integrity
 from tests.support.tiny_llama import VOCAB
 
 POOLS = [Pool(3, 17), Pool(1, 48), Pool(16, 6)]  # so small that requests preempt each other
@@ -54,47 +59,23 @@ def aborts(draw: st.DrawFn) -> dict[str, tuple[int, str]]:
     return draw(st.dictionaries(ids, when, min_size=1, max_size=5))
 
 
-class Driver:
-    """One engine, driven step by step; a step takes one second of its clock."""
+class Driver(EngineDriver):
+    """Aborts as planned."""
 
     def __init__(self, engine: LLMEngine, plan: dict[str, tuple[int, str]]) -> None:
-        self.engine, self.plan = engine, plan
-        self.now = 0
-        self.added: dict[str, int] = {}
-        self.outputs: dict[str, Any] = {}
-        engine.clock = lambda: float(self.now)
+        super().__init__(engine)
+        self.plan = plan
 
-    def add(self, request: Request) -> None:
-        request_id = request.request_id
-        after, means = self.plan.get(request_id, (0, ""))
-        timeout = after + 0.5 if means == "deadline" else None
-        self.engine.add_request(
-            request_id, request.prompt, request.params, arrival_time=float(self.now),
-            timeout=timeout,
-        )  # fmt: skip
-        self.added[request_id] = self.now
+    def add_as_planned(self, request: Request) -> None:
+        after, means = self.plan.get(request.request_id, (0, ""))
+        self.add(request, timeout=after + 0.5 if means == "deadline" else None)
         if (after, means) == (0, "between steps"):
-            self.abort(request_id)
+            self.abort(request.request_id)
 
-    def abort(self, request_id: str) -> None:
-        for output in self.engine.abort_request(request_id):
-            self.take(output)
-        assert self.engine.abort_request(request_id) == [], "I22: twice is once"
-
-    def take(self, output: Any) -> None:
-        assert output.request_id not in self.outputs, "an end is told once"
-        self.outputs[output.request_id] = output
-
-    def step(self) -> None:
-        for output in self.engine.step():
-            if output.finished:
-                self.take(output)
-            for request_id in self.due("in a step's outputs"):
-                self.abort(request_id)
-        self.now += 1
+    def step_as_planned(self) -> None:
+        self.step(self.due("in a step's outputs"))
         for request_id in self.due("between steps"):
             self.abort(request_id)
-        check_integrity(self.engine.scheduler.block_manager)
 
     def due(self, means: str) -> list[str]:
         return [
@@ -102,26 +83,6 @@ class Driver:
             for one, (after, how) in self.plan.items()
             if how == means and one in self.added and self.now - self.added[one] >= after
         ]
-
-
-def refused(engine: LLMEngine, request: Request) -> bool:
-    try:
-        engine.check_request(request.prompt, request.params)
-    except ValueError:
-        return True
-    return False
-
-
-def check_idle(engine: LLMEngine) -> None:
-    """I9: nothing is left of anybody."""
-    stats = engine.stats()
-    assert stats.num_used_blocks == stats.num_running == stats.num_waiting == stats.num_swapped == 0
-    blocks = engine.scheduler.block_manager
-    assert blocks.num_free_cpu_blocks == blocks.num_cpu_blocks
-    assert (
-        not blocks.tables and not engine.scheduler.groups and not engine.scheduler._state.sequences
-    )
-    assert not engine.worker._sampling and not engine._deadlines
 
 
 SETTINGS: dict[str, Any] = {"max_num_batched_tokens": MAX_LEN, "prefix_caching": True}
@@ -153,18 +114,18 @@ def test_i22_aborts_at_any_moment_touch_nobody_else(
         pool, **SETTINGS | {"prefix_caching": caching}, async_scheduling=ahead,
         preemption_mode=mode, scheduling=scheduling, num_cpu_blocks=num_cpu_blocks,
     )  # fmt: skip
-    accepted = [request for request in workload if not refused(engine, request)]
+    accepted = [request for request in workload if not is_refused(engine, request)]
     driver = Driver(engine, plan)
     while len(driver.added) < len(accepted) or engine.has_unfinished_requests():
         for request in accepted:
             if request.step == driver.now:
-                driver.add(request)
-        driver.step()
+                driver.add_as_planned(request)
+        driver.step_as_planned()
         assert driver.now < STEP_LIMIT, "I20: a request hangs"
     check_idle(engine)
     if engine.stats().num_recomputed + engine.stats().num_swapped_out:
         event("preempted")
-    groups = _without_aborts(reference, accepted)
+    groups = groups_without_aborts(reference, accepted)
     _, transformer = model_pair(pool.sliding_window)
     for request in accepted:
         output, group = driver.outputs[request.request_id], groups[request.request_id]
@@ -176,15 +137,3 @@ def test_i22_aborts_at_any_moment_touch_nobody_else(
             if aborted and one.token_ids == wanted[: len(one.token_ids)]:
                 continue
             same_or_rounding(transformer, group, one.index, one.token_ids)
-
-
-def _without_aborts(reference: Any, accepted: list[Request]) -> dict[str, Any]:
-    """What the oracle gives each of them when nobody is aborted."""
-    groups = {}
-    for request in accepted:
-        reference.add_request(
-            request.request_id, request.prompt, request.params, arrival_time=request.arrival_time
-        )
-    while reference.has_unfinished_requests():
-        groups |= {group.request_id: group for group in reference.step()}
-    return groups

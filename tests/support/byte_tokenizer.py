@@ -18,7 +18,22 @@ CHAT_TEMPLATE = (
 
 def save_byte_tokenizer(folder: Path) -> None:
     """tokenizer.json and tokenizer_config.json: token i is byte i, token 256 ends a sequence."""
-    vocab = {char: byte for char, byte in BYTE_ALPHABET.items()}
+    _save(folder, {char: byte for char, byte in BYTE_ALPHABET.items()})
+
+
+def save_letter_tokenizer(folder: Path, vocab_size: int, eos_token_id: int) -> None:
+    """For vocabularies of up to 62 tokens: token i is the letter `letter(i)`, but for the end."""
+    vocab = {letter(token): token for token in range(vocab_size)}
+    del vocab[letter(eos_token_id)]
+    _save(folder, vocab | {EOS_TOKEN: eos_token_id})
+
+
+def letter(token_id: int) -> str:
+    """The text of a token of `save_letter_tokenizer`: from "A" on."""
+    return chr(ord("A") + token_id)
+
+
+def _save(folder: Path, vocab: dict[str, int]) -> None:
     backend = Tokenizer(BPE(vocab=vocab, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()

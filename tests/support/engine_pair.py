@@ -19,6 +19,7 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.sampling.draw import uniforms
+from jax_engine.tokenization.tokenizer import Tokenizer
 from reference import engine as reference_engine
 from reference import sampling as reference_sampling
 from reference.engine import ReferenceEngine
@@ -71,6 +72,7 @@ def build_pair(
     num_cpu_blocks: int,
     prefix_caching: bool,
     async_scheduling: bool = True,
+    tokenizer: Tokenizer | None = None,
     **settings: Any,
 ) -> tuple[LLMEngine, ReferenceEngine]:
     """Both engines, empty, with these scheduler settings; CPU blocks as far as they go."""
@@ -89,7 +91,7 @@ def build_pair(
     own = replace(
         parts.config, scheduling_policy=scheduler.policy, async_scheduling=async_scheduling
     )
-    engine = LLMEngine(replace(parts, config=own, scheduler=scheduler))
+    engine = LLMEngine(replace(parts, config=own, scheduler=scheduler, tokenizer=tokenizer))
     config = transformer.config
     cache = KVCache(
         num_layers=config.num_hidden_layers,

@@ -1,0 +1,178 @@
+"""Everything a request can be, in one continuous batch (the paper's "mixed decoding", 4.4).
+
+Greedy, sampled, n > 1, beam, guided and restricted requests come and go at any moment, in pools
+that preempt; some are aborted, some run out of time. Nobody hangs, nothing leaks, and who is not
+aborted gets what the oracle gives it alone.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import event
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from jax_engine import SamplingParams, StructuredOutputsParams
+from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from tests.support.byte_tokenizer import letter, save_letter_tokenizer
+from tests.support.engine_driver import (
+    EngineDriver,
+    check_idle,
+    groups_without_aborts,
+    is_refused,
+)
+from tests.support.engine_pair import (
+    MAX_LEN,
+    Pool,
+    Request,
+    build_pair,
+    model_pair,
+    same_beams_or_rounding,
+    same_or_rounding,
+)
+from tests.support.tiny_llama import EOS, VOCAB
+
+POOLS = [Pool(3, 17), Pool(16, 6)]  # for little more than one long request of three sequences
+STEP_LIMIT = 2000
+LETTERS = [token for token in range(VOCAB) if token != EOS]
+PREFIX = [7, 11, 13, 5, 9, 4, 8, 6, 10, 12]  # prompts share beginnings: there are blocks to share
+
+
+@functools.cache
+def tokenizer(pool: Pool) -> Tokenizer:
+    path, _ = model_pair(pool.sliding_window)
+    save_letter_tokenizer(path, VOCAB, EOS)
+    return load_tokenizer(path)
+
+
+def guide_of(choices: list[str]) -> Callable[[list[int]], set[int]]:
+    """The oracle's guide for `choice`: what may follow this output. No grammar, only the words."""
+
+    def allowed(output: list[int]) -> set[int]:
+        text = "".join(map(letter, output))
+        rest = [choice[len(text) :] for choice in choices if choice.startswith(text)]
+        return {ord(one[0]) - ord(letter(0)) if one else EOS for one in rest}
+
+    return allowed
+
+
+@st.composite
+def params(draw: st.DrawFn) -> SamplingParams:
+    """One of each kind; they share lengths, so that they meet."""
+    max_tokens = draw(st.sampled_from([2, 9, 16]))
+    ignore_eos = draw(st.booleans())
+    common: dict[str, Any] = {"max_tokens": max_tokens, "seed": draw(st.integers(0, 3))}
+    kind = draw(st.sampled_from(["greedy", "sampled", "n", "beam", "guided", "restricted"]))
+    event(kind)
+    if kind == "beam":
+        return SamplingParams(
+            use_beam_search=True, temperature=0.0, n=draw(st.integers(1, 3)), ignore_eos=ignore_eos,
+            early_stopping=draw(st.sampled_from([False, True, "never"])), **common,
+        )  # fmt: skip
+    if kind == "guided":
+        word = st.lists(st.sampled_from(LETTERS), min_size=1, max_size=12)
+        choices = draw(st.lists(word.map(lambda tokens: "".join(map(letter, tokens))), min_size=1))
+        return _guided(choices, draw(st.sampled_from(["one", "three", "beams"])), common)
+    own: dict[str, Any] = {"temperature": 0.0 if kind == "greedy" else 1.3}
+    own["n"] = draw(st.integers(2, 3)) if kind == "n" else 1
+    if kind == "restricted":
+        own["allowed_token_ids"] = draw(st.lists(st.sampled_from(LETTERS), min_size=2, max_size=6))
+    return SamplingParams(ignore_eos=ignore_eos, **own, **common)
+
+
+def _guided(choices: list[str], sequences: str, common: dict[str, Any]) -> SamplingParams:
+    kinds = {
+        "one": {"temperature": 0.0},
+        "three": {"temperature": 1.3, "n": 3},
+        "beams": {"temperature": 0.0, "n": 2, "use_beam_search": True},
+    }
+    guide = StructuredOutputsParams(choice=choices)
+    own = SamplingParams(structured_outputs=guide, **kinds[sequences], **common)
+    own.guide = guide_of(choices)  # type: ignore[attr-defined]  # which the oracle reads
+    return own
+
+
+class Mixture(RuleBasedStateMachine):
+    """Requests are compared with the oracle once all have ended."""
+
+    @initialize(
+        pool=st.sampled_from(POOLS),
+        scheduling=st.sampled_from(["unified", "unified", "sosp", "sosp-mixed"]),
+        chunk=st.sampled_from([4, 9, MAX_LEN]),
+        prefix_caching=st.booleans(),
+        async_scheduling=st.booleans(),
+        preemption_mode=st.sampled_from([None, "recompute", "swap"]),
+        num_cpu_blocks=st.sampled_from([0, 6, 60]),
+    )
+    def build(self, pool: Pool, scheduling: str, chunk: int, **settings: Any) -> None:
+        self.pool = pool
+        unified = scheduling == "unified"
+        settings["prefix_caching"] &= unified
+        engine, self.reference = build_pair(
+            pool, scheduling=scheduling, enable_chunked_prefill=unified, tokenizer=tokenizer(pool),
+            max_num_batched_tokens=chunk if unified else MAX_LEN, **settings,
+        )  # fmt: skip
+        self.driver = EngineDriver(engine)
+        self.requests: list[Request] = []
+
+    @rule(
+        several=st.lists(st.tuples(params(), st.integers(1, 10)), min_size=1, max_size=4),
+        timeout=st.sampled_from([None, None, None, 2.5, 8.5]),
+    )
+    def add(self, several: list[tuple[SamplingParams, int]], timeout: float | None) -> None:
+        for own, prompt_len in several:
+            number = len(self.requests)
+            prompt = [*PREFIX[:prompt_len], LETTERS[number % len(LETTERS)]]
+            request = Request(str(number), prompt, own, 0, float(self.driver.now))
+            if not is_refused(self.driver.engine, request):
+                self.driver.add(request, timeout)
+                self.requests.append(request)
+
+    @rule(count=st.integers(1, 6))
+    def step(self, count: int) -> None:
+        for _ in range(count):
+            self.driver.step()
+
+    @rule(which=st.integers(0, 9), in_outputs=st.booleans())
+    def abort(self, which: int, in_outputs: bool) -> None:
+        """One that is running, if any is; an id that is not running is nobody's."""
+        running = [one for one in self.driver.added if one not in self.driver.outputs]
+        request_id = running[which % len(running)] if running else "nobody"
+        if in_outputs:
+            self.driver.step([request_id])
+        else:
+            self.driver.abort(request_id)
+
+    def teardown(self) -> None:
+        """I20, I9, and the oracle's tokens for all."""
+        if not hasattr(self, "driver"):
+            return
+        limit = self.driver.now + STEP_LIMIT
+        while self.driver.engine.has_unfinished_requests():
+            self.driver.step()
+            assert self.driver.now < limit, "I20: a request hangs"
+        check_idle(self.driver.engine)
+        if self.driver.engine.stats().num_recomputed + self.driver.engine.stats().num_swapped_out:
+            event("preempted")
+        groups = groups_without_aborts(self.reference, self.requests)
+        for request in self.requests:
+            self._compare(request, groups[request.request_id])
+
+    def _compare(self, request: Request, group: Any) -> None:
+        _, transformer = model_pair(self.pool.sliding_window)
+        output = self.driver.outputs[request.request_id]
+        aborted = any(one.finish_reason == "abort" for one in output.outputs)
+        event("aborted" if aborted else "finished")
+        if request.params.use_beam_search:
+            if not aborted:  # the beams of a search that is cut short are nobody's best
+                same_beams_or_rounding(transformer, group, output)
+            return
+        for one in output.outputs:
+            wanted = group.seqs[one.index].output_token_ids
+            if one.finish_reason == "abort" and one.token_ids == wanted[: len(one.token_ids)]:
+                continue
+            same_or_rounding(transformer, group, one.index, one.token_ids)
+
+
+TestMixture = Mixture.TestCase
