@@ -15,9 +15,9 @@ from numba.extending import intrinsic
 
 WEIGHT_ROWS, X_ROWS = 3, 4
 LANES = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
+STEP = 2 * LANES  # numbers of a row that are read at once, at most
 FLOAT, SHORT, INT, WORD = ir.FloatType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 FLOATS, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
-NO_LANES = ir.Constant(INTS, None)
 
 
 def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
@@ -26,7 +26,7 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
     Its arguments are in this order, addresses in bytes and all else in numbers:
         weights: address of the first row of weights, bfloat16 or float32.
         second, third: how many rows after it the others are, in weights and in out's columns.
-        x: address of the first row of x, float32; the others follow.
+        x: address of the first row of x, of the type of the weights; the others follow.
         out: address of the first product, float32.
         count: how many numbers of each row are multiplied.
         size, length, width: from one row to the next in weights, in x and in out.
@@ -51,7 +51,7 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
             weights, second, third, x, out, count, size, length, width, more = arguments
             chosen = [WORD(0), second, third]
             ours = _Rows(builder, weights, size, chosen, bfloat16)
-            theirs = _Rows(builder, x, length, [WORD(row) for row in range(x_rows)], False)
+            theirs = _Rows(builder, x, length, [WORD(row) for row in range(x_rows)], bfloat16)
             sums = _sums(builder, ours, theirs, count)
             _write(builder, sums, out, width, chosen, more)
             return context.get_dummy_value()
@@ -62,18 +62,26 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
 
 
 class _Rows:
-    """Some of the rows of `size` numbers at an address, read as vectors of float32."""
+    """Some of the rows of `size` numbers at an address, read as vectors of float32.
+
+    Attributes:
+        step: How many numbers of a row are read at once.
+    """
 
     def __init__(self, builder: Any, address: Any, size: Any, rows: list[Any], bfloat16: bool):
         self.builder = builder
         self.element, self.bytes, kind = (SHORT, 2, "i16") if bfloat16 else (FLOAT, 4, "f32")
-        self.vector = ir.VectorType(self.element, LANES)
-        self.masked_load = f"llvm.masked.load.v{LANES}{kind}.p0"
+        self.step = 2 * LANES if bfloat16 else LANES
+        self.vector = ir.VectorType(self.element, self.step)
+        self.masked_load = f"llvm.masked.load.v{self.step}{kind}.p0"
         start = builder.inttoptr(address, self.element.as_pointer())
         self.starts = [builder.gep(start, [builder.mul(size, row)]) for row in rows]
 
-    def load(self, at: Any, mask: Any) -> list[Any]:
-        """LANES numbers of each row from `at` on; where a mask is false, 0 and nothing is read."""
+    def load(self, at: Any, mask: Any) -> list[list[Any]]:
+        """`step` numbers of each row from `at` on; where a mask is false, 0 and nothing is read.
+
+        Returns one vector a row for float32, in a list; two lists of them for bfloat16.
+        """
         found = []
         for start in self.starts:
             pointer = self.builder.gep(start, [at])
@@ -83,13 +91,18 @@ class _Rows:
             else:
                 arguments = [pointer, INT(self.bytes), mask, ir.Constant(self.vector, None)]
                 found.append(_call(self.builder, self.masked_load, self.vector, arguments))
-        return found if self.element is FLOAT else [self._widened(vector) for vector in found]
+        return [found] if self.element is FLOAT else self._halves(found)
 
-    def _widened(self, vector: Any) -> Any:
-        """A bfloat16 is the upper half of a float32."""
-        bits = self.builder.zext(vector, INTS)
-        bits = self.builder.shl(bits, ir.Constant(INTS, [16] * LANES))
-        return self.builder.bitcast(bits, FLOATS)
+    def _halves(self, vectors: list[Any]) -> list[list[Any]]:
+        """A bfloat16 is the upper half of a float32: every other number, and those between.
+
+        Two operations for two vectors, where widening them in order would take four.
+        """
+        words = [self.builder.bitcast(vector, INTS) for vector in vectors]
+        sixteen, upper = (ir.Constant(INTS, [value] * LANES) for value in (16, 0xFFFF0000))
+        even = [self.builder.shl(word, sixteen) for word in words]
+        odd = [self.builder.and_(word, upper) for word in words]
+        return [[self.builder.bitcast(half, FLOATS) for half in some] for some in (even, odd)]
 
 
 def _sums(builder: Any, ours: _Rows, theirs: _Rows, count: Any) -> dict[tuple[int, int], Any]:
@@ -98,22 +111,25 @@ def _sums(builder: Any, ours: _Rows, theirs: _Rows, count: Any) -> dict[tuple[in
     sums = {pair: cgutils.alloca_once(builder, FLOATS) for pair in pairs}
 
     def add(at: Any, mask: Any = None) -> None:
-        left, right = ours.load(at, mask), theirs.load(at, mask)
-        for (j, i), total in sums.items():
-            factors = [left[i], right[j], builder.load(total)]
-            builder.store(_call(builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, factors), total)
+        for left, right in zip(ours.load(at, mask), theirs.load(at, mask), strict=True):
+            for (j, i), total in sums.items():
+                factors = [left[i], right[j], builder.load(total)]
+                builder.store(_call(builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, factors), total)
 
     for total in sums.values():
         builder.store(ir.Constant(FLOATS, None), total)
-    rest = builder.and_(count, WORD(LANES - 1))
+    step = ours.step
+    rest = builder.and_(count, WORD(step - 1))
     whole = builder.sub(count, rest)
-    every = (WORD(0), whole, WORD(LANES))
+    every = (WORD(0), whole, WORD(step))
     with cgutils.for_range_slice(builder, *every, inc=True) as (at, _):
         add(at)
     with builder.if_then(builder.icmp_unsigned("!=", rest, WORD(0)), likely=False):
-        one = builder.insert_element(NO_LANES, builder.trunc(rest, INT), INT(0))
-        limit = builder.shuffle_vector(one, NO_LANES, NO_LANES)
-        add(whole, builder.icmp_unsigned("<", ir.Constant(INTS, [*range(LANES)]), limit))
+        kind = ir.VectorType(INT, step)
+        nothing = ir.Constant(kind, None)
+        one = builder.insert_element(nothing, builder.trunc(rest, INT), INT(0))
+        limit = builder.shuffle_vector(one, nothing, nothing)
+        add(whole, builder.icmp_unsigned("<", ir.Constant(kind, [*range(step)]), limit))
     return {pair: builder.load(total) for pair, total in sums.items()}
 
 

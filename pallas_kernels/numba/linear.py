@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from numba import carray, cfunc, njit
 
 from pallas_kernels.numba import ffi, threads
-from pallas_kernels.numba.dots import WEIGHT_ROWS, X_ROWS, dots_of
+from pallas_kernels.numba.dots import STEP, WEIGHT_ROWS, X_ROWS, dots_of
 from pallas_kernels.numba.ffi import HANDLER
 from pallas_kernels.numba.jit import cached, inner
 from pallas_kernels.numba.native import address_of, pointer_at
@@ -54,9 +54,9 @@ def linear(
     index = jnp.zeros((), jnp.int32) if layer is None else layer
     count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
     result = jax.ShapeDtypeStruct((x.shape[0], stack.shape[1]), jnp.float32)
-    x = x.astype(jnp.float32)
-    if 4 * x.shape[1] % CLASH == 0 and x.shape[0] > FEW_TOKENS:
-        x = jnp.pad(x, ((0, 0), (0, LINE // 4)))
+    x = x.astype(weight.dtype)
+    if x.dtype.itemsize * x.shape[1] % CLASH == 0 and x.shape[0] > FEW_TOKENS:
+        x = jnp.pad(x, ((0, 0), (0, LINE // x.dtype.itemsize)))
     out: Array = jax.ffi.ffi_call(NAME, result)(x, stack, index, count)
     return out
 
@@ -113,7 +113,7 @@ def _products(
             prefetch(ahead)
             prefetch(ahead + step * size * second)
             prefetch(ahead + step * size * third)
-        a, b = x + 4 * token * length, out + 4 * token * width
+        a, b = x + step * token * length, out + 4 * token * width
         if rows == 1 and bfloat16:
             _row_bf16(weights, second, third, a, b, count, size, length, width, more)
         elif rows == 1:
@@ -132,6 +132,7 @@ def _chunk(frame: int, chunk: int) -> None:
     layers, width, size = ffi.size(weight, 0), ffi.size(weight, 1), ffi.size(weight, 2)
     tokens, length = _num_tokens(frame), ffi.size(x, 1)
     bfloat16 = ffi.dtype(weight) == ffi.BFLOAT16
+    number = 2 if bfloat16 else 4  # bytes
     layer = carray(pointer_at(ffi.address(index)), (1,), np.int32)[0]
     layer = min(max(layer, 0), layers - 1)
     of_weights, of_x = _chunk_counts(frame)
@@ -145,14 +146,14 @@ def _chunk(frame: int, chunk: int) -> None:
         # of weights, so that the same part of x stays near.
         few = tokens <= FEW_TOKENS
         part, step = (turn % parts, turn // parts) if few else (turn // steps, turn % steps)
-        at, until = _range((size + 15) // 16, part, parts)
-        at, until = 16 * at, min(16 * until, size)
+        at, until = _range((size + STEP - 1) // STEP, part, parts)
+        at, until = STEP * at, min(STEP * until, size)
         row, apart = (first + step, third) if step < third else (first + step + 2 * third, 0)
         _products(
-            ffi.address(weight) + (2 if bfloat16 else 4) * ((layer * width + row) * size + at),
+            ffi.address(weight) + number * ((layer * width + row) * size + at),
             apart,
             2 * apart,
-            ffi.address(x) + 4 * (token * length + at),
+            ffi.address(x) + number * (token * length + at),
             ffi.address(ffi.result(frame, 0)) + 4 * (token * width + row),
             end - token,
             until - at,
