@@ -45,6 +45,7 @@ def linear(
     """x @ weight.T in float32, on a CPU; of a stack, with the weight of one layer.
 
     Args:
+        x: is rounded to the type of the weight, if it has another.
         weight: float32 or bfloat16.
         layer: which of a stack, int32; a number beyond the ends is taken for the nearest.
         num_rows: how many rows of x are multiplied, int32; the result has zeros for the others,
