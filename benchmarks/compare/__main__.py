@@ -10,6 +10,8 @@ benchmarks/results/compare_WORKLOAD_DTYPE.json, one file each.
 
 import argparse
 import json
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -156,6 +158,8 @@ def run_all(args: argparse.Namespace, model: Path) -> None:
 
 def main() -> None:
     args = parse_args()
+    # As Ctrl-C does: a peer that is left behind is stopped, and would hold its memory for ever.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if args.smoke:
         args.peers, args.runs, args.dtypes = [], 1, args.dtypes[:1]
         with tempfile.TemporaryDirectory() as scratch:
