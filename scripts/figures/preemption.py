@@ -2,16 +2,11 @@
 
 from math import log10
 
+from reference.cost_model import TABLE_1
 from scripts.figures.svg import Drawing
 
 BLOCK_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
-TOKENS, LAYERS, TOKEN_BYTES = 512, 40, 819_200
-SECONDS_A_PIECE, BUS, FLOPS, WEIGHTS = 10e-6, 25e9, 0.5 * 312e12, 13e9
-
-
-def swap_seconds(block_size: int) -> float:
-    pieces = TOKENS // block_size * LAYERS * 2
-    return 2 * (pieces * SECONDS_A_PIECE + TOKENS * TOKEN_BYTES / BUS)
+TOKENS, OPT_13B = 256, TABLE_1["OPT-13B"]
 
 
 def swap_cost() -> Drawing:
@@ -25,13 +20,14 @@ def swap_cost() -> Drawing:
         picture.text(44, y(milliseconds), f"{milliseconds}", anchor="end", size=11)
     for i, size in enumerate(BLOCK_SIZES):
         picture.text(62 + 37 * i, 214, str(size), size=11)
-    swap = [(62 + 37 * i, y(1e3 * swap_seconds(size))) for i, size in enumerate(BLOCK_SIZES)]
-    recompute = y(1e3 * 2 * WEIGHTS * TOKENS / FLOPS)
+    moves = [2 * OPT_13B.seconds_to_move(TOKENS, size) for size in BLOCK_SIZES]
+    swap = [(62 + 37 * i, y(1e3 * seconds)) for i, seconds in enumerate(moves)]
+    recompute = y(1e3 * OPT_13B.seconds_to_recompute(TOKENS))
     picture.line(swap, "alarm")
     picture.line([(62, recompute), (358, recompute)], "a")
-    picture.text(110, 40, "swap out and in", anchor="start")
+    picture.text(80, 50, "swap out and in", anchor="start")
     picture.text(366, recompute - 12, "recompute", anchor="end")
-    picture.text(10, 8, "milliseconds for 512 tokens", anchor="start", size=11)
+    picture.text(10, 8, "milliseconds for 256 tokens", anchor="start", size=11)
     picture.text(366, 232, "block size", anchor="end", size=11)
     return picture
 
