@@ -78,6 +78,10 @@ def _must_raise(error: type[Exception], action: object, what: str) -> None:
         action()
     except error:
         return
+    except Exception as other:
+        raise Wrong(
+            f"{what} raised {type(other).__name__}, but it should raise {error.__name__}"
+        ) from other
     raise Wrong(f"{what} raised nothing, but it should raise {error.__name__}")
 
 

@@ -73,6 +73,8 @@ def _test(answer: Answer) -> None:
     prompt = "Four score and seven years ago our"
     for position, word in enumerate(prompt.split()):
         append(pool, first, position, word)
+        if position == 1:
+            expect(first, [7], "the table after two words (nobody else holds 7: write in place)")
     expect(first, [7, 1], "the table of a sequence of 7 words, the pool handing out 7, then 1")
     expect(_read(pool, first, 7), prompt, "the words read through that table")
 
@@ -85,6 +87,8 @@ def _test(answer: Answer) -> None:
     )
 
     append(pool, first, 7, "fathers")
+    if pool.words[3] is pool.words[1]:
+        raise Wrong("words[3] and words[1] are the same list: copy its words, as in list(..)")
     expect(_read(pool, second, 7), prompt, "the fork's words after the first wrote “fathers”")
     if pool.words[1][3] == "fathers":
         raise Wrong("“fathers” was written into block 1, which the fork holds, too; copy it first")

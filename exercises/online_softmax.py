@@ -4,10 +4,11 @@ One query q [D] attends to keys and values that come block by block, each [B, D]
 
     out = sum of p_i v_i,    p = softmax(q . k_i)    over all tokens i of all blocks
 
-Write `attend`. `blocks` is an iterator: each block comes by once, and there is no second pass, so
-you cannot know the largest score in advance. Keep three things: the largest score so far m, the sum
-of exp(score - m) so far, and the same sum weighted with the values. When a new block has a larger
-score, what you have was computed with the old m: rescale it. (No 1/sqrt(D) here.)
+Write `attend`. `blocks` is an iterator: each block comes by once, and is overwritten when you ask
+for the next. So you cannot know the largest score in advance. Keep three things: the largest score
+so far m, the sum of exp(score - m) so far, and the same sum weighted with the values. When a new
+block has a larger score, what you have was computed with the old m: rescale it. (No 1/sqrt(D)
+here.)
 
 Run it: python -m exercises.online_softmax
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from exercises.checking import Wrong, report
+from exercises.checking import Wrong, report, returned
 
 Array = np.ndarray
 Blocks = Iterator[tuple[Array, Array]]
@@ -40,6 +41,29 @@ def _whole(q: Array, blocks: Iterable[tuple[Array, Array]]) -> Array:
     return np.asarray(weights @ values / weights.sum())
 
 
+def _once(blocks: Iterable[tuple[Array, Array]]) -> Blocks:
+    """Each block is gone when the next one is asked for."""
+    for keys, values in blocks:
+        block = keys.copy(), values.copy()
+        yield block
+        for part in block:
+            part.fill(np.nan)
+
+
+def _compare(what: str, answer: Attend, q: Array, blocks: list[tuple[Array, Array]]) -> None:
+    with np.errstate(all="ignore"):
+        found, wanted = returned(answer(q, _once(blocks)), "attend"), _whole(q, blocks)
+    if np.shape(found) != (4,):
+        raise Wrong(f"{what}: the result has shape {np.shape(found)}, but q has (4,)")
+    if not np.isfinite(found).all():
+        raise Wrong(
+            f"{what}: got {found}. Either a block was used after the next one was asked for, or "
+            "something else than the largest score so far was subtracted before exp()"
+        )
+    if not np.allclose(found, wanted):
+        raise Wrong(f"{what}: got {np.round(found, 4)}, but it should be {np.round(wanted, 4)}")
+
+
 def _test(answer: Attend) -> None:
     rng = np.random.default_rng(0)
 
@@ -48,22 +72,16 @@ def _test(answer: Attend) -> None:
         blocks = [(rng.normal(size=(n, 4)) * scale, rng.normal(size=(n, 4))) for n in sizes]
         if growing:
             blocks.sort(key=lambda block: float((block[0] @ q).max()))
-        with np.errstate(all="ignore"):
-            found, wanted = answer(q, iter(blocks)), _whole(q, blocks)
-        if np.shape(found) != (4,):
-            raise Wrong(f"{what}: the result has shape {np.shape(found)}, but q has (4,)")
-        if not np.isfinite(found).all():
-            raise Wrong(
-                f"{what}: got {found}; exp() of a large score overflows, so subtract m first"
-            )
-        if not np.allclose(found, wanted):
-            raise Wrong(f"{what}: got {np.round(found, 4)}, but it should be {np.round(wanted, 4)}")
+        if scale < 0:  # all scores below 0
+            blocks = [(-abs(keys) * np.sign(q), values) for keys, values in blocks]
+        _compare(what, answer, q, blocks)
 
-    case("one block of 4 tokens", [4])
+    case("one block of 4 tokens (no 1/sqrt(D); divide by the sum at the end)", [4])
     case("two blocks of 4 tokens (are the old sums rescaled when m grows?)", [4, 4], growing=True)
     case("blocks of 4, 4 and 1 tokens (each token counts the same, not each block)", [4, 4, 1])
     case("six blocks", [4] * 6)
     case("three blocks with scores of several thousand", [4] * 3, scale=3000.0)
+    case("three blocks with scores of minus several thousand", [4] * 3, scale=-3000.0)
 
 
 if __name__ == "__main__":

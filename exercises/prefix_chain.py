@@ -14,7 +14,7 @@ Run it: python -m exercises.prefix_chain
 
 from collections.abc import Callable, Collection, Sequence
 
-from exercises.checking import Wrong, expect, report
+from exercises.checking import Wrong, expect, report, returned
 
 
 def hash_of(before: int | None, tokens: Sequence[int]) -> int:
@@ -44,24 +44,24 @@ def check(answer: Answer | None = None) -> bool:
 def _test(answer: Answer) -> None:
     chain, num_known = answer
     tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
-    expect(
-        len(chain(tokens, 4)), 2, "the number of hashes of 10 tokens in blocks of 4 (8 fill two)"
-    )
+    hashes = returned(chain(tokens, 4), "chain")
+    expect(len(hashes), 2, "the number of hashes of 10 tokens in blocks of 4 (8 fill two)")
     expect(chain(tokens[:3], 4), [], "the hashes of 3 tokens in blocks of 4")
-    first = hash_of(None, tokens[:4])
-    expect(chain(tokens, 4), [first, hash_of(first, tokens[4:8])], "the hashes of 1 .. 10")
-    if chain([9, 2, 3, 4, 5, 6, 7, 8], 4)[1] == chain(tokens, 4)[1]:
+    if chain([9, 2, 3, 4, 5, 6, 7, 8], 4)[1] == hashes[1]:
         raise Wrong(
             "[9 2 3 4] [5 6 7 8] has the second hash of [1 2 3 4] [5 6 7 8]: what is before counts"
         )
+    first = hash_of(None, tokens[:4])
+    wanted = [first, hash_of(first, tokens[4:8])]
+    expect(hashes, wanted, "the hashes of 1 .. 10 (of the hash before and a block's own tokens)")
 
     known = set(chain(tokens, 4))
-    expect(num_known(tokens, 4, known), 8, "tokens known of 1 .. 10, both full blocks in the cache")
+    what = "tokens (not blocks) known of 1 .. 10, both blocks in the cache"
+    expect(num_known(tokens, 4, known), 8, what)
     expect(num_known(tokens, 4, set()), 0, "tokens known with an empty cache")
     expect(num_known([1, 2, 3, 4, 9, 9, 9, 9, 9], 4, known), 4, "tokens known of 1 2 3 4 9 9 9 9 9")
-    expect(
-        num_known(tokens[:8], 4, known), 4, "tokens known of 1 .. 8 (one must be left to compute)"
-    )
+    what = "tokens known of 1 .. 8 (one must be left to compute, and half a block does not count)"
+    expect(num_known(tokens[:8], 4, known), 4, what)
     only_second = {chain(tokens, 4)[1]}
     expect(
         num_known(tokens, 4, only_second), 0, "tokens known when only the second block is cached"

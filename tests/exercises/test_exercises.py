@@ -61,6 +61,12 @@ class FreesTwice(allocator.Allocator):
         super().free(block)
 
 
+class AnotherError(allocator.Allocator):
+    def allocate(self) -> int:
+        self.ref_counts[self.free_blocks[-1]] = 1
+        return self.free_blocks.pop()
+
+
 def append_in_place(pool: Any, table: list[int], position: int, word: str) -> None:
     logical, offset = divmod(position, 4)
     if logical == len(table):
@@ -73,6 +79,24 @@ def append_empty(pool: Any, table: list[int], position: int, word: str) -> None:
     cow.append(pool, table, position, word)
     if len(before) == len(table) and before != table:
         pool.words[table[-1]][:3] = [""] * 3
+
+
+def append_always_copies(pool: Any, table: list[int], position: int, word: str) -> None:
+    logical, offset = divmod(position, 4)
+    if logical == len(table):
+        table.append(pool.take())
+    else:
+        pool.share(table[logical])
+        cow.append(pool, table, position, word)
+        pool.let_go(table[logical])
+    pool.words[table[logical]][offset] = word
+
+
+def append_aliases(pool: Any, table: list[int], position: int, word: str) -> None:
+    before = list(table)
+    cow.append(pool, table, position, word)
+    if len(before) == len(table) and before != table:
+        pool.words[before[-1]] = pool.words[table[-1]]
 
 
 def append_and_keep(pool: Any, table: list[int], position: int, word: str) -> None:
@@ -103,6 +127,20 @@ def attend_by_block(q: np.ndarray, blocks: Iterator[Any]) -> Any:
     return np.mean([online_softmax.attend(q, iter([block])) for block in blocks], axis=0)
 
 
+def attend_to_all_at_once(q: np.ndarray, blocks: Iterator[Any]) -> Any:
+    return online_softmax.attend(q, iter(list(blocks)))
+
+
+def attend_from_zero(q: np.ndarray, blocks: Iterator[Any]) -> Any:
+    keys, values = map(np.concatenate, zip(*((k + 0, v + 0) for k, v in blocks), strict=True))
+    weights = np.exp(keys @ q - max(0.0, (keys @ q).max()))
+    return weights @ values / weights.sum()
+
+
+def attend_without_return(q: np.ndarray, blocks: Iterator[Any]) -> Any:
+    online_softmax.attend(q, blocks)
+
+
 class LooksAtPromptsOnly(hanging_scheduler.Scheduler):
     def accepts(self, request: hanging_scheduler.Request) -> bool:
         return self._blocks_for(request) < self.num_blocks
@@ -118,6 +156,12 @@ class CountsTheLastToken(hanging_scheduler.Scheduler):
     def accepts(self, request: hanging_scheduler.Request) -> bool:
         tokens = request.prompt + request.max_tokens
         return -(-tokens // self.block_size) + 1 <= self.num_blocks
+
+
+class LooksAtFreeBlocks(hanging_scheduler.Scheduler):
+    def accepts(self, request: hanging_scheduler.Request) -> bool:
+        tokens = request.prompt + request.max_tokens - 1
+        return -(-tokens // self.block_size) + 1 <= self._free
 
 
 def own_tokens_only(tokens: Sequence[int], size: int) -> list[int]:
@@ -157,25 +201,32 @@ WRONG = [
     ("allocator", Queue, "order in which they are handed out: got [0, 1, 2]"),
     ("allocator", FreesAtOnce, "got 1, but it should be 0"),
     ("allocator", FreesTwice, "raised nothing, but it should raise DoubleFreeError"),
+    ("allocator", AnotherError, "raised IndexError, but it should raise NoBlockError"),
     ("copy_on_write", (fork_that_aliases, cow.append), "fork returned the same list"),
     ("copy_on_write", (lambda pool, table: list(table), cow.append), "got (1, 1)"),
     ("copy_on_write", (cow.fork, append_in_place), "copy it first"),
     ("copy_on_write", (cow.fork, append_empty), "did the copy have all?"),
     ("copy_on_write", (cow.fork, append_and_keep), "the holders of block 1"),
-    ("online_softmax", attend_naively, "overflows, so subtract m first"),
+    ("copy_on_write", (cow.fork, append_always_copies), "nobody else holds 7: write in place"),
+    ("copy_on_write", (cow.fork, append_aliases), "are the same list"),
+    ("online_softmax", attend_naively, "something else than the largest score so far"),
     ("online_softmax", attend_without_rescaling, "are the old sums rescaled"),
     ("online_softmax", attend_by_block, "two blocks"),
     ("online_softmax", lambda q, blocks: 0.0, "has shape ()"),
+    ("online_softmax", attend_to_all_at_once, "used after the next one was asked for"),
+    ("online_softmax", attend_from_zero, "minus several thousand"),
+    ("online_softmax", attend_without_return, "attend returned None"),
     ("hanging_scheduler", LooksAtPromptsOnly, "hangs (swapped"),
     ("hanging_scheduler", ForgetsTheSpareBlock, "hangs (swapped"),
-    ("hanging_scheduler", CountsTheLastToken, "It refused prompt=12, max_tokens=1"),
-    ("prefix_chain", (own_tokens_only, prefix_chain.num_known), "the hashes of 1 .. 10"),
+    ("hanging_scheduler", CountsTheLastToken, "it refused prompt=12, max_tokens=1"),
+    ("hanging_scheduler", LooksAtFreeBlocks, "count all blocks, not those that are free"),
+    ("prefix_chain", (own_tokens_only, prefix_chain.num_known), "what is before counts"),
     ("prefix_chain", (with_the_rest, prefix_chain.num_known), "8 fill two"),
     ("prefix_chain", (prefix_chain.chain, all_known), "one must be left to compute"),
     ("top_p", without_the_boundary, "the second token crosses 0.6, and is kept"),
     ("top_p", without_ties, "the fourth equals it"),
     ("top_p", one_too_many, "reached by the first token alone"),
-    ("top_p", lambda probabilities, p: probabilities.index(p), "Your code raised ValueError"),
+    ("top_p", lambda probabilities, p: probabilities.index(p), "your code raised ValueError"),
 ]
 
 
@@ -185,7 +236,7 @@ def test_typical_mistakes_are_named(
 ) -> None:
     assert import_module(f"exercises.{name}").check(answer) is False
     said = capsys.readouterr().out
-    assert said.startswith("Not yet. ") and hint in said
+    assert said.startswith("Not yet: ") and hint in said
 
 
 def test_the_pool_of_the_exercise_counts() -> None:
