@@ -17,7 +17,8 @@ A model gives a logit to each of the V tokens. A request may change them, in thi
    - while the output is shorter than `min_tokens`, what could end it: all end-of-sequence ids (with
      `ignore_eos` as well) and all `stop_token_ids`.
 
-Everything is float64. It is the caller's duty to leave at least one token that is not -inf.
+Everything is float64. If no token is left that is not -inf, there is nothing to draw: the chapter
+`sampling` says what becomes of the request.
 """
 
 import inspect

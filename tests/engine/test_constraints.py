@@ -194,6 +194,7 @@ def test_refused_before_anything_is_allocated(llm) -> None:
         (params(bad_words=["a"]), "bad_words need text"),
         (params(allowed_token_ids=[EOS], min_tokens=1), "at least 1 token"),
         (params(allowed_token_ids=[5], stop_token_ids=[5], min_tokens=2), "min_tokens"),
+        (params(stop_token_ids=list(range(VOCAB)), min_tokens=1), "min_tokens"),
     ):
         with pytest.raises(InvalidRequestError, match=words):
             engine.add_request("bad", PROMPTS[0], bad)
