@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.logits import edit_logits
+from reference.logits import edit_logits, process
 from reference.sampling import NoTokenLeft, candidates, distribution, log_softmax
 from tests.reference.test_sampling import VOCABULARY, Params, tokens
 
@@ -111,3 +111,18 @@ def test_where_all_tokens_are_forbidden_there_is_nothing_to_draw(temperature: fl
     assert candidates(VOCABULARY, params, 9) == []
     with pytest.raises(NoTokenLeft, match="its constraints allow no token"):
         distribution(VOCABULARY, params)
+
+
+class CannotBeAsked:
+    __signature__ = "unknown"
+
+    def __call__(self, output: list[int], logits: np.ndarray) -> np.ndarray:
+        return logits + output[0]
+
+
+def test_a_processor_takes_the_prompt_if_it_has_three_parameters_without_a_default() -> None:
+    def one_to_three(output: list[int], logits: np.ndarray, scale: float = 3.0) -> np.ndarray:
+        return logits * scale
+
+    assert process(np.ones(2), one_to_three, [7], [4]).tolist() == [3.0, 3.0]
+    assert process(np.ones(2), CannotBeAsked(), [7], [4]).tolist() == [5.0, 5.0]
