@@ -14,7 +14,8 @@ from jax_engine.engine.beam_search import beam_search_output
 from jax_engine.engine.conversations import chat_prompts
 from jax_engine.engine.interrupt import deferred_interrupt
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.prompts import Prompt, PromptInput, as_prompt_list
+from jax_engine.engine.prompts import PromptInput, as_prompt_list
+from jax_engine.engine.request_checks import CheckedRequest
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import (
     AnyRequestOutput,
@@ -206,10 +207,9 @@ class LLM:
         checked = self._check_all(batch, params)
         ids: list[str] = []
         try:
-            for prompt, one, rank, limit in zip(checked, params, priorities, timeouts, strict=True):
+            for request, rank, limit in zip(checked, priorities, timeouts, strict=True):
                 request_id = str(self._num_requests)
-                add = self.llm_engine.add_request
-                add(request_id, prompt, one, priority=rank, timeout=limit)
+                self.llm_engine.add_checked(request_id, request, priority=rank, timeout=limit)
                 ids.append(request_id)
                 self._num_requests += 1
             return self._run(ids, use_tqdm=use_tqdm)
@@ -219,9 +219,9 @@ class LLM:
 
     def _check_all(
         self, batch: list[PromptInput], params: Sequence[SamplingParams | PoolingParams]
-    ) -> list[Prompt]:
+    ) -> list[CheckedRequest]:
         """All prompts are checked before the first one starts, and all bad ones are named."""
-        checked: list[Prompt] = []
+        checked: list[CheckedRequest] = []
         problems: list[InvalidRequestError] = []
         where: list[int] = []
         for i, (prompt, one) in enumerate(zip(batch, params, strict=True)):

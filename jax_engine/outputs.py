@@ -72,7 +72,7 @@ class RequestOutput:
         num_cached_tokens: Prompt tokens whose KV came from the prefix cache.
         prompt_logprobs: For each token of the prompt, token id to `Logprob` as given the tokens
             before it; None for the first one (and, after an abort, for those not reached). None
-            unless asked for.
+            unless asked for. Of deltas, the first one holds them.
     """
 
     request_id: str

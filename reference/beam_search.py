@@ -16,7 +16,8 @@ compute one beam before another). Then one selection is made:
 3. Those that end and are among the first k become *hypotheses*, with the score value / length**a,
    where a is `length_penalty`. The k hypotheses of the highest score are kept.
 4. The first k that do not end are the new beams.
-5. The search is done when there is no new beam; or there are k hypotheses, and
+5. The search is done when there is no new beam (with no hypothesis either, since all tokens were
+   forbidden, the request is aborted); or there are k hypotheses, and
 
    - `early_stopping` is True; or
    - the best beam, at its present length, scores no more than the worst of them

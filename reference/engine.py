@@ -40,7 +40,7 @@ from reference.batch import lay_out
 from reference.beam_search import num_candidates
 from reference.blocks import BlockManager
 from reference.kv_cache import KVCache
-from reference.sampling import candidates, derive_seed, log_softmax, sample
+from reference.sampling import NoTokenLeft, candidates, derive_seed, log_softmax, sample
 from reference.scheduler import Scheduler
 from reference.scheduler_state import ScheduledSequence
 from reference.sequence import RequestParams, SequenceGroup
@@ -153,15 +153,26 @@ class ReferenceEngine:
         sampling = [i for i, entry in enumerate(output.scheduled) if entry.num_samples > 0]
         logits = self.model.compute_logits(hidden[last_tokens[sampling]])
         entries = [output.scheduled[i] for i in sampling]
-        sampled = {
-            entry.seq.seq_id: self._sample(entry, row)
-            for entry, row in zip(entries, logits, strict=True)
-        }
+        sampled, stuck = self._sample_all(entries, logits)
         finished = self.scheduler.update(sampled)
         for entry, row in zip(entries, logits, strict=True):
-            if not entry.group.beam_search:
+            if not entry.group.beam_search and entry.group not in stuck:
                 _note_logprobs(entry, sampled[entry.seq.seq_id], row)
-        return finished
+        return stuck + finished
+
+    def _sample_all(
+        self, entries: Sequence[ScheduledSequence], logits: Float[np.ndarray, "R V"]
+    ) -> tuple[dict[int, list[Any]], list[SequenceGroup]]:
+        """What each sequence draws; and the requests that are aborted, for want of a token."""
+        sampled: dict[int, list[Any]] = {}
+        stuck: list[SequenceGroup] = []
+        for entry, row in zip(entries, logits, strict=True):
+            try:
+                sampled[entry.seq.seq_id] = self._sample(entry, row)
+            except NoTokenLeft as error:
+                if self.scheduler.abort(entry.group.request_id, str(error)):
+                    stuck.append(entry.group)
+        return sampled, stuck
 
     def _sample(self, entry: ScheduledSequence, logits: Float[np.ndarray, "V"]) -> list[Any]:
         """Tokens for one sequence: several, from the same logits, when its group is to fork.

@@ -3,8 +3,8 @@
 A model gives a logit to each of the V tokens. A request may change them, in this order:
 
 0. `logits_processors`: functions of the caller, one after another. Each takes the output so far and
-   the logits, or, if it has three positional parameters, the prompt before these; it returns
-   logits;
+   the logits, or, if it has three positional parameters without a default, the prompt before these;
+   it returns logits;
 1. repetition penalty r, on each token that is in the prompt or the output: logit / r if the logit
    is positive, else logit * r;
 2. frequency penalty, times the count of the token in the output, is taken off; then presence
@@ -17,7 +17,8 @@ A model gives a logit to each of the V tokens. A request may change them, in thi
    - while the output is shorter than `min_tokens`, what could end it: all end-of-sequence ids (with
      `ignore_eos` as well) and all `stop_token_ids`.
 
-Everything is float64. It is the caller's duty to leave at least one token that is not -inf.
+Everything is float64. If no token is left that is not -inf, there is nothing to draw: the chapter
+`sampling` says what becomes of the request.
 """
 
 import inspect
@@ -97,12 +98,22 @@ def process(
     [3.0, 3.0]
     >>> process(np.zeros(2), lambda prompt, output, logits: logits - prompt[0], [7], [3]).tolist()
     [-7.0, -7.0]
+    >>> process(np.ones(2), lambda output, logits, scale=5.0: scale * logits, [7], [3]).tolist()
+    [5.0, 5.0]
     """
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(processor).parameters.values()
-    takes_prompt = sum(parameter.kind in positional for parameter in parameters) == 3
-    given = [list(prompt_token_ids)] if takes_prompt else []
+    given = [list(prompt_token_ids)] if _takes_prompt(processor) else []
     return np.array(processor(*given, list(output_token_ids), logits.copy()), dtype=np.float64)
+
+
+def _takes_prompt(processor: Callable[..., object]) -> bool:
+    """Has it three parameters that must be given by position? What cannot be asked has two."""
+    try:
+        parameters = inspect.signature(processor).parameters.values()
+    except (TypeError, ValueError):  # some functions are not written in Python
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one for one in parameters if one.kind in positional and one.default is one.empty]
+    return len(needed) == 3
 
 
 def penalise(

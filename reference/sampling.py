@@ -21,6 +21,11 @@ nor on preemption. Sample i of a request (n > 1) has a seed of its own, `derive_
 Log-probabilities are those of the raw logits (`log_softmax`), before rule 0. Beam search alone
 goes by those of the edited logits, which rule 4 has divided by the temperature (`candidates`).
 
+Rules 0 to 3 may leave no token at all. Then there is nothing to draw (`NoTokenLeft`, or no
+candidates), and the sequence cannot go on: its request is aborted, with `NO_TOKEN` as the reason.
+Of beams one may die, as one that nobody continues; the request is aborted if there is neither a
+beam that can go on nor an output that has ended.
+
 V is the size of the vocabulary. Everything is float64.
 """
 
@@ -33,8 +38,13 @@ from jaxtyping import Float
 from reference.logits import LogitsOptions, TokenIds, edit_logits
 
 GREEDY_BELOW = 1e-5
+NO_TOKEN = "its constraints allow no token"
 Uniform = Callable[[int, int], float]
 Candidate = tuple[int, float]
+
+
+class NoTokenLeft(ValueError):
+    """Rules 0 to 3 forbid each token."""
 
 
 @runtime_checkable
@@ -111,7 +121,10 @@ def distribution(
     output_token_ids: TokenIds = (),
     eos_token_ids: Collection[int] = (),
 ) -> Float[np.ndarray, "V"]:
-    """Rules 0 to 7: the probability of each token. Of one alone, when the temperature is 0."""
+    """Rules 0 to 7: the probability of each token. Of one alone, when the temperature is 0.
+
+    Raises NoTokenLeft if there is none to have one.
+    """
     edited = edit_logits(
         logits,
         params,
@@ -119,6 +132,8 @@ def distribution(
         output_token_ids=output_token_ids,
         eos_token_ids=eos_token_ids,
     )
+    if edited.max() == -np.inf:
+        raise NoTokenLeft(NO_TOKEN)
     if params.temperature < GREEDY_BELOW:
         certain = np.zeros(len(edited))
         certain[np.argmax(edited)] = 1.0
@@ -148,7 +163,7 @@ def candidates(
     eos_token_ids: Collection[int] = (),
 ) -> list[Candidate]:
     """What beam search draws: the `count` most probable tokens with their log-probabilities, after
-    rules 0 to 4; best first, of equal ones the lowest id. Fewer, if fewer are possible.
+    rules 0 to 4; best first, of equal ones the lowest id. Fewer, or none, if fewer are possible.
 
     >>> from types import SimpleNamespace
     >>> params = SimpleNamespace(repetition_penalty=1.0, frequency_penalty=0.0, min_tokens=0,
@@ -165,6 +180,8 @@ def candidates(
         output_token_ids=output_token_ids,
         eos_token_ids=eos_token_ids,
     )
+    if edited.max() == -np.inf:
+        return []
     if params.temperature >= GREEDY_BELOW:
         edited = edited / params.temperature
     logprobs = log_softmax(edited)
@@ -213,7 +230,10 @@ def sample(
     seed: int = 0,
     uniform: Uniform = uniform,
 ) -> int:
-    """The next token of a sequence: all rules. `uniform` may be replaced by another source."""
+    """The next token of a sequence: all rules. `uniform` may be replaced by another source.
+
+    Raises NoTokenLeft if there is none.
+    """
     probabilities = distribution(
         logits,
         params,

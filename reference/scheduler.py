@@ -36,7 +36,7 @@ from typing import Any, Literal
 from reference.admission import AdmissionError, check_admission
 from reference.beam_search import advance, select
 from reference.blocks import BlockManager
-from reference.sampling import Candidate
+from reference.sampling import NO_TOKEN, Candidate
 from reference.scheduler_config import (
     Policy,
     PreemptionCosts,
@@ -170,13 +170,13 @@ class Scheduler:
                 if seq.seq_id == seq_id:
                     self._finish(group, seq, reason, stop_reason)
 
-    def abort(self, request_id: str) -> bool:
+    def abort(self, request_id: str, stop_reason: str | None = None) -> bool:
         """End all sequences of a request; False if there is no such unfinished request."""
         group = self.groups.get(request_id)
         if group is None:
             return False
         for seq in group.unfinished:
-            self._finish(group, seq, "abort", None)
+            self._finish(group, seq, "abort", stop_reason)
         return True
 
     def _append(self, entry: ScheduledSequence, token_ids: SequenceOf[int]) -> list[Sequence]:
@@ -204,6 +204,8 @@ class Scheduler:
         if not chosen.done:
             advance(group, chosen.live, self.block_manager, self._seq_ids)
             return False
+        if not group.hypotheses:  # no beam had a candidate
+            return self.abort(group.request_id, NO_TOKEN)
         for seq in group.unfinished:
             self.block_manager.free(seq.seq_id)
         group.seqs = group.hypotheses

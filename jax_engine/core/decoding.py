@@ -4,6 +4,7 @@ Parallel samples share the prompt: they fork once. Beams share what they generat
 beam is a fork of the one it continues, and one that nobody continues is freed (Figure 9).
 """
 
+import logging
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
@@ -15,7 +16,9 @@ from jax_engine.core.beam_search import (
 )
 from jax_engine.core.sequence import Sequence, SequenceGroup
 from jax_engine.core.state import SchedulerState
-from jax_engine.core.stopping import StopRule
+from jax_engine.core.stopping import NO_TOKEN, StopRule
+
+logger = logging.getLogger("jax_engine.core")
 
 
 def take_samples(
@@ -56,7 +59,8 @@ def _take_candidates(
     """Keeps a beam's candidates until all beams of its group have some, and then selects.
 
     Returns:
-        Whether the search is done: the group's sequences are its hypotheses then.
+        Whether the search is done: the group's sequences are its hypotheses then, or its aborted
+        beams if there are none, because all tokens were forbidden.
     """
     seq.candidates = candidates
     if any([beam.candidates is None for beam in group.seqs]):
@@ -129,6 +133,11 @@ def _append(seq: Sequence, choice: Choice) -> None:
 
 def _end(state: SchedulerState, search: BeamSearch, group: SequenceGroup) -> None:
     """Frees the beams; the group's sequences are the hypotheses, best first, from here on."""
+    if not search.hypotheses:
+        logger.warning("request %s is aborted: %s", group.request_id, NO_TOKEN)
+        for seq in group.seqs:
+            state.finish(seq, group, "abort", NO_TOKEN)
+        return
     for seq in group.seqs:
         state.release(seq)
     group.seqs = [hypothesis.seq for hypothesis in search.hypotheses]

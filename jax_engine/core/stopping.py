@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+NO_TOKEN = "its constraints allow no token"  # stop_reason of a request that cannot go on
+
 
 class SamplingLimits(Protocol):
     """What the controller reads of a request's `SamplingParams`."""

@@ -34,11 +34,12 @@ class ConstraintBuilder:
         """
         words = self._bad_words(params)
         guided, allowed = params.structured_outputs, params.allowed_token_ids
-        if not (words or guided or allowed is not None or params.logits_processors):
+        ends = self._eos_token_ids | set(params.stop_token_ids or ())
+        restricted = words or guided or allowed is not None or params.logits_processors
+        if not restricted and len(ends) < self._vocab_size:
             return None
         everything = range(self._vocab_size)
         single = {word[0] for word in words if len(word) == 1}
-        ends = self._eos_token_ids | set(params.stop_token_ids or ())
         left = set(everything if allowed is None else allowed) - single
         if not left or (params.min_tokens and left <= ends):
             raise InvalidRequestError(

@@ -8,7 +8,6 @@ moment between two steps frees exactly what it held.
 import logging
 import time
 from collections.abc import Callable, Iterable
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +18,11 @@ from jax_engine.core.output import ScheduledSequence
 from jax_engine.core.sequence import SequenceGroup
 from jax_engine.engine.beam_search import candidates_of
 from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import as_sampling_params
 from jax_engine.engine.prompts import Prompt, PromptInput
-from jax_engine.engine.request_checks import RequestChecks, check_service
+from jax_engine.engine.request_checks import CheckedRequest, RequestChecks, check_service
 from jax_engine.engine.request_state import RequestState
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.engine.step_outputs import sampled_rows, take_prompts, take_tokens
@@ -33,7 +31,6 @@ from jax_engine.outputs import AnyRequestOutput, RequestMetrics
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.constraints import RequestConstraints
 from jax_engine.worker.step_shape import all_step_shapes
 from jax_engine.worker.warmup import compile_ahead
 from jax_engine.worker.worker import StepResult
@@ -58,9 +55,6 @@ class LLMEngine:
         self.max_model_len = parts.max_model_len
         self.clock: Callable[[], float] = time.monotonic
         self._eos_token_ids = parts.eos_token_ids
-        self._constraints = ConstraintBuilder(
-            parts.tokenizer, parts.model_config.vocab_size, parts.eos_token_ids
-        )
         self._checks = RequestChecks(
             parts.tokenizer, parts.model_config.vocab_size, self.max_model_len, parts.eos_token_ids
         )
@@ -94,34 +88,28 @@ class LLMEngine:
 
     def check_request(
         self,
-        prompt: PromptInput | Prompt,
-        params: SamplingParams | PoolingParams,
+        prompt: PromptInput,
+        params: SamplingParams | PoolingParams | None = None,
         request_id: str = "new",
-    ) -> Prompt:
+    ) -> CheckedRequest:
         """Parses and validates without accepting anything.
 
         Returns:
-            The parsed prompt, which `add_request` takes as well.
+            What `add_checked` accepts, once.
 
         Raises:
             InvalidRequestError: The prompt or a parameter does not suit this model.
             RequestTooLargeError: It could never run in this engine.
         """
-        return self._check(prompt, as_sampling_params(params), request_id)[0]
-
-    def _check(
-        self, prompt: PromptInput | Prompt, params: SamplingParams, request_id: str
-    ) -> tuple[Prompt, RequestConstraints | None]:
-        """All checks; what they work out on the way is what accepting the request needs."""
-        parsed = self._checks.parse(prompt, params)
-        constraints = self._constraints.build(params)
-        self.scheduler.check_group(self._group(request_id, parsed, params))
-        return parsed, constraints
+        params = SamplingParams() if params is None else as_sampling_params(params)
+        checked = self._checks.check(prompt, params)
+        self.scheduler.check_group(self._group(request_id, checked.prompt, checked.params))
+        return checked
 
     def add_request(
         self,
         request_id: str,
-        prompt: PromptInput | Prompt,
+        prompt: PromptInput,
         params: SamplingParams | PoolingParams | None = None,
         *,
         arrival_time: float | None = None,
@@ -139,40 +127,40 @@ class LLMEngine:
         Raises:
             InvalidRequestError: Nothing was accepted; the message says which field and limit.
         """
-        params = SamplingParams() if params is None else as_sampling_params(params)
+        checked = self.check_request(prompt, params, request_id)
+        self.add_checked(
+            request_id, checked, arrival_time=arrival_time, priority=priority, timeout=timeout
+        )
+
+    def add_checked(
+        self,
+        request_id: str,
+        request: CheckedRequest,
+        *,
+        arrival_time: float | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> None:
+        """As `add_request`, for what `check_request` returned."""
         if request_id in self._states:
             raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
         check_service(priority, self.config.scheduling_policy, timeout)
-        parsed, constraints = self._check(prompt, params, request_id)
-        own = copy(params)  # the caller may go on changing its own
-        own.__post_init__()
         arrival = self.clock() if arrival_time is None else arrival_time
-        self._accept(request_id, parsed, own, constraints, arrival, priority)
-        if timeout is not None:
-            self._deadlines.add(request_id, arrival + timeout)
-
-    def _accept(
-        self,
-        request_id: str,
-        prompt: Prompt,
-        params: SamplingParams,
-        constraints: RequestConstraints | None,
-        arrival: float,
-        priority: int,
-    ) -> None:
+        prompt, params, constraints = request.prompt, request.params, request.constraints
         group = self._group(request_id, prompt, params)
         group.arrival_time, group.priority = arrival, priority
         group.needs_last_token = constraints is not None and constraints.needs_last_token
         self.scheduler.add_group(group)
         metrics = RequestMetrics(arrival)
-        tokenizer = self.tokenizer
-        self._states[request_id] = RequestState(prompt, params, group, metrics, tokenizer)
+        self._states[request_id] = RequestState(prompt, params, group, metrics, self.tokenizer)
         seed = params.seed
         if seed is None:
             entropy = np.random.SeedSequence([self.config.seed, self._num_added])
             seed = int(entropy.generate_state(1, np.uint64)[0])
         self._num_added += 1
         self.worker.add_request(request_id, params, seed, self._eos_token_ids, constraints)
+        if timeout is not None:
+            self._deadlines.add(request_id, arrival + timeout)
 
     def _group(self, request_id: str, prompt: Prompt, params: SamplingParams) -> SequenceGroup:
         return SequenceGroup(

@@ -47,17 +47,13 @@ def as_prompt_list(prompts: Any) -> list[PromptInput]:
     return list(prompts)
 
 
-def parse_prompt(
-    prompt: PromptInput | Prompt, tokenizer: Tokenizer | None, vocab_size: int
-) -> Prompt:
-    """Token ids of one prompt; one that was parsed before is returned as it is.
+def parse_prompt(prompt: PromptInput, tokenizer: Tokenizer | None, vocab_size: int) -> Prompt:
+    """Token ids of one prompt.
 
     Raises:
         InvalidRequestError: Empty, of another type, text without a tokenizer, or an id outside of
             the vocabulary.
     """
-    if isinstance(prompt, Prompt):
-        return prompt
     text, token_ids, salt = _fields(prompt)
     if token_ids is None:
         if not isinstance(text, str):
@@ -75,10 +71,7 @@ def parse_prompt(
 
 
 def truncate_prompt(prompt: Prompt, keep: int | None, max_model_len: int) -> Prompt:
-    """The prompt with only its last `keep` tokens; None: all; -1: as many as leave room for one.
-
-    Doing it again changes nothing.
-    """
+    """The prompt with only its last `keep` tokens; None: all; -1: as many as leave room for one."""
     if keep is None:
         return prompt
     ids = prompt.token_ids[-(max_model_len - 1 if keep == -1 else keep) :]

@@ -1,11 +1,31 @@
 """What is refused before anything is allocated: what does not suit the model or the engine."""
 
+from copy import copy
+from dataclasses import dataclass
+
 from jax_engine.checks import check_number
 from jax_engine.engine.beam_search import check_beams
+from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
 from jax_engine.errors import InvalidRequestError
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
+from jax_engine.worker.constraints import RequestConstraints
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRequest:
+    """A request that can be accepted, once: its grammar follows one request's sequences.
+
+    Attributes:
+        prompt: Parsed and cut.
+        params: The request's own copy: the caller may go on changing what it gave.
+        constraints: What restricts its tokens; None if nothing does.
+    """
+
+    prompt: Prompt
+    params: SamplingParams
+    constraints: RequestConstraints | None
 
 
 class RequestChecks:
@@ -27,9 +47,10 @@ class RequestChecks:
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._eos_token_ids = eos_token_ids
+        self._constraints = ConstraintBuilder(tokenizer, vocab_size, eos_token_ids)
 
-    def parse(self, prompt: PromptInput | Prompt, params: SamplingParams) -> Prompt:
-        """The prompt's tokens, cut as the request wishes.
+    def check(self, prompt: PromptInput, params: SamplingParams) -> CheckedRequest:
+        """All checks; what they work out on the way is what accepting the request needs.
 
         Raises:
             InvalidRequestError: The prompt or a parameter does not suit this model.
@@ -39,8 +60,15 @@ class RequestChecks:
             raise InvalidRequestError(
                 f"sampling_params must be SamplingParams, got {type(params).__name__}"
             )
+        own = copy(params)
+        own.__post_init__()
         parsed = parse_prompt(prompt, self._tokenizer, self._vocab_size)
-        parsed = truncate_prompt(parsed, params.truncate_prompt_tokens, self._max_model_len)
+        parsed = truncate_prompt(parsed, own.truncate_prompt_tokens, self._max_model_len)
+        self._check_tokens(own)
+        check_beams(own, self._eos_token_ids, self._vocab_size)
+        return CheckedRequest(parsed, own, self._constraints.build(own))
+
+    def _check_tokens(self, params: SamplingParams) -> None:
         for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
             for token in getattr(params, name) or ():
                 if token >= self._vocab_size:
@@ -52,8 +80,6 @@ class RequestChecks:
                 "stop needs text, but the engine has no tokenizer (skip_tokenizer_init=True): "
                 "use stop_token_ids"
             )
-        check_beams(params, self._eos_token_ids, self._vocab_size)
-        return parsed
 
 
 def check_service(priority: int, policy: str, timeout: float | None) -> None:

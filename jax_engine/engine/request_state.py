@@ -53,6 +53,7 @@ class RequestState:
         every_token: Whether each token must be looked at as it comes (streamed text, stop
             strings, log-probabilities); if not, all the text is decoded at the end.
         prompt_logprobs: By position, as they are computed; None if they are not wanted.
+        prompt_given: Whether a delta held the prompt's log-probabilities.
         pooled: The prompt's hidden states; None if they are not wanted.
     """
 
@@ -66,6 +67,7 @@ class RequestState:
     streams: bool = field(init=False)
     every_token: bool = field(init=False)
     prompt_logprobs: list[dict[int, Logprob] | None] | None = field(init=False, default=None)
+    prompt_given: bool = field(init=False, default=False)
     pooled: PooledPrompt | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -85,7 +87,7 @@ class RequestState:
     def take_prompt(
         self, item: ScheduledSequence, index: int, row: int, result: StepResult
     ) -> None:
-        """Takes what a step computed of the prompt: again, after a preemption by recompute.
+        """Takes what a step computed of the prompt, the first time: outputs may hold it already.
 
         Args:
             index: Of the sequence in the step.
@@ -99,6 +101,8 @@ class RequestState:
         num_top = self.params.prompt_logprobs or 0
         end = min(item.start + item.num_tokens + 1, self.group.prompt_len)
         for position in range(item.start + 1, end):
+            if self.prompt_logprobs[position] is not None:  # the request was computed again
+                continue
             token = self.prompt.token_ids[position]
             self.prompt_logprobs[position] = token_logprobs(
                 result.prompt, row + position - item.start - 1, token, num_top, self._word
@@ -147,6 +151,8 @@ class RequestState:
             outputs = [self._delta(seq) for seq in seqs if self._has_news(seq)]
         else:
             outputs = [self._completion(seq) for seq in seqs]
+        prompt_logprobs = None if self.prompt_given else self.prompt_logprobs
+        self.prompt_given = self.deltas
         return RequestOutput(
             request_id=self.group.request_id,
             prompt=self.prompt.text,
@@ -155,7 +161,7 @@ class RequestState:
             finished=finished,
             num_cached_tokens=self.group.num_cached_tokens or 0,
             metrics=replace(self.metrics),
-            prompt_logprobs=self.prompt_logprobs,
+            prompt_logprobs=prompt_logprobs,
         )
 
     def _has_news(self, seq: Sequence) -> bool:

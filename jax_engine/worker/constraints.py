@@ -14,6 +14,7 @@ import numpy as np
 
 from jax_engine.core.output import ScheduledSequence
 from jax_engine.core.sequence import SequenceGroup
+from jax_engine.core.stopping import NO_TOKEN
 from jax_engine.guided.guide import Guide, fill_masks
 from jax_engine.sampling.bad_words import completing_tokens
 from jax_engine.sampling.processors import Processor, run_processors
@@ -82,7 +83,7 @@ class StepConstraints:
         """uint32 [R, words]: the tokens that each row may draw; all for rows without constraints.
 
         Bad words and `min_tokens` may leave nothing of what the others allow: such a request has
-        failed.
+        failed, unless it is a beam search.
         """
         started = time.perf_counter()
         mask = np.full((self.num_rows, num_words(self.vocab_size)), ALL)
@@ -92,8 +93,7 @@ class StepConstraints:
             row &= constraints.allowed
             for token in completing_tokens(constraints.bad_words, part.output):
                 row[token // 32] &= ~(np.uint32(1) << np.uint32(token % 32))
-            if not (row & ~self._forbidden_ends(part)).any():
-                self.failed[part.item.group] = "its constraints allow no token"
+            self._note_stuck(part, row & ~self._forbidden_ends(part))
             mask[part.rows] = row
         self.seconds += time.perf_counter() - started
         return mask
@@ -120,10 +120,14 @@ class StepConstraints:
                 self.failed[group] = f"a logits processor raised {error!r}"
                 continue
             edited[part.rows] = row
-            left = mask[first] & ~self._forbidden_ends(part)
-            if not (as_booleans(left, self.vocab_size) & (row > -np.inf)).any():
-                self.failed[group] = "its logits processors leave no token"
+            left = as_booleans(mask[first] & ~self._forbidden_ends(part), self.vocab_size)
+            self._note_stuck(part, left & (row > -np.inf))
         return edited
+
+    def _note_stuck(self, part: ConstrainedRows, left: np.ndarray) -> None:
+        """The request fails if nothing is left; a beam may die, and the others go on."""
+        if part.item.group.beam is None and not left.any():
+            self.failed.setdefault(part.item.group, NO_TOKEN)
 
     def _fill_guides(self, mask: np.ndarray) -> None:
         guided = [part for part in self.parts if part.constraints.guide is not None]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jax_engine.core import Scheduler, SchedulerOutput, SequenceGroup
 from jax_engine.core.admission import max_blocks
+from jax_engine.core.stopping import NO_TOKEN
 from tests.core.build import make_group, make_scheduler
 from tests.support.beams import beam_params, candidates_after, step_beams
 from tests.support.integrity import check_integrity
@@ -169,6 +170,30 @@ def test_fewer_beams_when_few_tokens_are_possible() -> None:
     assert outputs(group) == [[11]] and group.forked and group.reserved == 3
     scripted(scheduler, {0: [(12, -1.0), (13, -2.0)]})
     assert outputs(group) == [[11, 12], [11, 13]]
+
+
+def test_a_beam_without_candidates_dies_and_the_last_one_ends_the_request() -> None:
+    """With the hypotheses there are; without any it is aborted, and its beams can be seen."""
+    alive: Candidates = [(21, -1.0)]
+    for last, wanted in (
+        ([(EOS, -1.0)], [([12, 21, EOS], "stop", None)]),
+        ([], [([12, 21], "abort", NO_TOKEN)]),
+    ):
+        scheduler, group = started()
+        scripted(scheduler, {0: [], 1: alive, 2: []})
+        assert outputs(group) == [[12, 21]] and group.reserved == 3
+        scripted(scheduler, {0: last})
+        found = [(seq.output_token_ids, seq.finish_reason, seq.stop_reason) for seq in group.seqs]
+        assert found == wanted and group.finished and not scheduler.has_unfinished()
+        assert scheduler.block_manager.num_used_gpu_blocks == 0 and not scheduler.running
+
+
+def test_a_hypothesis_is_enough_when_all_beams_have_died() -> None:
+    scheduler, group = started()
+    scripted(scheduler, {0: [(EOS, -1.0)], 1: [(22, -1.0)], 2: []})
+    assert outputs(group) == [[12, 22]]
+    scripted(scheduler, {0: []})
+    assert outputs(group) == [[11, EOS]] and not scheduler.has_unfinished()
 
 
 @pytest.mark.parametrize("scheduling", MODES)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import LLM, InvalidRequestError, SamplingParams
+from jax_engine.engine.constraints import ConstraintBuilder
 from reference import sampling as oracle
 from tests.support.engine_pair import naive_logits
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
@@ -194,6 +195,7 @@ def test_refused_before_anything_is_allocated(llm) -> None:
         (params(bad_words=["a"]), "bad_words need text"),
         (params(allowed_token_ids=[EOS], min_tokens=1), "at least 1 token"),
         (params(allowed_token_ids=[5], stop_token_ids=[5], min_tokens=2), "min_tokens"),
+        (params(stop_token_ids=list(range(VOCAB)), min_tokens=1), "min_tokens"),
     ):
         with pytest.raises(InvalidRequestError, match=words):
             engine.add_request("bad", PROMPTS[0], bad)
@@ -202,6 +204,21 @@ def test_refused_before_anything_is_allocated(llm) -> None:
     with pytest.raises(InvalidRequestError, match="bad_words"):
         engine.add_request("bad", PROMPTS[0], one)
     assert not engine.has_unfinished_requests() and not engine.worker._sampling
+
+
+def test_constraints_are_built_once_for_each_prompt(llm, monkeypatch) -> None:
+    """And a bad prompt among them keeps the others from starting."""
+    built = []
+    build = ConstraintBuilder.build
+    monkeypatch.setattr(
+        ConstraintBuilder, "build", lambda self, one: built.append(one) or build(self, one)
+    )
+    one = params(allowed_token_ids=[3, 4])
+    outputs = llm.generate(PROMPTS, one, use_tqdm=False)
+    assert len(built) == len(outputs) == len(PROMPTS)
+    with pytest.raises(InvalidRequestError, match=r"prompts\[1\].*allowed_token_ids"):
+        llm.generate(PROMPTS[:2], [one, params(allowed_token_ids=[VOCAB])], use_tqdm=False)
+    assert not llm.llm_engine.has_unfinished_requests()
 
 
 def test_batches_without_constraints_run_the_programs_they_always_ran(llm) -> None:

@@ -123,6 +123,16 @@ def test_what_was_given_out_does_not_change(llms) -> None:
         assert given == copies and len(given) > 1
 
 
+def test_a_prompt_s_log_probabilities_come_with_the_first_delta_only(llms) -> None:
+    for llm in llms:
+        params = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True, prompt_logprobs=1)
+        cumulative = stream(llm, "Stream", params)
+        first, *others = stream(llm, "Stream", replace(params, output_kind=DELTA))
+        assert first.prompt_logprobs is not None and len(first.prompt_logprobs) == 6
+        assert [one.prompt_logprobs for one in cumulative] == [first.prompt_logprobs] * 4
+        assert [one.prompt_logprobs for one in others] == [None] * 3
+
+
 def test_deltas_cannot_take_back_what_they_gave() -> None:
     with pytest.raises(InvalidRequestError, match=r"best_of must be n \(2\)"):
         SamplingParams(n=2, best_of=3, output_kind=DELTA)

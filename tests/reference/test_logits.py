@@ -4,11 +4,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.logits import edit_logits
-from reference.sampling import candidates, distribution, log_softmax
+from reference.logits import edit_logits, process
+from reference.sampling import NoTokenLeft, candidates, distribution, log_softmax
 from tests.reference.test_sampling import VOCABULARY, Params, tokens
 
 words = st.lists(st.integers(0, 7), min_size=1, max_size=3)
@@ -101,3 +102,27 @@ def test_candidates_are_the_most_probable_of_the_edited_and_tempered_distributio
         wanted = [(token, logprobs[token]) for token in (1, 2, 3, 0)]
         assert candidates(logits, params, 9) == wanted
         assert candidates(logits, params, 2) == wanted[:2]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_where_all_tokens_are_forbidden_there_is_nothing_to_draw(temperature: float) -> None:
+    """Not even the first one, which the argmax of nothing would be."""
+    params = Constrained(temperature=temperature, allowed_token_ids=[1], bad_words_token_ids=[[1]])
+    assert candidates(VOCABULARY, params, 9) == []
+    with pytest.raises(NoTokenLeft, match="its constraints allow no token"):
+        distribution(VOCABULARY, params)
+
+
+class CannotBeAsked:
+    __signature__ = "unknown"
+
+    def __call__(self, output: list[int], logits: np.ndarray) -> np.ndarray:
+        return logits + output[0]
+
+
+def test_a_processor_takes_the_prompt_if_it_has_three_parameters_without_a_default() -> None:
+    def one_to_three(output: list[int], logits: np.ndarray, scale: float = 3.0) -> np.ndarray:
+        return logits * scale
+
+    assert process(np.ones(2), one_to_three, [7], [4]).tolist() == [3.0, 3.0]
+    assert process(np.ones(2), CannotBeAsked(), [7], [4]).tolist() == [5.0, 5.0]

@@ -13,6 +13,7 @@ from jax_engine.sampling.bad_words import bad_word_tokens, completing_tokens
 from jax_engine.sampling.logits import forbid_tokens
 from jax_engine.sampling.processors import run_processors, with_prompt
 from jax_engine.sampling.token_bits import as_booleans, num_words, token_bits
+from reference.logits import process
 
 VOCABS = (1, 31, 32, 33, 257)
 _forbid = jax.jit(forbid_tokens)
@@ -71,19 +72,32 @@ class Callable3:
         return logits + len(prompt) + 10 * len(output)
 
 
+class CannotBeAsked:
+    """As functions of C that have no signature."""
+
+    __signature__ = "unknown"
+
+    def __call__(self, output, logits):
+        return logits + 7
+
+
 def test_both_forms_of_processors_are_told_apart() -> None:
+    """By the parameters that have no default; the oracle tells them apart as the engine does."""
     three = lambda prompt, output, logits: logits + len(prompt) + 10 * len(output)  # noqa: E731
     two = lambda output, logits: logits + 100 * len(output)  # noqa: E731
     bound = functools.partial(lambda weight, output, logits: logits * weight, 2.0)
     any_number = lambda *given: given[-1] + 1000 * len(given)  # noqa: E731
     with_default = lambda output, logits, scale=3.0: scale * logits  # noqa: E731
-    functions = [three, Callable3(), two, bound, any_number, with_default, np.add]
-    results = []
-    for one in functions:
-        results.append(
-            run_processors([with_prompt(one)], [1, 2, 3], [4], np.ones(2, np.float32))[0]
-        )
-    assert results == [14.0, 14.0, 101.0, 2.0, 2001.0, 3.0, 5.0]
+    three_with_default = lambda prompt, output, logits, scale=5.0: scale * logits  # noqa: E731
+    functions = [
+        three, Callable3(), two, bound, any_number, with_default, three_with_default, np.add,
+        CannotBeAsked(),
+    ]  # fmt: skip
+    wanted = [14.0, 14.0, 101.0, 2.0, 2001.0, 3.0, 5.0, 5.0, 8.0]
+    for one, result in zip(functions, wanted, strict=True):
+        logits = np.ones(2, np.float32)
+        assert run_processors([with_prompt(one)], [1, 2, 3], [4], logits)[0] == result
+        assert process(logits, one, [1, 2, 3], [4])[0] == result
 
 
 def test_processors_run_in_order_and_may_not_return_nonsense() -> None:

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from reference.sampling import candidates
+from reference.sampling import NO_TOKEN, candidates
 from tests.support.strategies import EOS
 
 LogitsAfter = Callable[[list[int]], np.ndarray]
-Ended = tuple[list[int], float, str, int | None]
+Ended = tuple[list[int], float, str, int | str | None]
 """Output tokens, cumulative log-probability, finish reason, stop reason."""
 
 
@@ -36,6 +36,8 @@ def search_without_cache(
                 logits, params, len(logits), **context, eos_token_ids={eos_token_id}
             )
             ways += [(value + logprob, [*output, token]) for token, logprob in sorted(ranked)]
+        if not ways and not done:
+            return [(output, value, "abort", NO_TOKEN) for value, output in live][: params.n]
         ways.sort(key=lambda way: -way[0])
         live = []
         for place, (value, output) in enumerate(ways):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from reference.kv_cache import KVCache, slot_of
-from reference.sampling import derive_seed, log_softmax, sample
+from reference.sampling import NoTokenLeft, derive_seed, log_softmax, sample
 from tests.support.strategies import VOCABULARY
 
 MODULUS = 1_000_003
@@ -83,14 +83,17 @@ def complete_without_cache(
     logprobs: list[float] = []
     while True:
         logits = logits_after([*prompt, *output])
-        token = sample(
-            logits,
-            params,
-            prompt_token_ids=list(prompt),
-            output_token_ids=output,
-            eos_token_ids=eos_token_ids,
-            seed=derive_seed(seed, index),
-        )
+        try:
+            token = sample(
+                logits,
+                params,
+                prompt_token_ids=list(prompt),
+                output_token_ids=output,
+                eos_token_ids=eos_token_ids,
+                seed=derive_seed(seed, index),
+            )
+        except NoTokenLeft:
+            return output, logprobs, "abort"
         output.append(token)
         logprobs.append(float(log_softmax(logits)[token]))
         if len(output) == params.max_tokens or len(prompt) + len(output) == max_model_len:

@@ -195,7 +195,12 @@ def next_token(token_ids: Any, index: int) -> int:
 
 
 def next_candidates(token_ids: Any) -> list[tuple[int, float]]:
-    """The stub model for a beam: (token, log-probability) of all tokens, the best first."""
+    """The stub model for a beam: (token, log-probability) of all tokens, the best first.
+
+    After some tokens nothing may come: a beam that gets there dies.
+    """
+    if _mix(token_ids, 0) % 6 == 0:
+        return []
     weights = [1 + (_mix(token_ids, 0) // 7 + token) * 37 % 11 for token in range(VOCABULARY)]
     pairs = [(token, math.log(weight / sum(weights))) for token, weight in enumerate(weights)]
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
