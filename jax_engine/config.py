@@ -49,8 +49,8 @@ class EngineConfig:
             same. None: on with unified scheduling.
         load_format: "dummy": random weights drawn from `seed`, only config.json is read.
         skip_tokenizer_init: Token ids in and out, no text.
-        warmup: Compile every step that a request without logit edits can need before the first
-            one comes; False: each when it is first needed.
+        warmup: Compile every step before the first request comes, but for what requests with logit
+            edits, limits on tokens, `prompt_logprobs` or embeddings need; False: none.
         enforce_eager: Run each step operation by operation: slow, for debugging.
         tensor_parallel_size: 1; more is not implemented.
         trust_remote_code: Accepted for vLLM's sake; no code of a checkpoint is ever run.

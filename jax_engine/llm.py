@@ -1,28 +1,19 @@
 """`LLM`: prompts in, completions out, all of them in one continuous batch."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-
-from tqdm import tqdm
 
 from jax_engine.beam_search_params import BeamSearchParams
 from jax_engine.checks import check_number
 from jax_engine.config import EngineConfig
+from jax_engine.engine.batch import check_all, run_all
 from jax_engine.engine.beam_search import beam_search_output
 from jax_engine.engine.conversations import chat_prompts
-from jax_engine.engine.interrupt import deferred_interrupt
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput, as_prompt_list
-from jax_engine.engine.request_checks import CheckedRequest
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import (
-    AnyRequestOutput,
-    BeamSearchOutput,
-    EmbeddingRequestOutput,
-    RequestOutput,
-)
+from jax_engine.outputs import BeamSearchOutput, EmbeddingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams, per_prompt
 from jax_engine.tokenization.chat import Tool
@@ -79,7 +70,7 @@ class LLM:
             if one is not None:
                 check_number("timeout", one, 0.0, open_low=True)
         params = [replace(one, output_kind=RequestOutputKind.FINAL_ONLY) for one in params]
-        return self._run_all(batch, params, priorities, timeouts, use_tqdm=use_tqdm)
+        return self._run_batch(batch, params, priorities, timeouts, use_tqdm=use_tqdm)
 
     def embed(
         self,
@@ -96,7 +87,7 @@ class LLM:
         batch = as_prompt_list(prompts)
         count = len(batch)
         params = [pooling_params or PoolingParams()] * count
-        return self._run_all(batch, params, [0] * count, [None] * count, use_tqdm=use_tqdm)
+        return self._run_batch(batch, params, [0] * count, [None] * count, use_tqdm=use_tqdm)
 
     def score_tokens(
         self, prompts: PromptInput | Sequence[PromptInput], *, use_tqdm: bool = True
@@ -194,7 +185,7 @@ class LLM:
     def get_tokenizer(self) -> Tokenizer:
         return self.llm_engine.get_tokenizer()
 
-    def _run_all(
+    def _run_batch(
         self,
         batch: list[PromptInput],
         params: Sequence[SamplingParams | PoolingParams],
@@ -204,7 +195,7 @@ class LLM:
         use_tqdm: bool,
     ) -> list[Any]:
         """Checks and adds all requests, and runs until they have finished."""
-        checked = self._check_all(batch, params)
+        checked = check_all(self.llm_engine, batch, params)
         ids: list[str] = []
         try:
             for request, rank, limit in zip(checked, priorities, timeouts, strict=True):
@@ -212,47 +203,10 @@ class LLM:
                 self.llm_engine.add_checked(request_id, request, priority=rank, timeout=limit)
                 ids.append(request_id)
                 self._num_requests += 1
-            return self._run(ids, use_tqdm=use_tqdm)
+            return run_all(self.llm_engine, ids, use_tqdm=use_tqdm)
         except BaseException:
             self.llm_engine.abort_request(ids)
             raise
-
-    def _check_all(
-        self, batch: list[PromptInput], params: Sequence[SamplingParams | PoolingParams]
-    ) -> list[CheckedRequest]:
-        """All prompts are checked before the first one starts, and all bad ones are named."""
-        checked: list[CheckedRequest] = []
-        problems: list[InvalidRequestError] = []
-        where: list[int] = []
-        for i, (prompt, one) in enumerate(zip(batch, params, strict=True)):
-            try:
-                checked.append(self.llm_engine.check_request(prompt, one))
-            except InvalidRequestError as error:
-                problems.append(error)
-                where.append(i)
-        if not problems:
-            return checked
-        texts = [str(error).removeprefix("request 'new': ") for error in problems[:5]]
-        lines = [f"prompts[{i}]: {text}" for i, text in zip(where, texts, strict=False)]
-        if len(problems) > len(lines):
-            lines.append(f"and {len(problems) - len(lines)} more")
-        note = f"; none of the {len(batch)} prompts was started" if len(batch) > 1 else ""
-        raise type(problems[0])("; ".join(lines) + note)
-
-    def _run(self, ids: list[str], *, use_tqdm: bool) -> list[AnyRequestOutput]:
-        """Steps until all of these requests have finished."""
-        done: dict[str, AnyRequestOutput] = {}
-        missing = set(ids)
-        with deferred_interrupt() as interrupted, _progress(len(ids), use_tqdm) as progress:
-            while missing:
-                if interrupted():
-                    raise KeyboardInterrupt
-                for output in self.llm_engine.step():
-                    if output.finished and output.request_id in missing:
-                        missing.discard(output.request_id)
-                        done[output.request_id] = output
-                        progress(output)
-        return [done[request_id] for request_id in ids]
 
 
 def _one_each(name: str, value: Any, num_prompts: int) -> list[Any]:
@@ -265,23 +219,3 @@ def _one_each(name: str, value: Any, num_prompts: int) -> list[Any]:
             f"{name} must have one number for each of the {num_prompts} prompts, got {len(values)}"
         )
     return values
-
-
-@contextmanager
-def _progress(total: int, use_tqdm: bool) -> Iterator[Callable[[AnyRequestOutput], None]]:
-    """A bar over requests, with the estimated speeds that vLLM shows."""
-    with tqdm(
-        total=total, desc="Processed prompts", dynamic_ncols=True, disable=not use_tqdm
-    ) as bar:
-        tokens = {"input": 0, "output": 0}
-
-        def advance(output: AnyRequestOutput) -> None:
-            tokens["input"] += len(output.prompt_token_ids)
-            if isinstance(output, RequestOutput):
-                tokens["output"] += sum(len(one.token_ids) for one in output.outputs)
-            elapsed = max(bar.format_dict["elapsed"], 1e-9)
-            speeds = (f"{name}: {count / elapsed:.2f} toks/s" for name, count in tokens.items())
-            bar.postfix = "est. speed " + ", ".join(speeds)
-            bar.update(1)
-
-        yield advance

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
 
-from jax_engine.checks import check_integer, check_number
 from jax_engine.errors import InvalidRequestError
+from jax_engine.sampling_checks import check_sampling_params, clipped_bias
 from jax_engine.structured_outputs import StructuredOutputsParams
 
-MAX_LOGPROBS = 20  # vLLM's default limit
 GREEDY_EPS = 1e-5  # a temperature below this is greedy, as in vLLM
 
 EarlyStopping = bool | Literal["never"]
@@ -102,12 +101,14 @@ class SamplingParams:
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
 
     def __post_init__(self) -> None:
-        self._check_counts()
-        self._check_filters()
-        self._check_stops()
-        self._check_logits()
-        self._check_constraints()
-        self._check_beams()
+        if self.guided_decoding is not None:
+            self.structured_outputs, self.guided_decoding = self.guided_decoding, None
+        self.stop_token_ids = list(self.stop_token_ids or [])
+        if self.allowed_token_ids is not None:
+            self.allowed_token_ids = list(self.allowed_token_ids)
+        if self.logit_bias is not None:
+            self.logit_bias = clipped_bias(self.logit_bias)
+        check_sampling_params(self)
 
     @property
     def num_samples(self) -> int:
@@ -131,128 +132,14 @@ class SamplingParams:
         return [self.stop] if isinstance(self.stop, str) else list(self.stop)
 
     @property
+    def gives_deltas(self) -> bool:
+        """Not with beam search: which tokens are in an output is known at its end."""
+        return self.output_kind is RequestOutputKind.DELTA and not self.use_beam_search
+
+    @property
     def needs_logprobs(self) -> bool:
         """Also when they only rank the `best_of` sequences, or the beams."""
         return self.logprobs is not None or self.num_samples > self.n or self.use_beam_search
-
-    @property
-    def _takes_back(self) -> bool:
-        """Whether what is streamed could turn out not to be part of the result."""
-        deltas = self.output_kind is RequestOutputKind.DELTA and not self.use_beam_search
-        return deltas and self.num_samples > self.n
-
-    def _check_counts(self) -> None:
-        check_integer("n", self.n, 1)
-        if self.best_of is not None:
-            check_integer("best_of", self.best_of, self.n, note=f" (n is {self.n})")
-            if self._takes_back:
-                raise InvalidRequestError(
-                    f"best_of must be n ({self.n}) with RequestOutputKind.DELTA, got "
-                    f"{self.best_of}: which ones are returned is known only at the end"
-                )
-        if self.max_tokens is not None:
-            check_integer("max_tokens", self.max_tokens, 1)
-        check_integer("min_tokens", self.min_tokens, 0)
-        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise InvalidRequestError(
-                f"min_tokens must be at most max_tokens ({self.max_tokens}), got {self.min_tokens}"
-            )
-        for name in ("logprobs", "prompt_logprobs"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name), 0, MAX_LOGPROBS)
-        if self.truncate_prompt_tokens is not None and self.truncate_prompt_tokens != -1:
-            check_integer("truncate_prompt_tokens", self.truncate_prompt_tokens, 1)
-        if self.seed is not None:
-            check_integer("seed", self.seed, -(2**63), 2**64 - 1)
-
-    def _check_filters(self) -> None:
-        check_number("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        check_number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        check_number("repetition_penalty", self.repetition_penalty, 0.0, open_low=True)
-        check_number("temperature", self.temperature, 0.0)
-        check_number("top_p", self.top_p, 0.0, 1.0, open_low=True)
-        check_number("min_p", self.min_p, 0.0, 1.0)
-        check_integer("top_k", self.top_k, -1)
-        if self.greedy and self.num_samples > 1 and not self.use_beam_search:
-            raise InvalidRequestError(
-                f"best_of (or n) must be 1 when temperature is 0 (greedy), got {self.num_samples}: "
-                "all of them would be the same; set a temperature above 0"
-            )
-
-    def _check_stops(self) -> None:
-        for text in self.stop_strings:
-            if not isinstance(text, str) or not text:
-                raise InvalidRequestError(f"stop must hold non-empty strings, got {text!r}")
-        if self.stop_strings and not self.detokenize:
-            raise InvalidRequestError("stop needs text: set detokenize=True, or use stop_token_ids")
-        self.stop_token_ids = list(self.stop_token_ids or [])
-        for token in self.stop_token_ids:
-            check_integer("stop_token_ids", token, 0)
-
-    def _check_logits(self) -> None:
-        if self.logit_bias is None:
-            return
-        clipped = {}
-        for token, bias in self.logit_bias.items():
-            try:
-                token_id = int(token)  # JSON clients send the ids as strings, as OpenAI's API does
-            except (TypeError, ValueError):
-                raise InvalidRequestError(
-                    f"logit_bias must have token ids as keys, got {token!r}"
-                ) from None
-            check_integer("logit_bias", token_id, 0)
-            check_number("logit_bias", bias)
-            clipped[token_id] = min(100.0, max(-100.0, float(bias)))
-        self.logit_bias = clipped
-
-    def _check_constraints(self) -> None:
-        if self.allowed_token_ids is not None:
-            self.allowed_token_ids = list(self.allowed_token_ids)
-            for token in self.allowed_token_ids:
-                check_integer("allowed_token_ids", token, 0)
-            if not self.allowed_token_ids:
-                raise InvalidRequestError("allowed_token_ids must hold at least 1 id, got none")
-        for word in self.bad_words or ():
-            if not isinstance(word, str) or not word.strip():
-                raise InvalidRequestError(f"bad_words must hold non-empty strings, got {word!r}")
-        for one in self.logits_processors or ():
-            if not callable(one):
-                raise InvalidRequestError(f"logits_processors must hold callables, got {one!r}")
-        if self.guided_decoding is not None:
-            self.structured_outputs, self.guided_decoding = self.guided_decoding, None
-        guide = self.structured_outputs
-        if guide is None:
-            return
-        if not isinstance(guide, StructuredOutputsParams):
-            raise InvalidRequestError(
-                f"structured_outputs must be StructuredOutputsParams, got {type(guide).__name__}"
-            )
-        for name in ("ignore_eos", "min_tokens"):
-            if getattr(self, name):
-                raise InvalidRequestError(
-                    f"{name} must be left out with structured_outputs, got {getattr(self, name)}: "
-                    "an output that is complete can only end"
-                )
-
-    def _check_beams(self) -> None:
-        # So that no length to this power leaves the range of floats
-        check_number("length_penalty", self.length_penalty, -32.0, 32.0)
-        if not any(self.early_stopping is one for one in (True, False, "never")):
-            raise InvalidRequestError(
-                f"early_stopping must be True, False or 'never', got {self.early_stopping!r}"
-            )
-        if not self.use_beam_search:
-            return
-        for name, off in (("top_p", (1.0,)), ("top_k", (0, -1)), ("min_p", (0.0,))):
-            if getattr(self, name) not in off:
-                raise InvalidRequestError(
-                    f"{name} must be {off[0]} with use_beam_search, got {getattr(self, name)}"
-                )
-        for name in ("stop", "logprobs"):
-            if getattr(self, name) not in (None, []):
-                raise InvalidRequestError(
-                    f"{name} must be left out with use_beam_search, got {getattr(self, name)!r}"
-                )
 
 
 def per_prompt(

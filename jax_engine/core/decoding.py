@@ -14,11 +14,36 @@ from jax_engine.core.beam_search import (
     Choice,
     best_choices,
 )
-from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
 from jax_engine.core.state import SchedulerState
 from jax_engine.core.stopping import NO_TOKEN, StopRule
 
 logger = logging.getLogger("jax_engine.core")
+
+
+def end_sequence(
+    state: SchedulerState,
+    seq: Sequence,
+    group: SequenceGroup,
+    stop: tuple[str, int | None],
+    advanced: bool,
+) -> bool:
+    """Ends a sequence whose newest token says so.
+
+    Args:
+        advanced: Whether the step after it has been planned.
+
+    Returns:
+        Whether its group has ended, which stays among the running ones if it is there.
+    """
+    if advanced:  # the block that its last computed token filled
+        computed = seq.num_computed_tokens
+        state.manager.register(seq.seq_id, seq.token_ids, computed, group.cache_salt)
+    status = seq.status
+    state.finish(seq, group, *stop)
+    if group.finished and status is not SequenceStatus.RUNNING:  # the step ahead preempted it
+        state.remove(group, status)
+    return group.finished
 
 
 def take_samples(

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.output import PreemptionMode
+from jax_engine.core.output import PreemptionMode, PreemptionRule
 from jax_engine.core.sequence import SequenceGroup
 from jax_engine.core.swapping import distinct_blocks
+from jax_engine.errors import ConfigError
 
 
 class Costs(Protocol):
@@ -36,6 +37,31 @@ class PreemptionCosts:
 
     seconds_per_block: float
     seconds_per_token: float
+
+
+def check_rule(rule: PreemptionRule | None, costs: Costs | None) -> None:
+    """
+    Raises:
+        ConfigError: "auto" without costs to go by.
+    """
+    if rule == "auto" and costs is None:
+        raise ConfigError(
+            'preemption_mode="auto" needs preemption_costs, got None: give them, or choose '
+            '"recompute" or "swap"'
+        )
+
+
+def mode_for(
+    group: SequenceGroup, manager: BlockManager, rule: PreemptionRule | None, costs: Costs | None
+) -> PreemptionMode:
+    """How to take this group's blocks. Without a rule a group that forked is swapped."""
+    if rule is None:
+        return "swap" if group.forked else "recompute"
+    if rule != "auto":
+        return rule
+    assert costs is not None
+    # Without CPU blocks there is nothing to choose, and nothing worth measuring.
+    return cheaper_mode(group, manager, costs) if manager.num_cpu_blocks else "recompute"
 
 
 def cheaper_mode(group: SequenceGroup, manager: BlockManager, costs: Costs) -> PreemptionMode:

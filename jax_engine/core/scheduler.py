@@ -11,7 +11,7 @@ from typing import Any, Literal
 from jax_engine.core import sosp, unified
 from jax_engine.core.admission import check_request
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.decoding import take_samples
+from jax_engine.core.decoding import end_sequence, take_samples
 from jax_engine.core.limits import Limits, Scheduling, check_config
 from jax_engine.core.output import (
     PreemptionMode,
@@ -20,7 +20,7 @@ from jax_engine.core.output import (
     SchedulerOutput,
 )
 from jax_engine.core.preemption import Costs
-from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
+from jax_engine.core.sequence import Sequence, SequenceGroup
 from jax_engine.core.state import SchedulerState
 from jax_engine.core.stopping import StopRule
 from jax_engine.errors import InvalidRequestError
@@ -228,18 +228,8 @@ class Scheduler:
             seq.pending = 0
             seq.token_ids.append(tokens[0])
             stop = group.stop.check(seq.token_ids)
-            if stop is not None:
-                if advanced:  # the block that its last computed token filled
-                    computed = seq.num_computed_tokens
-                    self.block_manager.register(
-                        seq.seq_id, seq.token_ids, computed, group.cache_salt
-                    )
-                status = seq.status
-                self._state.finish(seq, group, *stop)
-                if group.finished:
-                    ended.append(group)
-                    if status is not SequenceStatus.RUNNING:  # the step ahead preempted it
-                        self._state.remove(group, status)
+            if stop is not None and end_sequence(self._state, seq, group, stop, bool(advanced)):
+                ended.append(group)
         if ended:
             self._state.remove_running(ended)
         return ended

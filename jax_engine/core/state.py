@@ -18,9 +18,8 @@ from jax_engine.core.output import (
     ScheduledSequence,
     SchedulerOutput,
 )
-from jax_engine.core.preemption import Costs, cheaper_mode
+from jax_engine.core.preemption import Costs, check_rule, mode_for
 from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
-from jax_engine.errors import ConfigError
 
 logger = logging.getLogger("jax_engine.core")
 LOG_EVERY = 50  # preemptions come in bursts; the others are logged at DEBUG
@@ -46,11 +45,7 @@ class SchedulerState:
         preemption_mode: PreemptionRule | None,
         preemption_costs: Costs | None = None,
     ) -> None:
-        if preemption_mode == "auto" and preemption_costs is None:
-            raise ConfigError(
-                'preemption_mode="auto" needs preemption_costs, got None: give them, or choose '
-                '"recompute" or "swap"'
-            )
+        check_rule(preemption_mode, preemption_costs)
         self.manager = manager
         self.limits = limits
         self.preemption_mode = preemption_mode
@@ -151,7 +146,7 @@ class SchedulerState:
         """
         group = self.running.pop()
         self._reserved = None
-        mode = self._mode_for(group)
+        mode = mode_for(group, self.manager, self.preemption_mode, self.preemption_costs)
         seq_ids = [seq.seq_id for seq in group.unfinished()]
         if mode == "swap" and self.manager.can_swap_out(seq_ids):
             out.blocks_to_swap_out += self.manager.swap_out(seq_ids)
@@ -165,17 +160,6 @@ class SchedulerState:
         out.preempted.append((group.request_id, mode))
         self._count_preemption(group, mode)
         return group
-
-    def _mode_for(self, group: SequenceGroup) -> PreemptionMode:
-        if self.preemption_mode is None:
-            return "swap" if group.forked else "recompute"
-        if self.preemption_mode != "auto":
-            return self.preemption_mode
-        assert self.preemption_costs is not None
-        # Without CPU blocks there is nothing to choose, and nothing worth measuring.
-        if not self.manager.num_cpu_blocks:
-            return "recompute"
-        return cheaper_mode(group, self.manager, self.preemption_costs)
 
     def attach(self, group: SequenceGroup) -> None:
         """Lets a recomputed group go on together once the leader has the prompt's full blocks."""

@@ -9,14 +9,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from jax_engine.config import EngineConfig
-from jax_engine.core.output import ScheduledSequence
 from jax_engine.core.sequence import SequenceGroup
-from jax_engine.engine.beam_search import candidates_of
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.pipeline import StepPipeline
@@ -25,12 +20,13 @@ from jax_engine.engine.prompts import Prompt, PromptInput
 from jax_engine.engine.request_checks import CheckedRequest, RequestChecks, check_service
 from jax_engine.engine.request_state import RequestState
 from jax_engine.engine.stats import EngineStats, StatsRecorder
-from jax_engine.engine.step_outputs import sampled_rows, take_prompts, take_tokens
+from jax_engine.engine.step_outputs import sampled_rows, sampled_tokens, take_prompts, take_step
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import AnyRequestOutput, RequestMetrics
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
+from jax_engine.worker.request_sampling import request_seed
 from jax_engine.worker.step_shape import all_step_shapes
 from jax_engine.worker.warmup import compile_ahead
 from jax_engine.worker.worker import StepResult
@@ -79,7 +75,7 @@ class LLMEngine:
         return engine
 
     def warmup(self, *, use_tqdm: bool = True) -> int:
-        """Compiles every step that requests without logit edits can need; returns how many.
+        """Compiles every step of plain requests (docs/startup.md has the others); returns how many.
 
         What is compiled stays in the persistent cache: the next process only loads it.
         """
@@ -153,10 +149,7 @@ class LLMEngine:
         self.scheduler.add_group(group)
         metrics = RequestMetrics(arrival)
         self._states[request_id] = RequestState(prompt, params, group, metrics, self.tokenizer)
-        seed = params.seed
-        if seed is None:
-            entropy = np.random.SeedSequence([self.config.seed, self._num_added])
-            seed = int(entropy.generate_state(1, np.uint64)[0])
+        seed = request_seed(params, self.config.seed, self._num_added)
         self._num_added += 1
         self.worker.add_request(request_id, params, seed, self._eos_token_ids, constraints)
         if timeout is not None:
@@ -189,14 +182,16 @@ class LLMEngine:
         take_prompts(self._states, plan, result)
         failed = self._abort_failed(result)
         sampled = sampled_rows(plan)
-        tokens: dict[int, list[Any]] = {
-            item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
-        }
-        if result.logprobs is not None:  # as always where there are beams
-            tokens |= candidates_of(sampled, result.logprobs)
-        ended = self.scheduler.update(tokens)
-        finished = [group.request_id for group in ended]
-        return overdue + failed + self._process(sampled, result, finished)
+        ended = self.scheduler.update(sampled_tokens(sampled, result))
+        taken = take_step(self.scheduler, self._states, sampled, result, self.clock())
+        finished = dict.fromkeys([group.request_id for group in ended] + taken.stopped)
+        outputs: list[AnyRequestOutput] = [
+            state.request_output(finished=False)
+            for request_id, state in taken.streaming.items()
+            if request_id not in finished
+        ]
+        outputs += [self._finish(self._states[request_id]) for request_id in finished]
+        return overdue + failed + outputs
 
     def _abort_failed(self, result: StepResult) -> list[AnyRequestOutput]:
         """Ends the requests for which there was no token to draw; the others go on."""
@@ -245,29 +240,6 @@ class LLMEngine:
         self._pipeline.clear()
         self.reset_prefix_cache()
         self.worker.kv_cache.recover()
-
-    def _process(
-        self, sampled: list[tuple[ScheduledSequence, int]], result: StepResult, ended: list[str]
-    ) -> list[AnyRequestOutput]:
-        """Outputs of the step; `ended` are the requests whose last sequence is finished."""
-        now = self.clock()
-        streaming: dict[str, RequestState] = {}
-        for item, row in sampled:
-            request_id = item.group.request_id
-            state = self._states[request_id]
-            if state.metrics.first_token_time is None:
-                state.metrics.first_token_time = now
-            if state.every_token and take_tokens(self.scheduler, state, item, row, result):
-                ended.append(request_id)
-            if state.streams:
-                streaming[request_id] = state
-        outputs: list[AnyRequestOutput] = [
-            state.request_output(finished=False)
-            for request_id, state in streaming.items()
-            if request_id not in ended
-        ]
-        unique = dict.fromkeys(ended)
-        return outputs + [self._finish(self._states[request_id]) for request_id in unique]
 
     def _finish(self, state: RequestState) -> AnyRequestOutput:
         request_id = state.group.request_id

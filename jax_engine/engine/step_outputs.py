@@ -1,14 +1,32 @@
 """From what a step computed to the requests that it computed it for."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.engine.beam_search import candidates_of
 from jax_engine.engine.request_state import RequestState
 from jax_engine.worker.worker import StepResult
 
+type SampledRows = list[tuple[ScheduledSequence, int]]
 
-def sampled_rows(plan: SchedulerOutput) -> list[tuple[ScheduledSequence, int]]:
+
+@dataclass(frozen=True, slots=True)
+class TakenStep:
+    """What became of the requests that got tokens in a step.
+
+    Attributes:
+        streaming: Those that give out what is new, by request id.
+        stopped: Ids of those whose last sequence a stop string has ended.
+    """
+
+    streaming: dict[str, RequestState] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
+
+
+def sampled_rows(plan: SchedulerOutput) -> SampledRows:
     """What gets tokens in a step, and the row of its first; not what ended since it was planned."""
     sampled, row = [], 0
     for item in plan.scheduled:
@@ -16,6 +34,16 @@ def sampled_rows(plan: SchedulerOutput) -> list[tuple[ScheduledSequence, int]]:
             sampled.append((item, row))
         row += item.num_samples
     return sampled
+
+
+def sampled_tokens(sampled: SampledRows, result: StepResult) -> dict[int, list[Any]]:
+    """For `Scheduler.update`: each sequence's token ids, each beam's candidates."""
+    tokens: dict[int, list[Any]] = {
+        item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
+    }
+    if result.logprobs is not None:  # as always where there are beams
+        tokens |= candidates_of(sampled, result.logprobs)
+    return tokens
 
 
 def take_prompts(
@@ -31,7 +59,28 @@ def take_prompts(
         row += item.num_tokens
 
 
-def take_tokens(
+def take_step(
+    scheduler: Scheduler,
+    states: Mapping[str, RequestState],
+    sampled: SampledRows,
+    result: StepResult,
+    now: float,
+) -> TakenStep:
+    """Hands tokens to their requests, which the scheduler has taken note of."""
+    taken = TakenStep()
+    for item, row in sampled:
+        request_id = item.group.request_id
+        state = states[request_id]
+        if state.metrics.first_token_time is None:
+            state.metrics.first_token_time = now
+        if state.every_token and _take_tokens(scheduler, state, item, row, result):
+            taken.stopped.append(request_id)
+        if state.streams:
+            taken.streaming[request_id] = state
+    return taken
+
+
+def _take_tokens(
     scheduler: Scheduler,
     state: RequestState,
     item: ScheduledSequence,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from jax_engine.errors import InvalidRequestError
+from jax_engine.tokenization.tool_calls import with_parsed_arguments
 
 Message = Mapping[str, Any]
 ContentFormat = Literal["auto", "string", "openai"]
@@ -16,6 +17,8 @@ _PROBE = "jaxengineprobe"
 
 def checked_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Copies of the messages of one conversation, each with a role and with text as content.
+
+    The arguments of tool calls become mappings, as templates take them.
 
     Raises:
         InvalidRequestError: There are none, or one is of another form; the message says which.
@@ -42,7 +45,7 @@ def _checked(where: str, message: object) -> dict[str, Any]:
         raise InvalidRequestError(
             f"{where}['content'] must be text or a list of parts, got {type(content).__name__}"
         )
-    return dict(message)
+    return with_parsed_arguments(where, dict(message))
 
 
 def _check_part(where: str, part: object) -> None:

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.models.decoder import Decoder
 from jax_engine.sampling.sampler import SamplerOutput, with_logprobs, without_logprobs
-from jax_engine.sampling_params import MAX_LOGPROBS
+from jax_engine.sampling_checks import MAX_LOGPROBS
 
 ROWS_A_CHUNK = 64  # no array of all tokens times the vocabulary is made
 

@@ -72,6 +72,13 @@ def request_sampling(
     )
 
 
+def request_seed(params: SamplingParams, engine_seed: int, number: int) -> int:
+    """The request's own seed, or one drawn for the number-th request of an engine."""
+    if params.seed is not None:
+        return params.seed
+    return int(np.random.SeedSequence([engine_seed, number]).generate_state(1, np.uint64)[0])
+
+
 def derive_seed(seed: int, sample: int) -> int:
     """The seed of a request's i-th sample: its own for i = 0, else SplitMix64's i-th output.
 

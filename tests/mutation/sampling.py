@@ -94,4 +94,13 @@ MUTANTS: list[Mutant] = [
             "min-p alone does not filter",
         ),
     ),
+    *plant(
+        "jax_engine/worker/constraints.py",
+        ("tests/properties/test_nothing_to_draw.py",),
+        (
+            "part.item.group.beam is None and not left.any()",
+            "not left.any()",
+            "a beam that dies takes the others along",
+        ),
+    ),
 ]

@@ -105,17 +105,17 @@ PREEMPTION: list[Mutant] = plant(
     ("2 * num_blocks", "num_blocks", "swapping is one way"),
     ("if swap < recompute else", "if swap <= recompute else", "a tie is swapped"),
     ("return shared + sum(", "return sum(", "the shared prompt costs nothing"),
+    (
+        'return "swap" if group.forked else "recompute"',
+        'return "recompute"',
+        "forked groups are recomputed by default",
+    ),
 )
 
 STATE: list[Mutant] = plant(
     f"{FOLDER}/state.py",
     TESTS,
     ("group.reserved <= self.limits", "group.reserved < self.limits", "one sequence too few"),
-    (
-        'return "swap" if group.forked else "recompute"',
-        'return "recompute"',
-        "forked groups are recomputed by default",
-    ),
     ("self.running.pop()", "self.running.pop(0)", "the oldest is preempted"),
     (
         "set_status(SequenceStatus.WAITING)\n            insort(self.waiting, group, key=by_key)",
@@ -206,6 +206,7 @@ DECODING: list[Mutant] = [
             "losers stay",
         ),
         ("        seq.candidates = None\n", "", "a beam is taken for computed for ever"),
+        ("if not search.hypotheses:", "if False:", "a search that found nothing has no outputs"),
     ),
     *plant(
         f"{FOLDER}/beam_search.py",
@@ -234,8 +235,12 @@ AHEAD: list[Mutant] = [
         ),
         ("row += num_samples", "row += 1", "chunks of prompts are counted as samples"),
         ("seq.pending = 0", "pass", "a token that has come is still waited for"),
+    ),
+    *plant(
+        f"{FOLDER}/decoding.py",
+        ("tests/properties/test_overlap.py",),
         (
-            "if status is not SequenceStatus.RUNNING:",
+            "if group.finished and status is not SequenceStatus.RUNNING:",
             "if False:",
             "ended while preempted by the step ahead: stays in its queue",
         ),

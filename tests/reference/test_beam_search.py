@@ -263,7 +263,7 @@ def test_a_beam_that_waits_is_passed_over_in_a_decoding_step(scheduling: Any) ->
     assert not scheduler.has_unfinished()
 
 
-def test_beams_that_may_draw_nothing_end_without_a_hypothesis() -> None:
+def test_beams_that_may_draw_nothing_are_aborted() -> None:
     """All tokens are forbidden: there is nothing to wait for, and the blocks are given back."""
     scheduler = Scheduler(
         BlockManager(2, 20), max_num_seqs=4, max_num_batched_tokens=8, max_model_len=8
@@ -271,5 +271,7 @@ def test_beams_that_may_draw_nothing_end_without_a_hypothesis() -> None:
     scheduler.add_group(new_group(2))
     output = scheduler.schedule()
     [group] = scheduler.update({output.scheduled[0].seq.seq_id: []})
-    assert group.seqs == [] and not scheduler.has_unfinished()
+    [seq] = group.seqs
+    assert (seq.finish_reason, seq.stop_reason) == ("abort", "its constraints allow no token")
+    assert not scheduler.has_unfinished()
     assert scheduler.block_manager.num_free_gpu_blocks == 20

@@ -115,6 +115,47 @@ def test_contents_reach_each_template_as_it_takes_them() -> None:
     assert forced.startswith("<|bos|><|user|>user:(hello)")
 
 
+CALLS = (
+    "{% for m in messages %}{{ m.content }}{% for call in m.tool_calls %}[{{ call.function.name }}"
+    "{% for name, value in call.function.arguments.items() %} {{ name }}={{ value }}{% endfor %}]"
+    "{% endfor %}{% endfor %}"
+)
+
+
+def calling(*arguments: Any) -> dict[str, Any]:
+    """An assistant's message that calls `add` with each of these."""
+    calls = [{"type": "function", "function": {"name": "add", "arguments": a}} for a in arguments]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def test_arguments_of_tool_calls_reach_the_template_as_mappings() -> None:
+    """OpenAI's messages carry them as text; the same as transformers makes of mappings."""
+    chat = [CHAT[1], calling('{"a": 1, "b": [2]}', {"a": 3}, "", None, "{}")]
+    before = json.dumps(chat)
+    text = make(CALLS).apply_chat_template(chat, tokenize=False)
+    assert text.endswith("[add a=1 b=[2]][add a=3][add][add][add]")
+    assert json.dumps(chat) == before
+    mappings = [CHAT[1], calling({"a": 1, "b": [2]}, {"a": 3}, {}, {}, {})]
+    assert text == transformers_text(make(CALLS), mappings, CALLS)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (calling("{}", "{a: 1}"), r"messages\[1\]\['tool_calls'\]\[1\].*JSON object, got '{a: 1}'"),
+        (calling("[1]"), r"messages\[1\].*JSON object"),
+        (calling(7), r"messages\[1\].*JSON object, got 7"),
+        (calling("7"), r"messages\[1\].*JSON object"),
+        ({"role": "assistant", "tool_calls": "add"}, r"messages\[1\].* list of calls, got str"),
+        ({"role": "assistant", "tool_calls": ["add"]}, r"messages\[1\].*'function'.*got 'add'"),
+        ({"role": "assistant", "tool_calls": [{"type": "function"}]}, "'function': {'name'"),
+    ],
+)
+def test_tool_calls_of_another_form_are_refused(message: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        make(CALLS).apply_chat_template([CHAT[1], message], tokenize=False)
+
+
 def test_the_messages_given_stay_as_they_are() -> None:
     chat = [{"role": "user", "content": parts("a")}]
     before = json.dumps(chat)

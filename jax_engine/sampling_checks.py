@@ -1,0 +1,152 @@
+"""The checks of `SamplingParams` that need no model: each field's range, and which fields agree."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from jax_engine.checks import check_integer, check_number
+from jax_engine.errors import InvalidRequestError
+from jax_engine.structured_outputs import StructuredOutputsParams
+
+if TYPE_CHECKING:
+    from jax_engine.sampling_params import SamplingParams
+
+MAX_LOGPROBS = 20  # vLLM's default limit
+
+
+def check_sampling_params(params: "SamplingParams") -> None:
+    """
+    Raises:
+        InvalidRequestError: A field is out of range; the message names it and the range.
+    """
+    _check_counts(params)
+    _check_filters(params)
+    _check_stops(params)
+    _check_constraints(params)
+    _check_guide(params)
+    _check_beams(params)
+
+
+def clipped_bias(logit_bias: Mapping[int, float]) -> dict[int, float]:
+    """Token ids as integers, biases in [-100, 100].
+
+    Raises:
+        InvalidRequestError: A key is no token id, or a value no number.
+    """
+    clipped = {}
+    for token, bias in logit_bias.items():
+        try:
+            token_id = int(token)  # JSON clients send the ids as strings, as OpenAI's API does
+        except (TypeError, ValueError):
+            raise InvalidRequestError(
+                f"logit_bias must have token ids as keys, got {token!r}"
+            ) from None
+        check_integer("logit_bias", token_id, 0)
+        check_number("logit_bias", bias)
+        clipped[token_id] = min(100.0, max(-100.0, float(bias)))
+    return clipped
+
+
+def _check_counts(params: "SamplingParams") -> None:
+    check_integer("n", params.n, 1)
+    if params.best_of is not None:
+        check_integer("best_of", params.best_of, params.n, note=f" (n is {params.n})")
+        _check_deltas(params)
+    if params.max_tokens is not None:
+        check_integer("max_tokens", params.max_tokens, 1)
+    check_integer("min_tokens", params.min_tokens, 0)
+    if params.max_tokens is not None and params.min_tokens > params.max_tokens:
+        raise InvalidRequestError(
+            f"min_tokens must be at most max_tokens ({params.max_tokens}), got {params.min_tokens}"
+        )
+    for name in ("logprobs", "prompt_logprobs"):
+        if getattr(params, name) is not None:
+            check_integer(name, getattr(params, name), 0, MAX_LOGPROBS)
+    if params.truncate_prompt_tokens is not None and params.truncate_prompt_tokens != -1:
+        check_integer("truncate_prompt_tokens", params.truncate_prompt_tokens, 1)
+    if params.seed is not None:
+        check_integer("seed", params.seed, -(2**63), 2**64 - 1)
+
+
+def _check_deltas(params: "SamplingParams") -> None:
+    """What is streamed must not turn out not to be part of the result."""
+    if params.gives_deltas and params.num_samples > params.n:
+        raise InvalidRequestError(
+            f"best_of must be n ({params.n}) with RequestOutputKind.DELTA, got "
+            f"{params.best_of}: which ones are returned is known only at the end"
+        )
+
+
+def _check_filters(params: "SamplingParams") -> None:
+    check_number("presence_penalty", params.presence_penalty, -2.0, 2.0)
+    check_number("frequency_penalty", params.frequency_penalty, -2.0, 2.0)
+    check_number("repetition_penalty", params.repetition_penalty, 0.0, open_low=True)
+    check_number("temperature", params.temperature, 0.0)
+    check_number("top_p", params.top_p, 0.0, 1.0, open_low=True)
+    check_number("min_p", params.min_p, 0.0, 1.0)
+    check_integer("top_k", params.top_k, -1)
+    if params.greedy and params.num_samples > 1 and not params.use_beam_search:
+        raise InvalidRequestError(
+            f"best_of (or n) must be 1 when temperature is 0 (greedy), got {params.num_samples}: "
+            "all of them would be the same; set a temperature above 0"
+        )
+
+
+def _check_stops(params: "SamplingParams") -> None:
+    for text in params.stop_strings:
+        if not isinstance(text, str) or not text:
+            raise InvalidRequestError(f"stop must hold non-empty strings, got {text!r}")
+    if params.stop_strings and not params.detokenize:
+        raise InvalidRequestError("stop needs text: set detokenize=True, or use stop_token_ids")
+    for token in params.stop_token_ids or ():
+        check_integer("stop_token_ids", token, 0)
+
+
+def _check_constraints(params: "SamplingParams") -> None:
+    if params.allowed_token_ids is not None:
+        for token in params.allowed_token_ids:
+            check_integer("allowed_token_ids", token, 0)
+        if not params.allowed_token_ids:
+            raise InvalidRequestError("allowed_token_ids must hold at least 1 id, got none")
+    for word in params.bad_words or ():
+        if not isinstance(word, str) or not word.strip():
+            raise InvalidRequestError(f"bad_words must hold non-empty strings, got {word!r}")
+    for one in params.logits_processors or ():
+        if not callable(one):
+            raise InvalidRequestError(f"logits_processors must hold callables, got {one!r}")
+
+
+def _check_guide(params: "SamplingParams") -> None:
+    guide = params.structured_outputs
+    if guide is None:
+        return
+    if not isinstance(guide, StructuredOutputsParams):
+        raise InvalidRequestError(
+            f"structured_outputs must be StructuredOutputsParams, got {type(guide).__name__}"
+        )
+    for name in ("ignore_eos", "min_tokens"):
+        if getattr(params, name):
+            raise InvalidRequestError(
+                f"{name} must be left out with structured_outputs, got {getattr(params, name)}: "
+                "an output that is complete can only end"
+            )
+
+
+def _check_beams(params: "SamplingParams") -> None:
+    # So that no length to this power leaves the range of floats
+    check_number("length_penalty", params.length_penalty, -32.0, 32.0)
+    if not any(params.early_stopping is one for one in (True, False, "never")):
+        raise InvalidRequestError(
+            f"early_stopping must be True, False or 'never', got {params.early_stopping!r}"
+        )
+    if not params.use_beam_search:
+        return
+    for name, off in (("top_p", (1.0,)), ("top_k", (0, -1)), ("min_p", (0.0,))):
+        if getattr(params, name) not in off:
+            raise InvalidRequestError(
+                f"{name} must be {off[0]} with use_beam_search, got {getattr(params, name)}"
+            )
+    for name in ("stop", "logprobs"):
+        if getattr(params, name) not in (None, []):
+            raise InvalidRequestError(
+                f"{name} must be left out with use_beam_search, got {getattr(params, name)!r}"
+            )
