@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import event
+from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -105,13 +105,13 @@ class Mixture(RuleBasedStateMachine):
         preemption_mode=st.sampled_from([None, "recompute", "swap"]),
         num_cpu_blocks=st.sampled_from([0, 6, 60]),
     )
-    def build(self, pool: Pool, scheduling: str, chunk: int, **settings: Any) -> None:
+    def build(self, pool: Pool, scheduling: str, chunk: int, **rest: Any) -> None:
         self.pool = pool
         unified = scheduling == "unified"
-        settings["prefix_caching"] &= unified
+        rest["prefix_caching"] &= unified
         engine, self.reference = build_pair(
             pool, scheduling=scheduling, enable_chunked_prefill=unified, tokenizer=tokenizer(pool),
-            max_num_batched_tokens=chunk if unified else MAX_LEN, **settings,
+            max_num_batched_tokens=chunk if unified else MAX_LEN, **rest,
         )  # fmt: skip
         self.driver = EngineDriver(engine)
         self.requests: list[Request] = []
@@ -176,3 +176,5 @@ class Mixture(RuleBasedStateMachine):
 
 
 TestMixture = Mixture.TestCase
+# An example is a whole run of two engines: as long as two of the other suites.
+TestMixture.settings = settings(max_examples=settings().max_examples // 2)
