@@ -45,7 +45,7 @@ MUTANTS: list[Mutant] = [
         LINEAR,
         ("out[_num_tokens(frame) :] = 0", "out[_num_tokens(frame) + 1 :] = 0", "padding is kept"),
         ("(layer * width + row)", "row", "always the first layer"),
-        ("min(16 * until, size)", "16 * until", "a row runs into the next"),
+        ("min(STEP * until, size)", "STEP * until", "a row runs into the next"),
         ("else (first + step + 2 * third, 0)", "else (first + step + third, 0)", "rows left over"),
     ),
 ]
