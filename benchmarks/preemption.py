@@ -35,7 +35,7 @@ def build(model: str | None, block_size: int, num_tokens: int) -> LLMEngine:
         max_model_len=num_tokens + 1,
         max_num_seqs=1,
         max_num_batched_tokens=num_tokens,
-        num_gpu_blocks_override=num_blocks + 4,
+        num_gpu_blocks_override=num_blocks + num_blocks // 50 + 4,  # the watermark is 1 %
         enable_prefix_caching=False,
         async_scheduling=False,
     )
