@@ -19,6 +19,7 @@ import jax
 
 from benchmarks.report import write_result
 from jax_engine import EngineConfig, LLMEngine, SamplingParams
+from jax_engine.worker.memory import useful_blocks
 
 BLOCK_SIZES = (1, 8, 16, 32, 64, 128)
 TOKENS = 512
@@ -27,7 +28,6 @@ ROUNDS = 7
 
 def build(model: str | None, block_size: int, num_tokens: int) -> LLMEngine:
     """An engine with room for one sequence on the device and on the host."""
-    num_blocks = -(-num_tokens // block_size)
     config = EngineConfig(
         model=model,
         skip_tokenizer_init=True,
@@ -35,7 +35,7 @@ def build(model: str | None, block_size: int, num_tokens: int) -> LLMEngine:
         max_model_len=num_tokens + 1,
         max_num_seqs=1,
         max_num_batched_tokens=num_tokens,
-        num_gpu_blocks_override=num_blocks + num_blocks // 50 + 4,  # the watermark is 1 %
+        num_gpu_blocks_override=useful_blocks(num_tokens + 1, 1, block_size),
         enable_prefix_caching=False,
         async_scheduling=False,
     )

@@ -61,6 +61,13 @@ def test_a_row_is_the_same_whatever_is_beside_it(out: int, size: int, dtype: Any
         np.testing.assert_array_equal(linear(x[start:stop], weight), whole[start:stop])
 
 
+def test_x_is_rounded_to_the_type_of_the_weight() -> None:
+    x, weight = numbers(0, 5, 70), numbers(1, 9, 70, dtype=jnp.bfloat16)
+    rounded = np.asarray(linear(x.astype(jnp.bfloat16), weight))
+    np.testing.assert_array_equal(linear(x, weight), rounded)
+    assert np.abs(rounded - exact(x, weight)).max() > 1e-3  # so there was something to round
+
+
 @pytest.mark.parametrize("count", [-3, 0, 1, 5, CHUNK_TOKENS + 1, CHUNK_TOKENS + 3, 1000])
 def test_padding_gives_zeros_whatever_it_holds(count: int) -> None:
     rows = CHUNK_TOKENS + 3

@@ -19,6 +19,7 @@ from tests.support.byte_tokenizer import letter, save_letter_tokenizer
 from tests.support.engine_driver import (
     EngineDriver,
     check_idle,
+    check_samples,
     groups_without_aborts,
     is_refused,
 )
@@ -29,7 +30,6 @@ from tests.support.engine_pair import (
     build_pair,
     model_pair,
     same_beams_or_rounding,
-    same_or_rounding,
 )
 from tests.support.tiny_llama import EOS, VOCAB
 
@@ -115,6 +115,7 @@ class Mixture(RuleBasedStateMachine):
         )  # fmt: skip
         self.driver = EngineDriver(engine)
         self.requests: list[Request] = []
+        self.may_be_aborted: set[str] = set()
 
     @rule(
         several=st.lists(st.tuples(params(), st.integers(1, 10)), min_size=1, max_size=4),
@@ -128,6 +129,8 @@ class Mixture(RuleBasedStateMachine):
             if not is_refused(self.driver.engine, request):
                 self.driver.add(request, timeout)
                 self.requests.append(request)
+                if timeout is not None:
+                    self.may_be_aborted.add(request.request_id)
 
     @rule(count=st.integers(1, 6))
     def step(self, count: int) -> None:
@@ -139,6 +142,7 @@ class Mixture(RuleBasedStateMachine):
         """One that is running, if any is; an id that is not running is nobody's."""
         running = [one for one in self.driver.added if one not in self.driver.outputs]
         request_id = running[which % len(running)] if running else "nobody"
+        self.may_be_aborted.add(request_id)
         if in_outputs:
             self.driver.step([request_id])
         else:
@@ -162,17 +166,13 @@ class Mixture(RuleBasedStateMachine):
     def _compare(self, request: Request, group: Any) -> None:
         _, transformer = model_pair(self.pool.sliding_window)
         output = self.driver.outputs[request.request_id]
-        aborted = any(one.finish_reason == "abort" for one in output.outputs)
-        event("aborted" if aborted else "finished")
-        if request.params.use_beam_search:
-            if not aborted:  # the beams of a search that is cut short are nobody's best
-                same_beams_or_rounding(transformer, group, output)
-            return
-        for one in output.outputs:
-            wanted = group.seqs[one.index].output_token_ids
-            if one.finish_reason == "abort" and one.token_ids == wanted[: len(one.token_ids)]:
-                continue
-            same_or_rounding(transformer, group, one.index, one.token_ids)
+        may_be_aborted = request.request_id in self.may_be_aborted
+        if not request.params.use_beam_search:
+            check_samples(transformer, group, output, may_be_aborted=may_be_aborted)
+        elif any(one.finish_reason == "abort" for one in output.outputs):
+            assert may_be_aborted, "nobody aborted it"  # and cut short it is nobody's best
+        else:
+            same_beams_or_rounding(transformer, group, output)
 
 
 TestMixture = Mixture.TestCase

@@ -3,10 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
+from hypothesis import event
+
 from jax_engine import LLMEngine
 from reference.engine import ReferenceEngine
 from reference.sequence import SequenceGroup
-from tests.support.engine_pair import Request
+from reference.transformer import Transformer
+from tests.support.engine_pair import Request, same_or_rounding
 from tests.support.integrity import check_integrity
 
 
@@ -85,3 +88,16 @@ def groups_without_aborts(
     while reference.has_unfinished_requests():
         groups |= {group.request_id: group for group in reference.step()}
     return groups
+
+
+def check_samples(
+    transformer: Transformer, group: SequenceGroup, output: Any, *, may_be_aborted: bool
+) -> None:
+    """Each sample is the oracle's or, where somebody aborted the request, a beginning of it."""
+    for one in output.outputs:
+        aborted = one.finish_reason == "abort"
+        event("aborted" if aborted else "finished")
+        assert may_be_aborted or not aborted, "nobody aborted it"
+        wanted = group.seqs[one.index].output_token_ids
+        if not aborted or one.token_ids != wanted[: len(one.token_ids)]:
+            same_or_rounding(transformer, group, one.index, one.token_ids)
