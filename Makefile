@@ -32,8 +32,9 @@ demo: .venv/.installed-run
 	@$(BIN)/python examples/demo.py
 
 # The oracle's own tests measure its coverage; the others run without the tracer, which slows JAX.
+# No reordering: files with few tests, put last, are the longest, and would leave one process alone.
 test: coverage
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --ignore=tests/reference --ignore=reference
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --ignore=tests/reference --ignore=reference
 
 coverage: .venv/.installed-test
 	$(BIN)/python -m pytest tests/reference reference --cov --cov-report=term
