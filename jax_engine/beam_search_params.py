@@ -21,6 +21,9 @@ class BeamSearchParams:
             present lengths the running ones cannot become better. "never": done when they cannot
             at any length.
 
+    A search of width 1 gives the greedy output, but with "never" and a positive length penalty: it
+    may go on beside an end-of-sequence token and find something longer that counts as better.
+
     Raises:
         InvalidRequestError: `beam_width` is below 1; for other fields, by `sampling_params`.
     """
