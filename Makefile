@@ -1,7 +1,8 @@
 # `make demo` and `make test` work as the first command on a machine with Python >= 3.12.
 PYTHON ?=
 BIN := .venv/bin
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Not compiled to bytecode: most modules are never imported, and it takes as long as all else.
+INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 JOBS ?= 2
 
 .PHONY: help demo test coverage lint format docs mutation aot clean

@@ -29,7 +29,8 @@ class StructuredOutputsParams:
     json_object: bool | None = None
 
     def __post_init__(self) -> None:
-        given = [one.name for one in fields(self) if getattr(self, one.name)]
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        given = [name for name, value in values.items() if value is not None and value is not False]
         if len(given) != 1:
             raise InvalidRequestError(
                 "structured_outputs must set exactly one of json, regex, choice, grammar and "
@@ -43,10 +44,18 @@ class StructuredOutputsParams:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise InvalidRequestError(f"structured_outputs.{name} must be text, got {value!r}")
-        if self.choice is not None and not all(isinstance(one, str) and one for one in self.choice):
+        if self.choice is not None and not _is_choice(self.choice):
             raise InvalidRequestError(
-                f"structured_outputs.choice must hold non-empty strings, got {self.choice!r}"
+                "structured_outputs.choice must be a list of non-empty strings, at least one, got "
+                f"{self.choice!r}"
             )
+
+
+def _is_choice(choice: list[str]) -> bool:
+    """A text would pass for a list of its characters."""
+    if not choice or isinstance(choice, str):
+        return False
+    return all(isinstance(one, str) and one for one in choice)
 
 
 GuidedDecodingParams = StructuredOutputsParams  # the older name, for vLLM's older examples

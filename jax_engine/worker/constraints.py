@@ -144,7 +144,8 @@ class StepConstraints:
         fill_masks([(matcher, part.rows.start) for matcher, part in pairs], mask)
         for matcher, part in pairs:
             if matcher.is_error():
-                self.failed[part.item.group] = f"its grammar failed: {matcher.get_error()}"
+                reason = matcher.get_error().partition("\n")[0]  # the parser's state follows
+                self.failed[part.item.group] = f"its grammar failed: {reason}"
 
     def _forbidden_ends(self, part: ConstrainedRows) -> np.ndarray | np.uint32:
         """As the sampler counts: a token that is pending is one of the output."""

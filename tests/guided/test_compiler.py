@@ -182,6 +182,26 @@ def test_a_bad_grammar_is_an_error_in_llguidance_s_words(compiler, params, words
     assert "structured_outputs" in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("choice", [[], "abc", ["a", ""], ["a", 3]])
+def test_a_choice_is_a_list_of_texts(choice) -> None:
+    with pytest.raises(InvalidRequestError, match="choice must be a list of non-empty strings"):
+        StructuredOutputsParams(choice=choice)
+
+
+def test_what_is_empty_is_set_all_the_same(compiler, tokenizer) -> None:
+    """A schema without a rule takes any JSON; an empty regex an empty output."""
+    guide = compiler.guide(StructuredOutputsParams(json={}, json_object=False))
+    outputs = [tokens for tokens in (walk(guide, seed) for seed in range(20)) if tokens is not None]
+    assert outputs
+    for tokens in outputs:
+        json.loads(tokenizer.decode(tokens))
+    assert walk(compiler.guide(StructuredOutputsParams(regex="")), 0) == []
+    with pytest.raises(InvalidRequestError, match="got none"):
+        StructuredOutputsParams(json_object=False)
+    with pytest.raises(InvalidRequestError, match="got json, regex"):
+        StructuredOutputsParams(json={}, regex="")
+
+
 def test_engines_that_cannot_be_guided_say_why(tokenizer) -> None:
     params = StructuredOutputsParams(regex="a")
     for args, words in (
