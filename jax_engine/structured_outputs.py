@@ -44,6 +44,10 @@ class StructuredOutputsParams:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise InvalidRequestError(f"structured_outputs.{name} must be text, got {value!r}")
+        if self.json_object is not None and not isinstance(self.json_object, bool):
+            raise InvalidRequestError(
+                f"structured_outputs.json_object must be True or False, got {self.json_object!r}"
+            )
         if self.choice is not None and not _is_choice(self.choice):
             raise InvalidRequestError(
                 "structured_outputs.choice must be a list of non-empty strings, at least one, got "
@@ -52,8 +56,8 @@ class StructuredOutputsParams:
 
 
 def _is_choice(choice: list[str]) -> bool:
-    """A text would pass for a list of its characters."""
-    if not choice or isinstance(choice, str):
+    """A text would pass for a list of its characters, were every iterable taken."""
+    if not choice or not isinstance(choice, list | tuple):
         return False
     return all(isinstance(one, str) and one for one in choice)
 

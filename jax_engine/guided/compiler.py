@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from jax_engine.errors import InvalidRequestError
-from jax_engine.guided.guide import Guide
+from jax_engine.guided.guide import Guide, reason_of
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
@@ -56,9 +56,11 @@ class GuideCompiler:
         from llguidance import LLMatcher
 
         matcher = LLMatcher(self._vocabulary, grammar, log_level=0)
-        if matcher.is_error():
-            reason = matcher.get_error().strip().splitlines()[0]
-            raise InvalidRequestError(f"structured_outputs must be a valid grammar: {reason}")
+        # That rules refer to each other for ever shows only when a first token is asked for.
+        for one in (matcher, _asked_for_a_token(matcher)):
+            if one.is_error():
+                reason = reason_of(one)
+                raise InvalidRequestError(f"structured_outputs must be a valid grammar: {reason}")
         return matcher
 
     @cached_property
@@ -74,6 +76,14 @@ class GuideCompiler:
             raise InvalidRequestError(
                 f"structured_outputs do not work with this model's tokenizer: {error}"
             ) from error
+
+
+def _asked_for_a_token(matcher: "LLMatcher") -> "LLMatcher":
+    """A copy of it, for a matcher in error answers nothing any more."""
+    copy = matcher.deep_copy()
+    if not copy.is_error():
+        copy.compute_bitmask()
+    return copy
 
 
 def grammar_of(params: StructuredOutputsParams) -> str:

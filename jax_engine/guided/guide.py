@@ -69,6 +69,11 @@ class Guide:
         return found
 
 
+def reason_of(matcher: "LLMatcher") -> str:
+    """What is wrong with a matcher in error, in one line: the parser's state follows it."""
+    return matcher.get_error().strip().partition("\n")[0]
+
+
 @cache
 def _executor() -> "LLExecutor":
     from llguidance import LLExecutor

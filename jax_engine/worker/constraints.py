@@ -15,7 +15,7 @@ import numpy as np
 from jax_engine.core.output import ScheduledSequence
 from jax_engine.core.sequence import SequenceGroup
 from jax_engine.core.stopping import NO_TOKEN
-from jax_engine.guided.guide import Guide, fill_masks
+from jax_engine.guided.guide import Guide, fill_masks, reason_of
 from jax_engine.sampling.bad_words import completing_tokens
 from jax_engine.sampling.processors import Processor, run_processors
 from jax_engine.sampling.token_bits import as_booleans, num_words
@@ -144,8 +144,7 @@ class StepConstraints:
         fill_masks([(matcher, part.rows.start) for matcher, part in pairs], mask)
         for matcher, part in pairs:
             if matcher.is_error():
-                reason = matcher.get_error().partition("\n")[0]  # the parser's state follows
-                self.failed[part.item.group] = f"its grammar failed: {reason}"
+                self.failed[part.item.group] = f"its grammar failed: {reason_of(matcher)}"
 
     def _forbidden_ends(self, part: ConstrainedRows) -> np.ndarray | np.uint32:
         """As the sampler counts: a token that is pending is one of the output."""

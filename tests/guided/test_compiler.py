@@ -172,6 +172,7 @@ BAD = [
     ({"grammar": "root ::= missing"}, "missing"),
     ({"grammar": "start: missing"}, "missing"),
     ({"grammar": "?"}, "valid grammar"),
+    ({"json": {"$ref": "#"}}, "NoExtensionBias"),  # a value that is itself: no output ever ends
 ]
 
 
@@ -182,10 +183,16 @@ def test_a_bad_grammar_is_an_error_in_llguidance_s_words(compiler, params, words
     assert "structured_outputs" in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("choice", [[], "abc", ["a", ""], ["a", 3]])
+@pytest.mark.parametrize("choice", [[], "abc", ["a", ""], ["a", 3], 3, {"a"}])
 def test_a_choice_is_a_list_of_texts(choice) -> None:
     with pytest.raises(InvalidRequestError, match="choice must be a list of non-empty strings"):
         StructuredOutputsParams(choice=choice)
+
+
+@pytest.mark.parametrize("value", ["no", 1, {}])
+def test_any_object_is_asked_for_with_true(value) -> None:
+    with pytest.raises(InvalidRequestError, match="json_object must be True or False"):
+        StructuredOutputsParams(json_object=value)
 
 
 def test_what_is_empty_is_set_all_the_same(compiler, tokenizer) -> None:
