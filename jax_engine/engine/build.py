@@ -1,7 +1,7 @@
 """From a configuration to the parts of an engine: model, memory, worker, scheduler, tokenizer."""
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from jax_engine.config import EngineConfig
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.models.config import ModelConfig
+from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.load import LoadedModel, open_model
 from jax_engine.progress_log import show_progress_lines
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -28,10 +29,14 @@ from jax_engine.worker.memory import (
 from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
 from jax_engine.worker.step_shape import largest_step_shape
 from jax_engine.worker.worker import Worker
+from pallas_kernels.device import target_device
 
 logger = logging.getLogger("jax_engine")
 
 _DTYPES = {"float": "float32", "half": "float16"}
+# Weights are loaded beside all else, but at first alone: Python has one lock, over which both lose
+# so much that a small model is ready sooner one after the other.
+ALONE_S = 1.5
 _PROVISIONAL_BLOCKS = 64  # the step's temporaries do not depend on the size of the pool
 
 
@@ -75,6 +80,7 @@ def build_engine(config: EngineConfig) -> EngineParts:
     scheduler = _scheduler(config, memory.num_blocks, num_cpu_blocks, max_len, budget, costs)
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(files.load)
+        wait([loading], ALONE_S)
         worker = Worker(
             model,
             num_blocks=memory.num_blocks,
@@ -91,6 +97,8 @@ def build_engine(config: EngineConfig) -> EngineParts:
         if config.load_format != "dummy":  # else there is nothing to wait for
             worker.prepare_first_step()
         worker.steps.set_weights(loading.result())
+    if target_device().platform == "cpu":
+        gather_in_background(worker.steps.weights)
     eos = set(model.config.eos_token_ids) | set(tokenizer.eos_token_ids if tokenizer else ())
     logger.info(
         "%d KV blocks of %d tokens, %.2f GiB",

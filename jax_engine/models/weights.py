@@ -18,6 +18,7 @@ import numpy as np
 from flax import nnx
 
 from jax_engine.errors import WeightsError
+from jax_engine.models import huge_pages
 from jax_engine.models.config import ModelConfig
 
 
@@ -176,7 +177,7 @@ def load_leaves(
 
 def aligned_empty(leaf: Leaf) -> np.ndarray:
     """Uninitialised array on a 64-byte boundary, which a CPU device takes over without a copy."""
-    raw = np.empty(leaf.num_bytes + 64, np.uint8)
+    raw = huge_pages.empty(leaf.num_bytes + 64)
     start = -raw.ctypes.data % 64
     aligned: np.ndarray = raw[start : start + leaf.num_bytes].view(leaf.dtype)
     return aligned.reshape(leaf.shape)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from jax_engine.models.config import ModelConfig
 from pallas_kernels import copy_blocks, gather_blocks, scatter_blocks
+from pallas_kernels.device import target_device
 
 BLOCKS_A_CALL = 8  # of this one size, so that copies and swaps are three programs
 
@@ -42,7 +43,7 @@ class KVCache:
     ) -> None:
         shape = kv_cache_shape(config, num_blocks, block_size)
         self.shape, self.dtype = shape, dtype
-        self.array: Float[Array, "L 2 N K B D"] = jnp.zeros(shape, dtype)
+        self.array: Float[Array, "L 2 N K B D"] = _zeros(shape, dtype)
         host_shape = (num_cpu_blocks, *shape[:2], *shape[3:])
         self.host = np.empty(host_shape, jnp.dtype(dtype))  # [CPU blocks, L, 2, K, B, D]
 
@@ -51,7 +52,7 @@ class KVCache:
         try:
             self.array.block_until_ready()
         except RuntimeError:  # deleted by donation, or the result of what failed on the device
-            self.array = jnp.zeros(self.shape, self.dtype)
+            self.array = _zeros(self.shape, self.dtype)
 
     def warm_up(self) -> None:
         """Compiles the three operations below by running them on no blocks."""
@@ -91,6 +92,15 @@ class KVCache:
         for part in _parts(pairs):
             source, destination = _columns(part)
             self.array = _copy(self.array, np.maximum(source, 0), destination)
+
+
+def _zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    """On a CPU memory is taken block by block, when it is first used."""
+    if target_device().platform != "cpu":
+        return jnp.zeros(shape, dtype)
+    from pallas_kernels.numba.zeros import zeros
+
+    return zeros(shape, dtype)
 
 
 def _parts(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:

@@ -57,6 +57,12 @@ def address(buffer: int) -> int:
 
 
 @inner
+def rank(buffer: int) -> int:
+    """How many axes a buffer has."""
+    return int(word(buffer + 32))
+
+
+@inner
 def size(buffer: int, axis: int) -> int:
     """Elements along one axis of a buffer."""
     return int(word(word(buffer + 40) + 8 * axis))

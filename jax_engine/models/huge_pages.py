@@ -1,0 +1,71 @@
+"""Weights on small pages while they load, and on huge ones soon after.
+
+A token reads all weights, from pages of 2 MiB up to a fifth faster. But Linux has to make room for
+these first, which can take longer than decoding the weights. So they are loaded to pages of 4 KiB,
+and a thread has Linux gather them (MADV_COLLAPSE, Linux 6.1) while the first requests run.
+"""
+
+import ctypes
+import functools
+import mmap
+import threading
+import time
+from collections.abc import Iterable
+
+import jax
+import numpy as np
+
+HUGE_PAGE = 2 << 20
+MADV_COLLAPSE = 25
+DELAY_S = 0.5  # the first token of a short prompt is out by then
+
+
+def empty(size: int) -> np.ndarray:
+    """Uninitialised bytes: on small pages if they can be gathered later, else as NumPy likes."""
+    if size < HUGE_PAGE or not can_gather():
+        return np.empty(size, np.uint8)
+    return np.frombuffer(_small_pages(size), np.uint8)
+
+
+def gather_in_background(arrays: Iterable[jax.Array]) -> threading.Thread | None:
+    """Moves the arrays of a CPU to huge pages, in a thread; None where there is nothing to do.
+
+    They may be read and written meanwhile: only where their pages lie in memory changes.
+    """
+    large = [array for array in arrays if array.nbytes > HUGE_PAGE]
+    if not large or not can_gather():
+        return None
+    thread = threading.Thread(target=_gather_all, args=(large,), name="huge pages", daemon=True)
+    thread.start()
+    return thread
+
+
+def _gather_all(arrays: list[jax.Array]) -> None:
+    time.sleep(DELAY_S)
+    for array in arrays:
+        gather(array.unsafe_buffer_pointer(), array.nbytes)
+
+
+@functools.cache
+def can_gather() -> bool:
+    """Whether this system gathers pages when it is asked to. It is tried out."""
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return False
+    trial = np.frombuffer(_small_pages(2 * HUGE_PAGE), np.uint8)
+    trial.fill(1)
+    return gather(trial.ctypes.data, trial.nbytes)
+
+
+def gather(start: int, size: int) -> bool:
+    """Has Linux move whole stretches of 2 MiB to huge pages; False if it did not move all."""
+    first, last = -(-start // HUGE_PAGE) * HUGE_PAGE, (start + size) // HUGE_PAGE * HUGE_PAGE
+    advise = getattr(ctypes.CDLL(None), "madvise", None)
+    if advise is None or first >= last:
+        return False
+    length = ctypes.c_size_t(last - first)
+    return bool(advise(ctypes.c_void_p(first), length, MADV_COLLAPSE) == 0)
+
+
+def _small_pages(size: int) -> mmap.mmap:
+    """Fresh memory. NumPy would ask for huge pages at once."""
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -1,0 +1,81 @@
+"""An array of zeros that takes no memory until it is written.
+
+XLA fills what it is told to fill, and touching a KV cache of some GiB takes seconds. Here the pages
+of a new array are given back to Linux, which hands out a zeroed one when each is first accessed.
+"""
+
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+from llvmlite import ir
+from numba import carray, cfunc, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from pallas_kernels.numba import ffi
+from pallas_kernels.numba.ffi import HANDLER
+from pallas_kernels.numba.jit import cached, inner
+from pallas_kernels.numba.native import WORD, pointer_at
+from pallas_kernels.numba.widen import DTYPES, item_bytes
+
+NAME = "pallas_kernels.zeros"
+PAGE = 4096  # where pages are larger, Linux takes none back, and zeros are written
+DONTNEED = 4  # MADV_DONTNEED
+
+
+def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+    """As `jnp.zeros`, on a CPU; of a KV cache's dtypes in time that does not depend on size."""
+    if jnp.dtype(dtype).name not in DTYPES or not sys.platform.startswith("linux"):
+        return jnp.zeros(shape, dtype)
+    array: jax.Array = jax.jit(jax.ffi.ffi_call(NAME, jax.ShapeDtypeStruct(shape, dtype)))()
+    return array
+
+
+@intrinsic
+def _give_back(typing_context: Any, start: Any, size: Any) -> Any:
+    """`madvise(start, size, MADV_DONTNEED)`, which returns 0 if it did."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(32)
+        kind = ir.FunctionType(number, [WORD, WORD, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "madvise")
+        return builder.sext(builder.call(function, [*arguments, number(DONTNEED)]), WORD)
+
+    return types.intp(types.intp, types.intp), generate
+
+
+@inner
+def _write_zeros(start: int, stop: int) -> None:
+    """To the bytes from one address to another."""
+    carray(pointer_at(start), (stop - start,), np.uint8)[:] = 0
+
+
+@inner
+def _clear(start: int, stop: int) -> None:
+    """The bytes from one address to another are 0 from now on."""
+    first, last = -(-start // PAGE) * PAGE, stop // PAGE * PAGE
+    if first < last and _give_back(first, last - first) == 0:
+        _write_zeros(start, first)
+        _write_zeros(last, stop)
+    else:
+        _write_zeros(start, stop)
+
+
+@cached(cfunc, HANDLER)
+def _handler(frame: int) -> int:
+    if not ffi.executes(frame):
+        return 0
+    array = ffi.result(frame, 0)
+    count = item_bytes(ffi.dtype(array))
+    for axis in range(ffi.rank(array)):
+        count *= ffi.size(array, axis)
+    start = ffi.address(array)
+    _clear(start, start + count)
+    return 0
+
+
+ffi.register(NAME, _handler)

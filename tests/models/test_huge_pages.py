@@ -1,0 +1,52 @@
+"""Arrays move to huge pages under their readers, and hold what they held."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_engine.models import huge_pages
+from jax_engine.models.huge_pages import HUGE_PAGE, can_gather, empty, gather_in_background
+from jax_engine.models.weights import Leaf, aligned_empty
+
+gathers = pytest.mark.skipif(not can_gather(), reason="needs MADV_COLLAPSE, Linux 6.1")
+
+
+def huge_bytes(address: int) -> int:
+    """Of the mapping at an address: how much of it lies on huge pages."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, _, rest = line.partition(" ")
+        if "-" in name:
+            start, stop = (int(part, 16) for part in name.split("-"))
+            inside = start <= address < stop
+        elif inside and name == "AnonHugePages:":
+            return int(rest.split()[0]) * 1024
+    raise AssertionError(f"nothing is mapped at {address:x}")
+
+
+@gathers
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_weights_are_loaded_to_small_pages_and_gathered(dtype: jnp.dtype) -> None:
+    buffer = aligned_empty(Leaf((5, 1 << 20), dtype))
+    buffer[...] = np.arange(1 << 20) % 251
+    weights = jax.device_put(buffer)
+    assert weights.unsafe_buffer_pointer() == buffer.ctypes.data
+    middle = buffer.ctypes.data + buffer.nbytes // 2
+    assert huge_bytes(middle) == 0
+    thread = gather_in_background([weights, jnp.zeros(3)])
+    assert thread is not None
+    thread.join()
+    assert huge_bytes(middle) >= buffer.nbytes - 2 * HUGE_PAGE
+    assert (np.asarray(weights) == np.arange(1 << 20) % 251).all()
+
+
+def test_nothing_is_done_for_small_arrays_or_where_it_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert gather_in_background([jnp.zeros(3)]) is None
+    monkeypatch.setattr(huge_pages, "can_gather", lambda: False)
+    assert gather_in_background([jnp.zeros(HUGE_PAGE)]) is None
+    assert empty(3 * HUGE_PAGE).nbytes == 3 * HUGE_PAGE
