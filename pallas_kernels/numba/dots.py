@@ -50,8 +50,9 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             weights, second, third, x, out, count, size, length, width, more = arguments
             chosen = [WORD(0), second, third]
-            ours = _Rows(builder, weights, size, chosen, bfloat16)
-            theirs = _Rows(builder, x, length, [WORD(row) for row in range(x_rows)], bfloat16)
+            kind = _Bfloats if bfloat16 else _Floats
+            ours = kind(builder, weights, size, chosen)
+            theirs = kind(builder, x, length, [WORD(row) for row in range(x_rows)])
             sums = _sums(builder, ours, theirs, count)
             _write(builder, sums, out, width, chosen, more)
             return context.get_dummy_value()
@@ -61,51 +62,95 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
     return dots
 
 
-class _Rows:
-    """Some of the rows of `size` numbers at an address, read as vectors of float32.
+class _Floats:
+    """Some of the rows of `size` numbers at an address, of which vectors are read.
 
     Attributes:
         step: How many numbers of a row are read at once.
     """
 
-    def __init__(self, builder: Any, address: Any, size: Any, rows: list[Any], bfloat16: bool):
+    step, element, name = LANES, FLOAT, "f32"
+
+    def __init__(self, builder: Any, address: Any, size: Any, rows: list[Any]):
         self.builder = builder
-        self.element, self.bytes, kind = (SHORT, 2, "i16") if bfloat16 else (FLOAT, 4, "f32")
-        self.step = 2 * LANES if bfloat16 else LANES
         self.vector = ir.VectorType(self.element, self.step)
-        self.masked_load = f"llvm.masked.load.v{self.step}{kind}.p0"
         start = builder.inttoptr(address, self.element.as_pointer())
         self.starts = [builder.gep(start, [builder.mul(size, row)]) for row in rows]
 
     def load(self, at: Any, mask: Any) -> list[list[Any]]:
-        """`step` numbers of each row from `at` on; where a mask is false, 0 and nothing is read.
+        """`step` numbers of each row from `at` on, as one vector each, in a list of lists.
 
-        Returns one vector a row for float32, in a list; two lists of them for bfloat16.
+        Args:
+            mask: where it is false, 0 and nothing is read; None for all.
         """
-        found = []
-        for start in self.starts:
-            pointer = self.builder.gep(start, [at])
-            pointer = self.builder.bitcast(pointer, self.vector.as_pointer())
-            if mask is None:
-                found.append(self.builder.load(pointer, align=self.bytes))
-            else:
-                arguments = [pointer, INT(self.bytes), mask, ir.Constant(self.vector, None)]
-                found.append(_call(self.builder, self.masked_load, self.vector, arguments))
-        return [found] if self.element is FLOAT else self._halves(found)
+        return [[self._load(start, at, mask) for start in self.starts]]
 
-    def _halves(self, vectors: list[Any]) -> list[list[Any]]:
-        """A bfloat16 is the upper half of a float32: every other number, and those between.
+    def _load(self, start: Any, at: Any, mask: Any) -> Any:
+        pointer = self.builder.bitcast(
+            self.builder.gep(start, [at]), ir.VectorType(self.element, self.step).as_pointer()
+        )
+        align = 2 if self.element is SHORT else 4
+        if mask is None:
+            return self.builder.load(pointer, align=align)
+        arguments = [pointer, INT(align), mask, ir.Constant(self.vector, None)]
+        name = f"llvm.masked.load.v{self.step}{self.name}.p0"
+        return _call(self.builder, name, self.vector, arguments)
 
-        Two operations for two vectors, where widening them in order would take four.
-        """
-        words = [self.builder.bitcast(vector, INTS) for vector in vectors]
+
+class _Bfloats(_Floats):
+    """Rows of bfloat16, of which two vectors come at a time: every other number, and the rest.
+
+    A bfloat16 is the upper half of a float32: two operations for two vectors, where widening them
+    in order would take four.
+    """
+
+    step, element, name = STEP, SHORT, "i16"
+
+    def load(self, at: Any, mask: Any) -> list[list[Any]]:
+        words = [self.builder.bitcast(self._load(start, at, mask), INTS) for start in self.starts]
         sixteen, upper = (ir.Constant(INTS, [value] * LANES) for value in (16, 0xFFFF0000))
         even = [self.builder.shl(word, sixteen) for word in words]
         odd = [self.builder.and_(word, upper) for word in words]
         return [[self.builder.bitcast(half, FLOATS) for half in some] for some in (even, odd)]
 
 
-def _sums(builder: Any, ours: _Rows, theirs: _Rows, count: Any) -> dict[tuple[int, int], Any]:
+@intrinsic
+def widen_pairs(context: Any, source: Any, count: Any, target: Any) -> Any:
+    """STEP bfloat16 as float32: a vector of every other number, and one of those between.
+
+    Of `count` numbers, if that is less; zeros for the others. Addresses are in bytes.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, count, target = arguments
+        rows = _Bfloats(builder, source, WORD(0), [WORD(0)])
+        place = builder.inttoptr(target, FLOATS.as_pointer())
+
+        def write(mask: Any) -> None:
+            for number, (half,) in enumerate(rows.load(WORD(0), mask)):
+                builder.store(half, builder.gep(place, [WORD(number)]), align=4)
+
+        whole = builder.icmp_signed(">=", count, WORD(STEP))
+        with builder.if_else(whole, likely=True) as (all_of_them, some):
+            with all_of_them:
+                write(None)
+            with some:
+                write(_below(builder, count, STEP))
+        return context.get_dummy_value()
+
+    return types.none(types.intp, types.intp, types.intp), generate
+
+
+def _below(builder: Any, count: Any, lanes: int) -> Any:
+    """A mask of the first `count` lanes."""
+    kind = ir.VectorType(INT, lanes)
+    nothing = ir.Constant(kind, None)
+    one = builder.insert_element(nothing, builder.trunc(count, INT), INT(0))
+    limit = builder.shuffle_vector(one, nothing, nothing)
+    return builder.icmp_unsigned("<", ir.Constant(kind, [*range(lanes)]), limit)
+
+
+def _sums(builder: Any, ours: _Floats, theirs: _Floats, count: Any) -> dict[tuple[int, int], Any]:
     """Vectors by row of theirs and of ours, the sum of whose lanes is the product."""
     pairs = [(j, i) for j in range(len(theirs.starts)) for i in range(len(ours.starts))]
     sums = {pair: cgutils.alloca_once(builder, FLOATS) for pair in pairs}
@@ -125,11 +170,7 @@ def _sums(builder: Any, ours: _Rows, theirs: _Rows, count: Any) -> dict[tuple[in
     with cgutils.for_range_slice(builder, *every, inc=True) as (at, _):
         add(at)
     with builder.if_then(builder.icmp_unsigned("!=", rest, WORD(0)), likely=False):
-        kind = ir.VectorType(INT, step)
-        nothing = ir.Constant(kind, None)
-        one = builder.insert_element(nothing, builder.trunc(rest, INT), INT(0))
-        limit = builder.shuffle_vector(one, nothing, nothing)
-        add(whole, builder.icmp_unsigned("<", ir.Constant(kind, [*range(step)]), limit))
+        add(whole, _below(builder, rest, step))
     return {pair: builder.load(total) for pair, total in sums.items()}
 
 

@@ -13,26 +13,26 @@ from jaxtyping import Array, Float, Int
 from numba import carray, cfunc, njit
 
 from pallas_kernels.numba import ffi, threads
-from pallas_kernels.numba.dots import STEP, WEIGHT_ROWS, X_ROWS, dots_of
 from pallas_kernels.numba.ffi import HANDLER
 from pallas_kernels.numba.jit import cached, inner
-from pallas_kernels.numba.native import address_of, pointer_at
-from pallas_kernels.numba.vectors import prefetch
+from pallas_kernels.numba.linear_chunk import (
+    FEW_TOKENS,
+    LINE,
+    Chunk,
+    multiply,
+    range_of,
+    scratch_bytes,
+)
+from pallas_kernels.numba.native import address_of, free, malloc, pointer_at
 
 NAME = "pallas_kernels.linear"
-# Rows of weights of a chunk: as many as make so many bytes, so that claiming it costs little and
-# they stay in the second cache; but so many that each row of x that is loaded is used often.
-CHUNK_BYTES, MIN_CHUNK_ROWS = 96 * 1024, 48
-# Rows of x of a chunk, and numbers of a row taken at a time: together 192 KiB at most.
-CHUNK_TOKENS, PART = 64, 768
-# Up to so many rows the processor's own prefetching is enough.
-FEW_TOKENS = 8
-LINE = 64  # bytes of a cache line
+# Rows of weights of a chunk: as many as make so many bytes of float32, so that claiming it costs
+# little and they stay in the second cache; but so many that each row of x that is loaded is used
+# often, and not so many that scratch gets large where rows are short.
+CHUNK_BYTES, MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 96 * 1024, 48, 512
+CHUNK_TOKENS = 64  # rows of x of a chunk
 # Rows of x that lie a multiple of so many bytes apart push each other out of the caches.
 CLASH = 2048
-
-_block, _block_bf16 = dots_of(X_ROWS, bfloat16=False), dots_of(X_ROWS, bfloat16=True)
-_row, _row_bf16 = dots_of(1, bfloat16=False), dots_of(1, bfloat16=True)
 
 
 def linear(
@@ -56,8 +56,8 @@ def linear(
     count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
     result = jax.ShapeDtypeStruct((x.shape[0], stack.shape[1]), jnp.float32)
     x = x.astype(weight.dtype)
-    if x.dtype.itemsize * x.shape[1] % CLASH == 0 and x.shape[0] > FEW_TOKENS:
-        x = jnp.pad(x, ((0, 0), (0, LINE // x.dtype.itemsize)))
+    if x.dtype == jnp.float32 and 4 * x.shape[1] % CLASH == 0 and x.shape[0] > FEW_TOKENS:
+        x = jnp.pad(x, ((0, 0), (0, LINE // 4)))
     out: Array = jax.ffi.ffi_call(NAME, result)(x, stack, index, count)
     return out
 
@@ -79,106 +79,67 @@ def _clear_padding(frame: int) -> None:
 
 
 @inner
+def _chunk_rows(frame: int) -> int:
+    """Rows of weights of a chunk, at most."""
+    size = ffi.size(ffi.operand(frame, 1), 2)
+    return min(max(CHUNK_BYTES // (4 * max(size, 1)), MIN_CHUNK_ROWS), MAX_CHUNK_ROWS)
+
+
+@inner
 def _chunk_counts(frame: int) -> tuple[int, int]:
     """Into how many chunks a call's rows of weights are cut, and its rows of x."""
-    weight = ffi.operand(frame, 1)
-    width, size = ffi.size(weight, 1), ffi.size(weight, 2)
-    rows = max(CHUNK_BYTES // (4 * max(size, 1)), MIN_CHUNK_ROWS)
+    width, rows = ffi.size(ffi.operand(frame, 1), 1), _chunk_rows(frame)
     tokens = _num_tokens(frame)
     return (width + rows - 1) // rows, (tokens + CHUNK_TOKENS - 1) // CHUNK_TOKENS
 
 
 @inner
-def _products(
-    weights: int,
-    second: int,
-    third: int,
-    x: int,
-    out: int,
-    tokens: int,
-    count: int,
-    size: int,
-    length: int,
-    width: int,
-    more: int,
-    bfloat16: bool,
-) -> None:
-    """Three rows of weights with all rows of x; see `dots_of` for the arguments."""
-    step = 2 if bfloat16 else 4
-    lines = (count * step + LINE - 1) // LINE if tokens > FEW_TOKENS else 0
-    token = 0
-    while token < tokens:
-        rows = X_ROWS if token + X_ROWS <= tokens else 1
-        for line in range(lines * token // tokens, lines * (token + rows) // tokens):
-            ahead = weights + step * size + LINE * line
-            prefetch(ahead)
-            prefetch(ahead + step * size * second)
-            prefetch(ahead + step * size * third)
-        a, b = x + step * token * length, out + 4 * token * width
-        if rows == 1 and bfloat16:
-            _row_bf16(weights, second, third, a, b, count, size, length, width, more)
-        elif rows == 1:
-            _row(weights, second, third, a, b, count, size, length, width, more)
-        elif bfloat16:
-            _block_bf16(weights, second, third, a, b, count, size, length, width, more)
-        else:
-            _block(weights, second, third, a, b, count, size, length, width, more)
-        token += rows
+def _scratch(frame: int) -> int:
+    """Memory for the chunks of a call, or 0 where none is needed."""
+    weight, tokens = ffi.operand(frame, 1), min(_num_tokens(frame), CHUNK_TOKENS)
+    if ffi.dtype(weight) != ffi.BFLOAT16:
+        return 0
+    return int(malloc(scratch_bytes(_chunk_rows(frame), tokens, ffi.size(weight, 2))))
 
 
 @inner
-def _chunk(frame: int, chunk: int) -> None:
-    """One chunk's products. Its rows of weights are taken in thirds, one row of each at a time."""
+def _chunk(frame: int, number: int) -> Chunk:
+    """The chunk of a number."""
     x, weight, index = ffi.operand(frame, 0), ffi.operand(frame, 1), ffi.operand(frame, 2)
     layers, width, size = ffi.size(weight, 0), ffi.size(weight, 1), ffi.size(weight, 2)
-    tokens, length = _num_tokens(frame), ffi.size(x, 1)
-    bfloat16 = ffi.dtype(weight) == ffi.BFLOAT16
-    number = 2 if bfloat16 else 4  # bytes
+    length, bfloat16 = ffi.size(x, 1), ffi.dtype(weight) == ffi.BFLOAT16
+    item = 2 if bfloat16 else 4  # bytes
     layer = carray(pointer_at(ffi.address(index)), (1,), np.int32)[0]
     layer = min(max(layer, 0), layers - 1)
     of_weights, of_x = _chunk_counts(frame)
-    first, last = _range(width, chunk % of_weights, of_weights)
-    token, end = _range(tokens, chunk // of_weights, of_x)
-    third = (last - first) // WEIGHT_ROWS
-    steps = third + (last - first) % WEIGHT_ROWS  # the rows left over are taken one by one
-    parts = max((size + PART - 1) // PART, 1)
-    for turn in range(parts * steps):
-        # Few rows of x: a row of weights to its end, as memory likes it. Many: a part of all rows
-        # of weights, so that the same part of x stays near.
-        few = tokens <= FEW_TOKENS
-        part, step = (turn % parts, turn // parts) if few else (turn // steps, turn % steps)
-        at, until = _range((size + STEP - 1) // STEP, part, parts)
-        at, until = STEP * at, min(STEP * until, size)
-        row, apart = (first + step, third) if step < third else (first + step + 2 * third, 0)
-        _products(
-            ffi.address(weight) + number * ((layer * width + row) * size + at),
-            apart,
-            2 * apart,
-            ffi.address(x) + number * (token * length + at),
-            ffi.address(ffi.result(frame, 0)) + 4 * (token * width + row),
-            end - token,
-            until - at,
-            size,
-            length,
-            width,
-            part,
-            bfloat16,
-        )
-
-
-@inner
-def _range(size: int, index: int, count: int) -> tuple[int, int]:
-    """Where one of `count` equal ranges of `size` things begins and ends."""
-    return size * index // count, size * (index + 1) // count
+    first, last = range_of(width, number % of_weights, of_weights)
+    token, end = range_of(_num_tokens(frame), number // of_weights, of_x)
+    return Chunk(
+        ffi.address(weight) + item * (layer * width + first) * size,
+        ffi.address(x) + item * token * length,
+        ffi.address(ffi.result(frame, 0)) + 4 * (token * width + first),
+        last - first,
+        end - token,
+        size,
+        length,
+        width,
+        bfloat16,
+    )
 
 
 @cached(njit, "int64(int64)")
 def _task(block: int) -> int:
+    scratch = 0
     while True:
-        chunk = threads.claim(block)
-        if chunk < 0:
+        number = threads.claim(block)
+        if number < 0:
+            if scratch != 0:
+                free(scratch)
             return threads.leave(block)
-        _chunk(threads.frame_of(block), chunk)
+        frame = threads.frame_of(block)
+        if scratch == 0:
+            scratch = _scratch(frame)
+        multiply(_chunk(frame, number), scratch)
         threads.done(block)
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_kernels.numba.linear import CHUNK_TOKENS, PART, linear
+from pallas_kernels.numba.linear import CHUNK_TOKENS, linear
+from pallas_kernels.numba.linear_chunk import PART
 
 DTYPES = (jnp.float32, jnp.bfloat16)
 sizes = st.one_of(st.integers(1, 60), st.sampled_from([64, 96, 250, PART, PART + 5, 2 * PART + 1]))

@@ -1,0 +1,132 @@
+"""One chunk of a product: some rows of weights with some rows of x, float32 or bfloat16.
+
+Rows of weights are taken in thirds, one row of each at a time. bfloat16 is widened to float32 in
+pairs (see `dots`): in registers for few rows of x, where a number is used once or twice; for more
+into scratch, part by part, where it is used often.
+"""
+
+from typing import NamedTuple
+
+from pallas_kernels.numba.dots import STEP, WEIGHT_ROWS, X_ROWS, dots_of, widen_pairs
+from pallas_kernels.numba.jit import inner
+from pallas_kernels.numba.vectors import prefetch
+
+# Up to so many rows of x, rows of weights are read to their ends, as memory likes it, and the
+# processor's own prefetching is enough. Of more a part at a time, so that the same part of x stays
+# near.
+FEW_TOKENS = 8
+PART = 768  # numbers of a row in one part, at most
+LINE = 64  # bytes of a cache line
+
+_block, _block_bf16 = dots_of(X_ROWS, bfloat16=False), dots_of(X_ROWS, bfloat16=True)
+_row, _row_bf16 = dots_of(1, bfloat16=False), dots_of(1, bfloat16=True)
+
+
+class Chunk(NamedTuple):
+    """Addresses of the first row of weights, of x and of out; how many rows of weights and of x.
+
+    Attributes:
+        size: numbers of a row, and from one row of weights to the next.
+        length, width: from one row to the next in x and in out.
+    """
+
+    weights: int
+    x: int
+    out: int
+    rows: int
+    tokens: int
+    size: int
+    length: int
+    width: int
+    bfloat16: bool
+
+
+@inner
+def range_of(size: int, index: int, count: int) -> tuple[int, int]:
+    """Where one of `count` equal ranges of `size` things begins and ends."""
+    return size * index // count, size * (index + 1) // count
+
+
+@inner
+def _room(size: int) -> int:
+    """Numbers from one row of scratch to the next. Rows do not lie a power of two apart."""
+    return (min(size, PART) + STEP - 1) // STEP * STEP + LINE // 4
+
+
+@inner
+def scratch_bytes(rows: int, tokens: int, size: int) -> int:
+    """What `multiply` needs for chunks of bfloat16 with at most so many rows."""
+    return 4 * (rows + tokens) * _room(size) if tokens > FEW_TOKENS else 0
+
+
+@inner
+def _widen(source: int, length: int, target: int, room: int, rows: int, count: int) -> None:
+    """`count` numbers of each of some rows of bfloat16, as float32 in pairs."""
+    for row in range(rows):
+        start, place = source + 2 * row * length, target + 4 * row * room
+        for at in range(0, count, STEP):
+            widen_pairs(start + 2 * at, count - at, place + 4 * at)
+
+
+@inner
+def multiply(chunk: Chunk, scratch: int) -> None:
+    """All products of a chunk. All sums run over the same parts in the same order."""
+    few = chunk.tokens <= FEW_TOKENS
+    narrow, item = chunk.bfloat16 and few, 2 if chunk.bfloat16 else 4  # bytes
+    room = _room(chunk.size)
+    third = chunk.rows // WEIGHT_ROWS
+    steps = third + chunk.rows % WEIGHT_ROWS  # the rows left over are taken one by one
+    parts = max((chunk.size + PART - 1) // PART, 1)
+    for turn in range(parts * steps):
+        part, step = (turn % parts, turn // parts) if few else (turn // steps, turn % steps)
+        at, until = range_of((chunk.size + STEP - 1) // STEP, part, parts)
+        at, until = STEP * at, min(STEP * until, chunk.size)
+        weights, size = chunk.weights + item * at, chunk.size
+        x, length, count = chunk.x + item * at, chunk.length, until - at
+        if chunk.bfloat16 and not few:
+            wide = scratch + 4 * chunk.tokens * room
+            if step == 0:
+                _widen(x, length, scratch, room, chunk.tokens, count)
+                _widen(weights, size, wide, room, chunk.rows, count)
+            weights, size, x, length = wide, room, scratch, room
+            count = (count + STEP - 1) // STEP * STEP
+        row, apart = (step, third) if step < third else (step + 2 * third, 0)
+        start, out = weights + (2 if narrow else 4) * row * size, chunk.out + 4 * row
+        _rows(start, apart, x, out, chunk.tokens, count, size, length, chunk.width, part, narrow)
+
+
+@inner
+def _rows(
+    weights: int,
+    apart: int,
+    x: int,
+    out: int,
+    tokens: int,
+    count: int,
+    size: int,
+    length: int,
+    width: int,
+    more: int,
+    bfloat16: bool,
+) -> None:
+    """Three rows of weights, so many rows apart, with all rows of x; see `dots_of` for the rest."""
+    lines = (4 * count + LINE - 1) // LINE if tokens > FEW_TOKENS else 0
+    second, third = apart, 2 * apart
+    token = 0
+    while token < tokens:
+        rows = X_ROWS if token + X_ROWS <= tokens else 1
+        for line in range(lines * token // tokens, lines * (token + rows) // tokens):
+            ahead = weights + 4 * size + LINE * line
+            prefetch(ahead)
+            prefetch(ahead + 4 * size * second)
+            prefetch(ahead + 4 * size * third)
+        a, b = x + (2 if bfloat16 else 4) * token * length, out + 4 * token * width
+        if rows == 1 and bfloat16:
+            _row_bf16(weights, second, third, a, b, count, size, length, width, more)
+        elif rows == 1:
+            _row(weights, second, third, a, b, count, size, length, width, more)
+        elif bfloat16:
+            _block_bf16(weights, second, third, a, b, count, size, length, width, more)
+        else:
+            _block(weights, second, third, a, b, count, size, length, width, more)
+        token += rows
