@@ -7,7 +7,7 @@ import numpy as np
 from pallas_kernels.numba.ffi import FLOAT32
 from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.vectors import LANES, get_int, prefetch, store
-from pallas_kernels.numba.widen import item_bytes, widen, widen_some
+from pallas_kernels.numba.widen import item_bytes, widen, widen_run, widen_some
 from pallas_kernels.numba.work import Work
 
 # Which of the two a run is of; numbers that Numba takes for variables, or it compiles each apart.
@@ -32,7 +32,10 @@ def read_run(
     ahead, following = np.int64(0), position - position % size + size
     if following < stop:
         ahead = _find(work, which, seq, head, following) - source
-    if work.kind != FLOAT32 or work.dim != work.width:
+    if work.kind != FLOAT32 and work.dim == work.width:
+        widen_run(work.kind, source, count * work.dim, scratch, ahead)
+        return scratch, count, np.int64(0)
+    if work.dim != work.width:
         _widen_rows(work.kind, source, work.dim, count, scratch, ahead)
         return scratch, count, np.int64(0)
     return source, count, ahead

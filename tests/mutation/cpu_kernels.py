@@ -44,8 +44,25 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/linear.py",
         LINEAR,
         ("out[_num_tokens(frame) :] = 0", "out[_num_tokens(frame) + 1 :] = 0", "padding is kept"),
-        ("(layer * width + row)", "row", "always the first layer"),
-        ("min(STEP * until, size)", "STEP * until", "a row runs into the next"),
-        ("else (first + step + 2 * third, 0)", "else (first + step + third, 0)", "rows left over"),
+        ("(layer * width + first)", "first", "always the first layer"),
+    ),
+    *plant(
+        f"{FOLDER}/linear_chunk.py",
+        LINEAR,
+        ("min(STEP * until, chunk.size)", "STEP * until", "a row runs into the next"),
+        ("else (step + 2 * third, 0)", "else (step + third, 0)", "rows left over"),
+        ("if step == 0:", "if turn == 0:", "the first part of rows is taken for all"),
+        ("(2 if bfloat16 else 4) * token", "4 * token", "rows of x skipped"),
+    ),
+    *plant(
+        f"{FOLDER}/dots.py",
+        LINEAR,
+        ('"<", ir.Constant', '"<=", ir.Constant', "one number too many of a rest"),
+    ),
+    *plant(
+        f"{FOLDER}/zeros.py",
+        ("tests/kernels/test_zeros.py",),
+        ("_write_zeros(last, stop)", "_write_zeros(stop, stop)", "the end keeps what it had"),
+        ("-(-start // PAGE) * PAGE", "start // PAGE * PAGE", "a page that others use is cleared"),
     ),
 ]
