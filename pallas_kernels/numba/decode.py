@@ -59,7 +59,7 @@ def _score(
     while position < stop:
         count: Any = np.int64(0)
         for head in range(work.kv_heads):
-            keys, count, ahead = read_run(work, KEYS, seq, head, position, stop, room)
+            keys, count, ahead = read_run(work, KEYS, seq, head, position, (start, stop), room)
             for row in range(head * rows, (head + 1) * rows, ROWS):
                 left, out = queries + row * step, scores + 4 * (row * PART + position - start)
                 for i in range(count):
@@ -98,7 +98,7 @@ def _add_values(
     while position < stop:
         count: Any = np.int64(0)
         for head in range(work.kv_heads):
-            values, count, ahead = read_run(work, VALUES, seq, head, position, stop, room)
+            values, count, ahead = read_run(work, VALUES, seq, head, position, (start, stop), room)
             for row in range(head * rows, (head + 1) * rows, ROWS):
                 left = weights + 4 * (row * PART + position - start)
                 for column in range(0, step, BYTES):

@@ -16,22 +16,30 @@ KEYS, VALUES = np.int64(0), np.int64(1)
 
 @inner
 def read_run(
-    work: Work, which: int, seq: int, head: int, position: int, stop: int, scratch: int
+    work: Work, which: int, seq: int, head: int, position: int, reach: tuple[int, int], scratch: int
 ) -> tuple[int, int, Any]:
-    """Keys or values of one KV head from a position on, to its block's end or before `stop`.
+    """Keys or values of one KV head from a position on, to its block's end or that of `reach`.
+
+    Args:
+        reach: first and last position plus 1 of those that are read: first their keys, then their
+            values, then the keys of what follows them.
 
     Returns:
         The address of float32 rows of `work.width`, in the cache itself or in `scratch` (with
-        zeros beyond D), their number, and the distance in bytes to what follows in the next
-        block. To `prefetch` that line by line hides the time that a jump costs: processors fetch
-        ahead by themselves, but not from one page of memory to another. 0 if it is done already.
+        zeros beyond D), their number, and the distance in bytes to what is read next. To `prefetch`
+        that line by line hides the time that a jump costs: processors fetch ahead by themselves,
+        but not from one page of memory to another. 0 if it is done already.
     """
-    size = work.block_size
+    size, (start, stop) = work.block_size, reach
     count = min(size - position % size, stop - position)
     source = _find(work, which, seq, head, position)
     ahead, following = np.int64(0), position - position % size + size
     if following < stop:
         ahead = _find(work, which, seq, head, following) - source
+    elif which == KEYS:
+        ahead = _find(work, VALUES, seq, head, start) - source
+    elif stop < get_int(work.lens + 4 * seq):
+        ahead = _find(work, KEYS, seq, head, stop) - source
     if work.kind != FLOAT32 and work.dim == work.width:
         widen_run(work.kind, source, count * work.dim, scratch, ahead)
         return scratch, count, np.int64(0)

@@ -68,7 +68,7 @@ def _lay_keys(work: Work, item: Item, start: int, stop: int, keys: int, room: in
     dim, width = work.dim, work.width
     position = start
     while position < stop:
-        run, count, _ = read_run(work, KEYS, item.seq, item.head, position, stop, room)
+        run, count, _ = read_run(work, KEYS, item.seq, item.head, position, (start, stop), room)
         for i in range(count):
             key, column = run + 4 * i * width, position - start + i
             place = keys + 4 * (column // LANES * LANES * dim + column % LANES)
@@ -83,7 +83,7 @@ def _lay_values(work: Work, item: Item, start: int, stop: int, values: int, room
     step = 4 * work.width
     position = start
     while position < stop:
-        run, count, _ = read_run(work, VALUES, item.seq, item.head, position, stop, room)
+        run, count, _ = read_run(work, VALUES, item.seq, item.head, position, (start, stop), room)
         for i in range(count):
             place = values + (position - start + i) * BYTES
             for column in range(0, step, BYTES):
