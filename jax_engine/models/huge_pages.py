@@ -17,7 +17,7 @@ import numpy as np
 
 HUGE_PAGE = 2 << 20
 MADV_COLLAPSE = 25
-DELAY_S = 0.5  # the first token of a short prompt is out by then
+DELAY_S, ATTEMPTS = 0.5, 4  # the first token of a short prompt is out by then
 
 
 def empty(size: int) -> np.ndarray:
@@ -41,9 +41,13 @@ def gather_in_background(arrays: Iterable[jax.Array]) -> threading.Thread | None
 
 
 def _gather_all(arrays: list[jax.Array]) -> None:
-    time.sleep(DELAY_S)
-    for array in arrays:
-        gather(array.unsafe_buffer_pointer(), array.nbytes)
+    """Linux may find no room at first, for some or all of them."""
+    for _ in range(ATTEMPTS):
+        time.sleep(DELAY_S)
+        left = [one for one in arrays if not gather(one.unsafe_buffer_pointer(), one.nbytes)]
+        if not left:
+            return
+        arrays = left
 
 
 @functools.cache

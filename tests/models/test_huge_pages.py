@@ -43,6 +43,22 @@ def test_weights_are_loaded_to_small_pages_and_gathered(dtype: jnp.dtype) -> Non
     assert (np.asarray(weights) == np.arange(1 << 20) % 251).all()
 
 
+def test_what_did_not_move_is_tried_again_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, arrays = [], [jnp.zeros(HUGE_PAGE), jnp.zeros(2 * HUGE_PAGE)]
+
+    def gather(start: int, size: int) -> bool:
+        asked.append(size // arrays[0].nbytes)
+        return len(asked) == 1  # the first array at once, the other never
+
+    monkeypatch.setattr(huge_pages, "can_gather", lambda: True)
+    monkeypatch.setattr(huge_pages, "gather", gather)
+    monkeypatch.setattr(huge_pages, "DELAY_S", 0)
+    thread = gather_in_background(arrays)
+    assert thread is not None
+    thread.join()
+    assert asked == [1, 2] + [2] * (huge_pages.ATTEMPTS - 1)
+
+
 def test_nothing_is_done_for_small_arrays_or_where_it_cannot_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
