@@ -44,10 +44,9 @@ def _gather_all(arrays: list[jax.Array]) -> None:
     """Linux may find no room at first, for some or all of them."""
     for _ in range(ATTEMPTS):
         time.sleep(DELAY_S)
-        left = [one for one in arrays if not gather(one.unsafe_buffer_pointer(), one.nbytes)]
-        if not left:
+        arrays = [one for one in arrays if not gather(one.unsafe_buffer_pointer(), one.nbytes)]
+        if not arrays:
             return
-        arrays = left
 
 
 @functools.cache

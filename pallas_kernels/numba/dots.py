@@ -13,6 +13,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from pallas_kernels.numba.vectors import below
+
 WEIGHT_ROWS, X_ROWS = 3, 4
 LANES = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
 STEP = 2 * LANES  # numbers of a row that are read at once, at most
@@ -135,19 +137,10 @@ def widen_pairs(context: Any, source: Any, count: Any, target: Any) -> Any:
             with all_of_them:
                 write(None)
             with some:
-                write(_below(builder, count, STEP))
+                write(below(builder, count, STEP))
         return context.get_dummy_value()
 
     return types.none(types.intp, types.intp, types.intp), generate
-
-
-def _below(builder: Any, count: Any, lanes: int) -> Any:
-    """A mask of the first `count` lanes."""
-    kind = ir.VectorType(INT, lanes)
-    nothing = ir.Constant(kind, None)
-    one = builder.insert_element(nothing, builder.trunc(count, INT), INT(0))
-    limit = builder.shuffle_vector(one, nothing, nothing)
-    return builder.icmp_unsigned("<", ir.Constant(kind, [*range(lanes)]), limit)
 
 
 def _sums(builder: Any, ours: _Floats, theirs: _Floats, count: Any) -> dict[tuple[int, int], Any]:
@@ -170,7 +163,7 @@ def _sums(builder: Any, ours: _Floats, theirs: _Floats, count: Any) -> dict[tupl
     with cgutils.for_range_slice(builder, *every, inc=True) as (at, _):
         add(at)
     with builder.if_then(builder.icmp_unsigned("!=", rest, WORD(0)), likely=False):
-        add(whole, _below(builder, rest, step))
+        add(whole, below(builder, rest, step))
     return {pair: builder.load(total) for pair, total in sums.items()}
 
 

@@ -11,6 +11,7 @@ from numba.extending import intrinsic
 from pallas_kernels.numba.jit import inner
 
 WORD = ir.IntType(64)
+DONTNEED = 4  # MADV_DONTNEED
 
 
 @intrinsic
@@ -87,6 +88,22 @@ def _c_function(name: str) -> Any:
 
 malloc = _c_function("malloc")
 free = _c_function("free")
+
+
+@intrinsic
+def give_back(typing_context: Any, start: Any, size: Any) -> Any:
+    """`madvise(start, size, MADV_DONTNEED)`: whole pages of Linux, which read as zeros afterwards.
+
+    Returns 0 if it was done.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(32)
+        kind = ir.FunctionType(number, [WORD, WORD, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "madvise")
+        return builder.sext(builder.call(function, [*arguments, number(DONTNEED)]), WORD)
+
+    return types.intp(types.intp, types.intp), generate
 
 
 @intrinsic

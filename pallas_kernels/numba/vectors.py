@@ -71,17 +71,17 @@ def _spread(builder: Any, number: Any) -> Any:
     return builder.shuffle_vector(first, _UNSET, ir.Constant(INTS, [0] * LANES))
 
 
-def _below(builder: Any, count: Any) -> Any:
+def below(builder: Any, count: Any, lanes: int = LANES) -> Any:
     """Which lanes come before `count`."""
-    first = builder.insert_element(
-        ir.Constant(INTS, ir.Undefined), builder.trunc(count, INT), INT(0)
-    )
-    counts = builder.shuffle_vector(first, first, ir.Constant(INTS, [0] * LANES))
-    return builder.icmp_signed("<", ir.Constant(INTS, list(range(LANES))), counts)
+    kind = ir.VectorType(INT, lanes)
+    unset = ir.Constant(kind, ir.Undefined)
+    first = builder.insert_element(unset, builder.trunc(count, INT), INT(0))
+    counts = builder.shuffle_vector(first, first, ir.Constant(kind, [0] * lanes))
+    return builder.icmp_signed("<", ir.Constant(kind, list(range(lanes))), counts)
 
 
 def masked_load(builder: Any, pointer: Any, kind: Any, name: str, count: Any, align: int) -> Any:
-    values = (pointer, INT(align), _below(builder, count), ir.Constant(kind, None))
+    values = (pointer, INT(align), below(builder, count), ir.Constant(kind, None))
     return _llvm(builder, f"llvm.masked.load.v{LANES}{name}.p0", values, kind)
 
 
@@ -108,7 +108,7 @@ def load_some(builder: Any, address: Any, count: Any) -> Any:
 def store_some(builder: Any, address: Any, value: Any, count: Any) -> Any:
     """Writes the first `count` numbers to an address."""
     pointer = builder.inttoptr(address, FLOATS.as_pointer())
-    values = (value, pointer, INT(4), _below(builder, count))
+    values = (value, pointer, INT(4), below(builder, count))
     _llvm(builder, f"llvm.masked.store.v{LANES}f32.p0", values, ir.VoidType())
 
 

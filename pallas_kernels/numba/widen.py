@@ -151,8 +151,7 @@ _int8_run, _float8_run = _run_loop(_all_int8, 1), _run_loop(_all_float8, 1)
 
 @inner
 def widen_run(kind: int, source: int, count: int, place: int, ahead: int) -> None:
-    """`count` numbers, a multiple of 16, to float32 at `place`. A loop for each type: three times
-    as fast as one that asks for the type at every step.
+    """`count` numbers, a multiple of 16, to float32 at `place`; the type is asked for but once.
 
     Args:
         ahead: distance in bytes to what to prefetch.

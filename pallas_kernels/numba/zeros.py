@@ -5,26 +5,21 @@ of a new array are given back to Linux, which hands out a zeroed one when each i
 """
 
 import sys
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from llvmlite import ir
-from numba import carray, cfunc, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import carray, cfunc
 
 from pallas_kernels.numba import ffi
 from pallas_kernels.numba.ffi import HANDLER
 from pallas_kernels.numba.jit import cached, inner
-from pallas_kernels.numba.native import WORD, pointer_at
+from pallas_kernels.numba.native import give_back, pointer_at
 from pallas_kernels.numba.widen import DTYPES, item_bytes
 
 NAME = "pallas_kernels.zeros"
 PAGE = 4096  # where pages are larger, Linux takes none back, and zeros are written
-DONTNEED = 4  # MADV_DONTNEED
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
@@ -33,19 +28,6 @@ def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
         return jnp.zeros(shape, dtype)
     array: jax.Array = jax.jit(jax.ffi.ffi_call(NAME, jax.ShapeDtypeStruct(shape, dtype)))()
     return array
-
-
-@intrinsic
-def _give_back(typing_context: Any, start: Any, size: Any) -> Any:
-    """`madvise(start, size, MADV_DONTNEED)`, which returns 0 if it did."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        number = ir.IntType(32)
-        kind = ir.FunctionType(number, [WORD, WORD, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "madvise")
-        return builder.sext(builder.call(function, [*arguments, number(DONTNEED)]), WORD)
-
-    return types.intp(types.intp, types.intp), generate
 
 
 @inner
@@ -58,7 +40,7 @@ def _write_zeros(start: int, stop: int) -> None:
 def _clear(start: int, stop: int) -> None:
     """The bytes from one address to another are 0 from now on."""
     first, last = -(-start // PAGE) * PAGE, stop // PAGE * PAGE
-    if first < last and _give_back(first, last - first) == 0:
+    if first < last and give_back(first, last - first) == 0:
         _write_zeros(start, first)
         _write_zeros(last, stop)
     else:

@@ -55,9 +55,9 @@ MUTANTS: list[Mutant] = [
         ("(2 if bfloat16 else 4) * token", "4 * token", "rows of x skipped"),
     ),
     *plant(
-        f"{FOLDER}/dots.py",
+        f"{FOLDER}/vectors.py",
         LINEAR,
-        ('"<", ir.Constant', '"<=", ir.Constant', "one number too many of a rest"),
+        ('_signed("<", ir.Constant', '_signed("<=", ir.Constant', "one number too many of a rest"),
     ),
     *plant(
         f"{FOLDER}/zeros.py",
