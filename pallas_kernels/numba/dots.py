@@ -1,33 +1,36 @@
 """Dot products of a few rows with a few others at once, in vector registers.
 
-Written as LLVM's vector operations, of which Numba has none: 3 rows of weights and 4 of x make 12
-sums, which stay in the 16 registers of AVX2 while 7 loads feed 12 multiply-adds. A sum is taken in
-the same order in a block of any size: lane by lane, then the lanes in halves.
+Written as LLVM's vector operations, of which Numba has none. Of 16 registers (AVX2) 12 are sums, of
+3 rows of weights with 4 of x, which 7 loads feed; of 32 (AVX-512) 24, with 6 rows of weights. A sum
+is taken in the same order in a block of any size: lane by lane, then the lanes in halves.
 """
 
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from pallas_kernels.numba.jit import processor_has
 from pallas_kernels.numba.vectors import below
 
-WEIGHT_ROWS, X_ROWS = 3, 4
-LANES = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
+LANES, WEIGHT_ROWS = (16, 6) if processor_has("avx512f") else (8, 3)
+X_ROWS = 4
+# Whether the processor multiplies pairs of bfloat16 and adds them to a float32.
+MULTIPLIES_PAIRS = LANES == 16 and processor_has("avx512bf16")
 STEP = 2 * LANES  # numbers of a row that are read at once, at most
 FLOAT, SHORT, INT, WORD = ir.FloatType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 FLOATS, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
 
 
 def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
-    """A Numba function: the products of 3 rows of weights with `x_rows` of x, in float32.
+    """A Numba function: the products of WEIGHT_ROWS rows with `x_rows` of x, in float32.
 
     Its arguments are in this order, addresses in bytes and all else in numbers:
         weights: address of the first row of weights, bfloat16 or float32.
-        second, third: how many rows after it the others are, in weights and in out's columns.
+        apart, last: the others are `apart` rows after one another, in weights and in out's
+            columns, but none is more than `last` rows after the first.
         x: address of the first row of x, of the type of the weights; the others follow.
         out: address of the first product, float32.
         count: how many numbers of each row are multiplied.
@@ -39,8 +42,8 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
     def dots(
         context: Any,
         weights: Any,
-        second: Any,
-        third: Any,
+        apart: Any,
+        last: Any,
         x: Any,
         out: Any,
         count: Any,
@@ -50,9 +53,10 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
         more: Any,
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            weights, second, third, x, out, count, size, length, width, more = arguments
-            chosen = [WORD(0), second, third]
-            kind = _Bfloats if bfloat16 else _Floats
+            weights, apart, last, x, out, count, size, length, width, more = arguments
+            chosen = [_smaller(builder, builder.mul(apart, WORD(i)), last) for i in range(WEIGHT_ROWS)]
+            narrow = _Pairs if MULTIPLIES_PAIRS else _Bfloats
+            kind = narrow if bfloat16 else _Floats
             ours = kind(builder, weights, size, chosen)
             theirs = kind(builder, x, length, [WORD(row) for row in range(x_rows)])
             sums = _sums(builder, ours, theirs, count)
@@ -62,6 +66,10 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
         return types.none(*[types.intp] * 10), generate
 
     return dots
+
+
+def _smaller(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.icmp_signed("<", a, b), a, b)
 
 
 class _Floats:
@@ -86,6 +94,10 @@ class _Floats:
             mask: where it is false, 0 and nothing is read; None for all.
         """
         return [[self._load(start, at, mask) for start in self.starts]]
+
+    def madd(self, a: Any, b: Any, total: Any) -> Any:
+        """The products of two of `load`'s vectors, added to a vector of sums."""
+        return _call(self.builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, [a, b, total])
 
     def _load(self, start: Any, at: Any, mask: Any) -> Any:
         pointer = self.builder.bitcast(
@@ -114,6 +126,28 @@ class _Bfloats(_Floats):
         even = [self.builder.shl(word, sixteen) for word in words]
         odd = [self.builder.and_(word, upper) for word in words]
         return [[self.builder.bitcast(half, FLOATS) for half in some] for some in (even, odd)]
+
+
+class _Bfloat(ir.Type):  # type: ignore[misc]
+    """LLVM's own type, which llvmlite does not name."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+
+BFLOAT = _Bfloat()
+
+
+class _Pairs(_Bfloats):
+    """Rows of bfloat16 for a processor that multiplies pairs of them."""
+
+    def load(self, at: Any, mask: Any) -> list[list[Any]]:
+        kind = ir.VectorType(BFLOAT, STEP)
+        rows = (self._load(start, at, mask) for start in self.starts)
+        return [[self.builder.bitcast(row, kind) for row in rows]]
+
+    def madd(self, a: Any, b: Any, total: Any) -> Any:
+        return _call(self.builder, "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, [total, a, b])
 
 
 @intrinsic
@@ -151,8 +185,7 @@ def _sums(builder: Any, ours: _Floats, theirs: _Floats, count: Any) -> dict[tupl
     def add(at: Any, mask: Any = None) -> None:
         for left, right in zip(ours.load(at, mask), theirs.load(at, mask), strict=True):
             for (j, i), total in sums.items():
-                factors = [left[i], right[j], builder.load(total)]
-                builder.store(_call(builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, factors), total)
+                builder.store(ours.madd(left[i], right[j], builder.load(total)), total)
 
     for total in sums.values():
         builder.store(ir.Constant(FLOATS, None), total)
@@ -168,36 +201,62 @@ def _sums(builder: Any, ours: _Floats, theirs: _Floats, count: Any) -> dict[tupl
 
 
 def _write(builder: Any, sums: Any, out: Any, width: Any, chosen: Any, more: Any) -> None:
-    """All is read before anything is written: the rows of weights may be one and the same."""
+    """All is read before anything is written: rows of weights may be one and the same."""
     start = builder.inttoptr(out, FLOAT.as_pointer())
-    places, results = [], []
-    for (j, i), vector in sums.items():
-        column = builder.add(builder.mul(width, WORD(j)), chosen[i])
-        place = builder.gep(start, [column])
-        results.append((_sum_of_lanes(builder, vector), place))
-        places.append(place)
+    columns = (builder.add(builder.mul(width, WORD(j)), chosen[i]) for j, i in sums)
+    places = [builder.gep(start, [column]) for column in columns]
+    results = _totals(builder, list(sums.values()))
     added = builder.icmp_unsigned("!=", more, WORD(0))
     with builder.if_else(added) as (yes, no):
         with yes:
-            totals = [builder.fadd(builder.load(place), result) for result, place in results]
-            for total, place in zip(totals, places, strict=True):
+            pairs = zip(places, results, strict=True)
+            totals = [builder.fadd(builder.load(place), result) for place, result in pairs]
+            for place, total in zip(places, totals, strict=True):
                 builder.store(total, place)
         with no:
-            for result, place in results:
+            for place, result in zip(places, results, strict=True):
                 builder.store(result, place)
 
 
-def _sum_of_lanes(builder: Any, vector: Any) -> Any:
-    lanes = LANES
-    while lanes > 1:
-        lanes //= 2
-        kind = ir.VectorType(INT, lanes)
-        halves = [
-            builder.shuffle_vector(vector, vector, ir.Constant(kind, [*range(at, at + lanes)]))
-            for at in (0, lanes)
-        ]
-        vector = builder.fadd(*halves)
-    return builder.extract_element(vector, INT(0))
+def _totals(builder: Any, vectors: list[Any]) -> list[Any]:
+    """The sum of the lanes of each vector, in that order.
+
+    Two vectors become one: of each the upper halves are added to the lower, then the upper quarters
+    of these and so on, which takes a third of the instructions that they would take one by one.
+    """
+    held = [[number] * LANES for number in range(len(vectors))]  # whose sums are in which lane
+    half = LANES // 2
+    while half:
+        low = _lower(half)
+        pairs = [(at, min(at + 1, len(vectors) - 1)) for at in range(0, len(vectors), 2)]
+        held = [[(held[a] + held[b])[lane] for lane in low] for a, b in pairs]
+        vectors = [_add_halves(builder, vectors[a], vectors[b], low, half) for a, b in pairs]
+        half //= 2
+    place = {number: (i, lane) for i, row in enumerate(held) for lane, number in enumerate(row)}
+    found = (place[number] for number in sorted(place))
+    return [builder.extract_element(vectors[i], INT(lane)) for i, lane in found]
+
+
+def _lower(half: int) -> list[int]:
+    """The lower half of each `2 half` lanes of two vectors, b's counted from LANES.
+
+    In the order of one instruction: across the register from 4 lanes on, else within each four.
+    """
+    group = LANES if half >= 4 else 4
+    starts = (
+        vector + at
+        for first in range(0, LANES, group)
+        for vector in (0, LANES)
+        for at in range(first, first + group, 2 * half)
+    )
+    return [start + lane for start in starts for lane in range(half)]
+
+
+def _add_halves(builder: Any, a: Any, b: Any, low: list[int], half: int) -> Any:
+    orders = ([lane + offset for lane in low] for offset in (0, half))
+    return builder.fadd(
+        *(builder.shuffle_vector(a, b, ir.Constant(INTS, order)) for order in orders)
+    )
 
 
 def _call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:

@@ -6,11 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding as llvm
 import numba
 
 # Part of the object code of those that XLA calls, so that only those are kept; Python calls none
 # of them. Numba divides as Python does, and raises, unless it is told to do as NumPy.
 inner = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def processor_has(feature: str) -> bool:
+    """Whether the processor that code is compiled for has something, by LLVM's name of it.
+
+    That is this one, unless NUMBA_CPU_FEATURES lists another's.
+    """
+    listed = numba.config.CPU_FEATURES
+    if listed is None:
+        return bool(llvm.get_host_cpu_features().get(feature))
+    return f"+{feature}" in listed.split(",")
 
 
 def _folder() -> str:

@@ -1,13 +1,21 @@
 """One chunk of a product: some rows of weights with some rows of x, float32 or bfloat16.
 
-Rows of weights are taken in thirds, one row of each at a time. bfloat16 is widened to float32 in
-pairs (see `dots`): in registers for few rows of x, where a number is used once or twice; for more
-into scratch, part by part, where it is used often.
+Rows of weights are taken in as many streams as `dots` takes rows, one row of each at a time. A
+processor that cannot multiply bfloat16 has it widened to float32 in pairs: in registers for few
+rows of x, where a number is used once or twice; for more into scratch, part by part, where it is
+used often.
 """
 
 from typing import NamedTuple
 
-from pallas_kernels.numba.dots import STEP, WEIGHT_ROWS, X_ROWS, dots_of, widen_pairs
+from pallas_kernels.numba.dots import (
+    MULTIPLIES_PAIRS,
+    STEP,
+    WEIGHT_ROWS,
+    X_ROWS,
+    dots_of,
+    widen_pairs,
+)
 from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.vectors import prefetch
 
@@ -54,9 +62,15 @@ def _room(size: int) -> int:
 
 
 @inner
+def _widens(tokens: int) -> bool:
+    """Whether bfloat16 is widened into scratch for so many rows of x."""
+    return tokens > FEW_TOKENS and not MULTIPLIES_PAIRS
+
+
+@inner
 def scratch_bytes(rows: int, tokens: int, size: int) -> int:
     """What `multiply` needs for chunks of bfloat16 with at most so many rows."""
-    return 4 * (rows + tokens) * _room(size) if tokens > FEW_TOKENS else 0
+    return 4 * (rows + tokens) * _room(size) if _widens(tokens) else 0
 
 
 @inner
@@ -72,10 +86,10 @@ def _widen(source: int, length: int, target: int, room: int, rows: int, count: i
 def multiply(chunk: Chunk, scratch: int) -> None:
     """All products of a chunk. All sums run over the same parts in the same order."""
     few = chunk.tokens <= FEW_TOKENS
-    narrow, item = chunk.bfloat16 and few, 2 if chunk.bfloat16 else 4  # bytes
+    wide = chunk.bfloat16 and _widens(chunk.tokens)
+    narrow, item = chunk.bfloat16 and not wide, 2 if chunk.bfloat16 else 4  # bytes
     room = _room(chunk.size)
-    third = chunk.rows // WEIGHT_ROWS
-    steps = third + chunk.rows % WEIGHT_ROWS  # the rows left over are taken one by one
+    steps = (chunk.rows + WEIGHT_ROWS - 1) // WEIGHT_ROWS
     parts = max((chunk.size + PART - 1) // PART, 1)
     for turn in range(parts * steps):
         part, step = (turn % parts, turn // parts) if few else (turn // steps, turn % steps)
@@ -83,22 +97,35 @@ def multiply(chunk: Chunk, scratch: int) -> None:
         at, until = STEP * at, min(STEP * until, chunk.size)
         weights, size = chunk.weights + item * at, chunk.size
         x, length, count = chunk.x + item * at, chunk.length, until - at
-        if chunk.bfloat16 and not few:
-            wide = scratch + 4 * chunk.tokens * room
+        if wide:
+            place = scratch + 4 * chunk.tokens * room
             if step == 0:
                 _widen(x, length, scratch, room, chunk.tokens, count)
-                _widen(weights, size, wide, room, chunk.rows, count)
-            weights, size, x, length = wide, room, scratch, room
+                _widen(weights, size, place, room, chunk.rows, count)
+            weights, size, x, length = place, room, scratch, room
             count = (count + STEP - 1) // STEP * STEP
-        row, apart = (step, third) if step < third else (step + 2 * third, 0)
+        row, apart, last = _taken(chunk.rows, step)
         start, out = weights + (2 if narrow else 4) * row * size, chunk.out + 4 * row
-        _rows(start, apart, x, out, chunk.tokens, count, size, length, chunk.width, part, narrow)
+        _rows(
+            start, apart, last, x, out, chunk.tokens, count, size, length, chunk.width, part, narrow
+        )
+
+
+@inner
+def _taken(rows: int, step: int) -> tuple[int, int, int]:
+    """First row of weights of a step, how far the others are apart, and the last less the first."""
+    apart = rows // WEIGHT_ROWS
+    if step < apart:
+        return step, apart, rows
+    first = WEIGHT_ROWS * apart
+    return first, 1, rows - 1 - first
 
 
 @inner
 def _rows(
     weights: int,
     apart: int,
+    last: int,
     x: int,
     out: int,
     tokens: int,
@@ -109,24 +136,23 @@ def _rows(
     more: int,
     bfloat16: bool,
 ) -> None:
-    """Three rows of weights, so many rows apart, with all rows of x; see `dots_of` for the rest."""
-    lines = (4 * count + LINE - 1) // LINE if tokens > FEW_TOKENS else 0
-    second, third = apart, 2 * apart
+    """Some rows of weights, so many rows apart, with all rows of x; see `dots_of` for the rest."""
+    item = 2 if bfloat16 else 4  # bytes
+    lines = (item * count + LINE - 1) // LINE if tokens > FEW_TOKENS else 0
     token = 0
     while token < tokens:
         rows = X_ROWS if token + X_ROWS <= tokens else 1
         for line in range(lines * token // tokens, lines * (token + rows) // tokens):
-            ahead = weights + 4 * size + LINE * line
-            prefetch(ahead)
-            prefetch(ahead + 4 * size * second)
-            prefetch(ahead + 4 * size * third)
-        a, b = x + (2 if bfloat16 else 4) * token * length, out + 4 * token * width
+            ahead = weights + item * size + LINE * line
+            for row in range(WEIGHT_ROWS):
+                prefetch(ahead + item * size * apart * row)
+        a, b = x + item * token * length, out + 4 * token * width
         if rows == 1 and bfloat16:
-            _row_bf16(weights, second, third, a, b, count, size, length, width, more)
+            _row_bf16(weights, apart, last, a, b, count, size, length, width, more)
         elif rows == 1:
-            _row(weights, second, third, a, b, count, size, length, width, more)
+            _row(weights, apart, last, a, b, count, size, length, width, more)
         elif bfloat16:
-            _block_bf16(weights, second, third, a, b, count, size, length, width, more)
+            _block_bf16(weights, apart, last, a, b, count, size, length, width, more)
         else:
-            _block(weights, second, third, a, b, count, size, length, width, more)
+            _block(weights, apart, last, a, b, count, size, length, width, more)
         token += rows
