@@ -13,6 +13,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
+
 from pallas_kernels.call import Call, Options
 from pallas_kernels.device import interpreting, sm_version, target_device
 
@@ -65,6 +67,24 @@ def require_xla(backend: Backend) -> None:
     names = _names(backend)
     if "xla" not in names:
         raise ValueError(f"{backend=} lacks this operation; 'xla' or None has it on every device")
+
+
+def numba_or_xla(backend: Backend, dtype: jnp.dtype) -> str:
+    """For an operation that these two have: the one that runs it on arrays of a dtype.
+
+    Raises:
+        ValueError: none of those asked for is able to.
+    """
+    for name in _names(backend):
+        if name == "xla" or (name == "numba" and _suits_numba(dtype)):
+            return name
+    raise ValueError(
+        f"{backend=} lacks this operation for {dtype.name} on this device; 'xla' or None has it"
+    )
+
+
+def _suits_numba(dtype: jnp.dtype) -> bool:
+    return _unavailable("numba") is None and dtype.name in implementation("numba").DTYPES
 
 
 def _names(backend: Backend) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
-from pallas_kernels.backends import Backend, require_xla
+from pallas_kernels.backends import Backend, numba_or_xla
 from pallas_kernels.checks import check_scales
 
 
@@ -27,15 +27,14 @@ def write_kv(
     Args:
         layer: layer of the cache; may be traced.
         kv_scales: of a float8_e4m3fn or int8 cache, and of no other.
-        backend: "xla", or None for the best there is.
+        backend: "numba" on a CPU, "xla", or None for the best there is.
 
     Raises:
         ValueError: shapes that do not belong together, or a backend without this operation.
     """
-    require_xla(backend)
     if kv_cache.ndim != 6 or kv_cache.shape[1] != 2:
         raise ValueError(f"expected a cache [L, 2, N, K, B, D]: {kv_cache.shape=}")
-    _, _, num_blocks, heads, block_size, dim = kv_cache.shape
+    heads, dim = kv_cache.shape[3], kv_cache.shape[5]
     tokens = (*slot_mapping.shape, heads, dim)
     if slot_mapping.ndim != 1 or k.shape != tokens or v.shape != tokens:
         raise ValueError(
@@ -43,14 +42,29 @@ def write_kv(
             f"{kv_cache.shape=}"
         )
     check_scales(kv_cache, kv_scales)
+    if kv_scales is not None:
+        k, v = (_quantize(x, kv_scales[layer, i], kv_cache.dtype) for i, x in enumerate((k, v)))
+    k, v = k.astype(kv_cache.dtype), v.astype(kv_cache.dtype)
+    if numba_or_xla(backend, kv_cache.dtype) == "numba":
+        from pallas_kernels.numba.kv_write import store
+
+        return store(kv_cache, k, v, slot_mapping, layer)
+    return _scatter(kv_cache, k, v, slot_mapping, layer)
+
+
+def _scatter(
+    kv_cache: Shaped[Array, "L 2 N K B D"],
+    k: Shaped[Array, "T K D"],
+    v: Shaped[Array, "T K D"],
+    slot_mapping: Int[Array, " T"],
+    layer: int | Int[Array, ""],
+) -> Shaped[Array, "L 2 N K B D"]:
+    num_blocks, block_size = kv_cache.shape[2], kv_cache.shape[4]
     block = jnp.where(slot_mapping < 0, num_blocks, slot_mapping // block_size)
     offset = slot_mapping % block_size
-    # Two scatters of [K, D] windows are faster than one of [2, K, D] on the CPU.
+    # Two scatters of [K, D] windows are faster than one of [2, K, D].
     for which, new in enumerate((k, v)):
-        if kv_scales is not None:
-            new = _quantize(new, kv_scales[layer, which], kv_cache.dtype)
-        place = kv_cache.at[layer, which, block, :, offset]
-        kv_cache = place.set(new.astype(kv_cache.dtype), mode="drop")
+        kv_cache = kv_cache.at[layer, which, block, :, offset].set(new, mode="drop")
     return kv_cache
 
 

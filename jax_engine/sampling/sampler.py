@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from jax_engine.sampling.draw import inverse_cdf, uniforms
 from jax_engine.sampling.filters import keep_mask
+from jax_engine.sampling.greedy import most_probable
 from jax_engine.sampling.inputs import WANTS_PROCESSED, SamplingInputs
 from jax_engine.sampling.logits import apply_bias, apply_penalties, forbid_tokens
 
@@ -68,7 +69,7 @@ def sample(
         edited = apply_bias(edited, inputs)
     if allowed is not None:
         edited = forbid_tokens(edited, allowed)
-    greedy = jnp.argmax(edited, axis=1).astype(jnp.int32)
+    greedy = most_probable(edited)
     token_ids = lax.cond(
         jnp.any(inputs.temperature > 0),
         lambda: jnp.where(inputs.temperature > 0, _draw(edited, inputs), greedy),

@@ -8,16 +8,9 @@ used often.
 
 from typing import NamedTuple
 
-from pallas_kernels.numba.dots import (
-    MULTIPLIES_PAIRS,
-    STEP,
-    WEIGHT_ROWS,
-    X_ROWS,
-    dots_of,
-    widen_pairs,
-)
+from pallas_kernels.numba.dot_rows import MULTIPLIES_PAIRS, STEP, widen_pairs
+from pallas_kernels.numba.dots import WEIGHT_ROWS, X_ROWS, dots_of
 from pallas_kernels.numba.jit import inner
-from pallas_kernels.numba.vectors import prefetch
 
 # Up to so many rows of x, rows of weights are read to their ends, as memory likes it, and the
 # processor's own prefetching is enough. Of more a part at a time, so that the same part of x stays
@@ -104,7 +97,7 @@ def multiply(chunk: Chunk, scratch: int) -> None:
                 _widen(weights, size, place, room, chunk.rows, count)
             weights, size, x, length = place, room, scratch, room
             count = (count + STEP - 1) // STEP * STEP
-        row, apart, last = _taken(chunk.rows, step)
+        row, apart, last = _taken(chunk.rows, step, few)
         start, out = weights + (2 if narrow else 4) * row * size, chunk.out + 4 * row
         _rows(
             start, apart, last, x, out, chunk.tokens, count, size, length, chunk.width, part, narrow
@@ -112,12 +105,12 @@ def multiply(chunk: Chunk, scratch: int) -> None:
 
 
 @inner
-def _taken(rows: int, step: int) -> tuple[int, int, int]:
+def _taken(rows: int, step: int, few: bool) -> tuple[int, int, int]:
     """First row of weights of a step, how far the others are apart, and the last less the first."""
-    apart = rows // WEIGHT_ROWS
-    if step < apart:
-        return step, apart, rows
-    first = WEIGHT_ROWS * apart
+    streams = rows // WEIGHT_ROWS
+    if few and step < streams:
+        return step, streams, rows
+    first = WEIGHT_ROWS * step
     return first, 1, rows - 1 - first
 
 
@@ -136,23 +129,27 @@ def _rows(
     more: int,
     bfloat16: bool,
 ) -> None:
-    """Some rows of weights, so many rows apart, with all rows of x; see `dots_of` for the rest."""
+    """Some rows of weights, so many rows apart, with all rows of x; see `dots_of` for the rest.
+
+    Meanwhile the rows that follow come nearer, spread evenly: many prefetches at once would delay
+    what is loaded beside them.
+    """
     item = 2 if bfloat16 else 4  # bytes
-    lines = (item * count + LINE - 1) // LINE if tokens > FEW_TOKENS else 0
-    token = 0
-    while token < tokens:
-        rows = X_ROWS if token + X_ROWS <= tokens else 1
-        for line in range(lines * token // tokens, lines * (token + rows) // tokens):
-            ahead = weights + item * size + LINE * line
-            for row in range(WEIGHT_ROWS):
-                prefetch(ahead + item * size * apart * row)
+    step = item * size * apart
+    following = weights + (WEIGHT_ROWS * step if apart == 1 else item * size)
+    blocks = tokens // X_ROWS
+    calls = blocks + tokens % X_ROWS
+    for call in range(calls):
+        first, end = range_of(WEIGHT_ROWS, call, calls)
+        ahead, near = following + first * step, end - first
+        token = X_ROWS * min(call, blocks) + max(call - blocks, 0)
         a, b = x + item * token * length, out + 4 * token * width
-        if rows == 1 and bfloat16:
-            _row_bf16(weights, apart, last, a, b, count, size, length, width, more)
-        elif rows == 1:
-            _row(weights, apart, last, a, b, count, size, length, width, more)
+        strides = (count, size, length, width)
+        if call < blocks and bfloat16:
+            _block_bf16(weights, apart, last, a, b, *strides, more, ahead, step, near)
+        elif call < blocks:
+            _block(weights, apart, last, a, b, *strides, more, ahead, step, near)
         elif bfloat16:
-            _block_bf16(weights, apart, last, a, b, count, size, length, width, more)
+            _row_bf16(weights, apart, last, a, b, *strides, more, ahead, step, near)
         else:
-            _block(weights, apart, last, a, b, count, size, length, width, more)
-        token += rows
+            _row(weights, apart, last, a, b, *strides, more, ahead, step, near)

@@ -107,6 +107,19 @@ def give_back(typing_context: Any, start: Any, size: Any) -> Any:
 
 
 @intrinsic
+def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
+    """`memcpy(target, source, size)` of bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source, size = arguments
+        places = (builder.inttoptr(place, cgutils.voidptr_t) for place in (target, source))
+        cgutils.raw_memcpy(builder, *places, size, 1)
+        return context.get_dummy_value()
+
+    return types.none(types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
 def word(typing_context: Any, address: Any) -> Any:
     """The int64 at an address."""
 

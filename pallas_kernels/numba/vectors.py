@@ -130,12 +130,14 @@ def put(builder: Any, address: Any, value: Any) -> Any:
     builder.store(value, builder.inttoptr(address, FLOAT.as_pointer()), align=4)
 
 
-@operation(types.void, place)
-def prefetch(builder: Any, address: Any) -> Any:
+def prefetch_at(builder: Any, address: Any) -> None:
     """Has the line of memory at an address brought near; any address will do."""
     pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
     values = (pointer, INT(0), INT(3), INT(1))
     _llvm(builder, "llvm.prefetch.p0", values, ir.VoidType())
+
+
+prefetch = operation(types.void, place)(prefetch_at)
 
 
 @operation(vector, types.float64)
