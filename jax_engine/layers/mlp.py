@@ -40,6 +40,6 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
         """Of `num_tokens` tokens; the others are padding."""
         with jax.named_scope("gate_up"):
             gate, up = jnp.split(self.gate_up(x, layer, num_tokens), 2, axis=-1)
-            hidden = jax.nn.silu(gate) * up
+            hidden = (jax.nn.silu(gate) * up).astype(x.dtype)
         with jax.named_scope("down"):
             return self.down(hidden, layer, num_tokens)

@@ -52,9 +52,10 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
         layer: Int[Array, ""],
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
         out, kv_cache = self.attention(self.input_norm(x), angles, kv_cache, attn, layer)
-        x = x + out
-        hidden = self.post_attention_norm(x)
-        return x + self.mlp(hidden, layer, attn.query_start_loc[-1]), kv_cache
+        dtype = x.dtype  # which a product need not have
+        x = (x + out).astype(dtype)
+        out = self.mlp(self.post_attention_norm(x), layer, attn.query_start_loc[-1])
+        return (x + out).astype(dtype), kv_cache
 
 
 class Decoder(nnx.Module):  # type: ignore[misc]
