@@ -12,7 +12,7 @@ from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.native import fetch_add
 from pallas_kernels.numba.pages import KEYS, VALUES, read_run
 from pallas_kernels.numba.plan import PART, Item, first_visible, partial_floats
-from pallas_kernels.numba.products import ROWS, add_product, dots
+from pallas_kernels.numba.products import ROWS, add_products, dots
 from pallas_kernels.numba.rows import padded, read_queries, write_row, zero
 from pallas_kernels.numba.softmax import MASKED, shrink, weigh
 from pallas_kernels.numba.vectors import BYTES, LANES, first, get, get_int, load, madd, put, store
@@ -101,9 +101,10 @@ def _add_values(
             values, count, ahead = read_run(work, VALUES, seq, head, position, (start, stop), room)
             for row in range(head * rows, (head + 1) * rows, ROWS):
                 left = weights + 4 * (row * PART + position - start)
-                for column in range(0, step, BYTES):
-                    right, out = values + column, sums + row * step + column
-                    add_product(left, 4 * PART, right, step, count, out, step, ahead)
+                out = sums + row * step
+                add_products(
+                    left, 4 * PART, values, step, BYTES, count, out, step, work.width, ahead
+                )
         position += count
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.pages import KEYS, VALUES, read_run
 from pallas_kernels.numba.plan import TILE_ROWS, Item, first_visible, query_count, tile_queries
-from pallas_kernels.numba.products import ROWS, add_product
+from pallas_kernels.numba.products import ROWS, add_products
 from pallas_kernels.numba.rows import padded, read_queries, write_row, zero
 from pallas_kernels.numba.softmax import MASKED, scale_row, shrink, weigh
 from pallas_kernels.numba.vectors import BYTES, LANES, first, get, get_int, load, put, store
@@ -119,9 +119,9 @@ def _add_chunk(
     columns = -(-seen // LANES) * LANES
     zero(scores, ROWS * CHUNK)
     left, step = queries + 4 * row * width, 4 * width
-    for column in range(0, columns, LANES):
-        right = keys + 4 * column * work.dim
-        add_product(left, step, right, BYTES, work.dim, scores + 4 * column, 4 * CHUNK, np.int64(0))
+    add_products(
+        left, step, keys, BYTES, BYTES * work.dim, work.dim, scores, 4 * CHUNK, columns, np.int64(0)
+    )
     for i in range(used):
         position = begin + (row + i) // group
         head = item.head * group + (row + i) % group
@@ -135,7 +135,7 @@ def _add_chunk(
         scale_row(sums + (row + i) * step, width, keep)
         put(tops + 4 * i, top)
         put(totals + 4 * i, get(totals + 4 * i) * first(keep) + total)
-    for column in range(0, width, LANES):
-        right = values + 4 * column * CHUNK
-        out = sums + row * step + 4 * column
-        add_product(scores, 4 * CHUNK, right, BYTES, seen, out, step, np.int64(0))
+    out = sums + row * step
+    add_products(
+        scores, 4 * CHUNK, values, BYTES, BYTES * CHUNK, seen, out, step, width, np.int64(0)
+    )

