@@ -53,23 +53,27 @@ class Linear(nnx.Module):  # type: ignore[misc]
         *,
         out_dtype: jnp.dtype | None = None,
     ) -> Float[Array, "T out"]:
-        """The product, accumulated in float32 and returned in `out_dtype`.
-
-        Without one in x's dtype, but on a CPU in float32: its products are float32 anyway, and to
-        round each of them to bfloat16 took a sixth of a prompt's time there. What is stored or
-        multiplied again is rounded by whoever does that.
+        """The product, accumulated in float32 and returned in `out_dtype`, or `result_dtype(x)`.
 
         Args:
             layer: index of the layer, used when the weight is still a stack. A bias must have
                 been sliced by the scan already.
             num_rows: how many rows of x are not padding; on a CPU the others cost nothing.
         """
-        if out_dtype is None:
-            out_dtype = jnp.dtype(jnp.float32) if target_device().platform == "cpu" else x.dtype
-        out = product(self.weight[...], x, layer, num_rows, out_dtype=out_dtype)
+        dtype = out_dtype or result_dtype(x)
+        out = product(self.weight[...], x, layer, num_rows, out_dtype=dtype)
         if self.bias is not None:
             out = out + self.bias[...].astype(out.dtype)
         return out
+
+
+def result_dtype(x: Array) -> jnp.dtype:
+    """What a layer's products of x are returned in: x's dtype, but on a CPU float32.
+
+    Products are float32 there anyway, and rounding each to bfloat16 took a sixth of a prompt's
+    time. What is stored or multiplied again is rounded by whoever does that.
+    """
+    return jnp.dtype(jnp.float32) if target_device().platform == "cpu" else x.dtype
 
 
 def product(

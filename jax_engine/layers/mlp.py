@@ -7,7 +7,21 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layers.linear import Linear
+from jax_engine.layers.linear import NUMBA_DTYPES, Linear
+from pallas_kernels.device import target_device
+
+
+def silu_and_mul(
+    gate_up: Float[Array, "T two_F"], dtype: jnp.dtype, num_tokens: Int[Array, ""] | None
+) -> Float[Array, "T F"]:
+    """silu of the first half of the columns times the second, rounded to `dtype` once."""
+    if target_device().platform == "cpu" and dtype.name in NUMBA_DTYPES:
+        from pallas_kernels.numba import silu
+
+        count = jnp.int32(gate_up.shape[0]) if num_tokens is None else num_tokens
+        return silu.silu_and_mul(gate_up.astype(jnp.float32), count, dtype=dtype)
+    gate, up = jnp.split(gate_up, 2, axis=-1)
+    return (jax.nn.silu(gate) * up).astype(dtype)
 
 
 class GatedMLP(nnx.Module):  # type: ignore[misc]
@@ -37,9 +51,8 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
         layer: Int[Array, ""] | None = None,
         num_tokens: Int[Array, ""] | None = None,
     ) -> Float[Array, "T E"]:
-        """Of `num_tokens` tokens; the others are padding."""
+        """Of `num_tokens` tokens; the others are padding. None: of all."""
         with jax.named_scope("gate_up"):
-            gate, up = jnp.split(self.gate_up(x, layer, num_tokens), 2, axis=-1)
-            hidden = (jax.nn.silu(gate) * up).astype(x.dtype)
+            hidden = silu_and_mul(self.gate_up(x, layer, num_tokens), x.dtype, num_tokens)
         with jax.named_scope("down"):
             return self.down(hidden, layer, num_tokens)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.attention import Attention, AttentionInputs
 from jax_engine.layers.embedding import Embedding
-from jax_engine.layers.linear import Linear, Matrix
+from jax_engine.layers.linear import Linear, Matrix, result_dtype
 from jax_engine.layers.mlp import GatedMLP
 from jax_engine.layers.norm import RMSNorm
 from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
@@ -22,7 +22,11 @@ from pallas_kernels.device import target_device
 
 
 class DecoderLayer(nnx.Module):  # type: ignore[misc]
-    """x + attention(norm(x)), then x + mlp(norm(x)). With `stack=(L,)` it holds all L layers."""
+    """Attention, then the MLP, each behind a norm of the sum of all that came before.
+
+    The last part's result is added by the norm that follows, in one pass over both. With
+    `stack=(L,)` it holds all L layers.
+    """
 
     def __init__(
         self,
@@ -46,16 +50,18 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
     def __call__(
         self,
         x: Float[Array, "T E"],
+        residual: Float[Array, "T E"],
         angles: tuple[Float[Array, "T 1 half"], Float[Array, "T 1 half"]],
         kv_cache: Float[Array, "L 2 N K B D"],
         attn: AttentionInputs,
         layer: Int[Array, ""],
-    ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
-        out, kv_cache = self.attention(self.input_norm(x), angles, kv_cache, attn, layer)
-        dtype = x.dtype  # which a product need not have
-        x = (x + out).astype(dtype)
-        out = self.mlp(self.post_attention_norm(x), layer, attn.query_start_loc[-1])
-        return (x + out).astype(dtype), kv_cache
+    ) -> tuple[Float[Array, "T E"], Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
+        """What the MLP returned, the sum of all before it, and the cache."""
+        num_tokens = attn.query_start_loc[-1]
+        hidden, residual = self.input_norm(x, residual, num_tokens)
+        x, kv_cache = self.attention(hidden, angles, kv_cache, attn, layer)
+        hidden, residual = self.post_attention_norm(x, residual, num_tokens)
+        return self.mlp(hidden, layer, num_tokens), residual, kv_cache
 
 
 class Decoder(nnx.Module):  # type: ignore[misc]
@@ -94,14 +100,17 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         graphdef, whole, stacked = nnx.split(self.layers, unsliced, ...)
 
         def one_layer(carry, sliced_and_index):  # type: ignore[no-untyped-def]
-            x, cache = carry
+            x, residual, cache = carry
             sliced, layer = sliced_and_index
-            return nnx.merge(graphdef, whole, sliced)(x, angles, cache, attn, layer), None
+            layers = nnx.merge(graphdef, whole, sliced)
+            return layers(x, residual, angles, cache, attn, layer), None
 
-        start = (self.embed(token_ids), kv_cache)
+        embedded = self.embed(token_ids)
+        start = (embedded.astype(result_dtype(embedded)), jnp.zeros_like(embedded), kv_cache)
         indices = jnp.arange(config.num_layers, dtype=jnp.int32)
-        (x, kv_cache), _ = jax.lax.scan(one_layer, start, (stacked, indices))
-        return self.norm(x), kv_cache
+        (x, residual, kv_cache), _ = jax.lax.scan(one_layer, start, (stacked, indices))
+        hidden, _ = self.norm(x, residual, attn.query_start_loc[-1])
+        return hidden, kv_cache
 
     @jax.named_scope("head")
     def compute_logits(

@@ -85,6 +85,11 @@ def masked_load(builder: Any, pointer: Any, kind: Any, name: str, count: Any, al
     return _llvm(builder, f"llvm.masked.load.v{LANES}{name}.p0", values, kind)
 
 
+def masked_store(builder: Any, pointer: Any, value: Any, name: str, count: Any, align: int) -> None:
+    values = (value, pointer, INT(align), below(builder, count))
+    _llvm(builder, f"llvm.masked.store.v{LANES}{name}.p0", values, ir.VoidType())
+
+
 @operation(vector, place)
 def load(builder: Any, address: Any) -> Any:
     """The 16 numbers at an address, which need not be aligned."""
@@ -108,8 +113,7 @@ def load_some(builder: Any, address: Any, count: Any) -> Any:
 def store_some(builder: Any, address: Any, value: Any, count: Any) -> Any:
     """Writes the first `count` numbers to an address."""
     pointer = builder.inttoptr(address, FLOATS.as_pointer())
-    values = (value, pointer, INT(4), below(builder, count))
-    _llvm(builder, f"llvm.masked.store.v{LANES}f32.p0", values, ir.VoidType())
+    masked_store(builder, pointer, value, "f32", count, 4)
 
 
 @operation(real, place)

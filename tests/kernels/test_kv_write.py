@@ -17,9 +17,11 @@ from tests.kernels.cases import QUANTIZED
 
 LAYERS, BLOCKS, HEADS, DIM = 2, 6, 2, 4
 TOKENS = 8
-write = jax.jit(write_kv)
+BACKENDS = ("numba", "xla")
+write = jax.jit(write_kv, static_argnames="backend")
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @given(
     st.sampled_from([1, 4, 5]),
     st.integers(0, LAYERS - 1),
@@ -27,7 +29,7 @@ write = jax.jit(write_kv)
     st.integers(0, 2**32 - 1),
 )
 def test_i45_tokens_land_in_their_slots_and_nowhere_else(
-    block_size: int, layer: int, data: st.DataObject, seed: int
+    backend: str, block_size: int, layer: int, data: st.DataObject, seed: int
 ) -> None:
     slots = data.draw(
         st.lists(st.integers(0, BLOCKS * block_size - 1), max_size=TOKENS, unique=True)
@@ -45,7 +47,8 @@ def test_i45_tokens_land_in_their_slots_and_nowhere_else(
     before = jnp.asarray(oracle.gpu)
     slot_mapping = np.array(padded, np.int32)
     oracle.write(layer, k, v, slot_mapping)
-    after = write(before, jnp.asarray(k), jnp.asarray(v), jnp.asarray(slot_mapping), layer=layer)
+    arrays = (before, jnp.asarray(k), jnp.asarray(v), jnp.asarray(slot_mapping))
+    after = write(*arrays, layer=layer, backend=backend)
     np.testing.assert_array_equal(np.asarray(after), oracle.gpu)
 
 
@@ -57,9 +60,10 @@ def test_keys_and_values_take_the_dtype_of_the_cache() -> None:
     assert after.reshape(2).tolist() == [1.0, -1.0]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @given(st.sampled_from(list(QUANTIZED.values())), st.integers(0, LAYERS - 1), st.integers(0, 2**32))
 def test_i45_8_bit_caches_hold_quotients_rounded_and_clipped(
-    dtype: Any, layer: int, seed: int
+    backend: str, dtype: Any, layer: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     k, v = rng.standard_normal((2, TOKENS, HEADS, DIM), np.float32)
@@ -77,9 +81,17 @@ def test_i45_8_bit_caches_hold_quotients_rounded_and_clipped(
             stored = (np.rint(quotient) if dtype == np.int8 else quotient).astype(dtype)
             expected[layer, which, slot // 4, :, slot % 4] = stored
     arrays = map(jnp.asarray, (before, k, v, slots))
-    after = np.asarray(write(*arrays, layer=layer, kv_scales=jnp.asarray(scales)))
+    scales = jnp.asarray(scales)
+    after = np.asarray(write(*arrays, layer=layer, kv_scales=scales, backend=backend))
     assert after.dtype == dtype
     np.testing.assert_array_equal(after.view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_slots_beyond_the_cache_are_dropped(backend: str) -> None:
+    cache, new = jnp.zeros((1, 2, 3, 1, 4, 2)), jnp.ones((2, 1, 2))
+    after = write(cache, new, new, jnp.array([12, -7]), layer=0, backend=backend)
+    assert not np.asarray(after).any()
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,8 @@ BLOCKS: list[Mutant] = [
             "slot -1 writes into the last block",
         ),
         ("slot_mapping % block_size", "(slot_mapping + 1) % block_size", "a wrong slot"),
-        ("enumerate((k, v))", "enumerate((v, k))", "keys and values swapped"),
-        ("kv_scales[layer, which]", "kv_scales[layer, 0]", "values take the keys' scales"),
+        ("which, new in enumerate((k, v))", "which, new in enumerate((v, k))", "keys and values swapped"),
+        ("kv_scales[layer, i]", "kv_scales[layer, 0]", "values take the keys' scales"),
         (
             "jnp.clip(jnp.rint(quotient), -128, 127)",
             "jnp.clip(jnp.rint(quotient), -100, 127)",

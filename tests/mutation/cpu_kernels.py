@@ -50,14 +50,36 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/linear_chunk.py",
         LINEAR,
         ("min(STEP * until, chunk.size)", "STEP * until", "a row runs into the next"),
-        ("else (step + 2 * third, 0)", "else (step + third, 0)", "rows left over"),
+        ("first, 1, rows - 1 - first", "first, 1, rows - 2 - first", "rows left over"),
         ("if step == 0:", "if turn == 0:", "the first part of rows is taken for all"),
-        ("(2 if bfloat16 else 4) * token", "4 * token", "rows of x skipped"),
+        ("x + item * token * length", "x + 4 * token * length", "rows of x skipped"),
     ),
     *plant(
         f"{FOLDER}/vectors.py",
         LINEAR,
         ('_signed("<", ir.Constant', '_signed("<=", ir.Constant', "one number too many of a rest"),
+    ),
+    *plant(
+        f"{FOLDER}/lane_sums.py",
+        LINEAR,
+        ("for offset in (0, half)", "for offset in (0, 0)", "half of the lanes, twice"),
+    ),
+    *plant(
+        f"{FOLDER}/kv_write.py",
+        ("tests/kernels/test_kv_write.py",),
+        ("(layer * 2 + which)", "(layer + which)", "another layer's cache"),
+        ("0 <= slot < num_slots", "slot < num_slots", "padding is written"),
+    ),
+    *plant(
+        f"{FOLDER}/silu.py",
+        ("tests/kernels/test_elementwise.py",),
+        ("where_less(gate, zero, small, one)", "one", "silu of what is negative"),
+    ),
+    *plant(
+        f"{FOLDER}/rms_norm.py",
+        ("tests/kernels/test_elementwise.py",),
+        ("if row < wanted:", "if row <= wanted:", "a row of padding"),
+        ("/ np.float32(width) + eps", "/ np.float32(width)", "eps is forgotten"),
     ),
     *plant(
         f"{FOLDER}/zeros.py",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jax_engine import SamplingParams
 from jax_engine.sampling.draw import inverse_cdf, uniforms
 from jax_engine.sampling.filters import keep_mask
+from jax_engine.sampling.greedy import GROUP, most_probable
 from jax_engine.sampling.inputs import sampling_row, unpack_sampling
 from jax_engine.sampling.sampler import MAX_CANDIDATES, sample
 from jax_engine.sampling.token_bits import token_bits
@@ -210,3 +211,16 @@ def test_forbidden_tokens_are_never_drawn_even_as_the_only_ones_left_of_top_k() 
     params = SamplingParams(top_k=1, min_tokens=2, seed=0)
     tokens = np.asarray(_run(logits, [(params, [1], [])] * ROWS).token_ids)
     assert EOS not in tokens
+
+
+@given(
+    st.integers(1, 4),
+    st.one_of(st.integers(1, 3 * GROUP), st.sampled_from([GROUP, 2 * GROUP, 5000])),
+    st.integers(0, 2**31),
+)
+def test_the_most_probable_token_is_the_first_of_the_largest(rows, vocab, seed):
+    """Few different values, so that many are equal; some are minus infinity, or all."""
+    logits = np.random.default_rng(seed).integers(-2, 2, (rows, vocab)).astype(np.float32)
+    logits[logits == -2] = -np.inf
+    found = jax.jit(most_probable)(logits)
+    np.testing.assert_array_equal(found, np.argmax(logits, axis=1))
