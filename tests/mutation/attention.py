@@ -106,7 +106,7 @@ BLOCKS: list[Mutant] = [
             "slot -1 writes into the last block",
         ),
         ("slot_mapping % block_size", "(slot_mapping + 1) % block_size", "a wrong slot"),
-        ("which, new in enumerate((k, v))", "which, new in enumerate((v, k))", "keys and values swapped"),
+        ("new in enumerate((k, v))", "new in enumerate((v, k))", "keys and values swapped"),
         ("kv_scales[layer, i]", "kv_scales[layer, 0]", "values take the keys' scales"),
         (
             "jnp.clip(jnp.rint(quotient), -128, 127)",
