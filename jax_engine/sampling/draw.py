@@ -22,28 +22,52 @@ def uniforms(seed: UInt32[Array, "R 2"], position: Int[Array, "R"]) -> Float[Arr
     return jax.vmap(one)(seed, position)
 
 
-def inverse_cdf(weights: Float[Array, "R V"], u: Float[Array, "R"]) -> Int[Array, "R"]:
-    """The first token whose cumulative weight exceeds u times the total.
+def inverse_cdf(
+    logits: Float[Array, "R V"],
+    lowest: Float[Array, "R"],
+    min_p: Float[Array, "R"],
+    u: Float[Array, "R"],
+) -> Int[Array, "R"]:
+    """The first token whose cumulative weight, exp(logit), exceeds u times the total.
+
+    Weights are worked out where they are added up, and once more for one group of tokens, so that
+    no second array of the logits' size is written.
 
     Args:
-        weights: Unnormalised probabilities; 0 for tokens that are filtered out.
+        lowest: a smaller logit than this weighs nothing.
+        min_p: nor does a token with a smaller share of the largest weight than this.
         u: In [0, 1).
     """
-    rows, vocab = weights.shape
+    rows, vocab = logits.shape
     groups = -(-vocab // GROUP)
-    padded = jnp.pad(weights, ((0, 0), (0, groups * GROUP - vocab)))
-    tiles = padded.reshape(rows, groups, GROUP)
-    cumulative = jnp.cumsum(jnp.sum(tiles, axis=2), axis=1)
+    fill = ((0, 0), (0, groups * GROUP - vocab))
+    tiles = jnp.pad(logits, fill, constant_values=-jnp.inf).reshape(rows, groups, GROUP)
+    top = jnp.max(tiles, axis=(1, 2))
+    cumulative = jnp.cumsum(jnp.sum(token_weights(tiles, top, lowest, min_p), axis=2), axis=1)
     target = u * cumulative[:, -1]
     group = _first_above(cumulative, target)
     before = jnp.where(group > 0, _pick(cumulative, jnp.maximum(group - 1, 0)), 0.0)
     tile = jnp.take_along_axis(tiles, group[:, None, None], axis=1)[:, 0]
+    tile = token_weights(tile, top, lowest, min_p)
     inside = before[:, None] + jnp.cumsum(tile, axis=1)
     # Rounding may leave the whole tile at or below the target: then its last possible token.
     last = GROUP - 1 - jnp.argmax(jnp.flip(tile > 0, axis=1), axis=1)
     above = (inside > target[:, None]) & (tile > 0)
     token = jnp.where(jnp.any(above, axis=1), jnp.argmax(above, axis=1), last)
     return (group * GROUP + token).astype(jnp.int32)
+
+
+def token_weights(
+    logits: Float[Array, "R *G N"],
+    top: Float[Array, "R"],
+    lowest: Float[Array, "R"],
+    min_p: Float[Array, "R"],
+) -> Float[Array, "R *G N"]:
+    """Probabilities over that of the row's largest logit, `top`; see `inverse_cdf` for the rest."""
+    axes = [1] * (logits.ndim - 1)
+    top, lowest, min_p = (of_row.reshape(-1, *axes) for of_row in (top, lowest, min_p))
+    weights = jnp.exp(logits - top)
+    return jnp.where((logits >= lowest) & (weights >= min_p), weights, 0.0)
 
 
 def _first_above(cumulative: Float[Array, "R G"], target: Float[Array, "R"]) -> Int[Array, "R"]:

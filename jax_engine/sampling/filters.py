@@ -1,4 +1,4 @@
-"""Top-k, top-p and min-p without sorting the vocabulary: find a threshold, keep what reaches it.
+"""Top-k and top-p without sorting the vocabulary: find a threshold, keep what reaches it.
 
 Each row keeps its logits >= t. Usually t is among the 256 largest logits (a partial sort finds
 those quickly). Where it is not, it is found bit by bit: floats order like their bits (negative
@@ -10,18 +10,15 @@ token are kept, which makes the result independent of the order of tokens.
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 
 CANDIDATES = 256
 
 
-def keep_mask(
-    logits: Float[Array, "R V"],
-    top_k: Int[Array, "R"],
-    top_p: Float[Array, "R"],
-    min_p: Float[Array, "R"],
-) -> Bool[Array, "R V"]:
-    """Tokens that stay after top-k, then top-p of what top-k left, then min-p (V1's order)."""
+def lowest_kept(
+    logits: Float[Array, "R V"], top_k: Int[Array, "R"], top_p: Float[Array, "R"]
+) -> Float[Array, "R"]:
+    """The least logit that stays after top-k, then top-p of what top-k left (V1's order)."""
     vocab = logits.shape[1]
     k = jnp.where(top_k <= 0, vocab, jnp.minimum(top_k, vocab))
     weights = jnp.exp(logits - jnp.max(logits, axis=1, keepdims=True))
@@ -29,8 +26,7 @@ def keep_mask(
     candidates = lax.optimization_barrier(lax.top_k(logits, min(CANDIDATES, vocab))[0])
     by_count = _count_threshold(logits, candidates, k)
     left = jnp.where(logits >= by_count[:, None], weights, 0.0)
-    threshold = _mass_threshold(logits, candidates, left, by_count, top_p)
-    return (logits >= threshold[:, None]) & (weights >= min_p[:, None])
+    return _mass_threshold(logits, candidates, left, by_count, top_p)
 
 
 def _count_threshold(

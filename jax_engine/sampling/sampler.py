@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, UInt32
 
 from jax_engine.sampling.draw import inverse_cdf, uniforms
-from jax_engine.sampling.filters import keep_mask
+from jax_engine.sampling.filters import lowest_kept
 from jax_engine.sampling.greedy import most_probable
 from jax_engine.sampling.inputs import WANTS_PROCESSED, SamplingInputs
 from jax_engine.sampling.logits import apply_bias, apply_penalties, forbid_tokens
@@ -89,16 +89,12 @@ def _tempered(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Arra
 
 def _draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
     scaled = _tempered(logits, inputs)
-    top = jnp.max(scaled, axis=1, keepdims=True)
-    weights = jnp.exp(scaled - top)
-    filtered = (inputs.top_k > 0) | (inputs.top_p < 1.0) | (inputs.min_p > 0.0)
-
-    def filter_weights() -> Float[Array, "R V"]:
-        keep = keep_mask(scaled, inputs.top_k, inputs.top_p, inputs.min_p)
-        return jnp.where(keep, weights, 0.0)
-
-    weights = lax.cond(jnp.any(filtered), filter_weights, lambda: weights)
-    return inverse_cdf(weights, uniforms(inputs.seed, inputs.position))
+    lowest = lax.cond(
+        jnp.any((inputs.top_k > 0) | (inputs.top_p < 1.0)),
+        lambda: lowest_kept(scaled, inputs.top_k, inputs.top_p),
+        lambda: jnp.full(logits.shape[0], -jnp.inf),
+    )
+    return inverse_cdf(scaled, lowest, inputs.min_p, uniforms(inputs.seed, inputs.position))
 
 
 def _wanted_logits(

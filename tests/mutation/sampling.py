@@ -15,6 +15,7 @@ MUTANTS: list[Mutant] = [
             "jnp.zeros_like(target)",
             "what came before a group of tokens is forgotten",
         ),
+        ("(weights >= min_p)", "(weights > min_p)", "min-p 1 keeps no token"),
         ("jax.random.fold_in(key, at)", "key", "every position draws the same number"),
     ),
     *plant(
@@ -26,7 +27,6 @@ MUTANTS: list[Mutant] = [
             "_pick(candidates, jnp.maximum(jnp.argmax(reached, axis=1) - 1, 0))",
             "top-p leaves the boundary token out",
         ),
-        ("(weights >= min_p[:, None])", "(weights > min_p[:, None])", "min-p 1 keeps no token"),
         (
             "left = jnp.where(logits >= by_count[:, None], weights, 0.0)",
             "left = weights",
@@ -88,11 +88,7 @@ MUTANTS: list[Mutant] = [
         ),
         ("_tempered(edited, inputs), raw)", "_tempered(raw, inputs), raw)", "beams ignore edits"),
         ("jnp.sum(logits > chosen", "jnp.sum(logits >= chosen", "ranks start at two"),
-        (
-            "(inputs.top_p < 1.0) | (inputs.min_p > 0.0)",
-            "(inputs.top_p < 1.0)",
-            "min-p alone does not filter",
-        ),
+        ("(inputs.top_p < 1.0)", "(inputs.top_p < 0.0)", "top-p alone does not filter"),
     ),
     *plant(
         "jax_engine/worker/constraints.py",

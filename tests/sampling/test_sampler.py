@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
-from jax_engine.sampling.draw import inverse_cdf, uniforms
-from jax_engine.sampling.filters import keep_mask
+from jax_engine.sampling.draw import inverse_cdf, token_weights, uniforms
+from jax_engine.sampling.filters import lowest_kept
 from jax_engine.sampling.greedy import GROUP, most_probable
 from jax_engine.sampling.inputs import sampling_row, unpack_sampling
 from jax_engine.sampling.sampler import MAX_CANDIDATES, sample
@@ -121,12 +121,16 @@ def test_i49_the_support_is_exactly_the_reference_s(data, vocab) -> None:
     kept = oracle.distribution(logits[0], SamplingParams(top_k=k))
     mass = np.cumsum(np.sort(kept)[::-1])
     assume(np.abs(mass - p).min() > 1e-5 or p == 1.0)  # rounding decides there
-    keep = _keep(logits, np.array([k]), np.float32([p]), np.float32([min_p]))[0]
-    assert np.array_equal(np.asarray(keep), wanted > 0)
+    lowest = _lowest(logits, np.array([k]), np.float32([p]))
+    keep = np.asarray(_weights(logits, lowest, np.float32([min_p]))[0]) > 0
+    assert np.array_equal(keep, wanted > 0)
     assert keep[np.argmax(logits[0])]
 
 
-_keep = jax.jit(keep_mask)
+_lowest = jax.jit(lowest_kept)
+_weights = jax.jit(
+    lambda logits, lowest, min_p: token_weights(logits, logits.max(axis=1), lowest, min_p)
+)
 
 
 def test_i49_frequencies_are_the_distribution_s() -> None:
@@ -136,7 +140,9 @@ def test_i49_frequencies_are_the_distribution_s() -> None:
     u = uniforms(
         jnp.tile(jnp.array([[1, 2]], jnp.uint32), (draws, 1)), jnp.arange(draws, dtype=jnp.int32)
     )
-    tokens = np.asarray(inverse_cdf(jnp.tile(jnp.float32(weights), (draws, 1)), u))
+    logits = jnp.tile(jnp.log(jnp.float32(weights)), (draws, 1))
+    lowest, min_p = jnp.full(draws, -jnp.inf), jnp.zeros(draws)
+    tokens = np.asarray(inverse_cdf(logits, lowest, min_p, u))
     counts = np.bincount(tokens, minlength=vocab)
     expected = draws * weights / weights.sum()
     assert ((counts - expected) ** 2 / expected).sum() < 26.1  # 99.9 % of chi-square with 8 degrees
