@@ -14,6 +14,14 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers")
 
+# By the kernel's names of them, the newest first.
+INSTRUCTIONS = {
+    "amx_bf16": "AMX",
+    "avx512_bf16": "AVX-512-BF16",
+    "avx512f": "AVX-512",
+    "avx2": "AVX2",
+}
+
 
 def machine() -> dict[str, Any]:
     """Processor, cores, memory in GiB, accelerators, and the load that others put on the cores."""
@@ -89,12 +97,18 @@ def _command() -> str:
 
 
 def _cpu_model() -> str:
+    """The processor's name, and the instructions that decide what its products cost.
+
+    A virtual machine's name alone stands for several generations.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    known = [title for flag, title in INSTRUCTIONS.items() if flag in flags]
+    return " with ".join([names[0] if names else platform.processor(), *known[:1]])
 
 
 def _commit() -> str:
