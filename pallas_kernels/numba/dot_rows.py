@@ -88,7 +88,10 @@ BFLOAT = _Bfloat()
 
 
 class Pairs(Bfloats):
-    """Rows of bfloat16 for a processor that multiplies pairs of them."""
+    """Rows of bfloat16 for a processor that multiplies pairs of them.
+
+    Its instruction takes subnormal numbers for 0.
+    """
 
     def load(self, at: Any, mask: Any) -> list[list[Any]]:
         kind = ir.VectorType(BFLOAT, STEP)

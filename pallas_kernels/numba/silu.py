@@ -1,5 +1,7 @@
 """SwiGLU's gate on a CPU: silu(gate) * up of the products of both, which lie side by side."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -45,7 +47,7 @@ def silu_and_mul(
 
 
 @inner
-def _gated(gate: object, up: object) -> object:
+def _gated(gate: Any, up: Any) -> Any:
     """exp is only asked for what is not positive."""
     zero, one = spread(0.0), spread(1.0)
     small = exp(sub(zero, larger(gate, sub(zero, gate))))
