@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from jax_engine.sampling.filters import keep_mask
+from jax_engine.sampling.filters import lowest_kept
 from jax_engine.sampling.inputs import SamplingInputs
 from jax_engine.sampling.logits import apply_bias
 
@@ -11,16 +11,16 @@ from jax_engine.sampling.logits import apply_bias
 def test_i49_top_k_beyond_the_partial_sort_keeps_k() -> None:
     """I49: 300 of 1000 different logits; the sort covers 256, the rest is a search bit by bit."""
     logits = np.random.default_rng(0).permutation(1000).astype(np.float32)[None] / 100
-    off = jnp.zeros(1)
-    kept = np.asarray(keep_mask(jnp.asarray(logits), jnp.array([300]), off + 1, off))
+    lowest = lowest_kept(jnp.asarray(logits), jnp.array([300]), jnp.ones(1))
+    kept = logits >= np.asarray(lowest)[:, None]
     assert set(np.flatnonzero(kept[0])) == set(np.argsort(logits[0])[-300:])
 
 
 def test_i49_top_p_beyond_the_partial_sort_keeps_the_boundary_token() -> None:
     """I49: of 1000 equally probable tokens but for a trifle, 0.5 needs 500."""
     logits = np.arange(1000, dtype=np.float32)[None] * 1e-6
-    off = jnp.zeros(1)
-    kept = np.asarray(keep_mask(jnp.asarray(logits), jnp.array([0]), off + 0.5, off))
+    lowest = lowest_kept(jnp.asarray(logits), jnp.array([0]), jnp.full(1, 0.5))
+    kept = logits >= np.asarray(lowest)[:, None]
     assert abs(int(kept.sum()) - 500) <= 1 and kept[0, -400:].all()
 
 
