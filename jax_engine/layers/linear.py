@@ -67,6 +67,11 @@ class Linear(nnx.Module):  # type: ignore[misc]
         return out
 
 
+def on_numba(dtype: jnp.dtype) -> bool:
+    """Whether numbers of a dtype are computed by the CPU's own kernels here."""
+    return target_device().platform == "cpu" and dtype.name in NUMBA_DTYPES
+
+
 def result_dtype(x: Array) -> jnp.dtype:
     """What a layer's products of x are returned in: x's dtype, but on a CPU float32.
 

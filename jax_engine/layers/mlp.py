@@ -7,15 +7,14 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layers.linear import NUMBA_DTYPES, Linear
-from pallas_kernels.device import target_device
+from jax_engine.layers.linear import Linear, on_numba
 
 
 def silu_and_mul(
     gate_up: Float[Array, "T two_F"], dtype: jnp.dtype, num_tokens: Int[Array, ""] | None
 ) -> Float[Array, "T F"]:
     """silu of the first half of the columns times the second, rounded to `dtype` once."""
-    if target_device().platform == "cpu" and dtype.name in NUMBA_DTYPES:
+    if on_numba(dtype):
         from pallas_kernels.numba import silu
 
         count = jnp.int32(gate_up.shape[0]) if num_tokens is None else num_tokens

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layers.linear import NUMBA_DTYPES
-from pallas_kernels.device import target_device
+from jax_engine.layers.linear import on_numba
 
 
 class RMSNorm(nnx.Module):  # type: ignore[misc]
@@ -31,7 +30,7 @@ class RMSNorm(nnx.Module):  # type: ignore[misc]
             num_tokens: how many are not padding; on a CPU the others cost nothing.
         """
         weight = self.weight[...]
-        if target_device().platform == "cpu" and residual.dtype.name in NUMBA_DTYPES:
+        if on_numba(residual.dtype):
             from pallas_kernels.numba.rms_norm import add_rms_norm
 
             wide = x.astype(jnp.float32)

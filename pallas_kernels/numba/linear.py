@@ -20,10 +20,10 @@ from pallas_kernels.numba.linear_chunk import (
     LINE,
     Chunk,
     multiply,
-    range_of,
     scratch_bytes,
 )
 from pallas_kernels.numba.native import address_of, free, malloc, pointer_at
+from pallas_kernels.numba.row_shares import range_of
 
 NAME = "pallas_kernels.linear"
 # Rows of weights of a chunk: as many as make so many bytes of float32, so that claiming it costs

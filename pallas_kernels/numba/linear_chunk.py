@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pallas_kernels.numba.dot_rows import LANES, MULTIPLIES_PAIRS, STEP, widen_pairs
 from pallas_kernels.numba.dots import WEIGHT_ROWS, X_ROWS, dots_of
 from pallas_kernels.numba.jit import inner
+from pallas_kernels.numba.row_shares import range_of
 
 # Up to so many rows of x, rows of weights are read to their ends, as memory likes it, and the
 # processor's own prefetching is enough. Of more a part at a time, so that the same part of x stays
@@ -43,12 +44,6 @@ class Chunk(NamedTuple):
     length: int
     width: int
     bfloat16: bool
-
-
-@inner
-def range_of(size: int, index: int, count: int) -> tuple[int, int]:
-    """Where one of `count` equal ranges of `size` things begins and ends."""
-    return size * index // count, size * (index + 1) // count
 
 
 @inner

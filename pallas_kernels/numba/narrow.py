@@ -13,6 +13,7 @@ from pallas_kernels.numba.vectors import (
     masked_store,
     operation,
     place,
+    same,
     store,
     store_some,
     vector,
@@ -21,20 +22,16 @@ from pallas_kernels.numba.vectors import (
 SHORTS = ir.VectorType(ir.IntType(16), LANES)
 
 
-def _same(number: int) -> Any:
-    return ir.Constant(INTS, [number] * LANES)
-
-
 def _rounded(builder: Any, value: Any) -> Any:
     """The upper halves of the bits, to the nearest and ties to even; NaN stays NaN.
 
     LLVM's own conversion calls a function that is not there, but on the newest processors.
     """
     bits = builder.bitcast(value, INTS)
-    odd = builder.and_(builder.lshr(bits, _same(16)), _same(1))
-    nearest = builder.lshr(builder.add(builder.add(bits, _same(0x7FFF)), odd), _same(16))
+    odd = builder.and_(builder.lshr(bits, same(16)), same(1))
+    nearest = builder.lshr(builder.add(builder.add(bits, same(0x7FFF)), odd), same(16))
     isnan = builder.fcmp_unordered("uno", value, value)
-    return builder.trunc(builder.select(isnan, _same(0x7FC0), nearest), SHORTS)
+    return builder.trunc(builder.select(isnan, same(0x7FC0), nearest), SHORTS)
 
 
 @operation(types.void, place, vector)

@@ -15,6 +15,14 @@ def row_count(frame: int, operand: int, rows: int) -> int:
 
 
 @inner
-def range_count(rows: int, width: int) -> int:
-    """How many ranges `rows` of `width` numbers are cut into, one at least."""
+def range_count(frame: int) -> int:
+    """How many ranges the rows of a call's first result are cut into, one at least."""
+    result = ffi.result(frame, 0)
+    rows, width = ffi.size(result, 0), ffi.size(result, 1)
     return max(min(rows, rows * width // NUMBERS), 1)
+
+
+@inner
+def range_of(size: int, index: int, count: int) -> tuple[int, int]:
+    """Where one of `count` equal ranges of `size` things begins and ends."""
+    return size * index // count, size * (index + 1) // count

@@ -11,10 +11,9 @@ from pallas_kernels.numba import ffi, threads
 from pallas_kernels.numba.ffi import HANDLER
 from pallas_kernels.numba.functions import exp
 from pallas_kernels.numba.jit import cached, inner
-from pallas_kernels.numba.linear_chunk import range_of
 from pallas_kernels.numba.narrow import store_as
 from pallas_kernels.numba.native import address_of
-from pallas_kernels.numba.row_shares import range_count, row_count
+from pallas_kernels.numba.row_shares import range_count, range_of, row_count
 from pallas_kernels.numba.vectors import (
     LANES,
     add,
@@ -69,12 +68,6 @@ def _row(frame: int, row: int, wanted: bool) -> None:
         store_as(kind, out + item_bytes(kind) * at, value, count)
 
 
-@inner
-def _ranges(frame: int) -> int:
-    result = ffi.result(frame, 0)
-    return int(range_count(ffi.size(result, 0), ffi.size(result, 1)))
-
-
 @cached(njit, "int64(int64)")
 def _task(block: int) -> int:
     while True:
@@ -84,7 +77,7 @@ def _task(block: int) -> int:
         frame = threads.frame_of(block)
         rows = ffi.size(ffi.result(frame, 0), 0)
         wanted = row_count(frame, 1, rows)
-        start, stop = range_of(rows, number, _ranges(frame))
+        start, stop = range_of(rows, number, range_count(frame))
         for row in range(start, stop):
             _row(frame, row, row < wanted)
         threads.done(block)
@@ -94,7 +87,7 @@ def _task(block: int) -> int:
 def _handler(frame: int) -> int:
     if not ffi.executes(frame):
         return 0
-    return threads.share(frame, _ranges(frame), address_of(_task))
+    return threads.share(frame, range_count(frame), address_of(_task))
 
 
 ffi.register(NAME, _handler)

@@ -80,6 +80,11 @@ def below(builder: Any, count: Any, lanes: int = LANES) -> Any:
     return builder.icmp_signed("<", ir.Constant(kind, list(range(lanes))), counts)
 
 
+def same(number: int) -> Any:
+    """A whole number in all lanes, as LLVM's constant."""
+    return ir.Constant(INTS, [number] * LANES)
+
+
 def masked_load(builder: Any, pointer: Any, kind: Any, name: str, count: Any, align: int) -> Any:
     values = (pointer, INT(align), below(builder, count), ir.Constant(kind, None))
     return _llvm(builder, f"llvm.masked.load.v{LANES}{name}.p0", values, kind)

@@ -20,15 +20,12 @@ from pallas_kernels.numba.vectors import (
     operation,
     place,
     prefetch,
+    same,
     store,
     vector,
 )
 
 DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
-
-
-def _same(number: int) -> Any:
-    return ir.Constant(INTS, [number] * LANES)
 
 
 def _bits(builder: Any, address: Any, count: Any, width: int) -> Any:
@@ -46,17 +43,17 @@ def _small_float(builder: Any, bits: Any, width: int, fraction: int, bias: int) 
 
     What all ones in the exponent mean is left to the caller.
     """
-    rest = builder.and_(bits, _same((1 << (width - 1)) - 1))
-    sign = builder.shl(builder.and_(bits, _same(1 << (width - 1))), _same(32 - width))
-    normal = builder.add(builder.shl(rest, _same(23 - fraction)), _same((127 - bias) << 23))
+    rest = builder.and_(bits, same((1 << (width - 1)) - 1))
+    sign = builder.shl(builder.and_(bits, same(1 << (width - 1))), same(32 - width))
+    normal = builder.add(builder.shl(rest, same(23 - fraction)), same((127 - bias) << 23))
     least = ir.Constant(FLOATS, [2.0 ** (1 - bias - fraction)] * LANES)
     subnormal = builder.bitcast(builder.fmul(builder.sitofp(rest, FLOATS), least), INTS)
-    subnormals = builder.icmp_unsigned("<", rest, _same(1 << fraction))
+    subnormals = builder.icmp_unsigned("<", rest, same(1 << fraction))
     return rest, sign, builder.select(subnormals, subnormal, normal)
 
 
 def _bfloat16(builder: Any, address: Any, count: Any) -> Any:
-    bits = builder.shl(_bits(builder, address, count, 16), _same(16))
+    bits = builder.shl(_bits(builder, address, count, 16), same(16))
     return builder.bitcast(bits, FLOATS)
 
 
@@ -64,8 +61,8 @@ def _float16(builder: Any, address: Any, count: Any) -> Any:
     bits = _bits(builder, address, count, 16)
     rest, sign, number = _small_float(builder, bits, 16, 10, 15)
     # The largest exponent is that of infinity and NaN here, too.
-    special = builder.icmp_unsigned(">=", rest, _same(0x7C00))
-    number = builder.select(special, builder.add(number, _same(112 << 23)), number)
+    special = builder.icmp_unsigned(">=", rest, same(0x7C00))
+    number = builder.select(special, builder.add(number, same(112 << 23)), number)
     return builder.bitcast(builder.or_(number, sign), FLOATS)
 
 
@@ -73,15 +70,13 @@ def _float8(builder: Any, address: Any, count: Any) -> Any:
     bits = _bits(builder, address, count, 8)
     rest, sign, number = _small_float(builder, bits, 8, 3, 7)
     # One NaN, no infinity.
-    number = builder.select(
-        builder.icmp_unsigned("==", rest, _same(0x7F)), _same(0x7FC00000), number
-    )
+    number = builder.select(builder.icmp_unsigned("==", rest, same(0x7F)), same(0x7FC00000), number)
     return builder.bitcast(builder.or_(number, sign), FLOATS)
 
 
 def _int8(builder: Any, address: Any, count: Any) -> Any:
-    bits = builder.shl(_bits(builder, address, count, 8), _same(24))
-    return builder.sitofp(builder.ashr(bits, _same(24)), FLOATS)
+    bits = builder.shl(_bits(builder, address, count, 8), same(24))
+    return builder.sitofp(builder.ashr(bits, same(24)), FLOATS)
 
 
 def _loads(emit: Callable[..., Any]) -> tuple[Any, Any]:
