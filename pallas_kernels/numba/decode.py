@@ -14,7 +14,7 @@ from pallas_kernels.numba.pages import KEYS, VALUES, read_run
 from pallas_kernels.numba.plan import PART, Item, first_visible, partial_floats
 from pallas_kernels.numba.products import ROWS, add_products, dots
 from pallas_kernels.numba.rows import padded, read_queries, write_row, zero
-from pallas_kernels.numba.softmax import MASKED, shrink, weigh
+from pallas_kernels.numba.softmax import MASKED, highest, shrink, weigh
 from pallas_kernels.numba.vectors import BYTES, LANES, first, get, get_int, load, madd, put, store
 from pallas_kernels.numba.work import Work, slope_of
 
@@ -74,17 +74,15 @@ def _weigh_rows(work: Work, start: int, stop: int, last: int, scores: int, tops:
     columns = -(-count // LANES) * LANES
     for head in range(work.heads):
         row = head // work.group * rows + head % work.group
-        top, total = weigh(
-            scores + 4 * row * PART,
-            columns,
-            np.int64(0),
-            count,
-            start - last,
-            slope_of(work, head),
-            work.cap,
-            np.float32(MASKED),
+        scores_of = scores + 4 * row * PART
+        away, slope = start - last, slope_of(work, head)
+        top = highest(
+            scores_of, columns, np.int64(0), count, away, slope, work.cap, np.float32(MASKED)
         )
         put(tops + 4 * row, top)
+    for head in range(work.heads):
+        row = head // work.group * rows + head % work.group
+        total = weigh(scores + 4 * row * PART, columns, get(tops + 4 * row))
         put(tops + 4 * (work.kv_heads * rows + row), total)
 
 

@@ -47,7 +47,7 @@ class Floats:
 
     def madd(self, a: Any, b: Any, total: Any) -> Any:
         """The products of two of `load`'s vectors, added to a vector of sums."""
-        return _call(self.builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, [a, b, total])
+        return call(self.builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, [a, b, total])
 
     def _load(self, start: Any, at: Any, mask: Any) -> Any:
         pointer = self.builder.bitcast(
@@ -57,7 +57,7 @@ class Floats:
             return self.builder.load(pointer, align=self.item)
         arguments = [pointer, INT(self.item), mask, ir.Constant(self.vector, None)]
         name = f"llvm.masked.load.v{self.step}{self.name}.p0"
-        return _call(self.builder, name, self.vector, arguments)
+        return call(self.builder, name, self.vector, arguments)
 
 
 class Bfloats(Floats):
@@ -99,7 +99,7 @@ class Pairs(Bfloats):
         return [[self.builder.bitcast(row, kind) for row in rows]]
 
     def madd(self, a: Any, b: Any, total: Any) -> Any:
-        return _call(self.builder, "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, [total, a, b])
+        return call(self.builder, "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, [total, a, b])
 
 
 @intrinsic
@@ -129,7 +129,7 @@ def widen_pairs(context: Any, source: Any, count: Any, target: Any) -> Any:
     return types.none(types.intp, types.intp, types.intp), generate
 
 
-def _call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+def call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
     """A call of one of LLVM's own functions."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)

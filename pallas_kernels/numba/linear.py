@@ -1,9 +1,9 @@
 """Products with a weight, or with one layer's out of a stack of them: x @ weight.T.
 
 A stack is passed whole with the number of the layer, so nothing is copied out of it. The work is
-cut into chunks of some rows of weights and up to 64 rows of x. All sums run over the same parts of
-the shared axis in the same order: a row's products depend neither on the rows beside it nor on the
-threads.
+cut into chunks of some rows of weights and of x. All sums of a call run over the same parts of the
+shared axis in the same order: a row's products depend neither on what the rows beside it hold nor
+on the threads. (The order is another one from MANY_TOKENS rows on.)
 """
 
 import jax
@@ -22,6 +22,9 @@ from pallas_kernels.numba.linear_chunk import (
     multiply,
     scratch_bytes,
 )
+from pallas_kernels.numba.linear_packed import CHUNK_ROWS as PACKED_CHUNK_ROWS
+from pallas_kernels.numba.linear_packed import CHUNK_TOKENS as PACKED_CHUNK_TOKENS
+from pallas_kernels.numba.linear_packed import multiply_packed, packed_bytes, packs
 from pallas_kernels.numba.native import address_of, free, malloc, pointer_at
 from pallas_kernels.numba.row_shares import range_of
 
@@ -79,9 +82,18 @@ def _clear_padding(frame: int) -> None:
 
 
 @inner
+def _packs(frame: int) -> bool:
+    """Whether a call's weights are packed."""
+    x, weight = ffi.operand(frame, 0), ffi.operand(frame, 1)
+    return packs(ffi.size(x, 0), ffi.size(weight, 2), ffi.dtype(weight) == ffi.BFLOAT16)
+
+
+@inner
 def _chunk_rows(frame: int) -> int:
     """Rows of weights of a chunk, at most."""
     size = ffi.size(ffi.operand(frame, 1), 2)
+    if _packs(frame):
+        return PACKED_CHUNK_ROWS
     return min(max(CHUNK_BYTES // (4 * max(size, 1)), MIN_CHUNK_ROWS), MAX_CHUNK_ROWS)
 
 
@@ -89,14 +101,16 @@ def _chunk_rows(frame: int) -> int:
 def _chunk_counts(frame: int) -> tuple[int, int]:
     """Into how many chunks a call's rows of weights are cut, and its rows of x."""
     width, rows = ffi.size(ffi.operand(frame, 1), 1), _chunk_rows(frame)
-    tokens = _num_tokens(frame)
-    return (width + rows - 1) // rows, (tokens + CHUNK_TOKENS - 1) // CHUNK_TOKENS
+    tokens, most = _num_tokens(frame), PACKED_CHUNK_TOKENS if _packs(frame) else CHUNK_TOKENS
+    return (width + rows - 1) // rows, (tokens + most - 1) // most
 
 
 @inner
 def _scratch(frame: int) -> int:
     """Memory for the chunks of a call, or 0 where none is needed."""
     weight, tokens = ffi.operand(frame, 1), min(_num_tokens(frame), CHUNK_TOKENS)
+    if _packs(frame):
+        return int(malloc(packed_bytes(ffi.size(weight, 2))))
     if ffi.dtype(weight) != ffi.BFLOAT16:
         return 0
     return int(malloc(scratch_bytes(_chunk_rows(frame), tokens, ffi.size(weight, 2))))
@@ -139,7 +153,10 @@ def _task(block: int) -> int:
         frame = threads.frame_of(block)
         if scratch == 0:
             scratch = _scratch(frame)
-        multiply(_chunk(frame, number), scratch)
+        if _packs(frame):
+            multiply_packed(_chunk(frame, number), scratch)
+        else:
+            multiply(_chunk(frame, number), scratch)
         threads.done(block)
 
 

@@ -7,16 +7,17 @@ them side by side, values in columns of 16. All rows of the tile then use them.
 import numpy as np
 
 from pallas_kernels.numba.jit import inner
+from pallas_kernels.numba.micro_kernel import COLUMNS, ROWS, add_tile
+from pallas_kernels.numba.packing import pack
 from pallas_kernels.numba.pages import KEYS, VALUES, read_run
 from pallas_kernels.numba.plan import TILE_ROWS, Item, first_visible, query_count, tile_queries
-from pallas_kernels.numba.products import ROWS, add_products
 from pallas_kernels.numba.rows import padded, read_queries, write_row, zero
-from pallas_kernels.numba.softmax import MASKED, scale_row, shrink, weigh
+from pallas_kernels.numba.softmax import MASKED, highest, scale_row, shrink, weigh
 from pallas_kernels.numba.vectors import BYTES, LANES, first, get, get_int, load, put, store
 from pallas_kernels.numba.work import Work, slope_of
 
 # Keys taken at a time.
-CHUNK = 64
+CHUNK = 128
 
 
 @inner
@@ -64,16 +65,24 @@ def attend_tile(work: Work, item: Item, scratch: int) -> None:
 
 @inner
 def _lay_keys(work: Work, item: Item, start: int, stop: int, keys: int, room: int) -> None:
-    """Keys [CHUNK / 16, D, 16]: 16 keys' numbers side by side."""
-    dim, width = work.dim, work.width
+    """Keys [CHUNK / 16, width, 16]: 16 keys' numbers side by side."""
+    width = work.width
     position = start
     while position < stop:
         run, count, _ = read_run(work, KEYS, item.seq, item.head, position, (start, stop), room)
-        for i in range(count):
+        i = 0
+        while i < count:
             key, column = run + 4 * i * width, position - start + i
-            place = keys + 4 * (column // LANES * LANES * dim + column % LANES)
-            for d in range(dim):
-                put(place + d * BYTES, get(key + 4 * d))
+            place = keys + 4 * (column // LANES * LANES * width + column % LANES)
+            if column % LANES == 0:
+                # Fewer than 16 leave copies of the last one, in columns that nobody sees or that
+                # the next ones take.
+                pack(key, 4 * width, count - 1 - i, work.dim, place, BYTES)
+                i += LANES
+            else:
+                for d in range(work.dim):
+                    put(place + d * BYTES, get(key + 4 * d))
+                i += 1
         position += count
 
 
@@ -103,7 +112,7 @@ def _add_chunk(
     queries: int,
     rows: int,
 ) -> None:
-    """Four rows' attention to the chunk of keys at positions start:stop."""
+    """ROWS rows' attention to the chunk of keys at positions start:stop."""
     width, group = work.width, work.group
     sums = queries + 4 * rows * width
     tops = sums + 4 * (rows * width + row)
@@ -112,30 +121,60 @@ def _add_chunk(
     values = keys + 4 * CHUNK * width
     scores = values + 4 * CHUNK * width + 4 * min(CHUNK, work.block_size) * width
     used = min(ROWS, count * group - row)
-    # Keys that the last of the four rows sees; beyond them nothing is computed.
+    # Keys that the last of the rows sees; beyond them nothing is computed.
     seen = min(stop, begin + (row + used - 1) // group + 1) - start
     if seen <= 0:
         return
     columns = -(-seen // LANES) * LANES
-    zero(scores, ROWS * CHUNK)
     left, step = queries + 4 * row * width, 4 * width
-    add_products(
-        left, step, keys, BYTES, BYTES * work.dim, work.dim, scores, 4 * CHUNK, columns, np.int64(0)
-    )
+    _tiles(left, step, used, keys, BYTES * width, work.dim, scores, 4 * CHUNK, columns, 0)
     for i in range(used):
         position = begin + (row + i) // group
         head = item.head * group + (row + i) % group
         low = first_visible(work, position) - start
         old, high, slope = get(tops + 4 * i), position + 1 - start, slope_of(work, head)
-        weights = scores + 4 * i * CHUNK
-        top, total = weigh(
-            weights, columns, low, min(high, seen), start - position, slope, work.cap, old
+        away, place = start - position, scores + 4 * i * CHUNK
+        top = highest(place, columns, low, min(high, seen), away, slope, work.cap, old)
+        if top != old:
+            keep = shrink(old, top)
+            scale_row(sums + (row + i) * step, width, keep)
+            put(tops + 4 * i, top)
+            put(totals + 4 * i, get(totals + 4 * i) * first(keep))
+    for i in range(used):
+        added = weigh(scores + 4 * i * CHUNK, columns, get(tops + 4 * i))
+        put(totals + 4 * i, get(totals + 4 * i) + added)
+    _tiles(scores, 4 * CHUNK, used, values, BYTES * CHUNK, seen, sums + row * step, step, width, 1)
+
+
+@inner
+def _tiles(
+    left: int,
+    left_step: int,
+    rows: int,
+    right: int,
+    apart: int,
+    depth: int,
+    out: int,
+    out_step: int,
+    columns: int,
+    more: int,
+) -> None:
+    """out [rows, columns] = or += left @ right [depth, columns]; see `micro_kernel_of`."""
+    for column in range(0, columns, COLUMNS):
+        rest, start = columns - column, right + column // LANES * apart
+        # There may be only 16 more columns: then they are taken twice.
+        next_to = apart if rest > LANES else 0
+        place = out + 4 * column
+        add_tile(
+            left,
+            left_step,
+            rows - 1,
+            start,
+            BYTES,
+            next_to,
+            depth,
+            place,
+            out_step,
+            rest,
+            more,
         )
-        keep = shrink(old, top)
-        scale_row(sums + (row + i) * step, width, keep)
-        put(tops + 4 * i, top)
-        put(totals + 4 * i, get(totals + 4 * i) * first(keep) + total)
-    out = sums + row * step
-    add_products(
-        scores, 4 * CHUNK, values, BYTES, BYTES * CHUNK, seen, out, step, width, np.int64(0)
-    )

@@ -26,10 +26,10 @@ MASKED = -1e30
 
 
 @inner
-def weigh(
+def highest(
     scores: int, width: int, low: int, high: int, away: int, slope: Any, cap: Any, top: Any
-) -> tuple[Any, Any]:
-    """Scores to exp(score - largest), in place; 0 for those that are not visible.
+) -> Any:
+    """The largest score so far. Those that are not visible are made MASKED, in place.
 
     Args:
         scores: address of `width` of them, a multiple of 16.
@@ -38,24 +38,31 @@ def weigh(
         away: position of the first key minus that of the query.
         slope: of ALiBi, or 0.
         cap: bound of the scores' magnitude, or 0.
-        top: largest score so far.
-
-    Returns:
-        The largest score now, and the sum of these weights. No NaN is the largest; it stays NaN.
+        top: largest score before.
     """
     if low > 0 or high < width or slope != 0 or cap != 0:
         _adjust(scores, width, low, high, away, slope, cap)
     peak = spread(top)
     for place in range(scores, scores + 4 * width, BYTES):
         peak = larger(load(place), peak)
-    top = largest(peak)
+    return largest(peak)
+
+
+@inner
+def weigh(scores: int, width: int, top: Any) -> Any:
+    """Scores to exp(score - top), in place, 0 for those that are MASKED; returns their sum.
+
+    No NaN is the top; a NaN stays one. A row at a time after the tops of all rows are known: a
+    row's top takes as long as its weights, and while one row waits for its own the processor would
+    look ahead no farther than the next.
+    """
     shift, masked, zero, sums = spread(top), spread(MASKED), spread(0.0), spread(0.0)
     for place in range(scores, scores + 4 * width, BYTES):
         score = load(place)
         weight = where_less(score, masked, zero, exp(sub(score, shift)))
         sums = add(sums, weight)
         store(place, weight)
-    return top, total(sums)
+    return total(sums)
 
 
 @inner

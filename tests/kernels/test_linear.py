@@ -12,9 +12,20 @@ from hypothesis import strategies as st
 
 from pallas_kernels.numba.linear import CHUNK_TOKENS, linear
 from pallas_kernels.numba.linear_chunk import PART
+from pallas_kernels.numba.linear_packed import CHUNK_TOKENS as PACKED_TOKENS
+from pallas_kernels.numba.linear_packed import MANY_TOKENS
 
 DTYPES = (jnp.float32, jnp.bfloat16)
-sizes = st.one_of(st.integers(1, 60), st.sampled_from([64, 96, 250, PART, PART + 5, 2 * PART + 1]))
+sizes = st.one_of(
+    st.integers(1, 60),
+    st.sampled_from([64, 96, 250, PART, PART + 5, 2 * PART + 1, 2 * PART + 6]),
+)
+# Of few rows of x and of many the sums run in different orders.
+row_counts = st.one_of(
+    st.integers(1, CHUNK_TOKENS + 6),
+    st.integers(MANY_TOKENS - 1, MANY_TOKENS + 13),
+    st.integers(PACKED_TOKENS - 1, PACKED_TOKENS + 2),
+)
 
 
 def numbers(seed: int, *shape: int, dtype: Any = jnp.float32) -> jax.Array:
@@ -27,7 +38,7 @@ def exact(x: Any, weight: Any) -> np.ndarray:
 
 
 @given(
-    tokens=st.integers(1, CHUNK_TOKENS + 6),
+    tokens=row_counts,
     sizes=st.tuples(sizes, sizes),
     layers=st.integers(0, 3),
     dtype=st.sampled_from(DTYPES),
@@ -56,10 +67,23 @@ def test_the_layers_at_the_ends_and_beyond(asked: int, taken: int) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("out", "size"), [(50, 700), (577, 2 * PART + 3)])
 def test_a_row_is_the_same_whatever_is_beside_it(out: int, size: int, dtype: Any) -> None:
-    x, weight = numbers(0, 150, size), numbers(1, out, size, dtype=dtype)
+    x, weight = numbers(0, MANY_TOKENS - 1, size), numbers(1, out, size, dtype=dtype)
     whole = np.asarray(linear(x, weight))
-    for start, stop in [(0, 1), (1, 3), (7, 11), (20, 29), (4, 70), (149, 150)]:
+    for start, stop in [(0, 1), (1, 3), (7, 11), (20, 29), (4, 70), (126, 127)]:
         np.testing.assert_array_equal(linear(x[start:stop], weight), whole[start:stop])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("out", "size"), [(50, 700), (577, 2 * PART + 4)])
+def test_so_is_one_of_many(out: int, size: int, dtype: Any) -> None:
+    x = numbers(0, PACKED_TOKENS + MANY_TOKENS, size)
+    weight = numbers(1, out, size, dtype=dtype)
+    whole = np.asarray(linear(x, weight))
+    for start, count in [(0, MANY_TOKENS), (5, MANY_TOKENS + 7), (1, PACKED_TOKENS + 1)]:
+        some = np.asarray(linear(x[start : start + count], weight))
+        np.testing.assert_array_equal(some, whole[start : start + count])
+    few = np.asarray(jax.jit(linear)(x, weight, num_rows=jnp.int32(3)))
+    np.testing.assert_array_equal(few[:3], whole[:3])
 
 
 def test_x_is_rounded_to_the_type_of_the_weight() -> None:
@@ -69,9 +93,9 @@ def test_x_is_rounded_to_the_type_of_the_weight() -> None:
     assert np.abs(rounded - exact(x, weight)).max() > 1e-3  # so there was something to round
 
 
+@pytest.mark.parametrize("rows", [CHUNK_TOKENS + 3, PACKED_TOKENS + 3])
 @pytest.mark.parametrize("count", [-3, 0, 1, 5, CHUNK_TOKENS + 1, CHUNK_TOKENS + 3, 1000])
-def test_padding_gives_zeros_whatever_it_holds(count: int) -> None:
-    rows = CHUNK_TOKENS + 3
+def test_padding_gives_zeros_whatever_it_holds(count: int, rows: int) -> None:
     x, weight = np.array(numbers(0, rows, 40)), numbers(1, 30, 40)
     found = np.asarray(linear(jnp.asarray(x), weight))
     x[max(count, 0) :] = np.nan
@@ -81,7 +105,7 @@ def test_padding_gives_zeros_whatever_it_holds(count: int) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("tokens", [1, 6])
+@pytest.mark.parametrize("tokens", [1, 6, MANY_TOKENS + 5])
 def test_what_is_not_finite_travels(value: float, tokens: int) -> None:
     x = np.abs(numbers(0, tokens, 21)) + 1
     weight = np.abs(numbers(1, 7, 21)) + 1
@@ -96,11 +120,12 @@ def test_what_is_not_finite_travels(value: float, tokens: int) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_nothing_is_read_beyond_a_layer() -> None:
+@pytest.mark.parametrize("tokens", [6, MANY_TOKENS])
+def test_nothing_is_read_beyond_a_layer(tokens: int) -> None:
     """Its neighbours are NaN, and rows end in the middle of a vector."""
     stack = np.full((3, 5, 13), np.nan, np.float32)
     stack[1] = numbers(0, 5, 13)
-    x = numbers(1, 6, 13)
+    x = numbers(1, tokens, 13)
     found = linear(x, jnp.asarray(stack), layer=jnp.int32(1))
     np.testing.assert_allclose(found, exact(x, stack[1]), rtol=1e-4, atol=1e-5)
 

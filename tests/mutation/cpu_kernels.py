@@ -55,6 +55,23 @@ MUTANTS: list[Mutant] = [
         ("x + item * token * length", "x + 4 * token * length", "rows of x skipped"),
     ),
     *plant(
+        f"{FOLDER}/linear_packed.py",
+        LINEAR,
+        ("first * step + offset", "first * step", "the first part of rows is taken for all"),
+        ("chunk.tokens - 1 - token", "chunk.tokens - token", "a row beyond is written"),
+        ("size % 2 == 0", "size > 0", "the last of an odd number is dropped"),
+    ),
+    *plant(
+        f"{FOLDER}/packing.py",
+        LINEAR,
+        ('place, INTS, "i32", count, 4', 'place, INTS, "i32", at, 4', "a rest is not masked"),
+    ),
+    *plant(
+        f"{FOLDER}/micro_kernel.py",
+        LINEAR,
+        ("LONG(v * LANES)", "LONG(0)", "columns beyond the last are written"),
+    ),
+    *plant(
         f"{FOLDER}/vectors.py",
         LINEAR,
         ('_signed("<", ir.Constant', '_signed("<=", ir.Constant', "one number too many of a rest"),
