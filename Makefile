@@ -3,6 +3,10 @@ PYTHON ?=
 BIN := .venv/bin
 # Not compiled to bytecode: most modules are never imported, and it takes as long as all else.
 INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
+# But what a start imports is, what JAX and Numba import at their first use with it: where Python
+# may not write bytecode (PYTHONDONTWRITEBYTECODE), each process compiles these 1600 files again.
+START := import jax, numba, jax_engine.llm; \
+	jax.jit(jax.numpy.abs).lower(0); numba.njit('int64()')(lambda: 0)
 JOBS ?= 2
 
 .PHONY: help demo test coverage lint format docs mutation aot clean
@@ -22,6 +26,7 @@ help:
 	@PYTHON="$(PYTHON)" scripts/make_venv
 	@echo "installing jax-engine into .venv (about a minute the first time)"
 	@$(INSTALL) --editable .
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c "$(START)"
 	@touch $@
 
 .venv/.installed-%: .venv/.installed-run

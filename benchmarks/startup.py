@@ -4,7 +4,8 @@
 
 Each start is a fresh process: one with an empty compilation cache, then several with the cache that
 it left, of which the median is shown. Weights load in a thread beside the rest, so parts overlap
-and do not add up. Numba's kernels have a cache of their own, which is left as it is found.
+and do not add up. Numba's kernels have a cache of their own, which is left as it is found, and so
+is Python's bytecode: `imports_bytecode` says whether JAX had any.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from jax_engine.worker.step_shape import all_step_shapes
 FIRST_TOKEN = """
 import time
 started = time.perf_counter()
-import json, sys
+import json, os, sys
 import jax
 figures = {"import_jax_s": time.perf_counter() - started}
 import jax_engine.engine.build as build
@@ -60,6 +61,7 @@ params = SamplingParams(temperature=0.0, max_tokens=1)
 llm.generate("Once upon a time, there was a little robot who", params, use_tqdm=False)
 figures["first_token_s"] = time.perf_counter() - started
 figures["imports_transformers"] = "transformers" in sys.modules
+figures["imports_bytecode"] = os.path.exists(jax.__spec__.cached)
 print(json.dumps(figures))
 """
 
