@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 
+from benchmarks.curves.context import write_kv_cache
 from benchmarks.host_time import dummy_engine
 from benchmarks.report import write_result
 from benchmarks.step_profile.bounds import Machine, bound_ms, measure_machine, work
@@ -96,6 +97,7 @@ def main() -> None:
     else:
         engine = LLM(**settings, dtype="float32").llm_engine
         machine = measure_machine()
+    write_kv_cache(engine)
     result: dict[str, Any] = {}
     for name, case in cases(engine, args.smoke).items():
         result[name] = profile(case, machine)
