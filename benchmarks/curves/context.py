@@ -36,8 +36,8 @@ def step_time(smoke: bool) -> Curve:
         "tokens of context",
         "milliseconds",
         "SmolLM2-135M in float32. The prompts' passes are stubbed out; the cache is written "
-        f"beforehand, or Linux would have one page of zeros read for all. Medians of {ROUNDS * STEPS} steps, the lengths "
-        "taking turns.",
+        "beforehand, or Linux would have one page of zeros read for all. Medians of "
+        f"{ROUNDS * STEPS} steps, the lengths taking turns.",
         lines,
     )
 
