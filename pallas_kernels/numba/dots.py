@@ -24,7 +24,7 @@ from pallas_kernels.numba.dot_rows import (
     Pairs,
 )
 from pallas_kernels.numba.lane_sums import lane_sums
-from pallas_kernels.numba.vectors import below, prefetch_at
+from pallas_kernels.numba.vectors import below, prefetch_at, smaller
 
 WEIGHT_ROWS = 6 if LANES == 16 else 3
 X_ROWS = 4
@@ -66,7 +66,7 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             weights, apart, last, x, out, count, size, length, width, more, *ahead = arguments
             chosen = [
-                _smaller(builder, builder.mul(apart, WORD(i)), last) for i in range(WEIGHT_ROWS)
+                smaller(builder, builder.mul(apart, WORD(i)), last) for i in range(WEIGHT_ROWS)
             ]
             narrow = Pairs if MULTIPLIES_PAIRS else Bfloats
             kind = narrow if bfloat16 else Floats
@@ -79,10 +79,6 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
         return types.none(*[types.intp] * 13), generate
 
     return dots
-
-
-def _smaller(builder: Any, a: Any, b: Any) -> Any:
-    return builder.select(builder.icmp_signed("<", a, b), a, b)
 
 
 def _sums(

@@ -16,13 +16,14 @@ from numba.extending import intrinsic
 from pallas_kernels.numba.dot_rows import BFLOAT, MULTIPLIES_PAIRS, call
 from pallas_kernels.numba.jit import processor_has
 from pallas_kernels.numba.vectors import (
+    FLOAT,
     FLOATS,
-    INT,
-    INTS,
     LANES,
     LONG,
     masked_load,
     masked_store,
+    smaller,
+    spread_value,
 )
 
 # Sums of a tile: 24 of 32 registers (AVX-512), or 12 of 16 (AVX2, two for a vector of 16).
@@ -30,8 +31,8 @@ ROWS, VECTORS = (12, 2) if processor_has("avx512f") else (6, 1)
 COLUMNS = VECTORS * LANES
 
 
-def micro_kernel_of(rows: int, *, pairs: bool) -> Any:
-    """A Numba function: out [rows, COLUMNS] = or += left [rows, depth] @ right [depth, COLUMNS].
+def micro_kernel_of(*, pairs: bool) -> Any:
+    """A Numba function: out [ROWS, COLUMNS] = or += left [ROWS, depth] @ right [depth, COLUMNS].
 
     Its arguments are in this order, addresses and steps in bytes:
         left, left_step: the first row, and from one to the next.
@@ -61,7 +62,7 @@ def micro_kernel_of(rows: int, *, pairs: bool) -> Any:
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             left, left_step, last, *right, depth, out, out_step, columns, more = arguments
-            chosen = [_smaller(builder, LONG(row), last) for row in range(rows)]
+            chosen = [smaller(builder, LONG(row), last) for row in range(ROWS)]
             lefts = [builder.add(left, builder.mul(row, left_step)) for row in chosen]
             sums = _sums(builder, lefts, right, depth, pairs)
             outs = [builder.add(out, builder.mul(row, out_step)) for row in chosen]
@@ -71,10 +72,6 @@ def micro_kernel_of(rows: int, *, pairs: bool) -> Any:
         return types.none(*[types.intp] * 11), generate
 
     return micro_kernel
-
-
-def _smaller(builder: Any, a: Any, b: Any) -> Any:
-    return builder.select(builder.icmp_signed("<", a, b), a, b)
 
 
 def _sums(
@@ -88,15 +85,11 @@ def _sums(
             builder.store(ir.Constant(FLOATS, None), total)
     with cgutils.for_range(builder, depth) as loop:
         at = builder.add(start, builder.mul(loop.index, step))
-        ours = [
-            _load(builder, builder.add(at, builder.mul(LONG(v), apart)), INTS)
-            for v in range(VECTORS)
-        ]
+        places = [builder.add(at, builder.mul(LONG(v), apart)) for v in range(VECTORS)]
+        ours = [_load(builder, place, FLOATS) for place in places]
         for left, row in zip(lefts, sums, strict=True):
-            word = _load(builder, builder.add(left, builder.mul(loop.index, LONG(4))), INT)
-            unset = ir.Constant(INTS, ir.Undefined)
-            first = builder.insert_element(unset, word, INT(0))
-            word = builder.shuffle_vector(first, unset, ir.Constant(INTS, [0] * LANES))
+            place = builder.add(left, builder.mul(loop.index, LONG(4)))
+            word = spread_value(builder, _load(builder, place, FLOAT))
             for vector, total in zip(ours, row, strict=True):
                 builder.store(_madd(builder, word, vector, builder.load(total), pairs), total)
     return [[builder.load(total) for total in row] for row in sums]
@@ -112,47 +105,51 @@ def _madd(builder: Any, a: Any, b: Any, total: Any, pairs: bool) -> Any:
         halves = ir.VectorType(BFLOAT, 2 * LANES)
         values = [total, builder.bitcast(a, halves), builder.bitcast(b, halves)]
         return call(builder, "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, values)
-    values = [builder.bitcast(a, FLOATS), builder.bitcast(b, FLOATS), total]
-    return call(builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, values)
+    return call(builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, [a, b, total])
 
 
 def _write(builder: Any, sums: list[list[Any]], outs: list[Any], columns: Any, more: Any) -> None:
-    """All is read before anything is written: rows may be one and the same."""
     whole = builder.icmp_signed(">=", columns, LONG(COLUMNS))
     added = builder.icmp_unsigned("!=", more, LONG(0))
-    places = [builder.inttoptr(out, FLOATS.as_pointer()) for out in outs]
-    places = [[builder.gep(place, [LONG(v)]) for v in range(VECTORS)] for place in places]
     counts = [builder.sub(columns, LONG(v * LANES)) for v in range(VECTORS)]
-
-    def write(load: Any, store: Any) -> None:
-        with builder.if_else(added) as (yes, no):
-            with yes:
-                totals = [
-                    [builder.fadd(load(v, place), vector) for v, (place, vector) in enumerate(row)]
-                    for row in (zip(*both, strict=True) for both in zip(places, sums, strict=True))
-                ]
-                store_all(store, totals)
-            with no:
-                store_all(store, sums)
-
-    def store_all(store: Any, totals: list[list[Any]]) -> None:
-        for row, vectors in zip(places, totals, strict=True):
-            for v, (place, vector) in enumerate(zip(row, vectors, strict=True)):
-                store(v, place, vector)
-
+    starts = [builder.inttoptr(out, FLOATS.as_pointer()) for out in outs]
+    places = [builder.gep(start, [LONG(v)]) for start in starts for v in range(VECTORS)]
+    vectors = [vector for row in sums for vector in row]
     with builder.if_else(whole, likely=True) as (all_of_them, some):
         with all_of_them:
-            write(
-                lambda v, place: builder.load(place, align=4),
-                lambda v, place, vector: builder.store(vector, place, align=4),
-            )
+            _write_vectors(builder, vectors, places, [None] * len(places), added)
         with some:
-            write(
-                lambda v, place: masked_load(builder, place, FLOATS, "f32", counts[v], 4),
-                lambda v, place, vector: masked_store(builder, place, vector, "f32", counts[v], 4),
-            )
+            _write_vectors(builder, vectors, places, counts * len(starts), added)
 
 
-add_tile = micro_kernel_of(ROWS, pairs=False)
+def _write_vectors(
+    builder: Any, vectors: list[Any], places: list[Any], counts: list[Any], added: Any
+) -> None:
+    """The first of each vector's lanes (a count of None: all), or their sums with what is there.
+
+    All is read before anything is written: places may be one and the same.
+    """
+
+    def store_all(values: list[Any]) -> None:
+        for value, place, count in zip(values, places, counts, strict=True):
+            if count is None:
+                builder.store(value, place, align=4)
+            else:
+                masked_store(builder, place, value, "f32", count, 4)
+
+    with builder.if_else(added) as (yes, no):
+        with yes:
+            old = [
+                builder.load(place, align=4)
+                if count is None
+                else masked_load(builder, place, FLOATS, "f32", count, 4)
+                for place, count in zip(places, counts, strict=True)
+            ]
+            store_all([builder.fadd(a, b) for a, b in zip(old, vectors, strict=True)])
+        with no:
+            store_all(vectors)
+
+
+add_tile = micro_kernel_of(pairs=False)
 # Where the processor cannot multiply pairs nobody calls it, but it is compiled all the same.
-add_tile_of_pairs = micro_kernel_of(ROWS, pairs=MULTIPLIES_PAIRS)
+add_tile_of_pairs = micro_kernel_of(pairs=MULTIPLIES_PAIRS)

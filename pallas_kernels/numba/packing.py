@@ -7,7 +7,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pallas_kernels.numba.vectors import INTS, LANES, LONG, masked_load
+from pallas_kernels.numba.vectors import INTS, LANES, LONG, masked_load, smaller
 
 HALF = LANES // 2
 # The lower halves of two vectors, one lane of each in turn; and their upper halves.
@@ -32,11 +32,8 @@ def pack(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source, step, last, count, target, target_step = arguments
-        rows = []
-        for number in range(LANES):
-            row = LONG(number)
-            row = builder.select(builder.icmp_signed("<", row, last), row, last)
-            rows.append(builder.add(source, builder.mul(row, step)))
+        chosen = [smaller(builder, LONG(row), last) for row in range(LANES)]
+        rows = [builder.add(source, builder.mul(row, step)) for row in chosen]
         with cgutils.for_range_slice(builder, LONG(0), count, LONG(LANES), inc=True) as (at, _):
             left = builder.sub(count, at)
             whole = builder.icmp_signed(">=", left, LONG(LANES))

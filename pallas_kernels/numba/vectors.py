@@ -66,9 +66,15 @@ def _llvm(builder: Any, name: str, values: Any, result: Any, flags: tuple[str, .
     return builder.call(found or ir.Function(builder.module, kind, name), values, fastmath=flags)
 
 
-def _spread(builder: Any, number: Any) -> Any:
+def spread_value(builder: Any, number: Any) -> Any:
+    """One float32, an LLVM value, in all lanes."""
     first = builder.insert_element(_UNSET, number, INT(0))
     return builder.shuffle_vector(first, _UNSET, ir.Constant(INTS, [0] * LANES))
+
+
+def smaller(builder: Any, a: Any, b: Any) -> Any:
+    """The smaller of two whole numbers, LLVM values."""
+    return builder.select(builder.icmp_signed("<", a, b), a, b)
 
 
 def below(builder: Any, count: Any, lanes: int = LANES) -> Any:
@@ -152,21 +158,21 @@ prefetch = operation(types.void, place)(prefetch_at)
 @operation(vector, types.float64)
 def spread(builder: Any, number: Any) -> Any:
     """One number in all lanes; of a float32 the compiler drops the detour over float64."""
-    return _spread(builder, builder.fptrunc(number, FLOAT))
+    return spread_value(builder, builder.fptrunc(number, FLOAT))
 
 
 @operation(vector, place)
 def spread_from(builder: Any, address: Any) -> Any:
     """The one number at an address in all lanes."""
     pointer = builder.inttoptr(address, FLOAT.as_pointer())
-    return _spread(builder, builder.load(pointer, align=4))
+    return spread_value(builder, builder.load(pointer, align=4))
 
 
 @operation(vector, place)
 def count_from(builder: Any, first: Any) -> Any:
     """first, first + 1, ... first + 15."""
     steps = ir.Constant(FLOATS, [float(i) for i in range(LANES)])
-    return builder.fadd(_spread(builder, builder.sitofp(first, FLOAT)), steps)
+    return builder.fadd(spread_value(builder, builder.sitofp(first, FLOAT)), steps)
 
 
 @operation(vector, vector, vector)
