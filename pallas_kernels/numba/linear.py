@@ -22,9 +22,13 @@ from pallas_kernels.numba.linear_chunk import (
     multiply,
     scratch_bytes,
 )
-from pallas_kernels.numba.linear_packed import CHUNK_ROWS as PACKED_CHUNK_ROWS
-from pallas_kernels.numba.linear_packed import CHUNK_TOKENS as PACKED_CHUNK_TOKENS
-from pallas_kernels.numba.linear_packed import multiply_packed, packed_bytes, packs
+from pallas_kernels.numba.linear_packed import (
+    PACKED_ROWS,
+    PACKED_TOKENS,
+    multiply_packed,
+    packed_bytes,
+    packs,
+)
 from pallas_kernels.numba.native import address_of, free, malloc, pointer_at
 from pallas_kernels.numba.row_shares import range_of
 
@@ -93,7 +97,7 @@ def _chunk_rows(frame: int) -> int:
     """Rows of weights of a chunk, at most."""
     size = ffi.size(ffi.operand(frame, 1), 2)
     if _packs(frame):
-        return PACKED_CHUNK_ROWS
+        return PACKED_ROWS
     return min(max(CHUNK_BYTES // (4 * max(size, 1)), MIN_CHUNK_ROWS), MAX_CHUNK_ROWS)
 
 
@@ -101,7 +105,7 @@ def _chunk_rows(frame: int) -> int:
 def _chunk_counts(frame: int) -> tuple[int, int]:
     """Into how many chunks a call's rows of weights are cut, and its rows of x."""
     width, rows = ffi.size(ffi.operand(frame, 1), 1), _chunk_rows(frame)
-    tokens, most = _num_tokens(frame), PACKED_CHUNK_TOKENS if _packs(frame) else CHUNK_TOKENS
+    tokens, most = _num_tokens(frame), PACKED_TOKENS if _packs(frame) else CHUNK_TOKENS
     return (width + rows - 1) // rows, (tokens + most - 1) // most
 
 

@@ -18,7 +18,7 @@ from pallas_kernels.numba.vectors import BYTES, LANES
 MANY_TOKENS = 128
 PACKS = processor_has("avx512f")
 # Rows of weights and of x of a chunk, multiples of what the micro-kernel takes.
-CHUNK_ROWS, CHUNK_TOKENS = 96, 252
+PACKED_ROWS, PACKED_TOKENS = 96, 252
 PART = 768  # words of a row that are packed at once, at most
 STEP = 4 * COLUMNS  # bytes from a word's columns to the next word's
 
@@ -33,7 +33,7 @@ def packs(tokens: int, size: int, bfloat16: bool) -> bool:
 @inner
 def packed_bytes(size: int) -> int:
     """What `multiply_packed` needs for chunks of rows of `size` numbers."""
-    return CHUNK_ROWS // COLUMNS * STEP * (min(size, PART) + LANES) + BYTES
+    return PACKED_ROWS // COLUMNS * STEP * (min(size, PART) + LANES) + BYTES
 
 
 @inner

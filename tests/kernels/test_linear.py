@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from pallas_kernels.numba.linear import CHUNK_TOKENS, linear
 from pallas_kernels.numba.linear_chunk import PART
-from pallas_kernels.numba.linear_packed import CHUNK_TOKENS as PACKED_TOKENS
-from pallas_kernels.numba.linear_packed import MANY_TOKENS
+from pallas_kernels.numba.linear_packed import MANY_TOKENS, PACKED_TOKENS
 
 DTYPES = (jnp.float32, jnp.bfloat16)
 sizes = st.one_of(
