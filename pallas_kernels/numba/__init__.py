@@ -13,7 +13,7 @@ class _SaysWhenCold(event.Listener):  # type: ignore[misc]
 
     def on_start(self, happening: Any) -> None:
         function = happening.data["dispatcher"].py_func
-        if function.__module__.startswith(__name__):
+        if str(function.__module__).startswith(__name__):  # None in code from a string
             event.unregister("numba:compile", self)
             logger.info("compiling the kernels for this CPU, which later starts will find ...")
 

@@ -5,7 +5,6 @@ Written as LLVM's vector operations, of which Numba has none. Of 16 registers (A
 is taken in the same order in a block of any size: lane by lane, then the lanes in halves.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -28,6 +27,9 @@ from pallas_kernels.numba.vectors import below, prefetch_at, smaller
 
 WEIGHT_ROWS = 6 if LANES == 16 else 3
 X_ROWS = 4
+# How many other rows of weights can be brought near meanwhile: WEIGHT_ROWS shared out to any
+# number of calls.
+FETCHED = (0, 1, 2, 3, 6) if LANES == 16 else (0, 1, 2, 3)
 
 
 def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
@@ -43,7 +45,7 @@ def dots_of(x_rows: int, *, bfloat16: bool) -> Any:
         size, length, width: from one row to the next in weights, in x and in out.
         more: 0 if the products are to replace what is in out, 1 if they are added to it.
         ahead, ahead_step, ahead_rows: other rows of weights to bring near meanwhile: the address
-            of the first, bytes from one to the next, and how many.
+            of the first, bytes from one to the next, and how many, one of FETCHED.
     """
 
     @intrinsic
@@ -106,33 +108,24 @@ def _sums(
 def _loop(builder: Any, stop: Any, rows: Floats, add: Any, ahead: list[Any]) -> None:
     """Calls `add` for each vector's start up to `stop`, and prefetches other rows' meanwhile.
 
-    There are three loops, for no such row, for one and for several: what decides in a loop takes
-    longer than the products of a vector.
+    There is a loop for each number of such rows: what decides in a loop takes longer than the
+    products of a vector.
     """
     start, step, count = ahead
-
-    def fetch(at: Any, row: Any) -> None:
-        offset = builder.add(builder.mul(at, WORD(rows.item)), builder.mul(row, step))
-        prefetch_at(builder, builder.add(start, offset))
-
-    def loop(more: Callable[[Any], None]) -> None:
-        every = (WORD(0), stop, WORD(rows.step))
+    every = (WORD(0), stop, WORD(rows.step))
+    loops = [builder.append_basic_block(f"fetching_{number}") for number in FETCHED]
+    after = builder.append_basic_block("after")
+    choice = builder.switch(count, loops[0])
+    for number, block in zip(FETCHED, loops, strict=True):
+        choice.add_case(WORD(number), block)
+        builder.position_at_end(block)
         with cgutils.for_range_slice(builder, *every, inc=True) as (at, _):
-            more(at)
+            for row in range(number):
+                offset = builder.add(builder.mul(at, WORD(rows.item)), builder.mul(step, WORD(row)))
+                prefetch_at(builder, builder.add(start, offset))
             add(at)
-
-    def fetch_all(at: Any) -> None:
-        with cgutils.for_range(builder, count) as each:
-            fetch(at, each.index)
-
-    with builder.if_else(builder.icmp_signed(">", count, WORD(1))) as (several, few):
-        with several:
-            loop(fetch_all)
-        with few, builder.if_else(builder.icmp_signed("==", count, WORD(1))) as (one, none):
-            with one:
-                loop(lambda at: fetch(at, WORD(0)))
-            with none:
-                loop(lambda at: None)
+        builder.branch(after)
+    builder.position_at_end(after)
 
 
 def _write(builder: Any, sums: Any, out: Any, width: Any, chosen: Any, more: Any) -> None:

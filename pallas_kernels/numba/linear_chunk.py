@@ -6,12 +6,13 @@ rows of x, where a number is used once or twice; for more into scratch, part by 
 used often.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pallas_kernels.numba.dot_rows import LANES, MULTIPLIES_PAIRS, STEP, widen_pairs
 from pallas_kernels.numba.dots import WEIGHT_ROWS, X_ROWS, dots_of
 from pallas_kernels.numba.jit import inner
-from pallas_kernels.numba.row_shares import range_of
 
 # Up to so many rows of x, rows of weights are read to their ends, as memory likes it, and the
 # processor's own prefetching is enough. Of more a part at a time, so that the same part of x stays
@@ -23,8 +24,8 @@ PREFETCHES_FEW = LANES == 16
 PART = 768  # numbers of a row in one part, at most
 LINE = 64  # bytes of a cache line
 
-_block, _block_bf16 = dots_of(X_ROWS, bfloat16=False), dots_of(X_ROWS, bfloat16=True)
-_row, _row_bf16 = dots_of(1, bfloat16=False), dots_of(1, bfloat16=True)
+_four, _four_bf16 = dots_of(X_ROWS, bfloat16=False), dots_of(X_ROWS, bfloat16=True)
+_one, _one_bf16 = dots_of(1, bfloat16=False), dots_of(1, bfloat16=True)
 
 
 class Chunk(NamedTuple):
@@ -44,6 +45,11 @@ class Chunk(NamedTuple):
     length: int
     width: int
     bfloat16: bool
+
+
+@inner
+def _item_bytes(chunk: Chunk) -> int:
+    return 2 if chunk.bfloat16 else 4
 
 
 @inner
@@ -76,79 +82,138 @@ def _widen(source: int, length: int, target: int, room: int, rows: int, count: i
 @inner
 def multiply(chunk: Chunk, scratch: int) -> None:
     """All products of a chunk. All sums run over the same parts in the same order."""
-    few = chunk.tokens <= FEW_TOKENS
-    wide = chunk.bfloat16 and _widens(chunk.tokens)
-    narrow, item = chunk.bfloat16 and not wide, 2 if chunk.bfloat16 else 4  # bytes
-    room = _room(chunk.size)
-    steps = (chunk.rows + WEIGHT_ROWS - 1) // WEIGHT_ROWS
-    parts = max((chunk.size + PART - 1) // PART, 1)
-    for turn in range(parts * steps):
-        part, step = (turn % parts, turn // parts) if few else (turn // steps, turn % steps)
-        at, until = range_of((chunk.size + STEP - 1) // STEP, part, parts)
-        at, until = STEP * at, min(STEP * until, chunk.size)
-        weights, size = chunk.weights + item * at, chunk.size
-        x, length, count = chunk.x + item * at, chunk.length, until - at
-        if wide:
-            place = scratch + 4 * chunk.tokens * room
-            if step == 0:
-                _widen(x, length, scratch, room, chunk.tokens, count)
-                _widen(weights, size, place, room, chunk.rows, count)
-            weights, size, x, length = place, room, scratch, room
-            count = (count + STEP - 1) // STEP * STEP
-        row, apart, last = _taken(chunk.rows, step, few)
-        start, out = weights + (2 if narrow else 4) * row * size, chunk.out + 4 * row
-        _rows(
-            start, apart, last, x, out, chunk.tokens, count, size, length, chunk.width, part, narrow
-        )
+    if chunk.tokens <= FEW_TOKENS:
+        _multiply_few(chunk)
+    else:
+        _multiply_many(chunk, scratch)
 
 
 @inner
-def _taken(rows: int, step: int, few: bool) -> tuple[int, int, int]:
-    """First row of weights of a step, how far the others are apart, and the last less the first."""
-    streams = rows // WEIGHT_ROWS
-    if few and step < streams:
-        return step, streams, rows
-    first = WEIGHT_ROWS * step
-    return first, 1, rows - 1 - first
+def _multiply_few(chunk: Chunk) -> None:
+    streams = chunk.rows // WEIGHT_ROWS
+    for row in range(streams):
+        _to_the_end(chunk, row, streams, chunk.rows)
+    for row in range(streams * WEIGHT_ROWS, chunk.rows, WEIGHT_ROWS):
+        _to_the_end(chunk, row, 1, chunk.rows - 1 - row)
+
+
+@inner
+def _multiply_many(chunk: Chunk, scratch: int) -> None:
+    parts, at = _part_count(chunk.size), np.int64(0)
+    for part in range(parts):
+        until = _part_end(chunk.size, part, parts)
+        here, count = _from(chunk, at), until - at
+        if chunk.bfloat16 and _widens(chunk.tokens):
+            here = _widened(here, count, scratch)
+            count = (count + STEP - 1) // STEP * STEP
+        for row in range(0, chunk.rows, WEIGHT_ROWS):
+            ahead = WEIGHT_ROWS * here.size
+            _rows(here, row, 1, chunk.rows - 1 - row, count, part, ahead, True)
+        at = until
+
+
+@inner
+def _to_the_end(chunk: Chunk, row: int, apart: int, last: int) -> None:
+    """All parts of some rows of weights; arguments as `dots_of` has them."""
+    parts, at = _part_count(chunk.size), np.int64(0)
+    for part in range(parts):
+        until = _part_end(chunk.size, part, parts)
+        here, count = _from(chunk, at), until - at
+        if chunk.tokens == 1:
+            _row(here, row, apart, last, count, part)
+        else:
+            _rows(here, row, apart, last, count, part, count, PREFETCHES_FEW)
+        at = until
+
+
+@inner
+def _part_count(size: int) -> int:
+    return max((size + PART - 1) // PART, 1)
+
+
+@inner
+def _part_end(size: int, part: int, parts: int) -> int:
+    """Where one of the parts of a row of `size` numbers ends."""
+    if part + 1 == parts:
+        return size
+    return (size + STEP - 1) // STEP * (part + 1) // parts * STEP
+
+
+@inner
+def _from(chunk: Chunk, at: int) -> Chunk:
+    """The same from a number of its rows on."""
+    skipped = _item_bytes(chunk) * at
+    weights, x, out, rows, tokens, size, length, width, bfloat16 = chunk
+    return Chunk(weights + skipped, x + skipped, out, rows, tokens, size, length, width, bfloat16)
+
+
+@inner
+def _widened(chunk: Chunk, count: int, scratch: int) -> Chunk:
+    """`count` numbers of each row, in float32."""
+    room = _room(chunk.size)
+    place = scratch + 4 * chunk.tokens * room
+    _widen(chunk.x, chunk.length, scratch, room, chunk.tokens, count)
+    _widen(chunk.weights, chunk.size, place, room, chunk.rows, count)
+    return Chunk(
+        place, scratch, chunk.out, chunk.rows, chunk.tokens, room, room, chunk.width, False
+    )
+
+
+@inner
+def _row(chunk: Chunk, row: int, apart: int, last: int, count: int, more: int) -> None:
+    """What `_rows` does, for one row of x: memory is all that it waits for.
+
+    The processor's own prefetching is enough, and any instruction more is one that the next rows of
+    weights are asked for later.
+    """
+    size, length, width, x = chunk.size, chunk.length, chunk.width, chunk.x
+    numbers = (x, chunk.out + 4 * row, count, size, length, width, more)
+    if chunk.bfloat16:
+        _one_bf16(chunk.weights + 2 * row * size, apart, last, *numbers, 0, 0, 0)
+    else:
+        _one(chunk.weights + 4 * row * size, apart, last, *numbers, 0, 0, 0)
 
 
 @inner
 def _rows(
-    weights: int,
+    chunk: Chunk,
+    row: int,
     apart: int,
     last: int,
-    x: int,
-    out: int,
-    tokens: int,
     count: int,
-    size: int,
-    length: int,
-    width: int,
     more: int,
-    bfloat16: bool,
+    ahead: int,
+    prefetches: bool,
 ) -> None:
     """Some rows of weights, so many rows apart, with all rows of x; see `dots_of` for the rest.
 
-    Meanwhile the rows that follow come nearer, spread evenly: many prefetches at once would delay
-    what is loaded beside them.
+    Meanwhile what lies `ahead` numbers on comes nearer, spread evenly: many prefetches at once
+    would delay what is loaded beside them.
     """
-    item = 2 if bfloat16 else 4  # bytes
-    step = item * size * apart
-    following = weights + (WEIGHT_ROWS * step if apart == 1 else item * size)
-    blocks = tokens // X_ROWS
-    calls = blocks + tokens % X_ROWS
+    size, length, width = chunk.size, chunk.length, chunk.width
+    item = _item_bytes(chunk)
+    weights, x, out = chunk.weights + item * row * size, chunk.x, chunk.out + 4 * row
+    step, following = item * size * apart, weights + item * ahead
+    blocks = chunk.tokens // X_ROWS
+    calls, owed = blocks + chunk.tokens % X_ROWS, np.int64(0)
+    numbers = (count, size, length, width, more)
     for call in range(calls):
-        first, end = range_of(WEIGHT_ROWS, call, calls)
-        ahead = following + first * step
-        near = end - first if PREFETCHES_FEW or tokens > FEW_TOKENS else 0
-        token = X_ROWS * min(call, blocks) + max(call - blocks, 0)
-        a, b = x + item * token * length, out + 4 * token * width
-        strides = (count, size, length, width)
-        if call < blocks and bfloat16:
-            _block_bf16(weights, apart, last, a, b, *strides, more, ahead, step, near)
+        near: Any = np.int64(0)
+        owed += WEIGHT_ROWS if prefetches else 0
+        while owed >= calls:
+            owed, near = owed - calls, near + 1
+        ahead_of = (following, step, near)
+        if call < blocks and chunk.bfloat16:
+            _four_bf16(weights, apart, last, x, out, *numbers, *ahead_of)
         elif call < blocks:
-            _block(weights, apart, last, a, b, *strides, more, ahead, step, near)
-        elif bfloat16:
-            _row_bf16(weights, apart, last, a, b, *strides, more, ahead, step, near)
+            _four(weights, apart, last, x, out, *numbers, *ahead_of)
+        elif chunk.bfloat16:
+            _one_bf16(weights, apart, last, x, out, *numbers, *ahead_of)
         else:
-            _row(weights, apart, last, a, b, *strides, more, ahead, step, near)
+            _one(weights, apart, last, x, out, *numbers, *ahead_of)
+        done = X_ROWS if call < blocks else 1
+        x, out, following = (
+            x + done * item * length,
+            out + done * 4 * width,
+            following + near * step,
+        )

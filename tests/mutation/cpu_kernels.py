@@ -49,10 +49,14 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/linear_chunk.py",
         LINEAR,
-        ("min(STEP * until, chunk.size)", "STEP * until", "a row runs into the next"),
-        ("first, 1, rows - 1 - first", "first, 1, rows - 2 - first", "rows left over"),
-        ("if step == 0:", "if turn == 0:", "the first part of rows is taken for all"),
-        ("x + item * token * length", "x + 4 * token * length", "rows of x skipped"),
+        ("if part + 1 == parts:", "if part > parts:", "a row runs into the next"),
+        ("row, 1, chunk.rows - 1 - row)", "row, 1, chunk.rows - 2 - row)", "rows left over"),
+        (
+            "        weights + skipped,",
+            "        weights,",
+            "the first part of rows is taken for all",
+        ),
+        ("x + done * item * length", "x + done * 4 * length", "rows of x skipped"),
     ),
     *plant(
         f"{FOLDER}/linear_packed.py",
