@@ -99,7 +99,7 @@ class Pairs(Bfloats):
         return [[self.builder.bitcast(row, kind) for row in rows]]
 
     def madd(self, a: Any, b: Any, total: Any) -> Any:
-        return call(self.builder, "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, [total, a, b])
+        return call(self.builder, "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, [total, b, a])
 
 
 @intrinsic

@@ -12,6 +12,10 @@ import numba
 # Part of the object code of those that XLA calls, so that only those are kept; Python calls none
 # of them. Numba divides as Python does, and raises, unless it is told to do as NumPy.
 inner = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# The same for what is called in a loop that has no time for calls.
+inlined = numba.njit(
+    error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True
+)
 
 
 def processor_has(feature: str) -> bool:

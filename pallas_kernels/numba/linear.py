@@ -20,6 +20,7 @@ from pallas_kernels.numba.linear_chunk import (
     LINE,
     Chunk,
     multiply,
+    multiply_bf16,
     scratch_bytes,
 )
 from pallas_kernels.numba.linear_packed import (
@@ -86,10 +87,15 @@ def _clear_padding(frame: int) -> None:
 
 
 @inner
+def _is_bfloat16(frame: int) -> bool:
+    return ffi.dtype(ffi.operand(frame, 1)) == ffi.BFLOAT16
+
+
+@inner
 def _packs(frame: int) -> bool:
     """Whether a call's weights are packed."""
     x, weight = ffi.operand(frame, 0), ffi.operand(frame, 1)
-    return packs(ffi.size(x, 0), ffi.size(weight, 2), ffi.dtype(weight) == ffi.BFLOAT16)
+    return packs(ffi.size(x, 0), ffi.size(weight, 2), _is_bfloat16(frame))
 
 
 @inner
@@ -115,7 +121,7 @@ def _scratch(frame: int) -> int:
     weight, tokens = ffi.operand(frame, 1), min(_num_tokens(frame), CHUNK_TOKENS)
     if _packs(frame):
         return int(malloc(packed_bytes(ffi.size(weight, 2))))
-    if ffi.dtype(weight) != ffi.BFLOAT16:
+    if not _is_bfloat16(frame):
         return 0
     return int(malloc(scratch_bytes(_chunk_rows(frame), tokens, ffi.size(weight, 2))))
 
@@ -125,8 +131,7 @@ def _chunk(frame: int, number: int) -> Chunk:
     """The chunk of a number."""
     x, weight, index = ffi.operand(frame, 0), ffi.operand(frame, 1), ffi.operand(frame, 2)
     layers, width, size = ffi.size(weight, 0), ffi.size(weight, 1), ffi.size(weight, 2)
-    length, bfloat16 = ffi.size(x, 1), ffi.dtype(weight) == ffi.BFLOAT16
-    item = 2 if bfloat16 else 4  # bytes
+    length, item = ffi.size(x, 1), 2 if _is_bfloat16(frame) else 4  # bytes
     layer = carray(pointer_at(ffi.address(index)), (1,), np.int32)[0]
     layer = min(max(layer, 0), layers - 1)
     of_weights, of_x = _chunk_counts(frame)
@@ -141,7 +146,6 @@ def _chunk(frame: int, number: int) -> Chunk:
         size,
         length,
         width,
-        bfloat16,
     )
 
 
@@ -157,10 +161,13 @@ def _task(block: int) -> int:
         frame = threads.frame_of(block)
         if scratch == 0:
             scratch = _scratch(frame)
+        chunk, narrow = _chunk(frame, number), _is_bfloat16(frame)
         if _packs(frame):
-            multiply_packed(_chunk(frame, number), scratch)
+            multiply_packed(chunk, scratch, narrow)
+        elif narrow:
+            multiply_bf16(chunk, scratch)
         else:
-            multiply(_chunk(frame, number), scratch)
+            multiply(chunk)
         threads.done(block)
 
 

@@ -12,20 +12,16 @@ import numpy as np
 
 from pallas_kernels.numba.dot_rows import LANES, MULTIPLIES_PAIRS, STEP, widen_pairs
 from pallas_kernels.numba.dots import WEIGHT_ROWS, X_ROWS, dots_of
-from pallas_kernels.numba.jit import inner
+from pallas_kernels.numba.jit import inlined, inner
 
-# Up to so many rows of x, rows of weights are read to their ends, as memory likes it, and the
-# processor's own prefetching is enough. Of more a part at a time, so that the same part of x stays
-# near.
+# Up to so many rows of x, rows of weights are read to their ends, as memory likes it. Of more a
+# part at a time, so that the same part of x stays near.
 FEW_TOKENS = 8
 # Whether those that come next are asked for with so few rows of x, too: with AVX2 alone (Zen 3)
 # that took a quarter longer at one row, with AVX-512 (Zen 5) it gained a fifth at 8.
 PREFETCHES_FEW = LANES == 16
 PART = 768  # numbers of a row in one part, at most
 LINE = 64  # bytes of a cache line
-
-_four, _four_bf16 = dots_of(X_ROWS, bfloat16=False), dots_of(X_ROWS, bfloat16=True)
-_one, _one_bf16 = dots_of(1, bfloat16=False), dots_of(1, bfloat16=True)
 
 
 class Chunk(NamedTuple):
@@ -44,12 +40,155 @@ class Chunk(NamedTuple):
     size: int
     length: int
     width: int
-    bfloat16: bool
 
 
 @inner
-def _item_bytes(chunk: Chunk) -> int:
-    return 2 if chunk.bfloat16 else 4
+def part_count(size: int) -> int:
+    """Into how many parts rows of `size` numbers are cut."""
+    return max((size + PART - 1) // PART, 1)
+
+
+@inner
+def part_end(size: int, part: int, parts: int) -> int:
+    """Where one of the parts ends, which begins where the one before it does."""
+    if part + 1 == parts:
+        return size
+    return (size + STEP - 1) // STEP * (part + 1) // parts * STEP
+
+
+def row_of(*, bfloat16: bool) -> Any:
+    """A Numba function: some rows of weights with one row of x, for which memory is waited for.
+
+    The processor's own prefetching is enough, and every instruction more is one that the next rows
+    of weights are asked for later: this function takes half the time of `rows_of`'s. Its arguments
+    are the same.
+    """
+    item, one = 2 if bfloat16 else 4, dots_of(1, bfloat16=bfloat16)
+
+    @inlined
+    def row(
+        chunk: Chunk, first: int, apart: int, last: int, at: int, count: int, more: int, ahead: int
+    ) -> None:
+        size = chunk.size
+        weights, x = chunk.weights + item * (first * size + at), chunk.x + item * at
+        numbers = (count, size, chunk.length, chunk.width, more)
+        one(weights, apart, last, x, chunk.out + 4 * first, *numbers, 0, 0, 0)
+
+    return row
+
+
+def rows_of(*, bfloat16: bool) -> Any:
+    """A Numba function: some rows of weights with all rows of x.
+
+    Its arguments:
+        chunk: what they are rows of.
+        first, apart, last: row number `first`, and others as `dots_of` takes them.
+        at, count: `count` numbers of each row, from number `at` on.
+        more: 1 if the products are to be added to what is in out, else 0.
+        ahead: so many numbers on lies what is read next. It comes nearer meanwhile, spread evenly:
+            many prefetches at once would delay what is loaded beside them. 0: nothing.
+    """
+    item, one = 2 if bfloat16 else 4, dots_of(1, bfloat16=bfloat16)
+    four = dots_of(X_ROWS, bfloat16=bfloat16)
+
+    @inner
+    def rows(
+        chunk: Chunk, first: int, apart: int, last: int, at: int, count: int, more: int, ahead: int
+    ) -> None:
+        size, length, width = chunk.size, chunk.length, chunk.width
+        weights, x = chunk.weights + item * (first * size + at), chunk.x + item * at
+        out, step, following = chunk.out + 4 * first, item * size * apart, weights + item * ahead
+        blocks = chunk.tokens // X_ROWS
+        calls, owed = blocks + chunk.tokens % X_ROWS, np.int64(0)
+        numbers = (count, size, length, width, more)
+        for call in range(calls):
+            near: Any = np.int64(0)
+            owed += WEIGHT_ROWS if ahead > 0 else 0
+            while owed >= calls:
+                owed, near = owed - calls, near + 1
+            if call < blocks:
+                four(weights, apart, last, x, out, *numbers, following, step, near)
+                x, out = x + X_ROWS * item * length, out + X_ROWS * 4 * width
+            else:
+                one(weights, apart, last, x, out, *numbers, following, step, near)
+                x, out = x + item * length, out + 4 * width
+            following += near * step
+
+    return rows
+
+
+def _to_their_ends(product: Any, *, prefetches: bool) -> Any:
+    """A Numba function: a chunk's products, rows of weights read to their ends."""
+
+    @inlined
+    def whole_rows(chunk: Chunk, first: int, apart: int, last: int) -> None:
+        size, parts = chunk.size, part_count(chunk.size)
+        at, until = np.int64(0), part_end(size, 0, parts)
+        product(chunk, first, apart, last, at, until, 0, until if prefetches else 0)
+        for part in range(1, parts):
+            at, until = until, part_end(size, part, parts)
+            ahead = until - at if prefetches else 0
+            product(chunk, first, apart, last, at, until - at, part, ahead)
+
+    @inner
+    def multiply(chunk: Chunk) -> None:
+        streams = chunk.rows // WEIGHT_ROWS
+        for first in range(streams):
+            whole_rows(chunk, first, streams, chunk.rows)
+        for first in range(streams * WEIGHT_ROWS, chunk.rows, WEIGHT_ROWS):
+            whole_rows(chunk, first, 1, chunk.rows - 1 - first)
+
+    return multiply
+
+
+def _part_by_part(product: Any) -> Any:
+    """A Numba function: a chunk's products, a part of all rows before the next."""
+
+    @inner
+    def multiply(chunk: Chunk) -> None:
+        parts, at = part_count(chunk.size), np.int64(0)
+        for part in range(parts):
+            until = part_end(chunk.size, part, parts)
+            for first in range(0, chunk.rows, WEIGHT_ROWS):
+                last, ahead = chunk.rows - 1 - first, WEIGHT_ROWS * chunk.size
+                product(chunk, first, 1, last, at, until - at, part, ahead)
+            at = until
+
+    return multiply
+
+
+_rows, _rows_bf16 = rows_of(bfloat16=False), rows_of(bfloat16=True)
+_one, _one_bf16 = (
+    _to_their_ends(row_of(bfloat16=narrow), prefetches=False) for narrow in (False, True)
+)
+_few, _few_bf16 = (
+    _to_their_ends(product, prefetches=PREFETCHES_FEW) for product in (_rows, _rows_bf16)
+)
+_many, _many_bf16 = _part_by_part(_rows), _part_by_part(_rows_bf16)
+
+
+@inner
+def multiply(chunk: Chunk) -> None:
+    """All products of a chunk of float32. All sums run over the same parts in the same order."""
+    if chunk.tokens == 1:
+        _one(chunk)
+    elif chunk.tokens <= FEW_TOKENS:
+        _few(chunk)
+    else:
+        _many(chunk)
+
+
+@inner
+def multiply_bf16(chunk: Chunk, scratch: int) -> None:
+    """The same of bfloat16."""
+    if chunk.tokens == 1:
+        _one_bf16(chunk)
+    elif chunk.tokens <= FEW_TOKENS:
+        _few_bf16(chunk)
+    elif MULTIPLIES_PAIRS:
+        _many_bf16(chunk)
+    else:
+        _many_widened(chunk, scratch)
 
 
 @inner
@@ -59,15 +198,29 @@ def _room(size: int) -> int:
 
 
 @inner
-def _widens(tokens: int) -> bool:
-    """Whether bfloat16 is widened into scratch for so many rows of x."""
-    return tokens > FEW_TOKENS and not MULTIPLIES_PAIRS
+def scratch_bytes(rows: int, tokens: int, size: int) -> int:
+    """What `multiply_bf16` needs for chunks with at most so many rows."""
+    if MULTIPLIES_PAIRS or tokens <= FEW_TOKENS:
+        return 0
+    return 4 * (rows + tokens) * _room(size)
 
 
 @inner
-def scratch_bytes(rows: int, tokens: int, size: int) -> int:
-    """What `multiply` needs for chunks of bfloat16 with at most so many rows."""
-    return 4 * (rows + tokens) * _room(size) if _widens(tokens) else 0
+def _many_widened(chunk: Chunk, scratch: int) -> None:
+    """Part by part, widened to float32 first."""
+    parts, at, room = part_count(chunk.size), np.int64(0), _room(chunk.size)
+    weights, out, width = scratch + 4 * chunk.tokens * room, chunk.out, chunk.width
+    wide = Chunk(weights, scratch, out, chunk.rows, chunk.tokens, room, room, width)
+    for part in range(parts):
+        until = part_end(chunk.size, part, parts)
+        count = until - at
+        _widen(chunk.x + 2 * at, chunk.length, scratch, room, chunk.tokens, count)
+        _widen(chunk.weights + 2 * at, chunk.size, weights, room, chunk.rows, count)
+        count = (count + STEP - 1) // STEP * STEP
+        for first in range(0, chunk.rows, WEIGHT_ROWS):
+            last = chunk.rows - 1 - first
+            _rows(wide, first, 1, last, np.int64(0), count, part, WEIGHT_ROWS * room)
+        at = until
 
 
 @inner
@@ -77,143 +230,3 @@ def _widen(source: int, length: int, target: int, room: int, rows: int, count: i
         start, place = source + 2 * row * length, target + 4 * row * room
         for at in range(0, count, STEP):
             widen_pairs(start + 2 * at, count - at, place + 4 * at)
-
-
-@inner
-def multiply(chunk: Chunk, scratch: int) -> None:
-    """All products of a chunk. All sums run over the same parts in the same order."""
-    if chunk.tokens <= FEW_TOKENS:
-        _multiply_few(chunk)
-    else:
-        _multiply_many(chunk, scratch)
-
-
-@inner
-def _multiply_few(chunk: Chunk) -> None:
-    streams = chunk.rows // WEIGHT_ROWS
-    for row in range(streams):
-        _to_the_end(chunk, row, streams, chunk.rows)
-    for row in range(streams * WEIGHT_ROWS, chunk.rows, WEIGHT_ROWS):
-        _to_the_end(chunk, row, 1, chunk.rows - 1 - row)
-
-
-@inner
-def _multiply_many(chunk: Chunk, scratch: int) -> None:
-    parts, at = _part_count(chunk.size), np.int64(0)
-    for part in range(parts):
-        until = _part_end(chunk.size, part, parts)
-        here, count = _from(chunk, at), until - at
-        if chunk.bfloat16 and _widens(chunk.tokens):
-            here = _widened(here, count, scratch)
-            count = (count + STEP - 1) // STEP * STEP
-        for row in range(0, chunk.rows, WEIGHT_ROWS):
-            ahead = WEIGHT_ROWS * here.size
-            _rows(here, row, 1, chunk.rows - 1 - row, count, part, ahead, True)
-        at = until
-
-
-@inner
-def _to_the_end(chunk: Chunk, row: int, apart: int, last: int) -> None:
-    """All parts of some rows of weights; arguments as `dots_of` has them."""
-    parts, at = _part_count(chunk.size), np.int64(0)
-    for part in range(parts):
-        until = _part_end(chunk.size, part, parts)
-        here, count = _from(chunk, at), until - at
-        if chunk.tokens == 1:
-            _row(here, row, apart, last, count, part)
-        else:
-            _rows(here, row, apart, last, count, part, count, PREFETCHES_FEW)
-        at = until
-
-
-@inner
-def _part_count(size: int) -> int:
-    return max((size + PART - 1) // PART, 1)
-
-
-@inner
-def _part_end(size: int, part: int, parts: int) -> int:
-    """Where one of the parts of a row of `size` numbers ends."""
-    if part + 1 == parts:
-        return size
-    return (size + STEP - 1) // STEP * (part + 1) // parts * STEP
-
-
-@inner
-def _from(chunk: Chunk, at: int) -> Chunk:
-    """The same from a number of its rows on."""
-    skipped = _item_bytes(chunk) * at
-    weights, x, out, rows, tokens, size, length, width, bfloat16 = chunk
-    return Chunk(weights + skipped, x + skipped, out, rows, tokens, size, length, width, bfloat16)
-
-
-@inner
-def _widened(chunk: Chunk, count: int, scratch: int) -> Chunk:
-    """`count` numbers of each row, in float32."""
-    room = _room(chunk.size)
-    place = scratch + 4 * chunk.tokens * room
-    _widen(chunk.x, chunk.length, scratch, room, chunk.tokens, count)
-    _widen(chunk.weights, chunk.size, place, room, chunk.rows, count)
-    return Chunk(
-        place, scratch, chunk.out, chunk.rows, chunk.tokens, room, room, chunk.width, False
-    )
-
-
-@inner
-def _row(chunk: Chunk, row: int, apart: int, last: int, count: int, more: int) -> None:
-    """What `_rows` does, for one row of x: memory is all that it waits for.
-
-    The processor's own prefetching is enough, and any instruction more is one that the next rows of
-    weights are asked for later.
-    """
-    size, length, width, x = chunk.size, chunk.length, chunk.width, chunk.x
-    numbers = (x, chunk.out + 4 * row, count, size, length, width, more)
-    if chunk.bfloat16:
-        _one_bf16(chunk.weights + 2 * row * size, apart, last, *numbers, 0, 0, 0)
-    else:
-        _one(chunk.weights + 4 * row * size, apart, last, *numbers, 0, 0, 0)
-
-
-@inner
-def _rows(
-    chunk: Chunk,
-    row: int,
-    apart: int,
-    last: int,
-    count: int,
-    more: int,
-    ahead: int,
-    prefetches: bool,
-) -> None:
-    """Some rows of weights, so many rows apart, with all rows of x; see `dots_of` for the rest.
-
-    Meanwhile what lies `ahead` numbers on comes nearer, spread evenly: many prefetches at once
-    would delay what is loaded beside them.
-    """
-    size, length, width = chunk.size, chunk.length, chunk.width
-    item = _item_bytes(chunk)
-    weights, x, out = chunk.weights + item * row * size, chunk.x, chunk.out + 4 * row
-    step, following = item * size * apart, weights + item * ahead
-    blocks = chunk.tokens // X_ROWS
-    calls, owed = blocks + chunk.tokens % X_ROWS, np.int64(0)
-    numbers = (count, size, length, width, more)
-    for call in range(calls):
-        near: Any = np.int64(0)
-        owed += WEIGHT_ROWS if prefetches else 0
-        while owed >= calls:
-            owed, near = owed - calls, near + 1
-        ahead_of = (following, step, near)
-        if call < blocks and chunk.bfloat16:
-            _four_bf16(weights, apart, last, x, out, *numbers, *ahead_of)
-        elif call < blocks:
-            _four(weights, apart, last, x, out, *numbers, *ahead_of)
-        elif chunk.bfloat16:
-            _one_bf16(weights, apart, last, x, out, *numbers, *ahead_of)
-        else:
-            _one(weights, apart, last, x, out, *numbers, *ahead_of)
-        done = X_ROWS if call < blocks else 1
-        x, out, following = (
-            x + done * item * length,
-            out + done * 4 * width,
-            following + near * step,
-        )

@@ -37,26 +37,29 @@ def packed_bytes(size: int) -> int:
 
 
 @inner
-def multiply_packed(chunk: Chunk, scratch: int) -> None:
+def multiply_packed(chunk: Chunk, scratch: int, bfloat16: bool) -> None:
     """All products of a chunk. All sums run over the words in the same order."""
     right = (scratch + BYTES - 1) // BYTES * BYTES
-    words = chunk.size // 2 if chunk.bfloat16 else chunk.size
+    words = chunk.size // 2 if bfloat16 else chunk.size
+    item = 2 if bfloat16 else 4  # bytes
     parts = max((words + PART - 1) // PART, 1)
     for part in range(parts):
         at, until = range_of(words, part, parts)
         depth = until - at
         panel_bytes = STEP * ((depth + LANES - 1) // LANES * LANES)
-        _pack_rows(chunk, 4 * at, depth, right, panel_bytes)
+        _pack_rows(chunk, item, 4 * at, depth, right, panel_bytes)
         for token in range(0, chunk.tokens, ROWS):
             for first in range(0, chunk.rows, COLUMNS):
                 panel = right + first // COLUMNS * panel_bytes
-                _add_tile(chunk, token, first, 4 * at, depth, panel, part)
+                _add_tile(chunk, item, token, first, 4 * at, depth, panel, part)
 
 
 @inner
-def _pack_rows(chunk: Chunk, offset: int, depth: int, right: int, panel_bytes: int) -> None:
+def _pack_rows(
+    chunk: Chunk, item: int, offset: int, depth: int, right: int, panel_bytes: int
+) -> None:
     """`depth` words of each row of weights, from `offset` bytes on, to panels of COLUMNS rows."""
-    step = (2 if chunk.bfloat16 else 4) * chunk.size
+    step = item * chunk.size
     for first in range(0, chunk.rows, LANES):
         panel, vector = first // COLUMNS, first // LANES % VECTORS
         place = right + panel * panel_bytes + vector * BYTES
@@ -66,14 +69,14 @@ def _pack_rows(chunk: Chunk, offset: int, depth: int, right: int, panel_bytes: i
 
 @inner
 def _add_tile(
-    chunk: Chunk, token: int, first: int, offset: int, depth: int, panel: int, more: int
+    chunk: Chunk, item: int, token: int, first: int, offset: int, depth: int, panel: int, more: int
 ) -> None:
     """ROWS rows of x from `token` on with COLUMNS rows of weights from `first` on."""
-    step, out_step = (2 if chunk.bfloat16 else 4) * chunk.length, 4 * chunk.width
+    step, out_step = item * chunk.length, 4 * chunk.width
     left, last = chunk.x + token * step + offset, chunk.tokens - 1 - token
     out, columns = chunk.out + token * out_step + 4 * first, chunk.rows - first
     right = (panel, STEP, BYTES)
-    if chunk.bfloat16:
+    if item == 2:
         add_tile_of_pairs(left, step, last, *right, depth, out, out_step, columns, more)
     else:
         add_tile(left, step, last, *right, depth, out, out_step, columns, more)
