@@ -4,6 +4,7 @@ from tests.mutation.planting import Mutant, plant
 
 ATTENTION = ("tests/kernels", "--kernel=tests.kernels.kernel:numba")
 LINEAR = ("tests/kernels/test_linear.py",)
+OTHER_PROCESSOR = ("tests/kernels/test_other_processor.py",)
 FOLDER = "pallas_kernels/numba"
 
 MUTANTS: list[Mutant] = [
@@ -58,6 +59,10 @@ MUTANTS: list[Mutant] = [
         ("at, until = until, part_end", "until = part_end", "a part begins where the first does"),
         ("last, x, chunk.out + 4 * first,", "last, x, chunk.out,", "one row's go to one place"),
         ("x + X_ROWS * item * length", "x + X_ROWS * 4 * length", "rows of x skipped"),
+    ),
+    *plant(
+        f"{FOLDER}/linear_chunk.py",
+        OTHER_PROCESSOR,
         ("chunk.weights + 2 * at,", "chunk.weights,", "the first part is widened for all"),
     ),
     *plant(
