@@ -99,6 +99,8 @@ class Pairs(Bfloats):
         return [[self.builder.bitcast(row, kind) for row in rows]]
 
     def madd(self, a: Any, b: Any, total: Any) -> Any:
+        # The last may be read from memory by the instruction itself, which saves another one where
+        # a vector is used once. With one row of x those are the weights.
         return call(self.builder, "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, [total, b, a])
 
 

@@ -17,8 +17,8 @@ from pallas_kernels.numba.jit import inlined, inner
 # Up to so many rows of x, rows of weights are read to their ends, as memory likes it. Of more a
 # part at a time, so that the same part of x stays near.
 FEW_TOKENS = 8
-# Whether those that come next are asked for with so few rows of x, too: with AVX2 alone (Zen 3)
-# that took a quarter longer at one row, with AVX-512 (Zen 5) it gained a fifth at 8.
+# Whether those that come next are asked for with 2 to 8 rows of x, too: with AVX-512 (Zen 5) that
+# gained a fifth at 8. With AVX2 alone it was tried at one row only, and took a quarter longer.
 PREFETCHES_FEW = LANES == 16
 PART = 768  # numbers of a row in one part, at most
 LINE = 64  # bytes of a cache line
@@ -60,8 +60,8 @@ def row_of(*, bfloat16: bool) -> Any:
     """A Numba function: some rows of weights with one row of x, for which memory is waited for.
 
     The processor's own prefetching is enough, and every instruction more is one that the next rows
-    of weights are asked for later: this function takes half the time of `rows_of`'s. Its arguments
-    are the same.
+    of weights are asked for later: `rows_of`'s functions, whose arguments are the same, take half
+    as long again.
     """
     item, one = 2 if bfloat16 else 4, dots_of(1, bfloat16=bfloat16)
 
