@@ -1,5 +1,7 @@
 """What the backend for a CPU promises beyond what any kernel must."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -114,3 +116,16 @@ def test_a_layer_is_read_where_it_lies() -> None:
 
     _, found = jax.lax.scan(layer, q, jnp.arange(2))
     np.testing.assert_array_equal(found[1], numba(case, {})[0])
+
+
+def test_functions_of_others_compile_beside_it() -> None:
+    """Even one without a module, as code from a string has none."""
+    program = """
+import numba, pallas_kernels.numba
+names = {"__name__": None}
+exec("def more(x): return x + 1", names)
+assert names["more"].__module__ is None
+print(numba.njit(names["more"])(2))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.stdout.strip() == "3", ended.stderr
