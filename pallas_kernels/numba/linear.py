@@ -32,6 +32,7 @@ from pallas_kernels.numba.linear_packed import (
 )
 from pallas_kernels.numba.native import address_of, free, malloc, pointer_at
 from pallas_kernels.numba.row_shares import range_of
+from pallas_kernels.numba.widen import item_bytes
 
 NAME = "pallas_kernels.linear"
 # Rows of weights of a chunk: as many as make so many bytes of float32, so that claiming it costs
@@ -131,7 +132,7 @@ def _chunk(frame: int, number: int) -> Chunk:
     """The chunk of a number."""
     x, weight, index = ffi.operand(frame, 0), ffi.operand(frame, 1), ffi.operand(frame, 2)
     layers, width, size = ffi.size(weight, 0), ffi.size(weight, 1), ffi.size(weight, 2)
-    length, item = ffi.size(x, 1), 2 if _is_bfloat16(frame) else 4  # bytes
+    length, item = ffi.size(x, 1), item_bytes(ffi.dtype(weight))
     layer = carray(pointer_at(ffi.address(index)), (1,), np.int32)[0]
     layer = min(max(layer, 0), layers - 1)
     of_weights, of_x = _chunk_counts(frame)

@@ -13,6 +13,7 @@ import numpy as np
 from pallas_kernels.numba.dot_rows import LANES, MULTIPLIES_PAIRS, STEP, widen_pairs
 from pallas_kernels.numba.dots import WEIGHT_ROWS, X_ROWS, dots_of
 from pallas_kernels.numba.jit import inlined, inner
+from pallas_kernels.numba.row_shares import range_of
 
 # Up to so many rows of x, rows of weights are read to their ends, as memory likes it. Of more a
 # part at a time, so that the same part of x stays near.
@@ -53,7 +54,7 @@ def part_end(size: int, part: int, parts: int) -> int:
     """Where one of the parts ends, which begins where the one before it does."""
     if part + 1 == parts:
         return size
-    return (size + STEP - 1) // STEP * (part + 1) // parts * STEP
+    return STEP * range_of((size + STEP - 1) // STEP, part, parts)[1]
 
 
 def row_of(*, bfloat16: bool) -> Any:
@@ -102,6 +103,7 @@ def rows_of(*, bfloat16: bool) -> Any:
         calls, owed = blocks + chunk.tokens % X_ROWS, np.int64(0)
         numbers = (count, size, length, width, more)
         for call in range(calls):
+            # As `range_of` shares them out, without its divisions: they took 5 % at 16 rows.
             near: Any = np.int64(0)
             owed += WEIGHT_ROWS if ahead > 0 else 0
             while owed >= calls:
@@ -117,18 +119,17 @@ def rows_of(*, bfloat16: bool) -> Any:
     return rows
 
 
-def _to_their_ends(product: Any, *, prefetches: bool) -> Any:
+def _to_their_ends(product: Any) -> Any:
     """A Numba function: a chunk's products, rows of weights read to their ends."""
 
     @inlined
     def whole_rows(chunk: Chunk, first: int, apart: int, last: int) -> None:
-        size, parts = chunk.size, part_count(chunk.size)
-        at, until = np.int64(0), part_end(size, 0, parts)
-        product(chunk, first, apart, last, at, until, 0, until if prefetches else 0)
-        for part in range(1, parts):
-            at, until = until, part_end(size, part, parts)
-            ahead = until - at if prefetches else 0
-            product(chunk, first, apart, last, at, until - at, part, ahead)
+        parts, at = part_count(chunk.size), np.int64(0)
+        for part in range(parts):
+            count = part_end(chunk.size, part, parts) - at
+            ahead = count if PREFETCHES_FEW else 0
+            product(chunk, first, apart, last, at, count, part, ahead)
+            at += count
 
     @inner
     def multiply(chunk: Chunk) -> None:
@@ -141,30 +142,37 @@ def _to_their_ends(product: Any, *, prefetches: bool) -> Any:
     return multiply
 
 
-def _part_by_part(product: Any) -> Any:
+def _part_of_all(product: Any) -> Any:
+    """A Numba function: `count` numbers of all rows, from number `at` on."""
+
+    @inner
+    def part_of_all(chunk: Chunk, at: int, count: int, more: int) -> None:
+        for first in range(0, chunk.rows, WEIGHT_ROWS):
+            last, ahead = chunk.rows - 1 - first, WEIGHT_ROWS * chunk.size
+            product(chunk, first, 1, last, at, count, more, ahead)
+
+    return part_of_all
+
+
+def _part_by_part(part_of_all: Any) -> Any:
     """A Numba function: a chunk's products, a part of all rows before the next."""
 
     @inner
     def multiply(chunk: Chunk) -> None:
         parts, at = part_count(chunk.size), np.int64(0)
         for part in range(parts):
-            until = part_end(chunk.size, part, parts)
-            for first in range(0, chunk.rows, WEIGHT_ROWS):
-                last, ahead = chunk.rows - 1 - first, WEIGHT_ROWS * chunk.size
-                product(chunk, first, 1, last, at, until - at, part, ahead)
-            at = until
+            count = part_end(chunk.size, part, parts) - at
+            part_of_all(chunk, at, count, part)
+            at += count
 
     return multiply
 
 
 _rows, _rows_bf16 = rows_of(bfloat16=False), rows_of(bfloat16=True)
-_one, _one_bf16 = (
-    _to_their_ends(row_of(bfloat16=narrow), prefetches=False) for narrow in (False, True)
-)
-_few, _few_bf16 = (
-    _to_their_ends(product, prefetches=PREFETCHES_FEW) for product in (_rows, _rows_bf16)
-)
-_many, _many_bf16 = _part_by_part(_rows), _part_by_part(_rows_bf16)
+_one, _one_bf16 = (_to_their_ends(row_of(bfloat16=narrow)) for narrow in (False, True))
+_few, _few_bf16 = _to_their_ends(_rows), _to_their_ends(_rows_bf16)
+_part = _part_of_all(_rows)
+_many, _many_bf16 = _part_by_part(_part), _part_by_part(_part_of_all(_rows_bf16))
 
 
 @inner
@@ -212,15 +220,11 @@ def _many_widened(chunk: Chunk, scratch: int) -> None:
     weights, out, width = scratch + 4 * chunk.tokens * room, chunk.out, chunk.width
     wide = Chunk(weights, scratch, out, chunk.rows, chunk.tokens, room, room, width)
     for part in range(parts):
-        until = part_end(chunk.size, part, parts)
-        count = until - at
+        count = part_end(chunk.size, part, parts) - at
         _widen(chunk.x + 2 * at, chunk.length, scratch, room, chunk.tokens, count)
         _widen(chunk.weights + 2 * at, chunk.size, weights, room, chunk.rows, count)
-        count = (count + STEP - 1) // STEP * STEP
-        for first in range(0, chunk.rows, WEIGHT_ROWS):
-            last = chunk.rows - 1 - first
-            _rows(wide, first, 1, last, np.int64(0), count, part, WEIGHT_ROWS * room)
-        at = until
+        _part(wide, np.int64(0), (count + STEP - 1) // STEP * STEP, part)
+        at += count
 
 
 @inner

@@ -56,7 +56,7 @@ MUTANTS: list[Mutant] = [
             "first, 1, chunk.rows - 2 - first)",
             "rows left over",
         ),
-        ("at, until = until, part_end", "until = part_end", "a part begins where the first does"),
+        ("ahead)\n            at += count", "ahead)", "a part begins where the first does"),
         ("last, x, chunk.out + 4 * first,", "last, x, chunk.out,", "one row's go to one place"),
         ("x + X_ROWS * item * length", "x + X_ROWS * 4 * length", "rows of x skipped"),
     ),
