@@ -4,26 +4,33 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layers.linear import product
+from jax_engine.layers.linear import empty_matrix, product
 
 
 class Embedding(nnx.Module):  # type: ignore[misc]
     """A table of token vectors.
 
     Attributes:
-        weight: [V, E].
+        weight: [V, E]; a matrix of products if it is the head, too.
     """
 
-    def __init__(self, vocab_size: int, size: int, *, dtype: jnp.dtype):
-        self.weight = nnx.Param(jnp.zeros((vocab_size, size), dtype))
+    def __init__(self, vocab_size: int, size: int, *, dtype: jnp.dtype, is_head: bool):
+        shape = (vocab_size, size)
+        self.is_head = is_head
+        self.weight = empty_matrix(shape, dtype) if is_head else nnx.Param(jnp.zeros(shape, dtype))
 
     def __call__(self, token_ids: Int[Array, " T"]) -> Float[Array, "T E"]:
+        """The tokens' vectors; of a number beyond the ends the nearest token's."""
         table: Array = self.weight[...]
-        return table.at[token_ids].get(mode="clip")
+        if not self.is_head or not self.weight.in_panels:
+            return table.at[token_ids].get(mode="clip")
+        from pallas_kernels.numba.panels import take_rows
+
+        vocab_size, size = self.weight.unpacked
+        return take_rows(table, jnp.clip(token_ids, 0, vocab_size - 1), size)
 
     def logits(
         self, hidden: Float[Array, "R E"], num_rows: Int[Array, ""] | None = None
     ) -> Float[Array, "R V"]:
         """Scores of all tokens in float32, with the table as the head; see `product`."""
-        float32 = jnp.dtype(jnp.float32)
-        return product(self.weight[...], hidden, num_rows=num_rows, out_dtype=float32)
+        return product(self.weight, hidden, num_rows=num_rows, out_dtype=jnp.dtype(jnp.float32))

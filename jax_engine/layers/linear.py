@@ -9,27 +9,40 @@ from pallas_kernels.device import target_device
 
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
 NUMBA_DTYPES = ("float32", "bfloat16")
-# From so many rows of such a length on, XLA's product in float32 is the faster one on a CPU, though
-# it copies the layer out of the stack (docs/cpu.md).
-MANY_ROWS, LONG_ROWS = 512, 2048
 
 
 class Matrix(nnx.Param):  # type: ignore[misc]
-    """A weight of products; on a CPU a stack of them goes whole into each layer's product."""
+    """A weight of products, or a stack of them, which on a CPU goes whole into each product.
+
+    Attributes:
+        unpacked: its shape [*stack, out, in].
+        in_panels: whether it is held in panels instead, as the CPU's own products read it
+            (pallas_kernels/numba/panels.py): [*stack, panels, words, columns].
+    """
+
+
+def empty_matrix(unpacked: tuple[int, ...], dtype: jnp.dtype) -> Matrix:
+    """A matrix of that shape, of zeros, held as suits the device."""
+    if not on_numba(dtype):
+        return Matrix(jnp.zeros(unpacked, dtype), unpacked=unpacked, in_panels=False)
+    from pallas_kernels.numba.panels import panel_shape
+
+    *stack, rows, size = unpacked
+    held = (*stack, *panel_shape(rows, size, dtype))
+    return Matrix(jnp.zeros(held, dtype), unpacked=unpacked, in_panels=True)
 
 
 class Linear(nnx.Module):  # type: ignore[misc]
     """x @ weight.T + bias, for one layer or for a stack of them.
 
-    Weights are kept [out, in] and contracted on the last axis: with one row in x (decoding) that
-    reads each weight once and in order, which on a CPU is several times faster than [in, out].
+    Weights are [out, in] and contracted on the last axis, as checkpoints have them.
 
     A stack of layers is scanned over. The scan slices biases, and on a GPU weights, where the
     slice is fused into the product. XLA's CPU backend would copy it first, which doubles the
     memory traffic of decoding; there the weight stays a stack, which the product indexes.
 
     Attributes:
-        weight: [*stack, out, in].
+        weight: [*stack, out, in], on a CPU in panels.
         bias: [*stack, out], or None.
     """
 
@@ -42,7 +55,7 @@ class Linear(nnx.Module):  # type: ignore[misc]
         dtype: jnp.dtype,
         stack: tuple[int, ...] = (),
     ):
-        self.weight = Matrix(jnp.zeros((*stack, out_size, in_size), dtype))
+        self.weight = empty_matrix((*stack, out_size, in_size), dtype)
         self.bias = nnx.Param(jnp.zeros((*stack, out_size), dtype)) if bias else None
 
     def __call__(
@@ -61,7 +74,7 @@ class Linear(nnx.Module):  # type: ignore[misc]
             num_rows: how many rows of x are not padding; on a CPU the others cost nothing.
         """
         dtype = out_dtype or result_dtype(x)
-        out = product(self.weight[...], x, layer, num_rows, out_dtype=dtype)
+        out = product(self.weight, x, layer, num_rows, out_dtype=dtype)
         if self.bias is not None:
             out = out + self.bias[...].astype(out.dtype)
         return out
@@ -82,7 +95,7 @@ def result_dtype(x: Array) -> jnp.dtype:
 
 
 def product(
-    weight: Float[Array, "out in"] | Float[Array, "L out in"],
+    matrix: Matrix,
     x: Float[Array, "T in"],
     layer: Int[Array, ""] | None = None,
     num_rows: Int[Array, ""] | None = None,
@@ -92,25 +105,23 @@ def product(
     """x @ weight.T in float32, returned in `out_dtype`, in the form that suits the device.
 
     Args:
+        matrix: the weight, or a stack of them.
         layer: which weight of a stack.
         num_rows: how many rows of x are wanted; of the others the result may be anything finite.
     """
-    tokens, platform = x.shape[0], target_device().platform
-    if platform == "cpu" and _suits_numba(weight, tokens):
+    weight: Array = matrix[...]
+    if matrix.in_panels:
         from pallas_kernels.numba.linear import linear
 
-        return linear(x, weight, layer=layer, num_rows=num_rows).astype(out_dtype)
+        width = matrix.unpacked[-2]
+        out = linear(x, weight, width=width, layer=layer, num_rows=num_rows)
+        return out.astype(out_dtype)
     if weight.ndim == 3:
         weight = lax.dynamic_index_in_dim(weight, layer, keepdims=False)
-    if platform == "gpu" and tokens == 1 and out_dtype != x.dtype:
+    tokens = x.shape[0]
+    if target_device().platform == "gpu" and tokens == 1 and out_dtype != x.dtype:
         # XLA takes one row for a vector, for which cuBLAS has no product of mixed types, and so
         # converts the whole weight first: three times the traffic. It does not for two rows.
         x = jnp.pad(x, ((0, 1), (0, 0)))
-    out: Array = lax.dot_general(x, weight, CONTRACT_LAST, preferred_element_type=out_dtype)
+    out = lax.dot_general(x, weight, CONTRACT_LAST, preferred_element_type=out_dtype)
     return out[:tokens]
-
-
-def _suits_numba(weight: Array, tokens: int) -> bool:
-    if weight.dtype.name == "float32" and tokens >= MANY_ROWS:
-        return bool(weight.shape[-1] < LONG_ROWS)
-    return weight.dtype.name in NUMBA_DTYPES

@@ -74,12 +74,13 @@ class Decoder(nnx.Module):  # type: ignore[misc]
 
     def __init__(self, config: ModelConfig, *, dtype: jnp.dtype):
         self.config = config
-        self.embed = Embedding(config.vocab_size, config.hidden_size, dtype=dtype)
+        tied = config.tie_word_embeddings
+        self.embed = Embedding(config.vocab_size, config.hidden_size, dtype=dtype, is_head=tied)
         self.layers = DecoderLayer(config, dtype=dtype, stack=(config.num_layers,))
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, dtype=dtype)
         self.lm_head = (
             None
-            if config.tie_word_embeddings
+            if tied
             else Linear(config.hidden_size, config.vocab_size, dtype=dtype)
         )
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jax_engine.models.weights import Leaf
+from jax_engine.models.weights import Leaf, on_device
 
 DEVIATION = 0.02
 _BOUND = DEVIATION * 3**0.5  # of the uniform distribution, several times faster than the normal
@@ -20,7 +21,11 @@ def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, jax.Array]
     are the same, rounded, in every dtype.
     """
     key = jax.random.key(seed)
-    return {name: _random_leaf(key, name, leaf) for name, leaf in leaves.items()}
+    drawn = {}
+    for name, leaf in leaves.items():
+        values = _random_leaf(key, name, leaf)
+        drawn[name] = values if leaf.panels is None else on_device(leaf, np.asarray(values))
+    return drawn
 
 
 def _random_leaf(key: jax.Array, name: str, leaf: Leaf) -> jax.Array:

@@ -18,20 +18,26 @@ import numpy as np
 from flax import nnx
 
 from jax_engine.errors import WeightsError
+from jax_engine.layers.linear import Matrix
 from jax_engine.models import huge_pages
 from jax_engine.models.config import ModelConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """Shape and dtype of one array of the decoder's state."""
+    """Shape and dtype of one array of the decoder's state.
+
+    Attributes:
+        panels: the shape in which the device holds a matrix in panels; None: it holds `shape`.
+    """
 
     shape: tuple[int, ...]
     dtype: Any
+    panels: tuple[int, ...] | None = None
 
     @property
     def num_bytes(self) -> int:
-        return math.prod(self.shape) * int(np.dtype(self.dtype).itemsize)
+        return math.prod(self.panels or self.shape) * int(np.dtype(self.dtype).itemsize)
 
 
 class TensorSource(Protocol):
@@ -66,10 +72,14 @@ def leaf_name(path: tuple[Any, ...]) -> str:
 
 def abstract_leaves(state: nnx.State) -> dict[str, Leaf]:
     """The leaves of an abstract decoder's state by dotted name, with shapes and dtypes."""
-    return {
-        leaf_name(path): Leaf(variable.get_value().shape, variable.get_value().dtype)
-        for path, variable in nnx.to_flat_state(state)
-    }
+    return {leaf_name(path): _leaf(variable) for path, variable in nnx.to_flat_state(state)}
+
+
+def _leaf(variable: nnx.Variable) -> Leaf:
+    value = variable.get_value()
+    if isinstance(variable, Matrix) and variable.in_panels:
+        return Leaf(variable.unpacked, value.dtype, panels=value.shape)
+    return Leaf(value.shape, value.dtype)
 
 
 def fill_state(state: nnx.State, arrays: Mapping[str, jax.Array]) -> nnx.State:
@@ -163,21 +173,33 @@ def load_leaves(
     largest_first = sorted(leaves, key=lambda name: -leaves[name].num_bytes)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         for name in largest_first:
-            buffer = aligned_empty(leaves[name])
+            buffer = aligned_empty(leaves[name].shape, leaves[name].dtype)
             reads = [
                 pool.submit(source.read_into, piece.name, buffer[piece.index])
                 for piece in pieces[name]
             ]
             for read in reads:
                 read.result()
-            arrays[name] = jax.device_put(buffer).block_until_ready()
+            arrays[name] = on_device(leaves[name], buffer)
             del buffer, reads
     return arrays
 
 
-def aligned_empty(leaf: Leaf) -> np.ndarray:
+def on_device(leaf: Leaf, values: np.ndarray) -> jax.Array:
+    """A leaf's numbers [leaf.shape] as an array of the device, in panels if it holds them so."""
+    if leaf.panels is not None:
+        from pallas_kernels.numba.panels import pack_panels
+
+        packed = aligned_empty(leaf.panels, leaf.dtype)
+        pack_panels(values, packed)
+        values = packed
+    return jax.device_put(values).block_until_ready()
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Uninitialised array on a 64-byte boundary, which a CPU device takes over without a copy."""
-    raw = huge_pages.empty(leaf.num_bytes + 64)
+    num_bytes = math.prod(shape) * int(np.dtype(dtype).itemsize)
+    raw = huge_pages.empty(num_bytes + 64)
     start = -raw.ctypes.data % 64
-    aligned: np.ndarray = raw[start : start + leaf.num_bytes].view(leaf.dtype)
-    return aligned.reshape(leaf.shape)
+    aligned: np.ndarray = raw[start : start + num_bytes].view(dtype)
+    return aligned.reshape(shape)

@@ -1,81 +1,85 @@
-"""Products with a weight, or with one layer's out of a stack of them: x @ weight.T.
+"""Products with a weight in panels, or with one layer's out of a stack: x @ weight.T.
 
 A stack is passed whole with the number of the layer, so nothing is copied out of it. The work is
-cut into chunks of some rows of weights and of x. All sums of a call run over the same parts of the
-shared axis in the same order: a row's products depend neither on what the rows beside it hold nor
-on the threads. (The order is another one from MANY_TOKENS rows on.)
+cut into chunks of some panels of weights and some rows of x. All sums run over a row's numbers in
+the same order: a row's products depend neither on how many rows there are, nor on what these hold,
+nor on the threads.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int
 from numba import carray, cfunc, njit
 
 from pallas_kernels.numba import ffi, threads
 from pallas_kernels.numba.ffi import HANDLER
 from pallas_kernels.numba.jit import cached, inner
-from pallas_kernels.numba.linear_chunk import (
-    FEW_TOKENS,
-    LINE,
-    Chunk,
-    multiply,
-    multiply_bf16,
-    scratch_bytes,
-)
-from pallas_kernels.numba.linear_packed import (
-    PACKED_ROWS,
-    PACKED_TOKENS,
-    multiply_packed,
-    packed_bytes,
-    packs,
-)
-from pallas_kernels.numba.native import address_of, free, malloc, pointer_at
+from pallas_kernels.numba.linear_chunk import Chunk, multiply_of
+from pallas_kernels.numba.micro_kernel import COLUMNS, ROWS
+from pallas_kernels.numba.native import address_of, pointer_at
+from pallas_kernels.numba.panels import STEP
 from pallas_kernels.numba.row_shares import range_of
+from pallas_kernels.numba.vectors import get_int
 from pallas_kernels.numba.widen import item_bytes
+from pallas_kernels.numba.words import MULTIPLIES_PAIRS, Floats, Pairs, WidenedPairs
 
-NAME = "pallas_kernels.linear"
-# Rows of weights of a chunk: as many as make so many bytes of float32, so that claiming it costs
-# little and they stay in the second cache; but so many that each row of x that is loaded is used
-# often, and not so many that scratch gets large where rows are short.
-CHUNK_BYTES, MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 96 * 1024, 48, 512
-CHUNK_TOKENS = 64  # rows of x of a chunk
-# Rows of x that lie a multiple of so many bytes apart push each other out of the caches.
-CLASH = 2048
+NAME = "pallas_kernels.linear_panels"
+# Panels of a chunk: about so many bytes, so that claiming it costs little.
+CHUNK_BYTES = 96 * 1024
+# Rows of x of a chunk: about so many bytes, which stay in the second cache beside two panels; but
+# so many rows that each panel is used often.
+X_BYTES, MIN_TOKENS = 384 * 1024, 4 * ROWS
+
+multiply = multiply_of(Floats)
+multiply_pairs = multiply_of(Pairs if MULTIPLIES_PAIRS else WidenedPairs)
+X_STEP, X_STEP_PAIRS = Floats.step, (Pairs if MULTIPLIES_PAIRS else WidenedPairs).step
 
 
 def linear(
     x: Float[Array, "T in"],
-    weight: Float[Array, "out in"] | Float[Array, "L out in"],
+    panels: Float[Array, "panels words columns"] | Float[Array, "L panels words columns"],
     *,
+    width: int,
     layer: Int[Array, ""] | None = None,
     num_rows: Int[Array, ""] | None = None,
-) -> Float[Array, "T out"]:
+) -> Float[Array, "T width"]:
     """x @ weight.T in float32, on a CPU; of a stack, with the weight of one layer.
 
     Args:
         x: is rounded to the type of the weight, if it has another.
-        weight: float32 or bfloat16.
+        panels: the weight [width, in], float32 or bfloat16, as `pack_panels` lays it out.
         layer: which of a stack, int32; a number beyond the ends is taken for the nearest.
         num_rows: how many rows of x are multiplied, int32; the result has zeros for the others,
             so padding costs nothing.
     """
-    stack = weight if weight.ndim == 3 else weight[None]
+    stack = panels if panels.ndim == 4 else panels[None]
     index = jnp.zeros((), jnp.int32) if layer is None else layer
     count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
-    result = jax.ShapeDtypeStruct((x.shape[0], stack.shape[1]), jnp.float32)
-    x = x.astype(weight.dtype)
-    if x.dtype == jnp.float32 and 4 * x.shape[1] % CLASH == 0 and x.shape[0] > FEW_TOKENS:
-        x = jnp.pad(x, ((0, 0), (0, LINE // 4)))
-    out: Array = jax.ffi.ffi_call(NAME, result)(x, stack, index, count)
+    result = jax.ShapeDtypeStruct((x.shape[0], width), jnp.float32)
+    out: Array = jax.ffi.ffi_call(NAME, result)(_words(x, panels.dtype), stack, index, count)
     return out
+
+
+def _words(x: Float[Array, "T in"], dtype: jnp.dtype) -> Array:
+    """x in the type of the weight, of whole words, and widened where that is how it is multiplied.
+
+    XLA would leave out a conversion there and back.
+    """
+    if dtype == jnp.float32:
+        return x.astype(dtype)
+    x = jnp.pad(x, ((0, 0), (0, x.shape[1] % 2)))
+    if MULTIPLIES_PAIRS:
+        return x.astype(dtype)
+    return lax.reduce_precision(x.astype(jnp.float32), exponent_bits=8, mantissa_bits=7)
 
 
 @inner
 def _num_tokens(frame: int) -> int:
     """How many rows of x are multiplied."""
-    count = carray(pointer_at(ffi.address(ffi.operand(frame, 3))), (1,), np.int32)[0]
-    return min(max(int(count), 0), ffi.size(ffi.operand(frame, 0), 0))
+    count = get_int(ffi.address(ffi.operand(frame, 3)))
+    return min(max(count, 0), ffi.size(ffi.operand(frame, 0), 0))
 
 
 @inner
@@ -93,80 +97,56 @@ def _is_bfloat16(frame: int) -> bool:
 
 
 @inner
-def _packs(frame: int) -> bool:
-    """Whether a call's weights are packed."""
-    x, weight = ffi.operand(frame, 0), ffi.operand(frame, 1)
-    return packs(ffi.size(x, 0), ffi.size(weight, 2), _is_bfloat16(frame))
-
-
-@inner
-def _chunk_rows(frame: int) -> int:
-    """Rows of weights of a chunk, at most."""
-    size = ffi.size(ffi.operand(frame, 1), 2)
-    if _packs(frame):
-        return PACKED_ROWS
-    return min(max(CHUNK_BYTES // (4 * max(size, 1)), MIN_CHUNK_ROWS), MAX_CHUNK_ROWS)
+def _x_step(frame: int) -> int:
+    """Bytes from one row of x to the next."""
+    x = ffi.operand(frame, 0)
+    return item_bytes(ffi.dtype(x)) * ffi.size(x, 1)
 
 
 @inner
 def _chunk_counts(frame: int) -> tuple[int, int]:
-    """Into how many chunks a call's rows of weights are cut, and its rows of x."""
-    width, rows = ffi.size(ffi.operand(frame, 1), 1), _chunk_rows(frame)
-    tokens, most = _num_tokens(frame), PACKED_TOKENS if _packs(frame) else CHUNK_TOKENS
-    return (width + rows - 1) // rows, (tokens + most - 1) // most
-
-
-@inner
-def _scratch(frame: int) -> int:
-    """Memory for the chunks of a call, or 0 where none is needed."""
-    weight, tokens = ffi.operand(frame, 1), min(_num_tokens(frame), CHUNK_TOKENS)
-    if _packs(frame):
-        return int(malloc(packed_bytes(ffi.size(weight, 2))))
-    if not _is_bfloat16(frame):
-        return 0
-    return int(malloc(scratch_bytes(_chunk_rows(frame), tokens, ffi.size(weight, 2))))
+    """Into how many chunks a call's panels are cut, and its rows of x."""
+    stack, tokens = ffi.operand(frame, 1), _num_tokens(frame)
+    some = max(CHUNK_BYTES // (STEP * max(ffi.size(stack, 2), 1)), 1)
+    most = max(X_BYTES // max(_x_step(frame), 1) // ROWS * ROWS, MIN_TOKENS)
+    return (ffi.size(stack, 1) + some - 1) // some, (tokens + most - 1) // most
 
 
 @inner
 def _chunk(frame: int, number: int) -> Chunk:
     """The chunk of a number."""
-    x, weight, index = ffi.operand(frame, 0), ffi.operand(frame, 1), ffi.operand(frame, 2)
-    layers, width, size = ffi.size(weight, 0), ffi.size(weight, 1), ffi.size(weight, 2)
-    length, item = ffi.size(x, 1), item_bytes(ffi.dtype(weight))
-    layer = carray(pointer_at(ffi.address(index)), (1,), np.int32)[0]
-    layer = min(max(layer, 0), layers - 1)
-    of_weights, of_x = _chunk_counts(frame)
-    first, last = range_of(width, number % of_weights, of_weights)
-    token, end = range_of(_num_tokens(frame), number // of_weights, of_x)
+    stack, out = ffi.operand(frame, 1), ffi.result(frame, 0)
+    x_step, out_step = _x_step(frame), 4 * ffi.size(out, 1)
+    panels, panel_step = ffi.size(stack, 1), STEP * ffi.size(stack, 2)
+    layer = get_int(ffi.address(ffi.operand(frame, 2)))
+    layer = min(max(layer, 0), ffi.size(stack, 0) - 1)
+    of_panels, of_x = _chunk_counts(frame)
+    first, last = range_of(panels, number % of_panels, of_panels)
+    token, end = range_of(_num_tokens(frame), number // of_panels, of_x)
     return Chunk(
-        ffi.address(weight) + item * (layer * width + first) * size,
-        ffi.address(x) + item * token * length,
-        ffi.address(ffi.result(frame, 0)) + 4 * (token * width + first),
+        ffi.address(stack) + (layer * panels + first) * panel_step,
+        ffi.address(ffi.operand(frame, 0)) + token * x_step,
+        ffi.address(out) + token * out_step + 4 * COLUMNS * first,
         last - first,
+        ffi.size(out, 1) - COLUMNS * first,
         end - token,
-        size,
-        length,
-        width,
+        x_step // (X_STEP_PAIRS if _is_bfloat16(frame) else X_STEP),
+        panel_step,
+        x_step,
+        out_step,
     )
 
 
 @cached(njit, "int64(int64)")
 def _task(block: int) -> int:
-    scratch = 0
     while True:
         number = threads.claim(block)
         if number < 0:
-            if scratch != 0:
-                free(scratch)
             return threads.leave(block)
         frame = threads.frame_of(block)
-        if scratch == 0:
-            scratch = _scratch(frame)
-        chunk, narrow = _chunk(frame, number), _is_bfloat16(frame)
-        if _packs(frame):
-            multiply_packed(chunk, scratch, narrow)
-        elif narrow:
-            multiply_bf16(chunk, scratch)
+        chunk = _chunk(frame, number)
+        if _is_bfloat16(frame):
+            multiply_pairs(chunk)
         else:
             multiply(chunk)
         threads.done(block)
@@ -177,8 +157,8 @@ def _handler(frame: int) -> int:
     if not ffi.executes(frame):
         return 0
     _clear_padding(frame)
-    of_weights, of_x = _chunk_counts(frame)
-    return threads.share(frame, of_weights * of_x, address_of(_task))
+    of_panels, of_x = _chunk_counts(frame)
+    return threads.share(frame, of_panels * of_x, address_of(_task))
 
 
 ffi.register(NAME, _handler)

@@ -2,8 +2,7 @@
 
 One word of each row on the left is spread over a vector and multiplied with the words of all
 columns, which lie side by side. So no lanes are left to be added up at the end, which with short
-rows takes as long as a fifth of the products. A word is a float32, or two bfloat16 for a processor
-that multiplies pairs of them.
+rows takes as long as a third of the products. What a word is, `words.py` says.
 """
 
 from typing import Any
@@ -13,26 +12,25 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pallas_kernels.numba.dot_rows import BFLOAT, MULTIPLIES_PAIRS, call
 from pallas_kernels.numba.jit import processor_has
 from pallas_kernels.numba.vectors import (
-    FLOAT,
     FLOATS,
     LANES,
     LONG,
     masked_load,
     masked_store,
+    prefetch_at,
     smaller,
-    spread_value,
 )
+from pallas_kernels.numba.words import Floats
 
 # Sums of a tile: 24 of 32 registers (AVX-512), or 12 of 16 (AVX2, two for a vector of 16).
 ROWS, VECTORS = (12, 2) if processor_has("avx512f") else (6, 1)
 COLUMNS = VECTORS * LANES
 
 
-def micro_kernel_of(*, pairs: bool) -> Any:
-    """A Numba function: out [ROWS, COLUMNS] = or += left [ROWS, depth] @ right [depth, COLUMNS].
+def micro_kernel_of(rows: int, words: type[Floats]) -> Any:
+    """A Numba function: out [rows, COLUMNS] = or += left [rows, depth] @ right [depth, COLUMNS].
 
     Its arguments are in this order, addresses and steps in bytes:
         left, left_step: the first row, and from one to the next.
@@ -43,6 +41,8 @@ def micro_kernel_of(*, pairs: bool) -> Any:
         out, out_step: the first row of sums, float32, and from one to the next.
         columns: how many are written.
         more: 0 if the products are to replace what is in out, 1 if they are added to it.
+        ahead, ahead_step: what is brought near meanwhile: VECTORS lines of memory with the first
+            word, and as many so many bytes on with each word after it.
     """
 
     @intrinsic
@@ -59,23 +59,25 @@ def micro_kernel_of(*, pairs: bool) -> Any:
         out_step: Any,
         columns: Any,
         more: Any,
+        ahead: Any,
+        ahead_step: Any,
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            left, left_step, last, *right, depth, out, out_step, columns, more = arguments
-            chosen = [smaller(builder, LONG(row), last) for row in range(ROWS)]
+            left, left_step, last, *right, depth, out, out_step, columns, more = arguments[:-2]
+            chosen = [smaller(builder, LONG(row), last) for row in range(rows)]
             lefts = [builder.add(left, builder.mul(row, left_step)) for row in chosen]
-            sums = _sums(builder, lefts, right, depth, pairs)
+            sums = _sums(builder, words(builder), lefts, right, depth, arguments[-2:])
             outs = [builder.add(out, builder.mul(row, out_step)) for row in chosen]
             _write(builder, sums, outs, columns, more)
             return context.get_dummy_value()
 
-        return types.none(*[types.intp] * 11), generate
+        return types.none(*[types.intp] * 13), generate
 
     return micro_kernel
 
 
 def _sums(
-    builder: Any, lefts: list[Any], right: list[Any], depth: Any, pairs: bool
+    builder: Any, words: Floats, lefts: list[Any], right: list[Any], depth: Any, ahead: list[Any]
 ) -> list[list[Any]]:
     """A vector of sums for each row and each 16 columns."""
     start, step, apart = right
@@ -84,28 +86,22 @@ def _sums(
         for total in row:
             builder.store(ir.Constant(FLOATS, None), total)
     with cgutils.for_range(builder, depth) as loop:
+        _prefetch(builder, loop.index, *ahead)
         at = builder.add(start, builder.mul(loop.index, step))
         places = [builder.add(at, builder.mul(LONG(v), apart)) for v in range(VECTORS)]
-        ours = [_load(builder, place, FLOATS) for place in places]
+        ours = [words.right(place) for place in places]
         for left, row in zip(lefts, sums, strict=True):
-            place = builder.add(left, builder.mul(loop.index, LONG(4)))
-            word = spread_value(builder, _load(builder, place, FLOAT))
-            for vector, total in zip(ours, row, strict=True):
-                builder.store(_madd(builder, word, vector, builder.load(total), pairs), total)
+            theirs = words.left(builder.add(left, builder.mul(loop.index, LONG(words.step))))
+            for vectors, total in zip(ours, row, strict=True):
+                for word, vector in zip(theirs, vectors, strict=True):
+                    builder.store(words.madd(word, vector, builder.load(total)), total)
     return [[builder.load(total) for total in row] for row in sums]
 
 
-def _load(builder: Any, address: Any, kind: Any) -> Any:
-    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
-
-
-def _madd(builder: Any, a: Any, b: Any, total: Any, pairs: bool) -> Any:
-    """The products of two vectors of words, added to a vector of sums."""
-    if pairs:
-        halves = ir.VectorType(BFLOAT, 2 * LANES)
-        values = [total, builder.bitcast(a, halves), builder.bitcast(b, halves)]
-        return call(builder, "llvm.x86.avx512bf16.dpbf16ps.512", FLOATS, values)
-    return call(builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, [a, b, total])
+def _prefetch(builder: Any, word: Any, start: Any, step: Any) -> None:
+    place = builder.add(start, builder.mul(word, step))
+    for line in range(VECTORS):
+        prefetch_at(builder, builder.add(place, LONG(4 * LANES * line)))
 
 
 def _write(builder: Any, sums: list[list[Any]], outs: list[Any], columns: Any, more: Any) -> None:
@@ -148,8 +144,3 @@ def _write_vectors(
             store_all([builder.fadd(a, b) for a, b in zip(old, vectors, strict=True)])
         with no:
             store_all(vectors)
-
-
-add_tile = micro_kernel_of(pairs=False)
-# Where the processor cannot multiply pairs nobody calls it, but it is compiled all the same.
-add_tile_of_pairs = micro_kernel_of(pairs=MULTIPLIES_PAIRS)

@@ -7,17 +7,20 @@ them side by side, values in columns of 16. All rows of the tile then use them.
 import numpy as np
 
 from pallas_kernels.numba.jit import inner
-from pallas_kernels.numba.micro_kernel import COLUMNS, ROWS, add_tile
+from pallas_kernels.numba.micro_kernel import COLUMNS, ROWS, micro_kernel_of
 from pallas_kernels.numba.packing import pack
 from pallas_kernels.numba.pages import KEYS, VALUES, read_run
 from pallas_kernels.numba.plan import TILE_ROWS, Item, first_visible, query_count, tile_queries
 from pallas_kernels.numba.rows import padded, read_queries, write_row, zero
 from pallas_kernels.numba.softmax import MASKED, highest, scale_row, shrink, weigh
 from pallas_kernels.numba.vectors import BYTES, LANES, first, get, get_int, load, put, store
+from pallas_kernels.numba.words import Floats
 from pallas_kernels.numba.work import Work, slope_of
 
 # Keys taken at a time.
 CHUNK = 128
+
+add_tile = micro_kernel_of(ROWS, Floats)
 
 
 @inner
@@ -177,4 +180,6 @@ def _tiles(
             out_step,
             rest,
             more,
+            start,  # brought near already
+            0,
         )

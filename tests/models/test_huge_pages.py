@@ -9,7 +9,7 @@ import pytest
 
 from jax_engine.models import huge_pages
 from jax_engine.models.huge_pages import HUGE_PAGE, can_gather, empty, gather_in_background
-from jax_engine.models.weights import Leaf, aligned_empty
+from jax_engine.models.weights import aligned_empty
 
 gathers = pytest.mark.skipif(not can_gather(), reason="needs MADV_COLLAPSE, Linux 6.1")
 
@@ -30,7 +30,7 @@ def huge_bytes(address: int) -> int:
 @gathers
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_weights_are_loaded_to_small_pages_and_gathered(dtype: jnp.dtype) -> None:
-    buffer = aligned_empty(Leaf((5, 1 << 20), dtype))
+    buffer = aligned_empty((5, 1 << 20), dtype)
     buffer[...] = np.arange(1 << 20) % 251
     weights = jax.device_put(buffer)
     assert weights.unsafe_buffer_pointer() == buffer.ctypes.data
