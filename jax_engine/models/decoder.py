@@ -78,11 +78,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         self.embed = Embedding(config.vocab_size, config.hidden_size, dtype=dtype, is_head=tied)
         self.layers = DecoderLayer(config, dtype=dtype, stack=(config.num_layers,))
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, dtype=dtype)
-        self.lm_head = (
-            None
-            if tied
-            else Linear(config.hidden_size, config.vocab_size, dtype=dtype)
-        )
+        self.lm_head = None if tied else Linear(config.hidden_size, config.vocab_size, dtype=dtype)
 
     def __call__(
         self,

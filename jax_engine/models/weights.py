@@ -193,7 +193,8 @@ def on_device(leaf: Leaf, values: np.ndarray) -> jax.Array:
         packed = aligned_empty(leaf.panels, leaf.dtype)
         pack_panels(values, packed)
         values = packed
-    return jax.device_put(values).block_until_ready()
+    array: jax.Array = jax.device_put(values).block_until_ready()
+    return array
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

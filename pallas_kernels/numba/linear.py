@@ -26,8 +26,9 @@ from pallas_kernels.numba.widen import item_bytes
 from pallas_kernels.numba.words import MULTIPLIES_PAIRS, Floats, Pairs, WidenedPairs
 
 NAME = "pallas_kernels.linear_panels"
-# Panels of a chunk: about so many bytes, so that claiming it costs little.
-CHUNK_BYTES = 96 * 1024
+# Into how many chunks panels are cut, at most: so many that cores end together, and claiming them
+# still costs little.
+PANEL_CHUNKS = 64
 # Rows of x of a chunk: about so many bytes, which stay in the second cache beside two panels; but
 # so many rows that each panel is used often.
 X_BYTES, MIN_TOKENS = 384 * 1024, 4 * ROWS
@@ -107,14 +108,13 @@ def _x_step(frame: int) -> int:
 def _chunk_counts(frame: int) -> tuple[int, int]:
     """Into how many chunks a call's panels are cut, and its rows of x."""
     stack, tokens = ffi.operand(frame, 1), _num_tokens(frame)
-    some = max(CHUNK_BYTES // (STEP * max(ffi.size(stack, 2), 1)), 1)
     most = max(X_BYTES // max(_x_step(frame), 1) // ROWS * ROWS, MIN_TOKENS)
-    return (ffi.size(stack, 1) + some - 1) // some, (tokens + most - 1) // most
+    return min(ffi.size(stack, 1), PANEL_CHUNKS), (tokens + most - 1) // most
 
 
 @inner
-def _chunk(frame: int, number: int) -> Chunk:
-    """The chunk of a number."""
+def _chunk(frame: int, number: int, others: int) -> Chunk:
+    """The chunk of a number, after which the same thread takes so many others."""
     stack, out = ffi.operand(frame, 1), ffi.result(frame, 0)
     x_step, out_step = _x_step(frame), 4 * ffi.size(out, 1)
     panels, panel_step = ffi.size(stack, 1), STEP * ffi.size(stack, 2)
@@ -128,6 +128,7 @@ def _chunk(frame: int, number: int) -> Chunk:
         ffi.address(ffi.operand(frame, 0)) + token * x_step,
         ffi.address(out) + token * out_step + 4 * COLUMNS * first,
         last - first,
+        last < panels and others > 0,
         ffi.size(out, 1) - COLUMNS * first,
         end - token,
         x_step // (X_STEP_PAIRS if _is_bfloat16(frame) else X_STEP),
@@ -139,12 +140,13 @@ def _chunk(frame: int, number: int) -> Chunk:
 
 @cached(njit, "int64(int64)")
 def _task(block: int) -> int:
+    seat = threads.sit_down(block)
     while True:
-        number = threads.claim(block)
+        number, others = threads.claim_next(block, seat)
         if number < 0:
             return threads.leave(block)
         frame = threads.frame_of(block)
-        chunk = _chunk(frame, number)
+        chunk = _chunk(frame, number, others)
         if _is_bfloat16(frame):
             multiply_pairs(chunk)
         else:

@@ -22,7 +22,9 @@ class Chunk(NamedTuple):
     """Addresses of the first panel, of the first row of x and of the first product.
 
     Attributes:
-        count, columns: how many panels, and how many columns they have to the weight's end.
+        num_panels: how many panels.
+        goes_on: whether the same thread takes the panel that follows the last.
+        columns: how many columns there are from the first panel to the weight's end.
         tokens, words: how many rows of x, and of how many words.
         panel_step, x_step, out_step: bytes from one panel to the next, and from row to row.
     """
@@ -30,7 +32,8 @@ class Chunk(NamedTuple):
     panels: int
     x: int
     out: int
-    count: int
+    num_panels: int
+    goes_on: bool
     columns: int
     tokens: int
     words: int
@@ -47,25 +50,26 @@ def multiply_of(words: type[Floats]) -> Any:
     def multiply(chunk: Chunk) -> None:
         tiles = (chunk.tokens + ROWS - 1) // ROWS
         parts = max((chunk.words + PART - 1) // PART, 1)
-        for panel in range(chunk.count):
+        for panel in range(chunk.num_panels):
             for part in range(parts):
                 for number in range(tiles):
-                    tile(chunk, panel, part, parts, number, tiles)
+                    tile(chunk, panel, part, parts, number)
 
     return multiply
 
 
 @inner
-def _ahead(following: int, depth: int, number: int, tiles: int) -> tuple[int, int]:
+def _ahead(chunk: Chunk, right: int, panel: int, depth: int, number: int) -> tuple[int, int]:
     """What a panel's tile brings near of the one that follows: from where on, bytes a word.
 
     A single tile takes all of it, else the first ones a vector of each word.
     """
-    if tiles == 1:
+    following = right + chunk.panel_step
+    if (panel + 1 == chunk.num_panels and not chunk.goes_on) or number >= VECTORS:
+        return right, 0
+    if chunk.tokens <= ROWS:
         return following, STEP
-    if number < VECTORS:
-        return following + number * depth * BYTES, BYTES
-    return following, 0
+    return following + number * depth * BYTES, BYTES
 
 
 def _tile_of(words: type[Floats]) -> Any:
@@ -74,14 +78,14 @@ def _tile_of(words: type[Floats]) -> Any:
     step = words.step
 
     @inner
-    def tile(chunk: Chunk, panel: int, part: int, parts: int, number: int, tiles: int) -> None:
+    def tile(chunk: Chunk, panel: int, part: int, parts: int, number: int) -> None:
         at, until = range_of(chunk.words, part, parts)
         token, depth = number * ROWS, until - at
         rows, columns = min(ROWS, chunk.tokens - token), chunk.columns - COLUMNS * panel
         left = chunk.x + token * chunk.x_step + step * at
         right = chunk.panels + panel * chunk.panel_step + STEP * at
         out = chunk.out + token * chunk.out_step + 4 * COLUMNS * panel
-        ahead, ahead_step = _ahead(right + chunk.panel_step, depth, number, tiles)
+        ahead, ahead_step = _ahead(chunk, right, panel, depth, number)
         operands = (left, chunk.x_step, rows - 1, right, STEP, BYTES, depth)
         results = (out, chunk.out_step, columns, part, ahead, ahead_step)
         if rows > ROW_COUNTS[3]:

@@ -61,11 +61,18 @@ def pack_panels(weight: np.ndarray, out: np.ndarray) -> None:
             share.result()
 
 
-@cached(functools.partial(njit, nogil=True), "void(int64, int64, int64, int64, int64, int64, int64, int64)")
+@cached(functools.partial(njit, nogil=True), f"void({', '.join(['int64'] * 8)})")
 def _pack_range(
-    weight: int, out: int, rows: int, words: int, panels: int, panel_bytes: int, first: int, last: int
+    weight: int,
+    out: int,
+    rows: int,
+    words: int,
+    panels: int,
+    panel_bytes: int,
+    first: int,
+    last: int,
 ) -> None:
-    """Panels number `first` to `last` of a stack."""
+    """Panels number `first` to `last` of a stack, with Python's lock let go."""
     step = WORD_BYTES * words
     for number in range(first, last):
         layer, row = number // panels, number % panels * COLUMNS

@@ -4,6 +4,9 @@ The work is cut into chunks, numbered from 0. The calling thread and as many oth
 claim one after another until none is left, so a late or busy thread delays nobody. The caller
 waits only for chunks that another thread has begun; a thread that comes after the end finds
 nothing to do. The block of words that they share lives until the last of them has left it.
+
+Where chunks that follow one another are better done by the same thread, each claims them from a
+range of its own (`claim_next`), and from the others' when that is done.
 """
 
 import os
@@ -19,12 +22,14 @@ from pallas_kernels.numba.native import (
     malloc,
     words,
 )
+from pallas_kernels.numba.row_shares import range_of
 
-# Words of a shared block: next chunk, chunks done, threads that hold the block, chunks, frame.
-NEXT, DONE, HOLDERS, CHUNKS, FRAME = 0, 8, 16, 24, 32
-BLOCK_BYTES = 64
+# Words of a shared block: next chunk, chunks done, threads that hold the block, chunks, frame, and
+# threads that have sat down; then a line for each thread's range, with the next chunk of it.
+NEXT, DONE, HOLDERS, CHUNKS, FRAME, SEATS, RANGES = 0, 8, 16, 24, 32, 40, 64
 API_WORDS, SCHEDULE = 19, 17
 HELPERS = max((os.cpu_count() or 1) - 1, 0)
+BLOCK_BYTES = RANGES + 64 * (HELPERS + 1)
 
 
 @inner
@@ -32,6 +37,28 @@ def claim(block: int) -> int:
     """A chunk that nobody has begun, or -1."""
     chunk = fetch_add(block + NEXT, 1)
     return int(chunk) if chunk < words(block + CHUNKS, 1)[0] else -1
+
+
+@inner
+def sit_down(block: int) -> int:
+    """A number for the calling thread, for `claim_next`."""
+    return int(fetch_add(block + SEATS, 1)) % (HELPERS + 1)
+
+
+@inner
+def claim_next(block: int, seat: int) -> tuple[int, int]:
+    """A chunk that nobody has begun, or -1: the next one of the thread's range, if there is any.
+
+    And how many chunks follow it in that range.
+    """
+    chunks, ranges = int(words(block + CHUNKS, 1)[0]), HELPERS + 1
+    for i in range(ranges):
+        owner = (seat + i) % ranges
+        first, last = range_of(chunks, owner, ranges)
+        chunk = first + fetch_add(block + RANGES + 64 * owner, 1)
+        if chunk < last:
+            return chunk, last - 1 - chunk
+    return -1, 0
 
 
 @inner

@@ -1,6 +1,7 @@
 """Products on a CPU against NumPy in float64."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,34 +11,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_kernels.numba.linear import CHUNK_TOKENS, linear
+from pallas_kernels.numba.linear import MIN_TOKENS, X_BYTES, linear
 from pallas_kernels.numba.linear_chunk import PART
-from pallas_kernels.numba.linear_packed import MANY_TOKENS, PACKED_TOKENS
+from pallas_kernels.numba.micro_kernel import COLUMNS, ROWS
+from pallas_kernels.numba.panels import pack_panels, panel_shape, take_rows
 
 DTYPES = (jnp.float32, jnp.bfloat16)
 sizes = st.one_of(
-    st.integers(1, 60),
-    st.sampled_from([64, 96, 250, PART, PART + 5, 2 * PART + 1, 2 * PART + 6]),
+    st.integers(1, 2 * COLUMNS + 3),
+    st.sampled_from([96, 250, PART, PART + 5, 2 * PART + 1, 2 * PART + 6]),
 )
-# Of few rows of x and of many the sums run in different orders.
-row_counts = st.one_of(
-    st.integers(1, CHUNK_TOKENS + 6),
-    st.integers(MANY_TOKENS - 1, MANY_TOKENS + 13),
-    st.integers(PACKED_TOKENS - 1, PACKED_TOKENS + 2),
-)
+LONG = 2 * PART + 2  # of such rows few make a chunk of x
+CHUNK_ROWS = max(X_BYTES // (4 * LONG) // ROWS * ROWS, MIN_TOKENS)
 
 
 def numbers(seed: int, *shape: int, dtype: Any = jnp.float32) -> jax.Array:
     return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
 
 
+def panels_of(weight: Any) -> jax.Array:
+    """A weight in panels, packed into memory that held NaN."""
+    held = (*weight.shape[:-2], *panel_shape(*weight.shape[-2:], weight.dtype))
+    out = np.full(held, np.nan, weight.dtype)
+    pack_panels(np.asarray(weight), out)
+    return jnp.asarray(out)
+
+
+@partial(jax.jit, static_argnames="width")
+def product(x: Any, panels: Any, width: int, layer: Any = None, num_rows: Any = None) -> jax.Array:
+    return linear(x, panels, width=width, layer=layer, num_rows=num_rows)
+
+
+def times(x: Any, weight: Any, **more: Any) -> np.ndarray:
+    """x @ weight.T, of a weight that is not in panels yet."""
+    return np.asarray(product(x, panels_of(weight), weight.shape[-2], **more))
+
+
 def exact(x: Any, weight: Any) -> np.ndarray:
-    product: np.ndarray = np.asarray(x, np.float64) @ np.asarray(weight, np.float64).T
-    return product
+    found: np.ndarray = np.asarray(x, np.float64) @ np.asarray(weight, np.float64).T
+    return found
 
 
 @given(
-    tokens=row_counts,
+    tokens=st.one_of(st.integers(1, 2 * ROWS + 3), st.integers(60, 150)),
     sizes=st.tuples(sizes, sizes),
     layers=st.integers(0, 3),
     dtype=st.sampled_from(DTYPES),
@@ -49,7 +65,7 @@ def test_any_shape(tokens: int, sizes: Any, layers: int, dtype: Any, seed: int) 
     x = numbers(seed, tokens, size, dtype=dtype)
     stack = numbers(seed + 1, max(layers, 1), out, size, dtype=dtype)
     weight, layer = (stack, jnp.int32(layers - 1)) if layers else (stack[0], None)
-    found = jax.jit(linear)(x, weight, layer=layer)
+    found = times(x, weight, layer=layer)
     # Rounding errors add up like a random walk, in units of the products' size.
     tolerance = 8 * np.finfo(np.float32).eps * (np.sqrt(size) + 8)
     bound = tolerance * np.sqrt(size) + tolerance
@@ -59,79 +75,78 @@ def test_any_shape(tokens: int, sizes: Any, layers: int, dtype: Any, seed: int) 
 @pytest.mark.parametrize(("asked", "taken"), [(0, 0), (2, 2), (-1, 0), (3, 2)])
 def test_the_layers_at_the_ends_and_beyond(asked: int, taken: int) -> None:
     x, stack = numbers(0, 3, 17), numbers(1, 3, 5, 17)
-    found = jax.jit(linear)(x, stack, layer=jnp.int32(asked))
+    found = times(x, stack, layer=jnp.int32(asked))
     np.testing.assert_allclose(found, exact(x, stack[taken]), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("out", "size"), [(50, 700), (577, 2 * PART + 3)])
+@pytest.mark.parametrize(("out", "size"), [(50, 700), (577, LONG), (7, LONG + 1)])
 def test_a_row_is_the_same_whatever_is_beside_it(out: int, size: int, dtype: Any) -> None:
-    x, weight = numbers(0, MANY_TOKENS - 1, size), numbers(1, out, size, dtype=dtype)
-    whole = np.asarray(linear(x, weight))
-    for start, stop in [(0, 1), (1, 3), (7, 11), (20, 29), (4, 70), (126, 127)]:
-        np.testing.assert_array_equal(linear(x[start:stop], weight), whole[start:stop])
+    """Of one row alone, of tiles of any size, and of several chunks of x."""
+    x, weight = numbers(0, 2 * CHUNK_ROWS + 9, size), numbers(1, out, size, dtype=dtype)
+    whole = times(x, weight)
+    for start, count in [(0, 1), (1, 2), (7, 4), (20, 9), (4, 66), (99, CHUNK_ROWS + 1)]:
+        some = times(x[start : start + count], weight)
+        np.testing.assert_array_equal(some, whole[start : start + count])
+    few = times(x, weight, num_rows=jnp.int32(3))
+    np.testing.assert_array_equal(few[:3], whole[:3])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("out", "size"), [(50, 700), (577, 2 * PART + 4)])
-def test_so_is_one_of_many(out: int, size: int, dtype: Any) -> None:
-    x = numbers(0, PACKED_TOKENS + MANY_TOKENS, size)
-    weight = numbers(1, out, size, dtype=dtype)
-    whole = np.asarray(linear(x, weight))
-    for start, count in [(0, MANY_TOKENS), (5, MANY_TOKENS + 7), (1, PACKED_TOKENS + 1)]:
-        some = np.asarray(linear(x[start : start + count], weight))
-        np.testing.assert_array_equal(some, whole[start : start + count])
-    few = np.asarray(jax.jit(linear)(x, weight, num_rows=jnp.int32(3)))
-    np.testing.assert_array_equal(few[:3], whole[:3])
+@pytest.mark.parametrize(("rows", "size"), [(1, 1), (COLUMNS, 33), (2 * COLUMNS + 17, 50)])
+def test_rows_are_taken_out_of_panels_as_they_were(rows: int, size: int, dtype: Any) -> None:
+    weight = numbers(0, rows, size, dtype=dtype)
+    asked = jnp.asarray([0, rows - 1, rows // 2, 0])
+    np.testing.assert_array_equal(take_rows(panels_of(weight), asked, size), weight[asked])
 
 
 def test_x_is_rounded_to_the_type_of_the_weight() -> None:
     x, weight = numbers(0, 5, 70), numbers(1, 9, 70, dtype=jnp.bfloat16)
-    rounded = np.asarray(linear(x.astype(jnp.bfloat16), weight))
-    np.testing.assert_array_equal(linear(x, weight), rounded)
+    rounded = times(x.astype(jnp.bfloat16), weight)
+    np.testing.assert_array_equal(times(x, weight), rounded)
     assert np.abs(rounded - exact(x, weight)).max() > 1e-3  # so there was something to round
 
 
-@pytest.mark.parametrize("rows", [CHUNK_TOKENS + 3, PACKED_TOKENS + 3])
-@pytest.mark.parametrize("count", [-3, 0, 1, 5, CHUNK_TOKENS + 1, CHUNK_TOKENS + 3, 1000])
+@pytest.mark.parametrize("rows", [5, CHUNK_ROWS + 3])
+@pytest.mark.parametrize("count", [-3, 0, 1, 5, CHUNK_ROWS + 1, CHUNK_ROWS + 3, 1000])
 def test_padding_gives_zeros_whatever_it_holds(count: int, rows: int) -> None:
-    x, weight = np.array(numbers(0, rows, 40)), numbers(1, 30, 40)
-    found = np.asarray(linear(jnp.asarray(x), weight))
+    x, weight = np.array(numbers(0, rows, LONG)), numbers(1, 30, LONG)
+    found = times(jnp.asarray(x), weight)
     x[max(count, 0) :] = np.nan
-    some = np.asarray(jax.jit(linear)(x, weight, num_rows=jnp.int32(count)))
+    some = times(jnp.asarray(x), weight, num_rows=jnp.int32(count))
     np.testing.assert_array_equal(some[: max(count, 0)], found[: max(count, 0)])
     assert not some[max(count, 0) :].any()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("tokens", [1, 6, MANY_TOKENS + 5])
+@pytest.mark.parametrize("tokens", [1, 6, ROWS + 5])
 def test_what_is_not_finite_travels(value: float, tokens: int) -> None:
     x = np.abs(numbers(0, tokens, 21)) + 1
     weight = np.abs(numbers(1, 7, 21)) + 1
     of_x, of_weight = x.copy(), weight.copy()
     of_x[tokens - 1, 20] = of_weight[5, 3] = value
     for found, spoilt in (
-        (linear(jnp.asarray(of_x), jnp.asarray(weight)), np.s_[tokens - 1, :]),
-        (linear(jnp.asarray(x), jnp.asarray(of_weight)), np.s_[:, 5]),
+        (times(jnp.asarray(of_x), jnp.asarray(weight)), np.s_[tokens - 1, :]),
+        (times(jnp.asarray(x), jnp.asarray(of_weight)), np.s_[:, 5]),
     ):
         expected = exact(x, weight)
         expected[spoilt] = value
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("tokens", [6, MANY_TOKENS])
+@pytest.mark.parametrize("tokens", [6, ROWS + 1])
 def test_nothing_is_read_beyond_a_layer(tokens: int) -> None:
     """Its neighbours are NaN, and rows end in the middle of a vector."""
     stack = np.full((3, 5, 13), np.nan, np.float32)
     stack[1] = numbers(0, 5, 13)
     x = numbers(1, tokens, 13)
-    found = linear(x, jnp.asarray(stack), layer=jnp.int32(1))
+    found = times(x, jnp.asarray(stack), layer=jnp.int32(1))
     np.testing.assert_allclose(found, exact(x, stack[1]), rtol=1e-4, atol=1e-5)
 
 
 def test_several_threads_at_once() -> None:
-    x, stack = numbers(0, 9, 300), numbers(1, 4, 400, 300)
-    run = jax.jit(linear)
+    x, stack = numbers(0, 9, 300), panels_of(numbers(1, 4, 400, 300))
+    run = partial(product, width=400)
     expected = [np.asarray(run(x, stack, layer=jnp.int32(layer))) for layer in range(4)]
     with ThreadPoolExecutor(4) as pool:
         calls = [(n % 4, pool.submit(run, x, stack, layer=jnp.int32(n % 4))) for n in range(200)]
@@ -142,10 +157,10 @@ def test_several_threads_at_once() -> None:
 def test_a_stack_is_not_copied() -> None:
     def all_layers(x: jax.Array, stack: jax.Array) -> jax.Array:
         def step(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
-            return linear(x, stack, layer=layer), None
+            return linear(x, stack, width=48, layer=layer), None
 
         return jax.lax.scan(step, x, jnp.arange(len(stack), dtype=jnp.int32))[0]
 
-    x, stack = numbers(0, 2, 48), numbers(1, 5, 48, 48)
+    x, stack = numbers(0, 2, 48), panels_of(numbers(1, 5, 48, 48))
     compiled = jax.jit(all_layers).lower(x, stack).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < stack.nbytes // len(stack)
