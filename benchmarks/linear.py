@@ -5,8 +5,7 @@
 
 XLA's have the best form that they were found to have: an array for each layer, layers unrolled, and
 2 to 32 rows as a batch of 8 products. The head sees at most 32 rows. Both forms take turns.
-At the end one product with longer rows, where XLA copies the layer out of the stack, as the engine
-lets it do for many rows.
+At the end one product with longer rows, where XLA copies the layer out of the stack.
 """
 
 import argparse
@@ -18,11 +17,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from benchmarks.report import write_result
 from benchmarks.single_stream import read_bandwidth
 from pallas_kernels.numba.linear import linear
+from pallas_kernels.numba.panels import pack_panels, panel_shape
 
 LAYERS = 30  # of SmolLM2-135M, as are the shapes [out, in]
 SHAPES = {"qkv": (960, 576), "o": (576, 576), "gate_up": (3072, 576), "down": (576, 1536)}
@@ -43,12 +44,20 @@ def layer_of(times: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
 def with_kernel(weights: dict[str, jax.Array], head: jax.Array, x: jax.Array) -> jax.Array:
     def step(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
         def times(name: str, x: jax.Array) -> jax.Array:
-            return linear(x, weights[name], layer=layer).astype(x.dtype)
+            width = SHAPES[name][0]
+            return linear(x, weights[name], width=width, layer=layer).astype(x.dtype)
 
         return layer_of(times, x), None
 
     x, _ = lax.scan(step, x, jnp.arange(LAYERS, dtype=jnp.int32))
-    return linear(x[:HEAD_ROWS], head)
+    return linear(x[:HEAD_ROWS], head, width=HEAD[0])
+
+
+def in_panels(weight: jax.Array) -> jax.Array:
+    *stack, width, size = weight.shape
+    out = np.empty((*stack, *panel_shape(width, size, weight.dtype)), weight.dtype)
+    pack_panels(np.asarray(weight), out)
+    return jnp.asarray(out)
 
 
 def xla_product(weight: jax.Array, x: jax.Array, dtype: Any) -> jax.Array:
@@ -94,13 +103,18 @@ def compare(dtype: Any) -> dict[str, Any]:
     head, all_rows = numbers(*HEAD), numbers(ROWS[-1], SHAPES["qkv"][1])
     num_bytes = head.nbytes + sum(stack.nbytes for stack in stacks.values())
     kernel, xla = jax.jit(with_kernel), jax.jit(with_xla)
+    panels, head_panels = {name: in_panels(w) for name, w in stacks.items()}, in_panels(head)
+    del stacks
     result: dict[str, Any] = {"weights_mib": round(num_bytes / 2**20)}
     result["reading_weights_ms"] = round(1000 * num_bytes / read_bandwidth(), 1)
     print(f"\n{jnp.dtype(dtype).name}: reading the weights takes {result['reading_weights_ms']} ms")
     print("rows    ms: kernel, XLA   best: kernel, XLA   XLA / kernel")
     for rows in ROWS:
         x = all_rows[:rows]
-        forms = {"kernel": partial(kernel, stacks, head, x), "xla": partial(xla, apart, head, x)}
+        forms = {
+            "kernel": partial(kernel, panels, head_panels, x),
+            "xla": partial(xla, apart, head, x),
+        }
         found = result[f"{rows}_rows"] = measure(forms)
         a, b, c, d, ratio = found.values()
         print(f"{rows:>4} {a:>12.1f} {b:>8.1f} {c:>13.1f} {d:>7.1f} {ratio:>14.2f}", flush=True)
@@ -119,13 +133,13 @@ def compare_wide() -> dict[str, Any]:
         return xla_product(lax.dynamic_index_in_dim(stack, layer, keepdims=False), x, x.dtype)
 
     def indexed(x: jax.Array, stack: jax.Array, layer: jax.Array) -> jax.Array:
-        return linear(x, stack, layer=layer)
+        return linear(x, stack, width=WIDE[0], layer=layer)
 
-    result = {}
+    panels, result = in_panels(stack), {}
     for rows in WIDE_ROWS:
         x = jax.random.uniform(jax.random.key(2), (rows, WIDE[1]))
         kernel, xla = (jax.jit(partial(layers, times)) for times in (indexed, sliced))
-        forms = {"kernel": partial(kernel, x, stack), "xla": partial(xla, x, stack)}
+        forms = {"kernel": partial(kernel, x, panels), "xla": partial(xla, x, stack)}
         result[f"{rows}_rows"] = measure(forms)
         print(f"{rows} rows of {WIDE[1]}: {result[f'{rows}_rows']}", flush=True)
     return result

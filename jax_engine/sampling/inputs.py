@@ -1,6 +1,6 @@
 """What the sampler needs of each row, as arrays; and the host-side rows they are made of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,17 @@ class SamplingInputs:
     history_row: Int[Array, "NH"]
     history_token: Int[Array, "NH"]
     history_is_output: Int[Array, "NH"]
+
+
+def first_rows(inputs: SamplingInputs, rows: int) -> SamplingInputs:
+    """The same of the first rows alone; entries of bias and history for the others are padding."""
+    sparse = ("bias", "history")
+    cut = {
+        field.name: getattr(inputs, field.name)[:rows]
+        for field in fields(inputs)
+        if not field.name.startswith(sparse)
+    }
+    return replace(inputs, **cut)
 
 
 def sampling_row(params: SamplingParams, seed: int) -> np.ndarray:

@@ -14,8 +14,9 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from jax_engine.layers.attention import AttentionInputs
 from jax_engine.models.load import LoadedModel
-from jax_engine.sampling.inputs import SamplingInputs
+from jax_engine.sampling.inputs import SamplingInputs, first_rows
 from jax_engine.sampling.sampler import SamplerOutput, sample
+from jax_engine.worker.few_rows import sample_needed_rows
 from jax_engine.worker.pooling import pool_states
 from jax_engine.worker.prompt_logprobs import prompt_logprobs
 from jax_engine.worker.step_output import StepOutput, Unsampled
@@ -169,10 +170,19 @@ class CompiledSteps:
             metadata=metadata,
         )
         hidden, kv_cache = model(plan.token_ids, plan.positions, kv_cache, attention)
-        logits = model.compute_logits(hidden[plan.logits_index], plan.num_samples)
+
+        def unsampled(rows: int) -> Unsampled:
+            logits = model.compute_logits(hidden[plan.logits_index[:rows]], plan.num_samples)
+            return Unsampled(logits, first_rows(plan.sampling, rows))
+
+        def sampled(rows: int) -> SamplerOutput:
+            of_rows = unsampled(rows)
+            return self._sample(of_rows.logits, of_rows.inputs)
+
+        needed = None if shape.split else sample_needed_rows(shape, plan.num_samples, sampled)
         output = StepOutput(
-            sampled=None if shape.split else self._sample(logits, plan.sampling),
-            unsampled=Unsampled(logits, plan.sampling) if shape.split else None,
+            sampled=needed,
+            unsampled=unsampled(shape.num_rows) if shape.split else None,
             prompt=prompt_logprobs(model, hidden, plan.targets) if shape.prompt_logprobs else None,
             pooled=pool_states(hidden, starts) if shape.pooling else None,
         )
