@@ -23,7 +23,7 @@ from jax import lax
 from benchmarks.report import write_result
 from benchmarks.single_stream import read_bandwidth
 from pallas_kernels.numba.linear import linear
-from pallas_kernels.numba.panels import pack_panels, panel_shape
+from pallas_kernels.numba.panels import pack_panels
 
 LAYERS = 30  # of SmolLM2-135M, as are the shapes [out, in]
 SHAPES = {"qkv": (960, 576), "o": (576, 576), "gate_up": (3072, 576), "down": (576, 1536)}
@@ -54,10 +54,7 @@ def with_kernel(weights: dict[str, jax.Array], head: jax.Array, x: jax.Array) ->
 
 
 def in_panels(weight: jax.Array) -> jax.Array:
-    *stack, width, size = weight.shape
-    out = np.empty((*stack, *panel_shape(width, size, weight.dtype)), weight.dtype)
-    pack_panels(np.asarray(weight), out)
-    return jnp.asarray(out)
+    return jnp.asarray(pack_panels(np.asarray(weight)))
 
 
 def xla_product(weight: jax.Array, x: jax.Array, dtype: Any) -> jax.Array:

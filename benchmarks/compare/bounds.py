@@ -15,8 +15,9 @@ import numpy as np
 
 from benchmarks.compare.workloads import Job
 from benchmarks.single_stream import read_bandwidth
-from jax_engine.layers.linear import product
 from jax_engine.models.config import ModelConfig
+from pallas_kernels.numba.linear import linear
+from pallas_kernels.numba.panels import pack_panels
 
 BATCH = 32
 ROUNDS = 3
@@ -63,16 +64,17 @@ def _rate(shapes: list[tuple[int, int]], rows: int, dtype: str) -> float:
         ways.append(lambda: [inputs[w.shape[1]] @ w.T for w in weights])
     on_device = [jnp.asarray(w, dtype) for w in weights]
     given = {inner: jnp.asarray(x, dtype) for inner, x in inputs.items()}
-    ways.append(lambda: jax.block_until_ready([_ours(w, given[w.shape[1]]) for w in on_device]))
+    panels = [
+        (len(w), given[w.shape[1]], jnp.asarray(pack_panels(np.asarray(w)))) for w in on_device
+    ]
+    ways.append(lambda: jax.block_until_ready([_ours(x, w, width=n) for n, x, w in panels]))
     for contract in ("ri,oi->ro", "oi,ri->or", "poi,ri->por"):
         shaped = [w.reshape(PARTS, -1, w.shape[1]) for w in on_device] if "p" in contract else None
         ways.append(partial(_products, contract, shaped or on_device, given))
     return max(flops / _best_seconds(way) for way in ways) / 1e9
 
 
-@jax.jit
-def _ours(weight: jax.Array, x: jax.Array) -> jax.Array:
-    return product(weight, x, out_dtype=jnp.dtype(jnp.float32))
+_ours = jax.jit(linear, static_argnames="width")
 
 
 @partial(jax.jit, static_argnames="contract")

@@ -190,9 +190,7 @@ def on_device(leaf: Leaf, values: np.ndarray) -> jax.Array:
     if leaf.panels is not None:
         from pallas_kernels.numba.panels import pack_panels
 
-        packed = aligned_empty(leaf.panels, leaf.dtype)
-        pack_panels(values, packed)
-        values = packed
+        values = pack_panels(values, aligned_empty(leaf.panels, leaf.dtype))
     array: jax.Array = jax.device_put(values).block_until_ready()
     return array
 

@@ -38,12 +38,17 @@ def panel_shape(rows: int, size: int, dtype: DTypeLike) -> tuple[int, int, int]:
     return -(-rows // COLUMNS), words, COLUMNS * numbers
 
 
-def pack_panels(weight: np.ndarray, out: np.ndarray) -> None:
-    """Writes a weight [*stack, rows, size] to `out` [*stack, *panel_shape(...)], with all cores.
+def pack_panels(weight: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """A weight [*stack, rows, size] in panels [*stack, *panel_shape(...)], packed by all cores.
 
     Columns beyond the last row are copies of it, words beyond a row's end zeros.
+
+    Args:
+        out: where they are written; None: to a new array.
     """
-    rows, size = weight.shape[-2:]
+    *stack, rows, size = weight.shape
+    if out is None:
+        out = np.empty((*stack, *panel_shape(rows, size, weight.dtype)), weight.dtype)
     numbers = WORD_BYTES // weight.itemsize
     if size % numbers:
         rest = [(0, 0)] * (weight.ndim - 1) + [(0, -size % numbers)]
@@ -59,6 +64,7 @@ def pack_panels(weight: np.ndarray, out: np.ndarray) -> None:
         ]
         for share in shares:
             share.result()
+    return out
 
 
 @cached(functools.partial(njit, nogil=True), f"void({', '.join(['int64'] * 8)})")

@@ -33,8 +33,7 @@ def panels_of(weight: Any) -> jax.Array:
     """A weight in panels, packed into memory that held NaN."""
     held = (*weight.shape[:-2], *panel_shape(*weight.shape[-2:], weight.dtype))
     out = np.full(held, np.nan, weight.dtype)
-    pack_panels(np.asarray(weight), out)
-    return jnp.asarray(out)
+    return jnp.asarray(pack_panels(np.asarray(weight), out))
 
 
 @partial(jax.jit, static_argnames="width")
