@@ -19,11 +19,11 @@ from pallas_kernels.numba.jit import cached, inner
 from pallas_kernels.numba.linear_chunk import Chunk, multiply_of
 from pallas_kernels.numba.micro_kernel import COLUMNS, ROWS
 from pallas_kernels.numba.native import address_of, pointer_at
-from pallas_kernels.numba.panels import STEP
+from pallas_kernels.numba.panels import STEP, panel_shape
 from pallas_kernels.numba.row_shares import range_of
 from pallas_kernels.numba.vectors import get_int
 from pallas_kernels.numba.widen import item_bytes
-from pallas_kernels.numba.words import MULTIPLIES_PAIRS, Floats, Pairs, WidenedPairs
+from pallas_kernels.numba.words import BFLOAT16_WORDS, MULTIPLIES_PAIRS, Floats
 
 NAME = "pallas_kernels.linear_panels"
 # Into how many chunks panels are cut, at most: so many that cores end together, and claiming them
@@ -34,8 +34,8 @@ PANEL_CHUNKS = 64
 X_BYTES, MIN_TOKENS = 384 * 1024, 4 * ROWS
 
 multiply = multiply_of(Floats)
-multiply_pairs = multiply_of(Pairs if MULTIPLIES_PAIRS else WidenedPairs)
-X_STEP, X_STEP_PAIRS = Floats.step, (Pairs if MULTIPLIES_PAIRS else WidenedPairs).step
+multiply_bf16 = multiply_of(BFLOAT16_WORDS)
+WORD, WORD_BF16 = Floats.step, BFLOAT16_WORDS.step  # bytes of a word of x
 
 
 def linear(
@@ -54,7 +54,15 @@ def linear(
         layer: which of a stack, int32; a number beyond the ends is taken for the nearest.
         num_rows: how many rows of x are multiplied, int32; the result has zeros for the others,
             so padding costs nothing.
+
+    Raises:
+        ValueError: the panels are not those of a weight [width, in].
     """
+    expected = panel_shape(width, x.shape[1], panels.dtype)
+    if panels.shape[-3:] != expected:
+        raise ValueError(
+            f"panels of a weight [{width}, {x.shape[1]}] must be {expected}, got {panels.shape}"
+        )
     stack = panels if panels.ndim == 4 else panels[None]
     index = jnp.zeros((), jnp.int32) if layer is None else layer
     count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
@@ -131,7 +139,7 @@ def _chunk(frame: int, number: int, others: int) -> Chunk:
         last < panels and others > 0,
         ffi.size(out, 1) - COLUMNS * first,
         end - token,
-        x_step // (X_STEP_PAIRS if _is_bfloat16(frame) else X_STEP),
+        x_step // (WORD_BF16 if _is_bfloat16(frame) else WORD),
         panel_step,
         x_step,
         out_step,
@@ -148,7 +156,7 @@ def _task(block: int) -> int:
         frame = threads.frame_of(block)
         chunk = _chunk(frame, number, others)
         if _is_bfloat16(frame):
-            multiply_pairs(chunk)
+            multiply_bf16(chunk)
         else:
             multiply(chunk)
         threads.done(block)

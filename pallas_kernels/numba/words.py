@@ -81,6 +81,10 @@ class Pairs(Floats):
         return call(self.builder, name, FLOATS, [total, *pairs])
 
 
+# What two bfloat16 are for this processor.
+BFLOAT16_WORDS: type[Floats] = Pairs if MULTIPLIES_PAIRS else WidenedPairs
+
+
 def load_at(builder: Any, address: Any, kind: Any) -> Any:
     """What lies at an address, which is a multiple of 4."""
     return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)

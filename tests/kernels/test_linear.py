@@ -99,6 +99,13 @@ def test_rows_are_taken_out_of_panels_as_they_were(rows: int, size: int, dtype: 
     np.testing.assert_array_equal(take_rows(panels_of(weight), asked, size), weight[asked])
 
 
+@pytest.mark.parametrize(("width", "size"), [(COLUMNS + 1, 40), (30, 60)])
+def test_panels_of_another_shape_are_refused(width: int, size: int) -> None:
+    panels = panels_of(numbers(0, 30, 40))
+    with pytest.raises(ValueError, match=rf"weight \[{width}, {size}\] must be .*, got \(1, 48"):
+        linear(numbers(1, 2, size), panels, width=width)
+
+
 def test_x_is_rounded_to_the_type_of_the_weight() -> None:
     x, weight = numbers(0, 5, 70), numbers(1, 9, 70, dtype=jnp.bfloat16)
     rounded = times(x.astype(jnp.bfloat16), weight)
