@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_kernels.numba.linear import MIN_TOKENS, X_BYTES, linear
+from pallas_kernels.numba.linear import MIN_TOKENS, PANEL_CHUNKS, X_BYTES, linear
 from pallas_kernels.numba.linear_chunk import PART
 from pallas_kernels.numba.micro_kernel import COLUMNS, ROWS
 from pallas_kernels.numba.panels import pack_panels, panel_shape, take_rows
@@ -76,6 +76,14 @@ def test_the_layers_at_the_ends_and_beyond(asked: int, taken: int) -> None:
     x, stack = numbers(0, 3, 17), numbers(1, 3, 5, 17)
     found = times(x, stack, layer=jnp.int32(asked))
     np.testing.assert_allclose(found, exact(x, stack[taken]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("tokens", [1, ROWS + 3])
+def test_chunks_of_several_panels_of_which_the_last_is_not_full(tokens: int, dtype: Any) -> None:
+    x = numbers(0, tokens, 24, dtype=dtype)
+    weight = numbers(1, 2 * PANEL_CHUNKS * COLUMNS - 3, 24, dtype=dtype)
+    np.testing.assert_allclose(times(x, weight), exact(x, weight), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
