@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layers.linear import empty_matrix, product
+from jax_engine.layers.linear import Matrix, empty_matrix, product
 
 
 class Embedding(nnx.Module):  # type: ignore[misc]
@@ -16,18 +16,16 @@ class Embedding(nnx.Module):  # type: ignore[misc]
 
     def __init__(self, vocab_size: int, size: int, *, dtype: jnp.dtype, is_head: bool):
         shape = (vocab_size, size)
-        self.is_head = is_head
         self.weight = empty_matrix(shape, dtype) if is_head else nnx.Param(jnp.zeros(shape, dtype))
 
     def __call__(self, token_ids: Int[Array, " T"]) -> Float[Array, "T E"]:
         """The tokens' vectors; of a number beyond the ends the nearest token's."""
         table: Array = self.weight[...]
-        if not self.is_head or not self.weight.in_panels:
+        if not (isinstance(self.weight, Matrix) and self.weight.in_panels):
             return table.at[token_ids].get(mode="clip")
         from pallas_kernels.numba.panels import take_rows
 
-        vocab_size, size = self.weight.unpacked
-        return take_rows(table, jnp.clip(token_ids, 0, vocab_size - 1), size)
+        return take_rows(table, token_ids, self.weight.unpacked[-1])
 
     def logits(
         self, hidden: Float[Array, "R E"], num_rows: Int[Array, ""] | None = None

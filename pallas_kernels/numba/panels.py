@@ -92,7 +92,10 @@ def _pack_range(
 def take_rows(
     panels: Float[Array, "panels words columns"], rows: Int[Array, " T"], size: int
 ) -> Float[Array, "T size"]:
-    """Rows of a weight in panels; of a number beyond the ends the nearest."""
+    """Rows of a weight in panels; of a number beyond the ends the nearest.
+
+    The last row needs no care: its copies fill the last panel.
+    """
     words = panels.reshape(*panels.shape[:2], COLUMNS, -1)
     rows = jnp.clip(rows, 0, panels.shape[0] * COLUMNS - 1)
     found: Any = words[rows // COLUMNS, :, rows % COLUMNS]

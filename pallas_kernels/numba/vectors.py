@@ -60,7 +60,8 @@ def operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-def _llvm(builder: Any, name: str, values: Any, result: Any, flags: tuple[str, ...] = ()) -> Any:
+def call(builder: Any, name: str, values: Any, result: Any, flags: tuple[str, ...] = ()) -> Any:
+    """A call of one of LLVM's own functions."""
     kind = ir.FunctionType(result, [value.type for value in values])
     found = builder.module.globals.get(name)
     return builder.call(found or ir.Function(builder.module, kind, name), values, fastmath=flags)
@@ -93,12 +94,12 @@ def same(number: int) -> Any:
 
 def masked_load(builder: Any, pointer: Any, kind: Any, name: str, count: Any, align: int) -> Any:
     values = (pointer, INT(align), below(builder, count), ir.Constant(kind, None))
-    return _llvm(builder, f"llvm.masked.load.v{LANES}{name}.p0", values, kind)
+    return call(builder, f"llvm.masked.load.v{LANES}{name}.p0", values, kind)
 
 
 def masked_store(builder: Any, pointer: Any, value: Any, name: str, count: Any, align: int) -> None:
     values = (value, pointer, INT(align), below(builder, count))
-    _llvm(builder, f"llvm.masked.store.v{LANES}{name}.p0", values, ir.VoidType())
+    call(builder, f"llvm.masked.store.v{LANES}{name}.p0", values, ir.VoidType())
 
 
 @operation(vector, place)
@@ -149,7 +150,7 @@ def prefetch_at(builder: Any, address: Any) -> None:
     """Has the line of memory at an address brought near; any address will do."""
     pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
     values = (pointer, INT(0), INT(3), INT(1))
-    _llvm(builder, "llvm.prefetch.p0", values, ir.VoidType())
+    call(builder, "llvm.prefetch.p0", values, ir.VoidType())
 
 
 prefetch = operation(types.void, place)(prefetch_at)
@@ -198,7 +199,7 @@ def div(builder: Any, a: Any, b: Any) -> Any:
 @operation(vector, vector, vector, vector)
 def madd(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once where the processor can."""
-    return _llvm(builder, f"llvm.fmuladd.v{LANES}f32", (a, b, c), FLOATS)
+    return call(builder, f"llvm.fmuladd.v{LANES}f32", (a, b, c), FLOATS)
 
 
 @operation(vector, vector, vector)
@@ -224,7 +225,7 @@ def shifted_to_exponent(builder: Any, value: Any) -> Any:
 def total(builder: Any, value: Any) -> Any:
     """Sum of the lanes."""
     name = f"llvm.vector.reduce.fadd.v{LANES}f32"
-    return _llvm(builder, name, (ir.Constant(FLOAT, -0.0), value), FLOAT, ("reassoc",))
+    return call(builder, name, (ir.Constant(FLOAT, -0.0), value), FLOAT, ("reassoc",))
 
 
 def _fold(builder: Any, value: Any) -> Any:
@@ -267,7 +268,7 @@ def put_totals(builder: Any, address: Any, step: Any, *values: Any) -> Any:
 @operation(real, vector)
 def largest(builder: Any, value: Any) -> Any:
     """The largest lane; none is NaN."""
-    return _llvm(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", (value,), FLOAT, ("nnan", "nsz"))
+    return call(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", (value,), FLOAT, ("nnan", "nsz"))
 
 
 @operation(real, vector)

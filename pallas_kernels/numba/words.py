@@ -7,10 +7,9 @@ they are widened to float32 in registers.
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils
 
 from pallas_kernels.numba.jit import processor_has
-from pallas_kernels.numba.vectors import FLOAT, FLOATS, INTS, LANES, LONG, same, spread_value
+from pallas_kernels.numba.vectors import FLOAT, FLOATS, INTS, LANES, LONG, call, same, spread_value
 
 MULTIPLIES_PAIRS = processor_has("avx512f") and processor_has("avx512bf16")
 
@@ -37,7 +36,7 @@ class Floats:
 
     def madd(self, a: Any, b: Any, total: Any) -> Any:
         """The products of two of their vectors, added to a vector of sums."""
-        return call(self.builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, [a, b, total])
+        return call(self.builder, f"llvm.fmuladd.v{LANES}f32", (a, b, total), FLOATS)
 
 
 class WidenedPairs(Floats):
@@ -78,7 +77,7 @@ class Pairs(Floats):
     def madd(self, a: Any, b: Any, total: Any) -> Any:
         pairs = [self.builder.bitcast(words, _PAIRS) for words in (a, b)]
         name = "llvm.x86.avx512bf16.dpbf16ps.512"
-        return call(self.builder, name, FLOATS, [total, *pairs])
+        return call(self.builder, name, (total, *pairs), FLOATS)
 
 
 # What two bfloat16 are for this processor.
@@ -88,9 +87,3 @@ BFLOAT16_WORDS: type[Floats] = Pairs if MULTIPLIES_PAIRS else WidenedPairs
 def load_at(builder: Any, address: Any, kind: Any) -> Any:
     """What lies at an address, which is a multiple of 4."""
     return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
-
-
-def call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
-    """A call of one of LLVM's own functions."""
-    kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)

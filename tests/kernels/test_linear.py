@@ -103,8 +103,9 @@ def test_a_row_is_the_same_whatever_is_beside_it(out: int, size: int, dtype: Any
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (COLUMNS, 33), (2 * COLUMNS + 17, 50)])
 def test_rows_are_taken_out_of_panels_as_they_were(rows: int, size: int, dtype: Any) -> None:
     weight = numbers(0, rows, size, dtype=dtype)
-    asked = jnp.asarray([0, rows - 1, rows // 2, 0])
-    np.testing.assert_array_equal(take_rows(panels_of(weight), asked, size), weight[asked])
+    asked, nearest = [0, rows - 1, rows // 2, -3, rows, 999], [0, rows - 1, rows // 2, 0, -1, -1]
+    found = take_rows(panels_of(weight), jnp.asarray(asked), size)
+    np.testing.assert_array_equal(found, weight[jnp.asarray(nearest)])
 
 
 @pytest.mark.parametrize(("width", "size"), [(COLUMNS + 1, 40), (COLUMNS - 2, 60)])
