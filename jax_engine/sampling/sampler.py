@@ -12,9 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt32
 
-from jax_engine.sampling.draw import inverse_cdf, uniforms
-from jax_engine.sampling.filters import lowest_kept
-from jax_engine.sampling.greedy import most_probable
+from jax_engine.sampling.draw import draw, tempered
 from jax_engine.sampling.inputs import WANTS_PROCESSED, SamplingInputs
 from jax_engine.sampling.logits import apply_bias, apply_penalties, forbid_tokens
 
@@ -69,12 +67,7 @@ def sample(
         edited = apply_bias(edited, inputs)
     if allowed is not None:
         edited = forbid_tokens(edited, allowed)
-    greedy = most_probable(edited)
-    token_ids = lax.cond(
-        jnp.any(inputs.temperature > 0),
-        lambda: jnp.where(inputs.temperature > 0, _draw(edited, inputs), greedy),
-        lambda: greedy,
-    )
+    token_ids = draw(edited, inputs)
     output: SamplerOutput = lax.cond(
         jnp.any(inputs.want_logprobs > 0),
         lambda: with_logprobs(_wanted_logits(logits, edited, inputs), token_ids, MAX_CANDIDATES),
@@ -83,26 +76,12 @@ def sample(
     return output
 
 
-def _tempered(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array, "R V"]:
-    return logits / jnp.where(inputs.temperature > 0, inputs.temperature, 1.0)[:, None]
-
-
-def _draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
-    scaled = _tempered(logits, inputs)
-    lowest = lax.cond(
-        jnp.any((inputs.top_k > 0) | (inputs.top_p < 1.0)),
-        lambda: lowest_kept(scaled, inputs.top_k, inputs.top_p),
-        lambda: jnp.full(logits.shape[0], -jnp.inf),
-    )
-    return inverse_cdf(scaled, lowest, inputs.min_p, uniforms(inputs.seed, inputs.position))
-
-
 def _wanted_logits(
     raw: Float[Array, "R V"], edited: Float[Array, "R V"], inputs: SamplingInputs
 ) -> Float[Array, "R V"]:
     """What each row's log-probabilities are taken of: beams compare what is sampled from."""
     processed = inputs.want_logprobs == WANTS_PROCESSED
-    return jnp.where(processed[:, None], _tempered(edited, inputs), raw)
+    return jnp.where(processed[:, None], tempered(edited, inputs), raw)
 
 
 def with_logprobs(

@@ -146,6 +146,13 @@ def put(builder: Any, address: Any, value: Any) -> Any:
     builder.store(value, builder.inttoptr(address, FLOAT.as_pointer()), align=4)
 
 
+@operation(types.void, place, place)
+def put_int(builder: Any, address: Any, value: Any) -> Any:
+    """Writes one whole number to an address, as an int32."""
+    number = builder.trunc(value, INT)
+    builder.store(number, builder.inttoptr(address, INT.as_pointer()), align=4)
+
+
 def prefetch_at(builder: Any, address: Any) -> None:
     """Has the line of memory at an address brought near; any address will do."""
     pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())

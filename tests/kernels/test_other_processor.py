@@ -1,4 +1,4 @@
-"""Products as they are compiled for an older processor than this one.
+"""Kernels as they are compiled for an older processor than this one.
 
 With AVX-512, or with instructions for bfloat16, other code runs than without. Any x86-64 machine of
 the last ten years can run what is compiled for AVX2, so that both are tried on a new one.
@@ -21,7 +21,7 @@ OLDER = "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+
 @pytest.mark.skipif(not processor_has("avx512f"), reason="this processor is an older one")
 def test_with_avx2_alone() -> None:
     here = Path(__file__).parent
-    names = ("test_linear.py", "test_elementwise.py", "test_numba.py")
+    names = ("test_linear.py", "test_elementwise.py", "test_draw.py", "test_numba.py")
     files = [str(here / name) for name in names]
     older = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": OLDER}
     command = [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", *files]

@@ -4,6 +4,7 @@ from tests.mutation.planting import Mutant, plant
 
 ATTENTION = ("tests/kernels", "--kernel=tests.kernels.kernel:numba")
 LINEAR = ("tests/kernels/test_linear.py",)
+DRAW = ("tests/kernels/test_draw.py",)
 OTHER_PROCESSOR = ("tests/kernels/test_other_processor.py",)
 FOLDER = "pallas_kernels/numba"
 
@@ -118,6 +119,45 @@ MUTANTS: list[Mutant] = [
         ("tests/kernels/test_elementwise.py",),
         ("if row < wanted:", "if row <= wanted:", "a row of padding"),
         ("/ np.float32(width) + eps", "/ np.float32(width)", "eps is forgotten"),
+    ),
+    *plant(
+        f"{FOLDER}/draw.py",
+        DRAW,
+        (
+            "np.float32(1) / _of_row(frame, 1, row)",
+            "_of_row(frame, 1, row)",
+            "temperature inverted",
+        ),
+        ("threshold(numbers, weights, size, top_p * mass), least)", "least, least)", "top-p"),
+        (
+            "weight_above(numbers, weights, size, least)",
+            "weight_above(numbers, weights, size, -np.inf)",
+            "top-p counts what top-k left out",
+        ),
+        (
+            "before, last = before + weight, i",
+            "before, last = weight, i",
+            "the tokens before are forgotten",
+        ),
+        ("where_less(share, weight, weight, zero)", "weight", "the mass of what min-p cuts"),
+        ("BLOCK), BLOCK, -np.inf)", "BLOCK), BLOCK, 0.0)", "tokens behind the vocabulary"),
+    ),
+    *plant(
+        f"{FOLDER}/thresholds.py",
+        DRAW,
+        ("if mass >= wanted:", "if mass > wanted:", "ties with the boundary token go"),
+        ("add(add(a, b), add(c, d))", "add(add(a, b), add(c, c))", "a quarter is counted twice"),
+        (
+            "if key & _SIGN else key ^ _ALL",
+            "if key & _SIGN else key",
+            "negative logits are out of order",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/greedy.py",
+        DRAW,
+        ("if peak > best:", "if peak >= best:", "the last of equal ones"),
+        ("spread(size - 1)", "spread(size)", "a zero behind the vocabulary"),
     ),
     *plant(
         f"{FOLDER}/zeros.py",

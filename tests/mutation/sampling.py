@@ -17,6 +17,13 @@ MUTANTS: list[Mutant] = [
         ),
         ("(weights >= min_p)", "(weights > min_p)", "min-p 1 keeps no token"),
         ("jax.random.fold_in(key, at)", "key", "every position draws the same number"),
+        ("return logits / jnp", "return logits * jnp", "temperature inverted"),
+        (
+            "jnp.where(inputs.temperature > 0, draw_in_parts(logits, inputs), greedy)",
+            "draw_in_parts(logits, inputs)",
+            "greedy rows draw when a neighbour does",
+        ),
+        ("(inputs.top_p < 1.0)", "(inputs.top_p < 0.0)", "top-p alone does not filter"),
     ),
     *plant(
         f"{FOLDER}/filters.py",
@@ -75,20 +82,13 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/sampler.py",
         TESTS,
-        ("return logits / jnp", "return logits * jnp", "temperature inverted"),
         (
-            "jnp.where(inputs.temperature > 0, _draw(edited, inputs), greedy)",
-            "_draw(edited, inputs)",
-            "greedy rows draw when a neighbour does",
-        ),
-        (
-            "_tempered(edited, inputs), raw)",
-            "_tempered(edited, inputs), edited)",
+            "tempered(edited, inputs), raw)",
+            "tempered(edited, inputs), edited)",
             "edited logprobs",
         ),
-        ("_tempered(edited, inputs), raw)", "_tempered(raw, inputs), raw)", "beams ignore edits"),
+        ("tempered(edited, inputs), raw)", "tempered(raw, inputs), raw)", "beams ignore edits"),
         ("jnp.sum(logits > chosen", "jnp.sum(logits >= chosen", "ranks start at two"),
-        ("(inputs.top_p < 1.0)", "(inputs.top_p < 0.0)", "top-p alone does not filter"),
     ),
     *plant(
         "jax_engine/worker/constraints.py",

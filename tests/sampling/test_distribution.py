@@ -14,9 +14,9 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.sampling.inputs import sampling_row, unpack_sampling
-from jax_engine.sampling.sampler import sample
 from jax_engine.worker.request_sampling import derive_seed
 from reference import sampling as oracle
+from tests.sampling.forms import each_form, sample_by
 from tests.support.engine_pair import naive_logits
 from tests.support.tiny_llama import VOCAB, tiny_llama
 
@@ -51,14 +51,15 @@ def chi_square(counts: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 @cache
-def _sampler() -> Any:
+def _sampler(form: str) -> Any:
     def draw(logits: Any, rows: Any, position: Any, bias: Any, history: Any) -> Any:
-        return sample(logits, unpack_sampling(rows, position, bias, history)).token_ids
+        inputs = unpack_sampling(rows, position, bias, history)
+        return sample_by(form, logits, inputs).token_ids
 
     return jax.jit(draw)
 
 
-def draws(params: SamplingParams) -> np.ndarray:
+def draws(form: str, params: SamplingParams) -> np.ndarray:
     """[n, draws]: what each sample of one request draws at one position after another."""
     n = params.num_samples
     rows = np.stack([sampling_row(params, derive_seed(params.seed or 0, i)) for i in range(n)])
@@ -72,7 +73,7 @@ def draws(params: SamplingParams) -> np.ndarray:
         bias[0] = np.repeat(np.arange(ROWS), 2)
         bias[1] = np.tile(tokens, ROWS)
         bias[2] = np.tile(np.float32(values).view(np.int32), ROWS)
-    tokens = _sampler()(
+    tokens = _sampler(form)(
         jnp.tile(LOGITS, (ROWS, 1)),
         np.repeat(rows, count, axis=0),
         np.tile(np.arange(count, dtype=np.int32), n),
@@ -82,16 +83,19 @@ def draws(params: SamplingParams) -> np.ndarray:
     return np.asarray(tokens).reshape(n, count)
 
 
+@each_form
 @pytest.mark.parametrize("n", [1, 4])
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: "-".join(one))
-def test_i49_draws_have_the_oracle_s_distribution(settings: dict[str, Any], n: int) -> None:
+def test_i49_draws_have_the_oracle_s_distribution(
+    settings: dict[str, Any], n: int, form: str
+) -> None:
     """Each of n samples has it, and any two of them are independent."""
     params = SamplingParams(n=n, seed=11, **settings)
     wanted = oracle.distribution(
         LOGITS.astype(np.float64), params, prompt_token_ids=PROMPT, output_token_ids=OUTPUT
     )
     assert 3 <= (wanted > 0).sum() <= V
-    found = draws(params)
+    found = draws(form, params)
     for row in found:
         assert chi_square(np.bincount(row, minlength=V), wanted) < 4
     for i in range(n):
@@ -104,7 +108,7 @@ def test_the_test_notices_another_temperature() -> None:
     """That is what it can see: 1.0 drawn where 1.3 is said."""
     said = SamplingParams(temperature=1.3)
     wanted = oracle.distribution(LOGITS.astype(np.float64), said)
-    [found] = draws(SamplingParams(temperature=1.0, seed=11))
+    [found] = draws("kernel", SamplingParams(temperature=1.0, seed=11))
     assert chi_square(np.bincount(found, minlength=V), wanted) > 4
 
 

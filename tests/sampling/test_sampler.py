@@ -15,9 +15,10 @@ from jax_engine.sampling.draw import inverse_cdf, token_weights, uniforms
 from jax_engine.sampling.filters import lowest_kept
 from jax_engine.sampling.greedy import GROUP, most_probable
 from jax_engine.sampling.inputs import sampling_row, unpack_sampling
-from jax_engine.sampling.sampler import MAX_CANDIDATES, sample
+from jax_engine.sampling.sampler import MAX_CANDIDATES
 from jax_engine.sampling.token_bits import token_bits
 from reference import sampling as oracle
+from tests.sampling.forms import each_form, sample_by
 
 ROWS = 4
 VOCABS = (5, 300, 1000)  # below and above the number of candidates of the partial sort
@@ -25,9 +26,10 @@ NUM_BIAS, NUM_HISTORY = 32, 128
 EOS = 3
 
 
-@functools.partial(jax.jit, static_argnames=())
-def _sample(logits, rows, position, bias, history, allowed):
-    return sample(logits, unpack_sampling(rows, position, bias, history), allowed=allowed)
+@functools.partial(jax.jit, static_argnames="form")
+def _sample(logits, rows, position, bias, history, allowed, form):
+    inputs = unpack_sampling(rows, position, bias, history)
+    return sample_by(form, logits, inputs, allowed=allowed)
 
 
 @functools.cache
@@ -74,22 +76,25 @@ def _sparse(batch):
     return packed_bias, packed_history
 
 
-def _run(logits, batch):
+def _run(logits, batch, form="kernel"):
     rows = np.stack([sampling_row(params, params.seed or 0) for params, _, _ in batch])
     position = np.array([len(p) + len(o) for _, p, o in batch], np.int32)
     vocab = logits.shape[1]
     allowed = [params.allowed_token_ids or range(vocab) for params, _, _ in batch]
     mask = np.stack([token_bits(ids, vocab) for ids in allowed])
-    return _sample(logits, rows, position, *_sparse(batch), mask)
+    return _sample(logits, rows, position, *_sparse(batch), mask, form)
 
 
+@each_form
 @given(data=st.data(), vocab=st.sampled_from(VOCABS), scale=st.sampled_from([0.1, 2.0, 8.0]))
-def test_i49_any_mixture_of_requests_samples_as_the_reference_does(data, vocab, scale) -> None:
+def test_i49_any_mixture_of_requests_samples_as_the_reference_does(
+    form, data, vocab, scale
+) -> None:
     """I49: the same token as the oracle's for the same uniform number, row by row."""
     batch = data.draw(st.lists(requests(vocab), min_size=ROWS, max_size=ROWS))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     logits = (rng.standard_normal((ROWS, vocab)) * scale).astype(np.float32)
-    tokens = np.asarray(_run(logits, batch).token_ids)
+    tokens = np.asarray(_run(logits, batch, form).token_ids)
     for row, (params, prompt, output) in enumerate(batch):
         u = _uniform(params.seed, len(prompt) + len(output))
         near = set()
@@ -148,14 +153,15 @@ def test_i49_frequencies_are_the_distribution_s() -> None:
     assert ((counts - expected) ** 2 / expected).sum() < 26.1  # 99.9 % of chi-square with 8 degrees
 
 
-def test_a_row_draws_the_same_whoever_shares_its_batch() -> None:
+@each_form
+def test_a_row_draws_the_same_whoever_shares_its_batch(form: str) -> None:
     """I36, for the sampler: on the same shapes, neighbours change nothing."""
     rng = np.random.default_rng(0)
     logits = rng.standard_normal((ROWS, 300)).astype(np.float32)
     mine = (SamplingParams(temperature=1.0, top_p=0.9, seed=7), [1, 2], [3])
     others = [(SamplingParams(temperature=0.0), [1], []), (SamplingParams(seed=1), [1], [])]
-    alone = _run(logits, [mine, others[0], others[0], others[0]]).token_ids[0]
-    in_company = _run(logits, [mine, others[1], others[0], others[1]]).token_ids[0]
+    alone = _run(logits, [mine, others[0], others[0], others[0]], form).token_ids[0]
+    in_company = _run(logits, [mine, others[1], others[0], others[1]], form).token_ids[0]
     assert alone == in_company
 
 
@@ -211,11 +217,12 @@ def test_a_beam_s_candidates_are_of_the_edited_and_tempered_logits(data, vocab) 
         np.testing.assert_allclose(wanted[tokens], best[possible], atol=2e-4)
 
 
-def test_forbidden_tokens_are_never_drawn_even_as_the_only_ones_left_of_top_k() -> None:
+@each_form
+def test_forbidden_tokens_are_never_drawn_even_as_the_only_ones_left_of_top_k(form: str) -> None:
     logits = np.zeros((ROWS, 5), np.float32)
     logits[:, EOS] = 30.0
     params = SamplingParams(top_k=1, min_tokens=2, seed=0)
-    tokens = np.asarray(_run(logits, [(params, [1], [])] * ROWS).token_ids)
+    tokens = np.asarray(_run(logits, [(params, [1], [])] * ROWS, form).token_ids)
     assert EOS not in tokens
 
 

@@ -1,0 +1,17 @@
+"""The sampler in both of its forms: with the kernel for a CPU, and in parts as on other devices."""
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from jax_engine.sampling import draw
+from jax_engine.sampling.sampler import SamplerOutput, sample
+
+each_form = pytest.mark.parametrize("form", ["kernel", "parts"])
+
+
+def sample_by(form: str, *arguments: Any, **named: Any) -> SamplerOutput:
+    """`sample` in one form."""
+    with mock.patch.object(draw, "on_numba", lambda dtype: form == "kernel"):
+        return sample(*arguments, **named)
