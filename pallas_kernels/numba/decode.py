@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from pallas_kernels.numba.jit import inner
+from pallas_kernels.numba import ffi
+from pallas_kernels.numba.jit import inlined, inner
 from pallas_kernels.numba.native import fetch_add
-from pallas_kernels.numba.pages import KEYS, VALUES, read_run
+from pallas_kernels.numba.pages import KEYS, VALUES, find_run, read_run
 from pallas_kernels.numba.plan import PART, Item, first_visible, partial_floats
-from pallas_kernels.numba.products import ROWS, add_products, dots
+from pallas_kernels.numba.products import BFLOAT16, FLOAT32, ROWS, add_run_of, score_run_of
 from pallas_kernels.numba.rows import padded, read_queries, write_row, zero
 from pallas_kernels.numba.softmax import MASKED, highest, shrink, weigh
 from pallas_kernels.numba.vectors import BYTES, LANES, first, get, get_int, load, madd, put, store
 from pallas_kernels.numba.work import Work, slope_of
+
+score_float32, score_bfloat16 = score_run_of(FLOAT32), score_run_of(BFLOAT16)
+add_float32, add_bfloat16 = add_run_of(FLOAT32), add_run_of(BFLOAT16)
 
 
 @inner
@@ -49,21 +53,38 @@ def attend_part(work: Work, item: Item, scratch: int) -> None:
         _merge(work, item, token, scratch)
 
 
+@inlined
+def _as_bfloat16(work: Work) -> bool:
+    """Whether keys and values are widened in registers, and not written as float32 first."""
+    return bool(work.kind == ffi.BFLOAT16 and work.dim == work.width)
+
+
+@inlined
+def _read(
+    work: Work, which: int, seq: int, head: int, position: int, reach: tuple[int, int], room: int
+) -> tuple[int, int, Any]:
+    if _as_bfloat16(work):
+        return find_run(work, which, seq, head, position, reach)
+    return read_run(work, which, seq, head, position, reach, room)
+
+
 @inner
 def _score(
     work: Work, seq: int, start: int, stop: int, queries: int, scores: int, room: int
 ) -> None:
     """Scores [rows, PART] of the keys at positions start:stop."""
-    step, rows = 4 * work.width, padded(work.group)
-    position = start
+    rows, position = padded(work.group), start
     while position < stop:
         count: Any = np.int64(0)
         for head in range(work.kv_heads):
-            keys, count, ahead = read_run(work, KEYS, seq, head, position, (start, stop), room)
+            keys, count, ahead = _read(work, KEYS, seq, head, position, (start, stop), room)
             for row in range(head * rows, (head + 1) * rows, ROWS):
-                left, out = queries + row * step, scores + 4 * (row * PART + position - start)
-                for i in range(count):
-                    dots(left, step, keys + i * step, out + 4 * i, 4 * PART, ahead)
+                left = queries + 4 * row * work.width
+                out = scores + 4 * (row * PART + position - start)
+                if _as_bfloat16(work):
+                    score_bfloat16(left, work.width, keys, count, out, 4 * PART, ahead)
+                else:
+                    score_float32(left, work.width, keys, count, out, 4 * PART, ahead)
         position += count
 
 
@@ -91,18 +112,18 @@ def _add_values(
     work: Work, seq: int, start: int, stop: int, weights: int, sums: int, room: int
 ) -> None:
     """Adds the values at positions start:stop, weighted, to the sums [rows, width]."""
-    step, rows = 4 * work.width, padded(work.group)
-    position = start
+    rows, position = padded(work.group), start
     while position < stop:
         count: Any = np.int64(0)
         for head in range(work.kv_heads):
-            values, count, ahead = read_run(work, VALUES, seq, head, position, (start, stop), room)
+            values, count, ahead = _read(work, VALUES, seq, head, position, (start, stop), room)
             for row in range(head * rows, (head + 1) * rows, ROWS):
                 left = weights + 4 * (row * PART + position - start)
-                out = sums + row * step
-                add_products(
-                    left, 4 * PART, values, step, BYTES, count, out, step, work.width, ahead
-                )
+                out = sums + 4 * row * work.width
+                if _as_bfloat16(work):
+                    add_bfloat16(left, 4 * PART, values, count, out, work.width, ahead)
+                else:
+                    add_float32(left, 4 * PART, values, count, out, work.width, ahead)
         position += count
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pallas_kernels.numba.ffi import FLOAT32
-from pallas_kernels.numba.jit import inner
+from pallas_kernels.numba.jit import inlined, inner
 from pallas_kernels.numba.vectors import LANES, get_int, prefetch, store
 from pallas_kernels.numba.widen import item_bytes, widen, widen_run, widen_some
 from pallas_kernels.numba.work import Work
@@ -14,9 +14,9 @@ from pallas_kernels.numba.work import Work
 KEYS, VALUES = np.int64(0), np.int64(1)
 
 
-@inner
-def read_run(
-    work: Work, which: int, seq: int, head: int, position: int, reach: tuple[int, int], scratch: int
+@inlined
+def find_run(
+    work: Work, which: int, seq: int, head: int, position: int, reach: tuple[int, int]
 ) -> tuple[int, int, Any]:
     """Keys or values of one KV head from a position on, to its block's end or that of `reach`.
 
@@ -25,10 +25,9 @@ def read_run(
             values, then the keys of what follows them.
 
     Returns:
-        The address of float32 rows of `work.width`, in the cache itself or in `scratch` (with
-        zeros beyond D), their number, and the distance in bytes to what is read next. To `prefetch`
-        that line by line hides the time that a jump costs: processors fetch ahead by themselves,
-        but not from one page of memory to another. 0 if it is done already.
+        The address of rows of D in the cache, their number, and the distance in bytes to what is
+        read next. To `prefetch` that line by line hides the time that a jump costs: processors
+        fetch ahead by themselves, but not from one page of memory to another.
     """
     size, (start, stop) = work.block_size, reach
     count = min(size - position % size, stop - position)
@@ -40,6 +39,21 @@ def read_run(
         ahead = _find(work, VALUES, seq, head, start) - source
     elif stop < get_int(work.lens + 4 * seq):
         ahead = _find(work, KEYS, seq, head, stop) - source
+    return source, count, ahead
+
+
+@inner
+def read_run(
+    work: Work, which: int, seq: int, head: int, position: int, reach: tuple[int, int], scratch: int
+) -> tuple[int, int, Any]:
+    """What `find_run` finds, in float32.
+
+    Returns:
+        The address of float32 rows of `work.width`, in the cache itself or in `scratch` (with
+        zeros beyond D), their number, and the distance to what is to be prefetched; 0 if that is
+        done already.
+    """
+    source, count, ahead = find_run(work, which, seq, head, position, reach)
     if work.kind != FLOAT32 and work.dim == work.width:
         widen_run(work.kind, source, count * work.dim, scratch, ahead)
         return scratch, count, np.int64(0)
@@ -49,7 +63,7 @@ def read_run(
     return source, count, ahead
 
 
-@inner
+@inlined
 def _find(work: Work, which: int, seq: int, head: int, position: int) -> int:
     """Address of a position's key or value in the cache."""
     size = work.block_size

@@ -1,140 +1,221 @@
-"""Register-blocked products: 4 rows at a time, so that what is read is used four times."""
+"""Products of 4 rows with keys or values: each number is read once, and used four times.
+
+They are float32, or bfloat16 that is widened in registers. Sums stay in registers, too: with
+AVX-512, which has 32 of them, those of 4 rows and up to 4 keys, or of 4 rows and 32 columns.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from pallas_kernels.numba.jit import inner, processor_has
 from pallas_kernels.numba.vectors import (
     BYTES,
+    FLOAT,
+    FLOATS,
     LANES,
-    load,
-    madd,
-    prefetch,
-    put_totals,
-    spread,
-    spread_from,
-    store,
+    LONG,
+    call,
+    prefetch_at,
+    spread_value,
+    totals_of_four,
 )
+from pallas_kernels.numba.widen import widened_bfloat16
+from pallas_kernels.numba.words import load_at
 
 ROWS = 4
-# Whether 8 sums of 16 numbers leave registers for the rest: with AVX-512, which has 32 of them.
 MANY_REGISTERS = processor_has("avx512f")
 
 
-@inner
-def add_product(
-    left: int,
-    left_step: int,
-    right: int,
-    right_step: int,
-    depth: int,
-    out: int,
-    out_step: int,
-    ahead: int,
-) -> None:
-    """out [4, 16] += left [4, depth] @ right [depth, 16].
+class Numbers(NamedTuple):
+    """What keys and values consist of.
 
-    Args:
-        left: Address of a matrix; its rows lie `left_step` bytes apart. The others likewise.
-        ahead: distance in bytes from `right` to what to prefetch.
+    Attributes:
+        load: 16 of them at an address, as float32: LLVM values.
+        item: bytes of one.
+        keys: how many keys are taken at once. Of float32 one: four take a third less time in the
+            cache, but a tenth more out of memory, which they then read in four places.
     """
-    second, third, fourth = left_step, 2 * left_step, 3 * left_step
-    sum_0, sum_1 = load(out), load(out + out_step)
-    sum_2, sum_3 = load(out + 2 * out_step), load(out + 3 * out_step)
-    for _ in range(depth):
-        row = load(right)
-        prefetch(right + ahead)
-        sum_0 = madd(spread_from(left), row, sum_0)
-        sum_1 = madd(spread_from(left + second), row, sum_1)
-        sum_2 = madd(spread_from(left + third), row, sum_2)
-        sum_3 = madd(spread_from(left + fourth), row, sum_3)
-        left += 4
-        right += right_step
-    store(out, sum_0)
-    store(out + out_step, sum_1)
-    store(out + 2 * out_step, sum_2)
-    store(out + 3 * out_step, sum_3)
+
+    load: Callable[[Any, Any], Any]
+    item: int
+    keys: int
 
 
-@inner
-def add_two_products(
-    left: int,
-    left_step: int,
-    right: int,
-    right_step: int,
-    apart: int,
-    depth: int,
-    out: int,
-    out_step: int,
-    ahead: int,
-) -> None:
-    """The same for 32 columns: the last 16 of `right` lie `apart` bytes after the first.
-
-    Eight sums keep the multipliers busy, where four would wait for one another.
-    """
-    second, third, fourth = left_step, 2 * left_step, 3 * left_step
-    out_1, out_2, out_3 = out + out_step, out + 2 * out_step, out + 3 * out_step
-    a_0, a_1, a_2, a_3 = load(out), load(out_1), load(out_2), load(out_3)
-    b_0, b_1, b_2, b_3 = (
-        load(out + BYTES),
-        load(out_1 + BYTES),
-        load(out_2 + BYTES),
-        load(out_3 + BYTES),
-    )
-    for _ in range(depth):
-        a, b = load(right), load(right + apart)
-        prefetch(right + ahead)
-        prefetch(right + apart + ahead)
-        factor = spread_from(left)
-        a_0, b_0 = madd(factor, a, a_0), madd(factor, b, b_0)
-        factor = spread_from(left + second)
-        a_1, b_1 = madd(factor, a, a_1), madd(factor, b, b_1)
-        factor = spread_from(left + third)
-        a_2, b_2 = madd(factor, a, a_2), madd(factor, b, b_2)
-        factor = spread_from(left + fourth)
-        a_3, b_3 = madd(factor, a, a_3), madd(factor, b, b_3)
-        left += 4
-        right += right_step
-    for place, a, b in ((out, a_0, b_0), (out_1, a_1, b_1), (out_2, a_2, b_2), (out_3, a_3, b_3)):
-        store(place, a)
-        store(place + BYTES, b)
+FLOAT32 = Numbers(lambda builder, address: load_at(builder, address, FLOATS), 4, 1)
+BFLOAT16 = Numbers(widened_bfloat16, 2, 4 if MANY_REGISTERS else 1)
 
 
-@inner
-def add_products(
-    left: int,
-    left_step: int,
-    right: int,
-    right_step: int,
-    apart: int,
-    depth: int,
-    out: int,
-    out_step: int,
-    columns: int,
-    ahead: int,
-) -> None:
-    """out [4, columns] += left [4, depth] @ right [depth, columns], a multiple of 16.
+def score_run_of(numbers: Numbers) -> Any:
+    """A Numba function: the scores of keys that follow one another, in a cache of such numbers."""
+    some, one = _dots_of(numbers.keys, numbers), _dots_of(1, numbers)
+    item, at_once = numbers.item, numbers.keys
 
-    Args:
-        apart: bytes from 16 columns of `right` to the next; those of `out` lie side by side.
-    """
-    done = 0
-    while MANY_REGISTERS and done + 2 <= columns // LANES:
-        at, to = right + done * apart, out + done * BYTES
-        add_two_products(left, left_step, at, right_step, apart, depth, to, out_step, ahead)
-        done += 2
-    for column in range(done, columns // LANES):
-        at, to = right + column * apart, out + column * BYTES
-        add_product(left, left_step, at, right_step, depth, to, out_step, ahead)
+    @inner
+    def score_run(
+        left: int, width: int, keys: int, count: int, out: int, out_step: int, ahead: int
+    ) -> None:
+        """out [4, count] = left [4, width] @ keys [count, width].T, `width` a multiple of 16.
+
+        Args:
+            left: address of float32 rows that follow one another.
+            keys: likewise.
+            out: whose rows lie `out_step` bytes apart.
+            ahead: distance in bytes from a number to one to prefetch.
+        """
+        i, step = 0, item * width
+        while i + at_once <= count:
+            some(left, width, keys + i * step, out + 4 * i, out_step, ahead)
+            i += at_once
+        while i < count:
+            one(left, width, keys + i * step, out + 4 * i, out_step, ahead)
+            i += 1
+
+    return score_run
 
 
-@inner
-def dots(left: int, step: int, right: int, out: int, out_step: int, ahead: int) -> None:
-    """out [4, 1] = left [4, n] @ right [n], where `step` = 4 n, and n is a multiple of 16."""
-    sum_0 = sum_1 = sum_2 = sum_3 = spread(0)
-    for offset in range(0, step, BYTES):
-        row = load(right + offset)
-        prefetch(right + offset + ahead)
-        here = left + offset
-        sum_0 = madd(load(here), row, sum_0)
-        sum_1 = madd(load(here + step), row, sum_1)
-        sum_2 = madd(load(here + 2 * step), row, sum_2)
-        sum_3 = madd(load(here + 3 * step), row, sum_3)
-    put_totals(out, out_step, sum_0, sum_1, sum_2, sum_3)
+def add_run_of(numbers: Numbers) -> Any:
+    """A Numba function: weighted values that follow one another are added to sums."""
+    two, one = _products_of(2, numbers), _products_of(1, numbers)
+    vector_bytes = numbers.item * LANES
+
+    @inner
+    def add_run(
+        left: int, left_step: int, values: int, count: int, out: int, width: int, ahead: int
+    ) -> None:
+        """out [4, width] += left [4, count] @ values [count, width], `width` a multiple of 16.
+
+        Args:
+            left: address of float32 rows that lie `left_step` bytes apart.
+            out: rows follow one another, as do those of values.
+            ahead: distance in bytes from a number to one to prefetch.
+        """
+        done, vectors = 0, width // LANES
+        while MANY_REGISTERS and done + 2 <= vectors:
+            at, to = values + done * vector_bytes, out + done * BYTES
+            two(left, left_step, at, count, to, width, ahead)
+            done += 2
+        while done < vectors:
+            at, to = values + done * vector_bytes, out + done * BYTES
+            one(left, left_step, at, count, to, width, ahead)
+            done += 1
+
+    return add_run
+
+
+def _dots_of(keys: int, numbers: Numbers) -> Any:
+    """out [4, keys] = left [4, width] @ right [keys, width].T."""
+    load, item, _ = numbers
+
+    @intrinsic
+    def dots(
+        context: Any, left: Any, width: Any, right: Any, out: Any, out_step: Any, ahead: Any
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            left, width, right, out, out_step, ahead = arguments
+            lefts = _apart(builder, left, builder.mul(width, LONG(4)), ROWS)
+            rights = _apart(builder, right, builder.mul(width, LONG(item)), keys)
+            sums = _sums(builder, [[ir.Constant(FLOATS, None)] * keys] * ROWS)
+            with cgutils.for_range(builder, builder.udiv(width, LONG(LANES))) as loop:
+                offset = builder.mul(loop.index, LONG(item * LANES))
+                columns = [load(builder, builder.add(place, offset)) for place in rights]
+                next_lines = builder.add(builder.add(right, ahead), builder.mul(offset, LONG(keys)))
+                for byte in range(0, keys * item * LANES, BYTES):
+                    prefetch_at(builder, builder.add(next_lines, LONG(byte)))
+                offset = builder.mul(loop.index, LONG(BYTES))
+                for row, totals in zip(lefts, sums, strict=True):
+                    theirs = load_at(builder, builder.add(row, offset), FLOATS)
+                    _add(builder, [theirs] * keys, columns, totals)
+            _write_totals(builder, sums, out, out_step)
+            return context.get_dummy_value()
+
+        return types.none(*[types.intp] * 6), generate
+
+    return dots
+
+
+def _write_totals(builder: Any, sums: list[list[Any]], out: Any, out_step: Any) -> None:
+    """The lanes of each sum added up, in the same order however many keys there are."""
+    outs = _apart(builder, out, out_step, ROWS)
+    rows = [[builder.load(total) for total in row] for row in sums]
+    if len(rows[0]) > 1:
+        for place, row in zip(outs, rows, strict=True):
+            totals = totals_of_four(builder, row)
+            builder.store(totals, builder.inttoptr(place, totals.type.as_pointer()), align=4)
+    else:
+        totals = totals_of_four(builder, [row[0] for row in rows])
+        for i, place in enumerate(outs):
+            total = builder.extract_element(totals, ir.IntType(32)(i))
+            builder.store(total, builder.inttoptr(place, FLOAT.as_pointer()), align=4)
+
+
+def _products_of(vectors: int, numbers: Numbers) -> Any:
+    """out [4, 16 * vectors] += left [4, depth] @ right [depth, 16 * vectors]."""
+    load, item, _ = numbers
+
+    @intrinsic
+    def products(
+        context: Any,
+        left: Any,
+        left_step: Any,
+        right: Any,
+        depth: Any,
+        out: Any,
+        width: Any,
+        ahead: Any,
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            left, left_step, right, depth, out, width, ahead = arguments
+            lefts = _apart(builder, left, left_step, ROWS)
+            outs = [
+                _apart(builder, place, LONG(BYTES), vectors)
+                for place in _apart(builder, out, builder.mul(width, LONG(4)), ROWS)
+            ]
+            old = [[load_at(builder, place, FLOATS) for place in row] for row in outs]
+            sums = _sums(builder, old)
+            with cgutils.for_range(builder, depth) as loop:
+                step = builder.mul(width, LONG(item))
+                start = builder.add(right, builder.mul(loop.index, step))
+                places = _apart(builder, start, LONG(item * LANES), vectors)
+                columns = [load(builder, place) for place in places]
+                for place in places[:: BYTES // (item * LANES)]:
+                    prefetch_at(builder, builder.add(place, ahead))
+                offset = builder.mul(loop.index, LONG(4))
+                for row, totals in zip(lefts, sums, strict=True):
+                    factor = load_at(builder, builder.add(row, offset), FLOAT)
+                    factors = [spread_value(builder, factor)] * vectors
+                    _add(builder, factors, columns, totals)
+            for row, places in zip(sums, outs, strict=True):
+                for total, place in zip(row, places, strict=True):
+                    pointer = builder.inttoptr(place, FLOATS.as_pointer())
+                    builder.store(builder.load(total), pointer, align=4)
+            return context.get_dummy_value()
+
+        return types.none(*[types.intp] * 7), generate
+
+    return products
+
+
+def _apart(builder: Any, start: Any, step: Any, count: int) -> list[Any]:
+    """`count` addresses, each `step` bytes after the one before."""
+    return [builder.add(start, builder.mul(LONG(i), step)) for i in range(count)]
+
+
+def _sums(builder: Any, values: list[list[Any]]) -> list[list[Any]]:
+    """Places of vectors that LLVM keeps in registers."""
+    sums = [[cgutils.alloca_once(builder, FLOATS) for _ in row] for row in values]
+    for row, places in zip(values, sums, strict=True):
+        for value, place in zip(row, places, strict=True):
+            builder.store(value, place)
+    return sums
+
+
+def _add(builder: Any, left: list[Any], right: list[Any], totals: list[Any]) -> None:
+    """To each total the product of two vectors."""
+    for a, b, total in zip(left, right, totals, strict=True):
+        added = call(builder, f"llvm.fmuladd.v{LANES}f32", (a, b, builder.load(total)), FLOATS)
+        builder.store(added, total)

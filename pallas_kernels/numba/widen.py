@@ -57,6 +57,11 @@ def _bfloat16(builder: Any, address: Any, count: Any) -> Any:
     return builder.bitcast(bits, FLOATS)
 
 
+def widened_bfloat16(builder: Any, address: Any) -> Any:
+    """16 bfloat16 at an address, LLVM values."""
+    return _bfloat16(builder, address, None)
+
+
 def _float16(builder: Any, address: Any, count: Any) -> Any:
     bits = _bits(builder, address, count, 16)
     rest, sign, number = _small_float(builder, bits, 16, 10, 15)

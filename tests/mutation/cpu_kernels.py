@@ -17,6 +17,16 @@ MUTANTS: list[Mutant] = [
         ("== item.total - 1:", "== 0:", "the first to finish merges"),
     ),
     *plant(
+        f"{FOLDER}/products.py",
+        ATTENTION,
+        (
+            "right, builder.mul(width, LONG(item)), keys)",
+            "right, builder.mul(width, LONG(4)), keys)",
+            "keys of bfloat16 as far apart as those of float32",
+        ),
+        ("done += 2", "done += 1", "columns of values are added twice"),
+    ),
+    *plant(
         f"{FOLDER}/prefill.py",
         ATTENTION,
         ("position + 1 - start, slope_of", "position - start, slope_of", "a token misses itself"),
