@@ -74,9 +74,10 @@ SHAPES = (
 )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("geometry", SHAPES, ids=lambda g: "B{}-K{}-G{}-D{}".format(*g))
-def test_shapes_of_models(kernel: Kernel, geometry: tuple[int, int, int, int]) -> None:
-    check(kernel, fixed_case(kernel.sizes, geometry), OPTIONS["lse"])
+def test_shapes_of_models(kernel: Kernel, geometry: tuple[int, int, int, int], dtype: str) -> None:
+    check(kernel, fixed_case(kernel.sizes, geometry).as_dtype(dtype), OPTIONS["lse"])
 
 
 def fixed_case(sizes: Sizes, geometry: tuple[int, int, int, int]) -> Case:
