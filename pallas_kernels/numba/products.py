@@ -19,7 +19,7 @@ from pallas_kernels.numba.vectors import (
     FLOATS,
     LANES,
     LONG,
-    call,
+    madd_values,
     prefetch_at,
     spread_value,
     totals_of_four,
@@ -217,5 +217,4 @@ def _sums(builder: Any, values: list[list[Any]]) -> list[list[Any]]:
 def _add(builder: Any, left: list[Any], right: list[Any], totals: list[Any]) -> None:
     """To each total the product of two vectors."""
     for a, b, total in zip(left, right, totals, strict=True):
-        added = call(builder, f"llvm.fmuladd.v{LANES}f32", (a, b, builder.load(total)), FLOATS)
-        builder.store(added, total)
+        builder.store(madd_values(builder, a, b, builder.load(total)), total)

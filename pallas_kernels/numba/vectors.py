@@ -202,10 +202,12 @@ def div(builder: Any, a: Any, b: Any) -> Any:
     return builder.fdiv(a, b)
 
 
-@operation(vector, vector, vector, vector)
-def madd(builder: Any, a: Any, b: Any, c: Any) -> Any:
+def madd_values(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once where the processor can."""
     return call(builder, f"llvm.fmuladd.v{LANES}f32", (a, b, c), FLOATS)
+
+
+madd = operation(vector, vector, vector, vector)(madd_values)
 
 
 @operation(vector, vector, vector)

@@ -9,7 +9,17 @@ from typing import Any
 from llvmlite import ir
 
 from pallas_kernels.numba.jit import processor_has
-from pallas_kernels.numba.vectors import FLOAT, FLOATS, INTS, LANES, LONG, call, same, spread_value
+from pallas_kernels.numba.vectors import (
+    FLOAT,
+    FLOATS,
+    INTS,
+    LANES,
+    LONG,
+    call,
+    madd_values,
+    same,
+    spread_value,
+)
 
 MULTIPLIES_PAIRS = processor_has("avx512f") and processor_has("avx512bf16")
 
@@ -36,7 +46,7 @@ class Floats:
 
     def madd(self, a: Any, b: Any, total: Any) -> Any:
         """The products of two of their vectors, added to a vector of sums."""
-        return call(self.builder, f"llvm.fmuladd.v{LANES}f32", (a, b, total), FLOATS)
+        return madd_values(self.builder, a, b, total)
 
 
 class WidenedPairs(Floats):
