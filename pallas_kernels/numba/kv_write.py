@@ -1,17 +1,19 @@
 """Storing keys and values in their slots on a CPU: as many copies as there are tokens and heads.
 
-XLA's scatter takes some microseconds a token; this one runs at the speed of memory.
+XLA's scatter takes some microseconds a token; this one runs at the speed of memory. All cores
+share a prompt's tokens: the first to write to a page waits for Linux to find and clear it.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Shaped
-from numba import cfunc
+from numba import cfunc, njit
 
-from pallas_kernels.numba import ffi
+from pallas_kernels.numba import ffi, threads
 from pallas_kernels.numba.ffi import HANDLER
 from pallas_kernels.numba.jit import cached, inner
-from pallas_kernels.numba.native import copy
+from pallas_kernels.numba.native import address_of, copy
+from pallas_kernels.numba.row_shares import NUMBERS, range_of
 from pallas_kernels.numba.vectors import get_int
 from pallas_kernels.numba.widen import item_bytes
 
@@ -52,20 +54,46 @@ def _store(frame: int, which: int, token: int, slot: int, layer: int) -> None:
         copy(target + head * block_size * run, source + head * run, run)
 
 
+@inner
+def _range_count(frame: int) -> int:
+    """Into how many ranges a call's tokens are cut, one at least."""
+    k = ffi.operand(frame, 1)
+    tokens = ffi.size(k, 0)
+    return max(min(tokens, 2 * tokens * ffi.size(k, 1) * ffi.size(k, 2) // NUMBERS), 1)
+
+
+@inner
+def _num_slots(frame: int, layer: int) -> int:
+    """Slots of a layer; 0 for one that the cache does not have."""
+    cache = ffi.result(frame, 0)
+    if 0 <= layer < ffi.size(cache, 0):
+        return ffi.size(cache, 2) * ffi.size(cache, 4)
+    return 0
+
+
+@cached(njit, "int64(int64)")
+def _task(block: int) -> int:
+    while True:
+        number = threads.claim(block)
+        if number < 0:
+            return threads.leave(block)
+        frame = threads.frame_of(block)
+        slots, layer = ffi.operand(frame, 3), get_int(ffi.address(ffi.operand(frame, 4)))
+        num_slots = _num_slots(frame, layer)
+        start, stop = range_of(ffi.size(slots, 0), number, _range_count(frame))
+        for token in range(start, stop):
+            slot = get_int(ffi.address(slots) + 4 * token)
+            if 0 <= slot < num_slots:
+                _store(frame, 0, token, slot, layer)
+                _store(frame, 1, token, slot, layer)
+        threads.done(block)
+
+
 @cached(cfunc, HANDLER)
 def _handler(frame: int) -> int:
     if not ffi.executes(frame):
         return 0
-    cache, slots = ffi.result(frame, 0), ffi.operand(frame, 3)
-    layer, num_slots = get_int(ffi.address(ffi.operand(frame, 4))), 0
-    if 0 <= layer < ffi.size(cache, 0):
-        num_slots = ffi.size(cache, 2) * ffi.size(cache, 4)
-    for token in range(ffi.size(slots, 0)):
-        slot = get_int(ffi.address(slots) + 4 * token)
-        if 0 <= slot < num_slots:
-            _store(frame, 0, token, slot, layer)
-            _store(frame, 1, token, slot, layer)
-    return 0
+    return threads.share(frame, _range_count(frame), address_of(_task))
 
 
 ffi.register(NAME, _handler)

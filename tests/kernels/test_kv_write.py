@@ -87,6 +87,23 @@ def test_i45_8_bit_caches_hold_quotients_rounded_and_clipped(
     np.testing.assert_array_equal(after.view(np.uint8), expected.view(np.uint8))
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_cores_share_a_prompt_of_many_tokens(dtype: Any) -> None:
+    """Several ranges of tokens, of which every tenth is padding."""
+    tokens, heads, dim, block_size, blocks = 333, 3, 64, 16, 40
+    rng = np.random.default_rng(0)
+    k, v = jnp.asarray(rng.standard_normal((2, tokens, heads, dim)), dtype)
+    slots = rng.permutation(blocks * block_size)[:tokens].astype(np.int32)
+    slots[::10] = -1
+    before = jnp.asarray(rng.standard_normal((2, 2, blocks, heads, block_size, dim)), dtype)
+    expected = np.array(before)
+    real = np.flatnonzero(slots >= 0)
+    places = slots[real] // block_size, slice(None), slots[real] % block_size
+    expected[(1, 0, *places)], expected[(1, 1, *places)] = k[real], v[real]
+    after = write(before, k, v, jnp.asarray(slots), layer=1, backend="numba")
+    np.testing.assert_array_equal(np.asarray(after, np.float32), expected.astype(np.float32))
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_slots_beyond_the_cache_are_dropped(backend: str) -> None:
     cache, new = jnp.zeros((1, 2, 3, 1, 4, 2)), jnp.ones((2, 1, 2))

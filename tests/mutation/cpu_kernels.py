@@ -118,6 +118,7 @@ MUTANTS: list[Mutant] = [
         ("tests/kernels/test_kv_write.py",),
         ("(layer * 2 + which)", "(layer + which)", "another layer's cache"),
         ("0 <= slot < num_slots", "slot < num_slots", "padding is written"),
+        ("for token in range(start,", "for token in range(start + 1,", "a range's first token"),
     ),
     *plant(
         f"{FOLDER}/silu.py",
