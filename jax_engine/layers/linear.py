@@ -18,18 +18,20 @@ class Matrix(nnx.Param):  # type: ignore[misc]
         unpacked: its shape [*stack, out, in].
         in_panels: whether it is held in panels instead, as the CPU's own products read it
             (pallas_kernels/numba/panels.py): [*stack, panels, words, columns].
+        parts: of how many matrices the panels take turns.
     """
 
 
-def empty_matrix(unpacked: tuple[int, ...], dtype: jnp.dtype) -> Matrix:
+def empty_matrix(unpacked: tuple[int, ...], dtype: jnp.dtype, parts: int = 1) -> Matrix:
     """A matrix of that shape, of zeros, held as suits the device."""
-    if not on_numba(dtype):
-        return Matrix(jnp.zeros(unpacked, dtype), unpacked=unpacked, in_panels=False)
-    from pallas_kernels.numba.panels import panel_shape
+    held, in_panels = unpacked, on_numba(dtype)
+    if in_panels:
+        from pallas_kernels.numba.panels import panel_shape
 
-    *stack, rows, size = unpacked
-    held = (*stack, *panel_shape(rows, size, dtype))
-    return Matrix(jnp.zeros(held, dtype), unpacked=unpacked, in_panels=True)
+        *stack, rows, size = unpacked
+        held = (*stack, *panel_shape(rows, size, dtype, parts))
+    zeros = jnp.zeros(held, dtype)
+    return Matrix(zeros, unpacked=unpacked, in_panels=in_panels, parts=parts)
 
 
 class Linear(nnx.Module):  # type: ignore[misc]

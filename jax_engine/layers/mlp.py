@@ -1,30 +1,59 @@
 """The gated feed-forward network of Llama (SwiGLU)."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layers.linear import Linear, on_numba
+from jax_engine.layers.linear import Linear, empty_matrix, product, result_dtype
 
 
-def silu_and_mul(
-    gate_up: Float[Array, "T two_F"], dtype: jnp.dtype, num_tokens: Int[Array, ""] | None
-) -> Float[Array, "T F"]:
-    """silu of the first half of the columns times the second, rounded to `dtype` once."""
-    if on_numba(dtype):
-        from pallas_kernels.numba import silu
+class GatedLinear(nnx.Module):  # type: ignore[misc]
+    """silu(gate(x)) * up(x), gate and up in one product.
 
-        count = jnp.int32(gate_up.shape[0]) if num_tokens is None else num_tokens
-        return silu.silu_and_mul(gate_up.astype(jnp.float32), count, dtype=dtype)
-    gate, up = jnp.split(gate_up, 2, axis=-1)
-    return (jax.nn.silu(gate) * up).astype(dtype)
+    Attributes:
+        weight: [*stack, 2F, E], the gate's rows, then those of up; on a CPU in panels that take
+            turns.
+        bias: [*stack, 2F], or None.
+    """
+
+    def __init__(
+        self,
+        in_size: int,
+        out_size: int,
+        *,
+        bias: bool,
+        dtype: jnp.dtype,
+        stack: tuple[int, ...],
+    ):
+        self.weight = empty_matrix((*stack, 2 * out_size, in_size), dtype, parts=2)
+        self.bias = nnx.Param(jnp.zeros((*stack, 2 * out_size), dtype)) if bias else None
+
+    def __call__(
+        self,
+        x: Float[Array, "T E"],
+        layer: Int[Array, ""],
+        num_tokens: Int[Array, ""] | None,
+    ) -> Float[Array, "T F"]:
+        """In x's dtype, rounded once. Arguments as of `Linear`."""
+        bias = None if self.bias is None else self.bias[...]
+        if self.weight.in_panels:
+            from pallas_kernels.numba.gated_linear import gated_linear
+
+            panels, width = self.weight[...], self.weight.unpacked[-2] // 2
+            count = jnp.int32(x.shape[0]) if num_tokens is None else num_tokens
+            return gated_linear(
+                x, panels, bias, width=width, layer=layer, num_rows=count, dtype=x.dtype
+            )
+        out = product(self.weight, x, layer, num_tokens, out_dtype=result_dtype(x))
+        if bias is not None:
+            out = out + bias.astype(out.dtype)
+        gate, up = jnp.split(out, 2, axis=-1)
+        return (jax.nn.silu(gate) * up).astype(x.dtype)
 
 
 class GatedMLP(nnx.Module):  # type: ignore[misc]
-    """down(silu(gate(x)) * up(x)), gate and up in one product.
+    """down(silu(gate(x)) * up(x)).
 
     Attributes:
         gate_up: weight [2F, E] a layer: the gate's rows, then those of up.
@@ -38,20 +67,21 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
         *,
         bias: bool,
         dtype: jnp.dtype,
-        stack: tuple[int, ...] = (),
+        stack: tuple[int, ...],
     ):
-        linear = functools.partial(Linear, bias=bias, dtype=dtype, stack=stack)
-        self.gate_up = linear(hidden_size, 2 * intermediate_size)
-        self.down = linear(intermediate_size, hidden_size)
+        self.gate_up = GatedLinear(
+            hidden_size, intermediate_size, bias=bias, dtype=dtype, stack=stack
+        )
+        self.down = Linear(intermediate_size, hidden_size, bias=bias, dtype=dtype, stack=stack)
 
     def __call__(
         self,
         x: Float[Array, "T E"],
-        layer: Int[Array, ""] | None = None,
-        num_tokens: Int[Array, ""] | None = None,
+        layer: Int[Array, ""],
+        num_tokens: Int[Array, ""] | None,
     ) -> Float[Array, "T E"]:
         """Of `num_tokens` tokens; the others are padding. None: of all."""
         with jax.named_scope("gate_up"):
-            hidden = silu_and_mul(self.gate_up(x, layer, num_tokens), x.dtype, num_tokens)
+            hidden = self.gate_up(x, layer, num_tokens)
         with jax.named_scope("down"):
             return self.down(hidden, layer, num_tokens)

@@ -29,11 +29,13 @@ class Leaf:
 
     Attributes:
         panels: the shape in which the device holds a matrix in panels; None: it holds `shape`.
+        parts: of how many matrices the panels take turns.
     """
 
     shape: tuple[int, ...]
     dtype: Any
     panels: tuple[int, ...] | None = None
+    parts: int = 1
 
     @property
     def num_bytes(self) -> int:
@@ -78,7 +80,7 @@ def abstract_leaves(state: nnx.State) -> dict[str, Leaf]:
 def _leaf(variable: nnx.Variable) -> Leaf:
     value = variable.get_value()
     if isinstance(variable, Matrix) and variable.in_panels:
-        return Leaf(variable.unpacked, value.dtype, panels=value.shape)
+        return Leaf(variable.unpacked, value.dtype, value.shape, variable.parts)
     return Leaf(value.shape, value.dtype)
 
 
@@ -190,7 +192,7 @@ def on_device(leaf: Leaf, values: np.ndarray) -> jax.Array:
     if leaf.panels is not None:
         from pallas_kernels.numba.panels import pack_panels
 
-        values = pack_panels(values, aligned_empty(leaf.panels, leaf.dtype))
+        values = pack_panels(values, aligned_empty(leaf.panels, leaf.dtype), parts=leaf.parts)
     array: jax.Array = jax.device_put(values).block_until_ready()
     return array
 

@@ -27,28 +27,31 @@ WORD_BYTES = 4
 STEP = WORD_BYTES * COLUMNS  # bytes from a word's columns to the next word's
 
 
-def panel_shape(rows: int, size: int, dtype: DTypeLike) -> tuple[int, int, int]:
+def panel_shape(rows: int, size: int, dtype: DTypeLike, parts: int = 1) -> tuple[int, int, int]:
     """Shape of a weight [rows, size] in panels: [panels, words, numbers of all columns' words].
 
     Args:
         dtype: float32 or bfloat16.
+        parts: how many matrices of as many rows it is made of.
     """
     numbers = WORD_BYTES // np.dtype(dtype).itemsize
     words = -(-size // (numbers * LANES)) * LANES  # packed 16 at a time
-    return -(-rows // COLUMNS), words, COLUMNS * numbers
+    return parts * -(-rows // (parts * COLUMNS)), words, COLUMNS * numbers
 
 
-def pack_panels(weight: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+def pack_panels(weight: np.ndarray, out: np.ndarray | None = None, *, parts: int = 1) -> np.ndarray:
     """A weight [*stack, rows, size] in panels [*stack, *panel_shape(...)], packed by all cores.
 
     Columns beyond the last row are copies of it, words beyond a row's end zeros.
 
     Args:
         out: where they are written; None: to a new array.
+        parts: how many matrices of as many rows it is made of. Their panels take turns: the first
+            of each, then the second of each, and so on.
     """
     *stack, rows, size = weight.shape
     if out is None:
-        out = np.empty((*stack, *panel_shape(rows, size, weight.dtype)), weight.dtype)
+        out = np.empty((*stack, *panel_shape(rows, size, weight.dtype, parts)), weight.dtype)
     numbers = WORD_BYTES // weight.itemsize
     if size % numbers:
         rest = [(0, 0)] * (weight.ndim - 1) + [(0, -size % numbers)]
@@ -56,7 +59,8 @@ def pack_panels(weight: np.ndarray, out: np.ndarray | None = None) -> np.ndarray
     weight = np.ascontiguousarray(weight)
     panels, words = out.shape[-3], -(-size // numbers)
     total, threads = math.prod(out.shape[:-2]), os.cpu_count() or 1
-    places = (weight.ctypes.data, out.ctypes.data, rows, words, panels, STEP * out.shape[-2])
+    sizes = (rows // parts, words, parts, panels, STEP * out.shape[-2])
+    places = (weight.ctypes.data, out.ctypes.data, *sizes)
     with ThreadPoolExecutor(threads) as pool:
         shares = [
             pool.submit(_pack_range, *places, *range_of.py_func(total, i, threads))
@@ -67,24 +71,26 @@ def pack_panels(weight: np.ndarray, out: np.ndarray | None = None) -> np.ndarray
     return out
 
 
-@cached(functools.partial(njit, nogil=True), f"void({', '.join(['int64'] * 8)})")
+@cached(functools.partial(njit, nogil=True), f"void({', '.join(['int64'] * 9)})")
 def _pack_range(
     weight: int,
     out: int,
     rows: int,
     words: int,
+    parts: int,
     panels: int,
     panel_bytes: int,
     first: int,
     last: int,
 ) -> None:
-    """Panels number `first` to `last` of a stack, with Python's lock let go."""
+    """Panels number `first` to `last` of a stack of parts of so many rows, Python's lock let go."""
     step = WORD_BYTES * words
     for number in range(first, last):
-        layer, row = number // panels, number % panels * COLUMNS
+        layer, panel = number // panels, number % panels
+        part, row = layer * parts + panel % parts, panel // parts * COLUMNS
         for vector in range(VECTORS):
             start = row + vector * LANES
-            source = weight + (layer * rows + start) * step
+            source = weight + (part * rows + start) * step
             place = out + number * panel_bytes + vector * BYTES
             pack(source, step, rows - 1 - start, words, place, STEP)
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_kernels.numba.linear import MIN_TOKENS, PANEL_CHUNKS, X_BYTES, linear
+from pallas_kernels.numba.linear import linear
+from pallas_kernels.numba.linear_call import MIN_TOKENS, PANEL_CHUNKS, X_BYTES
 from pallas_kernels.numba.linear_chunk import PART
 from pallas_kernels.numba.micro_kernel import COLUMNS, ROWS
 from pallas_kernels.numba.panels import pack_panels, panel_shape, take_rows

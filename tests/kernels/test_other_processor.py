@@ -21,7 +21,13 @@ OLDER = "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+
 @pytest.mark.skipif(not processor_has("avx512f"), reason="this processor is an older one")
 def test_with_avx2_alone() -> None:
     here = Path(__file__).parent
-    names = ("test_linear.py", "test_elementwise.py", "test_draw.py", "test_numba.py")
+    names = (
+        "test_linear.py",
+        "test_gated_linear.py",
+        "test_rms_norm.py",
+        "test_draw.py",
+        "test_numba.py",
+    )
     files = [str(here / name) for name in names]
     older = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": OLDER}
     command = [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", *files]

@@ -32,8 +32,12 @@ def _unpacked(variable: nnx.Variable) -> np.ndarray:
     if not (isinstance(variable, Matrix) and variable.in_panels):
         return np.asarray(held)
     *stack, rows, size = variable.unpacked
-    layers = held.reshape(-1, *held.shape[-3:])
-    taken = [np.asarray(take_rows(layer, jnp.arange(rows), size)) for layer in layers]
+    layers, parts = held.reshape(-1, *held.shape[-3:]), variable.parts
+    taken = [
+        np.asarray(take_rows(layer[part::parts], jnp.arange(rows // parts), size))
+        for layer in layers
+        for part in range(parts)
+    ]
     return np.stack(taken).reshape(*stack, rows, size)
 
 

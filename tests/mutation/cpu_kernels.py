@@ -4,6 +4,7 @@ from tests.mutation.planting import Mutant, plant
 
 ATTENTION = ("tests/kernels", "--kernel=tests.kernels.kernel:numba")
 LINEAR = ("tests/kernels/test_linear.py",)
+GATED = ("tests/kernels/test_gated_linear.py",)
 DRAW = ("tests/kernels/test_draw.py",)
 OTHER_PROCESSOR = ("tests/kernels/test_other_processor.py",)
 FOLDER = "pallas_kernels/numba"
@@ -53,15 +54,19 @@ MUTANTS: list[Mutant] = [
         ("mul(score, spread(1 / cap))", "score", "the soft cap"),
     ),
     *plant(
-        f"{FOLDER}/linear.py",
+        f"{FOLDER}/linear_call.py",
         LINEAR,
-        ("out[_num_tokens(frame) :] = 0", "out[_num_tokens(frame) + 1 :] = 0", "padding is kept"),
-        ("(layer * panels + first)", "first", "always the first layer"),
+        ("out[num_tokens(frame) :] = 0", "out[num_tokens(frame) + 1 :] = 0", "padding is kept"),
+        ("(layer * panels + parts * first)", "(parts * first)", "always the first layer"),
         (
             "ffi.address(out) + token * out_step",
             "ffi.address(out)",
             "one place for all chunks of x",
         ),
+    ),
+    *plant(
+        f"{FOLDER}/linear.py",
+        LINEAR,
         ("(0, x.shape[1] % 2)", "(0, -(x.shape[1] % 2))", "the last of an odd number is dropped"),
     ),
     *plant(
@@ -95,7 +100,7 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/panels.py",
         LINEAR,
         ("rows - 1 - start", "rows - start", "a row beyond the last is packed"),
-        ("(layer * rows + start)", "start", "the first layer for all"),
+        ("(part * rows + start)", "start", "the first layer for all"),
         ("rows % COLUMNS]", "rows % COLUMNS - 1]", "the row beside"),
     ),
     *plant(
@@ -121,13 +126,28 @@ MUTANTS: list[Mutant] = [
         ("for token in range(start,", "for token in range(start + 1,", "a range's first token"),
     ),
     *plant(
-        f"{FOLDER}/silu.py",
-        ("tests/kernels/test_elementwise.py",),
+        f"{FOLDER}/gated_linear.py",
+        GATED,
         ("where_less(gate, zero, small, one)", "one", "silu of what is negative"),
+        ("PARTS * pair * chunk.panel_step", "pair * chunk.panel_step", "a pair begins with up"),
+        ("ffi.size(out, 1) + at), count", "at), count", "the gate's bias for up"),
+        ("chunk.columns + first", "chunk.columns", "a chunk's first biases for all its panels"),
+        ("+ row * chunk.out_step", "", "one place for all rows"),
+    ),
+    *plant(
+        f"{FOLDER}/linear_call.py",
+        GATED,
+        ("item * COLUMNS * first", "COLUMNS * first", "one place for some chunks of panels"),
+    ),
+    *plant(
+        f"{FOLDER}/panels.py",
+        GATED,
+        ("panel // parts * COLUMNS", "panel * COLUMNS", "panels do not take turns"),
+        ("layer * parts + panel % parts", "layer * parts", "the gate is taken for up"),
     ),
     *plant(
         f"{FOLDER}/rms_norm.py",
-        ("tests/kernels/test_elementwise.py",),
+        ("tests/kernels/test_rms_norm.py",),
         ("if row < wanted:", "if row <= wanted:", "a row of padding"),
         ("/ np.float32(width) + eps", "/ np.float32(width)", "eps is forgotten"),
     ),
