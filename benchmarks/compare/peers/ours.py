@@ -7,6 +7,7 @@ from wire import serve
 
 
 def load(settings):
+    from benchmarks.curves.context import write_kv_cache
     from jax_engine import LLM, SamplingParams
 
     llm = LLM(
@@ -20,7 +21,21 @@ def load(settings):
         load_format=settings["load_format"],
     )
     versions = {name: version(name) for name in ("jax", "jaxlib")}
-    return make_run(llm.llm_engine, SamplingParams), versions
+    run_pass = make_run(llm.llm_engine, SamplingParams)
+    num_passes = 0
+
+    def run(clock):
+        """Before the second pass, which is not measured, takes the memory of the whole KV cache.
+
+        The other engines write to theirs when they start. The first pass is start-up's.
+        """
+        nonlocal num_passes
+        num_passes += 1
+        if num_passes == 2:
+            write_kv_cache(llm.llm_engine)
+        run_pass(clock)
+
+    return run, versions
 
 
 if __name__ == "__main__":
