@@ -9,7 +9,6 @@ import pytest
 
 from tests.kernels.kernel import load, ours
 
-
 MAPS = Path("/proc/self/maps")
 MOST_MAPS = 30_000  # of 65,530 that Linux allows a process (vm.max_map_count)
 
