@@ -44,7 +44,7 @@ class Linear(nnx.Module):  # type: ignore[misc]
     memory traffic of decoding; there the weight stays a stack, which the product indexes.
 
     Attributes:
-        weight: [*stack, out, in], on a CPU in panels.
+        weight: [*stack, out, in], on a CPU in panels, those of `parts` matrices in turns.
         bias: [*stack, out], or None.
     """
 
@@ -56,8 +56,9 @@ class Linear(nnx.Module):  # type: ignore[misc]
         bias: bool = False,
         dtype: jnp.dtype,
         stack: tuple[int, ...] = (),
+        parts: int = 1,
     ):
-        self.weight = empty_matrix((*stack, out_size, in_size), dtype)
+        self.weight = empty_matrix((*stack, out_size, in_size), dtype, parts)
         self.bias = nnx.Param(jnp.zeros((*stack, out_size), dtype)) if bias else None
 
     def __call__(

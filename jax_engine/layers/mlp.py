@@ -5,10 +5,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layers.linear import Linear, empty_matrix, product, result_dtype
+from jax_engine.layers.linear import Linear
 
 
-class GatedLinear(nnx.Module):  # type: ignore[misc]
+class GatedLinear(Linear):
     """silu(gate(x)) * up(x), gate and up in one product.
 
     Attributes:
@@ -17,38 +17,23 @@ class GatedLinear(nnx.Module):  # type: ignore[misc]
         bias: [*stack, 2F], or None.
     """
 
-    def __init__(
-        self,
-        in_size: int,
-        out_size: int,
-        *,
-        bias: bool,
-        dtype: jnp.dtype,
-        stack: tuple[int, ...],
-    ):
-        self.weight = empty_matrix((*stack, 2 * out_size, in_size), dtype, parts=2)
-        self.bias = nnx.Param(jnp.zeros((*stack, 2 * out_size), dtype)) if bias else None
-
-    def __call__(
+    def __call__(  # type: ignore[override]
         self,
         x: Float[Array, "T E"],
         layer: Int[Array, ""],
         num_tokens: Int[Array, ""] | None,
     ) -> Float[Array, "T F"]:
         """In x's dtype, rounded once. Arguments as of `Linear`."""
-        bias = None if self.bias is None else self.bias[...]
         if self.weight.in_panels:
             from pallas_kernels.numba.gated_linear import gated_linear
 
             panels, width = self.weight[...], self.weight.unpacked[-2] // 2
+            bias = None if self.bias is None else self.bias[...]
             count = jnp.int32(x.shape[0]) if num_tokens is None else num_tokens
             return gated_linear(
                 x, panels, bias, width=width, layer=layer, num_rows=count, dtype=x.dtype
             )
-        out = product(self.weight, x, layer, num_tokens, out_dtype=result_dtype(x))
-        if bias is not None:
-            out = out + bias.astype(out.dtype)
-        gate, up = jnp.split(out, 2, axis=-1)
+        gate, up = jnp.split(super().__call__(x, layer, num_tokens), 2, axis=-1)
         return (jax.nn.silu(gate) * up).astype(x.dtype)
 
 
@@ -70,7 +55,7 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
         stack: tuple[int, ...],
     ):
         self.gate_up = GatedLinear(
-            hidden_size, intermediate_size, bias=bias, dtype=dtype, stack=stack
+            hidden_size, 2 * intermediate_size, bias=bias, dtype=dtype, stack=stack, parts=2
         )
         self.down = Linear(intermediate_size, hidden_size, bias=bias, dtype=dtype, stack=stack)
 

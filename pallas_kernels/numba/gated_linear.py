@@ -16,14 +16,8 @@ from pallas_kernels.numba import ffi, threads
 from pallas_kernels.numba.ffi import HANDLER
 from pallas_kernels.numba.functions import exp
 from pallas_kernels.numba.jit import cached, inner
-from pallas_kernels.numba.linear import multiply, multiply_bf16, words_of
-from pallas_kernels.numba.linear_call import (
-    chunk_counts,
-    chunk_of,
-    clear_padding,
-    is_bfloat16,
-    num_tokens,
-)
+from pallas_kernels.numba.linear import multiply, words_of
+from pallas_kernels.numba.linear_call import chunk_counts, chunk_of, num_tokens, share_chunks
 from pallas_kernels.numba.linear_chunk import Chunk
 from pallas_kernels.numba.micro_kernel import COLUMNS
 from pallas_kernels.numba.narrow import store_as
@@ -99,16 +93,16 @@ def _gate(frame: int, chunk: Chunk, pair: int, products: int) -> None:
     """Gates the products of a chunk's panel of gate with those of its panel of up."""
     out, bias = ffi.result(frame, 0), ffi.operand(frame, 4)
     kind, item = ffi.dtype(out), item_bytes(ffi.dtype(out))
-    first = COLUMNS * pair
-    start = ffi.address(bias) + 4 * (ffi.size(out, 1) - chunk.columns + first)
+    first, width, added = COLUMNS * pair, ffi.size(out, 1), ffi.size(bias, 0) > 0
+    start = ffi.address(bias) + 4 * (width - chunk.columns + first)
     for row in range(chunk.tokens):
         for at in range(0, min(COLUMNS, chunk.columns - first), LANES):
             count = chunk.columns - first - at
             here = products + STEP * row + 4 * at
             gate, up = load(here), load(here + 4 * COLUMNS)
-            if ffi.size(bias, 0) > 0:
+            if added:
                 gate = add(gate, load_some(start + 4 * at, count))
-                up = add(up, load_some(start + 4 * (ffi.size(out, 1) + at), count))
+                up = add(up, load_some(start + 4 * (width + at), count))
             place = chunk.out + row * chunk.out_step + item * (first + at)
             store_as(kind, place, _gated(gate, up), count)
 
@@ -131,10 +125,7 @@ def _multiply_and_gate(frame: int, chunk: Chunk, products: int) -> None:
             chunk.x_step,
             STEP,
         )
-        if is_bfloat16(frame):
-            multiply_bf16(both)
-        else:
-            multiply(both)
+        multiply(frame, both)
         _gate(frame, chunk, pair, products)
 
 
@@ -159,9 +150,7 @@ def _task(block: int) -> int:
 def _handler(frame: int) -> int:
     if not ffi.executes(frame):
         return 0
-    clear_padding(frame)
-    of_panels, of_x = chunk_counts(frame, PARTS)
-    return threads.share(frame, of_panels * of_x, address_of(_task))
+    return share_chunks(frame, PARTS, address_of(_task))
 
 
 ffi.register(NAME, _handler)

@@ -13,7 +13,7 @@ from pallas_kernels.numba import ffi, threads
 from pallas_kernels.numba.ffi import HANDLER
 from pallas_kernels.numba.jit import cached, inner
 from pallas_kernels.numba.native import address_of, copy
-from pallas_kernels.numba.row_shares import NUMBERS, range_of
+from pallas_kernels.numba.row_shares import range_of, ranges_for
 from pallas_kernels.numba.vectors import get_int
 from pallas_kernels.numba.widen import item_bytes
 
@@ -58,8 +58,7 @@ def _store(frame: int, which: int, token: int, slot: int, layer: int) -> None:
 def _range_count(frame: int) -> int:
     """Into how many ranges a call's tokens are cut, one at least."""
     k = ffi.operand(frame, 1)
-    tokens = ffi.size(k, 0)
-    return max(min(tokens, 2 * tokens * ffi.size(k, 1) * ffi.size(k, 2) // NUMBERS), 1)
+    return ranges_for(ffi.size(k, 0), 2 * ffi.size(k, 1) * ffi.size(k, 2))
 
 
 @inner

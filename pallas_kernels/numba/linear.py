@@ -14,16 +14,16 @@ from numba import cfunc, njit
 
 from pallas_kernels.numba import ffi, threads
 from pallas_kernels.numba.ffi import HANDLER
-from pallas_kernels.numba.jit import cached
-from pallas_kernels.numba.linear_call import chunk_counts, chunk_of, clear_padding, is_bfloat16
-from pallas_kernels.numba.linear_chunk import multiply_of
+from pallas_kernels.numba.jit import cached, inner
+from pallas_kernels.numba.linear_call import chunk_of, is_bfloat16, share_chunks
+from pallas_kernels.numba.linear_chunk import Chunk, multiply_of
 from pallas_kernels.numba.native import address_of
 from pallas_kernels.numba.panels import panel_shape
 from pallas_kernels.numba.words import BFLOAT16_WORDS, MULTIPLIES_PAIRS, Floats
 
 NAME = "pallas_kernels.linear_panels"
-multiply = multiply_of(Floats)
-multiply_bf16 = multiply_of(BFLOAT16_WORDS)
+_multiply_float32 = multiply_of(Floats)
+_multiply_bfloat16 = multiply_of(BFLOAT16_WORDS)
 
 
 def linear(
@@ -72,6 +72,15 @@ def words_of(x: Float[Array, "T in"], dtype: jnp.dtype) -> Array:
     return lax.reduce_precision(x.astype(jnp.float32), exponent_bits=8, mantissa_bits=7)
 
 
+@inner
+def multiply(frame: int, chunk: Chunk) -> None:
+    """All products of a chunk, in the type of the call's weights."""
+    if is_bfloat16(frame):
+        _multiply_bfloat16(chunk)
+    else:
+        _multiply_float32(chunk)
+
+
 @cached(njit, "int64(int64)")
 def _task(block: int) -> int:
     seat = threads.sit_down(block)
@@ -80,11 +89,7 @@ def _task(block: int) -> int:
         if number < 0:
             return threads.leave(block)
         frame = threads.frame_of(block)
-        chunk = chunk_of(frame, number, others, 1)
-        if is_bfloat16(frame):
-            multiply_bf16(chunk)
-        else:
-            multiply(chunk)
+        multiply(frame, chunk_of(frame, number, others, 1))
         threads.done(block)
 
 
@@ -92,9 +97,7 @@ def _task(block: int) -> int:
 def _handler(frame: int) -> int:
     if not ffi.executes(frame):
         return 0
-    clear_padding(frame)
-    of_panels, of_x = chunk_counts(frame, 1)
-    return threads.share(frame, of_panels * of_x, address_of(_task))
+    return share_chunks(frame, 1, address_of(_task))
 
 
 ffi.register(NAME, _handler)

@@ -7,7 +7,7 @@ what a kernel wants besides comes after them.
 import numpy as np
 from numba import carray
 
-from pallas_kernels.numba import ffi
+from pallas_kernels.numba import ffi, threads
 from pallas_kernels.numba.jit import inner
 from pallas_kernels.numba.linear_chunk import Chunk
 from pallas_kernels.numba.micro_kernel import COLUMNS, ROWS
@@ -35,7 +35,7 @@ def num_tokens(frame: int) -> int:
 
 
 @inner
-def clear_padding(frame: int) -> None:
+def _clear_padding(frame: int) -> None:
     """Zeros for the rows that are not multiplied."""
     result = ffi.result(frame, 0)
     step = item_bytes(ffi.dtype(result)) * ffi.size(result, 1)
@@ -93,3 +93,11 @@ def chunk_of(frame: int, number: int, others: int, parts: int) -> Chunk:
         x_step,
         out_step,
     )
+
+
+@inner
+def share_chunks(frame: int, parts: int, task: int) -> int:
+    """Has the function at an address work on all chunks of a call; `parts` as of `chunk_of`."""
+    _clear_padding(frame)
+    of_panels, of_x = chunk_counts(frame, parts)
+    return threads.share(frame, of_panels * of_x, task)

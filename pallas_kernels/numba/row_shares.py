@@ -18,7 +18,12 @@ def row_count(frame: int, operand: int, rows: int) -> int:
 def range_count(frame: int) -> int:
     """How many ranges the rows of a call's first result are cut into, one at least."""
     result = ffi.result(frame, 0)
-    rows, width = ffi.size(result, 0), ffi.size(result, 1)
+    return ranges_for(ffi.size(result, 0), ffi.size(result, 1))
+
+
+@inner
+def ranges_for(rows: int, width: int) -> int:
+    """How many ranges so many rows of so many numbers are cut into, one at least."""
     return max(min(rows, rows * width // NUMBERS), 1)
 
 

@@ -130,7 +130,7 @@ MUTANTS: list[Mutant] = [
         GATED,
         ("where_less(gate, zero, small, one)", "one", "silu of what is negative"),
         ("PARTS * pair * chunk.panel_step", "pair * chunk.panel_step", "a pair begins with up"),
-        ("ffi.size(out, 1) + at), count", "at), count", "the gate's bias for up"),
+        ("(width + at), count", "at, count", "the gate's bias for up"),
         ("chunk.columns + first", "chunk.columns", "a chunk's first biases for all its panels"),
         ("+ row * chunk.out_step", "", "one place for all rows"),
     ),
