@@ -2,7 +2,10 @@
 
 import os
 import time
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from benchmarks.compare import quiet
@@ -13,12 +16,11 @@ from benchmarks.compare.workloads import WORKLOADS, Job, Scale
 
 BUSY_CORES = 0.1  # others' load above which a pass is repeated
 MAX_REPEATS = 2
-WARM_SEED = 1000  # unlike any measured pass
 
 
 @dataclass
 class Runs:
-    """Of one peer: figures of each counted pass, others' load in cores, the last answer."""
+    """Of one peer: figures of each counted pass, others' load in cores, an answer to compare."""
 
     figures: list[dict[str, float]] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
@@ -39,14 +41,28 @@ def one_pass(session: Session, jobs: list[Job]) -> tuple[dict[str, Any], float]:
     return answer, max(0.0, others) / seconds
 
 
-def _counted(session: Session, jobs: list[Job], runs: Runs) -> None:
-    """A measured pass; while others are busy it is repeated, and at last kept with their load."""
+def requests_of(name: str, scale: Scale, turn: int, attempt: int = 0) -> list[Job]:
+    """A workload's requests, with tokens that no other pass has: nothing of them is in a cache."""
+    seed = zlib.crc32(f"{name}, turn {turn}, attempt {attempt}".encode())
+    return WORKLOADS[name][1](scale, seed)
+
+
+def _counted(session: Session, make: Callable[[int], list[Job]], runs: Runs) -> None:
+    """A measured pass; while others are busy it is repeated, and at last kept with their load.
+
+    Tokens are compared of the first attempt, for which all peers have the same prompts.
+
+    Args:
+        make: The requests of an attempt.
+    """
     for attempt in range(MAX_REPEATS + 1):
+        jobs = make(attempt)
         answer, others = one_pass(session, jobs)
+        if attempt == 0:
+            runs.answer = answer
         if others <= BUSY_CORES or attempt == MAX_REPEATS:
             break
         runs.discarded += 1
-    runs.answer = answer
     runs.figures.append(figures(jobs, answer))
     runs.others.append(round(others, 3))
 
@@ -58,10 +74,9 @@ def take_turns(
 
     A peer that fails is left out from then on, with its reason.
     """
-    make = WORKLOADS[name][1]
     found = {peer: Runs() for peer in sessions}
     for turn in range(num_runs + 1):
-        jobs = make(scale, WARM_SEED if turn == 0 else turn)
+        make = partial(requests_of, name, scale, turn)
         order = list(sessions) if turn % 2 else list(reversed(sessions))
         for peer in order:
             runs = found[peer]
@@ -69,9 +84,10 @@ def take_turns(
                 continue
             try:
                 if turn == 0:
+                    jobs = make()
                     figures(jobs, one_pass(sessions[peer], jobs)[0])
                 else:
-                    _counted(sessions[peer], jobs, runs)
+                    _counted(sessions[peer], make, runs)
             except (PeerFailed, ValueError) as error:
                 runs.failure = str(error)
                 print(f"  {name} {peer}: {error}", flush=True)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.compare import bounds, checkpoint, quiet, session
+from benchmarks.compare import bounds, checkpoint, passes, quiet, session
 from benchmarks.compare.environments import OURS, PEERS
 from benchmarks.compare.metrics import agreement, figures, medians, ratio
+from benchmarks.compare.passes import MAX_REPEATS, Runs, requests_of, take_turns
 from benchmarks.compare.session import SCRIPTS, PeerFailed, Session
 from benchmarks.compare.table import compare_tables
 from benchmarks.compare.workloads import WORKLOADS, Job, Scale
@@ -41,6 +42,43 @@ def test_workloads_are_what_they_are_called() -> None:
     assert {job.n for job in made["W7"]} == {4}
     assert max(job.arrival_s for job in made["W3"]) == 0 < made["W4"][0].arrival_s
     assert [len(a.prompt) for a in made["W3"]] == [len(a.prompt) for a in made["W4"]]
+
+
+def test_no_pass_has_the_first_block_of_another() -> None:
+    kinds = [(name, turn, attempt) for name in WORKLOADS for turn in (0, 1) for attempt in (0, 1)]
+    made = [requests_of(name, Scale(), turn, attempt) for name, turn, attempt in kinds]
+    first = [{tuple(one.prompt[:16]) for one in jobs if len(one.prompt) >= 16} for jobs in made]
+    assert len(set.union(*first)) == sum(map(len, first))
+
+
+def _turns(monkeypatch: Any, others: float) -> tuple[dict[str, Runs], dict[str, list[list[Job]]]]:
+    """Two rounds of two peers while others use so many cores, and what each was asked."""
+    asked: dict[str, list[list[Job]]] = {"a": [], "b": []}
+
+    def one_pass(peer: Any, jobs: list[Job]) -> tuple[dict[str, Any], float]:
+        asked[peer].append(jobs)
+        rows = [(0.5, 1.0, jobs[0].prompt[:1] * one.output_len) for one in jobs]
+        return _answer(*rows), others
+
+    monkeypatch.setattr(passes, "one_pass", one_pass)
+    sessions: Any = {"a": "a", "b": "b"}
+    return take_turns("W1", sessions, Scale(divide=8), 2), asked
+
+
+def test_a_repeated_pass_has_new_tokens(monkeypatch: Any) -> None:
+    found, asked = _turns(monkeypatch, others=1.0)
+    assert [runs.discarded for runs in found.values()] == [2 * MAX_REPEATS] * 2
+    for jobs in asked.values():
+        assert len({tuple(one[0].prompt) for one in jobs}) == 1 + 2 * (1 + MAX_REPEATS)
+    # Tokens are compared of passes with the same prompts.
+    assert found["a"].answer == found["b"].answer
+    assert asked["a"][-1] == asked["b"][-1]
+
+
+def test_a_quiet_pass_is_not_repeated(monkeypatch: Any) -> None:
+    found, asked = _turns(monkeypatch, others=0.0)
+    assert [runs.discarded for runs in found.values()] == [0, 0]
+    assert asked["a"] == asked["b"] and len(asked["a"]) == 3
 
 
 def _answer(*rows: tuple[float, float, list[int]]) -> dict[str, Any]:
