@@ -104,14 +104,27 @@ def compare(
     }
 
 
-def _names(known: Any) -> Any:
+def _names(known: Any, least: int = 1) -> Any:
     def parse(text: str) -> list[str]:
         names = [name for name in text.split(",") if name]
+        if len(names) < least:
+            raise argparse.ArgumentTypeError(f"name one at least: {', '.join(known)}")
         for name in names:
             if name not in known:
                 raise argparse.ArgumentTypeError(f"{name!r}; known: {', '.join(known)}")
         return names
 
+    return parse
+
+
+def _positive(kind: Any) -> Any:
+    def parse(text: str) -> Any:
+        value = kind(text)
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"must be more than 0, got {text}")
+        return value
+
+    parse.__name__ = kind.__name__  # what argparse calls it where the text is no number
     return parse
 
 
@@ -121,13 +134,14 @@ def parse_args() -> argparse.Namespace:
         prog="python -m benchmarks.compare", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--workloads", type=_names(WORKLOADS), default=list(WORKLOADS))
-    parser.add_argument("--peers", type=_names(others), default=others)
+    parser.add_argument("--peers", type=_names(others, 0), default=others)
     parser.add_argument(
         "--dtypes", type=_names(("float32", "bfloat16")), default=["float32", "bfloat16"]
     )
-    parser.add_argument("--runs", type=int, default=3, help="measured passes of each peer")
-    parser.add_argument("--requests", type=int, default=64, help="of W3 and W4")
-    parser.add_argument("--rate", type=float, default=0.15, help="arrivals a second in W4")
+    count, rate = _positive(int), _positive(float)
+    parser.add_argument("--runs", type=count, default=3, help="measured passes of each peer")
+    parser.add_argument("--requests", type=count, default=64, help="of W3 and W4")
+    parser.add_argument("--rate", type=rate, default=0.15, help="arrivals a second in W4")
     parser.add_argument("--output", type=Path, help="folder of the results (benchmarks/results)")
     parser.add_argument(
         "--smoke", action="store_true", help="a tiny random model, short workloads, no bounds kept"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.compare import bounds, checkpoint, passes, quiet, session
+from benchmarks.compare.__main__ import parse_args
 from benchmarks.compare.environments import OURS, PEERS
 from benchmarks.compare.metrics import agreement, figures, medians, ratio
 from benchmarks.compare.passes import MAX_REPEATS, Runs, requests_of, take_turns
@@ -154,6 +155,33 @@ def test_a_peer_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: Any) 
     (tmp_path / "sleeps").chmod(0o755)
     with pytest.raises(PeerFailed, match=r"no answer for 0\.2 s"):
         Session(PEERS[OURS], str(tmp_path / "sleeps"), {}, tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--workloads W9", "argument --workloads: 'W9'; known: W1, W2"),
+        ("--workloads ,", "argument --workloads: name one at least: W1, W2"),
+        ("--peers ours", "argument --peers: 'ours'; known: vllm"),
+        ("--dtypes float16", "argument --dtypes: 'float16'; known: float32, bfloat16"),
+        ("--runs 0", "argument --runs: must be more than 0, got 0"),
+        ("--requests=-3", "argument --requests: must be more than 0, got -3"),
+        ("--requests 1.5", "argument --requests: invalid int value: '1.5'"),
+        ("--rate nan", "argument --rate: must be more than 0, got nan"),
+    ],
+)
+def test_arguments_that_make_no_sense(
+    arguments: str, said: str, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["compare", *arguments.split()])
+    with pytest.raises(SystemExit, match="2"):
+        parse_args()
+    assert said in capsys.readouterr().err
+
+
+def test_no_peer_is_ours_alone(monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys, "argv", ["compare", "--peers", ""])
+    assert parse_args().peers == []
 
 
 def test_all_of_it_in_miniature(tmp_path: Path) -> None:
