@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.compare import bounds, checkpoint
 from benchmarks.compare.environments import OURS, PEERS, CannotInstall, folder, interpreter
-from benchmarks.compare.passes import summary, take_turns
+from benchmarks.compare.passes import requests_of, summary, take_turns
 from benchmarks.compare.session import PeerFailed, Session
 from benchmarks.compare.table import headline
 from benchmarks.compare.workloads import WORKLOADS, Scale
@@ -84,7 +84,7 @@ def compare(
     limits = bounds.measure(config)
     for session in running.sessions.values():
         session.forget_peak()
-    jobs = WORKLOADS[name][1](scale, 0)
+    jobs = requests_of(name, scale, turn=0)
     found = take_turns(name, running.sessions, scale, args.runs)
     table = summary(found, jobs[0].n == 1, dtype == "float32")
     for peer, session in running.sessions.items():
