@@ -17,6 +17,10 @@ class WeightsError(JaxEngineError, ValueError):
     """Weights are missing, truncated, of the wrong shape, or of an unknown format."""
 
 
+class MissingPackageError(JaxEngineError, ImportError):
+    """What was asked for needs a package that is not installed; everything else runs without it."""
+
+
 class InvalidRequestError(JaxEngineError, ValueError):
     """A prompt or a sampling parameter is not acceptable; nothing was allocated for it."""
 

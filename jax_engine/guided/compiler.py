@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from jax_engine.errors import InvalidRequestError
 from jax_engine.guided.guide import Guide, reason_of
+from jax_engine.missing_package import need
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
@@ -40,6 +41,7 @@ class GuideCompiler:
         Raises:
             InvalidRequestError: There is no such grammar (with what llguidance says about it), or
                 the engine's tokenizer cannot be guided.
+            MissingPackageError: The `llguidance` package is not installed.
         """
         if self._tokenizer is None:
             raise InvalidRequestError(
@@ -50,6 +52,7 @@ class GuideCompiler:
             raise InvalidRequestError(
                 "structured_outputs end with an end-of-sequence token, but the model has none"
             )
+        need("llguidance", "structured_outputs")
         return Guide(self._compile(grammar_of(params)))
 
     def _compile_grammar(self, grammar: str) -> "LLMatcher":

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import jax.numpy as jnp
 from flax import nnx
@@ -17,12 +17,14 @@ from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
 from jax_engine.models.families.hf_config import token_ids
-from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.gguf_loader import GgufSource, config_from_gguf
+from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.registry import config_from_hf, family_of
 from jax_engine.models.resolve import resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.weights import TensorSource, abstract_leaves, fill_state, load_leaves
+
+if TYPE_CHECKING:
+    from jax_engine.models.gguf_file import GgufFile
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class ModelFiles:
     """
 
     abstract: LoadedModel
-    gguf: GgufFile | None
+    gguf: "GgufFile | None"
     load_format: LoadFormat
     seed: int
 
@@ -66,13 +68,19 @@ class ModelFiles:
         if self.load_format == "dummy":
             arrays = random_leaves(leaves, self.seed)
         else:
-            family, gguf = family_of(config.architecture), self.gguf
-            tensors: TensorSource = (
-                GgufSource(gguf, config) if gguf else SafetensorsSource(model.source)
-            )
+            family = family_of(config.architecture)
+            tensors = _tensors(model.source, self.gguf, config)
             arrays = load_leaves(tensors, config, leaves, family.WEIGHTS, family.IGNORED_SUFFIXES)
         logger.info("weights of %s ready in %.1f s", model.source, time.perf_counter() - started)
         return dataclasses.replace(model, params=fill_state(model.params, arrays))
+
+
+def _tensors(source: Path, gguf: "GgufFile | None", config: ModelConfig) -> TensorSource:
+    if gguf is None:
+        return SafetensorsSource(source)
+    from jax_engine.models.gguf_loader import GgufSource
+
+    return GgufSource(gguf, config)
 
 
 def load_model(model: str | None = None, **settings: Any) -> LoadedModel:
@@ -100,6 +108,7 @@ def open_model(
         ModelNotFoundError: nothing of that name here or on the hub.
         ConfigError: an unknown architecture or format, or max_model_len beyond the model's.
         WeightsError: the configuration or the GGUF file's header is unreadable.
+        MissingPackageError: a GGUF file (the default model is one) without the `gguf` package.
     """
     if load_format not in get_args(LoadFormat):
         known = ", ".join(get_args(LoadFormat))
@@ -109,8 +118,8 @@ def open_model(
     if load_format in ("safetensors", "gguf") and (load_format == "gguf") != is_gguf:
         kind = "a GGUF file" if is_gguf else "a directory"
         raise ConfigError(f"load_format={load_format!r}, but {source} is {kind}.")
-    gguf = GgufFile(source) if is_gguf else None
-    config = config_from_gguf(gguf) if gguf else read_hf_config(source)
+    gguf = open_gguf(source) if is_gguf else None
+    config = _read_config(source, gguf)
     check_max_model_len(config, max_model_len)
     graphdef, state = abstract_decoder(config, dtype)
     leaves = abstract_leaves(state).values()
@@ -139,6 +148,15 @@ def check_max_model_len(config: ModelConfig, max_model_len: int | None) -> None:
             f"max_model_len must be between 1 and this model's {config.max_context_len} positions "
             f"(RoPE scaling {config.rope.type!r} included), got {max_model_len}."
         )
+
+
+def _read_config(source: Path, gguf: "GgufFile | None") -> ModelConfig:
+    """ModelConfig of a directory, or of an open GGUF file. Raises ConfigError or WeightsError."""
+    if gguf is None:
+        return read_hf_config(source)
+    from jax_engine.models.gguf_loader import config_from_gguf
+
+    return config_from_gguf(gguf)
 
 
 def read_hf_config(directory: Path) -> ModelConfig:

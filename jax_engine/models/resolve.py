@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from jax_engine.errors import ModelNotFoundError
+from jax_engine.missing_package import need
 from jax_engine.models.default_model import default_model_path
 from jax_engine.models.safetensors_loader import INDEX
 
@@ -22,8 +23,10 @@ def resolve_model(model: str | None, *, config_only: bool = False) -> Path:
 
     Raises:
         ModelNotFoundError: naming every place that was tried.
+        MissingPackageError: the default model needs a package; nothing was downloaded.
     """
     if model is None:
+        need("gguf", "The default model, a GGUF file,")
         return default_model_path()
     path = Path(model).expanduser()
     if path.is_file():

@@ -4,17 +4,20 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tokenizers import Tokenizer as Backend
 
 from jax_engine.errors import ModelNotFoundError, WeightsError
-from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.resolve import resolve_model
 from jax_engine.tokenization.chat import ChatTemplate
 from jax_engine.tokenization.chat_content import Message
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.token_bytes import TokenBytes, token_bytes
+
+if TYPE_CHECKING:
+    from jax_engine.models.gguf_file import GgufFile
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -112,7 +115,7 @@ class Tokenizer:
         return self.encode(text, add_special_tokens=False) if tokenize else text
 
 
-def load_tokenizer(source: str | Path | GgufFile | None = None) -> Tokenizer:
+def load_tokenizer(source: "str | Path | GgufFile | None" = None) -> Tokenizer:
     """The tokenizer of a directory, a GGUF file, a hub name, or (None) the default model.
 
     Args:
@@ -122,20 +125,21 @@ def load_tokenizer(source: str | Path | GgufFile | None = None) -> Tokenizer:
         ModelNotFoundError: nothing there, or no tokenizer in it.
         ConfigError: a GGUF file with an unsupported kind of tokenizer.
         WeightsError: the files are unreadable.
+        MissingPackageError: a GGUF file (the default model is one) without the `gguf` package.
     """
-    if isinstance(source, GgufFile):
+    if not (source is None or isinstance(source, str | Path)):
         return _from_gguf(source)
     path = Path(source).expanduser() if source is not None else None
     if path is None or not path.is_dir() or not _has_tokenizer(path):
         path = resolve_model(None if source is None else str(source), config_only=True)
-    return _from_gguf(GgufFile(path)) if path.is_file() else _from_directory(path)
+    return _from_gguf(open_gguf(path)) if path.is_file() else _from_directory(path)
 
 
 def _has_tokenizer(directory: Path) -> bool:
     return any(directory.glob("tokenizer*"))
 
 
-def _from_gguf(file: GgufFile) -> Tokenizer:
+def _from_gguf(file: "GgufFile") -> Tokenizer:
     metadata = file.metadata
     backend = backend_from_gguf(metadata)
     tokens = metadata["tokenizer.ggml.tokens"]

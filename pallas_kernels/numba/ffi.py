@@ -19,8 +19,10 @@ EXTENSION, API, CONTEXT, STAGE, OPERANDS, RESULTS = 1, 2, 3, 4, 9, 14
 FRAME_WORDS = 22
 EXECUTE = 3
 METADATA = 1
-# The interface of which version this file speaks; XLA refuses the handler if its own is older.
-MAJOR, MINOR = 0, 5
+# The major version of the interface that this file speaks; XLA refuses the handler if its own is
+# another. Minor versions only add fields at the ends of structs, so any of them will do.
+MAJOR = 0
+API_VERSION = 4  # the word of XLA's table of functions that holds its major and minor version
 # XLA's numbers of dtypes.
 INT8, FLOAT16, FLOAT32, BFLOAT16, FLOAT8 = 2, 10, 11, 16, 20
 LOW = 0xFFFFFFFF  # of an int32 padded to a word
@@ -28,12 +30,17 @@ LOW = 0xFFFFFFFF  # of an int32 padded to a word
 
 @inner
 def executes(frame: int) -> bool:
-    """Whether this call is to do the work. If it asks for the version, that is written down."""
+    """Whether this call is to do the work. If it asks for the version, that is written down.
+
+    XLA asks at registration, and refuses a handler that speaks of a newer version than its own. The
+    answer is found at run time, so that code in Numba's cache serves every version of jaxlib.
+    """
     fields = words(frame, FRAME_WORDS)
     if fields[EXTENSION] != 0:
         extension = words(fields[EXTENSION], 4)
         if extension[1] & LOW == METADATA:
-            words(extension[3], 4)[3] = MAJOR | MINOR << 32
+            minor = word(fields[API] + 8 * API_VERSION) >> 32
+            words(extension[3], 4)[3] = MAJOR | minor << 32
             return False
     return bool(fields[STAGE] & LOW == EXECUTE)
 

@@ -26,6 +26,7 @@ PUBLIC = {
     "JaxEngineError",
     "ConfigError",
     "InvalidRequestError",
+    "MissingPackageError",
     "ModelNotFoundError",
     "OutOfMemoryError",
     "RequestTooLargeError",

@@ -1,0 +1,21 @@
+"""The way to a GGUF file: only who opens one needs the `gguf` package."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jax_engine.missing_package import need
+
+if TYPE_CHECKING:
+    from jax_engine.models.gguf_file import GgufFile
+
+
+def open_gguf(path: Path) -> "GgufFile":
+    """
+    Raises:
+        MissingPackageError: The `gguf` package is not installed.
+        WeightsError: As for `GgufFile`.
+    """
+    need("gguf", f"{path}, a GGUF file,")
+    from jax_engine.models.gguf_file import GgufFile
+
+    return GgufFile(path)
