@@ -45,6 +45,8 @@ def attention_scores(
     [1.0, 2.0, 3.0]
     >>> attention_scores(q, keys, scale=1.0, alibi_slope=0.5).tolist()
     [0.0, 1.5, 3.0]
+    >>> attention_scores(q, keys, scale=1.0, soft_cap=2.0).round(3).tolist()
+    [0.924, 1.523, 1.81]
     """
     scores = keys.astype(np.float64) @ q.astype(np.float64) * scale
     if soft_cap is not None:
@@ -144,6 +146,12 @@ def split_attention(
 
     One query over a long context is one long sum, which a single worker would add up alone. Cut
     into parts it keeps a whole GPU busy. Parts may be empty, when there are more parts than keys.
+
+    Weights 1, 1 and 2, in one part, in two, and in five of which two are empty:
+
+    >>> scores, values = np.log([1.0, 1.0, 2.0]), np.array([[4.0], [8.0], [2.0]])
+    >>> [split_attention(scores, values, parts).round(9).tolist() for parts in (1, 2, 5)]
+    [[4.0], [4.0], [4.0]]
     """
     score_parts = np.array_split(scores, num_splits)
     value_parts = np.array_split(values, num_splits)

@@ -176,6 +176,12 @@ def weight_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
     >>> shapes = weight_shapes(tiny)
     >>> shapes["model.layers.0.self_attn.k_proj.weight"], "lm_head.weight" in shapes
     ((2, 4), False)
+    >>> biased = TransformerConfig(8, 4, 6, 1, 2, 1, head_dim=2, mlp_bias=True)
+    >>> sorted(name for name in weight_shapes(biased) if name.endswith("proj.bias"))
+    ... # doctest: +NORMALIZE_WHITESPACE
+    ['model.layers.0.mlp.down_proj.bias',
+     'model.layers.0.mlp.gate_proj.bias',
+     'model.layers.0.mlp.up_proj.bias']
     """
     shapes: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (config.vocab_size, config.hidden_size),

@@ -319,6 +319,18 @@ def test_a_quantised_cache_is_a_cache_of_the_numbers_it_stands_for(seed: int) ->
     np.testing.assert_array_equal(lse, expected_lse)
 
 
+def test_a_number_of_a_quantised_cache_stands_for_itself_times_its_head_s_scale() -> None:
+    """One query, one key of two heads, whose values are 6 and 10 under scales 0.5 and 0.25."""
+    kv_cache = np.zeros((1, 2, 1, 2, 1, 2), np.int8)
+    kv_cache[0, 1, 0, :, 0] = [[6, 6], [10, 10]]
+    scales = np.array([[[1.0, 1.0], [0.5, 0.25]]])
+    out, _ = paged_attention(
+        np.ones((1, 2, 2)), kv_cache, np.array([[0]]), np.array([1]), np.array([0, 1]),
+        layer=0, scale=1.0, kv_scales=scales,
+    )  # fmt: skip
+    assert out.tolist() == [[[3.0, 3.0], [2.5, 2.5]]]
+
+
 def test_more_queries_than_positions() -> None:
     q, kv = np.ones((3, 1, 2)), np.ones((2, 1, 2))
     with pytest.raises(ValueError, match="3 queries, but the context has only 2 positions"):

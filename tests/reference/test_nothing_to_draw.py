@@ -96,6 +96,18 @@ def test_the_first_token_of_several_samples_may_be_missing() -> None:
     assert outputs(groups["free"]) == expected(REQUEST, sampling_params(REQUEST), 24)
 
 
+def test_two_samples_that_are_stuck_in_one_step_are_one_abort() -> None:
+    """Both draw a 1 and may draw nothing after it; the request ends once, and is told of once."""
+    engine = new_engine(CROWDED)
+    nothing_next = {"allowed_token_ids": [1], "bad_words_token_ids": [[1, 1]]}
+    assert add(engine, "samples", REQUEST, sampling_params(REQUEST, **nothing_next))
+    [group] = finish(engine, CROWDED)
+    assert [(seq.output_token_ids, seq.finish_reason, seq.stop_reason) for seq in group.seqs] == [
+        ([1], "abort", NO_TOKEN)
+    ] * 2
+    assert not engine.has_unfinished_requests()
+
+
 def test_a_beam_dies_while_another_lives_and_hypotheses_are_enough() -> None:
     """After token 0 nothing may come, after token 1 the 1, twice; and, with ends, what has ended
     is what there is."""
