@@ -1,0 +1,1 @@
+"""Names under which programs written for another engine find this one."""

@@ -1,0 +1,77 @@
+"""Where each name of vLLM's modules is to be had here, and what the missing ones would need."""
+
+# (vLLM's module, ours, names that are the same in both)
+SAME: tuple[tuple[str, str, str], ...] = (
+    ("vllm", "jax_engine", "LLM LLMEngine SamplingParams PoolingParams RequestOutput"),
+    ("vllm", "jax_engine", "CompletionOutput EmbeddingRequestOutput"),
+    ("vllm.entrypoints.llm", "jax_engine", "LLM"),
+    ("vllm.engine.llm_engine", "jax_engine", "LLMEngine"),
+    ("vllm.v1.engine.llm_engine", "jax_engine", "LLMEngine"),
+    ("vllm.sampling_params", "jax_engine", "SamplingParams BeamSearchParams RequestOutputKind"),
+    (
+        "vllm.sampling_params",
+        "jax_engine.structured_outputs",
+        "StructuredOutputsParams GuidedDecodingParams",
+    ),
+    ("vllm.pooling_params", "jax_engine", "PoolingParams"),
+    ("vllm.outputs", "jax_engine", "RequestOutput CompletionOutput EmbeddingRequestOutput"),
+    ("vllm.outputs", "jax_engine.outputs", "EmbeddingOutput RequestMetrics"),
+    ("vllm.beam_search", "jax_engine", "BeamSearchOutput BeamSearchSequence"),
+    ("vllm.logprobs", "jax_engine", "Logprob"),
+    ("vllm.config", "jax_engine.compat.config", "PoolerConfig ProfilerConfig"),
+    ("vllm.lora.request", "jax_engine.compat.requests", "LoRARequest"),
+    ("vllm.tokenizers", "jax_engine.compat.tokenizers", "get_tokenizer"),
+    ("vllm.transformers_utils.tokenizer", "jax_engine.compat.tokenizers", "get_tokenizer"),
+    ("vllm.renderers.hf", "jax_engine.compat.tokenizers", "resolve_chat_template"),
+    ("vllm.entrypoints.chat_utils", "jax_engine.compat.tokenizers", "resolve_hf_chat_template"),
+    ("vllm.logger", "jax_engine.compat.helpers", "init_logger"),
+    ("vllm.platforms", "jax_engine.compat.helpers", "current_platform"),
+    ("vllm.distributed", "jax_engine.compat.helpers", "cleanup_dist_env_and_memory"),
+    ("vllm.utils", "jax_engine.compat.helpers", "random_uuid"),
+    ("vllm.utils", "jax_engine.compat.arguments", "FlexibleArgumentParser"),
+    ("vllm.utils.argparse_utils", "jax_engine.compat.arguments", "FlexibleArgumentParser"),
+    ("vllm.utils.print_utils", "jax_engine.compat.helpers", "print_embeddings"),
+    ("vllm.utils.network_utils", "jax_engine.compat.helpers", "get_ip get_open_port"),
+    ("vllm.utils", "jax_engine.compat.helpers", "get_ip get_open_port"),
+)
+
+# What begins so -> what it would need. The longest beginning counts.
+MISSING: dict[str, str] = {
+    "vllm.assets": "images, audio and videos, and jax-engine has text models only",
+    "vllm.multimodal": "images, audio and videos, and jax-engine has text models only",
+    "vllm.lora": "LoRA adapters, which jax-engine does not load",
+    "vllm.distributed": "several devices or processes, and jax-engine runs on one device",
+    "vllm.config": "a part of vLLM's own configuration that jax-engine has no use for",
+    "vllm.config.KVTransferConfig": "KV caches handed from one process to another",
+    "vllm.config.kv_transfer": "KV caches handed from one process to another",
+    "vllm.config.WeightTransferConfig": "weights handed over while the engine runs",
+    "vllm.entrypoints.openai": "the OpenAI-compatible server, which is not written yet",
+    "vllm.entrypoints.serve": "the OpenAI-compatible server, which is not written yet",
+    "vllm.entrypoints.launchers": "the OpenAI-compatible server, which is not written yet",
+    "vllm.benchmarks": "data sets from a hub",
+    "vllm.model_executor": "models written in PyTorch",
+    "vllm.forward_context": "models written in PyTorch",
+    "vllm.v1": "vLLM's own inner parts",
+}
+
+
+def where(name: str) -> tuple[str, str] | None:
+    """Our module and name of a dotted name of vLLM's; None: there is nothing of that kind."""
+    module, _, attribute = name.rpartition(".")
+    for theirs, ours, names in SAME:
+        if theirs == module and attribute in names.split():
+            return ours, attribute
+    return None
+
+
+def is_module(name: str) -> bool:
+    """Whether some name of the table is in this module of vLLM's, or below it."""
+    return any(theirs == name or theirs.startswith(f"{name}.") for theirs, _, _ in SAME)
+
+
+def explanation(name: str) -> str:
+    """A sentence that says what a name that is not here would need."""
+    beginnings = [one for one in MISSING if name == one or name.startswith(f"{one}.")]
+    if not beginnings:
+        return f"{name} is not in jax-engine's stand-in for vLLM"
+    return f"{name} is not in jax-engine: it needs {MISSING[max(beginnings, key=len)]}"

@@ -1,0 +1,133 @@
+"""The stand-in for vLLM's modules: what is there is ours, and what is not says what it needs."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import jax_engine
+from jax_engine.compat import vllm
+from jax_engine.compat.arguments import FlexibleArgumentParser
+from jax_engine.compat.names import MISSING, SAME, explanation, where
+
+
+@pytest.fixture(autouse=True)
+def stand_in() -> Iterator[None]:
+    vllm.install()
+    yield
+    vllm.uninstall()
+
+
+@pytest.mark.parametrize(("module", "names"), sorted({(row[0], row[2]) for row in SAME}))
+def test_every_name_of_the_table_is_there(module: str, names: str) -> None:
+    for name in names.split():
+        assert getattr(import_module(module), name) is not None
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_nothing_is_both_there_and_missing(name: str) -> None:
+    assert where(name) is None
+
+
+def test_names_are_this_engine() -> None:
+    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
+    from vllm.sampling_params import RequestOutputKind  # type: ignore[import-not-found]
+
+    assert LLM is jax_engine.LLM is vllm.LLM
+    assert SamplingParams is jax_engine.SamplingParams
+    assert RequestOutputKind is jax_engine.RequestOutputKind
+
+
+def test_versions_are_those_of_the_interface() -> None:
+    import vllm as imported
+
+    assert imported.__version__ == version("vllm") == vllm.VERSION
+    with pytest.raises(PackageNotFoundError):
+        version("no-such-distribution-as-this")
+
+
+@pytest.mark.parametrize(
+    ("statement", "need"),
+    [
+        ("from vllm.lora.layers import BaseLayerWithLoRA", "LoRA adapters"),
+        ("import vllm.multimodal.utils", "text models only"),
+        ("from vllm.config import KVTransferConfig", "from one process to another"),
+        ("from vllm import NoSuchThing", "vllm.NoSuchThing is not in jax-engine"),
+    ],
+)
+def test_what_is_not_there_says_what_it_needs(statement: str, need: str) -> None:
+    with pytest.raises(ImportError, match=need):
+        exec(statement)
+
+
+def test_an_attribute_that_is_not_there_is_no_attribute() -> None:
+    assert not hasattr(import_module("vllm"), "NoSuchThing")
+    with pytest.raises(AttributeError, match="jax-engine: it needs images"):
+        _ = vllm.multimodal
+
+
+def test_the_longest_beginning_explains() -> None:
+    assert "handed over" in explanation("vllm.config.WeightTransferConfig")
+    assert "own configuration" in explanation("vllm.config.NoSuchConfig")
+
+
+def test_taken_away_nothing_is_left() -> None:
+    import_module("vllm.sampling_params")
+    vllm.uninstall()
+    assert not [name for name in sys.modules if name.partition(".")[0] == "vllm"]
+    with pytest.raises(PackageNotFoundError):
+        version("vllm")
+
+
+def test_an_installed_vllm_is_not_shadowed_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vllm.uninstall()
+    (tmp_path / "vllm.py").write_text("LLM = 'the real one'")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not vllm.install()
+    assert import_module("vllm").LLM == "the real one"
+    assert vllm.install(replace=True)
+    assert import_module("vllm").LLM is jax_engine.LLM
+
+
+def test_a_program_runs_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("WORD = 'beside'")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\n"
+        "from beside import WORD\n"
+        "from vllm import SamplingParams\n"
+        "from jax_engine.compat import vllm\n"
+        "if __name__ == '__main__':\n"
+        "    print(WORD, sys.argv[1:], SamplingParams(max_tokens=3).max_tokens)\n"
+    )
+    command = [sys.executable, "-m", "jax_engine.compat.vllm", str(program), "--n", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("beside ['--n', '1'] 3\n", "")
+
+
+def test_options_take_either_spelling() -> None:
+    parser = FlexibleArgumentParser()
+    parser.add_argument("--max-tokens", type=int)
+    parser.add_argument("--name")
+    for given in (["--max_tokens=3"], ["--max_tokens", "3"], ["--max-tokens", "3"]):
+        assert parser.parse_args([*given, "--name=a_b"]) == _namespace(max_tokens=3, name="a_b")
+
+
+def _namespace(**values: object) -> object:
+    import argparse
+
+    return argparse.Namespace(**values)
+
+
+def test_stand_in_modules_look_like_modules() -> None:
+    module = import_module("vllm.utils")
+    assert isinstance(module, ModuleType)
+    assert module.__name__ == "vllm.utils"
+    assert module.print_utils is import_module("vllm.utils.print_utils")
