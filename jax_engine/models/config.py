@@ -102,9 +102,23 @@ class ModelConfig:
             )
         if self.head_dim % 2:
             raise ConfigError(f"model head_dim must be even for RoPE, got {self.head_dim}.")
+        self._check_rope()
         if self.sliding_window is not None and self.sliding_window < 1:
             raise ConfigError(
                 f"model sliding_window must be None or at least 1, got {self.sliding_window}."
+            )
+
+    def _check_rope(self) -> None:
+        """What the rotary embedding needs to know of the heads."""
+        if self.rope.type == "dynamic" and self.head_dim < 4:
+            raise ConfigError(
+                f"model head_dim must be at least 4 for rope type 'dynamic', got {self.head_dim}."
+            )
+        factors = self.rope.frequency_factors
+        if factors is not None and len(factors) != self.head_dim // 2:
+            raise ConfigError(
+                f"rope frequency_factors must be {self.head_dim // 2} numbers, half of head_dim "
+                f"({self.head_dim}), got {len(factors)}."
             )
 
     @property

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_engine.host_memory import allocating
 from jax_engine.models.weights import Leaf, on_device
 
 DEVIATION = 0.02
@@ -18,13 +19,14 @@ def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, jax.Array]
     """Every leaf drawn on the device from (seed, its name, its layer): uniform, deviation 0.02.
 
     Norm scales are one plus that. The numbers do not depend on the order of the leaves, and
-    are the same, rounded, in every dtype.
+    are the same, rounded, in every dtype. Raises OutOfMemoryError.
     """
     key = jax.random.key(seed)
     drawn = {}
     for name, leaf in leaves.items():
-        values = _random_leaf(key, name, leaf)
-        drawn[name] = values if leaf.panels is None else on_device(leaf, np.asarray(values))
+        with allocating(f"Weights {name}", leaf.num_bytes):
+            values = _random_leaf(key, name, leaf).block_until_ready()
+            drawn[name] = values if leaf.panels is None else on_device(leaf, np.asarray(values))
     return drawn
 
 

@@ -9,12 +9,15 @@ import dataclasses
 import mmap
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+from msgspec import Meta
 
 from jax_engine.errors import WeightsError
+from jax_engine.file_schema import checked
 
 _SCALARS = {
     GGUFValueType.UINT8: "B",
@@ -29,6 +32,14 @@ _SCALARS = {
     GGUFValueType.FLOAT64: "d",
     GGUFValueType.BOOL: "?",
 }
+
+# Bounds of a header, so that a damaged count costs no time and no memory. Real files have some
+# fifty keys, thousands of tensors, and vocabularies of 300,000 tokens.
+MAX_KEYS, MAX_TENSORS, MAX_ITEMS, MAX_DEPTH, MAX_AXES = 1 << 16, 1 << 20, 1 << 24, 4, 8
+
+
+class _Alignment(msgspec.Struct, frozen=True, rename={"alignment": "general.alignment"}):
+    alignment: Annotated[int, Meta(ge=1, le=1 << 20)] = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +94,16 @@ class GgufFile:
                 f"{magic!r}, version {version}."
             )
         num_tensors, num_keys = self._scalar("Q"), self._scalar("Q")
+        if num_tensors > MAX_TENSORS or num_keys > MAX_KEYS:
+            raise struct.error(
+                f"{num_tensors} tensors and {num_keys} metadata keys, of which at most "
+                f"{MAX_TENSORS} and {MAX_KEYS} are read"
+            )
         for _ in range(num_keys):
             key = self._string()
             self.metadata[key] = self._value(self._scalar("I"))
         table = [self._table_entry() for _ in range(num_tensors)]
-        alignment = int(self.metadata.get("general.alignment", 32))
+        alignment = checked(self.metadata, _Alignment, str(self.path), error=WeightsError).alignment
         start = -(-self._position // alignment) * alignment
         for name, type_id, shape, offset in table:
             self.tensors[name] = self._tensor(name, type_id, shape, start + offset)
@@ -105,24 +121,36 @@ class GgufFile:
         self._position = end
         return self._map[start:end].decode("utf-8")
 
-    def _value(self, type_id: int) -> Any:
+    def _value(self, type_id: int, depth: int = 0) -> Any:
         if type_id == GGUFValueType.STRING:
             return self._string()
         if type_id == GGUFValueType.ARRAY:
-            item_type, count = self._scalar("I"), self._scalar("Q")
-            if item_type not in _SCALARS:
-                return [self._value(item_type) for _ in range(count)]
-            code = f"<{count}{_SCALARS[GGUFValueType(item_type)]}"
-            values = struct.unpack_from(code, self._map, self._position)
-            self._position += struct.calcsize(code)
-            return list(values)
+            return self._array(self._scalar("I"), self._scalar("Q"), depth + 1)
         if type_id not in _SCALARS:
             raise struct.error(f"unknown value type {type_id}")
         return self._scalar(_SCALARS[GGUFValueType(type_id)])
 
+    def _array(self, item_type: int, count: int, depth: int) -> list[Any]:
+        """Its size is compared with what is left of the file before anything is made of it."""
+        code = _SCALARS.get(item_type)
+        item_bytes = struct.calcsize(f"<{code}") if code else 8  # a string begins with its length
+        if depth > MAX_DEPTH or count > MAX_ITEMS:
+            raise struct.error(
+                f"an array of {count} items, {depth} deep; read are {MAX_ITEMS} and {MAX_DEPTH}"
+            )
+        if self._position + count * item_bytes > len(self._map):
+            raise struct.error(f"an array has {count} items, more than what is left of the file")
+        if code is None:
+            return [self._value(item_type, depth) for _ in range(count)]
+        values = struct.unpack_from(f"<{count}{code}", self._map, self._position)
+        self._position += count * item_bytes
+        return list(values)
+
     def _table_entry(self) -> tuple[str, int, tuple[int, ...], int]:
-        name = self._string()
-        fastest_first = [self._scalar("Q") for _ in range(self._scalar("I"))]
+        name, num_axes = self._string(), self._scalar("I")
+        if num_axes > MAX_AXES:
+            raise struct.error(f"tensor {name} has {num_axes} axes, at most {MAX_AXES} are read")
+        fastest_first = [self._scalar("Q") for _ in range(num_axes)]
         return name, self._scalar("I"), tuple(reversed(fastest_first)), self._scalar("Q")
 
     def _tensor(self, name: str, type_id: int, shape: tuple[int, ...], offset: int) -> GgufTensor:

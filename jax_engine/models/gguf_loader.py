@@ -1,17 +1,20 @@
 """Configuration and weights of a GGUF file of llama.cpp's `llama` architecture."""
 
+import math
 import re
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.models.config import ModelConfig, RopeConfig
+from jax_engine.file_schema import checked, short
+from jax_engine.models.config import ModelConfig, RopeConfig, RopeType
 from jax_engine.models.families import llama
 from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.schemas import GgufFields
 
 _NAMES = {  # Hugging Face: GGUF, without .weight or .bias
     "model.embed_tokens": "token_embd",
@@ -36,41 +39,34 @@ _CHUNK = 1 << 17  # values decoded at a time: the temporaries stay in the cache
 
 def config_from_gguf(file: GgufFile) -> ModelConfig:
     """ModelConfig from the metadata (and, for Llama 3's RoPE, one tensor). Raises ConfigError."""
-    metadata = file.metadata
-    architecture = metadata.get("general.architecture")
+    architecture = file.metadata.get("general.architecture")
     if architecture != "llama":
         raise ConfigError(
-            f"{file.path}: GGUF architecture {architecture!r} is not supported; known: llama."
+            f"{file.path}: GGUF architecture {short(architecture)} is not supported; known: llama."
         )
-
-    def field(name: str, default: Any = None) -> Any:
-        value = metadata.get(f"llama.{name}", default)
-        if value is None:
-            raise ConfigError(f"{file.path}: metadata field llama.{name} is missing.")
-        return value
-
-    if metadata.get("llama.expert_count"):
+    if file.metadata.get("llama.expert_count"):
         raise ConfigError(f"{file.path}: mixture-of-experts models are not supported.")
-    heads, width = field("attention.head_count"), field("embedding_length")
-    eos = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    fields = checked(file.metadata, GgufFields, str(file.path))
+    heads, width = fields.head_count, fields.embedding_length
+    eos = (fields.eos_token_id, fields.eot_token_id)
     return ModelConfig(
         architecture=llama.ARCHITECTURE,
         vocab_size=_vocab_size(file),
         hidden_size=width,
-        intermediate_size=field("feed_forward_length"),
-        num_layers=field("block_count"),
+        intermediate_size=fields.feed_forward_length,
+        num_layers=fields.block_count,
         num_heads=heads,
-        num_kv_heads=field("attention.head_count_kv", heads),
-        head_dim=field("attention.key_length", width // heads),
-        max_position_embeddings=field("context_length"),
-        rms_norm_eps=_shortest(field("attention.layer_norm_rms_epsilon")),
-        rope=_rope(file),
+        num_kv_heads=fields.head_count_kv or heads,
+        head_dim=fields.key_length or width // heads,
+        max_position_embeddings=fields.context_length,
+        rms_norm_eps=_shortest(fields.rms_epsilon),
+        rope=_rope(file, fields),
         tie_word_embeddings="output.weight" not in file.tensors,
-        sliding_window=metadata.get("llama.attention.sliding_window"),
+        sliding_window=fields.sliding_window,
         attention_bias="blk.0.attn_q.bias" in file.tensors,
         mlp_bias="blk.0.ffn_gate.bias" in file.tensors,
         eos_token_ids=tuple(dict.fromkeys(token for token in eos if token is not None)),
-        bos_token_id=metadata.get("tokenizer.ggml.bos_token_id"),
+        bos_token_id=fields.bos_token_id,
     )
 
 
@@ -86,35 +82,42 @@ def _shortest(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def _rope(file: GgufFile) -> RopeConfig:
-    fields = {
-        key.removeprefix("llama.rope."): value
-        for key, value in file.metadata.items()
-        if key.startswith("llama.rope.")
-    }
-    theta = _shortest(fields.get("freq_base", 10000.0))
-    factors = file.tensors.get(_ROPE_FACTORS)
-    if factors is not None:
-        values = tuple(decode(file, _ROPE_FACTORS, 0, factors.shape[0]).tolist())
-        return RopeConfig(theta=theta, type="llama3", frequency_factors=values)
-    kind = fields.get("scaling.type", "linear" if "scale_linear" in fields else "none")
-    factor = fields.get("scaling.factor", fields.get("scale_linear", 1.0))
-    if kind == "none" or not factor:
+def _rope(file: GgufFile, fields: GgufFields) -> RopeConfig:
+    theta = _shortest(fields.freq_base)
+    if _ROPE_FACTORS in file.tensors:
+        return RopeConfig(theta=theta, type="llama3", frequency_factors=_rope_factors(file))
+    linear = "none" if fields.scale_linear is None else "linear"
+    kind = linear if fields.scaling_type is None else fields.scaling_type
+    factor = fields.scale_linear if fields.scaling_factor is None else fields.scaling_factor
+    if kind == "none" or factor == 0:
         return RopeConfig(theta=theta)
-    original = fields.get("scaling.original_context_length")
+    factor = 1.0 if factor is None else factor
+    original = fields.scaling_original_context
     options: dict[str, Any] = {}
     if kind == "yarn":
-        original = original or file.metadata.get("llama.context_length")
-        if "scaling.attn_factor" in fields:  # llama.cpp multiplies it into YaRN's own factor
+        original = original or fields.context_length
+        if fields.scaling_attention_factor is not None:
+            # llama.cpp multiplies it into YaRN's own factor
             own = 1.0 + 0.1 * float(np.log(factor))
-            options["attention_factor"] = _shortest(fields["scaling.attn_factor"]) * own
+            options["attention_factor"] = _shortest(fields.scaling_attention_factor) * own
     return RopeConfig(
         theta=theta,
-        type=kind,
+        type=cast(RopeType, kind),
         factor=_shortest(factor),
         original_max_position_embeddings=original,
         **options,
     )
+
+
+def _rope_factors(file: GgufFile) -> tuple[float, ...]:
+    """Llama 3's divisors of the frequencies. Raises WeightsError where one is not positive."""
+    values = decode(file, _ROPE_FACTORS, 0, math.prod(file.tensors[_ROPE_FACTORS].shape))
+    wrong = values[~((values > 0) & np.isfinite(values))]
+    if wrong.size:
+        raise WeightsError(
+            f"{file.path}, tensor {_ROPE_FACTORS}: values must be positive, got {wrong[0]}."
+        )
+    return tuple(values.tolist())
 
 
 def decode(file: GgufFile, name: str, start: int, stop: int) -> np.ndarray:

@@ -1,10 +1,10 @@
 """`load_model`: from the name of a model to its configuration and its weights on the device."""
 
 import dataclasses
-import json
 import logging
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -12,7 +12,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jax_engine.config import LoadFormat
-from jax_engine.errors import ConfigError, WeightsError
+from jax_engine.errors import ConfigError
+from jax_engine.file_schema import checked, read_json
+from jax_engine.host_memory import check_fits
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
@@ -21,7 +23,17 @@ from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.registry import config_from_hf, family_of
 from jax_engine.models.resolve import resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
-from jax_engine.models.weights import TensorSource, abstract_leaves, fill_state, load_leaves
+from jax_engine.models.schemas import GenerationFields
+from jax_engine.models.weights import (
+    Leaf,
+    Piece,
+    TensorSource,
+    abstract_leaves,
+    checked_pieces,
+    fill_state,
+    load_leaves,
+)
+from pallas_kernels.device import target_device
 
 if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile
@@ -47,40 +59,39 @@ class LoadedModel:
 
 
 @dataclasses.dataclass(frozen=True)
+class CheckedTensors:
+    """An open checkpoint that has all tensors of the configuration in their shapes."""
+
+    source: TensorSource
+    pieces: Mapping[str, list[Piece]]
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelFiles:
     """A model that was found and whose configuration was read, but no weight yet.
 
     Attributes:
         abstract: the model with shapes in place of weights: steps can be compiled for it.
         gguf: the open GGUF file, or None for a directory.
+        tensors: the weights' places; None for random weights, drawn from `seed`.
     """
 
     abstract: LoadedModel
     gguf: "GgufFile | None"
-    load_format: LoadFormat
+    tensors: CheckedTensors | None
     seed: int
 
     def load(self) -> LoadedModel:
-        """The same model with its weights on the device. Raises WeightsError."""
+        """The same model with its weights on the device. Raises WeightsError, OutOfMemoryError."""
         started = time.perf_counter()
-        model, config = self.abstract, self.abstract.config
+        model = self.abstract
         leaves = abstract_leaves(model.params)
-        if self.load_format == "dummy":
+        if self.tensors is None:
             arrays = random_leaves(leaves, self.seed)
         else:
-            family = family_of(config.architecture)
-            tensors = _tensors(model.source, self.gguf, config)
-            arrays = load_leaves(tensors, config, leaves, family.WEIGHTS, family.IGNORED_SUFFIXES)
+            arrays = load_leaves(self.tensors.source, leaves, self.tensors.pieces)
         logger.info("weights of %s ready in %.1f s", model.source, time.perf_counter() - started)
         return dataclasses.replace(model, params=fill_state(model.params, arrays))
-
-
-def _tensors(source: Path, gguf: "GgufFile | None", config: ModelConfig) -> TensorSource:
-    if gguf is None:
-        return SafetensorsSource(source)
-    from jax_engine.models.gguf_loader import GgufSource
-
-    return GgufSource(gguf, config)
 
 
 def load_model(model: str | None = None, **settings: Any) -> LoadedModel:
@@ -107,7 +118,8 @@ def open_model(
     Raises:
         ModelNotFoundError: nothing of that name here or on the hub.
         ConfigError: an unknown architecture or format, or max_model_len beyond the model's.
-        WeightsError: the configuration or the GGUF file's header is unreadable.
+        WeightsError: a file is unreadable, or the tensors are not those of the configuration.
+        OutOfMemoryError: the weights are larger than this machine's memory.
         MissingPackageError: a GGUF file (the default model is one) without the `gguf` package.
     """
     if load_format not in get_args(LoadFormat):
@@ -122,16 +134,38 @@ def open_model(
     config = _read_config(source, gguf)
     check_max_model_len(config, max_model_len)
     graphdef, state = abstract_decoder(config, dtype)
-    leaves = abstract_leaves(state).values()
+    leaves = abstract_leaves(state)
+    tensors = None
+    if load_format != "dummy":
+        tensors = _checked(_source(source, gguf, config), config, leaves)
     abstract = LoadedModel(
         config=config,
         graphdef=graphdef,
         params=state,
         source=source,
-        num_parameters=sum(math.prod(leaf.shape) for leaf in leaves),
-        num_bytes=sum(leaf.num_bytes for leaf in leaves),
+        num_parameters=sum(math.prod(leaf.shape) for leaf in leaves.values()),
+        num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
     )
-    return ModelFiles(abstract, gguf, load_format, seed)
+    if target_device().platform == "cpu":
+        what = f"Weights of {abstract.num_parameters} parameters ({config.num_layers} layers)"
+        check_fits(what, abstract.num_bytes)
+    return ModelFiles(abstract, gguf, tensors, seed)
+
+
+def _source(path: Path, gguf: "GgufFile | None", config: ModelConfig) -> TensorSource:
+    if gguf is None:
+        return SafetensorsSource(path)
+    from jax_engine.models.gguf_loader import GgufSource
+
+    return GgufSource(gguf, config)
+
+
+def _checked(
+    source: TensorSource, config: ModelConfig, leaves: Mapping[str, Leaf]
+) -> CheckedTensors:
+    family = family_of(config.architecture)
+    pieces = checked_pieces(source, config, leaves, family.WEIGHTS, family.IGNORED_SUFFIXES)
+    return CheckedTensors(source, pieces)
 
 
 def abstract_decoder(config: ModelConfig, dtype: Any) -> tuple[Any, nnx.State]:
@@ -164,18 +198,10 @@ def read_hf_config(directory: Path) -> ModelConfig:
 
     The end-of-sequence ids of generation_config.json (where chat models list several) are added.
     """
-    config = config_from_hf(_read_json(directory / "config.json"))
+    config = config_from_hf(read_json(directory / "config.json"))
     generation = directory / "generation_config.json"
-    extra = token_ids(_read_json(generation).get("eos_token_id")) if generation.exists() else ()
-    eos = tuple(dict.fromkeys((*config.eos_token_ids, *extra)))
+    if not generation.exists():
+        return config
+    extra = checked(read_json(generation), GenerationFields, generation.name).eos_token_id
+    eos = tuple(dict.fromkeys((*config.eos_token_ids, *token_ids(extra))))
     return dataclasses.replace(config, eos_token_ids=eos)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{path} is unreadable: {error}.") from error
-    if not isinstance(raw, dict):
-        raise WeightsError(f"{path} must hold a JSON object, found {type(raw).__name__}.")
-    return raw

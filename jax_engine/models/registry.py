@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from jax_engine.errors import ConfigError
+from jax_engine.file_schema import checked
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.families import llama, mistral
+from jax_engine.models.families.hf_config import FILE
+from jax_engine.models.schemas import ArchitectureFields
 
 
 class Family(Protocol):
@@ -35,8 +38,8 @@ def family_of(architecture: str) -> Family:
 
 def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     """ModelConfig from a `config.json` dictionary, by its `architectures`. Raises ConfigError."""
-    names = raw.get("architectures") or []
-    if not names:
+    if not raw.get("architectures"):
         raise ConfigError("config.json: `architectures` is missing or empty; which model is it?")
+    names = checked(raw, ArchitectureFields, FILE).architectures
     known = [name for name in names if name in FAMILIES]
     return family_of(known[0] if known else names[0]).from_hf(raw)

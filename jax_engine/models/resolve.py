@@ -1,13 +1,12 @@
 """From what the user calls a model to files on this machine."""
 
-import json
 import re
 from pathlib import Path
 
 from jax_engine.errors import ModelNotFoundError
 from jax_engine.missing_package import need
 from jax_engine.models.default_model import default_model_path
-from jax_engine.models.safetensors_loader import INDEX
+from jax_engine.models.safetensors_loader import read_index
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _CONFIG_FILES = ["*.json", "*.model", "*.jinja"]
@@ -91,8 +90,7 @@ def _is_complete(snapshot: Path, config_only: bool) -> bool:
         return False
     if config_only:
         return True
-    index = snapshot / INDEX
-    if index.exists():
-        shards = json.loads(index.read_text()).get("weight_map", {}).values()
+    shards = read_index(snapshot)
+    if shards is not None:
         return all((snapshot / shard).exists() for shard in shards)
     return any(snapshot.glob("*.safetensors"))

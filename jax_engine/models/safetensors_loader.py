@@ -1,8 +1,7 @@
 """Weights of a directory in Hugging Face layout: model.safetensors, or shards and their index."""
 
-import json
 from collections.abc import Collection
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import ml_dtypes  # noqa: F401  registers bfloat16 with NumPy, which safetensors then returns
@@ -10,8 +9,11 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from jax_engine.errors import WeightsError
+from jax_engine.file_schema import checked, read_json, short
+from jax_engine.models.schemas import IndexFields
 
 INDEX = "model.safetensors.index.json"
+SUPPORTED_DTYPES = ("F64", "F32", "F16", "BF16")
 
 
 class SafetensorsSource:
@@ -37,6 +39,12 @@ class SafetensorsSource:
         return tuple(self._files[name].get_slice(name).get_shape())
 
     def read_into(self, name: str, out: np.ndarray) -> None:
+        stored = self._files[name].get_slice(name).get_dtype()
+        if stored not in SUPPORTED_DTYPES:
+            raise WeightsError(
+                f"{self.describe(name)}: dtype {stored} is not supported; "
+                f"known: {', '.join(SUPPORTED_DTYPES)}."
+            )
         try:
             out[...] = self._files[name].get_tensor(name)
         except (SafetensorError, TypeError, OSError) as error:
@@ -56,14 +64,36 @@ def _open(path: Path) -> Any:
         ) from error
 
 
-def _weight_files(directory: Path) -> list[Path]:
+def read_index(directory: Path) -> list[str] | None:
+    """Names of the shards that the index lists; None where there is no index.
+
+    Raises:
+        WeightsError: It is damaged, or a shard is not a file of this directory.
+    """
     index = directory / INDEX
-    if index.exists():
-        try:
-            shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise WeightsError(f"{index} is not a safetensors index: {error!r}.") from error
-        missing = [shard for shard in shards if not (directory / shard).exists()]
+    if not index.exists():
+        return None
+    found = checked(read_json(index), IndexFields, str(index), WeightsError)
+    shards = sorted(set(found.weight_map.values()))
+    outside = [shard for shard in shards if not _is_plain_path(shard)]
+    if outside or not shards:
+        raise WeightsError(
+            f"{index}: weight_map must name files of its own directory, "
+            f"got {short(outside[0] if outside else found.weight_map)}."
+        )
+    return shards
+
+
+def _is_plain_path(name: str) -> bool:
+    """Whether a name leads to a file of the directory: no way up, no root, only printable text."""
+    parts = PurePosixPath(name).parts
+    return name.isprintable() and bool(parts) and ".." not in parts and parts[0] != "/"
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    shards = read_index(directory)
+    if shards is not None:
+        missing = [shard for shard in shards if not (directory / shard).is_file()]
         if missing:
             raise WeightsError(
                 f"{directory}: {len(missing)} of {len(shards)} shards named by {INDEX} are "

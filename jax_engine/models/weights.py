@@ -8,6 +8,7 @@ aligned buffer *is* the device array (no copy is made).
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 from flax import nnx
 
 from jax_engine.errors import WeightsError
+from jax_engine.host_memory import allocating
 from jax_engine.layers.linear import Matrix
 from jax_engine.models import huge_pages
 from jax_engine.models.config import ModelConfig
@@ -121,7 +123,47 @@ def pieces_of(
             start += count
 
 
-def check_tensors(
+def checked_pieces(
+    source: TensorSource,
+    config: ModelConfig,
+    leaves: Mapping[str, Leaf],
+    names: Mapping[str, tuple[str, ...]],
+    ignored_suffixes: tuple[str, ...],
+) -> dict[str, list[Piece]]:
+    """Which tensors make each leaf, once it is known that the checkpoint has them.
+
+    Args:
+        leaves: What the decoder holds, by dotted name.
+        names: A family's WEIGHTS.
+
+    Raises:
+        WeightsError: A tensor is missing, of another shape, or unexpected.
+    """
+    _check_num_layers(source, config, names)
+    pieces = {
+        name: list(pieces_of(config, name, names, leaf.shape)) for name, leaf in leaves.items()
+    }
+    if config.tie_word_embeddings:  # some checkpoints store the head a second time
+        ignored_suffixes = (*ignored_suffixes, *names.get("lm_head.weight", ()))
+    _check_tensors(source, pieces, ignored_suffixes)
+    return pieces
+
+
+def _check_num_layers(
+    source: TensorSource, config: ModelConfig, names: Mapping[str, tuple[str, ...]]
+) -> None:
+    """First of all, since a list of the tensors of ten million layers would take minutes."""
+    starts = {name.partition("{layer}")[0] for group in names.values() for name in group}
+    pattern = re.compile(rf"(?:{'|'.join(map(re.escape, starts))})(\d+)\.")
+    found = {match[1] for match in map(pattern.match, source.names()) if match}
+    if config.num_layers > len(found):
+        raise WeightsError(
+            f"{source.location}: the configuration has {config.num_layers} layers, but there are "
+            f"tensors of {len(found)}. Do weights and configuration belong together?"
+        )
+
+
+def _check_tensors(
     source: TensorSource, pieces: Mapping[str, list[Piece]], ignored_suffixes: tuple[str, ...]
 ) -> None:
     """Raises WeightsError unless the checkpoint has every piece in its shape, and no other."""
@@ -150,41 +192,31 @@ def check_tensors(
 
 
 def load_leaves(
-    source: TensorSource,
-    config: ModelConfig,
-    leaves: Mapping[str, Leaf],
-    names: Mapping[str, tuple[str, ...]],
-    ignored_suffixes: tuple[str, ...],
+    source: TensorSource, leaves: Mapping[str, Leaf], pieces: Mapping[str, list[Piece]]
 ) -> dict[str, jax.Array]:
-    """All leaves as device arrays.
-
-    Args:
-        leaves: what the decoder holds, by dotted name.
-        names: a family's WEIGHTS.
+    """All leaves as device arrays, from the tensors that `checked_pieces` found.
 
     Raises:
-        WeightsError: a tensor is missing, of another shape, unexpected, or unreadable.
+        WeightsError: A tensor is unreadable.
+        OutOfMemoryError: The system gave no memory for a leaf.
     """
-    pieces = {
-        name: list(pieces_of(config, name, names, leaf.shape)) for name, leaf in leaves.items()
-    }
-    if config.tie_word_embeddings:  # some checkpoints store the head a second time
-        ignored_suffixes = (*ignored_suffixes, *names.get("lm_head.weight", ()))
-    check_tensors(source, pieces, ignored_suffixes)
     arrays: dict[str, jax.Array] = {}
     largest_first = sorted(leaves, key=lambda name: -leaves[name].num_bytes)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         for name in largest_first:
-            buffer = aligned_empty(leaves[name].shape, leaves[name].dtype)
-            reads = [
-                pool.submit(source.read_into, piece.name, buffer[piece.index])
-                for piece in pieces[name]
-            ]
-            for read in reads:
-                read.result()
-            arrays[name] = on_device(leaves[name], buffer)
-            del buffer, reads
+            with allocating(f"Weights {name}", leaves[name].num_bytes):
+                arrays[name] = _load_leaf(source, leaves[name], pieces[name], pool)
     return arrays
+
+
+def _load_leaf(
+    source: TensorSource, leaf: Leaf, pieces: list[Piece], pool: ThreadPoolExecutor
+) -> jax.Array:
+    buffer = aligned_empty(leaf.shape, leaf.dtype)
+    reads = [pool.submit(source.read_into, piece.name, buffer[piece.index]) for piece in pieces]
+    for read in reads:
+        read.result()
+    return on_device(leaf, buffer)
 
 
 def on_device(leaf: Leaf, values: np.ndarray) -> jax.Array:

@@ -14,7 +14,9 @@ from tokenizers import (
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
-from jax_engine.errors import ConfigError
+from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
+from jax_engine.file_schema import checked, short
+from jax_engine.tokenization.schemas import GgufTokenizerFields
 
 _SPACE = "\u2581"
 _CONTROL, _USER_DEFINED = 3, 4  # token types of the file
@@ -25,40 +27,78 @@ _QWEN2 = rf"{_WORDS}|\p{{N}}|{_REST}"
 _PRE_TOKENIZERS = ("smollm", "llama-bpe", "gpt2", "gpt-2", "default", "qwen2")
 
 
-def backend_from_gguf(metadata: Mapping[str, Any]) -> Backend:
-    """Byte-level BPE ("gpt2") or SentencePiece-like BPE with byte fallback ("llama").
-
-    Raises:
-        ConfigError: another kind of tokenizer, an unknown pre-tokenizer, or missing fields.
-    """
+def fields_from_gguf(metadata: Mapping[str, Any], where: str) -> GgufTokenizerFields:
+    """The checked fields. Raises what `backend_from_gguf` does."""
     kind = metadata.get("tokenizer.ggml.model")
     if kind not in ("gpt2", "llama"):
-        raise ConfigError(f"GGUF tokenizer {kind!r} is not supported; known: gpt2, llama.")
+        raise ConfigError(
+            f"{where}: tokenizer.ggml.model {short(kind)} is not supported; known: gpt2, llama."
+        )
     if "tokenizer.ggml.tokens" not in metadata:
-        raise ConfigError("The GGUF file has no tokenizer.ggml.tokens: give a tokenizer=.")
-    backend = _byte_level(metadata) if kind == "gpt2" else _sentencepiece(metadata)
-    _add_marked_tokens(backend, metadata)
-    _add_bos(backend, metadata, kind)
+        raise ConfigError(f"{where} has no tokenizer.ggml.tokens: give a tokenizer=.")
+    fields = checked(metadata, GgufTokenizerFields, where, WeightsError)
+    fields.check_lengths(where)
+    return fields
+
+
+def backend_from_gguf(metadata: Mapping[str, Any], where: str = "The GGUF file") -> Backend:
+    """Byte-level BPE ("gpt2") or SentencePiece-like BPE with byte fallback ("llama").
+
+    Args:
+        where: The file, as messages shall name it.
+
+    Raises:
+        ConfigError: Another kind of tokenizer, an unknown pre-tokenizer, or no tokens.
+        WeightsError: A field is of the wrong type or length, missing, or damaged.
+    """
+    fields, kind = fields_from_gguf(metadata, where), metadata["tokenizer.ggml.model"]
+    make = _byte_level if kind == "gpt2" else _sentencepiece
+    try:
+        backend = make(fields, where)
+        _add_marked_tokens(backend, fields)
+        _add_bos(backend, fields, kind)
+    except JaxEngineError:
+        raise
+    except Exception as error:  # tokenizers raises bare Exceptions
+        raise WeightsError(f"{where}: its fields make no tokenizer: {error}.") from error
     return backend
 
 
-def _byte_level(metadata: Mapping[str, Any]) -> Backend:
-    pre = metadata.get("tokenizer.ggml.pre", "default")
+def _byte_level(fields: GgufTokenizerFields, where: str) -> Backend:
+    pre = fields.pre or "default"
     if pre not in _PRE_TOKENIZERS:
         known = ", ".join(_PRE_TOKENIZERS)
         raise ConfigError(
-            f"GGUF pre-tokenizer {pre!r} is not supported; known: {known}. Give the directory of "
-            "the original model as tokenizer=."
+            f"GGUF pre-tokenizer {short(pre)} is not supported; known: {known}. Give the directory "
+            "of the original model as tokenizer=."
         )
-    merges = [tuple(merge.split(" ")) for merge in metadata["tokenizer.ggml.merges"]]
     backend = Backend(
-        BPE(vocab=_vocabulary(metadata), merges=merges, ignore_merges=pre == "llama-bpe")
+        BPE(
+            vocab=_vocabulary(fields.tokens),
+            merges=_merges(fields, where),
+            ignore_merges=pre == "llama-bpe",
+        )
     )
     backend.pre_tokenizer = _pre_tokenizer(pre)
     backend.decoder = decoders.ByteLevel()
     if pre == "qwen2":
         backend.normalizer = normalizers.NFC()
     return backend
+
+
+def _merges(fields: GgufTokenizerFields, where: str) -> list[tuple[str, str]]:
+    if fields.merges is None:
+        raise WeightsError(f"{where}: tokenizer.ggml.merges is missing.")
+    merges = []
+    for index, merge in enumerate(fields.merges):
+        left, space, right = merge.partition(" ")
+        if not (left and right and space) or " " in right:
+            raise WeightsError(
+                f"{where}: tokenizer.ggml.merges[{index}] must be two parts with a space between, "
+                f"got {short(merge)}."
+            )
+        merges.append((left, right))
+    return merges
 
 
 def _pre_tokenizer(pre: str) -> Any:
@@ -75,20 +115,21 @@ def _pre_tokenizer(pre: str) -> Any:
     return byte_level
 
 
-def _sentencepiece(metadata: Mapping[str, Any]) -> Backend:
-    tokens = metadata["tokenizer.ggml.tokens"]
-    unknown = tokens[metadata.get("tokenizer.ggml.unknown_token_id", 0)]
-    vocabulary = _vocabulary(metadata)
+def _sentencepiece(fields: GgufTokenizerFields, where: str) -> Backend:
+    if fields.scores is None:
+        raise WeightsError(f"{where}: tokenizer.ggml.scores is missing.")
+    unknown = fields.tokens[fields.unknown or 0]
+    vocabulary = _vocabulary(fields.tokens)
     backend = Backend(
         BPE(
             vocab=vocabulary,
-            merges=_merges_of(vocabulary, metadata["tokenizer.ggml.scores"]),
+            merges=_merges_of(vocabulary, fields.scores),
             unk_token=unknown,
             fuse_unk=True,
             byte_fallback=True,
         )
     )
-    prefix = metadata.get("tokenizer.ggml.add_space_prefix", True)
+    prefix = fields.add_space_prefix
     visible = normalizers.Replace(" ", _SPACE)
     prepend = [normalizers.Prepend(_SPACE)] if prefix else []
     backend.normalizer = normalizers.Sequence([*prepend, visible])
@@ -99,8 +140,8 @@ def _sentencepiece(metadata: Mapping[str, Any]) -> Backend:
     return backend
 
 
-def _vocabulary(metadata: Mapping[str, Any]) -> dict[str, int]:
-    return {token: index for index, token in enumerate(metadata["tokenizer.ggml.tokens"])}
+def _vocabulary(tokens: list[str]) -> dict[str, int]:
+    return {token: index for index, token in enumerate(tokens)}
 
 
 def _merges_of(vocabulary: Mapping[str, int], scores: list[float]) -> list[tuple[str, str]]:
@@ -115,10 +156,9 @@ def _merges_of(vocabulary: Mapping[str, int], scores: list[float]) -> list[tuple
     return [pair for _, pair in sorted(merges)]
 
 
-def _add_marked_tokens(backend: Backend, metadata: Mapping[str, Any]) -> None:
+def _add_marked_tokens(backend: Backend, fields: GgufTokenizerFields) -> None:
     """Control tokens are special; user-defined ones are found whole in text, but are not."""
-    types = metadata.get("tokenizer.ggml.token_type", [])
-    marked = list(zip(metadata["tokenizer.ggml.tokens"], types, strict=False))
+    marked = list(zip(fields.tokens, fields.token_types or [], strict=False))
     backend.add_special_tokens(
         [AddedToken(token, special=True, normalized=False) for token, t in marked if t == _CONTROL]
     )
@@ -127,12 +167,12 @@ def _add_marked_tokens(backend: Backend, metadata: Mapping[str, Any]) -> None:
         backend.add_tokens(user)
 
 
-def _add_bos(backend: Backend, metadata: Mapping[str, Any], kind: str) -> None:
-    pre = metadata.get("tokenizer.ggml.pre")
-    adds = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama" or pre == "llama-bpe")
-    bos = metadata.get("tokenizer.ggml.bos_token_id")
-    if adds and bos is not None:
-        token = metadata["tokenizer.ggml.tokens"][bos]
+def _add_bos(backend: Backend, fields: GgufTokenizerFields, kind: str) -> None:
+    adds = fields.add_bos
+    if adds is None:
+        adds = kind == "llama" or fields.pre == "llama-bpe"
+    if adds and fields.bos is not None:
+        token = fields.tokens[fields.bos]
         backend.post_processor = processors.TemplateProcessing(
-            single=[token, "$A"], pair=[token, "$A", "$B"], special_tokens=[(token, bos)]
+            single=[token, "$A"], pair=[token, "$A", "$B"], special_tokens=[(token, fields.bos)]
         )

@@ -1,6 +1,5 @@
 """Text to token ids and back, from tokenizer.json or from the fields of a GGUF file."""
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -9,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from tokenizers import Tokenizer as Backend
 
 from jax_engine.errors import ModelNotFoundError, WeightsError
+from jax_engine.file_schema import checked, read_json, read_text
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.resolve import resolve_model
 from jax_engine.tokenization.chat import ChatTemplate
 from jax_engine.tokenization.chat_content import Message
-from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
+from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf, fields_from_gguf
+from jax_engine.tokenization.schemas import TokenContent, TokenizerConfigFields
 from jax_engine.tokenization.token_bytes import TokenBytes, token_bytes
 
 if TYPE_CHECKING:
@@ -140,28 +141,32 @@ def _has_tokenizer(directory: Path) -> bool:
 
 
 def _from_gguf(file: "GgufFile") -> Tokenizer:
-    metadata = file.metadata
-    backend = backend_from_gguf(metadata)
-    tokens = metadata["tokenizer.ggml.tokens"]
-    fields = zip(_NAMED, ("bos", "eos", "unknown", "padding"), strict=True)
-    ids = {name: metadata.get(f"tokenizer.ggml.{field}_token_id") for name, field in fields}
+    fields = fields_from_gguf(file.metadata, str(file.path))
+    ids = (fields.bos, fields.eos, fields.unknown, fields.padding)
     return Tokenizer(
-        backend,
-        special_tokens={name: tokens[index] for name, index in ids.items() if index is not None},
-        chat_template=metadata.get("tokenizer.chat_template"),
+        backend_from_gguf(file.metadata, str(file.path)),
+        special_tokens={
+            name: fields.tokens[index]
+            for name, index in zip(_NAMED, ids, strict=True)
+            if index is not None
+        },
+        chat_template=fields.chat_template,
     )
 
 
 def _from_directory(directory: Path) -> Tokenizer:
-    config = _read_json(directory / "tokenizer_config.json")
-    named = {name: config[name] for name in _NAMED if config.get(name)}
+    file = directory / "tokenizer_config.json"
+    raw = read_json(file) if file.exists() else {}
+    fields = checked(raw, TokenizerConfigFields, str(file), WeightsError)
+    tokens = {name: getattr(fields, name) for name in _NAMED}
     return Tokenizer(
         _backend(directory),
         special_tokens={
-            name: token["content"] if isinstance(token, dict) else token
-            for name, token in named.items()
+            name: token.content if isinstance(token, TokenContent) else token
+            for name, token in tokens.items()
+            if token
         },
-        chat_template=_chat_template(directory, config),
+        chat_template=_chat_template(directory, fields),
     )
 
 
@@ -169,11 +174,10 @@ def _backend(directory: Path) -> Backend:
     file = directory / "tokenizer.json"
     try:
         if file.exists():
-            return Backend.from_file(str(file))
+            return _unpadded(Backend.from_file(str(file)))
         from transformers import AutoTokenizer  # slow to import: only for old checkpoints
 
-        backend: Backend = AutoTokenizer.from_pretrained(str(directory)).backend_tokenizer
-        return backend
+        return _unpadded(AutoTokenizer.from_pretrained(str(directory)).backend_tokenizer)
     except Exception as error:  # both libraries raise bare Exceptions
         if file.exists():
             raise WeightsError(f"{file} is not a tokenizer: {error}.") from error
@@ -184,23 +188,19 @@ def _backend(directory: Path) -> Backend:
         ) from error
 
 
-def _chat_template(directory: Path, config: dict[str, Any]) -> str | None:
+def _unpadded(backend: Backend) -> Backend:
+    """Some files still hold the lengths of their training, to which prompts are not cut."""
+    backend.no_padding()
+    backend.no_truncation()
+    return backend
+
+
+def _chat_template(directory: Path, fields: TokenizerConfigFields) -> str | None:
     """From chat_template.jinja, or from tokenizer_config.json: one, or several with names."""
     file = directory / "chat_template.jinja"
     if file.exists():
-        return file.read_text(encoding="utf-8")
-    template = config.get("chat_template")
+        return read_text(file)
+    template = fields.chat_template
     if isinstance(template, list):
-        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+        return {entry.name: entry.template for entry in template}.get("default")
     return template
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """The dictionary in the file; empty when there is none."""
-    if not path.exists():
-        return {}
-    try:
-        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise WeightsError(f"{path} is unreadable: {error}.") from error
-    return raw

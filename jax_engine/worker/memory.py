@@ -5,13 +5,13 @@ stated share of RAM instead, since all other memory is the user's.
 """
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
 
 from jax_engine.errors import OutOfMemoryError
+from jax_engine.host_memory import gib, ram_bytes
 
 GPU_SHARE = 0.9
 CPU_SHARE = 0.05
@@ -96,17 +96,8 @@ def check_longest_sequence_fits(
         advice = "set a larger gpu_memory_utilization"
     raise OutOfMemoryError(
         f"max_model_len {max_model_len} needs {needed} KV blocks of {block_size} tokens "
-        f"({_gib(needed * profile.block)}), but there are {profile.num_blocks}: memory "
-        f"{_gib(profile.total)}, of which {_gib(profile.budget)} may be used; weights "
-        f"{_gib(profile.weights)}, step {_gib(profile.step)}. The longest that fits is {fitting} "
+        f"({gib(needed * profile.block)}), but there are {profile.num_blocks}: memory "
+        f"{gib(profile.total)}, of which {gib(profile.budget)} may be used; weights "
+        f"{gib(profile.weights)}, step {gib(profile.step)}. The longest that fits is {fitting} "
         f"tokens: {advice}."
     )
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"
-
-
-def ram_bytes() -> int:
-    """Physical memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

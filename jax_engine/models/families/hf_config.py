@@ -1,30 +1,16 @@
-"""Reading Hugging Face `config.json` dictionaries: fields that all Llama-like families share."""
+"""Reading Hugging Face `config.json` dictionaries: what all Llama-like families share."""
 
-from collections.abc import Mapping
 from typing import Any, cast
+
+import msgspec
 
 from jax_engine.errors import ConfigError
 from jax_engine.models.config import RopeConfig, RopeType
+from jax_engine.models.schemas import LlamaFields, RopeFields
 
+FILE = "config.json"
 _ROPE_NAMES = {"default": "none", None: "none"}
-_ROPE_FLOATS = (
-    "factor",
-    "low_freq_factor",
-    "high_freq_factor",
-    "attention_factor",
-    "beta_fast",
-    "beta_slow",
-    "mscale",
-    "mscale_all_dim",
-)
-
-
-def required(raw: Mapping[str, Any], name: str) -> int:
-    """A size that has no sensible default. Raises ConfigError when it is absent."""
-    value = raw.get(name)
-    if not isinstance(value, int):
-        raise ConfigError(f"config.json: {name} must be an integer, got {value!r}.")
-    return value
+_NO_OPTION = ("rope_type", "type", "rope_theta", "original_max_position_embeddings")
 
 
 def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
@@ -34,28 +20,32 @@ def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(value)
 
 
-def rope_from_hf(raw: Mapping[str, Any]) -> RopeConfig:
+def rope_from_hf(fields: LlamaFields) -> RopeConfig:
     """Both spellings: `rope_parameters` (transformers 5) and `rope_theta` with `rope_scaling`."""
-    scaling = dict(raw.get("rope_scaling") or {}) | dict(raw.get("rope_parameters") or {})
+    scaling = _given(fields.rope_scaling) | _given(fields.rope_parameters)
     written = scaling.get("rope_type", scaling.get("type"))
     kind = cast(RopeType, _ROPE_NAMES.get(written, written))
-    max_positions = required(raw, "max_position_embeddings")
     original = scaling.get(
-        "original_max_position_embeddings", raw.get("original_max_position_embeddings")
+        "original_max_position_embeddings", fields.original_max_position_embeddings
     )
     if original is None and kind in ("llama3", "yarn"):
-        original = max_positions
-    options: dict[str, Any] = {
-        k: float(scaling[k]) for k in _ROPE_FLOATS if scaling.get(k) is not None
-    }
+        original = fields.max_position_embeddings
+    options = {name: value for name, value in scaling.items() if name not in _NO_OPTION}
     if kind == "yarn" and "factor" not in options:
-        options["factor"] = max_positions / (original or max_positions)
+        options["factor"] = fields.max_position_embeddings / (
+            original or fields.max_position_embeddings
+        )
     elif kind != "none" and "factor" not in options:
-        raise ConfigError(f"config.json: rope type {kind!r} needs a factor in rope_scaling.")
+        raise ConfigError(f"{FILE}: rope type {kind!r} needs a factor in rope_scaling.")
     return RopeConfig(
-        theta=float(scaling.get("rope_theta", raw.get("rope_theta", 10000.0))),
+        theta=scaling.get("rope_theta", fields.rope_theta),
         type=kind,
         original_max_position_embeddings=original,
-        truncate=bool(scaling.get("truncate", True)),
         **options,
     )
+
+
+def _given(fields: RopeFields | None) -> dict[str, Any]:
+    """The fields that are there and not null."""
+    every = {} if fields is None else msgspec.structs.asdict(fields)
+    return {name: value for name, value in every.items() if value is not None}

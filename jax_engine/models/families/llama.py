@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from jax_engine.errors import ConfigError
+from jax_engine.file_schema import checked
 from jax_engine.models.config import ModelConfig
-from jax_engine.models.families.hf_config import required, rope_from_hf, token_ids
+from jax_engine.models.families.hf_config import FILE, rope_from_hf, token_ids
+from jax_engine.models.schemas import LlamaFields
 
 ARCHITECTURE = "LlamaForCausalLM"
 
@@ -47,26 +49,27 @@ IGNORED_SUFFIXES: tuple[str, ...] = ("rotary_emb.inv_freq",)
 
 def from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     """ModelConfig from a `config.json` dictionary. Raises ConfigError."""
-    activation = raw.get("hidden_act", "silu")
-    if activation not in ("silu", "swish"):
-        raise ConfigError(f"config.json: hidden_act {activation!r} is not supported; known: silu.")
-    num_heads = required(raw, "num_attention_heads")
-    hidden_size = required(raw, "hidden_size")
+    fields = checked(raw, LlamaFields, FILE)
+    if fields.hidden_act not in ("silu", "swish"):
+        raise ConfigError(
+            f"config.json: hidden_act {fields.hidden_act!r} is not supported; known: silu."
+        )
+    num_heads = fields.num_attention_heads
     return ModelConfig(
         architecture=ARCHITECTURE,
-        vocab_size=required(raw, "vocab_size"),
-        hidden_size=hidden_size,
-        intermediate_size=required(raw, "intermediate_size"),
-        num_layers=required(raw, "num_hidden_layers"),
+        vocab_size=fields.vocab_size,
+        hidden_size=fields.hidden_size,
+        intermediate_size=fields.intermediate_size,
+        num_layers=fields.num_hidden_layers,
         num_heads=num_heads,
-        num_kv_heads=raw.get("num_key_value_heads") or num_heads,
-        head_dim=raw.get("head_dim") or hidden_size // num_heads,
-        max_position_embeddings=required(raw, "max_position_embeddings"),
-        rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-        rope=rope_from_hf(raw),
-        tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-        attention_bias=bool(raw.get("attention_bias", False)),
-        mlp_bias=bool(raw.get("mlp_bias", False)),
-        eos_token_ids=token_ids(raw.get("eos_token_id")),
-        bos_token_id=raw.get("bos_token_id"),
+        num_kv_heads=fields.num_key_value_heads or num_heads,
+        head_dim=fields.head_dim or fields.hidden_size // num_heads,
+        max_position_embeddings=fields.max_position_embeddings,
+        rms_norm_eps=fields.rms_norm_eps,
+        rope=rope_from_hf(fields),
+        tie_word_embeddings=bool(fields.tie_word_embeddings),
+        attention_bias=bool(fields.attention_bias),
+        mlp_bias=bool(fields.mlp_bias),
+        eos_token_ids=token_ids(fields.eos_token_id),
+        bos_token_id=fields.bos_token_id,
     )

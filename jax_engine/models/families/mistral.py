@@ -4,8 +4,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from jax_engine.file_schema import checked
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.families import llama
+from jax_engine.models.families.hf_config import FILE
+from jax_engine.models.schemas import SlidingWindowFields
 
 ARCHITECTURE = "MistralForCausalLM"
 WEIGHTS = llama.WEIGHTS
@@ -22,5 +25,5 @@ def from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     return dataclasses.replace(
         llama.from_hf(merged),
         architecture=ARCHITECTURE,
-        sliding_window=merged["sliding_window"],
+        sliding_window=checked(merged, SlidingWindowFields, FILE).sliding_window,
     )

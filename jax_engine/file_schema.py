@@ -1,0 +1,115 @@
+"""What comes from files is checked by a declared schema, in this one place, and not field by field.
+
+A schema is a `msgspec.Struct`: types, ranges, defaults. Fields that it does not declare are let
+through, for files hold many that nobody here reads.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
+
+Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # what fits an index of 32 bits
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Positive = Annotated[float, Meta(gt=0, le=1e30)]  # a bound, for infinity is a float too
+NotNegative = Annotated[float, Meta(ge=0, le=1e30)]
+
+MAX_FILE_BYTES = 64 << 20  # the longest index of a model of a trillion parameters has a few MiB
+_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a dictionary",
+}
+
+
+def checked[T](
+    raw: object, schema: type[T], where: str, error: type[JaxEngineError] = ConfigError
+) -> T:
+    """The schema filled from what a file holds.
+
+    Args:
+        where: The file, as the message shall name it.
+        error: What to raise.
+
+    Raises:
+        JaxEngineError: Of the type `error`; with file, field, what was found and what is expected.
+    """
+    try:
+        return msgspec.convert(raw, schema)
+    except (msgspec.ValidationError, RecursionError) as problem:
+        raise error(_in_words(raw, where, str(problem))) from None
+
+
+def read_text(path: Path) -> str:
+    """Text of a small file, at most MAX_FILE_BYTES. Raises WeightsError."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise ValueError(f"it has {size} bytes, at most {MAX_FILE_BYTES} are read")
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path} is unreadable: {error}.") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The dictionary that a JSON file holds. Raises WeightsError, whatever else it holds."""
+    text = read_text(path)
+    try:
+        raw = json.loads(text)
+        if "\\u" in text:  # half of a pair of surrogates is no text
+            json.dumps(raw, ensure_ascii=False).encode()
+    except ValueError as error:
+        raise WeightsError(f"{path} is unreadable: {error}.") from error
+    except RecursionError:
+        raise WeightsError(f"{path} is unreadable: its values are nested too deeply.") from None
+    if not isinstance(raw, dict):
+        raise WeightsError(f"{path} must hold a JSON object, found {type(raw).__name__}.")
+    return raw
+
+
+def short(value: object) -> str:
+    """A value as a message shows it: cut, where it is long."""
+    if isinstance(value, Mapping | list | tuple) and len(value) > 8:
+        return f"a {type(value).__name__} of {len(value)}"
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError) as error:  # an integer of 5,000 digits, deep nesting
+        return f"a {type(value).__name__} ({error})"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _in_words(raw: object, where: str, problem: str) -> str:
+    """msgspec's message ("Expected `int` >= 1 - at `$.a.b`") with the value that was found."""
+    missing = re.fullmatch(r"Object missing required field `(.+?)`(?: - at `\$\.(.+)`)?", problem)
+    if missing:
+        field = ".".join(part for part in (missing[2], missing[1]) if part)
+        return f"{where}: {field} is missing."
+    what, _, path = problem.rstrip("`").partition(" - at `$")
+    expected = what.partition(", got ")[0].removeprefix("Expected ").replace("`", "")
+    expected = re.sub(r"\b[a-z]+\b", lambda word: _WORDS.get(word[0], word[0]), expected)
+    expected = expected.replace(" | ", " or ").replace("Number out of range", "in range")
+    found = _value_at(raw, path)
+    return f"{where}: {path.lstrip('.') or 'it'} must be {expected}, got {short(found)}."
+
+
+def _value_at(raw: Any, path: str) -> object:
+    """The value at msgspec's path ".a.b[0]"; keys may have dots. "[...]" is any key of a dict."""
+    if not path:
+        return raw
+    if path.startswith("[...]"):
+        return raw
+    index = re.match(r"\[(\d+)\]", path)
+    if index:
+        return _value_at(raw[int(index[1])], path[index.end() :])
+    for key in sorted((key for key in raw if path.startswith(f".{key}")), key=len, reverse=True):
+        return _value_at(raw[key], path[len(key) + 1 :])
+    return raw

@@ -1,0 +1,117 @@
+"""How much memory this process may have, and a typed error in place of whatever runs out of it."""
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jax_engine.errors import OutOfMemoryError
+
+_CGROUP_FILES = ("memory.max", "memory/memory.limit_in_bytes")  # of version 2, of version 1
+
+
+def ram_bytes() -> int:
+    """Physical memory, or less where a container or `ulimit -v` allows less."""
+    return min(_limits().values())
+
+
+def describe() -> str:
+    """The limits with their numbers, for messages."""
+    return ", ".join(f"{name} {gib(size)}" for name, size in _limits().items())
+
+
+def gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"
+
+
+def check_fits(what: str, num_bytes: int) -> None:
+    """Raises OutOfMemoryError where no allocation of so many bytes could succeed."""
+    limits = _limits()
+    limits["RAM"] += _swap_bytes()
+    if "ulimit -v" in limits:
+        limits["ulimit -v"] -= _address_space()
+    if num_bytes > min(limits.values()):
+        raise OutOfMemoryError(_message(what, num_bytes))
+
+
+@contextmanager
+def allocating(what: str, num_bytes: int) -> Iterator[None]:
+    """Inside, whatever says that memory ran out is raised as an OutOfMemoryError with numbers."""
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except Exception as error:
+        if not _ran_out(error):
+            raise
+        raise OutOfMemoryError(_message(what, num_bytes)) from error
+
+
+def _ran_out(error: Exception) -> bool:
+    """NumPy raises MemoryError, mmap an OSError, and XLA its own with these words."""
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
+
+
+def _message(what: str, num_bytes: int) -> str:
+    return (
+        f"{what} need {gib(num_bytes)}, which this machine does not give: {describe()}; this "
+        f"process takes {gib(_address_space())} of addresses already."
+    )
+
+
+def _limits() -> dict[str, int]:
+    limits = {"RAM": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
+    address_limit, cgroup = _address_limit(), _cgroup_limit()
+    if cgroup is not None:
+        limits["the container's limit"] = cgroup
+    if address_limit is not None:
+        limits["ulimit -v"] = address_limit
+    return limits
+
+
+def _address_limit() -> int | None:
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _cgroup_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """The lowest limit of the groups that this process is in; None without one."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    groups = {Path("/")}
+    for line in lines:
+        own = Path(line.rpartition(":")[2])
+        groups |= {own, *own.parents}
+    found = []
+    for group in groups:
+        for name in _CGROUP_FILES:
+            folder, _, file = name.rpartition("/")
+            try:
+                found.append(int((root / folder / str(group).lstrip("/") / file).read_text()))
+            except (OSError, ValueError):  # no such file, or "max"
+                continue
+    return min(found, default=None)
+
+
+def _swap_bytes() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("SwapTotal:"))
+
+
+def _address_space() -> int:
+    """Addresses that this process has taken; 0 where that cannot be told."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,127 @@
+"""The fields of a model's files that are read, with their types and ranges.
+
+Each class is the part of one file: config.json, generation_config.json, the index of shards, and
+the metadata of a GGUF file. Ranges are wide: they keep out what could not be computed with.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from jax_engine.file_schema import NotNegative, Positive, Size, TokenId
+
+Theta = Annotated[float, Meta(gt=1, le=1e30)]  # 1 would turn all pairs equally fast
+Factor = Annotated[float, Meta(gt=0, le=1e6)]
+Epsilon = Annotated[float, Meta(ge=0, le=1)]
+
+
+class RopeFields(msgspec.Struct, frozen=True):
+    """`rope_scaling`, or `rope_parameters` of transformers 5; null and absent are the same."""
+
+    rope_type: str | None = None
+    type: str | None = None  # the older name of rope_type
+    rope_theta: Theta | None = None
+    factor: Factor | None = None
+    original_max_position_embeddings: Size | None = None
+    low_freq_factor: Positive | None = None
+    high_freq_factor: Positive | None = None
+    attention_factor: Positive | None = None
+    beta_fast: Positive | None = None
+    beta_slow: Positive | None = None
+    mscale: NotNegative | None = None
+    mscale_all_dim: NotNegative | None = None
+    truncate: bool | None = None
+
+
+class ArchitectureFields(msgspec.Struct, frozen=True):
+    """Which model config.json describes."""
+
+    architectures: list[str]
+
+
+class LlamaFields(msgspec.Struct, frozen=True):
+    """config.json of Llama and its kin."""
+
+    vocab_size: Size
+    hidden_size: Size
+    intermediate_size: Size
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    max_position_embeddings: Size
+    num_key_value_heads: Size | None = None
+    head_dim: Size | None = None
+    hidden_act: str = "silu"
+    rms_norm_eps: Epsilon = 1e-6
+    rope_theta: Theta = 10000.0
+    rope_scaling: RopeFields | None = None
+    rope_parameters: RopeFields | None = None
+    original_max_position_embeddings: Size | None = None
+    tie_word_embeddings: bool | None = False
+    attention_bias: bool | None = False
+    mlp_bias: bool | None = False
+    eos_token_id: TokenId | list[TokenId] | None = None
+    bos_token_id: TokenId | None = None
+
+
+class SlidingWindowFields(msgspec.Struct, frozen=True):
+    """What Mistral's config.json has beyond Llama's."""
+
+    sliding_window: Size | None
+
+
+class GenerationFields(msgspec.Struct, frozen=True):
+    """generation_config.json."""
+
+    eos_token_id: TokenId | list[TokenId] | None = None
+
+
+class IndexFields(msgspec.Struct, frozen=True):
+    """model.safetensors.index.json: the file of each tensor."""
+
+    weight_map: dict[str, str]
+
+
+_GGUF_KEYS = {
+    "block_count": "llama.block_count",
+    "context_length": "llama.context_length",
+    "embedding_length": "llama.embedding_length",
+    "feed_forward_length": "llama.feed_forward_length",
+    "head_count": "llama.attention.head_count",
+    "head_count_kv": "llama.attention.head_count_kv",
+    "key_length": "llama.attention.key_length",
+    "rms_epsilon": "llama.attention.layer_norm_rms_epsilon",
+    "sliding_window": "llama.attention.sliding_window",
+    "freq_base": "llama.rope.freq_base",
+    "scale_linear": "llama.rope.scale_linear",
+    "scaling_type": "llama.rope.scaling.type",
+    "scaling_factor": "llama.rope.scaling.factor",
+    "scaling_original_context": "llama.rope.scaling.original_context_length",
+    "scaling_attention_factor": "llama.rope.scaling.attn_factor",
+    "bos_token_id": "tokenizer.ggml.bos_token_id",
+    "eos_token_id": "tokenizer.ggml.eos_token_id",
+    "eot_token_id": "tokenizer.ggml.eot_token_id",
+}
+
+
+class GgufFields(msgspec.Struct, frozen=True, rename=_GGUF_KEYS):
+    """Metadata of a GGUF file of the `llama` architecture."""
+
+    block_count: Size
+    context_length: Size
+    embedding_length: Size
+    feed_forward_length: Size
+    head_count: Size
+    rms_epsilon: Epsilon
+    head_count_kv: Size | None = None
+    key_length: Size | None = None
+    sliding_window: Size | None = None
+    freq_base: Theta = 10000.0
+    scale_linear: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    scaling_type: str | None = None
+    scaling_factor: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    scaling_original_context: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    scaling_attention_factor: Positive | None = None
+    bos_token_id: TokenId | None = None
+    eos_token_id: TokenId | None = None
+    eot_token_id: TokenId | None = None
