@@ -19,6 +19,23 @@ SAME: tuple[tuple[str, str, str], ...] = (
     ("vllm.beam_search", "jax_engine", "BeamSearchOutput BeamSearchSequence"),
     ("vllm.logprobs", "jax_engine", "Logprob"),
     ("vllm.config", "jax_engine.compat.config", "PoolerConfig ProfilerConfig"),
+    ("vllm.v1.engine.async_llm", "jax_engine.compat.async_llm", "AsyncLLM"),
+    ("vllm.engine.async_llm_engine", "jax_engine.compat.async_llm", "AsyncLLMEngine"),
+    (
+        "vllm.v1.sample.logits_processor",
+        "jax_engine.compat.logits_processors",
+        "LogitsProcessor AdapterLogitsProcessor RequestLogitsProcessor BatchUpdate",
+    ),
+    (
+        "vllm.v1.sample.logits_processor",
+        "jax_engine.compat.logits_processors",
+        "MoveDirectionality",
+    ),
+    (
+        "vllm.v1.sample.logits_processor.builtin",
+        "jax_engine.compat.logits_processors",
+        "process_dict_updates",
+    ),
     ("vllm.lora.request", "jax_engine.compat.requests", "LoRARequest"),
     ("vllm.tokenizers", "jax_engine.compat.tokenizers", "get_tokenizer"),
     ("vllm.transformers_utils.tokenizer", "jax_engine.compat.tokenizers", "get_tokenizer"),

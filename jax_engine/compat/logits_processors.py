@@ -1,0 +1,182 @@
+"""vLLM's classes of logits processors, run request by request as this engine runs functions.
+
+`LLM(logits_processors=[SomeClass])` gives each request a processor object of its own: a batch of
+one row, index 0. Logits are PyTorch tensors where PyTorch is installed, else NumPy arrays.
+"""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cache, partial
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from jax_engine.errors import InvalidRequestError
+from jax_engine.sampling_params import SamplingParams
+
+RequestLogitsProcessor = Callable[..., Any]
+
+
+class MoveDirectionality(Enum):
+    """How a row of the batch moves; rows never do here."""
+
+    UNIDIRECTIONAL = auto()
+    SWAP = auto()
+
+
+@dataclass(frozen=True)
+class BatchUpdate:
+    """What changed in the batch.
+
+    Attributes:
+        added: (row, params, prompt ids, output ids); the list of output ids grows as tokens come.
+        removed: Rows.
+        moved: (row, row, how).
+    """
+
+    batch_size: int
+    removed: Sequence[int]
+    added: Sequence[tuple[int, SamplingParams, list[int] | None, list[int]]]
+    moved: Sequence[tuple[int, int, MoveDirectionality]]
+
+
+class LogitsProcessor(ABC):
+    """A processor of a batch's logits [R, V]."""
+
+    @classmethod  # noqa: B027  most need none
+    def validate_params(cls, sampling_params: SamplingParams) -> None:
+        """Raises ValueError for params that the processor cannot work with."""
+
+    @abstractmethod
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None: ...
+
+    @abstractmethod
+    def apply(self, logits: Any) -> Any:
+        """The edited logits; they may be edited in place."""
+
+    @abstractmethod
+    def is_argmax_invariant(self) -> bool:
+        """Whether the most probable token always stays that; asked by vLLM, not here."""
+
+    @abstractmethod
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        """Called before each `apply`; None: nothing but new output tokens."""
+
+
+class AdapterLogitsProcessor(LogitsProcessor):
+    """A processor made of one function of the logits [V] for each request."""
+
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
+        self.req_info: dict[int, Callable[[Any], Any]] = {}
+
+    @abstractmethod
+    def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
+        """A function of (output ids, logits) or (prompt ids, output ids, logits), or None."""
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        process_dict_updates(self.req_info, batch_update, self._bound)
+
+    def _bound(
+        self, params: SamplingParams, prompt: list[int] | None, output: list[int]
+    ) -> Callable[[Any], Any] | None:
+        function = self.new_req_logits_processor(params)
+        if function is None:
+            return None
+        wants_prompt = len(inspect.signature(function).parameters) == 3
+        return partial(function, *([prompt] if wants_prompt else []), output)
+
+    def apply(self, logits: Any) -> Any:
+        for row, function in self.req_info.items():
+            logits[row] = function(logits[row])
+        return logits
+
+
+def process_dict_updates[T](
+    req_entries: dict[int, T],
+    batch_update: BatchUpdate | None,
+    new_state: Callable[[SamplingParams, list[int] | None, list[int]], T | None],
+) -> bool:
+    """Keeps a processor's state by row up to date; whether anything changed."""
+    if batch_update is None:
+        return False
+    before = dict(req_entries)
+    for row in batch_update.removed:
+        req_entries.pop(row, None)
+    for row, params, prompt, output in batch_update.added:
+        req_entries.pop(row, None)
+        state = new_state(params, prompt, output)
+        if state is not None:
+            req_entries[row] = state
+    for source, target, how in batch_update.moved:
+        moved, replaced = req_entries.pop(source, None), req_entries.pop(target, None)
+        if moved is not None:
+            req_entries[target] = moved
+        if replaced is not None and how is MoveDirectionality.SWAP:
+            req_entries[source] = replaced
+    return req_entries != before
+
+
+class OneRequest:
+    """The processors of one request as a function (prompt ids, output ids, logits [V])."""
+
+    def __init__(self, processors: Sequence[LogitsProcessor], params: SamplingParams) -> None:
+        self._processors, self._params = processors, params
+        self._output: list[int] | None = None
+
+    def __call__(self, prompt: list[int], output: list[int], logits: np.ndarray) -> np.ndarray:
+        update = self._update(prompt, output)
+        rows = _tensor(logits[None])
+        for processor in self._processors:
+            processor.update_state(update)
+            rows = processor.apply(rows)
+        edited: np.ndarray = np.asarray(rows, np.float32)[0]
+        return edited
+
+    def _update(self, prompt: list[int], output: list[int]) -> BatchUpdate | None:
+        """None when it is the sequence of the last call with one token more."""
+        known = self._output
+        if known is not None and len(output) == len(known) + 1 and output[:-1] == known:
+            known.append(output[-1])
+            return None
+        self._output = list(output)
+        added = [(0, self._params, prompt, self._output)]
+        return BatchUpdate(batch_size=1, removed=[], added=added, moved=[])
+
+
+def request_processor(
+    classes: Sequence[type[LogitsProcessor]], params: SamplingParams, vllm_config: Any
+) -> OneRequest:
+    """New objects of these classes for one request.
+
+    Raises:
+        InvalidRequestError: A processor does not take these params.
+    """
+    for one in classes:
+        try:
+            one.validate_params(params)
+        except ValueError as error:
+            raise InvalidRequestError(str(error)) from error
+    return OneRequest([one(vllm_config, _device(), False) for one in classes], params)
+
+
+@cache
+def _torch() -> Any:
+    try:
+        return import_module("torch")
+    except ImportError:
+        return None
+
+
+def _device() -> Any:
+    torch = _torch()
+    return SimpleNamespace(type="cpu", index=None) if torch is None else torch.device("cpu")
+
+
+def _tensor(values: np.ndarray) -> Any:
+    torch = _torch()
+    return np.array(values) if torch is None else torch.tensor(values)

@@ -1,0 +1,189 @@
+"""Coroutines over one engine: the same tokens as in `LLM`, pauses, aborts, errors."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from jax_engine import LLM, InvalidRequestError, PoolingParams, RequestOutputKind, SamplingParams
+from jax_engine.compat.async_llm import AsyncLLM
+from jax_engine.config import EngineConfig
+from tests.support.tiny_llama import tiny_llama
+
+LIMIT_S = 60
+LONG = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
+    return {
+        "model": str(path),
+        "num_gpu_blocks_override": 100,
+        "block_size": 4,
+        "skip_tokenizer_init": True,
+    }
+
+
+@pytest.fixture(scope="module")
+def engine(settings: dict[str, Any]) -> Iterator[AsyncLLM]:
+    engine = AsyncLLM.from_config(EngineConfig.from_settings(**settings))
+    yield engine
+    engine.shutdown()
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, LIMIT_S))
+
+
+async def last(engine: AsyncLLM, prompt: Any, params: SamplingParams, name: str) -> Any:
+    output = None
+    async for one in engine.generate(prompt, params, name):
+        output = one
+    return output
+
+
+def test_the_same_tokens_as_generate(engine: AsyncLLM, settings: dict[str, Any]) -> None:
+    prompts = [[3, 4, 5], [6], [7, 8]]
+
+    async def all_of_them() -> list[Any]:
+        jobs = [last(engine, prompt, LONG, str(i)) for i, prompt in enumerate(prompts)]
+        return await asyncio.gather(*jobs)
+
+    expected = LLM(**settings).generate(prompts, LONG, use_tqdm=False)
+    found = run(all_of_them())
+    assert [one.outputs[0].token_ids for one in found] == [
+        one.outputs[0].token_ids for one in expected
+    ]
+
+
+def test_deltas_add_up(engine: AsyncLLM) -> None:
+    deltas = SamplingParams(**{**vars(LONG), "output_kind": RequestOutputKind.DELTA})
+
+    async def joined() -> list[int]:
+        tokens: list[int] = []
+        async for output in engine.generate([3, 4], deltas, "deltas"):
+            tokens += output.outputs[0].token_ids
+        return tokens
+
+    assert run(joined()) == run(last(engine, [3, 4], LONG, "whole")).outputs[0].token_ids
+
+
+def test_nothing_comes_while_it_is_paused(engine: AsyncLLM) -> None:
+    async def paused() -> tuple[int, int, Any]:
+        seen: list[Any] = []
+
+        async def listen() -> None:
+            async for output in engine.generate([5], LONG, "paused"):
+                seen.append(output)
+
+        task = asyncio.create_task(listen())
+        while len(seen) < 3:
+            await asyncio.sleep(0.001)
+        await engine.pause_generation(mode="keep")
+        assert await engine.is_paused()
+        await asyncio.sleep(0.05)  # for what was sent before
+        before = len(seen)
+        await asyncio.sleep(0.2)
+        during = len(seen)
+        await engine.resume_generation()
+        await task
+        return before, during, seen[-1]
+
+    before, during, final = run(paused())
+    assert before == during < 40
+    assert len(final.outputs[0].token_ids) == 40
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("abort", "abort"), ("wait", "length")])
+def test_what_a_pause_does_to_running_requests(engine: AsyncLLM, mode: Any, reason: str) -> None:
+    async def ended() -> Any:
+        task = asyncio.create_task(last(engine, [5], LONG, mode))
+        await asyncio.sleep(0.001)
+        while not engine.llm_engine.has_unfinished_requests():
+            await asyncio.sleep(0.001)
+        await engine.pause_generation(mode=mode)
+        output = await task
+        await engine.resume_generation()
+        return output
+
+    assert run(ended()).outputs[0].finish_reason == reason
+
+
+def test_a_coroutine_that_stops_listening_aborts(engine: AsyncLLM) -> None:
+    async def stopped() -> bool:
+        stream = engine.generate([5], LONG, "left")
+        await anext(stream)
+        await stream.aclose()
+        return bool(await engine._in_thread(engine.llm_engine.has_unfinished_requests))
+
+    assert run(stopped()) is False
+
+
+def test_abort_gives_what_there_is(engine: AsyncLLM) -> None:
+    async def aborted() -> Any:
+        task = asyncio.create_task(last(engine, [5], LONG, "aborted"))
+        await engine.pause_generation(mode="keep")
+        await asyncio.sleep(0.05)
+        await engine.abort("aborted")
+        await engine.resume_generation()
+        return await task
+
+    assert run(aborted()).outputs[0].finish_reason == "abort"
+
+
+def test_errors_reach_the_one_who_asked(engine: AsyncLLM) -> None:
+    with pytest.raises(InvalidRequestError, match="at least 1 token"):
+        run(last(engine, [], LONG, "empty"))
+    with pytest.raises(InvalidRequestError, match="mode must be"):
+        run(engine.pause_generation(mode="sleep"))  # type: ignore[arg-type]
+
+
+def test_two_of_one_name_leave_the_first_alone(engine: AsyncLLM) -> None:
+    async def both() -> Any:
+        first = asyncio.create_task(last(engine, [5], LONG, "same"))
+        await engine.pause_generation(mode="keep")
+        with pytest.raises(InvalidRequestError, match="already running"):
+            await last(engine, [6], LONG, "same")
+        await engine.resume_generation()
+        return await first
+
+    assert run(both()).outputs[0].finish_reason == "length"
+
+
+def test_a_failing_step_reaches_everybody_and_the_engine_goes_on(
+    engine: AsyncLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> Any:
+        monkeypatch.undo()
+        raise OSError("the device is gone")
+
+    monkeypatch.setattr(engine.llm_engine._pipeline, "step", fail)
+    with pytest.raises(OSError, match="device is gone"):
+        run(last(engine, [5], LONG, "unlucky"))
+    assert run(last(engine, [5], LONG, "next")).outputs[0].finish_reason == "length"
+
+
+def test_embeddings(engine: AsyncLLM) -> None:
+    async def embedded() -> Any:
+        return [one async for one in engine.encode([5, 6], PoolingParams(), "embedded")]
+
+    (output,) = run(embedded())
+    assert output.finished and len(output.outputs.embedding) == 20
+
+
+def test_after_shutdown_there_is_an_error(settings: dict[str, Any]) -> None:
+    engine = AsyncLLM.from_config(EngineConfig.from_settings(**settings))
+
+    async def cut_off() -> None:
+        task = asyncio.create_task(last(engine, [5], LONG, "cut off"))
+        await engine.pause_generation(mode="keep")
+        engine.shutdown()
+        await task
+
+    with pytest.raises(RuntimeError, match="shut down"):
+        run(cut_off())
+    with pytest.raises(RuntimeError, match="shut down"):
+        run(last(engine, [5], LONG, "late"))
+    engine.shutdown()
