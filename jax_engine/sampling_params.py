@@ -39,12 +39,14 @@ class SamplingParams:
         top_p: In (0, 1]; the boundary token is kept.
         top_k: >= 1, or 0 or -1 for all; ties with the k-th token are kept.
         min_p: In [0, 1], relative to the most probable token.
-        seed: Tokens depend only on this and their position. None: drawn from the engine's seed.
+        seed: Tokens depend only on this and their position. None, or -1: drawn from the engine's
+            seed.
         stop: Strings that end the output; not part of it unless `include_stop_str_in_output`.
         stop_token_ids: Token ids that end the output.
         ignore_eos: Go on past the end-of-sequence token.
         max_tokens: >= 1; None: as many as fit into `max_model_len`.
-        min_tokens: >= 0; no end-of-sequence or stop token before this many.
+        min_tokens: >= 0; among this many first tokens is no end-of-sequence or stop token, and what
+            is complete with them is no stop string.
         logprobs: In [0, 20]: log-probabilities (of the raw logits) of the sampled token and of
             this many most probable ones. None: none.
         prompt_logprobs: In [0, 20]: the same for each token of the prompt but the first.
@@ -57,7 +59,7 @@ class SamplingParams:
         structured_outputs: What the output must look like (`guided_decoding` is its older name).
         truncate_prompt_tokens: Keep only this many tokens of the prompt, the last ones; -1: as many
             as `max_model_len` allows, with one of output.
-        detokenize: False leaves `text` empty.
+        detokenize: False leaves `text` empty, and `decoded_token` of log-probabilities None.
         skip_special_tokens: Leave special tokens out of the text.
         use_beam_search: Beam search of width `best_of` (or `n`), in the same batch as all else;
             with temperature 0, or one that the logits are divided by.
@@ -109,6 +111,8 @@ class SamplingParams:
         if self.logit_bias is not None:
             self.logit_bias = clipped_bias(self.logit_bias)
         check_sampling_params(self)
+        if self.seed == -1:
+            self.seed = None
 
     @property
     def num_samples(self) -> int:

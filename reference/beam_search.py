@@ -12,7 +12,7 @@ compute one beam before another). Then one selection is made:
 1. An *extension* is a beam with one of its candidates; its value is the log-probability of all
    of its output, a sum. The M best count: by value, then by the rank of the beam, then by token id.
    With E tokens that can end an output, M = max(2, 1 + E) * k: whatever ends, k are left to go on.
-2. An extension ends with its token, or because it is as long as it may be.
+2. An extension ends as a sequence does, with a token that ends it or with the longest output.
 3. Those that end and are among the first k become *hypotheses*, with the score value / length**a,
    where a is `length_penalty`. The k hypotheses of the highest score are kept.
 4. The first k that do not end are the new beams.
@@ -31,8 +31,8 @@ Two live beams, k = 2, token 9 ends. The end is the best extension of all, so th
 both beams that go on are children of the first beam:
 
 >>> from types import SimpleNamespace
->>> params = SimpleNamespace(n=2, best_of=None, max_tokens=5, stop_token_ids=[], ignore_eos=False,
-...     use_beam_search=True, length_penalty=1.0, early_stopping=False)
+>>> params = SimpleNamespace(n=2, best_of=None, max_tokens=5, min_tokens=0, stop_token_ids=[],
+...     ignore_eos=False, use_beam_search=True, length_penalty=1.0, early_stopping=False)
 >>> group = SequenceGroup("r", [0], params, eos_token_ids={9})
 >>> first, second = Sequence([0, 4], 1, 0), Sequence([0, 5], 1, 1)
 >>> first.cumulative_logprob, first.candidates = -1.0, [(9, -0.5), (6, -1.0), (7, -1.25)]
@@ -52,7 +52,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 from reference.blocks import BlockManager
-from reference.sequence import Sequence, SequenceGroup
+from reference.sequence import FinishReason, Sequence, SequenceGroup, reason_to_end
 
 
 @dataclass(frozen=True)
@@ -96,18 +96,17 @@ def select(group: SequenceGroup, max_model_len: int) -> Selection:
     extensions = _best_extensions(group)
     longest = longest_output(group, max_model_len)
     length = group.leader.output_len + 1
-    ends = end_token_ids(group)
-    ending = [length == longest or one.token_id in ends for one in extensions]
+    ends = [reason_to_end(one.token_id, length, group, max_model_len) for one in extensions]
 
     width = group.num_samples
     new = [
-        _hypothesis(group, one, at_limit=length == longest)
-        for one, ends_here in zip(extensions[:width], ending, strict=False)
-        if ends_here
+        _hypothesis(group, one, *end)
+        for one, end in zip(extensions[:width], ends, strict=False)
+        if end is not None
     ]
     by_score = sorted([*group.hypotheses, *new], key=lambda seq: -seq.score)
     hypotheses = by_score[:width]
-    live = [one for one, ends_here in zip(extensions, ending, strict=True) if not ends_here]
+    live = [one for one, end in zip(extensions, ends, strict=True) if end is None]
     return Selection(live[:width], hypotheses, _is_done(group, live, hypotheses, length, longest))
 
 
@@ -122,7 +121,9 @@ def _best_extensions(group: SequenceGroup) -> list[Extension]:
     return extensions[: num_candidates(group)]
 
 
-def _hypothesis(group: SequenceGroup, one: Extension, *, at_limit: bool) -> Sequence:
+def _hypothesis(
+    group: SequenceGroup, one: Extension, reason: FinishReason, stop_reason: int | None
+) -> Sequence:
     """Rule 3. It holds no blocks, so it needs no id: its tokens are final."""
     seq = Sequence(
         [*one.beam.token_ids, one.token_id],
@@ -131,12 +132,7 @@ def _hypothesis(group: SequenceGroup, one: Extension, *, at_limit: bool) -> Sequ
         cumulative_logprob=one.value,
     )
     seq.score = _score(group, one.value, seq.output_len)
-    if at_limit:
-        seq.finish("length", None)
-    elif one.token_id in group.eos_token_ids and not group.params.ignore_eos:
-        seq.finish("stop", None)
-    else:
-        seq.finish("stop", one.token_id)
+    seq.finish(reason, stop_reason)
     return seq
 
 

@@ -189,7 +189,7 @@ class ReferenceEngine:
         if group.beam_search:
             return candidates(logits, group.params, num_candidates(group), **context)
         seed = group.params.seed
-        if seed is None:
+        if seed is None or seed == -1:  # two ways to say that there is none
             seed = derive_seed(self.seed, group.add_index)
         return [
             sample(logits, group.params, seed=derive_seed(seed, seq.index + i), **context)

@@ -20,7 +20,10 @@ that: at least the newest, whose key and value are written when it is fed to the
 >>> group.leader.append(9)
 >>> finish_reason(group.leader, group, max_model_len=100)
 ('stop', 9)
->>> group.leader.append(9)                            # the limit is looked at first
+>>> group.leader.append(9)                            # the third, and a stop token even so
+>>> finish_reason(group.leader, group, max_model_len=100)
+('stop', 9)
+>>> group.leader.token_ids[-1] = 8
 >>> finish_reason(group.leader, group, max_model_len=100)
 ('length', None)
 """
@@ -217,18 +220,24 @@ class SequenceGroup:
 def finish_reason(
     seq: Sequence, group: SequenceGroup, max_model_len: int
 ) -> tuple[FinishReason, int | None] | None:
-    """Does its newest token end this sequence? (finish reason, stop reason), or None: go on.
+    """Does its newest token end this sequence? (finish reason, stop reason), or None: go on."""
+    return reason_to_end(seq.token_ids[-1], seq.output_len, group, max_model_len)
 
-    Lengths come first, and hold even below min_tokens; then end of sequence; then stop tokens.
+
+def reason_to_end(
+    token_id: int, output_len: int, group: SequenceGroup, max_model_len: int
+) -> tuple[FinishReason, int | None] | None:
+    """As `finish_reason`, of an output whose last token, number `output_len`, this is or would be.
+
+    End of sequence comes first, then stop tokens, both from min_tokens on; then the lengths. So an
+    output that ends by itself with the last token it may have has stopped: it was not cut short.
     """
     params = group.params
-    if len(seq.token_ids) == max_model_len or seq.output_len == params.max_tokens:
+    if output_len >= params.min_tokens:
+        if token_id in group.eos_token_ids and not params.ignore_eos:
+            return "stop", None
+        if token_id in (params.stop_token_ids or ()):
+            return "stop", token_id
+    if group.prompt_len + output_len == max_model_len or output_len == params.max_tokens:
         return "length", None
-    if seq.output_len < params.min_tokens:
-        return None
-    token_id = seq.token_ids[-1]
-    if token_id in group.eos_token_ids and not params.ignore_eos:
-        return "stop", None
-    if token_id in (params.stop_token_ids or ()):
-        return "stop", token_id
     return None

@@ -16,7 +16,7 @@ from jax_engine.core.beam_search import (
 )
 from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
 from jax_engine.core.state import SchedulerState
-from jax_engine.core.stopping import NO_TOKEN, StopRule
+from jax_engine.core.stopping import NO_TOKEN
 
 logger = logging.getLogger("jax_engine.core")
 
@@ -105,7 +105,7 @@ def _select(search: BeamSearch, group: SequenceGroup) -> list[Choice]:
     length = len(group.seqs[0].token_ids) + 1
     live: list[Choice] = []
     for place, choice in enumerate(best_choices(beams, search.num_candidates)):
-        end = _end_of(choice.token, length, stop)
+        end = stop.check_token(choice.token, length)
         if end is None:
             live.append(choice)
         elif place < search.width:
@@ -115,15 +115,6 @@ def _select(search: BeamSearch, group: SequenceGroup) -> list[Choice]:
             ended.finish(*end)
             search.add(choice.value, ended)
     return live[: search.width]
-
-
-def _end_of(token: int, length: int, stop: StopRule) -> tuple[str, int | None] | None:
-    """As `StopRule.check`; before `min_tokens` no candidate is a token that ends."""
-    if length >= stop.max_len:
-        return "length", None
-    if token in stop.eos_token_ids:
-        return "stop", None
-    return ("stop", token) if token in stop.stop_token_ids else None
 
 
 def _go_on(state: SchedulerState, group: SequenceGroup, live: list[Choice]) -> None:

@@ -1,6 +1,7 @@
 """When a sequence ends for a reason that token ids alone can tell; stop strings are the engine's.
 
-In the present engines' order: length, then end of sequence, then stop tokens.
+In the present engines' order: end of sequence, then stop tokens, then length. An output whose last
+token is its end has stopped, even where it could not have been longer.
 """
 
 from collections.abc import Collection, Sequence
@@ -70,13 +71,13 @@ class StopRule:
 
     def check(self, token_ids: Sequence[int]) -> tuple[str, int | None] | None:
         """(finish_reason, stop_reason) after the last token was appended; None to go on."""
-        length = len(token_ids)
-        if length >= self.max_len:
-            return "length", None
-        token = token_ids[-1]
+        return self.check_token(token_ids[-1], len(token_ids))
+
+    def check_token(self, token: int, length: int) -> tuple[str, int | None] | None:
+        """As `check`, for a token that is or would be the last of `length`."""
         if length >= self.min_len:
             if token in self.eos_token_ids:
                 return "stop", None
             if token in self.stop_token_ids:
                 return "stop", token
-        return None
+        return ("length", None) if length >= self.max_len else None

@@ -225,7 +225,7 @@ class RequestState:
         return output
 
     def _word(self, token_id: int) -> str | None:
-        if self.tokenizer is None:
+        if self.tokenizer is None or not self.params.detokenize:
             return None
         return self.tokenizer.decode([token_id], skip_special_tokens=False)
 

@@ -25,10 +25,17 @@ class SequenceText:
         )
         stops = params.stop_strings
         self._stops = StopChecker(stops, params.include_stop_str_in_output) if stops else None
+        self._min_tokens = params.min_tokens
+        self._num_tokens = 0
 
     def add(self, token_ids: list[int]) -> None:
-        """Takes new output tokens; nothing more is taken once a stop string was found."""
+        """Takes new output tokens; nothing more is taken once a stop string was found.
+
+        Where there are stop strings, one token at a time: a string ends the output if the text of a
+        token after the first `min_tokens` completes it.
+        """
         if self.stopped_by is None:
+            self._num_tokens += len(token_ids)
             self._feed(self._detokenizer.add(token_ids))
 
     def finish(self) -> None:
@@ -41,5 +48,6 @@ class SequenceText:
 
     def _feed(self, text: str) -> None:
         if self._stops is not None:
-            text, self.stopped_by = self._stops.add(text)
+            may_end = self._num_tokens > self._min_tokens
+            text, self.stopped_by = self._stops.add(text, may_end=may_end)
         self.text += text

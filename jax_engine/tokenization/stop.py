@@ -21,15 +21,20 @@ class StopChecker:
         self._longest = max((len(one) for one in self._stops), default=0)
         self._held = ""
 
-    def add(self, text: str) -> tuple[str, str | None]:
+    def add(self, text: str, *, may_end: bool = True) -> tuple[str, str | None]:
         """Text that is safe to show, and the stop string that was found in it or after it.
 
         After one was found there is nothing more to add.
+
+        Args:
+            may_end: Whether a stop string that this text completes counts. One that it only begins
+                counts if later text completes it.
         """
+        old = len(self._held)
         text = self._held + text
-        places = [(text.find(one), one) for one in self._stops]
+        places = [(text.find(one, max(0, old + 1 - len(one))), one) for one in self._stops]
         found = [(start + len(one), start, one) for start, one in places if start >= 0]
-        if found:
+        if found and may_end:
             end, start, stop = min(found)
             self._held = ""
             return text[: end if self._include else start], stop

@@ -143,15 +143,15 @@ def test_done_frees_all_and_leaves_the_hypotheses() -> None:
 
 
 @pytest.mark.parametrize("max_model_len", [32, 6])
-def test_at_the_limit_every_beam_ends_by_length(max_model_len: int) -> None:
-    """Length comes first, also for an end-of-sequence token."""
+def test_at_the_limit_every_beam_ends(max_model_len: int) -> None:
+    """By length, but for the one whose last token is the end of sequence."""
     scheduler = make_scheduler(20, max_model_len=max_model_len)
     group = beam_group(n=2, max_tokens=2 if max_model_len == 32 else None)
     scheduler.add_group(group)
     scripted(scheduler, {0: [(11, -1.0), (12, -1.5), (13, -2.0)]})
     scripted(scheduler, {0: [(EOS, -0.5), (21, -2.0)], 1: [(22, -0.5), (23, -4.0)]})
     assert outputs(group) == [[11, EOS], [12, 22]]
-    assert [seq.finish_reason for seq in group.seqs] == ["length", "length"]
+    assert [seq.finish_reason for seq in group.seqs] == ["stop", "length"]
 
 
 def test_fewer_hypotheses_when_there_are_no_more() -> None:

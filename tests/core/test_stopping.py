@@ -1,4 +1,4 @@
-"""The order of the stop conditions: length, end of sequence, stop tokens."""
+"""The order of the stop conditions: end of sequence, stop tokens, length."""
 
 import pytest
 
@@ -13,7 +13,11 @@ EOS, STOP = 2, 3
     [
         ([9], {}, None),
         ([9, 9, 9], {"max_tokens": 3}, ("length", None)),
-        ([9, 9, EOS], {"max_tokens": 3}, ("length", None)),
+        ([9, 9, EOS], {"max_tokens": 3}, ("stop", None)),
+        ([9, 9, EOS], {"max_tokens": 3, "ignore_eos": True}, ("length", None)),
+        ([9, 9, STOP], {"max_tokens": 3, "stop_token_ids": [STOP]}, ("stop", STOP)),
+        ([9, 9, EOS], {"max_tokens": 3, "min_tokens": 4}, ("length", None)),
+        ([9] * 6 + [EOS], {"max_tokens": None}, ("stop", None)),
         ([9] * 7, {"max_tokens": None}, ("length", None)),
         ([9] * 7, {"max_tokens": 100, "min_tokens": 50}, ("length", None)),
         ([EOS], {}, ("stop", None)),

@@ -1,10 +1,10 @@
 """The engine on text: a tiny model over bytes, so that characters and stop strings span tokens."""
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
-from jax_engine import LLM, BeamSearchParams, InvalidRequestError, SamplingParams
+from jax_engine import LLM, BeamSearchParams, InvalidRequestError, RequestOutputKind, SamplingParams
 from tests.support.byte_tokenizer import EOS_TOKEN, VOCAB, save_byte_tokenizer
 from tests.support.tiny_llama import tiny_llama
 
@@ -57,6 +57,61 @@ def test_i50_stop_strings_end_the_text_and_never_leak(llm, seed, start, length) 
     included = llm.generate("Stop", params, use_tqdm=False)[0].outputs[0]
     assert included.text == last.text + stop
     assert llm.llm_engine.stats().num_used_blocks == 0
+
+
+@given(
+    seed=st.integers(0, 1000),
+    start=st.integers(0, 15),
+    length=st.integers(1, 4),
+    min_tokens=st.integers(0, 16),
+)
+def test_stop_strings_wait_for_min_tokens(llm, seed, start, length, min_tokens) -> None:
+    """Complete with one of the first min_tokens tokens it is text; with a later one it ends it,
+    wherever it began. No output that is streamed shows a part of one that ends the text."""
+    wanted = {"seed": seed, "min_tokens": min_tokens}
+    free = stream(llm, "Stop", sampled(**wanted))
+    texts = [output.outputs[0].text for output in free]
+    stop = texts[-1][start : start + length]
+    if not stop or "\ufffd" in texts[-1]:
+        return
+    early = max(0, len(texts[min_tokens - 1]) + 1 - len(stop)) if min_tokens else 0
+    end = texts[-1].find(stop, early)
+    outputs = [one.outputs[0] for one in stream(llm, "Stop", sampled(stop=stop, **wanted))]
+    last = outputs[-1]
+    event("in time" if end >= 0 else "too early")
+    if end < 0:
+        assert (last.text, last.finish_reason) == (texts[-1], "length")
+        return
+    assert (last.text, last.finish_reason, last.stop_reason) == (texts[-1][:end], "stop", stop)
+    assert len(last.token_ids) > min_tokens
+    assert all(last.text.startswith(one.text) for one in outputs)
+
+
+def test_an_end_at_max_tokens_is_an_end(llm) -> None:
+    """As in vLLM: what ended by itself was not cut short, and its last token is not text."""
+    ends = {
+        256: ("", "stop", None),  # end of sequence
+        65: ("", "stop", 65),  # a stop token
+        66: ("B", "length", None),
+    }
+    for token, wanted in ends.items():
+        for kind in RequestOutputKind:
+            params = sampled(
+                logit_bias={token: 100.0}, max_tokens=1, ignore_eos=False, stop_token_ids=[65],
+                output_kind=kind,
+            )  # fmt: skip
+            one = llm.generate("x", params, use_tqdm=False)[0].outputs[0]
+            assert (one.text, one.finish_reason, one.stop_reason) == wanted
+            assert one.token_ids == [token]
+
+
+def test_without_detokenization_tokens_have_no_words(llm) -> None:
+    """As in vLLM: of the output and of the prompt."""
+    params = sampled(logprobs=1, prompt_logprobs=1, max_tokens=2, detokenize=False)
+    output = llm.generate("xyz", params, use_tqdm=False)[0]
+    entries = [*output.prompt_logprobs[1:], *output.outputs[0].logprobs]
+    assert len(entries) >= 3
+    assert {one.decoded_token for entry in entries for one in entry.values()} == {None}
 
 
 def test_end_of_sequence_is_not_text(llm) -> None:

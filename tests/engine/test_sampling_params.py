@@ -14,6 +14,7 @@ def test_the_defaults_are_vllm_s() -> None:
     assert (params.presence_penalty, params.frequency_penalty) == (0.0, 0.0)
     assert params.repetition_penalty == 1.0
     assert (params.seed, params.logprobs, params.logit_bias) == (None, None, None)
+    assert [SamplingParams(seed=seed).seed for seed in (-1, -2, 0)] == [None, -2, 0]
     assert params.detokenize and params.skip_special_tokens and not params.ignore_eos
 
 

@@ -1,6 +1,6 @@
 """The table of planted bugs."""
 
-from tests.mutation import attention, blocks, cpu_kernels, sampling, scheduling
+from tests.mutation import attention, blocks, cpu_kernels, sampling, scheduling, text
 from tests.mutation.planting import Mutant
 
 MUTANTS: list[Mutant] = [
@@ -9,4 +9,5 @@ MUTANTS: list[Mutant] = [
     *attention.MUTANTS,
     *cpu_kernels.MUTANTS,
     *sampling.MUTANTS,
+    *text.MUTANTS,
 ]

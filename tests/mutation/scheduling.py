@@ -260,7 +260,12 @@ RULES: list[Mutant] = [
     *plant(
         f"{FOLDER}/stopping.py",
         TESTS,
-        ("if length >= self.max_len:", "if length > self.max_len:", "one token too many"),
+        ("if length >= self.max_len else", "if length > self.max_len else", "one token too many"),
+        (
+            "        if length >= self.min_len:\n",
+            "        if self.max_len > length >= self.min_len:\n",
+            "length comes before the end of sequence and stop tokens",
+        ),
         ("if length >= self.min_len:", "if length > self.min_len:", "stops one token late"),
         (
             "frozenset(() if params.ignore_eos else eos_token_ids)",

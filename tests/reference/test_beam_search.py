@@ -18,6 +18,7 @@ def new_group(width: int, prompt_len: int = 1, **more: Any) -> SequenceGroup:
         "n": width,
         "best_of": None,
         "max_tokens": 10,
+        "min_tokens": 0,
         "stop_token_ids": [],
         "ignore_eos": False,
         "use_beam_search": True,
@@ -71,15 +72,15 @@ def test_hypotheses_compete_and_the_older_one_comes_first_if_they_are_equal() ->
     assert [one.token_id for one in chosen.live] == [6, 7]
 
 
-def test_at_the_longest_everything_ends_and_the_length_is_the_reason() -> None:
-    """Also by an end; and the maximum length of the model counts as well as max_tokens."""
+def test_at_the_longest_everything_ends_and_what_does_not_end_by_itself_by_length() -> None:
+    """The maximum length of the model counts as well as max_tokens."""
     group = new_group(2, max_tokens=2)
     assert [longest_output(group, n) for n in (100, 3, 2)] == [2, 2, 1]
     assert longest_output(new_group(2, max_tokens=None), 7) == 6
     group.seqs = [beam(0, [4], -1.0, [(EOS, -0.1), (5, -0.2), (6, -0.3)])]
     chosen = select(group, 100)
     assert [seq.output_token_ids for seq in chosen.hypotheses] == [[4, EOS], [4, 5]]
-    assert {seq.finish_reason for seq in chosen.hypotheses} == {"length"}
+    assert [seq.finish_reason for seq in chosen.hypotheses] == ["stop", "length"]
     assert chosen.done and not chosen.live
 
 

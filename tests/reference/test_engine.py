@@ -148,13 +148,14 @@ def test_samples_are_single_requests_with_derived_seeds_and_the_best_are_returne
 
 
 def test_a_request_without_a_seed_gets_one_of_the_engine() -> None:
-    def tokens(seed: int) -> list[list[int]]:
+    def tokens(seed: int, own: int | None = None) -> list[list[int]]:
         engine = new_engine(CROWDED, seed=seed)
         for name in ("a", "b"):
-            add(engine, name, REQUEST, sampling_params(REQUEST, seed=None, n=1, max_tokens=16))
+            add(engine, name, REQUEST, sampling_params(REQUEST, seed=own, n=1, max_tokens=16))
         return [group.seqs[0].token_ids for group in engine.run()]
 
-    assert tokens(1) == tokens(1) != tokens(2)
+    assert tokens(1) == tokens(1) == tokens(1, own=-1) != tokens(2)
+    assert tokens(1, own=-2) == tokens(2, own=-2)
     assert len({tuple(token_ids) for token_ids in tokens(1)}) == 2
 
 

@@ -124,13 +124,13 @@ def alone(request: Request, index: int, max_model_len: int) -> tuple[list[int], 
     while True:
         token_ids.append(token_id := next_token(token_ids, index))
         output_len = len(token_ids) - len(request.prompt)
-        if output_len == request.max_tokens or len(token_ids) == max_model_len:
-            return token_ids, "length", None
         if output_len >= request.min_tokens:
             if token_id == EOS and not request.ignore_eos:
                 return token_ids, "stop", None
             if token_id in request.stop_token_ids:
                 return token_ids, "stop", token_id
+        if output_len == request.max_tokens or len(token_ids) == max_model_len:
+            return token_ids, "length", None
 
 
 @given(data=st.data(), chosen=settings())

@@ -181,7 +181,7 @@ def test_long_prompts_leave_room_for_others() -> None:
 
 
 def test_end_of_sequence_and_stop_tokens_count_from_min_tokens_on() -> None:
-    """The order: lengths, min_tokens, end of sequence, stop tokens."""
+    """The order: min_tokens, end of sequence, stop tokens, lengths."""
     group = new_group("r", 1, 10)
     group.eos_token_ids = {2}
     vars(group.params).update(min_tokens=2, stop_token_ids=[2, 3], ignore_eos=False)
@@ -192,4 +192,20 @@ def test_end_of_sequence_and_stop_tokens_count_from_min_tokens_on() -> None:
     assert reasons == [None, ("stop", 3), None, ("stop", None)]
     group.params.ignore_eos = True  # type: ignore[misc]
     assert finish_reason(group.leader, group, max_model_len=32) == ("stop", 2)
+    assert finish_reason(group.leader, group, max_model_len=5) == ("stop", 2)
+    vars(group.params).update(min_tokens=5)
     assert finish_reason(group.leader, group, max_model_len=5) == ("length", None)
+
+
+@pytest.mark.parametrize("limits", [(2, 32), (None, 3), (2, 3)])
+def test_an_end_at_the_last_place_is_an_end(limits: tuple[int | None, int]) -> None:
+    """An output that ends by itself was not cut short, though it could not have gone on."""
+    max_tokens, max_model_len = limits
+    group = new_group("r", 1, max_tokens)
+    group.eos_token_ids = {2}
+    vars(group.params).update(stop_token_ids=[3], ignore_eos=False)
+    reasons = []
+    for token_id in (2, 3, 4):
+        group.leader.token_ids[1:] = [7, token_id]
+        reasons.append(finish_reason(group.leader, group, max_model_len))
+    assert reasons == [("stop", None), ("stop", 3), ("length", None)]

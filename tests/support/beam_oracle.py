@@ -41,7 +41,7 @@ def search_without_cache(
         ways.sort(key=lambda way: -way[0])
         live = []
         for place, (value, output) in enumerate(ways):
-            reason = ("length", None) if length == longest else reasons.get(output[-1])
+            reason = reasons.get(output[-1]) or (("length", None) if length == longest else None)
             if reason is None:
                 live.append((value, output))
             elif place < width:

@@ -96,8 +96,8 @@ def complete_without_cache(
             return output, logprobs, "abort"
         output.append(token)
         logprobs.append(float(log_softmax(logits)[token]))
-        if len(output) == params.max_tokens or len(prompt) + len(output) == max_model_len:
-            return output, logprobs, "length"
         ends = (token in eos_token_ids and not params.ignore_eos) or token in params.stop_token_ids
         if ends and len(output) >= params.min_tokens:
             return output, logprobs, "stop"
+        if len(output) == params.max_tokens or len(prompt) + len(output) == max_model_len:
+            return output, logprobs, "length"

@@ -1,7 +1,7 @@
 """Stop strings never leak, however the text is cut (I50)."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine.tokenization.stop import StopChecker
@@ -10,9 +10,12 @@ letters = st.text("ab", max_size=40)
 stops = st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=3)
 
 
-def first_stop(text: str, stops: list[str]) -> tuple[int, str] | None:
-    """Start and name of the stop string that is complete first; of two, the longer."""
-    for end in range(1, len(text) + 1):
+def first_stop(text: str, stops: list[str], after: int = 0) -> tuple[int, str] | None:
+    """Start and name of the stop string that is complete first; of two, the longer.
+
+    Those that are complete in the first `after` characters do not count.
+    """
+    for end in range(after + 1, len(text) + 1):
         complete = [one for one in stops if text[:end].endswith(one)]
         if complete:
             longest = max(complete, key=len)
@@ -20,19 +23,27 @@ def first_stop(text: str, stops: list[str]) -> tuple[int, str] | None:
     return None
 
 
-@given(pieces=st.lists(letters, max_size=8), stops=stops, include=st.booleans())
+@given(
+    pieces=st.lists(letters, max_size=8),
+    stops=stops,
+    include=st.booleans(),
+    early=st.integers(0, 3),
+)
+@example(["ab", "d"], ["ab", "abc"], False, 1)  # held for the longer one, complete before it counts
+@example(["aba", "ba"], ["aba"], False, 1)  # begun among what does not count
 def test_the_same_however_the_text_is_cut(
-    pieces: list[str], stops: list[str], include: bool
+    pieces: list[str], stops: list[str], include: bool, early: int
 ) -> None:
+    """What the first `early` pieces complete does not count, and nothing of it is lost."""
     checker, shown, matched = StopChecker(stops, include), "", None
     whole = "".join(pieces)
-    found = first_stop(whole, stops)
+    found = first_stop(whole, stops, len("".join(pieces[:early])))
     final = whole
     if found is not None:
         start, stop = found
         final = whole[: start + len(stop)] if include else whole[:start]
-    for piece in pieces:
-        safe, matched = checker.add(piece)
+    for number, piece in enumerate(pieces):
+        safe, matched = checker.add(piece, may_end=number >= early)
         shown += safe
         assert final.startswith(shown)
         if matched is not None:
