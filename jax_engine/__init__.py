@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from jax_engine.engine.llm_engine import LLMEngine
     from jax_engine.errors import (
         ConfigError,
+        ForkedProcessError,
         InvalidRequestError,
         JaxEngineError,
         ModelNotFoundError,
         OutOfMemoryError,
         RequestTooLargeError,
+        StepFailedError,
         WeightsError,
     )
     from jax_engine.llm import LLM
@@ -58,6 +60,8 @@ _MODULES = {
     "OutOfMemoryError": "errors",
     "RequestTooLargeError": "errors",
     "WeightsError": "errors",
+    "StepFailedError": "errors",
+    "ForkedProcessError": "errors",
 }
 
 __all__ = [
@@ -69,6 +73,7 @@ __all__ = [
     "ConfigError",
     "EmbeddingRequestOutput",
     "EngineConfig",
+    "ForkedProcessError",
     "InvalidRequestError",
     "JaxEngineError",
     "LLMEngine",
@@ -80,6 +85,7 @@ __all__ = [
     "RequestOutputKind",
     "RequestTooLargeError",
     "SamplingParams",
+    "StepFailedError",
     "StructuredOutputsParams",
     "WeightsError",
 ]

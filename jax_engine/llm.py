@@ -5,13 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from jax_engine.beam_search_params import BeamSearchParams
-from jax_engine.checks import check_number
 from jax_engine.config import EngineConfig
-from jax_engine.engine.batch import check_all, run_all
+from jax_engine.engine.batch import check_all
 from jax_engine.engine.beam_search import beam_search_output
 from jax_engine.engine.conversations import chat_prompts
 from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.prompts import PromptInput, as_prompt_list
+from jax_engine.engine.request_checks import check_service
+from jax_engine.engine.shared_batch import SharedBatch
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import BeamSearchOutput, EmbeddingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
@@ -22,7 +24,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 
 
 class LLM:
-    """An engine for offline use.
+    """An engine for offline use, from any number of threads: their requests share one batch.
 
     Args:
         model: A directory in Hugging Face layout, a GGUF file, a hub name, or None for
@@ -37,7 +39,8 @@ class LLM:
 
     def __init__(self, model: str | None = None, **settings: Any) -> None:
         self.llm_engine = LLMEngine.from_config(EngineConfig.from_settings(model=model, **settings))
-        self._num_requests = 0
+        self._shared = SharedBatch(self.llm_engine)
+        self._enqueued = Mailbox()
 
     def generate(
         self,
@@ -66,9 +69,6 @@ class LLM:
         params = per_prompt(sampling_params, len(batch))
         priorities = _one_each("priority", priority if priority is not None else 0, len(batch))
         timeouts = _one_each("timeout", timeout, len(batch))
-        for one in timeouts:
-            if one is not None:
-                check_number("timeout", one, 0.0, open_low=True)
         params = [replace(one, output_kind=RequestOutputKind.FINAL_ONLY) for one in params]
         return self._run_batch(batch, params, priorities, timeouts, use_tqdm=use_tqdm)
 
@@ -195,17 +195,15 @@ class LLM:
         use_tqdm: bool,
     ) -> list[Any]:
         """Checks and adds all requests, and runs until they have finished."""
+        for priority, timeout in zip(priorities, timeouts, strict=True):
+            check_service(self.llm_engine.config.scheduling_policy, priority, timeout)
         checked = check_all(self.llm_engine, batch, params)
-        ids: list[str] = []
+        mailbox = Mailbox()
         try:
-            for request, rank, limit in zip(checked, priorities, timeouts, strict=True):
-                request_id = str(self._num_requests)
-                self.llm_engine.add_checked(request_id, request, priority=rank, timeout=limit)
-                ids.append(request_id)
-                self._num_requests += 1
-            return run_all(self.llm_engine, ids, use_tqdm=use_tqdm)
+            self._shared.add(checked, priorities, timeouts, mailbox)
+            return self._shared.wait(mailbox, use_tqdm=use_tqdm)
         except BaseException:
-            self.llm_engine.abort_request(ids)
+            self.llm_engine.abort_all(mailbox)
             raise
 
 

@@ -1,11 +1,10 @@
-"""A batch of prompts: all are checked before the first one starts, then all run to the end."""
+"""A batch of prompts: all are checked before the first one starts; a bar shows how many ended."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tqdm import tqdm
 
-from jax_engine.engine.interrupt import deferred_interrupt
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.request_checks import CheckedRequest
@@ -13,6 +12,8 @@ from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import AnyRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
+
+type Progress = Callable[[AnyRequestOutput], None]
 
 
 def check_all(
@@ -44,24 +45,8 @@ def check_all(
     raise type(problems[0])("; ".join(lines) + note)
 
 
-def run_all(engine: LLMEngine, ids: list[str], *, use_tqdm: bool) -> list[AnyRequestOutput]:
-    """Steps until all of these requests have finished; their outputs in this order."""
-    done: dict[str, AnyRequestOutput] = {}
-    missing = set(ids)
-    with deferred_interrupt() as interrupted, _progress(len(ids), use_tqdm) as progress:
-        while missing:
-            if interrupted():
-                raise KeyboardInterrupt
-            for output in engine.step():
-                if output.finished and output.request_id in missing:
-                    missing.discard(output.request_id)
-                    done[output.request_id] = output
-                    progress(output)
-    return [done[request_id] for request_id in ids]
-
-
 @contextmanager
-def _progress(total: int, use_tqdm: bool) -> Iterator[Callable[[AnyRequestOutput], None]]:
+def shown(total: int, use_tqdm: bool) -> Iterator[Progress]:
     """A bar over requests, with the estimated speeds that vLLM shows."""
     with tqdm(
         total=total, desc="Processed prompts", dynamic_ncols=True, disable=not use_tqdm

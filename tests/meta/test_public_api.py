@@ -25,10 +25,12 @@ PUBLIC = {
     "Logprob",
     "JaxEngineError",
     "ConfigError",
+    "ForkedProcessError",
     "InvalidRequestError",
     "ModelNotFoundError",
     "OutOfMemoryError",
     "RequestTooLargeError",
+    "StepFailedError",
     "WeightsError",
 }
 
