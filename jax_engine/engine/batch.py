@@ -20,8 +20,10 @@ def check_all(
     engine: LLMEngine,
     prompts: Sequence[PromptInput],
     params: Sequence[SamplingParams | PoolingParams],
+    *,
+    use_tqdm: bool = False,
 ) -> list[CheckedRequest]:
-    """What `LLMEngine.add_checked` accepts, for each prompt.
+    """What `SharedBatch.add` accepts, for each prompt.
 
     Raises:
         InvalidRequestError: Something is wrong with some of them; the message says with which.
@@ -29,7 +31,13 @@ def check_all(
     checked: list[CheckedRequest] = []
     problems: list[InvalidRequestError] = []
     where: list[int] = []
-    for i, (prompt, one) in enumerate(zip(prompts, params, strict=True)):
+    pairs = tqdm(
+        zip(prompts, params, strict=True),
+        total=len(prompts),
+        desc="Adding requests",
+        disable=not use_tqdm,
+    )
+    for i, (prompt, one) in enumerate(pairs):
         try:
             checked.append(engine.check_request(prompt, one))
         except InvalidRequestError as error:

@@ -82,6 +82,10 @@ class LLMEngine:
             engine.warmup()
         return engine
 
+    def check_process(self) -> None:
+        """Raises ForkedProcessError in a fork of the process that built the engine."""
+        self._lock.check_process()
+
     def warmup(self, *, use_tqdm: bool = True) -> int:
         """Compiles every step of plain requests (docs/startup.md has the others); returns how many.
 
@@ -106,7 +110,7 @@ class LLMEngine:
             InvalidRequestError: The prompt or a parameter does not suit this model.
             RequestTooLargeError: It could never run in this engine.
         """
-        self._lock.check_process()  # nothing else: requests are checked while others run
+        self.check_process()  # no lock: requests are checked while others run
         params = SamplingParams() if params is None else as_sampling_params(params)
         checked = self._checks.check(prompt, params)
         self.scheduler.check_group(self._running.group(request_id, checked.prompt, checked.params))

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from jax_engine import (
     BeamSearchParams,
     InvalidRequestError,
     LLMEngine,
+    RequestOutput,
     RequestOutputKind,
     SamplingParams,
     StepFailedError,
@@ -266,3 +268,45 @@ def test_ctrl_c_ends_the_main_thread_s_call_only(llm, first) -> None:
         engine.worker.launch = launch
     assert not thread.is_alive() and found == [wanted]
     check_idle(engine)
+
+
+def test_enqueued_requests_run_along_and_are_waited_for_once(llm) -> None:
+    alone = [tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(3)]
+    ids = llm.enqueue(*workload(0), use_tqdm=False) + llm.enqueue(*workload(1), use_tqdm=False)
+    assert llm.llm_engine.has_unfinished_requests()
+    assert tokens(llm.generate(*workload(2), use_tqdm=False)) == alone[2]
+    outputs = llm.wait_for_completion(RequestOutput, use_tqdm=False)
+    assert [one.request_id for one in outputs] == ids
+    assert tokens(outputs) == alone[0] + alone[1]
+    assert llm.wait_for_completion(use_tqdm=False) == []
+    with pytest.raises(InvalidRequestError, match="output_type"):
+        llm.wait_for_completion(str)
+    check_idle(llm.llm_engine)
+
+
+def test_each_enqueued_request_reaches_one_of_those_who_wait(llm) -> None:
+    alone = [tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(8)]
+
+    def enqueue_and_wait(i: int) -> list[Any]:
+        llm.enqueue(*workload(i), use_tqdm=False)
+        return tokens(llm.wait_for_completion(use_tqdm=False))
+
+    found = in_threads([lambda i=i: enqueue_and_wait(i) for i in range(8)])
+    assert sorted(chain(*found)) == sorted(chain(*alone))
+    check_idle(llm.llm_engine)
+
+
+def test_a_step_that_fails_before_the_wait_is_told_there(llm, monkeypatch) -> None:
+    llm.enqueue("AB", params(1), use_tqdm=False)
+
+    def fail(*args: Any) -> Any:
+        raise RuntimeError("the device is on fire")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(llm.llm_engine.worker, "launch", fail)
+        with pytest.raises(RuntimeError, match="on fire"):
+            llm.llm_engine.step()
+    with pytest.raises(StepFailedError, match="on fire"):
+        llm.wait_for_completion(use_tqdm=False)
+    check_idle(llm.llm_engine)
+    assert llm.wait_for_completion(use_tqdm=False) == []
