@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from jax_engine.engine.llm_engine import LLMEngine
     from jax_engine.errors import (
         ConfigError,
+        ForkedProcessError,
         InvalidRequestError,
         JaxEngineError,
         MissingPackageError,
         ModelNotFoundError,
         OutOfMemoryError,
         RequestTooLargeError,
+        StepFailedError,
         WeightsError,
     )
     from jax_engine.llm import LLM
@@ -60,6 +62,8 @@ _MODULES = {
     "OutOfMemoryError": "errors",
     "RequestTooLargeError": "errors",
     "WeightsError": "errors",
+    "StepFailedError": "errors",
+    "ForkedProcessError": "errors",
 }
 
 __all__ = [
@@ -71,6 +75,7 @@ __all__ = [
     "ConfigError",
     "EmbeddingRequestOutput",
     "EngineConfig",
+    "ForkedProcessError",
     "InvalidRequestError",
     "JaxEngineError",
     "LLMEngine",
@@ -83,6 +88,7 @@ __all__ = [
     "RequestOutputKind",
     "RequestTooLargeError",
     "SamplingParams",
+    "StepFailedError",
     "StructuredOutputsParams",
     "WeightsError",
 ]

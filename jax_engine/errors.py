@@ -31,3 +31,14 @@ class RequestTooLargeError(InvalidRequestError):
 
 class OutOfMemoryError(JaxEngineError, MemoryError):
     """Not even one sequence of `max_model_len` tokens fits into the memory given."""
+
+
+class StepFailedError(JaxEngineError, RuntimeError):
+    """A step that this call's requests shared with another thread's failed; they were aborted.
+
+    `__cause__` is the error of the step, which the thread that stepped has raised itself.
+    """
+
+
+class ForkedProcessError(JaxEngineError, RuntimeError):
+    """The engine was built before this process was forked from the one that built it."""

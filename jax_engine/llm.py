@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 from jax_engine.beam_search_params import BeamSearchParams
-from jax_engine.checks import check_number
 from jax_engine.config import EngineConfig
-from jax_engine.engine.batch import check_all, run_all
+from jax_engine.engine.batch import check_all
 from jax_engine.engine.beam_search import beam_search_output
 from jax_engine.engine.conversations import chat_prompts
 from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.prompts import PromptInput, as_prompt_list
+from jax_engine.engine.request_checks import CheckedRequest, check_service
+from jax_engine.engine.shared_batch import SharedBatch
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import BeamSearchOutput, EmbeddingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
@@ -22,7 +25,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 
 
 class LLM:
-    """An engine for offline use.
+    """An engine for offline use, from any number of threads: their requests share one batch.
 
     Args:
         model: A directory in Hugging Face layout, a GGUF file, a hub name, or None for
@@ -37,7 +40,8 @@ class LLM:
 
     def __init__(self, model: str | None = None, **settings: Any) -> None:
         self.llm_engine = LLMEngine.from_config(EngineConfig.from_settings(model=model, **settings))
-        self._num_requests = 0
+        self._shared = SharedBatch(self.llm_engine)
+        self._enqueued, self._enqueuing = Mailbox(), Lock()
 
     def generate(
         self,
@@ -62,15 +66,64 @@ class LLM:
                 which, and none of them was started.
             KeyboardInterrupt: After Ctrl-C; the requests were aborted, the engine can go on.
         """
-        batch = as_prompt_list(prompts)
-        params = per_prompt(sampling_params, len(batch))
-        priorities = _one_each("priority", priority if priority is not None else 0, len(batch))
-        timeouts = _one_each("timeout", timeout, len(batch))
-        for one in timeouts:
-            if one is not None:
-                check_number("timeout", one, 0.0, open_low=True)
-        params = [replace(one, output_kind=RequestOutputKind.FINAL_ONLY) for one in params]
-        return self._run_batch(batch, params, priorities, timeouts, use_tqdm=use_tqdm)
+        requests = _completions(prompts, sampling_params, priority, timeout)
+        return self._run_batch(*requests, use_tqdm=use_tqdm)
+
+    def enqueue(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        priority: Sequence[int] | None = None,
+        timeout: float | Sequence[float | None] | None = None,
+    ) -> list[str]:
+        """Accepts prompts as `generate` does, and does not wait for them.
+
+        They run along with the steps of other calls, and of `wait_for_completion`, which returns
+        their outputs.
+
+        Args:
+            use_tqdm: Show a bar while prompts are checked.
+
+        Returns:
+            The request ids, in the order of the prompts.
+
+        Raises:
+            InvalidRequestError: As `generate`; none was accepted.
+        """
+        batch, params, priorities, timeouts = _completions(
+            prompts, sampling_params, priority, timeout
+        )
+        checked = self._check(batch, params, priorities, timeouts, use_tqdm=use_tqdm)
+        with self._enqueuing:
+            return self._shared.add(checked, priorities, timeouts, self._enqueued)
+
+    def wait_for_completion(
+        self,
+        output_type: type[Any] | tuple[type[Any], ...] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[Any]:
+        """Runs until all requests of `enqueue` have ended; their outputs, in the order of arrival.
+
+        Each output is returned once, to one caller.
+
+        Args:
+            output_type: What the caller expects: `RequestOutput`, which all of them are.
+
+        Raises:
+            InvalidRequestError: There is nothing of another type to wait for.
+            KeyboardInterrupt, StepFailedError: As `generate`; the requests were aborted.
+        """
+        if output_type is not None and not issubclass(RequestOutput, output_type):
+            raise InvalidRequestError(
+                f"output_type must be RequestOutput, as all that enqueue gives, got {output_type!r}"
+            )
+        self.llm_engine.check_process()
+        with self._enqueuing:
+            mailbox, self._enqueued = self._enqueued, Mailbox()
+        return self._shared.wait(mailbox, use_tqdm=use_tqdm)
 
     def embed(
         self,
@@ -195,18 +248,45 @@ class LLM:
         use_tqdm: bool,
     ) -> list[Any]:
         """Checks and adds all requests, and runs until they have finished."""
-        checked = check_all(self.llm_engine, batch, params)
-        ids: list[str] = []
+        checked = self._check(batch, params, priorities, timeouts, use_tqdm=False)
+        mailbox = Mailbox()
         try:
-            for request, rank, limit in zip(checked, priorities, timeouts, strict=True):
-                request_id = str(self._num_requests)
-                self.llm_engine.add_checked(request_id, request, priority=rank, timeout=limit)
-                ids.append(request_id)
-                self._num_requests += 1
-            return run_all(self.llm_engine, ids, use_tqdm=use_tqdm)
+            self._shared.add(checked, priorities, timeouts, mailbox)
+            return self._shared.wait(mailbox, use_tqdm=use_tqdm)
         except BaseException:
-            self.llm_engine.abort_request(ids)
+            self.llm_engine.abort_all(mailbox)
             raise
+
+    def _check(
+        self,
+        batch: list[PromptInput],
+        params: Sequence[SamplingParams | PoolingParams],
+        priorities: list[int],
+        timeouts: list[float | None],
+        *,
+        use_tqdm: bool,
+    ) -> list[CheckedRequest]:
+        self.llm_engine.check_process()
+        for priority, timeout in zip(priorities, timeouts, strict=True):
+            check_service(self.llm_engine.config.scheduling_policy, priority, timeout)
+        return check_all(self.llm_engine, batch, params, use_tqdm=use_tqdm)
+
+
+def _completions(
+    prompts: PromptInput | Sequence[PromptInput],
+    sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+    priority: Sequence[int] | None,
+    timeout: float | Sequence[float | None] | None,
+) -> tuple[list[PromptInput], list[SamplingParams], list[int], list[float | None]]:
+    """Prompts, and for each its params, priority and timeout; one output each, at its end."""
+    batch = as_prompt_list(prompts)
+    params = per_prompt(sampling_params, len(batch))
+    return (
+        batch,
+        [replace(one, output_kind=RequestOutputKind.FINAL_ONLY) for one in params],
+        _one_each("priority", priority if priority is not None else 0, len(batch)),
+        _one_each("timeout", timeout, len(batch)),
+    )
 
 
 def _one_each(name: str, value: Any, num_prompts: int) -> list[Any]:

@@ -132,6 +132,12 @@ class Scheduler:
         self._num_added += 1
         self._state.add(group)
 
+    def take_back(self, group: SequenceGroup) -> None:
+        """Undoes the last `add_group`, however far it came before it was interrupted."""
+        self._state.take_back(group)
+        if hasattr(group, "key"):  # its number is the next one's again
+            self._num_added = int(group.key[-1])
+
     def abort(self, request_id: str, stop_reason: str | None = None) -> bool:
         """Ends a request wherever it is; False when there is none of that id (any more)."""
         group = self.groups.get(request_id)

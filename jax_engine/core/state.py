@@ -66,6 +66,16 @@ class SchedulerState:
         self._name(group.seqs[0], group)
         insort(self.waiting, group, key=by_key)
 
+    def take_back(self, group: SequenceGroup) -> None:
+        """Undoes `add`, however far it came."""
+        if self.groups.get(group.request_id) is group:
+            del self.groups[group.request_id]
+        self.sequences.pop(group.seqs[0].seq_id, None)
+        for i in reversed(range(len(self.waiting))):  # mostly the last one
+            if self.waiting[i] is group:
+                del self.waiting[i]
+                return
+
     def fork(self, parent: Sequence, group: SequenceGroup, index: int) -> Sequence:
         """A new sequence with the same tokens, sharing all blocks; not yet in `group.seqs`."""
         child = parent.make_child(-1, index)

@@ -1,11 +1,10 @@
-"""A batch of prompts: all are checked before the first one starts, then all run to the end."""
+"""A batch of prompts: all are checked before the first one starts; a bar shows how many ended."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tqdm import tqdm
 
-from jax_engine.engine.interrupt import deferred_interrupt
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.request_checks import CheckedRequest
@@ -14,13 +13,17 @@ from jax_engine.outputs import AnyRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 
+type Progress = Callable[[AnyRequestOutput], None]
+
 
 def check_all(
     engine: LLMEngine,
     prompts: Sequence[PromptInput],
     params: Sequence[SamplingParams | PoolingParams],
+    *,
+    use_tqdm: bool = False,
 ) -> list[CheckedRequest]:
-    """What `LLMEngine.add_checked` accepts, for each prompt.
+    """What `SharedBatch.add` accepts, for each prompt.
 
     Raises:
         InvalidRequestError: Something is wrong with some of them; the message says with which.
@@ -28,7 +31,13 @@ def check_all(
     checked: list[CheckedRequest] = []
     problems: list[InvalidRequestError] = []
     where: list[int] = []
-    for i, (prompt, one) in enumerate(zip(prompts, params, strict=True)):
+    pairs = tqdm(
+        zip(prompts, params, strict=True),
+        total=len(prompts),
+        desc="Adding requests",
+        disable=not use_tqdm,
+    )
+    for i, (prompt, one) in enumerate(pairs):
         try:
             checked.append(engine.check_request(prompt, one))
         except InvalidRequestError as error:
@@ -44,24 +53,8 @@ def check_all(
     raise type(problems[0])("; ".join(lines) + note)
 
 
-def run_all(engine: LLMEngine, ids: list[str], *, use_tqdm: bool) -> list[AnyRequestOutput]:
-    """Steps until all of these requests have finished; their outputs in this order."""
-    done: dict[str, AnyRequestOutput] = {}
-    missing = set(ids)
-    with deferred_interrupt() as interrupted, _progress(len(ids), use_tqdm) as progress:
-        while missing:
-            if interrupted():
-                raise KeyboardInterrupt
-            for output in engine.step():
-                if output.finished and output.request_id in missing:
-                    missing.discard(output.request_id)
-                    done[output.request_id] = output
-                    progress(output)
-    return [done[request_id] for request_id in ids]
-
-
 @contextmanager
-def _progress(total: int, use_tqdm: bool) -> Iterator[Callable[[AnyRequestOutput], None]]:
+def shown(total: int, use_tqdm: bool) -> Iterator[Progress]:
     """A bar over requests, with the estimated speeds that vLLM shows."""
     with tqdm(
         total=total, desc="Processed prompts", dynamic_ncols=True, disable=not use_tqdm

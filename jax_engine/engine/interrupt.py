@@ -9,27 +9,44 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 
+@dataclass(slots=True)
+class Interrupt:
+    """
+    Attributes:
+        pressed: Whether Ctrl-C was pressed.
+        held: Set while a second one must be noted only, too.
+    """
+
+    pressed: bool = False
+    held: bool = False
+
+
 @contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Yields a function that tells whether Ctrl-C was pressed since."""
-    # Python delivers signals to the main thread only; and what the user ignores stays ignored.
+def deferred_interrupt(wake: Callable[[], None] = lambda: None) -> Iterator[Interrupt]:
+    """Notes Ctrl-C in the main thread, where Python delivers it; elsewhere does nothing.
+
+    Args:
+        wake: Called in the signal's handler, for a thread that waits.
+    """
+    interrupt = Interrupt()
+    # What the user ignores stays ignored.
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if ignored or threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+        yield interrupt
         return
-    pressed = False
 
     def note(signum: int, frame: FrameType | None) -> None:
-        nonlocal pressed
-        if pressed:
+        if interrupt.pressed and not interrupt.held:
             raise KeyboardInterrupt
-        pressed = True
+        interrupt.pressed = True
+        wake()
 
     previous = signal.signal(signal.SIGINT, note)
     try:
-        yield lambda: pressed
+        yield interrupt
     finally:
         signal.signal(signal.SIGINT, previous)

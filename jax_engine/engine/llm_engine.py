@@ -2,31 +2,37 @@
 
 A step schedules, executes on the device, and processes the outputs, while the device is given
 the next one (`pipeline`). All state of a request is reached through its id, so an abort at any
-moment between two steps frees exactly what it held.
+moment between two steps frees exactly what it held. Threads take turns: each public method has
+the engine to itself.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from jax_engine.config import EngineConfig
-from jax_engine.core.sequence import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.engine.deadlines import Deadlines
+from jax_engine.engine.engine_lock import EngineLock
+from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import as_sampling_params
-from jax_engine.engine.prompts import Prompt, PromptInput
-from jax_engine.engine.request_checks import CheckedRequest, RequestChecks, check_service
-from jax_engine.engine.request_state import RequestState
+from jax_engine.engine.prompts import PromptInput
+from jax_engine.engine.request_checks import (
+    CheckedRequest,
+    NewRequest,
+    RequestChecks,
+    check_request_id,
+    check_service,
+)
+from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.engine.step_outputs import sampled_rows, sampled_tokens, take_prompts, take_step
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import AnyRequestOutput, RequestMetrics
+from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.request_sampling import request_seed
 from jax_engine.worker.step_shape import all_step_shapes
 from jax_engine.worker.warmup import compile_ahead
 from jax_engine.worker.worker import StepResult
@@ -35,7 +41,9 @@ logger = logging.getLogger("jax_engine")
 
 
 class LLMEngine:
-    """One model, one KV cache, any number of requests; not thread-safe.
+    """One model, one KV cache, any number of requests, from any number of threads.
+
+    All methods raise ForkedProcessError in a process that was forked from the engine's.
 
     Attributes:
         clock: Gives the time in seconds; `time.monotonic` unless a test replaces it.
@@ -50,13 +58,13 @@ class LLMEngine:
         self.tokenizer: Tokenizer | None = parts.tokenizer
         self.max_model_len = parts.max_model_len
         self.clock: Callable[[], float] = time.monotonic
-        self._eos_token_ids = parts.eos_token_ids
         self._checks = RequestChecks(
             parts.tokenizer, parts.model_config.vocab_size, self.max_model_len, parts.eos_token_ids
         )
-        self._states: dict[str, RequestState] = {}
-        self._deadlines = Deadlines()
-        self._num_added = 0
+        self._lock = EngineLock()
+        self._running = RunningRequests(
+            self.scheduler, self.worker, self.tokenizer, parts.eos_token_ids, self.config.seed
+        )
         self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
         self._pipeline = StepPipeline(
             self.scheduler, self.worker, look_ahead=self.config.overlaps_steps
@@ -74,13 +82,18 @@ class LLMEngine:
             engine.warmup()
         return engine
 
+    def check_process(self) -> None:
+        """Raises ForkedProcessError in a fork of the process that built the engine."""
+        self._lock.check_process()
+
     def warmup(self, *, use_tqdm: bool = True) -> int:
         """Compiles every step of plain requests (docs/startup.md has the others); returns how many.
 
         What is compiled stays in the persistent cache: the next process only loads it.
         """
         limits = self.scheduler.max_num_batched_tokens, self.config.max_num_seqs
-        return compile_ahead(self.worker, all_step_shapes(*limits), use_tqdm=use_tqdm)
+        with self._lock:
+            return compile_ahead(self.worker, all_step_shapes(*limits), use_tqdm=use_tqdm)
 
     def check_request(
         self,
@@ -91,15 +104,16 @@ class LLMEngine:
         """Parses and validates without accepting anything.
 
         Returns:
-            What `add_checked` accepts, once.
+            What `add_all` accepts, once.
 
         Raises:
             InvalidRequestError: The prompt or a parameter does not suit this model.
             RequestTooLargeError: It could never run in this engine.
         """
+        self.check_process()  # no lock: requests are checked while others run
         params = SamplingParams() if params is None else as_sampling_params(params)
         checked = self._checks.check(prompt, params)
-        self.scheduler.check_group(self._group(request_id, checked.prompt, checked.params))
+        self.scheduler.check_group(self._running.group(request_id, checked.prompt, checked.params))
         return checked
 
     def add_request(
@@ -123,84 +137,90 @@ class LLMEngine:
         Raises:
             InvalidRequestError: Nothing was accepted; the message says which field and limit.
         """
+        check_request_id(request_id)
+        check_service(self.config.scheduling_policy, priority, timeout, arrival_time)
         checked = self.check_request(prompt, params, request_id)
-        self.add_checked(
-            request_id, checked, arrival_time=arrival_time, priority=priority, timeout=timeout
-        )
+        self.add_all([NewRequest(request_id, checked, arrival_time, priority, timeout)])
 
-    def add_checked(
-        self,
-        request_id: str,
-        request: CheckedRequest,
-        *,
-        arrival_time: float | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-    ) -> None:
-        """As `add_request`, for what `check_request` returned."""
-        if request_id in self._states:
-            raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
-        check_service(priority, self.config.scheduling_policy, timeout)
-        arrival = self.clock() if arrival_time is None else arrival_time
-        prompt, params, constraints = request.prompt, request.params, request.constraints
-        group = self._group(request_id, prompt, params)
-        group.arrival_time, group.priority = arrival, priority
-        group.needs_last_token = constraints is not None and constraints.needs_last_token
-        self.scheduler.add_group(group)
-        metrics = RequestMetrics(arrival)
-        self._states[request_id] = RequestState(prompt, params, group, metrics, self.tokenizer)
-        seed = request_seed(params, self.config.seed, self._num_added)
-        self._num_added += 1
-        self.worker.add_request(request_id, params, seed, self._eos_token_ids, constraints)
-        if timeout is not None:
-            self._deadlines.add(request_id, arrival + timeout)
+    def add_all(self, requests: Sequence[NewRequest], mailbox: Mailbox | None = None) -> None:
+        """Accepts checked requests: all of them or, whatever goes wrong, none.
 
-    def _group(self, request_id: str, prompt: Prompt, params: SamplingParams) -> SequenceGroup:
-        return SequenceGroup(
-            request_id,
-            prompt.token_ids,
-            params,
-            eos_token_ids=self._eos_token_ids,
-            cache_salt=prompt.cache_salt,
-        )
+        Args:
+            mailbox: Gets the last output of each, in place of the thread that calls `step`; they
+                have no other (`RequestOutputKind.FINAL_ONLY`).
+
+        Raises:
+            InvalidRequestError: An id is already running.
+        """
+        with self._lock:
+            self._running.add(requests, self.clock(), mailbox)
 
     def has_unfinished_requests(self) -> bool:
-        return bool(self._states)
+        """Whether `step` has anything to run, or outputs of another thread's step to return."""
+        return bool(self._running.states or self._running.ended)
 
     def step(self) -> list[AnyRequestOutput]:
-        """Runs one step; returns the requests with something new (see `RequestOutputKind`)."""
-        expired = self._deadlines.expired(self.clock()) if self._deadlines else []
-        overdue = self._abort(expired, "timeout")
-        if not self._states:
-            return overdue
+        """Runs one step; returns the requests with something new (see `RequestOutputKind`).
+
+        Those with a mailbox are not among them.
+        """
+        with self._lock:
+            kept = len(self._running.ended)
+            try:
+                self._step()
+            except BaseException:  # which tells that everything was aborted
+                del self._running.ended[kept:]
+                raise
+            return self._running.take_outputs()
+
+    def serve(self) -> bool:
+        """Runs one step for all mailboxes; what it has for `step` to return is kept.
+
+        Returns:
+            False if there was no request.
+        """
+        with self._lock:
+            return self._step()
+
+    def _step(self) -> bool:
+        if not self._running.states:
+            return False
         try:
-            plan, result = self._pipeline.step()
-        except BaseException:
-            self._abandon()
+            self._end_overdue()
+            if self._running.states:
+                self._run_step()
+        except BaseException as error:
+            self._abandon(error)
             raise
+        return True
+
+    def _run_step(self) -> None:
+        running = self._running
+        plan, result = self._pipeline.step()
         self._stats.record(plan)
-        take_prompts(self._states, plan, result)
-        failed = self._abort_failed(result)
+        take_prompts(running.states, plan, result)
+        self._end_failed(result)
         sampled = sampled_rows(plan)
         ended = self.scheduler.update(sampled_tokens(sampled, result))
-        taken = take_step(self.scheduler, self._states, sampled, result, self.clock())
-        finished = dict.fromkeys([group.request_id for group in ended] + taken.stopped)
-        outputs: list[AnyRequestOutput] = [
-            state.request_output(finished=False)
-            for request_id, state in taken.streaming.items()
-            if request_id not in finished
-        ]
-        outputs += [self._finish(self._states[request_id]) for request_id in finished]
-        return overdue + failed + outputs
+        now = self.clock()
+        taken = take_step(self.scheduler, running.states, sampled, result, now)
+        if taken.streaming:
+            running.news |= taken.streaming
+        for request_id in dict.fromkeys([group.request_id for group in ended] + taken.stopped):
+            running.finish(request_id, now)
 
-    def _abort_failed(self, result: StepResult) -> list[AnyRequestOutput]:
+    def _end_overdue(self) -> None:
+        if self._running.deadlines:
+            now = self.clock()
+            for request_id in self._running.deadlines.expired(now):
+                self._running.end(request_id, "timeout", now)
+
+    def _end_failed(self, result: StepResult) -> None:
         """Ends the requests for which there was no token to draw; the others go on."""
-        aborted: list[AnyRequestOutput] = []
         for group, reason in result.failed.items():
             if self.scheduler.groups.get(group.request_id) is group:
                 logger.warning("request %s is aborted: %s", group.request_id, reason)
-                aborted += self._abort([group.request_id], reason)
-        return aborted
+                self._running.end(group.request_id, reason, self.clock())
 
     def abort_request(self, request_id: str | Iterable[str]) -> list[AnyRequestOutput]:
         """Ends requests at once and frees what they hold; ids that are not running are ignored.
@@ -209,7 +229,15 @@ class LLMEngine:
             The aborted requests as far as they came, with finish_reason "abort".
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        return self._abort(ids, None)
+        with self._lock:
+            return self._running.abort(ids, self.clock())
+
+    def abort_all(self, mailbox: Mailbox) -> None:
+        """Ends all requests with this mailbox."""
+        with self._lock:
+            states = self._running.states.items()
+            ids = [request_id for request_id, state in states if state.mailbox is mailbox]
+            self._running.abort(ids, self.clock())
 
     def get_tokenizer(self) -> Tokenizer:
         """Raises InvalidRequestError when the engine was built without one."""
@@ -219,32 +247,19 @@ class LLMEngine:
 
     def stats(self) -> EngineStats:
         """Queues and KV blocks as they are now, and the counters since the start."""
-        return replace(self._stats.now(), guided_seconds=self.worker.mask_seconds)
+        with self._lock:
+            return replace(self._stats.now(), guided_seconds=self.worker.mask_seconds)
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached blocks; False, and nothing done, while requests are running."""
-        return self.scheduler.block_manager.reset_prefix_cache()
+        with self._lock:
+            return self.scheduler.block_manager.reset_prefix_cache()
 
-    def _abort(self, request_ids: list[str], stop_reason: str | None) -> list[AnyRequestOutput]:
-        aborted: list[AnyRequestOutput] = []
-        for one in request_ids:
-            state = self._states.get(one)
-            if state is not None:
-                self.scheduler.abort(one, stop_reason)
-                aborted.append(self._finish(state))
-        return aborted
-
-    def _abandon(self) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """After a step that failed midway: nobody's KV can be trusted, nor what was cached."""
-        self.abort_request(list(self._states))
-        self._pipeline.clear()
-        self.reset_prefix_cache()
-        self.worker.kv_cache.recover()
-
-    def _finish(self, state: RequestState) -> AnyRequestOutput:
-        request_id = state.group.request_id
-        state.metrics.finished_time = self.clock()
-        del self._states[request_id]
-        self._deadlines.remove(request_id)
-        self.worker.remove_request(request_id)
-        return state.final_output()
+        try:
+            self._running.end_all(error)
+        finally:
+            self._pipeline.clear()
+            self.reset_prefix_cache()
+            self.worker.kv_cache.recover()

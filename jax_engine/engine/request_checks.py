@@ -3,7 +3,7 @@
 from copy import copy
 from dataclasses import dataclass
 
-from jax_engine.checks import check_number
+from jax_engine.checks import check_integer, check_number
 from jax_engine.engine.beam_search import check_beams
 from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
@@ -11,6 +11,8 @@ from jax_engine.errors import InvalidRequestError
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.worker.constraints import RequestConstraints
+
+_MOST = 2**63 - 1  # of a priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +84,40 @@ class RequestChecks:
             )
 
 
-def check_service(priority: int, policy: str, timeout: float | None) -> None:
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """A checked request with its name and when it is to be served, as `LLMEngine.add_all` wants it.
+
+    Attributes:
+        arrival_time, priority, timeout: As in `LLMEngine.add_request`; `check_service` has seen
+            them.
+    """
+
+    request_id: str
+    checked: CheckedRequest
+    arrival_time: float | None = None
+    priority: int = 0
+    timeout: float | None = None
+
+
+def check_request_id(request_id: object) -> None:
     """
     Raises:
-        InvalidRequestError: A priority where there are none, or a timeout that is no time.
+        InvalidRequestError: It is no string.
     """
+    if not isinstance(request_id, str):
+        raise InvalidRequestError(f"request_id must be a string, got {request_id!r}")
+
+
+def check_service(
+    policy: str, priority: int, timeout: float | None, arrival_time: float | None = None
+) -> None:
+    """
+    Raises:
+        InvalidRequestError: A priority that is none, or where there are none; a timeout or an
+            arrival time that is no time.
+    """
+    check_integer("priority", priority, -_MOST, _MOST)
     if priority and policy != "priority":
         raise InvalidRequestError(
             f"priority must be 0 with scheduling_policy='fcfs', got {priority}: "
@@ -94,3 +125,5 @@ def check_service(priority: int, policy: str, timeout: float | None) -> None:
         )
     if timeout is not None:
         check_number("timeout", timeout, 0.0, open_low=True)
+    if arrival_time is not None:
+        check_number("arrival_time", arrival_time)

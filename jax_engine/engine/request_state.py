@@ -7,6 +7,7 @@ import numpy as np
 
 from jax_engine.core.output import ScheduledSequence
 from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pooling import PooledParams, PooledPrompt
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.sequence_text import SequenceText
@@ -47,6 +48,7 @@ class RequestState:
     """One unfinished request.
 
     Attributes:
+        mailbox: Where its end is to go; None if `LLMEngine.step` returns it.
         sequences: By sequence index, made when first needed.
         deltas: Whether an output holds only what is new since the one before.
         streams: Whether there is an output each step.
@@ -62,6 +64,7 @@ class RequestState:
     group: SequenceGroup
     metrics: RequestMetrics
     tokenizer: Tokenizer | None
+    mailbox: Mailbox | None = None
     sequences: dict[int, SequenceOutput] = field(default_factory=dict)
     deltas: bool = field(init=False)
     streams: bool = field(init=False)

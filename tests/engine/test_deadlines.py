@@ -75,7 +75,7 @@ def test_a_request_past_its_deadline_ends_as_far_as_it_came(llm, steps: int) -> 
     assert ended[0].metrics.finished_time == clock.now
     assert run(engine)["other"].outputs[0].token_ids == alone
     assert engine.stats().num_used_blocks == 0
-    assert not engine._deadlines and not engine.worker._sampling
+    assert not engine._running.deadlines and not engine.worker._sampling
 
 
 def test_waiting_and_swapped_requests_time_out_too(llm) -> None:

@@ -25,11 +25,13 @@ PUBLIC = {
     "Logprob",
     "JaxEngineError",
     "ConfigError",
+    "ForkedProcessError",
     "InvalidRequestError",
     "MissingPackageError",
     "ModelNotFoundError",
     "OutOfMemoryError",
     "RequestTooLargeError",
+    "StepFailedError",
     "WeightsError",
 }
 

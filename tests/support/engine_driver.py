@@ -73,7 +73,9 @@ def check_idle(engine: LLMEngine) -> None:
     assert (
         not blocks.tables and not engine.scheduler.groups and not engine.scheduler._state.sequences
     )
-    assert not engine.worker._sampling and not engine._deadlines
+    running = engine._running
+    assert not engine.worker._sampling and not running.deadlines
+    assert not running.states and not running.news and not running.ended
 
 
 def groups_without_aborts(

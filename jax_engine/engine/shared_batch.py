@@ -1,0 +1,100 @@
+"""Calls of `LLM` from any number of threads, in one batch: one thread steps at a time, for all.
+
+The call that came first runs the engine; the others sleep until something for them is in their
+mailbox. When its requests have ended it returns, and the next call goes on.
+"""
+
+from collections.abc import Sequence
+from threading import Lock
+
+from jax_engine.engine.batch import Progress, shown
+from jax_engine.engine.interrupt import Interrupt, deferred_interrupt
+from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.mailbox import Mailbox
+from jax_engine.engine.request_checks import CheckedRequest, NewRequest
+from jax_engine.errors import StepFailedError
+from jax_engine.outputs import AnyRequestOutput
+
+
+class SharedBatch:
+    """The calls that wait for requests of one engine."""
+
+    def __init__(self, engine: LLMEngine) -> None:
+        self._engine = engine
+        self._adding = Lock()
+        self._num_requests = 0
+        self._turns = Lock()
+        self._calls: dict[Mailbox, None] = {}  # in the order in which they came
+        self._stepper: Mailbox | None = None
+
+    def add(
+        self,
+        requests: Sequence[CheckedRequest],
+        priorities: Sequence[int],
+        timeouts: Sequence[float | None],
+        mailbox: Mailbox,
+    ) -> list[str]:
+        """Accepts all requests, or none; returns their ids, which the mailbox expects now."""
+        with self._adding:
+            first = self._num_requests
+            ids = [str(first + i) for i in range(len(requests))]
+            new = [
+                NewRequest(request_id, request, priority=priority, timeout=timeout)
+                for request_id, request, priority, timeout in zip(
+                    ids, requests, priorities, timeouts, strict=True
+                )
+            ]
+            self._engine.add_all(new, mailbox)
+            self._num_requests += len(ids)
+            mailbox.expect(ids)
+            return ids
+
+    def wait(self, mailbox: Mailbox, *, use_tqdm: bool) -> list[AnyRequestOutput]:
+        """The outputs of a mailbox's requests, in the order in which they were added.
+
+        Raises:
+            KeyboardInterrupt: After Ctrl-C, in the main thread.
+            StepFailedError: A step in another thread failed.
+            BaseException: What a step in this thread raised.
+
+        Whatever is raised, these requests are aborted, and other calls go on.
+        """
+        total = len(mailbox.request_ids)
+        with deferred_interrupt(mailbox.wake) as interrupt, shown(total, use_tqdm) as progress:
+            try:
+                self._enter(mailbox)
+                while mailbox.missing:
+                    self._go_on(mailbox, interrupt, progress)
+            finally:
+                interrupt.held = True  # a second Ctrl-C in here would leave the others nobody
+                self._leave(mailbox)
+        return mailbox.outputs()
+
+    def _go_on(self, mailbox: Mailbox, interrupt: Interrupt, progress: Progress) -> None:
+        if interrupt.pressed:
+            raise KeyboardInterrupt
+        steps = self._stepper is mailbox
+        stepped = steps and self._engine.serve()
+        outputs = mailbox.take(wait=not steps)
+        for output in outputs:
+            progress(output)
+        if steps and mailbox.missing and not stepped and not outputs:
+            lost = sorted(mailbox.missing)
+            raise StepFailedError(f"requests {lost} are not in the engine: a bug, report it")
+
+    def _enter(self, mailbox: Mailbox) -> None:
+        with self._turns:
+            self._calls[mailbox] = None
+            if self._stepper is None:
+                self._stepper = mailbox
+
+    def _leave(self, mailbox: Mailbox) -> None:
+        """Hands on to the call that has waited longest, if this one stepped."""
+        with self._turns:
+            self._calls.pop(mailbox, None)
+            if self._stepper is mailbox:
+                self._stepper = next(iter(self._calls), None)
+                if self._stepper is not None:
+                    self._stepper.wake()
+        if mailbox.missing:
+            self._engine.abort_all(mailbox)

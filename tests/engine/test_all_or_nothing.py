@@ -1,0 +1,161 @@
+"""Whatever is raised while a request is added, wherever: the engine is as it was before."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from jax_engine import (
+    LLM,
+    InvalidRequestError,
+    PoolingParams,
+    SamplingParams,
+    StructuredOutputsParams,
+)
+from jax_engine.engine.running_requests import RunningRequests
+from jax_engine.engine.shared_batch import SharedBatch
+from tests.support.byte_tokenizer import save_letter_tokenizer
+from tests.support.engine_driver import check_idle
+from tests.support.raise_at import raise_everywhere
+from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
+
+SETTINGS: dict[str, Any] = {
+    "block_size": 4, "max_model_len": 40, "max_num_seqs": 8, "num_gpu_blocks_override": 60
+}  # fmt: skip
+UNSEEDED = SamplingParams(max_tokens=6, ignore_eos=True)
+REQUESTS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "plain": (SamplingParams(temperature=0.0, max_tokens=4), {}),
+    "sampled": (SamplingParams(n=2, max_tokens=4, logit_bias={3: 1.0}, logprobs=1), {}),
+    "guided": (SamplingParams(structured_outputs=StructuredOutputsParams(choice=["AB"])), {}),
+    "pooling": (PoolingParams(), {}),
+    "timed": (SamplingParams(max_tokens=4, stop="D"), {"timeout": 9.0, "arrival_time": 0.0}),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
+    save_letter_tokenizer(path, VOCAB, EOS)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def fresh_tokens(folder) -> list[int]:
+    """What the first request of an engine draws when it has no seed."""
+    return first_tokens(LLM(folder, **SETTINGS))
+
+
+@pytest.fixture
+def llm(folder):
+    return LLM(folder, **SETTINGS)
+
+
+def first_tokens(llm: LLM) -> list[int]:
+    return llm.generate("ABC", UNSEEDED, use_tqdm=False)[0].outputs[0].token_ids
+
+
+def counters(llm: LLM) -> tuple[int, ...]:
+    running, scheduler = llm.llm_engine._running, llm.llm_engine.scheduler
+    return running._num_added, scheduler._num_added, llm._shared._num_requests
+
+
+def check_others_can_use_it(llm: LLM) -> None:
+    thread = threading.Thread(target=llm.llm_engine.stats, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive(), "a lock was kept"
+
+
+@pytest.mark.parametrize("kind", REQUESTS)
+def test_a_request_is_added_whole_or_not_at_all(llm, fresh_tokens, kind) -> None:
+    """The id can be used again, and the next request draws what it would have drawn."""
+    engine, (params, service) = llm.llm_engine, REQUESTS[kind]
+    added: list[str] = []
+
+    def add() -> None:
+        engine.add_request("0", "ABCD", params, **service)
+        added.append("0")
+
+    def check() -> None:
+        if added:  # nothing was raised
+            engine._running._take_back(engine._running.states[added.pop()].group)
+            engine._running._num_added = 0
+        check_idle(engine)
+        assert counters(llm) == (0, 0, 0)
+
+    places = raise_everywhere(add, RunningRequests.add, check)
+    assert places > 100
+    check_others_can_use_it(llm)
+    assert first_tokens(llm) == fresh_tokens
+
+
+def test_a_batch_is_added_whole_or_not_at_all(llm, fresh_tokens) -> None:
+    """Of three prompts none stays, wherever it is raised."""
+    prompts, params = ["AB", "CD", "EF"], SamplingParams(max_tokens=2, seed=1)
+
+    def check() -> None:
+        check_idle(llm.llm_engine)
+        if counters(llm) != (0, 0, 0):
+            assert counters(llm) == (3, 3, 3), "all of them ran"
+            llm.llm_engine._running._num_added = llm.llm_engine.scheduler._num_added = 0
+            llm._shared._num_requests = 0
+
+    def generate() -> None:
+        llm.generate(prompts, params, use_tqdm=False)
+
+    assert raise_everywhere(generate, RunningRequests.add, check) > 100
+    check_others_can_use_it(llm)
+    assert first_tokens(llm) == fresh_tokens
+
+
+def test_an_exception_in_the_call_leaves_nothing_running(llm) -> None:
+    """As above, up to the first step: what was added by then is aborted."""
+
+    def generate() -> None:
+        llm.generate(["AB", "CD"], SamplingParams(max_tokens=2, seed=1), use_tqdm=False)
+
+    def check() -> None:
+        check_idle(llm.llm_engine)
+        assert not llm._shared._calls and llm._shared._stepper is None
+
+    assert raise_everywhere(generate, SharedBatch._enter, check) > 200
+    check_others_can_use_it(llm)
+
+
+def test_an_id_twice_in_a_batch_takes_back_the_first(llm, monkeypatch) -> None:
+    monkeypatch.setattr("jax_engine.engine.shared_batch.str", lambda _: "same", raising=False)
+    with pytest.raises(InvalidRequestError, match="'same' is already running"):
+        llm.generate(["AB", "CD"], UNSEEDED, use_tqdm=False)
+    check_idle(llm.llm_engine)
+    assert counters(llm) == (0, 0, 0)
+
+
+BAD_SERVICE = [
+    ({"request_id": 5}, "request_id must be a string, got 5"),
+    ({"request_id": None}, "request_id must be a string, got None"),
+    ({"priority": "x"}, "priority must be an integer, got 'x'"),
+    ({"priority": 1.5}, "priority must be an integer"),
+    ({"priority": 2**64}, "priority must be in"),
+    ({"arrival_time": "x", "timeout": 5}, "arrival_time must be a number, got 'x'"),
+    ({"arrival_time": float("nan")}, "arrival_time must be finite"),
+    ({"timeout": "x"}, "timeout must be a number"),
+    ({"timeout": 0}, "timeout must be in"),
+]
+
+
+@pytest.mark.parametrize(("service", "words"), BAD_SERVICE)
+def test_bad_service_is_refused_with_words(folder, service, words) -> None:
+    engine = LLM(folder, scheduling_policy="priority", **SETTINGS).llm_engine
+    with pytest.raises(InvalidRequestError, match=words):
+        engine.add_request(**{"request_id": "a", "prompt": "AB", "params": UNSEEDED} | service)
+    check_idle(engine)
+    engine.add_request("a", "AB", UNSEEDED, priority=-3, arrival_time=0, timeout=9)
+    assert engine.abort_request("a")
+
+
+def test_bad_priorities_of_a_batch_leave_nothing(folder) -> None:
+    llm = LLM(folder, scheduling_policy="priority", **SETTINGS)
+    with pytest.raises(InvalidRequestError, match="priority must be an integer, got 'x'"):
+        llm.generate(["AB", "CD"], UNSEEDED, priority=["x", 1], use_tqdm=False)
+    check_idle(llm.llm_engine)
+    assert len(llm.generate(["AB", "CD"], UNSEEDED, priority=[2, 1], use_tqdm=False)) == 2

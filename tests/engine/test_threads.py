@@ -1,0 +1,312 @@
+"""One `LLM` used by many threads at once: one batch, everybody's own outputs, nobody hangs."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jax_engine import (
+    LLM,
+    BeamSearchParams,
+    InvalidRequestError,
+    LLMEngine,
+    RequestOutput,
+    RequestOutputKind,
+    SamplingParams,
+    StepFailedError,
+)
+from tests.support.byte_tokenizer import save_letter_tokenizer
+from tests.support.engine_driver import check_idle
+from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
+
+LIMIT_S = 120  # a thread that has not ended by then hangs
+SETTINGS: dict[str, Any] = {
+    "block_size": 4, "max_model_len": 40, "max_num_seqs": 6, "num_gpu_blocks_override": 40
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory):
+    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
+    save_letter_tokenizer(path, VOCAB, EOS)
+    return LLM(str(path), **SETTINGS)
+
+
+def in_threads(calls: list[Callable[[], Any]]) -> list[Any]:
+    """What each call returned, or the exception that it raised; all begin at the same moment."""
+    found: list[Any] = [None] * len(calls)
+    start = threading.Barrier(len(calls))
+
+    def run(i: int) -> None:
+        start.wait()
+        try:
+            found[i] = calls[i]()
+        except BaseException as error:
+            found[i] = error
+
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(calls))]
+    for one in threads:
+        one.start()
+    end = time.monotonic() + LIMIT_S
+    for one in threads:
+        one.join(max(0.0, end - time.monotonic()))
+    assert not [one for one in threads if one.is_alive()], "threads hang"
+    return found
+
+
+def wait_for(engine: LLMEngine, count: int) -> None:
+    """Until so many requests are in the engine."""
+    end = time.monotonic() + LIMIT_S / 2
+    while len(engine.scheduler.groups) < count and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+def tokens(outputs: list[Any]) -> list[list[list[int]]]:
+    return [[one.token_ids for one in output.outputs] for output in outputs]
+
+
+def params(seed: int, **changes: Any) -> SamplingParams:
+    return SamplingParams(**({"seed": seed, "max_tokens": 12, "ignore_eos": True} | changes))
+
+
+def workload(i: int) -> tuple[list[list[int]], list[SamplingParams]]:
+    """Of one thread: one to four prompts of its own, of different lengths."""
+    rng = random.Random(i)
+    prompts = [
+        [3 + i, *rng.choices(range(3, VOCAB), k=rng.randint(0, 9))] for _ in range(1 + i % 4)
+    ]
+    return prompts, [params(100 * i + j, n=1 + j % 2) for j in range(len(prompts))]
+
+
+def test_many_threads_get_what_they_get_alone(llm) -> None:
+    """Of other sizes and other lengths, several calls a thread; each sees its own outputs only."""
+    alone = [tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(12)]
+
+    def call(i: int) -> list[Any]:
+        return [tokens(llm.generate(*workload(i), use_tqdm=False)) for _ in range(3)]
+
+    together = in_threads([lambda i=i: call(i) for i in range(12)])
+    assert together == [[one] * 3 for one in alone]
+    check_idle(llm.llm_engine)
+
+
+def test_all_kinds_of_calls_share_the_batch(llm) -> None:
+    beams = BeamSearchParams(beam_width=2, max_tokens=5)
+    calls: list[Callable[[], Any]] = [
+        lambda: tokens(llm.generate("ABC", params(1), use_tqdm=False)),
+        lambda: tokens(llm.chat([{"role": "user", "content": "A"}], params(2), False)),
+        lambda: [one.tokens for one in llm.beam_search("AB", beams, use_tqdm=False)[0].sequences],
+    ]
+    alone = [call() for call in calls]
+    vector = np.array(llm.embed("ABCDE", use_tqdm=False)[0].outputs.embedding)
+    calls.append(lambda: llm.embed("ABCDE", use_tqdm=False)[0].outputs.embedding)
+    calls.append(lambda: llm.generate([VOCAB], params(1), use_tqdm=False))
+    for kinds in (together := in_threads(calls * 3))[0:5], together[5:10], together[10:15]:
+        assert kinds[:3] == alone
+        np.testing.assert_allclose(kinds[3], vector, atol=1e-5)
+        assert isinstance(kinds[4], InvalidRequestError)
+    check_idle(llm.llm_engine)
+
+
+@pytest.mark.parametrize("first", ["short", "long"])
+def test_a_call_returns_when_its_own_requests_have_ended(llm, first) -> None:
+    """Whichever of two steps: the short call waits for no step of the long one's alone."""
+    engine, launch, ended = llm.llm_engine, llm.llm_engine.worker.launch, threading.Event()
+    met = False
+
+    def after_the_short_call(*args: Any) -> Any:
+        nonlocal met
+        count = len(engine.scheduler.groups)
+        met |= count == 3
+        if met and count == 2 and not ended.wait(LIMIT_S / 2):
+            raise TimeoutError("the short call waits for the long one")
+        time.sleep(0.005)  # so that the second call comes before the first has ended
+        return launch(*args)
+
+    def short() -> None:
+        if first == "long":
+            wait_for(engine, 2)
+        llm.generate("A", params(1, max_tokens=15), use_tqdm=False)
+        ended.set()
+
+    def long() -> list[int]:
+        if first == "short":
+            wait_for(engine, 1)
+        outputs = llm.generate(["AB", "D"], params(2, max_tokens=30), use_tqdm=False)
+        return [len(one.outputs[0].token_ids) for one in outputs]
+
+    engine.worker.launch = after_the_short_call
+    try:
+        assert in_threads([short, long]) == [None, [30, 30]]
+    finally:
+        engine.worker.launch = launch
+    check_idle(engine)
+
+
+def test_requests_that_somebody_else_aborts_come_back_as_far_as_they_came(llm) -> None:
+    engine, stop = llm.llm_engine, threading.Event()
+
+    def abort_every_third() -> None:
+        while not stop.is_set():
+            engine.abort_request(
+                [one for one in list(engine.scheduler.groups) if int(one) % 3 == 0]
+            )
+            time.sleep(0.001)
+
+    alone = [tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(6)]
+    aborter = threading.Thread(target=abort_every_third, daemon=True)
+    aborter.start()
+    try:
+        calls = [lambda i=i: llm.generate(*workload(i), use_tqdm=False) for i in range(6)]
+        found = in_threads(calls)
+    finally:
+        stop.set()
+        aborter.join(LIMIT_S)
+    for wanted, outputs in zip(alone, found, strict=True):
+        for samples, output in zip(wanted, outputs, strict=True):
+            for full, one in zip(samples, output.outputs, strict=False):
+                assert one.token_ids == full[: len(one.token_ids)]
+                assert one.token_ids == full or one.finish_reason == "abort"
+    check_idle(engine)
+
+
+def test_a_failing_step_fails_all_calls_that_shared_it(llm) -> None:
+    """One of them raises the error itself, the others one that names it; then all goes on."""
+    worker, launch, together = llm.llm_engine.worker, llm.llm_engine.worker.launch, 4
+    alone = tokens(llm.generate("AB", params(5), use_tqdm=False))
+
+    def fail(*args: Any) -> Any:
+        if len(llm.llm_engine.scheduler.groups) == together:
+            raise RuntimeError("the device is on fire")
+        return launch(*args)
+
+    call = lambda: llm.generate("AB", params(5, max_tokens=30), use_tqdm=False)  # noqa: E731
+    worker.launch = fail
+    try:
+        found = in_threads([call] * together)
+    finally:
+        worker.launch = launch
+    assert sorted(type(one).__name__ for one in found) == ["RuntimeError"] + ["StepFailedError"] * 3
+    for error in found:
+        assert "on fire" in str(error)
+        assert isinstance(error, RuntimeError)
+        if isinstance(error, StepFailedError):
+            assert str(error.__cause__) == "the device is on fire"
+    check_idle(llm.llm_engine)
+    assert tokens(llm.generate("AB", params(5), use_tqdm=False)) == alone
+
+
+def test_somebody_who_steps_directly_takes_nothing_away(llm) -> None:
+    """Calls get their outputs from another's steps; the other gets its own from theirs."""
+    engine, streamed = llm.llm_engine, params(9, output_kind=RequestOutputKind.DELTA, max_tokens=20)
+    alone = [tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(4)]
+    wanted = llm.generate("ABC", params(9, max_tokens=20), use_tqdm=False)[0].outputs[0].token_ids
+
+    def drive() -> list[int]:
+        found: list[int] = []
+        for i in range(5):
+            engine.add_request(f"mine {i}", "ABC", streamed)
+            while engine.has_unfinished_requests():
+                for output in engine.step():
+                    assert output.request_id.startswith("mine")
+                    found += output.outputs[0].token_ids
+        return found
+
+    calls = [lambda i=i: tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(4)]
+    found = in_threads([*calls, drive, *calls])
+    assert found[:4] == found[5:] == alone
+    assert found[4] == wanted * 5
+    check_idle(engine)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("first", ["main", "other"])
+def test_ctrl_c_ends_the_main_thread_s_call_only(llm, first) -> None:
+    """Whether it is the main thread that steps, or another while it waits."""
+    engine, launch, both = llm.llm_engine, llm.llm_engine.worker.launch, threading.Event()
+    wanted = tokens(llm.generate("AB", params(3, max_tokens=30), use_tqdm=False))
+    found: list[Any] = []
+
+    def press_once(*args: Any) -> Any:
+        if len(engine.scheduler.groups) == 2 and not both.is_set():
+            both.set()
+            os.kill(os.getpid(), signal.SIGINT)
+        return launch(*args)
+
+    def other() -> None:
+        found.append(tokens(llm.generate("AB", params(3, max_tokens=30), use_tqdm=False)))
+
+    def other_after_main() -> None:
+        wait_for(engine, 1)
+        other()
+
+    thread = threading.Thread(target=other if first == "other" else other_after_main, daemon=True)
+    engine.worker.launch = press_once
+    try:
+        thread.start()
+        if first == "other":
+            wait_for(engine, 1)
+        with pytest.raises(KeyboardInterrupt):
+            for _ in range(1000):  # again, should it have ended before the other began
+                llm.generate("CD", params(4, max_tokens=30), use_tqdm=False)
+        thread.join(LIMIT_S)
+    finally:
+        engine.worker.launch = launch
+    assert not thread.is_alive() and found == [wanted]
+    check_idle(engine)
+
+
+def test_enqueued_requests_run_along_and_are_waited_for_once(llm) -> None:
+    alone = [tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(3)]
+    ids = llm.enqueue(*workload(0), use_tqdm=False) + llm.enqueue(*workload(1), use_tqdm=False)
+    assert llm.llm_engine.has_unfinished_requests()
+    assert tokens(llm.generate(*workload(2), use_tqdm=False)) == alone[2]
+    outputs = llm.wait_for_completion(RequestOutput, use_tqdm=False)
+    assert [one.request_id for one in outputs] == ids
+    assert tokens(outputs) == alone[0] + alone[1]
+    assert llm.wait_for_completion(use_tqdm=False) == []
+    with pytest.raises(InvalidRequestError, match="output_type"):
+        llm.wait_for_completion(str)
+    check_idle(llm.llm_engine)
+
+
+def test_each_enqueued_request_reaches_one_of_those_who_wait(llm) -> None:
+    alone = [tokens(llm.generate(*workload(i), use_tqdm=False)) for i in range(8)]
+
+    def enqueue_and_wait(i: int) -> list[Any]:
+        llm.enqueue(*workload(i), use_tqdm=False)
+        return tokens(llm.wait_for_completion(use_tqdm=False))
+
+    found = in_threads([lambda i=i: enqueue_and_wait(i) for i in range(8)])
+    assert sorted(chain(*found)) == sorted(chain(*alone))
+    check_idle(llm.llm_engine)
+
+
+def test_a_step_that_fails_before_the_wait_is_told_there(llm, monkeypatch) -> None:
+    llm.enqueue("AB", params(1), use_tqdm=False)
+
+    def fail(*args: Any) -> Any:
+        raise RuntimeError("the device is on fire")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(llm.llm_engine.worker, "launch", fail)
+        with pytest.raises(RuntimeError, match="on fire"):
+            llm.llm_engine.step()
+    with pytest.raises(StepFailedError, match="on fire"):
+        llm.wait_for_completion(use_tqdm=False)
+    check_idle(llm.llm_engine)
+    assert llm.wait_for_completion(use_tqdm=False) == []
