@@ -1,10 +1,14 @@
 """A batch of prompts: all are checked before the first one starts, then all run to the end."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from tqdm import tqdm
 
+from jax_engine.checks import shown
 from jax_engine.engine.interrupt import deferred_interrupt
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
@@ -13,6 +17,24 @@ from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import AnyRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
+
+UseTqdm = bool | Callable[..., Any]  # whether to show a bar, or what makes one (as tqdm does)
+
+
+def refuse_adapters(lora_request: Any, mm_processor_kwargs: Any = None) -> None:
+    """
+    Raises:
+        InvalidRequestError: A request for what there is not.
+    """
+    many = isinstance(lora_request, Sequence) and all(one is None for one in lora_request)
+    if lora_request is not None and not many:
+        raise InvalidRequestError(
+            f"lora_request must be None, got {shown(lora_request)}: adapters are not implemented"
+        )
+    if mm_processor_kwargs:
+        raise InvalidRequestError(
+            f"mm_processor_kwargs must be None, got {shown(mm_processor_kwargs)}: prompts are text"
+        )
 
 
 def check_all(
@@ -44,7 +66,7 @@ def check_all(
     raise type(problems[0])("; ".join(lines) + note)
 
 
-def run_all(engine: LLMEngine, ids: list[str], *, use_tqdm: bool) -> list[AnyRequestOutput]:
+def run_all(engine: LLMEngine, ids: list[str], *, use_tqdm: UseTqdm) -> list[AnyRequestOutput]:
     """Steps until all of these requests have finished; their outputs in this order."""
     done: dict[str, AnyRequestOutput] = {}
     missing = set(ids)
@@ -61,18 +83,18 @@ def run_all(engine: LLMEngine, ids: list[str], *, use_tqdm: bool) -> list[AnyReq
 
 
 @contextmanager
-def _progress(total: int, use_tqdm: bool) -> Iterator[Callable[[AnyRequestOutput], None]]:
+def _progress(total: int, use_tqdm: UseTqdm) -> Iterator[Callable[[AnyRequestOutput], None]]:
     """A bar over requests, with the estimated speeds that vLLM shows."""
-    with tqdm(
-        total=total, desc="Processed prompts", dynamic_ncols=True, disable=not use_tqdm
-    ) as bar:
+    make = use_tqdm if callable(use_tqdm) else partial(tqdm, disable=not use_tqdm)
+    with make(total=total, desc="Processed prompts", dynamic_ncols=True) as bar:
         tokens = {"input": 0, "output": 0}
+        started = time.monotonic()
 
         def advance(output: AnyRequestOutput) -> None:
             tokens["input"] += len(output.prompt_token_ids)
             if isinstance(output, RequestOutput):
                 tokens["output"] += sum(len(one.token_ids) for one in output.outputs)
-            elapsed = max(bar.format_dict["elapsed"], 1e-9)
+            elapsed = max(time.monotonic() - started, 1e-9)
             speeds = (f"{name}: {count / elapsed:.2f} toks/s" for name, count in tokens.items())
             bar.postfix = "est. speed " + ", ".join(speeds)
             bar.update(1)

@@ -1,9 +1,11 @@
 """What is refused before anything is allocated: what does not suit the model or the engine."""
 
+import logging
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 
-from jax_engine.checks import check_number
+from jax_engine.checks import check_integer, check_number
 from jax_engine.engine.beam_search import check_beams
 from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
@@ -11,6 +13,8 @@ from jax_engine.errors import InvalidRequestError
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.worker.constraints import RequestConstraints
+
+logger = logging.getLogger("jax_engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class RequestChecks:
     Args:
         vocab_size: Of the model's logits, padding included.
         max_model_len: Longest prompt plus output.
+        max_logprobs: The most log-probabilities a token; -1: all of the vocabulary.
     """
 
     def __init__(
@@ -42,11 +47,13 @@ class RequestChecks:
         vocab_size: int,
         max_model_len: int,
         eos_token_ids: frozenset[int],
+        max_logprobs: int,
     ) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._eos_token_ids = eos_token_ids
+        self._max_logprobs = vocab_size if max_logprobs == -1 else max_logprobs
         self._constraints = ConstraintBuilder(tokenizer, vocab_size, eos_token_ids)
 
     def check(self, prompt: PromptInput, params: SamplingParams) -> CheckedRequest:
@@ -65,11 +72,12 @@ class RequestChecks:
         parsed = parse_prompt(prompt, self._tokenizer, self._vocab_size)
         parsed = truncate_prompt(parsed, own.truncate_prompt_tokens, self._max_model_len)
         self._check_tokens(own)
+        self._check_logprobs(own)
         check_beams(own, self._eos_token_ids, self._vocab_size)
         return CheckedRequest(parsed, own, self._constraints.build(own))
 
     def _check_tokens(self, params: SamplingParams) -> None:
-        for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
+        for name in ("stop_token_ids", "logit_bias", "allowed_token_ids", "logprob_token_ids"):
             for token in getattr(params, name) or ():
                 if token >= self._vocab_size:
                     raise InvalidRequestError(
@@ -81,16 +89,35 @@ class RequestChecks:
                 "use stop_token_ids"
             )
 
+    def _check_logprobs(self, params: SamplingParams) -> None:
+        for name in ("logprobs", "prompt_logprobs"):
+            wanted = getattr(params, name)
+            if name == "logprobs" and params.logprob_token_ids:
+                continue  # these have a limit of their own
+            count = self._vocab_size if wanted == -1 else wanted or 0
+            if count > self._max_logprobs:
+                raise InvalidRequestError(
+                    f"{name} must be at most max_logprobs ({self._max_logprobs}), got {wanted}: "
+                    "build the engine with a larger max_logprobs, or -1"
+                )
+
 
 def check_service(priority: int, policy: str, timeout: float | None) -> None:
     """
     Raises:
-        InvalidRequestError: A priority where there are none, or a timeout that is no time.
+        InvalidRequestError: A priority that is no number, or a timeout that is no time.
     """
+    check_integer("priority", priority, -(2**63), 2**63 - 1)
     if priority and policy != "priority":
-        raise InvalidRequestError(
-            f"priority must be 0 with scheduling_policy='fcfs', got {priority}: "
-            "build the engine with scheduling_policy='priority'"
-        )
+        _warn_of_priority()
     if timeout is not None:
         check_number("timeout", timeout, 0.0, open_low=True)
+
+
+@cache
+def _warn_of_priority() -> None:
+    """Once a process."""
+    logger.warning(
+        "priority has no effect with scheduling_policy='fcfs': build the engine with "
+        "scheduling_policy='priority'"
+    )
