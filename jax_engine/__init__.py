@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jax_engine.beam_search_params import BeamSearchParams
     from jax_engine.config import EngineConfig
     from jax_engine.engine.llm_engine import LLMEngine
+    from jax_engine.engine_args import EngineArgs
     from jax_engine.errors import (
         ConfigError,
         ForkedProcessError,
@@ -26,14 +27,20 @@ if TYPE_CHECKING:
         StepFailedError,
         WeightsError,
     )
+    from jax_engine.inputs import PromptType, TextPrompt, TokensPrompt
     from jax_engine.llm import LLM
+    from jax_engine.logprobs import FlatLogprobs, Logprob
     from jax_engine.outputs import (
         BeamSearchOutput,
         BeamSearchSequence,
         CompletionOutput,
+        EmbeddingOutput,
         EmbeddingRequestOutput,
-        Logprob,
+        PoolingOutput,
+        PoolingRequestOutput,
         RequestOutput,
+        ScoringOutput,
+        ScoringRequestOutput,
     )
     from jax_engine.pooling_params import PoolingParams
     from jax_engine.sampling_params import RequestOutputKind, SamplingParams
@@ -42,7 +49,11 @@ if TYPE_CHECKING:
 _MODULES = {
     "LLM": "llm",
     "LLMEngine": "engine.llm_engine",
+    "EngineArgs": "engine_args",
     "EngineConfig": "config",
+    "PromptType": "inputs",
+    "TextPrompt": "inputs",
+    "TokensPrompt": "inputs",
     "SamplingParams": "sampling_params",
     "PoolingParams": "pooling_params",
     "StructuredOutputsParams": "structured_outputs",
@@ -52,8 +63,14 @@ _MODULES = {
     "BeamSearchSequence": "outputs",
     "RequestOutput": "outputs",
     "CompletionOutput": "outputs",
+    "EmbeddingOutput": "outputs",
     "EmbeddingRequestOutput": "outputs",
-    "Logprob": "outputs",
+    "PoolingOutput": "outputs",
+    "PoolingRequestOutput": "outputs",
+    "ScoringOutput": "outputs",
+    "ScoringRequestOutput": "outputs",
+    "FlatLogprobs": "logprobs",
+    "Logprob": "logprobs",
     "JaxEngineError": "errors",
     "ConfigError": "errors",
     "InvalidRequestError": "errors",
@@ -73,8 +90,11 @@ __all__ = [
     "BeamSearchSequence",
     "CompletionOutput",
     "ConfigError",
+    "EmbeddingOutput",
     "EmbeddingRequestOutput",
+    "EngineArgs",
     "EngineConfig",
+    "FlatLogprobs",
     "ForkedProcessError",
     "InvalidRequestError",
     "JaxEngineError",
@@ -83,18 +103,44 @@ __all__ = [
     "MissingPackageError",
     "ModelNotFoundError",
     "OutOfMemoryError",
+    "PoolingOutput",
     "PoolingParams",
+    "PoolingRequestOutput",
+    "PromptType",
     "RequestOutput",
     "RequestOutputKind",
     "RequestTooLargeError",
     "SamplingParams",
+    "ScoringOutput",
+    "ScoringRequestOutput",
     "StepFailedError",
     "StructuredOutputsParams",
+    "TextPrompt",
+    "TokensPrompt",
     "WeightsError",
+    "__version__",
+    "__version_tuple__",
+    "inputs",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("__version__", "__version_tuple__"):
+        return _version()[name]
+    if name == "inputs":
+        return import_module(f"{__name__}.inputs")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def _version() -> dict[str, Any]:
+    """Of the installed distribution; "0+unknown" of a bare checkout."""
+    from importlib import metadata
+
+    try:
+        version = metadata.version("jax-engine")
+    except metadata.PackageNotFoundError:
+        version = "0+unknown"
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".") if part.isdigit())
+    return {"__version__": version, "__version_tuple__": numbers}

@@ -1,12 +1,15 @@
 """What `LLM.beam_search` may be asked."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jax_engine.checks import check_integer
+from jax_engine.errors import InvalidRequestError
 from jax_engine.sampling_params import EarlyStopping, RequestOutputKind, SamplingParams
+from jax_engine.typed_fields import check_types, named_fields
 
 
-@dataclass(kw_only=True)
+@named_fields(InvalidRequestError)
+@dataclass
 class BeamSearchParams:
     """Beam search (paper, section 4.4), with vLLM's names.
 
@@ -33,9 +36,10 @@ class BeamSearchParams:
     ignore_eos: bool = False
     temperature: float = 0.0
     length_penalty: float = 1.0
-    early_stopping: EarlyStopping = False
+    early_stopping: EarlyStopping = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        check_types(self, InvalidRequestError)
         check_integer("beam_width", self.beam_width, 1)
 
     def sampling_params(self) -> SamplingParams:

@@ -1,21 +1,37 @@
 """`EngineConfig`: every setting of an engine, with vLLM's names and defaults, checked when made."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
+from jax_engine.checks import shown
 from jax_engine.core.limits import Scheduling
 from jax_engine.core.output import PreemptionRule
 from jax_engine.core.scheduler import Policy
 from jax_engine.errors import ConfigError
+from jax_engine.typed_fields import check_types, named_fields, suggestion
+from jax_engine.vllm_settings import without_vllm_settings
 
 LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
+# Edits of config.json: fields to replace, or a function of all of them
+HfOverrides = Mapping[str, Any] | Callable[[dict[str, Any]], Any]
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 1, 256
+MAX_SWAP_SPACE = 2.0**20  # GiB: beyond it a number is a mistake
+_COUNTS = (
+    "max_model_len",
+    "max_num_batched_tokens",
+    "num_gpu_blocks_override",
+    "kv_cache_memory_bytes",
+)
 
 
+# vLLM's None for these is the default
+_NONE_IS_DEFAULT = ("seed", "block_size", "max_num_seqs", "swap_space", "max_logprobs")
+
+
+@named_fields(ConfigError)
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """Settings of an engine; a field left None is decided by `resolve_lengths` or the device.
@@ -24,15 +40,28 @@ class EngineConfig:
         model: A directory in Hugging Face layout, a GGUF file, a hub name, or None for
             SmolLM2-135M-Instruct.
         tokenizer: Where the tokenizer comes from if not from the model.
+        revision: Of a model from the hub: a branch, a tag or a commit.
+        tokenizer_revision: Of its tokenizer; None: `revision` if both are of one repository.
+        download_dir: Where the hub's files are kept; None: the hub's own cache.
+        hf_token: For the hub: a token, or True for the one that `hf auth login` saved.
+        hf_overrides: Fields that replace those of config.json, or a function of the dict of them
+            that returns it changed. Not of GGUF files.
+        generation_config: Where the sampling parameters of requests without any come from: "auto":
+            from generation_config.json beside the model, if there is one; "vllm": vLLM's defaults;
+            or a directory with such a file.
+        override_generation_config: Fields in place of that file's, such as {"temperature": 0.5}.
         dtype: "auto": bfloat16 on a GPU, float32 on a CPU.
-        seed: Of requests without a seed of their own, and of dummy weights.
+        seed: Of requests without a seed of their own, and of dummy weights. None is 0.
         block_size: B, tokens in a KV block.
         max_model_len: Longest prompt plus output; None: the model's own limit.
+        max_logprobs: The most that `logprobs` and `prompt_logprobs` may ask for; -1: all of the
+            vocabulary.
         max_num_seqs: Sequences running at once.
         max_num_batched_tokens: Tokens in one step; None: 2048, and at least max_model_len where
             prompts are not chunked.
         gpu_memory_utilization: Share of the device's memory for weights, step and KV cache (None:
             0.9). On a CPU the share of RAM for the KV cache alone (None: 0.05).
+        kv_cache_memory_bytes: Of the KV cache, instead of measuring.
         num_gpu_blocks_override: N, the number of KV blocks, instead of measuring.
         swap_space: GiB of host memory for swapped-out blocks.
         preemption_mode: "recompute", "swap", or "auto": for each group what costs less, as measured
@@ -61,13 +90,22 @@ class EngineConfig:
 
     model: str | None = None
     tokenizer: str | None = None
+    revision: str | None = None
+    tokenizer_revision: str | None = None
+    download_dir: str | None = None
+    hf_token: str | bool | None = field(default=None, repr=False)
+    hf_overrides: HfOverrides | None = None
+    generation_config: str = "auto"
+    override_generation_config: Mapping[str, Any] | None = None
     dtype: DType = "auto"
     seed: int = 0
     block_size: int = 16
     max_model_len: int | None = None
+    max_logprobs: int = 20
     max_num_seqs: int = 256
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float | None = None
+    kv_cache_memory_bytes: int | None = None
     num_gpu_blocks_override: int | None = None
     swap_space: float = 4.0
     preemption_mode: PreemptionRule | None = "auto"
@@ -85,15 +123,16 @@ class EngineConfig:
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        _one_of("dtype", self.dtype, get_args(DType))
-        _one_of("scheduling", self.scheduling, get_args(Scheduling))
-        _one_of("scheduling_policy", self.scheduling_policy, get_args(Policy))
-        _one_of("load_format", self.load_format, get_args(LoadFormat))
-        _one_of("preemption_mode", self.preemption_mode, (None, *get_args(PreemptionRule)))
+        for one in fields(self):
+            if one.name in _NONE_IS_DEFAULT and getattr(self, one.name) is None:
+                object.__setattr__(self, one.name, one.default)
+        check_types(self, ConfigError)
         _in_range("block_size", self.block_size, MIN_BLOCK_SIZE, MAX_BLOCK_SIZE)
         _in_range("max_num_seqs", self.max_num_seqs, 1)
+        _in_range("max_logprobs", self.max_logprobs, -1)
+        _in_range("seed", self.seed, 0, 2**64 - 1)
         _in_range("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
-        for name in ("max_model_len", "max_num_batched_tokens", "num_gpu_blocks_override"):
+        for name in _COUNTS:
             if getattr(self, name) is not None:
                 _in_range(name, getattr(self, name), 1)
         self._check_memory()
@@ -102,12 +141,15 @@ class EngineConfig:
     def _check_memory(self) -> None:
         share = self.gpu_memory_utilization
         if share is not None and not 0 < share <= 1:
-            raise ConfigError(f"gpu_memory_utilization must be in (0, 1], got {share!r}")
-        if not self.swap_space >= 0:
-            raise ConfigError(f"swap_space must be at least 0 GiB, got {self.swap_space!r}")
+            raise ConfigError(f"gpu_memory_utilization must be in (0, 1], got {shown(share)}")
+        if not 0 <= self.swap_space <= MAX_SWAP_SPACE:
+            raise ConfigError(
+                f"swap_space must be in [0, {MAX_SWAP_SPACE:g}] GiB, got {shown(self.swap_space)}"
+            )
         if self.tensor_parallel_size != 1:
             raise ConfigError(
-                f"tensor_parallel_size must be 1 (one device), got {self.tensor_parallel_size!r}"
+                f"tensor_parallel_size must be 1 (one device), "
+                f"got {shown(self.tensor_parallel_size)}"
             )
 
     def _check_scheduling(self) -> None:
@@ -122,16 +164,17 @@ class EngineConfig:
 
     @classmethod
     def from_settings(cls, **settings: Any) -> "EngineConfig":
-        """Raises ConfigError for a name that is not a setting, with the nearest one that is."""
+        """From the names of this engine's settings and of vLLM's (see `vllm_settings`).
+
+        Raises:
+            ConfigError: A name that is neither, with the nearest one that is; or as `EngineConfig`.
+        """
+        own = without_vllm_settings(settings)
         known = [one.name for one in fields(cls)]
-        for name in settings:
+        for name in own:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise ConfigError(
-                    f"{name} is not an engine setting{hint} (known: {', '.join(known)})"
-                )
-        return cls(**settings)
+                raise ConfigError(f"{name} is not an engine setting{suggestion(name, known)}")
+        return cls(**own)
 
     @property
     def prefix_caching(self) -> bool:
@@ -181,15 +224,7 @@ class EngineConfig:
         return max_len, budget
 
 
-def _one_of(name: str, value: object, allowed: Iterable[Any]) -> None:
-    choices = list(allowed)
-    if value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-
-
-def _in_range(name: str, value: object, low: int, high: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{name} must be an integer, got {value!r}")
+def _in_range(name: str, value: int, low: int, high: int | None = None) -> None:
     if value < low or (high is not None and value > high):
         limit = f"at least {low}" if high is None else f"in [{low}, {high}]"
-        raise ConfigError(f"{name} must be {limit}, got {value}")
+        raise ConfigError(f"{name} must be {limit}, got {shown(value)}")

@@ -2,22 +2,9 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
 
-@dataclass(frozen=True, slots=True)
-class Logprob:
-    """Log-probability of one token, from the raw logits (before penalties and temperature).
-
-    In a beam search those after them, which it compares.
-
-    Attributes:
-        logprob: Natural logarithm, <= 0.
-        rank: 1 for the most probable token of the vocabulary.
-        decoded_token: The token's own text, None without a tokenizer.
-    """
-
-    logprob: float
-    rank: int
-    decoded_token: str | None = None
+from jax_engine.logprobs import FlatLogprobs, Logprob
 
 
 @dataclass(slots=True)
@@ -40,7 +27,7 @@ class CompletionOutput:
     text: str
     token_ids: list[int]
     cumulative_logprob: float | None = None
-    logprobs: list[dict[int, Logprob]] | None = None
+    logprobs: list[dict[int, Logprob]] | FlatLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
 
@@ -82,7 +69,7 @@ class RequestOutput:
     finished: bool
     num_cached_tokens: int = 0
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
-    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    prompt_logprobs: list[dict[int, Logprob] | None] | FlatLogprobs | None = None
 
 
 @dataclass(slots=True)
@@ -90,6 +77,10 @@ class EmbeddingOutput:
     """One embedding, of the model's width."""
 
     embedding: list[float]
+
+    @property
+    def hidden_size(self) -> int:
+        return len(self.embedding)
 
 
 @dataclass(slots=True)
@@ -100,15 +91,58 @@ class EmbeddingRequestOutput:
         outputs: The embedding.
         prompt_token_ids: What the model was fed.
         finished: False after an abort: the embedding is of a part of the prompt, or empty.
+        num_cached_tokens: Always 0: each token of the prompt is computed.
     """
 
     request_id: str
     outputs: EmbeddingOutput
     prompt_token_ids: list[int]
     finished: bool
+    num_cached_tokens: int = 0
 
 
-AnyRequestOutput = RequestOutput | EmbeddingRequestOutput
+@dataclass(slots=True, eq=False)
+class PoolingOutput:
+    """Hidden states: pooled, float64 [E], or of each token of the prompt, float32 [T, E]."""
+
+    data: np.ndarray
+
+
+@dataclass(slots=True)
+class PoolingRequestOutput:
+    """What `LLM.encode` gives for one prompt; fields as in `EmbeddingRequestOutput`."""
+
+    request_id: str
+    outputs: PoolingOutput
+    prompt_token_ids: list[int]
+    finished: bool
+    num_cached_tokens: int = 0
+
+
+@dataclass(slots=True)
+class ScoringOutput:
+    """How similar two texts are: the cosine of their embeddings, in [-1, 1]."""
+
+    score: float
+
+
+@dataclass(slots=True)
+class ScoringRequestOutput:
+    """What `LLM.score` gives for one pair.
+
+    Attributes:
+        request_id: Of both requests, joined.
+        prompt_token_ids: Of the first text, then of the second.
+    """
+
+    request_id: str
+    outputs: ScoringOutput
+    prompt_token_ids: list[int]
+    finished: bool
+    num_cached_tokens: int = 0
+
+
+AnyRequestOutput = RequestOutput | PoolingRequestOutput
 
 
 @dataclass(slots=True)
@@ -125,7 +159,7 @@ class BeamSearchSequence:
     """
 
     tokens: list[int]
-    logprobs: list[dict[int, Logprob]] | None
+    logprobs: list[dict[int, Logprob]] | FlatLogprobs | None
     cum_logprob: float = 0.0
     text: str | None = None
     finish_reason: str | None = None

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 
 from jax_engine.checks import check_integer, check_number
 from jax_engine.errors import InvalidRequestError
-from jax_engine.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
     from jax_engine.sampling_params import SamplingParams
 
-MAX_LOGPROBS = 20  # vLLM's default limit
+MAX_LOGPROB_TOKEN_IDS = 128  # vLLM's limit
 
 
 def check_sampling_params(params: "SamplingParams") -> None:
@@ -60,11 +59,29 @@ def _check_counts(params: "SamplingParams") -> None:
         )
     for name in ("logprobs", "prompt_logprobs"):
         if getattr(params, name) is not None:
-            check_integer(name, getattr(params, name), 0, MAX_LOGPROBS)
+            check_integer(name, getattr(params, name), -1)
+    _check_logprob_tokens(params)
     if params.truncate_prompt_tokens is not None and params.truncate_prompt_tokens != -1:
         check_integer("truncate_prompt_tokens", params.truncate_prompt_tokens, 1)
     if params.seed is not None:
         check_integer("seed", params.seed, -(2**63), 2**64 - 1)
+
+
+def _check_logprob_tokens(params: "SamplingParams") -> None:
+    tokens = params.logprob_token_ids
+    if tokens is None:
+        return
+    for token in tokens:
+        check_integer("logprob_token_ids", token, 0)
+    if not tokens or len(tokens) > MAX_LOGPROB_TOKEN_IDS:
+        raise InvalidRequestError(
+            f"logprob_token_ids must hold 1 to {MAX_LOGPROB_TOKEN_IDS} ids, got {len(tokens)}"
+        )
+    if params.logprobs not in (None, len(tokens)):
+        raise InvalidRequestError(
+            f"logprobs must be left out with logprob_token_ids, or their number ({len(tokens)}), "
+            f"got {params.logprobs}"
+        )
 
 
 def _check_deltas(params: "SamplingParams") -> None:
@@ -93,8 +110,8 @@ def _check_filters(params: "SamplingParams") -> None:
 
 def _check_stops(params: "SamplingParams") -> None:
     for text in params.stop_strings:
-        if not isinstance(text, str) or not text:
-            raise InvalidRequestError(f"stop must hold non-empty strings, got {text!r}")
+        if not text:
+            raise InvalidRequestError("stop must hold non-empty strings, got ''")
     if params.stop_strings and not params.detokenize:
         raise InvalidRequestError("stop needs text: set detokenize=True, or use stop_token_ids")
     for token in params.stop_token_ids or ():
@@ -108,21 +125,13 @@ def _check_constraints(params: "SamplingParams") -> None:
         if not params.allowed_token_ids:
             raise InvalidRequestError("allowed_token_ids must hold at least 1 id, got none")
     for word in params.bad_words or ():
-        if not isinstance(word, str) or not word.strip():
+        if not word.strip():
             raise InvalidRequestError(f"bad_words must hold non-empty strings, got {word!r}")
-    for one in params.logits_processors or ():
-        if not callable(one):
-            raise InvalidRequestError(f"logits_processors must hold callables, got {one!r}")
 
 
 def _check_guide(params: "SamplingParams") -> None:
-    guide = params.structured_outputs
-    if guide is None:
+    if params.structured_outputs is None:
         return
-    if not isinstance(guide, StructuredOutputsParams):
-        raise InvalidRequestError(
-            f"structured_outputs must be StructuredOutputsParams, got {type(guide).__name__}"
-        )
     for name in ("ignore_eos", "min_tokens"):
         if getattr(params, name):
             raise InvalidRequestError(
@@ -134,10 +143,6 @@ def _check_guide(params: "SamplingParams") -> None:
 def _check_beams(params: "SamplingParams") -> None:
     # So that no length to this power leaves the range of floats
     check_number("length_penalty", params.length_penalty, -32.0, 32.0)
-    if not any(params.early_stopping is one for one in (True, False, "never")):
-        raise InvalidRequestError(
-            f"early_stopping must be True, False or 'never', got {params.early_stopping!r}"
-        )
     if not params.use_beam_search:
         return
     for name, off in (("top_p", (1.0,)), ("top_k", (0, -1)), ("min_p", (0.0,))):
@@ -145,7 +150,7 @@ def _check_beams(params: "SamplingParams") -> None:
             raise InvalidRequestError(
                 f"{name} must be {off[0]} with use_beam_search, got {getattr(params, name)}"
             )
-    for name in ("stop", "logprobs"):
+    for name in ("stop", "logprobs", "logprob_token_ids"):
         if getattr(params, name) not in (None, []):
             raise InvalidRequestError(
                 f"{name} must be left out with use_beam_search, got {getattr(params, name)!r}"

@@ -1,17 +1,26 @@
 """What a request may ask of the sampler: names, defaults and ranges as in vLLM."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+from jax_engine.checks import shown
 from jax_engine.errors import InvalidRequestError
 from jax_engine.sampling_checks import check_sampling_params, clipped_bias
 from jax_engine.structured_outputs import StructuredOutputsParams
+from jax_engine.typed_fields import check_types, named_fields
 
+MAX_CANDIDATES = 64  # the most probable tokens that the sampler gives of each row
 GREEDY_EPS = 1e-5  # a temperature below this is greedy, as in vLLM
 
 EarlyStopping = bool | Literal["never"]
+# What `from_optional` takes None for
+_NONE_IS_DEFAULT = (
+    "n", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p",
+    "top_k", "min_p", "min_tokens",
+)  # fmt: skip
 # (output token ids, logits [V]) or (prompt token ids, output token ids, logits [V]) -> logits [V]
 LogitsProcessor = Callable[..., Any]
 
@@ -24,6 +33,7 @@ class RequestOutputKind(Enum):
     FINAL_ONLY = 2  # one output, when the request has finished
 
 
+@named_fields(InvalidRequestError)
 @dataclass(kw_only=True)
 class SamplingParams:
     """How the tokens of one request are chosen and when it ends.
@@ -47,9 +57,12 @@ class SamplingParams:
         max_tokens: >= 1; None: as many as fit into `max_model_len`.
         min_tokens: >= 0; among this many first tokens is no end-of-sequence or stop token, and what
             is complete with them is no stop string.
-        logprobs: In [0, 20]: log-probabilities (of the raw logits) of the sampled token and of
-            this many most probable ones. None: none.
-        prompt_logprobs: In [0, 20]: the same for each token of the prompt but the first.
+        logprobs: Log-probabilities (of the raw logits) of the sampled token and of this many most
+            probable ones; -1: of all. At most the engine's `max_logprobs`. None: none.
+        prompt_logprobs: The same for each token of the prompt but the first.
+        logprob_token_ids: Log-probabilities of just these tokens, beside the sampled one's; with
+            `logprobs` left out, or their number.
+        flat_logprobs: Log-probabilities come as `FlatLogprobs`: fewer objects, for many of them.
         logit_bias: Token id to a number added to its logit, clipped to [-100, 100].
         allowed_token_ids: No other token is ever sampled.
         bad_words: Strings that the output never completes, with or without a space before them.
@@ -61,6 +74,9 @@ class SamplingParams:
             as `max_model_len` allows, with one of output.
         detokenize: False leaves `text` empty, and `decoded_token` of log-probabilities None.
         skip_special_tokens: Leave special tokens out of the text.
+        spaces_between_special_tokens: For vLLM's sake: the text has no such spaces.
+        extra_args: Kept as it is, for your own use.
+        skip_clone: `clone` copies this object alone, not what its fields hold.
         use_beam_search: Beam search of width `best_of` (or `n`), in the same batch as all else;
             with temperature 0, or one that the logits are divided by.
         length_penalty: With beam search: see `BeamSearchParams`.
@@ -87,6 +103,8 @@ class SamplingParams:
     min_tokens: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
+    flat_logprobs: bool = False
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None
     bad_words: list[str] | None = None
@@ -96,23 +114,43 @@ class SamplingParams:
     truncate_prompt_tokens: int | None = None
     detokenize: bool = True
     skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
+    extra_args: dict[str, Any] | None = None
+    skip_clone: bool = False
     use_beam_search: bool = False
     length_penalty: float = 1.0
     early_stopping: EarlyStopping = False
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
 
     def __post_init__(self) -> None:
+        if isinstance(self.logit_bias, Mapping):
+            self.logit_bias = clipped_bias(self.logit_bias)
+        check_types(self, InvalidRequestError)
         if self.guided_decoding is not None:
             self.structured_outputs, self.guided_decoding = self.guided_decoding, None
         self.stop_token_ids = list(self.stop_token_ids or [])
         if self.allowed_token_ids is not None:
             self.allowed_token_ids = list(self.allowed_token_ids)
-        if self.logit_bias is not None:
-            self.logit_bias = clipped_bias(self.logit_bias)
         check_sampling_params(self)
         if self.seed == -1:
             self.seed = None
+
+    @classmethod
+    def from_optional(cls, **settings: Any) -> Self:
+        """The same, where None for a number stands for its default."""
+        given = {
+            name: value
+            for name, value in settings.items()
+            if value is not None or name not in _NONE_IS_DEFAULT
+        }
+        return cls(**given)
+
+    def clone(self) -> Self:
+        """A copy that shares nothing but `logits_processors` with this one."""
+        if self.skip_clone:
+            return copy(self)
+        return deepcopy(self, {id(one): one for one in self.logits_processors or ()})
 
     @property
     def num_samples(self) -> int:
@@ -136,6 +174,12 @@ class SamplingParams:
         return [self.stop] if isinstance(self.stop, str) else list(self.stop)
 
     @property
+    def needs_logits(self) -> bool:
+        """Whether its log-probabilities are made of whole rows of logits, on the host."""
+        wide = self.logprobs is not None and not 0 <= self.logprobs <= MAX_CANDIDATES
+        return wide or self.logprob_token_ids is not None
+
+    @property
     def gives_deltas(self) -> bool:
         """Not with beam search: which tokens are in an output is known at its end."""
         return self.output_kind is RequestOutputKind.DELTA and not self.use_beam_search
@@ -143,7 +187,8 @@ class SamplingParams:
     @property
     def needs_logprobs(self) -> bool:
         """Also when they only rank the `best_of` sequences, or the beams."""
-        return self.logprobs is not None or self.num_samples > self.n or self.use_beam_search
+        wanted = self.logprobs is not None or self.logprob_token_ids is not None
+        return wanted or self.num_samples > self.n or self.use_beam_search
 
 
 def per_prompt(
@@ -156,17 +201,28 @@ def per_prompt(
     """
     if params is None:
         params = SamplingParams()
-    if isinstance(params, SamplingParams):
+    return one_each("sampling_params", params, SamplingParams, num_prompts)
+
+
+def one_each[P](name: str, params: P | Sequence[P], kind: type[P], num_prompts: int) -> list[P]:
+    """One object of a class for each prompt: the same for all, or one each.
+
+    Raises:
+        InvalidRequestError: One is of another class, or their number is not that of the prompts.
+    """
+    if isinstance(params, kind):
         return [params] * num_prompts
-    given = list(params)
-    if len(given) != num_prompts:
+    if isinstance(params, str | bytes | Mapping) or not isinstance(params, Sequence):
         raise InvalidRequestError(
-            f"sampling_params must be one, or one for each of the {num_prompts} prompts, "
-            f"got {len(given)}"
+            f"{name} must be {kind.__name__}, or a list of one for each prompt, got {shown(params)}"
         )
-    for i, one in enumerate(given):
-        if not isinstance(one, SamplingParams):
+    if len(params) != num_prompts:
+        raise InvalidRequestError(
+            f"{name} must be one, or one for each of the {num_prompts} prompts, got {len(params)}"
+        )
+    for i, one in enumerate(params):
+        if not isinstance(one, kind):
             raise InvalidRequestError(
-                f"sampling_params[{i}] must be SamplingParams, got {type(one).__name__}"
+                f"{name}[{i}] must be {kind.__name__}, got {type(one).__name__}"
             )
-    return given
+    return list(params)

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from jax_engine.checks import shown
 from jax_engine.errors import InvalidRequestError
+from jax_engine.typed_fields import check_types, named_fields
 
 
+@named_fields(InvalidRequestError)
 @dataclass(kw_only=True)
 class StructuredOutputsParams:
     """Constrains the output of a request; names as in vLLM. Exactly one field is set.
@@ -29,6 +32,7 @@ class StructuredOutputsParams:
     json_object: bool | None = None
 
     def __post_init__(self) -> None:
+        check_types(self, InvalidRequestError, "structured_outputs.")
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         given = [name for name, value in values.items() if value is not None and value is not False]
         if len(given) != 1:
@@ -36,30 +40,11 @@ class StructuredOutputsParams:
                 "structured_outputs must set exactly one of json, regex, choice, grammar and "
                 f"json_object, got {', '.join(given) or 'none'}"
             )
-        if self.json is not None and not isinstance(self.json, str | Mapping):
-            raise InvalidRequestError(
-                f"structured_outputs.json must be a schema (a dict or text), got {self.json!r}"
-            )
-        for name in ("regex", "grammar"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                raise InvalidRequestError(f"structured_outputs.{name} must be text, got {value!r}")
-        if self.json_object is not None and not isinstance(self.json_object, bool):
-            raise InvalidRequestError(
-                f"structured_outputs.json_object must be True or False, got {self.json_object!r}"
-            )
-        if self.choice is not None and not _is_choice(self.choice):
+        if self.choice is not None and not all([*self.choice, self.choice]):
             raise InvalidRequestError(
                 "structured_outputs.choice must be a list of non-empty strings, at least one, got "
-                f"{self.choice!r}"
+                f"{shown(self.choice)}"
             )
-
-
-def _is_choice(choice: list[str]) -> bool:
-    """A text would pass for a list of its characters, were every iterable taken."""
-    if not choice or not isinstance(choice, list | tuple):
-        return False
-    return all(isinstance(one, str) and one for one in choice)
 
 
 GuidedDecodingParams = StructuredOutputsParams  # the older name, for vLLM's older examples

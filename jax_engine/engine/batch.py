@@ -1,10 +1,14 @@
 """A batch of prompts: all are checked before the first one starts; a bar shows how many ended."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from tqdm import tqdm
 
+from jax_engine.checks import shown
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.request_checks import CheckedRequest
@@ -14,6 +18,23 @@ from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 
 type Progress = Callable[[AnyRequestOutput], None]
+type UseTqdm = bool | Callable[..., Any]  # whether to show a bar, or what makes one (as tqdm does)
+
+
+def refuse_adapters(lora_request: Any, mm_processor_kwargs: Any = None) -> None:
+    """
+    Raises:
+        InvalidRequestError: A request for what there is not.
+    """
+    many = isinstance(lora_request, Sequence) and all(one is None for one in lora_request)
+    if lora_request is not None and not many:
+        raise InvalidRequestError(
+            f"lora_request must be None, got {shown(lora_request)}: adapters are not implemented"
+        )
+    if mm_processor_kwargs:
+        raise InvalidRequestError(
+            f"mm_processor_kwargs must be None, got {shown(mm_processor_kwargs)}: prompts are text"
+        )
 
 
 def check_all(
@@ -21,7 +42,7 @@ def check_all(
     prompts: Sequence[PromptInput],
     params: Sequence[SamplingParams | PoolingParams],
     *,
-    use_tqdm: bool = False,
+    use_tqdm: UseTqdm = False,
 ) -> list[CheckedRequest]:
     """What `SharedBatch.add` accepts, for each prompt.
 
@@ -31,13 +52,9 @@ def check_all(
     checked: list[CheckedRequest] = []
     problems: list[InvalidRequestError] = []
     where: list[int] = []
-    pairs = tqdm(
-        zip(prompts, params, strict=True),
-        total=len(prompts),
-        desc="Adding requests",
-        disable=not use_tqdm,
-    )
-    for i, (prompt, one) in enumerate(pairs):
+    pairs = zip(prompts, params, strict=True)
+    bar = _maker(use_tqdm)(pairs, total=len(prompts), desc="Adding requests")
+    for i, (prompt, one) in enumerate(bar):
         try:
             checked.append(engine.check_request(prompt, one))
         except InvalidRequestError as error:
@@ -54,20 +71,23 @@ def check_all(
 
 
 @contextmanager
-def shown(total: int, use_tqdm: bool) -> Iterator[Progress]:
+def progress_bar(total: int, use_tqdm: UseTqdm) -> Iterator[Progress]:
     """A bar over requests, with the estimated speeds that vLLM shows."""
-    with tqdm(
-        total=total, desc="Processed prompts", dynamic_ncols=True, disable=not use_tqdm
-    ) as bar:
+    with _maker(use_tqdm)(total=total, desc="Processed prompts", dynamic_ncols=True) as bar:
         tokens = {"input": 0, "output": 0}
+        started = time.monotonic()
 
         def advance(output: AnyRequestOutput) -> None:
             tokens["input"] += len(output.prompt_token_ids)
             if isinstance(output, RequestOutput):
                 tokens["output"] += sum(len(one.token_ids) for one in output.outputs)
-            elapsed = max(bar.format_dict["elapsed"], 1e-9)
+            elapsed = max(time.monotonic() - started, 1e-9)
             speeds = (f"{name}: {count / elapsed:.2f} toks/s" for name, count in tokens.items())
             bar.postfix = "est. speed " + ", ".join(speeds)
             bar.update(1)
 
         yield advance
+
+
+def _maker(use_tqdm: UseTqdm) -> Callable[..., Any]:
+    return use_tqdm if callable(use_tqdm) else partial(tqdm, disable=not use_tqdm)

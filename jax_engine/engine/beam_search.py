@@ -8,8 +8,7 @@ from jax_engine.core.beam_search import Candidate, num_candidates
 from jax_engine.core.output import ScheduledSequence
 from jax_engine.errors import RequestTooLargeError
 from jax_engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
-from jax_engine.sampling.sampler import MAX_CANDIDATES
-from jax_engine.sampling_params import SamplingParams
+from jax_engine.sampling_params import MAX_CANDIDATES, SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.worker.worker import SampleLogprobs
 

@@ -3,6 +3,7 @@
 import logging
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,7 +14,8 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.huge_pages import gather_in_background
-from jax_engine.models.load import LoadedModel, open_model
+from jax_engine.models.load import LoadedModel, ModelFiles, open_model
+from jax_engine.models.resolve import HubOptions
 from jax_engine.progress_log import show_progress_lines
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker.compilation_cache import enable_compilation_cache
@@ -46,6 +48,7 @@ class EngineParts:
 
     config: EngineConfig
     model_config: ModelConfig
+    model_source: Path
     memory: MemoryProfile
     scheduler: Scheduler
     worker: Worker
@@ -64,12 +67,15 @@ def build_engine(config: EngineConfig) -> EngineParts:
     show_progress_lines()
     enable_compilation_cache()
     dtype = resolve_dtype(config.dtype)
+    hub = HubOptions(config.revision, config.download_dir, config.hf_token)
     files = open_model(
         config.model,
         dtype=dtype,
         load_format=config.load_format,
         seed=config.seed,
         max_model_len=config.max_model_len,
+        hub=hub,
+        hf_overrides=config.hf_overrides,
     )
     model = files.abstract
     max_len, budget = config.resolve_lengths(model.config.max_context_len)
@@ -93,7 +99,7 @@ def build_engine(config: EngineConfig) -> EngineParts:
         )
         tokenizer = None
         if not config.skip_tokenizer_init:
-            tokenizer = load_tokenizer(config.tokenizer or files.gguf or model.source)
+            tokenizer = _tokenizer(config, files, hub)
         if config.load_format != "dummy":  # else there is nothing to wait for
             worker.prepare_first_step()
         worker.steps.set_weights(loading.result())
@@ -107,7 +113,16 @@ def build_engine(config: EngineConfig) -> EngineParts:
         memory.num_blocks * memory.block / 2**30,
     )
     return EngineParts(
-        config, model.config, memory, scheduler, worker, tokenizer, max_len, frozenset(eos), costs
+        config,
+        model.config,
+        model.source,
+        memory,
+        scheduler,
+        worker,
+        tokenizer,
+        max_len,
+        frozenset(eos),
+        costs,
     )
 
 
@@ -116,6 +131,15 @@ def resolve_dtype(name: str) -> Any:
     if name == "auto":
         name = "float32" if jax.default_backend() == "cpu" else "bfloat16"
     return jnp.dtype(_DTYPES.get(name, name))
+
+
+def _tokenizer(config: EngineConfig, files: ModelFiles, hub: HubOptions) -> Tokenizer:
+    """Of the model, or of `config.tokenizer`: in the model's revision if that is the model too."""
+    revision = config.tokenizer_revision
+    if revision is None and config.tokenizer in (None, config.model):
+        revision = config.revision
+    source = config.tokenizer or files.gguf or files.abstract.source
+    return load_tokenizer(source, replace(hub, revision=revision))
 
 
 def _scheduler(
@@ -166,6 +190,8 @@ def _memory(
         return int(steps.compile(largest, cache).memory_analysis().temp_size_in_bytes)
 
     overridden = config.num_gpu_blocks_override
+    if overridden is None and config.kv_cache_memory_bytes is not None:
+        overridden = config.kv_cache_memory_bytes // block
     memory = profile_memory(
         share=config.gpu_memory_utilization,
         weights=model.num_bytes,

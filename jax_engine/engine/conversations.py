@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jax_engine.checks import shown
 from jax_engine.engine.prompts import PromptInput
+from jax_engine.engine.tokenization_options import tokenized
 from jax_engine.errors import InvalidRequestError
 from jax_engine.tokenization.chat_content import Message
 from jax_engine.tokenization.tokenizer import Tokenizer
@@ -20,6 +22,7 @@ def chat_prompts(
     tokenizer: Tokenizer,
     messages: Sequence[Message] | Sequence[Sequence[Message]],
     chat_template_kwargs: Mapping[str, Any] | None,
+    tokenization_kwargs: Mapping[str, Any] | None,
     **options: Any,
 ) -> list[PromptInput]:
     """One prompt for a conversation, or for each of many.
@@ -29,6 +32,7 @@ def chat_prompts(
     Args:
         messages: Dicts with "role" and "content"; or lists of them.
         chat_template_kwargs: Options of the template's own.
+        tokenization_kwargs: As in `tokenized`.
         options: As in `ChatTemplate.render`.
 
     Raises:
@@ -36,12 +40,21 @@ def chat_prompts(
         InvalidRequestError: The messages, or the options, are not acceptable; of several
             conversations, the message says which.
     """
-    own = dict(chat_template_kwargs or {})
+    if chat_template_kwargs is not None and not isinstance(chat_template_kwargs, Mapping):
+        raise InvalidRequestError(
+            f"chat_template_kwargs must be a dict, got {type(chat_template_kwargs).__name__}"
+        )
+    own = {str(name): value for name, value in (chat_template_kwargs or {}).items()}
     taken = sorted(_RESERVED & own.keys())
     if taken:
         raise InvalidRequestError(
             f"chat_template_kwargs must hold options of the template only, got {', '.join(taken)}: "
             "give what has an argument of its own by that"
+        )
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise InvalidRequestError(
+            "messages must be a list of dicts with role and content, or a list of such lists, got "
+            f"{shown(messages)}"
         )
     one_only = bool(messages) and isinstance(messages[0], Mapping)
     conversations: Any = [messages] if one_only else messages
@@ -52,6 +65,5 @@ def chat_prompts(
         except InvalidRequestError as error:
             where = "" if one_only else f"conversation {i}: "
             raise InvalidRequestError(f"{where}{error}") from error
-        ids = tokenizer.encode(text, add_special_tokens=False)
-        prompts.append({"prompt": text, "prompt_token_ids": ids})
-    return prompts
+        prompts.append({"prompt": text})
+    return tokenized(prompts, tokenizer, tokenization_kwargs, add_special_tokens=False)

@@ -10,9 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 from jax_engine.config import EngineConfig
 from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.engine_lock import EngineLock
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
@@ -28,6 +31,7 @@ from jax_engine.engine.request_checks import (
 from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.engine.step_outputs import sampled_rows, sampled_tokens, take_prompts, take_step
+from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
@@ -52,6 +56,7 @@ class LLMEngine:
     def __init__(self, parts: EngineParts) -> None:
         self.config = parts.config
         self.model_config = parts.model_config
+        self.model_source = parts.model_source
         self.memory = parts.memory
         self.scheduler = parts.scheduler
         self.worker = parts.worker
@@ -59,7 +64,11 @@ class LLMEngine:
         self.max_model_len = parts.max_model_len
         self.clock: Callable[[], float] = time.monotonic
         self._checks = RequestChecks(
-            parts.tokenizer, parts.model_config.vocab_size, self.max_model_len, parts.eos_token_ids
+            parts.tokenizer,
+            parts.model_config.vocab_size,
+            self.max_model_len,
+            parts.eos_token_ids,
+            self.config.max_logprobs,
         )
         self._lock = EngineLock()
         self._running = RunningRequests(
@@ -81,6 +90,16 @@ class LLMEngine:
         if config.warmup:
             engine.warmup()
         return engine
+
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs, **others: Any) -> "LLMEngine":
+        """`from_config` for vLLM's callers; what else they give is about its processes."""
+        return cls.from_config(engine_args.create_engine_config())
+
+    @cached_property
+    def default_sampling(self) -> dict[str, Any]:
+        """The sampling parameters that the model's files suggest. Raises WeightsError."""
+        return default_sampling(self.config, self.model_source)
 
     def check_process(self) -> None:
         """Raises ForkedProcessError in a fork of the process that built the engine."""
@@ -239,8 +258,16 @@ class LLMEngine:
             ids = [request_id for request_id, state in states if state.mailbox is mailbox]
             self._running.abort(ids, self.clock())
 
-    def get_tokenizer(self) -> Tokenizer:
-        """Raises InvalidRequestError when the engine was built without one."""
+    def get_tokenizer(self) -> Any:
+        """Hugging Face's `PreTrainedTokenizerFast`, made when first used.
+
+        Raises:
+            InvalidRequestError: The engine was built without one.
+        """
+        return self.text_tokenizer().hugging_face
+
+    def text_tokenizer(self) -> Tokenizer:
+        """The engine's own. Raises InvalidRequestError when it was built without one."""
         if self.tokenizer is None:
             raise InvalidRequestError("the engine has no tokenizer (skip_tokenizer_init=True)")
         return self.tokenizer

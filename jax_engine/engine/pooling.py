@@ -7,6 +7,7 @@ import numpy as np
 from jax_engine.core.output import ScheduledSequence
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+from jax_engine.worker.pooling import PooledStates
 
 
 @dataclass(kw_only=True)
@@ -30,29 +31,41 @@ def as_sampling_params(params: SamplingParams | PoolingParams) -> SamplingParams
 
 
 class PooledPrompt:
-    """The hidden states of one prompt, pooled as its chunks are computed."""
+    """The hidden states of one prompt, pooled or collected as its chunks are computed."""
 
     def __init__(self, params: PoolingParams) -> None:
         self._params = params
         self._count = 0
         self._total = np.zeros(0)
         self._last = np.zeros(0)
+        self._tokens: list[np.ndarray] = []
 
-    def add(self, item: ScheduledSequence, total: np.ndarray, last: np.ndarray) -> None:
-        """Takes a chunk's sum of hidden states [E], and the last of them [E]."""
+    def add(self, item: ScheduledSequence, states: PooledStates, index: int, row: int) -> None:
+        """Takes a chunk's states.
+
+        Args:
+            index: Of the sequence in the step.
+            row: Of its first token in the step.
+        """
         if item.start == 0:  # the first time, or again: it was preempted by recompute
-            self._count, self._total = 0, np.zeros(len(total))
+            self._count, self._total, self._tokens = 0, np.zeros(1), []
         self._count += item.num_tokens
-        self._total = self._total + total
-        self._last = last
+        if self._params.task == "token_embed":
+            self._tokens.append(np.asarray(states.tokens)[row : row + item.num_tokens])
+        self._total = self._total + np.asarray(states.total)[index]
+        self._last = np.asarray(states.last)[index]
 
-    def embedding(self) -> list[float]:
-        """[E]; empty while nothing was computed."""
+    def data(self) -> np.ndarray:
+        """[E], or [T, E] for each token; empty while nothing was computed."""
         if not self._count:
-            return []
-        mean = self._params.pooling_type == "MEAN"
-        pooled = self._total / self._count if mean else self._last.astype(np.float64)
+            return np.zeros(0)
+        if self._params.task == "token_embed":
+            pooled = np.concatenate(self._tokens)
+        elif self._params.pooling_type == "MEAN":
+            pooled = self._total / self._count
+        else:
+            pooled = self._last.astype(np.float64)
         if self._params.normalize:
-            pooled = pooled / max(float(np.linalg.norm(pooled)), 1e-12)
-        values: list[float] = pooled.tolist()
-        return values
+            lengths = np.linalg.norm(pooled, axis=-1, keepdims=True)
+            pooled = pooled / np.maximum(lengths, 1e-12)
+        return pooled

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from jax_engine.checks import shown
 from jax_engine.errors import InvalidRequestError
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 PromptInput = str | Sequence[int] | Mapping[str, Any]
 
 _KEYS = {"prompt", "prompt_token_ids", "cache_salt"}
+# vLLM's others: taken while there is nothing in them
+_UNUSED = {"multi_modal_data", "mm_processor_kwargs", "multi_modal_uuids", "token_type_ids"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,9 @@ def parse_prompt(prompt: PromptInput, tokenizer: Tokenizer | None, vocab_size: i
                 "prompt is text, but the engine has no tokenizer (skip_tokenizer_init=True): "
                 "give prompt_token_ids"
             )
-        token_ids = tokenizer.encode(_valid_unicode(text))
+        token_ids = tokenizer.encode(_valid_unicode("prompt", text))
+    elif text is not None and not isinstance(text, str):
+        raise InvalidRequestError(f"prompt must be a string, got {type(text).__name__}")
     ids = _checked_ids(token_ids, vocab_size)
     if not ids:
         raise InvalidRequestError("prompt must have at least 1 token, got an empty prompt")
@@ -83,16 +88,28 @@ def _fields(prompt: PromptInput) -> tuple[Any, Any, str | None]:
         return prompt, None, None
     if not isinstance(prompt, Mapping):
         return None, prompt, None
-    unknown = set(prompt) - _KEYS
+    unknown = {
+        key for key in prompt if key not in _KEYS and not (key in _UNUSED and not prompt[key])
+    }
     if unknown or not set(prompt) & {"prompt", "prompt_token_ids"}:
         raise InvalidRequestError(
             "a prompt dict must have 'prompt' or 'prompt_token_ids' (and may have 'cache_salt'), "
-            f"got the keys {sorted(map(str, prompt))}"
+            f"got the keys {shown(sorted(map(str, prompt)))}"
         )
     salt = prompt.get("cache_salt")
     if salt is not None and not isinstance(salt, str):
-        raise InvalidRequestError(f"cache_salt must be a string, got {salt!r}")
+        raise InvalidRequestError(f"cache_salt must be a string, got {shown(salt)}")
+    if salt is not None:
+        _valid_unicode("cache_salt", salt)
     return prompt.get("prompt"), prompt.get("prompt_token_ids"), salt
+
+
+def prompt_text(prompt: PromptInput) -> str | None:
+    """The text that is to be tokenized; None if there are token ids, or nothing acceptable."""
+    text, token_ids, _ = _fields(prompt)
+    if token_ids is not None or not isinstance(text, str):
+        return None
+    return _valid_unicode("prompt", text)
 
 
 def _checked_ids(token_ids: Any, vocab_size: int) -> list[int]:
@@ -100,31 +117,26 @@ def _checked_ids(token_ids: Any, vocab_size: int) -> list[int]:
         token_ids = token_ids.tolist()
     if not isinstance(token_ids, Sequence) or not all(_is_integer(t) for t in token_ids):
         raise InvalidRequestError(
-            f"prompt_token_ids must be a list of integers, got {_shortened(token_ids)}"
+            f"prompt_token_ids must be a list of integers, got {shown(token_ids)}"
         )
     ids = [int(token) for token in token_ids]
     for at, token in enumerate(ids):
         if not 0 <= token < vocab_size:
             raise InvalidRequestError(
-                f"prompt_token_ids[{at}] must be in [0, {vocab_size - 1}], got {token}"
+                f"prompt_token_ids[{at}] must be in [0, {vocab_size - 1}], got {shown(token)}"
             )
     return ids
 
 
-def _valid_unicode(text: str) -> str:
+def _valid_unicode(name: str, text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequestError(
-            f"prompt must be valid Unicode, got a lone surrogate at character {error.start}"
+            f"{name} must be valid Unicode, got a lone surrogate at character {error.start}"
         ) from None
     return text
 
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _shortened(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,7 +1,9 @@
 """What is refused before anything is allocated: what does not suit the model or the engine."""
 
+import logging
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 
 from jax_engine.checks import check_integer, check_number
 from jax_engine.engine.beam_search import check_beams
@@ -13,6 +15,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.worker.constraints import RequestConstraints
 
 _MOST = 2**63 - 1  # of a priority
+logger = logging.getLogger("jax_engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class RequestChecks:
     Args:
         vocab_size: Of the model's logits, padding included.
         max_model_len: Longest prompt plus output.
+        max_logprobs: The most log-probabilities a token; -1: all of the vocabulary.
     """
 
     def __init__(
@@ -44,11 +48,13 @@ class RequestChecks:
         vocab_size: int,
         max_model_len: int,
         eos_token_ids: frozenset[int],
+        max_logprobs: int,
     ) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._eos_token_ids = eos_token_ids
+        self._max_logprobs = vocab_size if max_logprobs == -1 else max_logprobs
         self._constraints = ConstraintBuilder(tokenizer, vocab_size, eos_token_ids)
 
     def check(self, prompt: PromptInput, params: SamplingParams) -> CheckedRequest:
@@ -67,11 +73,12 @@ class RequestChecks:
         parsed = parse_prompt(prompt, self._tokenizer, self._vocab_size)
         parsed = truncate_prompt(parsed, own.truncate_prompt_tokens, self._max_model_len)
         self._check_tokens(own)
+        self._check_logprobs(own)
         check_beams(own, self._eos_token_ids, self._vocab_size)
         return CheckedRequest(parsed, own, self._constraints.build(own))
 
     def _check_tokens(self, params: SamplingParams) -> None:
-        for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
+        for name in ("stop_token_ids", "logit_bias", "allowed_token_ids", "logprob_token_ids"):
             for token in getattr(params, name) or ():
                 if token >= self._vocab_size:
                     raise InvalidRequestError(
@@ -82,6 +89,18 @@ class RequestChecks:
                 "stop needs text, but the engine has no tokenizer (skip_tokenizer_init=True): "
                 "use stop_token_ids"
             )
+
+    def _check_logprobs(self, params: SamplingParams) -> None:
+        for name in ("logprobs", "prompt_logprobs"):
+            wanted = getattr(params, name)
+            if name == "logprobs" and params.logprob_token_ids:
+                continue  # these have a limit of their own
+            count = self._vocab_size if wanted == -1 else wanted or 0
+            if count > self._max_logprobs:
+                raise InvalidRequestError(
+                    f"{name} must be at most max_logprobs ({self._max_logprobs}), got {wanted}: "
+                    "build the engine with a larger max_logprobs, or -1"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +138,17 @@ def check_service(
     """
     check_integer("priority", priority, -_MOST, _MOST)
     if priority and policy != "priority":
-        raise InvalidRequestError(
-            f"priority must be 0 with scheduling_policy='fcfs', got {priority}: "
-            "build the engine with scheduling_policy='priority'"
-        )
+        _warn_of_priority()
     if timeout is not None:
         check_number("timeout", timeout, 0.0, open_low=True)
     if arrival_time is not None:
         check_number("arrival_time", arrival_time)
+
+
+@cache
+def _warn_of_priority() -> None:
+    """Once a process."""
+    logger.warning(
+        "priority has no effect with scheduling_policy='fcfs': build the engine with "
+        "scheduling_policy='priority'"
+    )

@@ -1,9 +1,6 @@
 """What the engine keeps of an unfinished request beside the scheduler's group."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from jax_engine.core.output import ScheduledSequence
 from jax_engine.core.sequence import Sequence, SequenceGroup
@@ -11,18 +8,19 @@ from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pooling import PooledParams, PooledPrompt
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.sequence_text import SequenceText
+from jax_engine.engine.token_logprobs import sampled_logprobs, token_logprobs
+from jax_engine.logprobs import FlatLogprobs, Logprob
 from jax_engine.outputs import (
     AnyRequestOutput,
     CompletionOutput,
-    EmbeddingOutput,
-    EmbeddingRequestOutput,
-    Logprob,
+    PoolingOutput,
+    PoolingRequestOutput,
     RequestMetrics,
     RequestOutput,
 )
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.worker import SampleLogprobs, StepResult
+from jax_engine.worker.worker import StepResult
 
 
 @dataclass(slots=True)
@@ -36,7 +34,7 @@ class SequenceOutput:
     """
 
     text: SequenceText | None
-    logprobs: list[dict[int, Logprob]] | None
+    logprobs: list[dict[int, Logprob]] | FlatLogprobs | None
     cumulative_logprob: float = 0.0
     num_tokens_given: int = 0
     num_chars_given: int = 0
@@ -97,8 +95,7 @@ class RequestState:
             row: Of its first token in the step.
         """
         if self.pooled is not None and result.pooled is not None:
-            total, last = result.pooled
-            self.pooled.add(item, total[index], last[index])
+            self.pooled.add(item, result.pooled, index, row)
         if self.prompt_logprobs is None or result.prompt is None:
             return
         num_top = self.params.prompt_logprobs or 0
@@ -115,21 +112,24 @@ class RequestState:
         """The last output of the request, whether it finished or was aborted."""
         if self.pooled is None:
             return self.request_output(finished=True)
-        return EmbeddingRequestOutput(
+        return PoolingRequestOutput(
             self.group.request_id,
-            EmbeddingOutput(self.pooled.embedding()),
+            PoolingOutput(self.pooled.data()),
             self.prompt.token_ids,
             finished=self.group.seqs[0].finish_reason != "abort",
         )
 
-    def add_token(self, seq: Sequence, row: int, logprobs: SampleLogprobs | None) -> str | None:
+    def add_token(self, seq: Sequence, row: int, result: StepResult) -> str | None:
         """Takes the token just appended to `seq`; returns the stop string it completed, if any."""
         output = self._sequence_output(seq)
         token = seq.token_ids[-1]
+        logprobs = result.logprobs
         if logprobs is not None and self.params.needs_logprobs:
             output.cumulative_logprob += float(logprobs.logprobs[row])
             if output.logprobs is not None:
-                entry = token_logprobs(logprobs, row, token, self.params.logprobs or 0, self._word)
+                entry = sampled_logprobs(
+                    logprobs, result.logits, row, token, self.params, self._word
+                )
                 output.logprobs.append(entry)
         if output.text is None:
             return None
@@ -154,7 +154,11 @@ class RequestState:
             outputs = [self._delta(seq) for seq in seqs if self._has_news(seq)]
         else:
             outputs = [self._completion(seq) for seq in seqs]
-        prompt_logprobs = None if self.prompt_given else self.prompt_logprobs
+        prompt_logprobs: list[dict[int, Logprob] | None] | FlatLogprobs | None = (
+            None if self.prompt_given else self.prompt_logprobs
+        )
+        if prompt_logprobs is not None and self.params.flat_logprobs:
+            prompt_logprobs = FlatLogprobs.of(prompt_logprobs)
         self.prompt_given = self.deltas
         return RequestOutput(
             request_id=self.group.request_id,
@@ -221,9 +225,9 @@ class RequestState:
             text = None
             if self.tokenizer is not None and self.params.detokenize:
                 text = SequenceText(self.tokenizer, self.prompt.token_ids, self.params)
-            wanted: list[dict[int, Logprob]] | None = (
-                [] if self.params.logprobs is not None else None
-            )
+            wanted: list[dict[int, Logprob]] | FlatLogprobs | None = None
+            if self.params.logprobs is not None or self.params.logprob_token_ids is not None:
+                wanted = FlatLogprobs() if self.params.flat_logprobs else []
             output = self.sequences[seq.index] = SequenceOutput(text, wanted)
         return output
 
@@ -231,20 +235,3 @@ class RequestState:
         if self.tokenizer is None or not self.params.detokenize:
             return None
         return self.tokenizer.decode([token_id], skip_special_tokens=False)
-
-
-def token_logprobs(
-    logprobs: SampleLogprobs,
-    row: int,
-    token: int,
-    num_top: int,
-    word: Callable[[int], str | None],
-) -> dict[int, Logprob]:
-    """The sampled token first, then the `num_top` most probable ones."""
-    chosen, rank = float(logprobs.logprobs[row]), int(logprobs.ranks[row])
-    entry = {token: Logprob(chosen, rank, word(token))}
-    tops: list[int] = np.asarray(logprobs.top_token_ids[row, :num_top]).tolist()
-    for i, top in enumerate(tops):
-        if top not in entry:
-            entry[top] = Logprob(float(logprobs.top_logprobs[row, i]), i + 1, word(top))
-    return entry

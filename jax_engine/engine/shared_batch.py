@@ -7,7 +7,7 @@ mailbox. When its requests have ended it returns, and the next call goes on.
 from collections.abc import Sequence
 from threading import Lock
 
-from jax_engine.engine.batch import Progress, shown
+from jax_engine.engine.batch import Progress, UseTqdm, progress_bar
 from jax_engine.engine.interrupt import Interrupt, deferred_interrupt
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.mailbox import Mailbox
@@ -49,7 +49,7 @@ class SharedBatch:
             mailbox.expect(ids)
             return ids
 
-    def wait(self, mailbox: Mailbox, *, use_tqdm: bool) -> list[AnyRequestOutput]:
+    def wait(self, mailbox: Mailbox, *, use_tqdm: UseTqdm) -> list[AnyRequestOutput]:
         """The outputs of a mailbox's requests, in the order in which they were added.
 
         Raises:
@@ -60,24 +60,27 @@ class SharedBatch:
         Whatever is raised, these requests are aborted, and other calls go on.
         """
         total = len(mailbox.request_ids)
-        with deferred_interrupt(mailbox.wake) as interrupt, shown(total, use_tqdm) as progress:
+        with (
+            deferred_interrupt(mailbox.wake) as interrupt,
+            progress_bar(total, use_tqdm) as progress,
+        ):
             try:
                 self._enter(mailbox)
                 while mailbox.missing:
-                    self._go_on(mailbox, interrupt, progress)
+                    self._go_on(mailbox, interrupt, show)
             finally:
                 interrupt.held = True  # a second Ctrl-C in here would leave the others nobody
                 self._leave(mailbox)
         return mailbox.outputs()
 
-    def _go_on(self, mailbox: Mailbox, interrupt: Interrupt, progress: Progress) -> None:
+    def _go_on(self, mailbox: Mailbox, interrupt: Interrupt, show: Progress) -> None:
         if interrupt.pressed:
             raise KeyboardInterrupt
         steps = self._stepper is mailbox
         stepped = steps and self._engine.serve()
         outputs = mailbox.take(wait=not steps)
         for output in outputs:
-            progress(output)
+            show(output)
         if steps and mailbox.missing and not stepped and not outputs:
             lost = sorted(mailbox.missing)
             raise StepFailedError(f"requests {lost} are not in the engine: a bug, report it")

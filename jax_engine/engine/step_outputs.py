@@ -90,7 +90,7 @@ def _take_tokens(
     """Looks at the new tokens of one sequence (of its forks); True if all has now ended."""
     for i in range(item.num_samples):
         seq = state.group.seqs[item.seq.index + i]
-        stopped_by = state.add_token(seq, row + i, result.logprobs)
+        stopped_by = state.add_token(seq, row + i, result)
         if stopped_by is None:
             continue
         if seq.finish_reason is None:

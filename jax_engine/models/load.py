@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import jax.numpy as jnp
 from flax import nnx
 
-from jax_engine.config import LoadFormat
+from jax_engine.config import HfOverrides, LoadFormat
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked, read_json
 from jax_engine.host_memory import check_fits
@@ -19,9 +19,10 @@ from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
 from jax_engine.models.families.hf_config import token_ids
+from jax_engine.models.hf_overrides import overridden
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.registry import config_from_hf, family_of
-from jax_engine.models.resolve import resolve_model
+from jax_engine.models.resolve import HUB, HubOptions, resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.schemas import GenerationFields
 from jax_engine.models.weights import (
@@ -106,6 +107,8 @@ def open_model(
     load_format: LoadFormat = "auto",
     seed: int = 0,
     max_model_len: int | None = None,
+    hub: HubOptions = HUB,
+    hf_overrides: HfOverrides | None = None,
 ) -> ModelFiles:
     """Finds a local directory, a GGUF file, a hub name, or with None the default model.
 
@@ -125,13 +128,13 @@ def open_model(
     if load_format not in get_args(LoadFormat):
         known = ", ".join(get_args(LoadFormat))
         raise ConfigError(f"load_format must be one of {known}; got {load_format!r}.")
-    source = resolve_model(model, config_only=load_format == "dummy")
+    source = resolve_model(model, config_only=load_format == "dummy", hub=hub)
     is_gguf = source.is_file()
     if load_format in ("safetensors", "gguf") and (load_format == "gguf") != is_gguf:
         kind = "a GGUF file" if is_gguf else "a directory"
         raise ConfigError(f"load_format={load_format!r}, but {source} is {kind}.")
     gguf = open_gguf(source) if is_gguf else None
-    config = _read_config(source, gguf)
+    config = _read_config(source, gguf, hf_overrides)
     check_max_model_len(config, max_model_len)
     graphdef, state = abstract_decoder(config, dtype)
     leaves = abstract_leaves(state)
@@ -184,21 +187,25 @@ def check_max_model_len(config: ModelConfig, max_model_len: int | None) -> None:
         )
 
 
-def _read_config(source: Path, gguf: "GgufFile | None") -> ModelConfig:
+def _read_config(
+    source: Path, gguf: "GgufFile | None", hf_overrides: HfOverrides | None
+) -> ModelConfig:
     """ModelConfig of a directory, or of an open GGUF file. Raises ConfigError or WeightsError."""
     if gguf is None:
-        return read_hf_config(source)
+        return read_hf_config(source, hf_overrides)
+    if hf_overrides:
+        raise ConfigError(f"hf_overrides need a config.json, but {source} is a GGUF file.")
     from jax_engine.models.gguf_loader import config_from_gguf
 
     return config_from_gguf(gguf)
 
 
-def read_hf_config(directory: Path) -> ModelConfig:
+def read_hf_config(directory: Path, hf_overrides: HfOverrides | None = None) -> ModelConfig:
     """ModelConfig of a directory in Hugging Face layout. Raises ConfigError or WeightsError.
 
     The end-of-sequence ids of generation_config.json (where chat models list several) are added.
     """
-    config = config_from_hf(read_json(directory / "config.json"))
+    config = config_from_hf(overridden(read_json(directory / "config.json"), hf_overrides))
     generation = directory / "generation_config.json"
     if not generation.exists():
         return config

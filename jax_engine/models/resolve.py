@@ -1,6 +1,8 @@
 """From what the user calls a model to files on this machine."""
 
 import re
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from jax_engine.errors import ModelNotFoundError
@@ -13,11 +15,24 @@ _CONFIG_FILES = ["*.json", "*.model", "*.jinja"]
 _WEIGHT_FILES = ["*.safetensors"]
 
 
-def resolve_model(model: str | None, *, config_only: bool = False) -> Path:
+@dataclass(frozen=True)
+class HubOptions:
+    """How the hub is asked; names as in `EngineConfig`."""
+
+    revision: str | None = None
+    download_dir: str | None = None
+    token: str | bool | None = field(default=None, repr=False)
+
+
+HUB = HubOptions()
+
+
+def resolve_model(model: str | None, *, config_only: bool = False, hub: HubOptions = HUB) -> Path:
     """A directory in Hugging Face layout, or a GGUF file.
 
     Args:
         model: a path, a hub name ("owner/name"), or None for the default model.
+        hub: for what is not on this machine.
         config_only: no weights are needed (dummy weights).
 
     Raises:
@@ -37,7 +52,7 @@ def resolve_model(model: str | None, *, config_only: bool = False) -> Path:
             f"model {model!r}: there is no such file or directory ({path.absolute()}), and it is "
             'not a hub name of the form "owner/name" either.'
         )
-    return _from_hub(model, path, config_only)
+    return _from_hub(model, path, config_only, hub)
 
 
 def _local_directory(path: Path) -> Path:
@@ -52,28 +67,35 @@ def _local_directory(path: Path) -> Path:
     )
 
 
-def _from_hub(name: str, path: Path, config_only: bool) -> Path:
+def _from_hub(name: str, path: Path, config_only: bool, hub: HubOptions) -> Path:
     """The hub's cache first, so that a cached model needs no network; then a download."""
     import huggingface_hub  # slow to import, and not needed for local files
     from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-    wanted = _CONFIG_FILES if config_only else _CONFIG_FILES + _WEIGHT_FILES
+    download = partial(
+        huggingface_hub.snapshot_download,
+        name,
+        revision=hub.revision,
+        cache_dir=hub.download_dir,
+        token=hub.token,
+        allow_patterns=_CONFIG_FILES if config_only else _CONFIG_FILES + _WEIGHT_FILES,
+    )
     try:
-        cached = Path(
-            huggingface_hub.snapshot_download(name, local_files_only=True, allow_patterns=wanted)
-        )
+        cached = Path(download(local_files_only=True))
         if _is_complete(cached, config_only):
             return cached
     except (LocalEntryNotFoundError, HFValidationError):
         pass
     try:
-        fetched = Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted))
+        fetched = Path(download())
     except Exception as error:  # the hub client raises many kinds; all mean the same to the user
+        version = f" in revision {hub.revision!r}" if hub.revision else ""
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelNotFoundError(
-            f"model {name!r} was not found. Tried the local path {path.absolute()}, the hub cache "
-            f"{HF_HUB_CACHE}, and a download from {ENDPOINT} ({type(error).__name__}: {reason}). "
+            f"model {name!r} was not found{version}. Tried the local path {path.absolute()}, the "
+            f"hub cache {hub.download_dir or HF_HUB_CACHE}, and a download from {ENDPOINT} "
+            f"({type(error).__name__}: {reason}). "
             "Check the name, or give the path of a directory or a GGUF file."
         ) from error
     if not _is_complete(fetched, config_only):  # offline, the hub client returns what there is

@@ -15,8 +15,7 @@ from jaxtyping import Array, Float, Int, UInt32
 from jax_engine.sampling.draw import draw, tempered
 from jax_engine.sampling.inputs import WANTS_PROCESSED, SamplingInputs
 from jax_engine.sampling.logits import apply_bias, apply_penalties, forbid_tokens
-
-MAX_CANDIDATES = 64  # what a beam search may look at; `logprobs` takes 20 of them at most
+from jax_engine.sampling_params import MAX_CANDIDATES
 
 
 @jax.tree_util.register_dataclass

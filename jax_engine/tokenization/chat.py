@@ -2,10 +2,13 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import Any, get_args
 
 from tokenizers import Tokenizer as Backend
 
+from jax_engine.checks import shown
 from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.tokenization.chat_content import (
     ContentFormat,
@@ -30,7 +33,6 @@ class ChatTemplate:
         self._backend = backend
         self._template = template
         self._special_tokens = special_tokens
-        self._renderer: Any = None
         self._formats: dict[str, set[str]] = {}
 
     def render(
@@ -91,13 +93,16 @@ class ChatTemplate:
             **options,
         )
 
+    @cached_property
+    def renderer(self) -> Any:
+        """Hugging Face's tokenizer of the same vocabulary, which renders templates too."""
+        return self._make_renderer()
+
     def _apply(self, template: str, messages: list[dict[str, Any]], **options: Any) -> str:
-        if self._renderer is None:
-            self._renderer = self._make_renderer()
         from jinja2 import TemplateError
 
         try:
-            text: str = self._renderer.apply_chat_template(
+            text: str = self.renderer.apply_chat_template(
                 messages, chat_template=template, tokenize=False, **options
             )
         except (TemplateError, ValueError, TypeError) as error:
@@ -122,7 +127,34 @@ class ChatTemplate:
                 del os.environ[_QUIET]
             else:
                 os.environ[_QUIET] = before
-        return PreTrainedTokenizerFast(tokenizer_object=self._backend, **self._special_tokens)
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=self._backend,
+            clean_up_tokenization_spaces=False,
+            **self._special_tokens,
+        )
+        tokenizer.chat_template = self._template
+        return tokenizer
+
+
+def load_chat_template(source: str | Path | None) -> str | None:
+    """A template that is given as Jinja, or as the path of a file with it.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    if source is None:
+        return None
+    if not isinstance(source, str | Path):
+        raise ConfigError(f"chat_template must be Jinja or a path, got {shown(source)}")
+    text = str(source)
+    if any(character in text for character in "{}\n"):
+        return text
+    try:
+        return Path(text).expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"chat_template must be Jinja or the path of a file, got {shown(source)}: {error}"
+        ) from error
 
 
 def _schema(index: int, tool: Tool) -> dict[str, Any]:

@@ -23,6 +23,10 @@ def checked_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     Raises:
         InvalidRequestError: There are none, or one is of another form; the message says which.
     """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise InvalidRequestError(
+            f"a conversation must be a list of messages, got {type(messages).__name__}"
+        )
     if not messages:
         raise InvalidRequestError(
             "messages must hold at least 1 message, got an empty conversation"

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Backend
 from jax_engine.errors import ModelNotFoundError, WeightsError
 from jax_engine.file_schema import checked, read_json, read_text
 from jax_engine.models.open_gguf import open_gguf
-from jax_engine.models.resolve import resolve_model
+from jax_engine.models.resolve import HUB, HubOptions, resolve_model
 from jax_engine.tokenization.chat import ChatTemplate
 from jax_engine.tokenization.chat_content import Message
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf, fields_from_gguf
@@ -64,6 +64,11 @@ class Tokenizer:
         """The bytes of each token, for tokenizers of bytes; None for others."""
         return token_bytes(self.backend)
 
+    @property
+    def hugging_face(self) -> Any:
+        """The same as `transformers.PreTrainedTokenizerFast`, which is imported now (about 1 s)."""
+        return self.chat.renderer
+
     def is_special(self, token_id: int) -> bool:
         return token_id in self.special_ids
 
@@ -116,10 +121,13 @@ class Tokenizer:
         return self.encode(text, add_special_tokens=False) if tokenize else text
 
 
-def load_tokenizer(source: "str | Path | GgufFile | None" = None) -> Tokenizer:
+def load_tokenizer(
+    source: "str | Path | GgufFile | None" = None, hub: HubOptions = HUB
+) -> Tokenizer:
     """The tokenizer of a directory, a GGUF file, a hub name, or (None) the default model.
 
     Args:
+        hub: for what is not on this machine.
         source: A `GgufFile` that is open already is not read again.
 
     Raises:
@@ -132,7 +140,7 @@ def load_tokenizer(source: "str | Path | GgufFile | None" = None) -> Tokenizer:
         return _from_gguf(source)
     path = Path(source).expanduser() if source is not None else None
     if path is None or not path.is_dir() or not _has_tokenizer(path):
-        path = resolve_model(None if source is None else str(source), config_only=True)
+        path = resolve_model(None if source is None else str(source), config_only=True, hub=hub)
     return _from_gguf(open_gguf(path)) if path.is_file() else _from_directory(path)
 
 

@@ -18,7 +18,7 @@ from jax_engine.sampling.inputs import SamplingInputs, first_rows
 from jax_engine.sampling.sampler import SamplerOutput, sample
 from jax_engine.worker.few_rows import sample_needed_rows
 from jax_engine.worker.pooling import pool_states
-from jax_engine.worker.prompt_logprobs import prompt_logprobs
+from jax_engine.worker.prompt_logprobs import NUM_TOP, prompt_logprobs
 from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import packed_length, unpack_step
 from jax_engine.worker.step_shape import StepShape
@@ -180,10 +180,13 @@ class CompiledSteps:
             return self._sample(of_rows.logits, of_rows.inputs)
 
         needed = None if shape.split else sample_needed_rows(shape, plan.num_samples, sampled)
+        num_top = model.config.vocab_size if shape.whole_prompt_logprobs else NUM_TOP
         output = StepOutput(
             sampled=needed,
             unsampled=unsampled(shape.num_rows) if shape.split else None,
-            prompt=prompt_logprobs(model, hidden, plan.targets) if shape.prompt_logprobs else None,
+            prompt=prompt_logprobs(model, hidden, plan.targets, num_top)
+            if shape.prompt_logprobs
+            else None,
             pooled=pool_states(hidden, starts) if shape.pooling else None,
         )
         return kv_cache, output

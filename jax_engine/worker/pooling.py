@@ -15,10 +15,12 @@ class PooledStates:
     Attributes:
         total: Sum of the final hidden states of its tokens in this step.
         last: That of the last of them.
+        tokens: Those of all tokens of the step.
     """
 
     total: Float[Array, "S E"]
     last: Float[Array, "S E"]
+    tokens: Float[Array, "T E"]
 
 
 @jax.named_scope("pooling")
@@ -30,4 +32,5 @@ def pool_states(hidden: Float[Array, "T E"], query_start_loc: Int[Array, " S1"])
     states = hidden.astype(jnp.float32)
     # Padding tokens come after all sequences: their number is out of range and so they are dropped.
     total = jax.ops.segment_sum(states, owner, num_segments=count)
-    return PooledStates(total, states[jnp.maximum(query_start_loc[1:] - 1, 0)])
+    last = states[jnp.maximum(query_start_loc[1:] - 1, 0)]
+    return PooledStates(total, last, states)

@@ -7,18 +7,19 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.models.decoder import Decoder
 from jax_engine.sampling.sampler import SamplerOutput, with_logprobs, without_logprobs
-from jax_engine.sampling_checks import MAX_LOGPROBS
 
+NUM_TOP = 20  # vLLM's default `max_logprobs`; who wants more gets a step with all of them
 ROWS_A_CHUNK = 64  # no array of all tokens times the vocabulary is made
 
 
 @jax.named_scope("prompt_logprobs")
 def prompt_logprobs(
-    model: Decoder, hidden: Float[Array, "T E"], targets: Int[Array, " T"]
+    model: Decoder, hidden: Float[Array, "T E"], targets: Int[Array, " T"], num_top: int
 ) -> SamplerOutput:
     """Of each token's target, the token that follows it in its prompt; and the most probable ones.
 
     Args:
+        num_top: How many of the most probable ones.
         targets: -1 for tokens that nobody asks about; a chunk of only those costs nothing.
     """
     tokens = hidden.shape[0]
@@ -32,8 +33,8 @@ def prompt_logprobs(
         token_ids = jnp.maximum(wanted, 0)
         output = lax.cond(
             jnp.any(wanted >= 0),
-            lambda: with_logprobs(model.compute_logits(states), token_ids, MAX_LOGPROBS),
-            lambda: without_logprobs(token_ids, model.config.vocab_size, MAX_LOGPROBS),
+            lambda: with_logprobs(model.compute_logits(states), token_ids, num_top),
+            lambda: without_logprobs(token_ids, model.config.vocab_size, num_top),
         )
         return jax.tree.leaves(output)
 

@@ -8,6 +8,7 @@ from jax_engine.core.output import ScheduledSequence
 from jax_engine.sampling.inputs import sampling_row
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.worker.constraints import RequestConstraints
+from jax_engine.worker.prompt_logprobs import NUM_TOP
 
 _NONE = np.zeros((3, 0), np.int32)
 _MASK = 2**64 - 1
@@ -28,6 +29,8 @@ class RequestSampling:
         edits_logits: Whether there is any of bias, forbidden tokens or penalties.
         constraints: What masks its tokens from the host, if anything.
         prompt_logprobs: Whether its prompt's log-probabilities are wanted.
+        whole_prompt_logprobs: Whether those of more tokens than a step usually gives.
+        needs_logits: Whether the raw logits must come to the host.
         pooling: Whether its hidden states are.
     """
 
@@ -40,12 +43,15 @@ class RequestSampling:
     edits_logits: bool
     constraints: RequestConstraints | None = None
     prompt_logprobs: bool = False
+    whole_prompt_logprobs: bool = False
+    needs_logits: bool = False
     pooling: bool = False
 
     @property
     def special(self) -> bool:
         """Whether a step with it is not the ordinary one."""
-        return self.constraints is not None or self.prompt_logprobs or self.pooling
+        masked = self.constraints is not None or self.needs_logits
+        return masked or self.prompt_logprobs or self.pooling
 
 
 def request_sampling(
@@ -68,6 +74,8 @@ def request_sampling(
         edits_logits=bool(bias) or params.min_tokens > 0 or params.has_penalties,
         constraints=constraints,
         prompt_logprobs=params.prompt_logprobs is not None,
+        whole_prompt_logprobs=not 0 <= (params.prompt_logprobs or 0) <= NUM_TOP,
+        needs_logits=params.needs_logits,
         pooling=getattr(params, "pooling", None) is not None,
     )
 

@@ -121,8 +121,9 @@ def _with_extras(
     asked = [item.start + 1 < item.group.prompt_len for item, s in special if s.prompt_logprobs]
     return replace(
         shape,
-        split=any(state.constraints is not None for state in samplers),
+        split=any(state.constraints is not None or state.needs_logits for state in samplers),
         prompt_logprobs=any(asked),
+        whole_prompt_logprobs=any(asked) and any(s.whole_prompt_logprobs for _, s in special),
         pooling=any(state.pooling for _, state in special),
     )
 

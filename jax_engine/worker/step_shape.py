@@ -30,6 +30,7 @@ class StepShape:
         split: The program ends with the logits, and another one samples: the host works out masks
             in between.
         prompt_logprobs: It also computes log-probabilities of the prompts' tokens.
+        whole_prompt_logprobs: Of all tokens of the vocabulary.
         pooling: It also returns each sequence's hidden states, pooled.
     """
 
@@ -40,6 +41,7 @@ class StepShape:
     decode_only: bool = False
     split: bool = False
     prompt_logprobs: bool = False
+    whole_prompt_logprobs: bool = False
     pooling: bool = False
 
     def __str__(self) -> str:
@@ -48,6 +50,7 @@ class StepShape:
         extra += f", history {self.num_history}" if self.num_history else ""
         extra += ", without sampling" if self.split else ""
         extra += ", with prompt log-probabilities" if self.prompt_logprobs else ""
+        extra += " of all tokens" if self.whole_prompt_logprobs else ""
         extra += ", with pooling" if self.pooling else ""
         return f"{kind} step of {self.num_tokens} tokens, {self.num_rows} rows{extra}"
 

@@ -19,6 +19,7 @@ from jax_engine.sampling_params import SamplingParams
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.constraints import ConstrainedRows, RequestConstraints, StepConstraints
 from jax_engine.worker.kv_cache import KVCache
+from jax_engine.worker.pooling import PooledStates
 from jax_engine.worker.request_sampling import RequestSampling, request_sampling
 from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import pack_step
@@ -46,6 +47,7 @@ class StepInFlight:
         sampled: The sampler's output for all rows, padding included.
         wants_logprobs: Whether any of the step's requests wanted log-probabilities.
         output: What else the step computes.
+        wants_logits: Whether any of them needs the raw logits on the host.
         failed: Requests that the step found no token for, with the reason.
     """
 
@@ -54,6 +56,7 @@ class StepInFlight:
     wants_logprobs: bool
     output: StepOutput
     failed: dict[SequenceGroup, str]
+    wants_logits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,16 @@ class StepResult:
         failed: Requests whose tokens are not to be used, with the reason.
         prompt: Of the tokens that follow the step's tokens in their prompts, one row each; None
             when no request of the step wanted them.
-        pooled: Sums of hidden states, and the last ones: [S, E] each; None as above.
+        pooled: Hidden states, on the device; None as above.
+        logits: The raw ones, [R, V], padding included; None as above.
     """
 
     token_ids: list[int]
     logprobs: SampleLogprobs | None
     failed: dict[SequenceGroup, str]
     prompt: SampleLogprobs | None = None
-    pooled: tuple[np.ndarray, np.ndarray] | None = None
+    pooled: PooledStates | None = None
+    logits: np.ndarray | None = None
 
 
 class Worker:
@@ -155,7 +160,8 @@ class Worker:
         if computed.unsampled is not None:
             sampled, failed = self._sample(shape, scheduled, computed.unsampled)
         assert sampled is not None
-        return StepInFlight(output, sampled, wanted, computed, failed)
+        logits = any([states[item.group.request_id].needs_logits for item in scheduled])
+        return StepInFlight(output, sampled, wanted, computed, failed, logits)
 
     def _sample(
         self, shape: StepShape, scheduled: list[ScheduledSequence], unsampled: Unsampled
@@ -187,13 +193,14 @@ class Worker:
         count = sum([item.num_samples for item in step.plan.scheduled])
         token_ids = np.asarray(sampled.token_ids)[:count].tolist()
         logprobs = _on_host(sampled, count) if step.wants_logprobs else None
-        prompt, pooled = step.output.prompt, step.output.pooled
+        prompt, pooled, unsampled = step.output.prompt, step.output.pooled, step.output.unsampled
         return StepResult(
             token_ids,
             logprobs,
             step.failed,
             None if prompt is None else _on_host(prompt, step.plan.num_batched_tokens),
-            None if pooled is None else (np.asarray(pooled.total), np.asarray(pooled.last)),
+            pooled,
+            np.asarray(unsampled.logits) if unsampled is not None and step.wants_logits else None,
         )
 
 

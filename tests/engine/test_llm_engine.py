@@ -205,8 +205,8 @@ def test_i21_a_refused_request_disturbs_no_running_one(llm) -> None:
         engine.add_request("many", [3], SamplingParams(n=9))
     with pytest.raises(InvalidRequestError, match="already"):
         engine.add_request("good", [3], greedy())
-    with pytest.raises(InvalidRequestError, match="priority"):
-        engine.add_request("bad", [3], greedy(), priority=1)
+    with pytest.raises(InvalidRequestError, match="priority must be an integer, got 'x'"):
+        engine.add_request("bad", [3], greedy(), priority="x")
     with pytest.raises(InvalidRequestError, match="stop_token_ids"):
         engine.add_request("bad", [3], greedy(stop_token_ids=[VOCAB]))
     with pytest.raises(InvalidRequestError, match="logit_bias"):

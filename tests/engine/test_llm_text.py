@@ -36,7 +36,8 @@ def test_i50_streamed_text_is_a_growing_prefix_of_the_final_text(llm, prompt, se
     outputs = [one.outputs[0] for one in stream(llm, prompt, sampled(seed=seed))]
     final = outputs[-1].text
     assert all(final.startswith(one.text) for one in outputs)
-    assert final == llm.get_tokenizer().decode(outputs[-1].token_ids)
+    decode = llm.get_tokenizer().decode
+    assert final == decode(outputs[-1].token_ids, skip_special_tokens=True)
     assert final == llm.generate(prompt, sampled(seed=seed), use_tqdm=False)[0].outputs[0].text
 
 

@@ -183,7 +183,7 @@ def test_aborted_midway(engines) -> None:
     engine.step()
     scored, embedded = engine.abort_request(["scored", "embedded"])
     assert [entry is None for entry in scored.prompt_logprobs] == [True] + [False] * 7 + [True] * 9
-    assert (embedded.finished, embedded.outputs.embedding) == (False, [])
+    assert (embedded.finished, embedded.outputs.data.size) == (False, 0)
     assert engine.stats().num_used_blocks == 0
 
 
@@ -207,5 +207,7 @@ def test_bad_requests_are_refused(engines) -> None:
         llm.embed([[4], []], use_tqdm=False)
     with pytest.raises(InvalidRequestError, match="SUM"):
         PoolingParams(pooling_type="SUM")
-    with pytest.raises(InvalidRequestError, match="prompt_logprobs"):
-        SamplingParams(prompt_logprobs=21)
+    with pytest.raises(
+        InvalidRequestError, match=r"prompt_logprobs .* max_logprobs \(20\), got 21"
+    ):
+        llm.generate([[4]], SamplingParams(prompt_logprobs=21), use_tqdm=False)

@@ -37,8 +37,22 @@ BAD = [
     ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
     ({"min_tokens": -1}, "min_tokens"),
     ({"min_tokens": 17}, r"min_tokens must be at most max_tokens \(16\), got 17"),
-    ({"logprobs": 21}, r"logprobs must be in \[0, 20\], got 21"),
-    ({"logprobs": -1}, "logprobs"),
+    ({"logprobs": -2}, "logprobs must be at least -1, got -2"),
+    ({"prompt_logprobs": "5"}, "prompt_logprobs must be an integer or None, got '5'"),
+    ({"logprob_token_ids": []}, "logprob_token_ids must hold 1 to 128 ids, got 0"),
+    ({"logprob_token_ids": [1], "logprobs": 3}, "logprobs must be left out"),
+    ({"stop": 5}, "stop must be a string or a list of strings or None, got 5"),
+    ({"stop": ["a", b"b"]}, r"stop\[1\] must be a string, got b'b'"),
+    ({"stop": "a\ud800"}, "stop must be valid Unicode .* at character 1"),
+    ({"stop_token_ids": ["a"]}, r"stop_token_ids\[0\] must be an integer, got 'a'"),
+    ({"allowed_token_ids": 3}, "allowed_token_ids must be a list of integers or None, got 3"),
+    ({"logit_bias": [(1, 2)]}, "logit_bias must be a dict or None"),
+    ({"logits_processors": print}, "logits_processors must be a list of callables or None"),
+    ({"bad_words": "x"}, "bad_words must be a list of strings or None, got 'x'"),
+    ({"output_kind": "DELTA"}, "output_kind must be one of RequestOutputKind.CUMULATIVE"),
+    ({"detokenize": 1}, "detokenize must be True or False, got 1"),
+    ({"n": 10**5000}, "n must be an integer of 64 bits, got an object of type int"),
+    ({"temprature": 1.0}, "not a field of SamplingParams; did you mean temperature?"),
     ({"seed": "x"}, "seed must be an integer"),
     ({"stop": ""}, "non-empty"),
     ({"stop": ["a", ""]}, "non-empty"),
@@ -61,6 +75,27 @@ def test_numpy_s_numbers_and_json_s_keys_are_fine() -> None:
     )
     assert params.num_samples == 2
     assert params.logit_bias == {5: 100.0, 6: -100.0}
+    params = SamplingParams(stop=("a", "b"), stop_token_ids=np.array([3, 4]), top_k=np.int8(2))
+    assert (params.stop, params.stop_token_ids, params.top_k) == (["a", "b"], [3, 4], 2)
+    assert all(type(one) is int for one in params.stop_token_ids)
+
+
+def test_optional_numbers_and_copies() -> None:
+    """vLLM's `from_optional` takes None for a number's default, and only for a number's."""
+    params = SamplingParams.from_optional(temperature=None, n=None, max_tokens=None, stop=["x"])
+    assert params == SamplingParams(max_tokens=None, stop=["x"])
+    params.logits_processors = [print]
+    copied = params.clone()
+    assert copied == params and copied.stop is not params.stop
+    params.skip_clone = True
+    assert params.clone().stop is params.stop
+
+
+def test_a_field_that_is_set_later_is_checked_when_it_is_used() -> None:
+    params = SamplingParams()
+    params.temperature = "warm"
+    with pytest.raises(InvalidRequestError, match="temperature must be a number, got 'warm'"):
+        params.__post_init__()
 
 
 def test_one_params_for_all_or_one_each() -> None:

@@ -86,8 +86,6 @@ def test_generate_and_chat_take_priorities(ranked, llm) -> None:
     chats = [[{"role": "user", "content": text}] for text in "abc"]
     outputs = ranked.chat(chats, greedy(), use_tqdm=False, priority=[2, 1, 0])
     assert order(outputs) == [2, 1, 0]
-    with pytest.raises(InvalidRequestError, match="scheduling_policy='priority'"):
-        llm.chat(chats, greedy(), use_tqdm=False, priority=[2, 1, 0])
     with pytest.raises(
         InvalidRequestError, match="priority must have one number for each of the 3"
     ):

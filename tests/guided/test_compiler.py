@@ -183,9 +183,9 @@ def test_a_bad_grammar_is_an_error_in_llguidance_s_words(compiler, params, words
     assert "structured_outputs" in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("choice", [[], "abc", ["a", ""], ["a", 3], 3, {"a"}])
+@pytest.mark.parametrize("choice", [[], "abc", ["a", ""], ["a", 3], 3])
 def test_a_choice_is_a_list_of_texts(choice) -> None:
-    with pytest.raises(InvalidRequestError, match="choice must be a list of non-empty strings"):
+    with pytest.raises(InvalidRequestError, match=r"structured_outputs\.choice"):
         StructuredOutputsParams(choice=choice)
 
 

@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from importlib import metadata
 
 import jax_engine
 from jax_engine import errors
@@ -21,6 +22,17 @@ PUBLIC = {
     "BeamSearchSequence",
     "RequestOutput",
     "CompletionOutput",
+    "EmbeddingOutput",
+    "EngineArgs",
+    "FlatLogprobs",
+    "PoolingOutput",
+    "PoolingRequestOutput",
+    "PromptType",
+    "ScoringOutput",
+    "ScoringRequestOutput",
+    "TextPrompt",
+    "TokensPrompt",
+    "inputs",
     "EmbeddingRequestOutput",
     "Logprob",
     "JaxEngineError",
@@ -37,7 +49,7 @@ PUBLIC = {
 
 
 def test_exported_names() -> None:
-    assert set(jax_engine.__all__) - {"__version__"} == PUBLIC
+    assert set(jax_engine.__all__) - {"__version__", "__version_tuple__"} == PUBLIC
 
 
 def test_every_exported_name_is_there_and_explained() -> None:
@@ -49,6 +61,11 @@ def test_every_error_is_exported_and_has_one_root() -> None:
     kinds = {n for n, kind in vars(errors).items() if inspect.isclass(kind)}
     assert kinds <= PUBLIC
     assert all(issubclass(getattr(errors, name), errors.JaxEngineError) for name in kinds)
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert jax_engine.__version__ == metadata.version("jax-engine")
+    assert jax_engine.__version__.startswith(".".join(map(str, jax_engine.__version_tuple__)))
 
 
 def test_unknown_names_fail_in_the_usual_way() -> None:

@@ -1,0 +1,58 @@
+"""Sampling parameters of requests without any: what the model's makers suggest, as in vLLM."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from jax_engine.config import EngineConfig
+from jax_engine.errors import InvalidRequestError, WeightsError
+from jax_engine.file_schema import read_json
+from jax_engine.sampling_params import SamplingParams
+
+logger = logging.getLogger("jax_engine")
+
+_NAMES = {
+    "repetition_penalty": "repetition_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "max_new_tokens": "max_tokens",
+}
+
+
+def default_sampling(config: EngineConfig, source: Path) -> dict[str, Any]:
+    """Fields of `SamplingParams`, from generation_config.json and what is to override it.
+
+    Args:
+        source: The model's directory, or its GGUF file, which has no such suggestions.
+
+    Raises:
+        WeightsError: The file is missing from a directory that was named, unreadable, or has a
+            value that is out of range.
+    """
+    raw = dict(_from_file(config.generation_config, source))
+    raw |= config.override_generation_config or {}
+    found = {ours: raw[theirs] for theirs, ours in _NAMES.items() if raw.get(theirs) is not None}
+    try:
+        SamplingParams.from_optional(**found)
+    except InvalidRequestError as error:
+        raise WeightsError(f"generation_config ({config.generation_config}): {error}") from error
+    if found and config.generation_config != "vllm":
+        logger.info(
+            "default sampling parameters of the model: %s (generation_config='vllm' for none)",
+            found,
+        )
+    return found
+
+
+def _from_file(setting: str, source: Path) -> dict[str, Any]:
+    if setting == "vllm" or (setting == "auto" and source.is_file()):
+        return {}
+    folder = source if setting == "auto" else Path(setting).expanduser()
+    file = folder / "generation_config.json"
+    if setting == "auto" and not file.exists():
+        return {}
+    return read_json(file)

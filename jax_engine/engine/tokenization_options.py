@@ -1,0 +1,78 @@
+"""`tokenization_kwargs`: how the texts of one call become token ids, with Hugging Face's names."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jax_engine.checks import check_integer
+from jax_engine.engine.prompts import PromptInput, prompt_text
+from jax_engine.errors import InvalidRequestError
+from jax_engine.tokenization.tokenizer import Tokenizer
+from jax_engine.typed_fields import check_types, named_fields
+
+
+@named_fields(InvalidRequestError)
+@dataclass(kw_only=True)
+class TokenizationOptions:
+    """
+    Attributes:
+        add_special_tokens: Add what the model expects around a text, usually BOS before it.
+        truncation: Cut to `max_length`; needed for that to count.
+        max_length: The most tokens.
+        truncation_side: Which end is cut.
+        truncate_prompt_tokens: As `max_length` with truncation, from the left.
+    """
+
+    add_special_tokens: bool = True
+    truncation: bool = False
+    max_length: int | None = None
+    truncation_side: Literal["left", "right"] = "right"
+    truncate_prompt_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self, InvalidRequestError, "tokenization_kwargs: ")
+        for name in ("max_length", "truncate_prompt_tokens"):
+            if getattr(self, name) is not None:
+                check_integer(f"tokenization_kwargs: {name}", getattr(self, name), 1)
+
+    def cut(self, token_ids: list[int]) -> list[int]:
+        if self.truncate_prompt_tokens is not None:
+            return token_ids[-self.truncate_prompt_tokens :]
+        if not self.truncation or self.max_length is None:
+            return token_ids
+        if self.truncation_side == "left":
+            return token_ids[-self.max_length :]
+        return token_ids[: self.max_length]
+
+
+def tokenized(
+    prompts: Sequence[PromptInput],
+    tokenizer: Tokenizer | None,
+    kwargs: Mapping[str, Any] | None,
+    **defaults: Any,
+) -> list[PromptInput]:
+    """The prompts, with token ids beside each text; the same ones where nothing is asked for.
+
+    Raises:
+        InvalidRequestError: An option that is not known or of a wrong type.
+    """
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise InvalidRequestError(
+            f"tokenization_kwargs must be a dict, got {type(kwargs).__name__}"
+        )
+    given = defaults | {str(name): value for name, value in (kwargs or {}).items()}
+    if not given or tokenizer is None:
+        return list(prompts)
+    options = TokenizationOptions(**given)
+    return [_tokenized(prompt, tokenizer, options) for prompt in prompts]
+
+
+def _tokenized(
+    prompt: PromptInput, tokenizer: Tokenizer, options: TokenizationOptions
+) -> PromptInput:
+    text = prompt_text(prompt)
+    if text is None:  # token ids, or what will be refused
+        return prompt
+    ids = options.cut(tokenizer.encode(text, add_special_tokens=options.add_special_tokens))
+    others = dict(prompt) if isinstance(prompt, Mapping) else {}
+    return {**others, "prompt": text, "prompt_token_ids": ids}

@@ -1,0 +1,80 @@
+"""`EngineArgs`: the settings of an engine as a dataclass that can be filled in step by step."""
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import field, fields, make_dataclass
+from typing import TYPE_CHECKING, Any, Self, get_args, get_type_hints
+
+from jax_engine.config import EngineConfig
+from jax_engine.errors import ConfigError
+from jax_engine.typed_fields import named_fields
+from jax_engine.vllm_settings import DEFAULTS
+
+
+class _EngineArgs:
+    """What `EngineArgs` can do; its fields are made from two tables."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, model: str | None = None, **settings: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+
+    def create_engine_config(self, usage_context: Any = None) -> EngineConfig:
+        """The settings, checked.
+
+        Raises:
+            ConfigError: One is out of range, contradicts another, or asks for what is missing.
+        """
+        return EngineConfig.from_settings(**vars(self))
+
+    @classmethod
+    def add_cli_args[P: argparse.ArgumentParser](cls, parser: P) -> P:
+        """Adds an option for each setting: `--max-model-len 1024`, `--no-warmup`."""
+        hints = get_type_hints(EngineConfig)
+        for one in fields(cls):  # type: ignore[arg-type]
+            flag, default = "--" + one.name.replace("_", "-"), getattr(cls(), one.name)
+            kinds = get_args(hints.get(one.name)) or (hints.get(one.name, type(default)),)
+            if bool in kinds:
+                parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default)
+            else:
+                parser.add_argument(flag, type=_from_text(kinds), default=default)
+        return parser
+
+    @classmethod
+    def from_cli_args(cls, args: argparse.Namespace) -> Self:
+        """The settings among parsed arguments."""
+        names = [one.name for one in fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: getattr(args, name) for name in names if hasattr(args, name)})
+
+
+def _from_text(kinds: tuple[Any, ...]) -> Callable[[str], Any]:
+    """Numbers and JSON as such, all else as text."""
+
+    def read(text: str) -> Any:
+        if str in kinds and not text.startswith(("{", "[")):
+            return text
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+
+    return read
+
+
+_own = [(one.name, one.type, field(default=one.default)) for one in fields(EngineConfig)]
+_others = [(name, Any, field(default=value)) for name, value in DEFAULTS.items()]
+
+if TYPE_CHECKING:
+    EngineArgs = _EngineArgs
+else:
+    EngineArgs = named_fields(ConfigError)(
+        make_dataclass(
+            "EngineArgs", _own + _others, bases=(_EngineArgs,), namespace={"__module__": __name__}
+        )
+    )
+    EngineArgs.__doc__ = """Settings of an engine, unchecked.
+
+    All fields of `EngineConfig`, and those of vLLM that `vllm_settings` knows.
+    `create_engine_config` checks them; `LLMEngine.from_engine_args` builds an engine.
+    """

@@ -1,0 +1,33 @@
+"""Prompts as dicts, with vLLM's names: for type checkers, and for those who like a constructor."""
+
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
+
+
+class TextPrompt(TypedDict):
+    """A prompt as text.
+
+    Attributes:
+        prompt: The text.
+        cache_salt: Prompts share cached blocks only with prompts of the same salt.
+    """
+
+    prompt: str
+    cache_salt: NotRequired[str]
+
+
+class TokensPrompt(TypedDict):
+    """A prompt as token ids.
+
+    Attributes:
+        prompt_token_ids: What the model is fed.
+        prompt: The text they come from, given back with the output.
+        cache_salt: As in `TextPrompt`.
+    """
+
+    prompt_token_ids: Sequence[int]
+    prompt: NotRequired[str]
+    cache_salt: NotRequired[str]
+
+
+PromptType = str | Sequence[int] | TextPrompt | TokensPrompt

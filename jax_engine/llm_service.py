@@ -1,0 +1,65 @@
+"""The methods of `LLM` that are about the engine as a whole, not about a request."""
+
+import os
+from typing import Any
+
+import jax
+
+from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.errors import ConfigError
+
+PROFILE_FOLDER = "VLLM_TORCH_PROFILER_DIR"  # vLLM's variable, for the same purpose
+
+
+class ServiceMethods:
+    """A part of `LLM`."""
+
+    llm_engine: LLMEngine
+
+    def get_tokenizer(self) -> Any:
+        """The model's tokenizer as Hugging Face's `PreTrainedTokenizerFast`, made when first used.
+
+        Raises:
+            InvalidRequestError: The engine was built without one.
+        """
+        return self.llm_engine.get_tokenizer()
+
+    def reset_prefix_cache(
+        self, reset_running_requests: bool = False, reset_connector: bool = False
+    ) -> bool:
+        """Forgets all cached blocks; False, and nothing done, while requests are running.
+
+        Args:
+            reset_running_requests: For vLLM's sake: running requests keep their blocks.
+            reset_connector: For vLLM's sake: there is none.
+        """
+        return self.llm_engine.reset_prefix_cache()
+
+    def start_profile(self, profile_prefix: str | None = None) -> None:
+        """Records what the device and the host do, until `stop_profile`.
+
+        The trace is for TensorBoard or https://ui.perfetto.dev. It is written to the folder that
+        the environment variable VLLM_TORCH_PROFILER_DIR names, or to ./jax_profile; below that in
+        a folder `profile_prefix`, if given.
+
+        Raises:
+            ConfigError: A profile is running already.
+        """
+        folder = os.environ.get(PROFILE_FOLDER) or "jax_profile"
+        if profile_prefix is not None:
+            folder = os.path.join(folder, str(profile_prefix))
+        try:
+            jax.profiler.start_trace(folder)
+        except RuntimeError as error:
+            raise ConfigError(f"start_profile: {error}") from error
+
+    def stop_profile(self) -> None:
+        """Writes the profile.
+
+        Raises:
+            ConfigError: None is running.
+        """
+        try:
+            jax.profiler.stop_trace()
+        except RuntimeError as error:
+            raise ConfigError(f"stop_profile: {error}") from error

@@ -1,0 +1,167 @@
+"""Engine settings of vLLM that this engine has no use for: what becomes of each value.
+
+A value that asks for nothing (None, "", {}, []) or for what is done anyway is taken silently. What
+only says how the work is done, not what comes out, is named in one warning. What would change the
+outputs, or is really asked for and missing, is refused.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from jax_engine.checks import shown
+from jax_engine.errors import ConfigError
+
+logger = logging.getLogger("jax_engine")
+
+# Whatever their value is: they have no counterpart here.
+SILENT: dict[str, Any] = {
+    "aggregate_engine_logging": False, "code_revision": None, "disable_cascade_attn": None,
+    "disable_custom_all_reduce": False, "disable_log_requests": True, "disable_log_stats": False,
+    "fail_on_environ_validation": False, "log_config_file": None, "log_level": None,
+    "logging_config": None, "served_model_name": None, "shutdown_timeout": 0,
+    "use_tqdm_on_load": True, "use_v2_block_manager": True,
+}  # fmt: skip
+
+# The values that are taken silently, vLLM's default first; others are taken with a warning.
+WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
+    # Where the work is done
+    "cpu_offload_gb": (0,), "cpu_offload_params": (None,), "device_ids": (None,),
+    "distributed_executor_backend": (None, "mp", "uni"), "distributed_timeout_seconds": (None,),
+    "enable_cumem_allocator": (False,), "kv_offloading_backend": ("native",),
+    "kv_offloading_size": (None,), "master_addr": ("127.0.0.1",), "master_port": (29501,),
+    "max_parallel_loading_workers": (None,), "nnodes": (1,), "node_rank": (0,),
+    "numa_bind": (False,), "offload_backend": ("auto",), "offload_group_size": (0,),
+    "offload_num_in_group": (1,), "offload_params": (None,), "offload_prefetch_step": (1,),
+    "ray_workers_use_nsight": (False,), "enable_shm_tensor_arena": (False,),
+    # How kernels are chosen and compiled
+    "attention_backend": (None,), "attention_config": (None,), "compilation_config": (None,),
+    "cudagraph_capture_sizes": (None,), "enable_flashinfer_autotune": (None, False, True),
+    "kernel_config": (None,), "linear_backend": ("auto",), "max_cudagraph_capture_size": (None,),
+    "max_seq_len_to_capture": (8192,), "model_impl": ("auto", "vllm"), "moe_backend": ("auto",),
+    "optimization_level": (None, 0, 1, 2, 3), "performance_mode": ("balanced",),
+    "use_fp64_gumbel": (False,),
+    # How requests are scheduled, and outputs handed on
+    "diffusion_config": (None,), "max_num_active_seqs": (None,), "max_num_queued_reqs": (None,),
+    "max_num_queued_tokens": (None,), "max_num_scheduled_tokens": (None,),
+    "num_scheduler_steps": (1,), "max_num_partial_prefills": (1,), "scheduler_delay_factor": (0,),
+    "disable_hybrid_kv_cache_manager": (None, False, True), "io_processor_plugin": (None,),
+    "long_prefill_token_threshold_adaptive": (False,), "prefill_schedule_interval": (1,),
+    "prefix_cache_retention_interval": (None,), "prefix_caching_hash_algo": ("sha256", "builtin"),
+    "renderer_num_workers": (1,), "scheduler_reserve_full_isl": (True, False),
+    "stream_interval": (1,), "watermark": (0.0,), "kv_sharing_fast_prefill": (False,),
+    # Guesses that are verified: the same outputs, sooner
+    "num_speculative_tokens": (None,), "spec_method": (None,), "spec_model": (None,),
+    "spec_tokens": (None,), "speculative_config": (None,), "speculative_model": (None,),
+    # Files
+    "config_format": ("auto", "hf"), "ignore_patterns": ("original/**/*",),
+    "model_loader_extra_config": (None,), "pt_load_map_location": ("cpu",),
+    "safetensors_load_strategy": (None, "lazy", "eager"),
+    "safetensors_prefetch_block_size": (None,), "safetensors_prefetch_num_threads": (None,),
+    "tokenizer_mode": ("auto", "hf", "fast"),
+    # Metrics and traces
+    "collect_detailed_traces": (None,), "cudagraph_metrics": (False,),
+    "custom_histogram_buckets": (None,), "enable_layerwise_nvtx_tracing": (False,),
+    "enable_logging_iteration_details": (False,), "enable_mfu_metrics": (False,),
+    "kv_cache_metrics": (False,), "kv_cache_metrics_sample": (0.01,),
+    "otlp_traces_endpoint": (None,), "show_hidden_metrics_for_version": (None,),
+    # Images, sounds and adapters: a prompt that has one is refused
+    "allowed_local_media_path": ("",), "allowed_media_domains": (None,),
+    "disable_chunked_mm_input": (False,), "disable_mm_preprocessor_cache": (False, True),
+    "enable_mm_embeds": (False,), "fully_sharded_loras": (False,),
+    "interleave_mm_strings": (False,), "language_model_only": (False, True),
+    "limit_mm_per_prompt": (None,), "lora_dtype": ("auto",), "lora_target_modules": (None,),
+    "max_cpu_loras": (None,), "max_lora_rank": (16,), "max_loras": (1,),
+    "media_io_kwargs": (None,), "mm_encoder_attn_backend": (None,),
+    "mm_encoder_only": (False,), "mm_encoder_tp_mode": ("weights",),
+    "mm_processor_cache_gb": (4, 0), "mm_processor_cache_type": ("lru",),
+    "mm_processor_kwargs": (None,), "skip_mm_profiling": (False, True),
+    "video_pruning_rate": (None,), "default_mm_loras": (None,),
+    # What a server would do with the text
+    "guided_decoding_backend": ("auto", "guidance", "llguidance"), "reasoning_parser": ("",),
+    "reasoning_config": (None,), "reasoning_parser_plugin": (None,),
+    "structured_outputs_config": (None,),
+}  # fmt: skip
+
+_ONE_DEVICE = "the model runs on one device"
+_NO_LORA = "LoRA adapters are not implemented"
+
+# The values that can be taken, vLLM's default first; and why others are refused.
+REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "convert": (("auto", "none", "embed"), "there are no classification or reward heads"),
+    "data_parallel_rank": ((None, 0), _ONE_DEVICE),
+    "data_parallel_size": ((1,), _ONE_DEVICE),
+    "decode_context_parallel_size": ((1,), _ONE_DEVICE),
+    "device": (("auto", "cpu", "cuda", "gpu"), "JAX decides: set JAX_PLATFORMS"),
+    "disable_sliding_window": ((False,), "windows are part of the model"),
+    "ec_transfer_config": ((None,), "caches are not shared between engines"),
+    "enable_eplb": ((False,), "there are no experts"),
+    "enable_expert_parallel": ((False,), _ONE_DEVICE),
+    "enable_lora": ((False,), _NO_LORA),
+    "enable_prompt_embeds": ((False,), "prompts are text or token ids"),
+    "enable_return_routed_experts": ((False,), "there are no experts"),
+    "enable_sleep_mode": ((False,), "weights and KV cache stay where they are"),
+    "hf_config_path": ((None,), "config.json is read from the model; change it by hf_overrides"),
+    "kv_cache_dtype": (("auto",), "the KV cache has the model's dtype"),
+    "kv_events_config": ((None,), "caches are not shared between engines"),
+    "kv_transfer_config": ((None,), "caches are not shared between engines"),
+    "logits_processors": (
+        (None,),
+        "give functions on NumPy arrays as SamplingParams(logits_processors=...)",
+    ),
+    "logprobs_mode": (("raw_logprobs",), "log-probabilities are of the raw logits"),
+    "model_class_overrides": ((None,), "no code of other packages is loaded"),
+    "pipeline_parallel_size": ((1,), _ONE_DEVICE),
+    "pooler_config": ((None,), "give PoolingParams(pooling_type=..., normalize=...)"),
+    "prefill_context_parallel_size": ((1,), _ONE_DEVICE),
+    "quantization": ((None, "gguf"), "only GGUF files hold quantised weights here"),
+    "quantization_config": ((None,), "only GGUF files hold quantised weights here"),
+    "return_sampling_mask": ((False,), "it is not computed"),
+    "rope_scaling": ((None,), "give hf_overrides={'rope_scaling': ...}"),
+    "rope_theta": ((None,), "give hf_overrides={'rope_theta': ...}"),
+    "runner": (("auto", "generate", "pooling"), "the engine generates and embeds"),
+    "scheduler_cls": ((None,), "no code of other packages is loaded"),
+    "task": (("auto", "generate", "embed", "embedding"), "the engine generates and embeds"),
+    "tokens_only": ((False,), "set skip_tokenizer_init=True"),
+    "watermark_config": ((None,), "outputs carry no watermark"),
+    "weight_transfer_config": ((None,), "weights are those of the model's files"),
+    "worker_cls": (("auto",), "no code of other packages is loaded"),
+    "worker_extension_cls": (("",), "no code of other packages is loaded"),
+}
+
+DEFAULTS: dict[str, Any] = (
+    SILENT
+    | {name: values[0] for name, values in WITHOUT_EFFECT.items()}
+    | {name: values[0] for name, (values, _) in REFUSED.items()}
+)
+
+
+def without_vllm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are this engine's own.
+
+    Raises:
+        ConfigError: One of the others asks for something that is missing.
+    """
+    own, ignored = {}, []
+    for name, value in settings.items():
+        if name not in DEFAULTS:
+            own[name] = value
+        elif name in REFUSED:
+            taken, reason = REFUSED[name]
+            if not _among(value, taken):
+                choices = " or ".join(map(repr, taken))
+                raise ConfigError(f"{name} must be {choices}, got {shown(value)}: {reason}")
+        elif name in WITHOUT_EFFECT and not _among(value, WITHOUT_EFFECT[name]):
+            ignored.append(f"{name}={shown(value)}")
+    if ignored:
+        logger.warning("these settings of vLLM have no effect here: %s", ", ".join(ignored))
+    return own
+
+
+def _among(value: Any, taken: tuple[Any, ...]) -> bool:
+    """Whether it is one of these values, or asks for nothing."""
+    if value is None or (isinstance(value, str | Mapping | list | tuple | set) and not value):
+        return True
+    return any(type(value) is type(one) and value == one for one in taken) or (
+        isinstance(value, float) and value in taken
+    )
