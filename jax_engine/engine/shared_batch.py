@@ -60,10 +60,7 @@ class SharedBatch:
         Whatever is raised, these requests are aborted, and other calls go on.
         """
         total = len(mailbox.request_ids)
-        with (
-            deferred_interrupt(mailbox.wake) as interrupt,
-            progress_bar(total, use_tqdm) as progress,
-        ):
+        with deferred_interrupt(mailbox.wake) as interrupt, progress_bar(total, use_tqdm) as show:
             try:
                 self._enter(mailbox)
                 while mailbox.missing:
