@@ -3,10 +3,12 @@
 import os
 from pathlib import Path
 
+from pallas_kernels.user_cache import user_cache
+
 
 def cache_dir() -> Path:
     """$JAX_ENGINE_CACHE, or jax-engine in the user's cache folder ($XDG_CACHE_HOME, ~/.cache)."""
     chosen = os.environ.get("JAX_ENGINE_CACHE")
     if chosen:
         return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jax-engine"
+    return user_cache() / "jax-engine"

@@ -4,13 +4,13 @@ Allocation on demand, sharing by fork, copy-on-write, swapping, and prefix cachi
 takes time in the size of a pool, and a decoded token that fits its block costs two comparisons.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from jax_engine.core.block_pool import BlockError, BlockPool
 from jax_engine.core.block_table import BlockTable
 from jax_engine.core.block_view import BlockView
 from jax_engine.core.prefix_cache import HashFunction, Node, PrefixCache
-from jax_engine.core.swapping import can_move, move_tables
+from jax_engine.core.swapping import can_move, distinct_blocks, move_tables
 
 
 class BlockManager(BlockView):
@@ -25,6 +25,7 @@ class BlockManager(BlockView):
         enable_prefix_caching: Keep full blocks findable by content, freed ones too (LRU).
         table_width: W, the most blocks of one table: ceil(max_model_len / B). None: the pool's.
         hash_fn: Hash of (parent hash, tokens, salt). Collisions cost time, never a wrong hit.
+        host_room: Makes the memory of CPU blocks that are to be written; False if there is none.
 
     Attributes:
         watermark_blocks: int(watermark * num_gpu_blocks).
@@ -40,12 +41,14 @@ class BlockManager(BlockView):
         enable_prefix_caching: bool = False,
         table_width: int | None = None,
         hash_fn: HashFunction = hash,
+        host_room: Callable[[list[int]], bool] = lambda blocks: True,
     ) -> None:
         gpu = BlockPool("gpu", num_gpu_blocks, lru=enable_prefix_caching)
         super().__init__(gpu, BlockPool("cpu", num_cpu_blocks), PrefixCache(block_size, hash_fn))
         self.block_size = block_size
         self.watermark_blocks = int(watermark * num_gpu_blocks)
         self.enable_prefix_caching = enable_prefix_caching
+        self._host_room = host_room
         self.table_width = num_gpu_blocks if table_width is None else table_width
 
     def cached_blocks(
@@ -174,8 +177,14 @@ class BlockManager(BlockView):
             self._pool_of(table).free_all(table.ids)
 
     def can_swap_out(self, seq_ids: Iterable[int]) -> bool:
-        """Whether all these sequences' blocks are on the GPU and fit into the CPU pool."""
-        return can_move(self._tables_of(seq_ids), self.gpu, self.cpu, 0)
+        """Whether all these sequences' blocks are on the GPU and fit into the CPU pool.
+
+        Then the host's memory for them is there too.
+        """
+        tables = self._tables_of(seq_ids)
+        if not can_move(tables, self.gpu, self.cpu, 0):
+            return False
+        return self._host_room(self.cpu.next_blocks(distinct_blocks(tables)))
 
     def swap_out(self, seq_ids: Iterable[int]) -> list[tuple[int, int]]:
         """Moves the sequences to the CPU, sharing kept; (gpu, cpu) pairs to copy.

@@ -6,6 +6,7 @@ constant time, whatever the size of the pool.
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 
 from jax_engine.errors import JaxEngineError
 
@@ -54,6 +55,11 @@ class BlockPool:
     def free_blocks(self) -> list[int]:
         """The free blocks from the longest free to the one freed last; takes O(num_free)."""
         return list(self._free)
+
+    def next_blocks(self, count: int) -> list[int]:
+        """What `allocate` will give next, in order; at most `num_free` blocks."""
+        order = reversed(self._free) if self._newest_first else iter(self._free)
+        return list(islice(order, count))
 
     def allocate(self) -> int:
         """Takes a free block and gives it its first reference.

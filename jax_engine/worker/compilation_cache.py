@@ -1,8 +1,10 @@
 """JAX's persistent compilation cache, on by default, so that a second start compiles nothing."""
 
 import hashlib
+import logging
 import os
 import platform
+import tempfile
 from pathlib import Path
 
 import jax
@@ -10,22 +12,50 @@ from jaxlib.version import __version__ as jaxlib_version
 
 from jax_engine.cache_dir import cache_dir
 
+logger = logging.getLogger("jax_engine")
+
 
 def enable_compilation_cache() -> Path | None:
     """Points JAX at a folder in the user's cache, unless the user has chosen one or turned it off.
 
     The folder's name holds what JAX's own key leaves out: programs compiled for one CPU's
     instructions may crash on another's that shares the home folder.
+
+    A folder that cannot be written is still read.
+
+    Returns:
+        The folder, or None where nothing was set.
     """
     if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
         return None
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return None
     folder = cache_dir() / "xla" / f"{jaxlib_version}-{_machine_key()}"
+    problem = _why_read_only(folder)
+    if problem is not None:
+        logger.warning(
+            "compiled steps cannot be kept (%s): each start compiles those that are not there "
+            "yet. JAX_ENGINE_CACHE names a folder that can be written.",
+            problem,
+        )
+        if not folder.is_dir():
+            return None
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    # In a read-only folder nothing is long enough to be written, which would be one warning each.
+    least = 0.2 if problem is None else float("inf")
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     return folder
+
+
+def _why_read_only(folder: Path) -> OSError | None:
+    """What making a file in the folder raises; permissions say too little, above all to root."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return error
+    return None
 
 
 def _machine_key() -> str:

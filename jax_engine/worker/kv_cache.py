@@ -1,6 +1,7 @@
 """The KV cache on the device, its swap space in host memory, and the copies between blocks."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,9 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
+from jax_engine.host_memory import allocating, check_fits
 from jax_engine.models.config import ModelConfig
+from jax_engine.worker.host_blocks import HostBlocks
 from pallas_kernels import copy_blocks, gather_blocks, scatter_blocks
 from pallas_kernels.device import target_device
 
@@ -29,7 +32,10 @@ class KVCache:
     """The paged cache (`array`, donated to each step) and the blocks swapped out to the host.
 
     Args:
-        num_cpu_blocks: Host blocks; their memory is touched only when something is swapped out.
+        num_cpu_blocks: Host blocks; they get memory when something is swapped out (`host`).
+
+    Raises:
+        OutOfMemoryError: The system gave no memory for the array.
     """
 
     def __init__(
@@ -44,8 +50,7 @@ class KVCache:
         shape = kv_cache_shape(config, num_blocks, block_size)
         self.shape, self.dtype = shape, dtype
         self.array: Float[Array, "L 2 N K B D"] = _zeros(shape, dtype)
-        host_shape = (num_cpu_blocks, *shape[:2], *shape[3:])
-        self.host = np.empty(host_shape, jnp.dtype(dtype))  # [CPU blocks, L, 2, K, B, D]
+        self.host = HostBlocks(num_cpu_blocks, (*shape[:2], *shape[3:]), jnp.dtype(dtype))
 
     def recover(self) -> None:
         """Makes a new array if the old one went down with a step that failed."""
@@ -58,7 +63,7 @@ class KVCache:
         """Compiles the three operations below by running them on no blocks."""
         source, destination = _columns([])
         self.array = _copy(self.array, np.maximum(source, 0), destination)
-        data = np.zeros((BLOCKS_A_CALL, *self.host.shape[1:]), self.host.dtype)
+        data = np.zeros((BLOCKS_A_CALL, *self.host.block_shape), self.host.dtype)
         self.array = _scatter(self.array, destination, data)
         np.asarray(_gather(self.array, np.maximum(source, 0)))
 
@@ -66,8 +71,8 @@ class KVCache:
         """Copies host blocks to device blocks; pairs of (CPU block, GPU block)."""
         for part in _parts(pairs):
             cpu, gpu = _columns(part)
-            data = np.zeros((len(gpu), *self.host.shape[1:]), self.host.dtype)
-            data[: len(part)] = self.host[cpu[: len(part)]]
+            data = np.zeros((len(gpu), *self.host.block_shape), self.host.dtype)
+            data[: len(part)] = self.host.read(cpu[: len(part)].tolist())
             self.array = _scatter(self.array, gpu, data)
 
     def swap_out(self, pairs: list[tuple[int, int]]) -> None:
@@ -75,7 +80,7 @@ class KVCache:
         for part in _parts(pairs):
             gpu, cpu = _columns(part)
             data = np.asarray(_gather(self.array, np.maximum(gpu, 0)))
-            self.host[cpu[: len(part)]] = data[: len(part)]
+            self.host.write(cpu[: len(part)].tolist(), data[: len(part)])
 
     def read(self, block: int) -> np.ndarray:
         """The contents of a device block, in a form for `write`."""
@@ -95,12 +100,17 @@ class KVCache:
 
 
 def _zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """On a CPU memory is taken block by block, when it is first used."""
-    if target_device().platform != "cpu":
-        return jnp.zeros(shape, dtype)
-    from pallas_kernels.numba.zeros import zeros
+    """On a CPU memory is taken block by block, when it is first used; its addresses are at once."""
+    num_bytes = math.prod(shape) * jnp.dtype(dtype).itemsize
+    on_cpu = target_device().platform == "cpu"
+    if on_cpu:
+        check_fits("The KV cache", num_bytes)
+    with allocating("The KV cache", num_bytes):
+        if not on_cpu:
+            return jnp.zeros(shape, dtype).block_until_ready()
+        from pallas_kernels.numba.zeros import zeros
 
-    return zeros(shape, dtype)
+        return zeros(shape, dtype).block_until_ready()
 
 
 def _parts(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:

@@ -9,6 +9,9 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 
+from pallas_kernels.numba.code_cache import caching_in
+from pallas_kernels.user_cache import user_cache
+
 # Part of the object code of those that XLA calls, so that only those are kept; Python calls none
 # of them. Numba divides as Python does, and raises, unless it is told to do as NumPy.
 inner = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
@@ -37,25 +40,18 @@ def _folder() -> str:
     """
     sources = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
     digest = hashlib.sha256(b"\0".join([*sources, str(os.cpu_count()).encode()])).hexdigest()
-    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    root = Path(numba.config.CACHE_DIR) if numba.config.CACHE_DIR else Path(user, "pallas-kernels")
-    return str(root / digest[:16])
+    root = numba.config.CACHE_DIR or user_cache() / "pallas-kernels"
+    return str(Path(root, digest[:16]))
 
 
 FOLDER = _folder()
 
 
 def cached(compiler: Any, *signature: str) -> Callable[[Any], Any]:
-    """A decorator: `numba.njit` or `numba.cfunc`, with code that later processes find again.
-
-    Where the user's cache folder cannot be written, Numba looks for another place itself.
-    """
+    """A decorator: `numba.njit` or `numba.cfunc`, with code that later processes find again."""
 
     def decorate(function: Any) -> Any:
-        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, FOLDER
-        try:
+        with caching_in(FOLDER):
             return compiler(*signature, cache=True)(function)
-        finally:
-            numba.config.CACHE_DIR = before
 
     return decorate

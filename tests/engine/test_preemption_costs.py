@@ -7,6 +7,7 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.core.preemption import PreemptionCosts
+from jax_engine.errors import OutOfMemoryError
 from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
 from tests.support.tiny_llama import tiny_llama
 
@@ -74,12 +75,13 @@ def test_measuring_leaves_the_cache_as_it_was(checkpoint) -> None:
     llm.generate(PROMPTS[:2], GREEDY, use_tqdm=False)
     worker = llm.llm_engine.worker
     cache = worker.kv_cache
-    cache.host[:] = np.random.default_rng(0).random(cache.host.shape)
-    device, host = np.asarray(cache.array), cache.host.copy()
+    every = range(len(cache.host))
+    cache.host.write(every, np.random.default_rng(0).random((len(every), *cache.host.block_shape)))
+    device, host = np.asarray(cache.array), cache.host.read(every)
     compiled = worker.steps.compiled_shapes()
     measure_costs(worker, 40)
     np.testing.assert_array_equal(np.asarray(cache.array), device)
-    np.testing.assert_array_equal(cache.host, host)
+    np.testing.assert_array_equal(cache.host.read(every), host)
     assert worker.steps.compiled_shapes() == compiled
     assert not worker._sampling
 
@@ -94,3 +96,18 @@ def test_costs_are_asked_for_once() -> None:
     costs = MeasuredCosts(lambda: calls.append(1) or PreemptionCosts(2.0, 3.0))
     assert costs.known is None
     assert (costs.seconds_per_block, costs.seconds_per_token, len(calls)) == (2.0, 3.0, 1)
+
+
+@pytest.mark.parametrize("mode", ["swap", "auto"])
+def test_without_host_memory_the_preempted_are_recomputed(
+    checkpoint, wanted, mode, monkeypatch
+) -> None:
+    def no_memory(what: str, num_bytes: int) -> None:
+        raise OutOfMemoryError(f"{what} need {num_bytes}.")
+
+    monkeypatch.setattr("jax_engine.worker.host_blocks.check_fits", no_memory)
+    llm = LLM(checkpoint, num_gpu_blocks_override=18, **(SETTINGS | {"preemption_mode": mode}))
+    assert tokens_of(llm) == wanted
+    stats = llm.llm_engine.stats()
+    assert stats.num_recomputed > 0 and stats.num_swapped_out == 0
+    assert llm.llm_engine.worker.kv_cache.host.num_bytes == 0

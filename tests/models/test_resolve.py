@@ -1,10 +1,13 @@
 """Names to files: the hub's cache first, and the default model's download with its checks."""
 
+import errno
 import hashlib
+import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +91,52 @@ def test_a_touched_file_is_hashed_once_more(small_model: list[bytes]) -> None:
     path = default_model.default_model_path()
     path.touch()
     assert default_model.default_model_path() == path
+
+
+def refuse(*args: Any, **kwargs: Any) -> Any:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def test_a_read_only_file_without_a_mark_is_checked_at_each_start(
+    small_model: list[bytes], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    small_model.append(CONTENTS)
+    path = default_model.default_model_path()
+    path.touch()  # the mark is of another time
+    monkeypatch.setattr(Path, "write_text", refuse)
+    assert default_model.default_model_path() == path
+    assert caplog.text.count("\n") == 1 and "Read-only file system" in caplog.text
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    small_model: list[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The model is fetched for this process; then it is there."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("JAX_ENGINE_CACHE", str(tmp_path / "file"))
+    small_model.append(CONTENTS)
+    path = default_model.default_model_path()
+    assert path.read_bytes() == CONTENTS
+    assert default_model.default_model_path() == path
+    assert caplog.text.count("\n") == 1 and "fetched anew at each start" in caplog.text
+    default_model._temporary_folder.cache_clear()
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    with pytest.raises(ModelNotFoundError, match=r"JAX_ENGINE_CACHE"):
+        default_model.default_model_path()
+    default_model._temporary_folder.cache_clear()
+
+
+def test_a_model_that_may_not_be_read(
+    small_model: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_model.append(CONTENTS)
+    path = default_model.default_model_path()
+    path.touch()
+    monkeypatch.setattr(Path, "open", refuse)
+    assert "Read-only" in str(default_model.find_damage(path))
 
 
 def test_a_wrong_download_is_not_kept(small_model: list[bytes], tmp_path: Path) -> None:

@@ -1,9 +1,21 @@
-"""A damaged entry of the persistent compilation cache is compiled again, not fatal."""
+"""The persistent compilation cache: damaged entries, and folders that cannot be written."""
+
+import errno
+import os
+import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+from jax_engine.worker.compilation_cache import enable_compilation_cache
+
+NAMES = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
 
 
 @pytest.fixture
@@ -41,3 +53,56 @@ def test_a_damaged_entry_is_compiled_again(cache_folder, damage: bytes) -> None:
     jax.clear_caches()
     with pytest.warns(UserWarning, match="[Cc]ache"):
         assert np.array_equal(jax.jit(program)(x), expected)
+
+
+@pytest.fixture
+def our_cache(tmp_path, monkeypatch):
+    """This package's cache is in a folder of this test, and JAX is as it is before an engine."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    before = {name: getattr(jax.config, name) for name in NAMES}
+    jax.config.update("jax_compilation_cache_dir", None)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("JAX_ENGINE_CACHE", str(tmp_path))
+    compilation_cache.reset_cache()
+    yield tmp_path
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def refuse(*args, **kwargs):
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def test_a_read_only_folder_is_read(our_cache, monkeypatch, caplog) -> None:
+    from jax.experimental.compilation_cache import compilation_cache
+
+    def program(x):
+        return jnp.cumsum(x * 5) + 1
+
+    folder = enable_compilation_cache()
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    x = jnp.arange(5)
+    jax.jit(program)(x)
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+    jax.clear_caches()
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    hits = []
+    jax.monitoring.register_event_listener(lambda event, **_: hits.append(event))
+    assert enable_compilation_cache() == folder
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jax.jit(program)(x)
+    assert "/jax/compilation_cache/cache_hits" in hits
+    assert jax.config.jax_persistent_cache_min_compile_time_secs == float("inf")
+    assert caplog.text.count("cannot be kept") == 1 and "Read-only file system" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_is_done_without(our_cache, monkeypatch, caplog) -> None:
+    (our_cache / "file").write_text("")
+    monkeypatch.setenv("JAX_ENGINE_CACHE", str(our_cache / "file"))
+    assert enable_compilation_cache() is None
+    assert jax.config.jax_compilation_cache_dir is None
+    assert "Not a directory" in caplog.text
