@@ -11,14 +11,19 @@ import numba
 
 from pallas_kernels.numba.code_cache import caching_in
 from pallas_kernels.user_cache import user_cache
+from pallas_kernels.numba.parts import PartCompiler
 
 # Part of the object code of those that XLA calls, so that only those are kept; Python calls none
 # of them. Numba divides as Python does, and raises, unless it is told to do as NumPy.
-inner = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_PART: dict[str, Any] = {
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "pipeline_class": PartCompiler,
+}
+inner = numba.njit(**_PART)
 # The same for what is called in a loop that has no time for calls.
-inlined = numba.njit(
-    error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True
-)
+inlined = numba.njit(**_PART, forceinline=True)
 
 
 def processor_has(feature: str) -> bool:
