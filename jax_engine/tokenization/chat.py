@@ -127,9 +127,14 @@ class ChatTemplate:
                 del os.environ[_QUIET]
             else:
                 os.environ[_QUIET] = before
+        named = set(self._special_tokens.values())
+        added = self._backend.get_added_tokens_decoder().values()
         tokenizer = PreTrainedTokenizerFast(
             tokenizer_object=self._backend,
             clean_up_tokenization_spaces=False,
+            extra_special_tokens=[
+                str(one.content) for one in added if one.special and one.content not in named
+            ],
             **self._special_tokens,
         )
         tokenizer.chat_template = self._template
