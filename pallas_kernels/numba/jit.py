@@ -10,8 +10,8 @@ import llvmlite.binding as llvm
 import numba
 
 from pallas_kernels.numba.code_cache import caching_in
-from pallas_kernels.user_cache import user_cache
 from pallas_kernels.numba.parts import PartCompiler
+from pallas_kernels.user_cache import user_cache
 
 # Part of the object code of those that XLA calls, so that only those are kept; Python calls none
 # of them. Numba divides as Python does, and raises, unless it is told to do as NumPy.
