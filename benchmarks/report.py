@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -112,7 +113,9 @@ def _cpu_model() -> str:
 
 
 def _commit() -> str:
-    """Short hash, with a + when files differ from it; "" outside a checkout."""
+    """Short hash, with a + when files differ from it; "" outside a checkout, or without git."""
+    if shutil.which("git") is None:
+        return ""
     command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()

@@ -1,16 +1,19 @@
 """Fills `pallas_kernels/tuning_table.json` for the GPU of this machine.
 
-`python -m benchmarks.tune_kernels [--budget SECONDS] [--smoke]`
+`python -m benchmarks.tune_kernels [--budget SECONDS] [--output FOLDER] [--smoke]`
 
 Each candidate is compiled and timed on the step that the kernel is for: a decode of 64 sequences
 with 4096 tokens each, a prefill of 8192. One that does not compile, or whose result differs from
-the XLA twin's, is out. The table is written after each shape, so a cut-off keeps what was found.
+the XLA twin's, is out. The table is written after each shape, and once more into the folder, so a
+cut-off keeps what was found; no candidate is begun when the time is spent.
 A smoke run tries one candidate on a tiny shape, interpreted on a CPU, and writes no table.
 """
 
 import argparse
 import itertools
 import json
+import shutil
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -19,13 +22,14 @@ from typing import Any
 
 import jax
 
-from benchmarks.gpu.ours import available_backends, largest_error, time_shape
+from benchmarks.gpu.ours import available_backends, exact_result, largest_error, time_shape
 from benchmarks.gpu.shapes import SMOKE, Shape
+from benchmarks.report import RESULTS
 from pallas_kernels import tuning
 
 DECODE = Shape("decode", ((1, 4095),) * 64)
 PREFILL = Shape("prefill", ((8192, 0),))
-# The most common first.
+# The most common first: all heads with the default block size, then other sizes.
 DIMS, BLOCK_SIZES = (128, 64, 256, 96, 80, 112, 192), (16, 32, 64, 128, 8)
 TOLERANCE = 2e-2  # of the largest magnitude: rounding to bfloat16, not errors
 SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -50,21 +54,25 @@ def main() -> None:
     """Tune each kernel for each shape, the most common first, until the budget is spent."""
     options = _options()
     started, smoke = time.perf_counter(), options.smoke
+    if not smoke and jax.devices()[0].platform != "gpu":
+        sys.exit("no GPU here; --smoke tries one candidate on the CPU")
     for shape, kernel in _work(smoke):
         if time.perf_counter() - started > options.budget and not smoke:
             print(f"the time was spent: not tuned: {kernel}, {shape.name}")
             continue
         key = (jax.devices()[0].device_kind, kernel, shape.dim, shape.block_size, shape.cache_dtype)
-        best = _best(key, shape, smoke)
+        best = _best(key, shape, smoke, started + options.budget)
         if best is not None and not smoke:
-            add_entry(options.output, key, best)
+            add_entry(tuning.TABLE_FILE, key, best)
+            options.output.mkdir(parents=True, exist_ok=True)
+            shutil.copy(tuning.TABLE_FILE, options.output)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks.tune_kernels", description=__doc__)
     parser.add_argument("--budget", type=float, default=500, metavar="SECONDS")
     parser.add_argument("--smoke", action="store_true", help="one candidate, on any device")
-    parser.add_argument("--output", type=Path, default=tuning.TABLE_FILE, metavar="FILE")
+    parser.add_argument("--output", type=Path, default=RESULTS / "gpu", metavar="FOLDER")
     return parser.parse_args()
 
 
@@ -73,10 +81,11 @@ def _work(smoke: bool) -> Iterator[tuple[Shape, str]]:
     if smoke:
         yield SMOKE[0], "triton_decode"
         return
-    for dim, size in itertools.product(DIMS, BLOCK_SIZES):
+    # The backend that the device prefers comes first, with all its shapes.
+    for backend, size, dim in itertools.product(backends, BLOCK_SIZES, DIMS):
         for kernel in tuning.KERNELS:
-            backend, _, step = kernel.partition("_")
-            if backend in backends:
+            name, _, step = kernel.partition("_")
+            if name == backend:
                 base = DECODE if step == "decode" else PREFILL
                 yield replace(base, dim=dim, block_size=size), kernel
 
@@ -88,21 +97,30 @@ def candidates(kernel: str) -> Iterator[tuning.Config]:
         yield tuning.KERNELS[kernel](**dict(zip(names, chosen, strict=True)))
 
 
-def _best(key: tuple[str, str, int, int, str], shape: Shape, smoke: bool) -> tuning.Config | None:
-    """The fastest configuration that is right, or None where none was better than the default."""
+def _best(
+    key: tuple[str, str, int, int, str], shape: Shape, smoke: bool, until: float
+) -> tuning.Config | None:
+    """The fastest configuration that is right, or None where none was better than the default.
+
+    Of those that were tried: after the moment `until` no further one is.
+    """
     kernel = key[1]
     backend = kernel.partition("_")[0]
     default = tuning.default(kernel, shape.dim, shape.cache_dtype)
     tried = [default] if smoke else [default, *(c for c in candidates(kernel) if c != default)]
+    exact = exact_result(shape, smoke)
     times: dict[tuning.Config, float] = {}
     for config in tried:
+        if times and time.perf_counter() > until and not smoke:
+            print(f"the time was spent within {kernel}, {shape.name}")
+            break
         jax.clear_caches()
         with tuning.instead_of_the_file({key: config}):
             try:
-                error = largest_error(shape, backend, smoke)
+                error = largest_error(shape, backend, exact, smoke)
                 if error > TOLERANCE:
                     raise ValueError(f"wrong by {error:.1e}")
-                times[config] = time_shape(shape, backend, 1e-3, smoke)["us"]
+                times[config] = time_shape(shape, backend, 1e-3, smoke, call=False)["us"]
             except Exception as problem:
                 print(f"{config}: {type(problem).__name__}: {str(problem)[:120]}", flush=True)
                 continue

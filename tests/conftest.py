@@ -1,8 +1,10 @@
 """What every test shares: the CPU as the device, checked shapes, Hypothesis profiles, SmolLM2.
 
+JAX_PLATFORMS, where it is set, says otherwise: `benchmarks.gpu` runs the kernels' tests on a GPU.
 The first lines must run before anything imports JAX or the packages under test.
 """
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -14,16 +16,15 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 # on a machine of two cores none would be left for the warpgroup that the others wait for.
 os.environ.setdefault("NPROC", "16")
 
-# Half the time to compile; matrix products are library calls either way.
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
-).strip()
+if os.environ["JAX_PLATFORMS"] == "cpu":
+    # Half the time to compile; matrix products are library calls either way.
+    os.environ["XLA_FLAGS"] = (
+        os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+    ).strip()
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from jaxtyping import install_import_hook
-
-import tests.shapes
 
 # Shapes in the annotations of these modules are checked at every call (under jit: at every trace).
 # The schedulers and block managers hold no arrays and are called too often to be worth it.
@@ -47,7 +48,12 @@ CHECKED_SHAPES = [
 # Runs where PyTorch is, makes the golden files; everywhere else only its results are read.
 collect_ignore = ["golden/make_hf_goldens.py"]
 
-install_import_hook(CHECKED_SHAPES, f"{tests.shapes.__name__}.check_arrays")
+# A machine that is there for its GPU may lack it; the kernels' tests run there all the same.
+SHAPES_ARE_CHECKED = importlib.util.find_spec("beartype") is not None
+if SHAPES_ARE_CHECKED:
+    import tests.shapes
+
+    install_import_hook(CHECKED_SHAPES, f"{tests.shapes.__name__}.check_arrays")
 
 # Wall-clock deadlines mean nothing where one example may compile a function and the next may not.
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -75,6 +81,10 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.generate],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def pytest_report_header() -> list[str]:
+    return [] if SHAPES_ARE_CHECKED else ["shapes in annotations are not checked: no beartype"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,7 +16,7 @@ import jax
 from benchmarks.gpu.card import copy_bytes_per_s, device_name, matrix_flops_per_s
 from benchmarks.gpu.checks import kernel_tests
 from benchmarks.gpu.others import time_contiguous, time_jax_paged
-from benchmarks.gpu.ours import available_backends, largest_error, time_shape
+from benchmarks.gpu.ours import available_backends, exact_result, largest_error, time_shape
 from benchmarks.gpu.record import Record
 from benchmarks.gpu.rows import EMPTY, add_row, tables
 from benchmarks.gpu.shapes import AIMS, HEADLINES, SHAPES, SMOKE, Shape
@@ -78,7 +78,7 @@ def _errors(record: Record, smoke: bool, budget: float) -> None:
             what = f"{backend}, {shape.name}"
 
             def run(shape: Shape = shape, backend: str = backend, what: str = what) -> None:
-                error = largest_error(shape, backend, smoke)
+                error = largest_error(shape, backend, exact_result(shape, smoke), smoke)
                 record.put("errors", {**record.content["errors"], what: f"{error:.2e}"})
 
             _attempt(record, f"error of {what}", run)
@@ -116,7 +116,8 @@ def _time_ours(
 
 def _tests(record: Record, smoke: bool, budget: float) -> None:
     """The kernels' property tests on this device."""
-    record.put("tests", kernel_tests(smoke, limit_s=0.3 * budget))
+    log = record.json_file.with_name(f"{record.json_file.stem}-tests.txt")
+    record.put("tests", kernel_tests(smoke, 0.3 * budget, log))
 
 
 def _others(record: Record, smoke: bool, budget: float) -> None:

@@ -89,9 +89,9 @@ def attend(shape: Shape, backend: str | None, inputs: Inputs, layer: Any) -> Any
 
 
 def time_shape(
-    shape: Shape, backend: str | None, predicted_s: float, smoke: bool
-) -> dict[str, Any]:
-    """Microseconds of one layer on the device, and of one call with its launch."""
+    shape: Shape, backend: str | None, predicted_s: float, smoke: bool, *, call: bool = True
+) -> dict[str, float]:
+    """Microseconds of one layer on the device, and with `call` of one call with its launch."""
     inputs = make_inputs(shape, smoke)
 
     @partial(jax.jit, static_argnums=1)
@@ -107,14 +107,22 @@ def time_shape(
     rounds = 1 if smoke else 7
     programs: Callable[[int], Any] = lambda count: partial(loop, inputs, count)  # noqa: E731
     each = seconds_each(programs, few=few, many=many, rounds=rounds)
-    call = seconds_a_call(programs(1), rounds)
-    return {"us": each * 1e6, "call_us": call * 1e6}
+    times = {"us": each * 1e6}
+    return times | {"call_us": seconds_a_call(programs(1), rounds) * 1e6} if call else times
 
 
-def largest_error(shape: Shape, backend: str, smoke: bool) -> float:
-    """Largest difference to the XLA twin in float32, over the largest magnitude of its result."""
+_attend = jax.jit(attend, static_argnums=(0, 1))
+
+
+def exact_result(shape: Shape, smoke: bool) -> jax.Array:
+    """The XLA twin's result in float32."""
     inputs = make_inputs(shape, smoke)
-    run = jax.jit(attend, static_argnums=(0, 1))
-    mine = run(shape, backend, inputs, 1).astype(jnp.float32)
-    exact = run(shape, "xla", inputs._replace(q=inputs.q.astype(jnp.float32)), 1)
+    with jax.default_matmul_precision("highest"):  # a GPU would round float32 to TF32
+        exact: jax.Array = _attend(shape, "xla", inputs._replace(q=inputs.q.astype("float32")), 1)
+    return exact
+
+
+def largest_error(shape: Shape, backend: str, exact: jax.Array, smoke: bool) -> float:
+    """Largest difference to the exact result, over the largest magnitude of that."""
+    mine = _attend(shape, backend, make_inputs(shape, smoke), 1).astype(jnp.float32)
     return float(jnp.abs(mine - exact).max() / jnp.abs(exact).max())

@@ -38,13 +38,14 @@ def processor_has(feature: str) -> bool:
 
 
 def _folder() -> str:
-    """A folder for exactly these sources and this machine's number of cores.
+    """A folder for exactly these sources, this version of Numba and this machine's number of cores.
 
     Numba itself looks at the file of the function alone, though what it calls and the constants
-    in it are part of the code.
+    in it are part of the code; and it throws away what another version of it has left.
     """
     sources = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
-    digest = hashlib.sha256(b"\0".join([*sources, str(os.cpu_count()).encode()])).hexdigest()
+    around = f"{numba.__version__} {os.cpu_count()}".encode()
+    digest = hashlib.sha256(b"\0".join([*sources, around])).hexdigest()
     root = numba.config.CACHE_DIR or user_cache() / "pallas-kernels"
     return str(Path(root, digest[:16]))
 

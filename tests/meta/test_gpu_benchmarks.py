@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from benchmarks.gpu import needs
+from benchmarks.gpu.checks import DEVICE_TESTS, digest
 from benchmarks.gpu.shapes import AIMS, SHAPES
 from benchmarks.tune_kernels import SPACE, add_entry, candidates
 from pallas_kernels import tuning
@@ -26,7 +30,55 @@ def test_all_of_it_in_miniature(tmp_path: Path) -> None:
     assert all(float(error) < 1e-2 for error in found["errors"].values())
     assert "passed" in found["tests"]["pytest"]
     assert all(rate > 0 for rate in found["card"].values())
+    assert "test_tuning.py" in (tmp_path / "smoke-tests.txt").read_text("utf-8")
     assert "| predicted us | measured us |" in (tmp_path / "smoke.md").read_text("utf-8")
+
+
+SAID = """\
+tests/kernels/test_merge.py::test_one PASSED                    [ 50%]
+[gw1] [ 75%] FAILED tests/kernels/test_merge.py::test_two[triton-lse]
+[gw0] [100%] SKIPPED tests/kernels/test_merge.py::test_three
+FAILED tests/kernels/test_merge.py::test_two[triton-lse] - AssertionError
+==== 1 failed, 1 passed, 1 skipped in 3.21s ====
+"""
+
+
+def test_the_kernels_tests_in_a_line_and_the_names_of_failures() -> None:
+    """Those of a run that was cut off as well, which has no summary."""
+    name = "tests/kernels/test_merge.py::test_two[triton-lse]"
+    assert digest(SAID, None) == {
+        "pytest": "1 failed, 1 passed, 1 skipped in 3.21s",
+        "failure 0": name,
+    }
+    cut_off = "\n".join(SAID.splitlines()[:3])
+    found = digest(cut_off, "cut off after 9 s")
+    assert found["pytest"] == "1 failed, 1 passed, 1 skipped, cut off after 9 s"
+    assert found["failure 0"] == name
+    assert digest("", None) == {"pytest": "it printed nothing"}
+
+
+def test_the_tests_for_a_device_are_there() -> None:
+    for name in DEVICE_TESTS:
+        assert (ROOT / "tests" / "kernels" / f"test_{name}.py").exists()
+
+
+def test_what_is_missing_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without msgspec the kernels are measured; without PyTorch everything but PyTorch."""
+    there = needs.find_spec
+    lacking = {"msgspec", "torch"}
+    monkeypatch.setattr(needs, "find_spec", lambda name: None if name in lacking else there("json"))
+    monkeypatch.setattr(sys, "argv", ["needs", "kernels", "tune"])
+    with pytest.raises(SystemExit) as ended:
+        needs.main()
+    assert not ended.value.code
+    assert capsys.readouterr().out == "kernels: no torch, so without PyTorch's attention\n"
+    monkeypatch.setattr(sys, "argv", ["needs", "engine"])
+    with pytest.raises(SystemExit) as ended:
+        needs.main()
+    assert ended.value.code
+    assert "engine: cannot run, because msgspec cannot be imported" in capsys.readouterr().out
 
 
 def test_tuning_in_miniature_leaves_the_table_alone() -> None:
