@@ -9,17 +9,13 @@ from pathlib import Path
 
 from jax_engine.errors import OutOfMemoryError
 
+CGROUPS = Path("/sys/fs/cgroup")
 _CGROUP_FILES = ("memory.max", "memory/memory.limit_in_bytes")  # of version 2, of version 1
 
 
 def ram_bytes() -> int:
     """Physical memory, or less where a container or `ulimit -v` allows less."""
     return min(_limits().values())
-
-
-def describe() -> str:
-    """The limits with their numbers, for messages."""
-    return ", ".join(f"{name} {gib(size)}" for name, size in _limits().items())
 
 
 def gib(size: int) -> str:
@@ -37,7 +33,7 @@ def check_fits(what: str, num_bytes: int) -> None:
 
 
 @contextmanager
-def allocating(what: str, num_bytes: int) -> Iterator[None]:
+def allocating(what: str, num_bytes: int | None = None) -> Iterator[None]:
     """Inside, whatever says that memory ran out is raised as an OutOfMemoryError with numbers."""
     try:
         yield
@@ -58,17 +54,19 @@ def _ran_out(error: Exception) -> bool:
     return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
 
 
-def _message(what: str, num_bytes: int) -> str:
+def _message(what: str, num_bytes: int | None) -> str:
+    size = "" if num_bytes is None else f"{gib(num_bytes)} for "
+    limits = ", ".join(f"{name} {gib(limit)}" for name, limit in _limits().items())
     return (
-        f"{what} need {gib(num_bytes)}, which this machine does not give: {describe()}; this "
-        f"process takes {gib(_address_space())} of addresses already."
+        f"No memory: {size}{what} cannot be had. There is: {limits}; this process has taken "
+        f"{gib(_address_space())} of addresses."
     )
 
 
 def _limits() -> dict[str, int]:
     limits = {"RAM": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
     address_limit, cgroup = _address_limit(), _cgroup_limit()
-    if cgroup is not None:
+    if cgroup is not None and cgroup < limits["RAM"]:
         limits["the container's limit"] = cgroup
     if address_limit is not None:
         limits["ulimit -v"] = address_limit
@@ -80,7 +78,7 @@ def _address_limit() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def _cgroup_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+def _cgroup_limit() -> int | None:
     """The lowest limit of the groups that this process is in; None without one."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -95,7 +93,7 @@ def _cgroup_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
         for name in _CGROUP_FILES:
             folder, _, file = name.rpartition("/")
             try:
-                found.append(int((root / folder / str(group).lstrip("/") / file).read_text()))
+                found.append(int((CGROUPS / folder / str(group).lstrip("/") / file).read_text()))
             except (OSError, ValueError):  # no such file, or "max"
                 continue
     return min(found, default=None)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax_engine.config import EngineConfig
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.host_memory import allocating
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.load import LoadedModel, ModelFiles, open_model
@@ -66,6 +67,11 @@ def build_engine(config: EngineConfig) -> EngineParts:
     """
     show_progress_lines()
     enable_compilation_cache()
+    with allocating("all that an engine holds and compiles"):
+        return _build(config)
+
+
+def _build(config: EngineConfig) -> EngineParts:
     dtype = resolve_dtype(config.dtype)
     hub = HubOptions(config.revision, config.download_dir, config.hf_token)
     files = open_model(

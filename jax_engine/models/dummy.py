@@ -24,7 +24,7 @@ def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, jax.Array]
     key = jax.random.key(seed)
     drawn = {}
     for name, leaf in leaves.items():
-        with allocating(f"Weights {name}", leaf.num_bytes):
+        with allocating(f"the weights {name}", leaf.num_bytes):
             values = _random_leaf(key, name, leaf).block_until_ready()
             drawn[name] = values if leaf.panels is None else on_device(leaf, np.asarray(values))
     return drawn

@@ -150,7 +150,7 @@ def open_model(
         num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
     )
     if target_device().platform == "cpu":
-        what = f"Weights of {abstract.num_parameters} parameters ({config.num_layers} layers)"
+        what = f"{abstract.num_parameters} parameters in {config.num_layers} layers"
         check_fits(what, abstract.num_bytes)
     return ModelFiles(abstract, gguf, tensors, seed)
 

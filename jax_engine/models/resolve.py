@@ -1,11 +1,13 @@
 """From what the user calls a model to files on this machine."""
 
+import os
 import re
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from jax_engine.errors import ModelNotFoundError
+from jax_engine.file_schema import short
 from jax_engine.missing_package import need
 from jax_engine.models.default_model import default_model_path
 from jax_engine.models.safetensors_loader import read_index
@@ -43,20 +45,20 @@ def resolve_model(model: str | None, *, config_only: bool = False, hub: HubOptio
         need("gguf", "The default model, a GGUF file,")
         return default_model_path()
     path = Path(model).expanduser()
-    if path.is_file():
+    if os.path.isfile(path):  # Path.is_file raises for a name that is too long
         return path
-    if path.is_dir():
+    if os.path.isdir(path):
         return _local_directory(path)
     if not _HUB_NAME.fullmatch(model):
         raise ModelNotFoundError(
-            f"model {model!r}: there is no such file or directory ({path.absolute()}), and it is "
-            'not a hub name of the form "owner/name" either.'
+            f"model {short(model)}: there is no such file or directory "
+            f'({path.absolute()}), and it is not a hub name of the form "owner/name" either.'
         )
     return _from_hub(model, path, config_only, hub)
 
 
 def _local_directory(path: Path) -> Path:
-    if (path / "config.json").exists():
+    if os.path.exists(path / "config.json"):
         return path
     ggufs = sorted(path.glob("*.gguf"))
     if len(ggufs) == 1:

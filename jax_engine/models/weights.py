@@ -204,7 +204,7 @@ def load_leaves(
     largest_first = sorted(leaves, key=lambda name: -leaves[name].num_bytes)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         for name in largest_first:
-            with allocating(f"Weights {name}", leaves[name].num_bytes):
+            with allocating(f"the weights {name}", leaves[name].num_bytes):
                 arrays[name] = _load_leaf(source, leaves[name], pieces[name], pool)
     return arrays
 

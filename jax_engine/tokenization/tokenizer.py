@@ -1,5 +1,6 @@
 """Text to token ids and back, from tokenizer.json or from the fields of a GGUF file."""
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -139,7 +140,7 @@ def load_tokenizer(
     if not (source is None or isinstance(source, str | Path)):
         return _from_gguf(source)
     path = Path(source).expanduser() if source is not None else None
-    if path is None or not path.is_dir() or not _has_tokenizer(path):
+    if path is None or not os.path.isdir(path) or not _has_tokenizer(path):
         path = resolve_model(None if source is None else str(source), config_only=True, hub=hub)
     return _from_gguf(open_gguf(path)) if path.is_file() else _from_directory(path)
 

@@ -49,7 +49,7 @@ class HostBlocks:
         except OutOfMemoryError as error:
             if self._says_full:  # once, however often it is tried
                 self._says_full = False
-                logger.warning("%s What is preempted is computed again instead.", error)
+                logger.warning("%s What is preempted is computed again.", error)
             return False
         return True
 
@@ -69,8 +69,8 @@ class HostBlocks:
         index = block // self._per_piece
         piece = self._pieces.get(index)
         if piece is None:
-            check_fits("Swapped blocks, with what must stay free,", self._needed_bytes())
-            with allocating("Swapped blocks", self._piece_bytes):
+            check_fits("swapped blocks and what must stay free", self._needed_bytes())
+            with allocating("swapped blocks", self._piece_bytes):
                 piece = np.empty((self._per_piece, *self.block_shape), self.dtype)
             self._pieces[index] = piece
         return piece

@@ -104,8 +104,8 @@ def _zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     num_bytes = math.prod(shape) * jnp.dtype(dtype).itemsize
     on_cpu = target_device().platform == "cpu"
     if on_cpu:
-        check_fits("The KV cache", num_bytes)
-    with allocating("The KV cache", num_bytes):
+        check_fits("the KV cache", num_bytes)
+    with allocating("the KV cache", num_bytes):
         if not on_cpu:
             return jnp.zeros(shape, dtype).block_until_ready()
         from pallas_kernels.numba.zeros import zeros

@@ -83,7 +83,12 @@ def write_gguf(
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     for key, value in (extra or {}).items():
-        adders = {str: writer.add_string, float: writer.add_float32, int: writer.add_uint32}
+        adders = {
+            str: writer.add_string,
+            float: writer.add_float32,
+            int: writer.add_uint32,
+            list: writer.add_array,
+        }
         adders[type(value)](key, value)
     for name, tensor in (gguf_tensors(config) if tensors is None else tensors).items():
         writer.add_tensor(name, tensor)
