@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from jax_engine.models.config import ModelConfig
 from pallas_kernels import copy_blocks, gather_blocks, scatter_blocks
-from pallas_kernels.device import target_device
+from pallas_kernels.backends import runs_cpu_kernels
 
 BLOCKS_A_CALL = 8  # of this one size, so that copies and swaps are three programs
 
@@ -96,7 +96,7 @@ class KVCache:
 
 def _zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """On a CPU memory is taken block by block, when it is first used."""
-    if target_device().platform != "cpu":
+    if not runs_cpu_kernels():
         return jnp.zeros(shape, dtype)
     from pallas_kernels.numba.zeros import zeros
 
