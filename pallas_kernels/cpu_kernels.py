@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,7 @@ def failure() -> str | None:
     Without Numba, or where a kernel fails to compile, XLA's operations take their place; one line
     says so. Nothing is raised, whatever goes wrong.
     """
+    started = time.perf_counter()
     try:
         with _attention_compiled_beside():
             for name in OTHERS:
@@ -42,6 +44,9 @@ def failure() -> str | None:
         reason = f"{type(error).__name__}: {text}"
         logger.warning("the kernels for this CPU are left to XLA, which is slower (%s)", reason)
         return reason
+    seconds = time.perf_counter() - started
+    if seconds >= 1:
+        logger.info("the kernels for this CPU are ready after %.1f s", seconds)
     return None
 
 
