@@ -15,6 +15,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from pallas_kernels import cpu_kernels
 from pallas_kernels.call import Call, Options
 from pallas_kernels.device import interpreting, sm_version, target_device
 
@@ -83,8 +84,13 @@ def numba_or_xla(backend: Backend, dtype: jnp.dtype) -> str:
     )
 
 
+def runs_cpu_kernels() -> bool:
+    """Whether Numba's kernels run on this device; where they do not, XLA's operations do."""
+    return _unavailable("numba") is None
+
+
 def _suits_numba(dtype: jnp.dtype) -> bool:
-    return _unavailable("numba") is None and dtype.name in implementation("numba").DTYPES
+    return runs_cpu_kernels() and dtype.name in implementation("numba").DTYPES
 
 
 def _names(backend: Backend) -> tuple[str, ...]:
@@ -122,8 +128,11 @@ def _unavailable(name: str, may_interpret: bool = False) -> str | None:
             return f"an NVIDIA GPU (the device is {target_device().device_kind})"
         if sm < oldest:
             return f"a GPU of sm_{oldest} or newer (the device is sm_{sm})"
-    if name == "numba" and target_device().platform != "cpu":
-        return f"a CPU (the device is {target_device().device_kind})"
+    if name == "numba":
+        if target_device().platform != "cpu":
+            return f"a CPU (the device is {target_device().device_kind})"
+        if (reason := cpu_kernels.failure()) is not None:
+            return f"kernels that can be compiled here ({reason})"
     try:
         implementation(name)
     except ImportError as error:

@@ -17,7 +17,7 @@ from jax_engine.models.config import ModelConfig
 from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.load import LoadedModel, ModelFiles, open_model
 from jax_engine.models.resolve import HubOptions
-from jax_engine.progress_log import show_progress_lines
+from jax_engine.progress_log import compiling, show_progress_lines
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker.compilation_cache import enable_compilation_cache
 from jax_engine.worker.compiled_steps import CompiledSteps
@@ -193,7 +193,9 @@ def _memory(
         )
         shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
         cache = jax.ShapeDtypeStruct(shape, dtype)
-        return int(steps.compile(largest, cache).memory_analysis().temp_size_in_bytes)
+        with compiling(logger, f"a {largest}, to see how much memory it takes"):
+            compiled = steps.compile(largest, cache)
+        return int(compiled.memory_analysis().temp_size_in_bytes)
 
     overridden = config.num_gpu_blocks_override
     if overridden is None and config.kv_cache_memory_bytes is not None:

@@ -5,6 +5,7 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from pallas_kernels.backends import runs_cpu_kernels
 from pallas_kernels.device import target_device
 
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
@@ -85,7 +86,7 @@ class Linear(nnx.Module):  # type: ignore[misc]
 
 def on_numba(dtype: jnp.dtype) -> bool:
     """Whether numbers of a dtype are computed by the CPU's own kernels here."""
-    return target_device().platform == "cpu" and dtype.name in NUMBA_DTYPES
+    return dtype.name in NUMBA_DTYPES and runs_cpu_kernels()
 
 
 def result_dtype(x: Array) -> jnp.dtype:

@@ -1,8 +1,7 @@
-"""Compiled steps by shape: each compiled once, when first needed, with a line that says so."""
+"""Compiled steps by shape: each compiled once, when first needed; a line says so if it is long."""
 
 import dataclasses
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from jax_engine.layers.attention import AttentionInputs
 from jax_engine.models.load import LoadedModel
+from jax_engine.progress_log import compiling
 from jax_engine.sampling.inputs import SamplingInputs, first_rows
 from jax_engine.sampling.sampler import SamplerOutput, sample
 from jax_engine.worker.few_rows import sample_needed_rows
@@ -107,10 +107,8 @@ class CompiledSteps:
         sizes = len(allowed), len(inputs.bias_row), len(inputs.history_row)
         program = self._samplers.get(sizes)
         if program is None:
-            started = time.perf_counter()
-            program = self._samplers[sizes] = jax.jit(finish).lower(*arguments).compile()
-            seconds = time.perf_counter() - started
-            logger.info("compiled the sampling of %d rows in %.1f s", sizes[0], seconds)
+            with compiling(logger, f"the sampling of {sizes[0]} rows"):
+                program = self._samplers[sizes] = jax.jit(finish).lower(*arguments).compile()
         sampled: SamplerOutput = program(*arguments)
         return sampled
 
@@ -124,18 +122,19 @@ class CompiledSteps:
 
     def prepare(self, shape: StepShape, kv_cache: Any) -> Any:
         """Compiles a shape for the steps to come. Several threads may, each a shape of its own."""
+        with compiling(logger, f"a {shape} (number {len(self._compiled) + 1})"):
+            return self.prepare_silently(shape, kv_cache)
+
+    def prepare_silently(self, shape: StepShape, kv_cache: Any) -> Any:
+        """The same for one of many, of which a progress bar tells."""
         step = self._compiled[shape] = self.compile(shape, kv_cache)
         return step
 
     def compile(self, shape: StepShape, kv_cache: Any) -> Any:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""
-        started = time.perf_counter()
-        logger.info("compiling a %s (number %d) ...", shape, len(self._compiled) + 1)
         step, arguments = self.function(shape, kv_cache)
         jitted = jax.jit(step, donate_argnums=1, compiler_options=compiler_options())
-        compiled = jitted.lower(*arguments).compile()
-        logger.info("compiled a %s in %.1f s", shape, time.perf_counter() - started)
-        return compiled
+        return jitted.lower(*arguments).compile()
 
     def function(self, shape: StepShape, kv_cache: Any) -> tuple[Callable[..., Any], Any]:
         """The step of one shape, and its arguments: weights, cache (to donate), plan, previous."""

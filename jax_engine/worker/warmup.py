@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tqdm import tqdm
 
+from jax_engine.progress_log import LONG_S
 from jax_engine.worker.step_shape import StepShape
 from jax_engine.worker.worker import Worker
 
@@ -31,7 +32,8 @@ def compile_ahead(
         ThreadPoolExecutor(threads) as pool,
         tqdm(total=len(missing), desc="Compiling steps", disable=not use_tqdm) as bar,
     ):
-        jobs = [pool.submit(worker.steps.prepare, one, worker.kv_cache.array) for one in missing]
+        prepare, cache = worker.steps.prepare_silently, worker.kv_cache.array
+        jobs = [pool.submit(prepare, one, cache) for one in missing]
         try:
             for job in jobs:
                 job.result()
@@ -39,5 +41,6 @@ def compile_ahead(
         finally:
             pool.shutdown(cancel_futures=True)
     seconds = time.perf_counter() - started
-    logger.info("%d steps compiled ahead in %.1f s", len(missing), seconds)
+    if seconds >= LONG_S:
+        logger.info("%d steps compiled ahead in %.1f s", len(missing), seconds)
     return len(missing)
