@@ -165,13 +165,13 @@ class LLM(PoolingMethods, ServiceMethods):
         prompts = chat_prompts(
             self.llm_engine.text_tokenizer(),
             messages,
-            chat_template_kwargs,
             tokenization_kwargs,
-            chat_template=chat_template or self.chat_template,
-            content_format=chat_template_content_format,
+            chat_template=self.chat_template if chat_template is None else chat_template,
+            chat_template_content_format=chat_template_content_format,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
         )
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, **options)
 
@@ -225,7 +225,9 @@ class LLM(PoolingMethods, ServiceMethods):
 
 def _one_each(name: str, value: Any, num_prompts: int) -> list[Any]:
     """The same value for each prompt, or the values given, one each."""
-    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str | bytes):
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return [value] * num_prompts
     values = list(value)
     if len(values) != num_prompts:
