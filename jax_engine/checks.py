@@ -10,10 +10,15 @@ from jax_engine.errors import InvalidRequestError
 def shown(value: object) -> str:
     """A value in a message: short, and whatever it is."""
     try:
-        text = repr(value)
+        text = repr(value).encode("utf-8", "backslashreplace").decode()
     except Exception:  # a number of too many digits, or a broken __repr__
         return f"an object of type {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def printable(error: Exception) -> str:
+    """What an exception says, with nothing in it that cannot be written."""
+    return str(error).encode("utf-8", "backslashreplace").decode()
 
 
 def check_integer(

@@ -156,13 +156,13 @@ class LLM(PoolingMethods, ServiceMethods):
         prompts = chat_prompts(
             self.llm_engine.text_tokenizer(),
             messages,
-            chat_template_kwargs,
             tokenization_kwargs,
-            chat_template=chat_template or self.chat_template,
-            content_format=chat_template_content_format,
+            chat_template=self.chat_template if chat_template is None else chat_template,
+            chat_template_content_format=chat_template_content_format,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
         )
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, **options)
 

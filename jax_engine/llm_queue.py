@@ -160,7 +160,9 @@ class QueueMethods:
 
 def _one_each(name: str, value: Any, num_prompts: int) -> list[Any]:
     """The same value for each prompt, or the values given, one each."""
-    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str | bytes):
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return [value] * num_prompts
     values = list(value)
     if len(values) != num_prompts:

@@ -1,14 +1,16 @@
 """Conversations as users give them, to prompts."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from jax_engine.checks import shown
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.tokenization_options import tokenized
 from jax_engine.errors import InvalidRequestError
-from jax_engine.tokenization.chat_content import Message
+from jax_engine.tokenization.chat_content import ContentFormat, Message
 from jax_engine.tokenization.tokenizer import Tokenizer
+from jax_engine.typed_fields import check_types
 
 # Arguments of `LLM.chat`, or of what it calls; a template's own options have other names.
 _RESERVED = {
@@ -18,10 +20,24 @@ _RESERVED = {
 }  # fmt: skip
 
 
+@dataclass(kw_only=True)
+class ChatOptions:
+    """What `LLM.chat` may be asked beside the messages; it explains them."""
+
+    chat_template: str | None = None
+    chat_template_content_format: ContentFormat = "auto"
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    tools: list[Any] | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self, InvalidRequestError)
+
+
 def chat_prompts(
     tokenizer: Tokenizer,
     messages: Sequence[Message] | Sequence[Sequence[Message]],
-    chat_template_kwargs: Mapping[str, Any] | None,
     tokenization_kwargs: Mapping[str, Any] | None,
     **options: Any,
 ) -> list[PromptInput]:
@@ -31,20 +47,16 @@ def chat_prompts(
 
     Args:
         messages: Dicts with "role" and "content"; or lists of them.
-        chat_template_kwargs: Options of the template's own.
         tokenization_kwargs: As in `tokenized`.
-        options: As in `ChatTemplate.render`.
+        options: Fields of `ChatOptions`.
 
     Raises:
         ConfigError: The model has no chat template and none was given.
         InvalidRequestError: The messages, or the options, are not acceptable; of several
             conversations, the message says which.
     """
-    if chat_template_kwargs is not None and not isinstance(chat_template_kwargs, Mapping):
-        raise InvalidRequestError(
-            f"chat_template_kwargs must be a dict, got {type(chat_template_kwargs).__name__}"
-        )
-    own = {str(name): value for name, value in (chat_template_kwargs or {}).items()}
+    checked = ChatOptions(**options)
+    own = dict(checked.chat_template_kwargs or {})
     taken = sorted(_RESERVED & own.keys())
     if taken:
         raise InvalidRequestError(
@@ -61,7 +73,16 @@ def chat_prompts(
     prompts: list[PromptInput] = []
     for i, conversation in enumerate(conversations):
         try:
-            text = tokenizer.apply_chat_template(conversation, tokenize=False, **options, **own)
+            text = tokenizer.apply_chat_template(
+                conversation,
+                tokenize=False,
+                chat_template=checked.chat_template,
+                content_format=checked.chat_template_content_format,
+                add_generation_prompt=checked.add_generation_prompt,
+                continue_final_message=checked.continue_final_message,
+                tools=checked.tools,
+                **own,
+            )
         except InvalidRequestError as error:
             where = "" if one_only else f"conversation {i}: "
             raise InvalidRequestError(f"{where}{error}") from error

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from tokenizers import Tokenizer as Backend
 
-from jax_engine.checks import shown
+from jax_engine.checks import printable, shown
 from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.tokenization.chat_content import (
     ContentFormat,
@@ -81,6 +81,8 @@ class ChatTemplate:
                 "model made for chat."
             )
         checked = checked_messages(messages)
+        if continue_final_message and messages[-1].get("content") is None:
+            raise InvalidRequestError('the last message has no "content" to continue')
         formats: set[str] = {content_format}
         if content_format == "auto":
             formats = self._formats_of(template)
@@ -99,16 +101,14 @@ class ChatTemplate:
         return self._make_renderer()
 
     def _apply(self, template: str, messages: list[dict[str, Any]], **options: Any) -> str:
-        from jinja2 import TemplateError
-
         try:
             text: str = self.renderer.apply_chat_template(
                 messages, chat_template=template, tokenize=False, **options
             )
-        except (TemplateError, ValueError, TypeError) as error:
+        except Exception as error:  # whatever a template raises, or an object that it prints
             raise InvalidRequestError(
-                f"The chat template refuses these messages: {error}. A message is a dictionary "
-                "with role and content."
+                f"The chat template refuses these messages: {printable(error)}. A message is a "
+                "dictionary with role and content."
             ) from error
         return text
 
@@ -172,16 +172,12 @@ def _schema(index: int, tool: Tool) -> dict[str, Any]:
             f"got {type(tool).__name__}"
         )
     from transformers.utils import get_json_schema
-    from transformers.utils.chat_template_utils import (
-        DocstringParsingException,
-        TypeHintParsingException,
-    )
 
     try:
         schema: dict[str, Any] = get_json_schema(tool)
-    except (DocstringParsingException, TypeHintParsingException) as error:
+    except Exception as error:  # also of functions that have no signature
         raise InvalidRequestError(
             f"tools[{index}] must be a function with type hints and a docstring that explains its "
-            f"arguments: {error}"
+            f"arguments: {printable(error)}"
         ) from error
     return schema

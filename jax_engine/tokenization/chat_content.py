@@ -7,6 +7,7 @@ Here there are parts of text only: this engine's models read nothing else.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from jax_engine.checks import shown
 from jax_engine.errors import InvalidRequestError
 from jax_engine.tokenization.tool_calls import with_parsed_arguments
 
@@ -39,7 +40,7 @@ def _checked(where: str, message: object) -> dict[str, Any]:
         raise InvalidRequestError(f"{where} must be a dict, got {type(message).__name__}")
     if not isinstance(message.get("role"), str):
         raise InvalidRequestError(
-            f"{where} must have a role, such as 'user', got {message.get('role')!r}"
+            f"{where} must have a role, such as 'user', got {shown(message.get('role'))}"
         )
     content = message.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str | bytes):
@@ -49,15 +50,17 @@ def _checked(where: str, message: object) -> dict[str, Any]:
         raise InvalidRequestError(
             f"{where}['content'] must be text or a list of parts, got {type(content).__name__}"
         )
-    return with_parsed_arguments(where, dict(message))
+    # As in vLLM: what called tools has often nothing to say, and templates want a text
+    said = dict(message) | {"content": "" if content is None else content}
+    return with_parsed_arguments(where, said)
 
 
 def _check_part(where: str, part: object) -> None:
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
     if not isinstance(part, Mapping) or kind != "text" or not isinstance(part.get("text"), str):
         raise InvalidRequestError(
-            f"{where} must be {{'type': 'text', 'text': ..}}, got one of type {kind!r}: the engine "
-            "reads text only"
+            f"{where} must be {{'type': 'text', 'text': ..}}, got one of type {shown(kind)}: the "
+            "engine reads text only"
         )
 
 
@@ -82,10 +85,10 @@ def with_format(messages: list[dict[str, Any]], formats: set[str]) -> list[dict[
     """The messages with each content in one of these formats; joined parts are lines."""
     converted = []
     for message in messages:
-        content = message.get("content")
+        content = message["content"]
         if isinstance(content, str) and "string" not in formats:
             message = message | {"content": [{"type": "text", "text": content}]}
-        elif content is not None and not isinstance(content, str) and "openai" not in formats:
+        elif not isinstance(content, str) and "openai" not in formats:
             message = message | {"content": "\n".join(part["text"] for part in content)}
         converted.append(message)
     return converted

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jax_engine.checks import shown
 from jax_engine.errors import InvalidRequestError
 
 
@@ -32,7 +33,7 @@ def _parsed(where: str, call: object) -> dict[str, Any]:
     if not isinstance(call, Mapping) or not isinstance(function, Mapping):
         raise InvalidRequestError(
             f"{where} must be {{'type': 'function', 'function': {{'name': .., 'arguments': ..}}}}, "
-            f"got {call!r}"
+            f"got {shown(call)}"
         )
     arguments = _mapping(f"{where}['function']['arguments']", function.get("arguments"))
     return dict(call) | {"function": dict(function) | {"arguments": arguments}}
@@ -43,10 +44,10 @@ def _mapping(where: str, arguments: object) -> Mapping[str, Any]:
     if isinstance(arguments, str) and arguments:
         try:
             found = json.loads(arguments)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidRequestError(
-                f"{where} must be a JSON object, got {arguments!r}: {error}"
+                f"{where} must be a JSON object, got {shown(arguments)}: {error}"
             ) from error
     if not isinstance(found, Mapping):
-        raise InvalidRequestError(f"{where} must be a JSON object, got {arguments!r}")
+        raise InvalidRequestError(f"{where} must be a JSON object, got {shown(arguments)}")
     return found

@@ -179,6 +179,32 @@ def test_a_template_for_all_chats(llm, tmp_path) -> None:
             load_chat_template(wrong)
 
 
+def test_a_turn_that_only_called_tools_has_no_content(llm) -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    turns = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": None}]
+    for turn in (turns[0], turns[0] | {"content": None}):
+        (output,) = llm.chat([turn, turns[1]], GREEDY, use_tqdm=False)
+        assert output.prompt == "assistant:tool:"
+
+
+WRONG_CHATS = [
+    ({"role": "user", "content": "x"}, {}, "messages must be a list of dicts"),
+    ("text", {}, "messages must be a list of dicts .* got 'text'"),
+    ([["x"]], {}, r"conversation 0: messages\[0\] must be a dict, got str"),
+    ([{"role": "user", "content": "\ud800"}], {}, "valid Unicode, got a lone surrogate"),
+    ([{"role": "user", "content": 5}], {}, r"\['content'\] must be text or a list of parts"),
+    ([{"role": "user", "content": "x"}], {"chat_template": 5}, "chat_template must be a string"),
+    ([{"role": "user", "content": "x"}], {"tools": "f"}, "tools must be a list"),
+    ([{"role": "user", "content": "x"}], {"chat_template_kwargs": [1]}, "must be a dict or None"),
+]
+
+
+@pytest.mark.parametrize(("messages", "options", "words"), WRONG_CHATS)
+def test_chats_that_are_none(llm, messages, options, words) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        llm.chat(messages, GREEDY, use_tqdm=False, **options)
+
+
 def test_a_profile_is_written(llm, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("VLLM_TORCH_PROFILER_DIR", str(tmp_path))
     llm.start_profile("mine")
