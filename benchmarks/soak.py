@@ -1,0 +1,202 @@
+"""Resident memory over many requests: it must stay where it is after the first tenth of them.
+
+    python -m benchmarks.soak --requests 50000            prints a line every twentieth
+    python -m benchmarks.soak --requests 50000 --save     and keeps them in benchmarks/results/
+
+A tiny model over bytes, with all that a request can be: greedy, sampled, several samples, stop
+strings, guided, log-probabilities, penalties, beams, embeddings; some are aborted, some time out.
+What may grow is counted beside: Python's objects, the C heap, compiled programs, KV blocks that
+have been written at least once (the pool is touched block by block as it is used).
+"""
+
+import argparse
+import ctypes
+import gc
+import json
+import random
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+
+from benchmarks.report import write_result
+from jax_engine import EngineConfig, LLMEngine, PoolingParams, SamplingParams
+from jax_engine import StructuredOutputsParams as Guide
+
+IN_FLIGHT, LOOKS, WARMUP_SHARE = 12, 20, 0.1
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 256,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "eos_token_id": 0,
+}
+LETTERS = "abcdefghij "
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+MALLINFO2 = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+
+
+@dataclass(frozen=True)
+class Look:
+    """Memory at one moment.
+
+    Attributes:
+        requests: That have ended by then.
+        resident_mib: Of the process.
+        heap_used_mib: Of the C heap, what is allocated; large allocations included.
+        heap_free_mib: Of the C heap, what is free and not given back.
+        python_blocks: That Python's own allocator has given out.
+        python_objects: That its garbage collector knows.
+        programs: Compiled steps and samplers.
+        touched_kv_mib: Of the KV pool, what has been written since the start.
+    """
+
+    requests: int
+    resident_mib: float
+    heap_used_mib: float
+    heap_free_mib: float
+    python_blocks: int
+    python_objects: int
+    programs: int
+    touched_kv_mib: float
+
+
+class _Heap(ctypes.Structure):
+    """glibc's `struct mallinfo2`."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in MALLINFO2.split()]
+
+
+def look(engine: LLMEngine, requests: int, touched_blocks: int) -> Look:
+    gc.collect()
+    heap = _Heap()
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallinfo2"):  # glibc's
+        libc.mallinfo2.restype = _Heap
+        heap = libc.mallinfo2()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    steps = engine.worker.steps
+    return Look(
+        requests=requests,
+        resident_mib=round(pages * 4096 / 2**20, 1),
+        heap_used_mib=round((heap.uordblks + heap.hblkhd) / 2**20, 1),
+        heap_free_mib=round(heap.fordblks / 2**20, 1),
+        python_blocks=sys.getallocatedblocks(),
+        python_objects=len(gc.get_objects()),
+        programs=len(steps.compiled_shapes()) + len(steps._samplers),
+        touched_kv_mib=round(touched_blocks * engine.memory.block / 2**20, 1),
+    )
+
+
+def build(folder: Path) -> LLMEngine:
+    """A model of random weights with a tokenizer of single bytes."""
+    (folder / "config.json").write_text(json.dumps(MODEL))
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.save(str(folder / "tokenizer.json"))
+    config = {"eos_token": alphabet[0]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return LLMEngine.from_config(
+        EngineConfig(
+            model=str(folder),
+            load_format="dummy",
+            max_model_len=128,
+            max_num_seqs=8,  # few sizes of steps: each is compiled in the warm-up
+            max_num_batched_tokens=32,
+            num_gpu_blocks_override=128,
+        )
+    )
+
+
+def request(rng: random.Random) -> tuple[str, SamplingParams | PoolingParams, float | None]:
+    """Prompt, params and timeout; half of the prompts begin alike."""
+    text = "".join(rng.choices(LETTERS, k=rng.randint(1, 20)))
+    prompt = "a beginning that many prompts share, " * rng.randint(0, 1) + text
+    kinds: list[dict[str, Any]] = [
+        {"temperature": 0.0},
+        {"temperature": 1.0},
+        {"n": 2},
+        {"stop": ["a", "bc"]},
+        {"logprobs": 2},
+        {"prompt_logprobs": 1},
+        {"presence_penalty": 0.5, "logit_bias": {97: 2.0}},
+        {"structured_outputs": Guide(json=SCHEMA)},
+        {"structured_outputs": Guide(regex=f"{text}[0-9]{{2,5}}")},  # another one each time
+        {"use_beam_search": True, "n": 2, "temperature": 0.0},
+        {},
+    ]
+    timeout = rng.uniform(1e-3, 1e-2) if rng.random() < 0.05 else None
+    picked = rng.randrange(len(kinds))
+    if picked == len(kinds) - 1:
+        return prompt, PoolingParams(), timeout
+    params = SamplingParams(
+        max_tokens=rng.randint(1, 16), seed=rng.getrandbits(32), **kinds[picked]
+    )
+    return prompt, params, timeout
+
+
+def soak(engine: LLMEngine, num_requests: int, looks: int = LOOKS) -> list[Look]:
+    """Runs them, IN_FLIGHT at a time, and looks at memory `looks` times."""
+    rng, found = random.Random(0), list[Look]()
+    blocks, touched = engine.scheduler.block_manager, set[int]()
+    added, ended = 0, 0
+    while ended < num_requests:
+        while added - ended < IN_FLIGHT and added < num_requests:
+            prompt, params, timeout = request(rng)
+            engine.add_request(str(added), prompt, params, timeout=timeout)
+            added += 1
+        if rng.random() < 0.02:
+            ended += len(engine.abort_request(str(rng.randrange(ended, added))))
+        ended += sum(output.finished for output in engine.step())
+        for table in blocks.tables.values():
+            touched.update(table.ids)
+        if ended >= (len(found) + 1) * num_requests / looks:
+            found.append(look(engine, ended, len(touched)))
+            print("".join(f"{value:>18,}" for value in asdict(found[-1]).values()), flush=True)
+    return found
+
+
+def summary(looks: list[Look]) -> dict[str, Any]:
+    """The growth after warm-up, and all looks by their number of requests."""
+    after = [one for one in looks if one.requests >= WARMUP_SHARE * looks[-1].requests]
+    first, most = after[0].resident_mib, max(one.resident_mib for one in after)
+    return {
+        "growth_percent": round(100 * (most / first - 1), 2),
+        "after_warmup_mib": first,
+        "most_mib": most,
+        "looks": {f"after {one.requests}": asdict(one) for one in looks},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=50_000)
+    parser.add_argument("--save", action="store_true")
+    args = parser.parse_args()
+    print("".join(f"{name:>18}" for name in Look.__dataclass_fields__))
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        result = summary(soak(build(Path(folder)), args.requests))
+    print(f"grew by {result['growth_percent']} % in {time.perf_counter() - started:.0f} s")
+    if args.save:
+        growth = f"{result['growth_percent']} %"
+        headline = {f"growth of memory over {args.requests:,} requests": growth}
+        write_result("soak", result, arguments=args, headline=headline)
+
+
+if __name__ == "__main__":
+    main()
