@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from jax_engine.sampling_params import SamplingParams
 
 MAX_LOGPROB_TOKEN_IDS = 128  # vLLM's limit
+MAX_SAMPLES = 16384  # as vLLM's VLLM_MAX_N_SEQUENCES
 
 
 def check_sampling_params(params: "SamplingParams") -> None:
@@ -50,6 +51,11 @@ def _check_counts(params: "SamplingParams") -> None:
     if params.best_of is not None:
         check_integer("best_of", params.best_of, params.n, note=f" (n is {params.n})")
         _check_deltas(params)
+    if params.num_samples > MAX_SAMPLES:
+        raise InvalidRequestError(
+            f"best_of (or n) must be at most {MAX_SAMPLES}, got {params.num_samples}: "
+            "ask in several requests, with a seed each"
+        )
     if params.max_tokens is not None:
         check_integer("max_tokens", params.max_tokens, 1)
     check_integer("min_tokens", params.min_tokens, 0)

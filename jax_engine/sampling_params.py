@@ -39,8 +39,9 @@ class SamplingParams:
     """How the tokens of one request are chosen and when it ends.
 
     Attributes:
-        n: Outputs returned, >= 1.
-        best_of: Sequences sampled, >= n; the n of highest cumulative log-probability are returned.
+        n: Outputs returned, in [1, 16384]. What cannot run at once takes turns.
+        best_of: Sequences sampled, in [n, 16384]; the n of highest cumulative log-probability are
+            returned.
         presence_penalty: In [-2, 2]; subtracted once from tokens already in the output.
         frequency_penalty: In [-2, 2]; subtracted once for each occurrence in the output.
         repetition_penalty: > 0; logits of tokens in prompt or output are divided by it (if

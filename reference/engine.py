@@ -215,6 +215,9 @@ def _note_logprobs(
 ) -> None:
     """Give each sequence that got a token its log-probability. (By now the group has forked.)"""
     logprobs = log_softmax(logits)
-    seqs = entry.group.seqs if entry.num_samples > 1 else [entry.seq]
+    first = entry.seq.index
+    seqs = [entry.seq]
+    if entry.num_samples > 1:
+        seqs = entry.group.seqs[first : first + entry.num_samples]
     for seq, token_id in zip(seqs, token_ids, strict=True):
         seq.logprobs.append(float(logprobs[token_id]))

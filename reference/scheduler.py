@@ -2,9 +2,10 @@
 
 This is its public face. `schedule` plans a step, the engine runs it and draws tokens, and `update`
 takes the tokens in: it forks a group when its first tokens are drawn, ends sequences, and gives
-their blocks back at once. For beam search it takes candidates in, and when all beams have drawn,
-lets `beam_search` select. The ways of planning are chapters of their own, `scheduler_sosp` and
-`scheduler_unified`.
+their blocks back at once. A group of which no sequence is left goes on with its next part, if there
+is one, as if it had just arrived at its old place. For beam search it takes candidates in, and when
+all beams have drawn, lets `beam_search` select. The ways of planning are chapters of their own,
+`scheduler_sosp` and `scheduler_unified`.
 
 >>> from types import SimpleNamespace
 >>> params = SimpleNamespace(n=2, best_of=None, max_tokens=2, min_tokens=0, stop_token_ids=[],
@@ -124,7 +125,7 @@ class Scheduler:
         if group.request_id in self.groups:
             raise AdmissionError(group, "requests of this id", 2, 1, "give each a name of its own")
         if self.config.admission_rule:
-            check_admission(group, self.block_manager, self.config)
+            group.part_size = check_admission(group, self.block_manager, self.config)
         group.leader.seq_id = next(self._seq_ids)
         group.add_index = next(self._add_indices)
         self.groups[group.request_id] = group
@@ -176,15 +177,16 @@ class Scheduler:
         if group is None:
             return False
         for seq in group.unfinished:
-            self._finish(group, seq, "abort", stop_reason)
+            self._end(seq, "abort", stop_reason)
+        self._forget(group)
         return True
 
     def _append(self, entry: ScheduledSequence, token_ids: SequenceOf[int]) -> list[Sequence]:
         """Append what was drawn; the first draw of a group that samples several forks it."""
         parent, group = entry.seq, entry.group
         seqs = [parent]
-        for index in range(1, entry.num_samples):
-            child = parent.fork(index, next(self._seq_ids))
+        for i in range(1, entry.num_samples):
+            child = parent.fork(parent.index + i, next(self._seq_ids))
             self.block_manager.fork(parent.seq_id, child.seq_id)
             seqs.append(child)
             group.seqs.append(child)
@@ -221,13 +223,21 @@ class Scheduler:
         reason: FinishReason,
         stop_reason: int | str | None,
     ) -> bool:
-        """End a sequence and give its blocks back; True if it was the last of its group."""
-        self.block_manager.free(seq.seq_id)
-        seq.finish(reason, stop_reason)
+        """End a sequence; after the last one of a part comes the next part. True if none does."""
+        self._end(seq, reason, stop_reason)
         if group.unfinished:
+            return False
+        if group.start_next_part():
+            self._state.leave(group)
+            group.leader.seq_id = next(self._seq_ids)
+            self._state.enter(group, SequenceStatus.WAITING)
             return False
         self._forget(group)
         return True
+
+    def _end(self, seq: Sequence, reason: FinishReason, stop_reason: int | str | None) -> None:
+        self.block_manager.free(seq.seq_id)
+        seq.finish(reason, stop_reason)
 
     def _forget(self, group: SequenceGroup) -> None:
         self._state.leave(group)

@@ -119,7 +119,7 @@ class SchedulerState:
         output.blocks_to_copy += copies
         num_samples = 0
         if start + num_tokens == len(seq.token_ids):
-            num_samples = 1 if group.forked or group.beam_search else group.num_samples
+            num_samples = 1 if group.forked or group.beam_search else group.num_samples_now
         output.scheduled.append(ScheduledSequence(seq, group, start, num_tokens, num_samples))
 
     def preempt(self, output: SchedulerOutput) -> SequenceGroup:

@@ -5,6 +5,12 @@ A *sequence* is a prompt and what was generated from it so far. A request for se
 drawn (4.4, "Parallel sampling"). The sequences of a group are scheduled, preempted and resumed
 together (4.5), because they share blocks, so they have one status in common.
 
+A request may ask for more samples than fit at once. Then its group is run in *parts*, one after the
+other: when the sequences of a part have all ended, the next part starts with one sequence, from the
+prompt, in the group's place of the order of service. Samples keep their numbers: of five samples in
+parts of two, the third part is sample 4 alone. What the scheduler looks at is the present part,
+since sequences that have ended need nothing; `seqs` has the sequences of all parts so far.
+
 A sequence has `num_computed_tokens` positions in the KV cache, and always some tokens more than
 that: at least the newest, whose key and value are written when it is fed to the model.
 
@@ -14,6 +20,10 @@ that: at least the newest, whose key and value are written when it is fed to the
 >>> group = SequenceGroup("r0", [5, 6, 7], params, eos_token_ids={2})
 >>> group.num_samples, group.num_reserved, group.leader.token_ids
 (2, 2, [5, 6, 7])
+>>> group.part_size = 1                               # one after the other
+>>> group.num_reserved, group.start_next_part(), group.seqs[1].index, group.start_next_part()
+(1, True, 1, False)
+>>> _ = group.seqs.pop()
 >>> group.leader.append(2)
 >>> finish_reason(group.leader, group, max_model_len=100)
 ('stop', None)
@@ -147,6 +157,11 @@ class SequenceGroup:
     seqs: list[Sequence] = field(init=False)
     forked: bool = field(default=False, init=False)
     add_index: int = field(default=-1, init=False)
+    part_size: int = field(init=False)
+    """Samples of a part; the last part has the rest. The scheduler sets it, by what it can promise;
+    until then, and for beam search always, all samples are one part."""
+    first_sample: int = field(default=0, init=False)
+    """Where the present part begins."""
     hypotheses: list[Sequence] = field(default_factory=list, init=False)
     """Of beam search: the outputs that have ended, best first; `seqs` are the live beams."""
     prompt_logprobs: list[np.ndarray | None] | None = field(default=None, init=False)
@@ -154,7 +169,8 @@ class SequenceGroup:
     have stood there; the engine fills this."""
 
     def __post_init__(self) -> None:
-        self.seqs = [Sequence(list(self.prompt_token_ids), len(self.prompt_token_ids))]
+        self.seqs = [Sequence(list(self.prompt_token_ids), self.prompt_len)]
+        self.part_size = self.num_samples
         if getattr(self.params, "prompt_logprobs", None) is not None:
             self.prompt_logprobs = [None] * self.prompt_len
 
@@ -166,6 +182,11 @@ class SequenceGroup:
     def num_samples(self) -> int:
         """How many sequences the request becomes: best_of, or n. Of beam search, the width."""
         return self.params.n if self.params.best_of is None else self.params.best_of
+
+    @property
+    def num_samples_now(self) -> int:
+        """How many of them the present part becomes."""
+        return min(self.part_size, self.num_samples - self.first_sample)
 
     @property
     def beam_search(self) -> bool:
@@ -183,7 +204,8 @@ class SequenceGroup:
 
         Beams come and go, so their number says nothing of how many there will be.
         """
-        return len(self.unfinished) if self.forked and not self.beam_search else self.num_samples
+        alive = self.forked and not self.beam_search
+        return len(self.unfinished) if alive else self.num_samples_now
 
     @property
     def unfinished(self) -> list[Sequence]:
@@ -211,6 +233,15 @@ class SequenceGroup:
         if self.num_samples == self.params.n:
             return list(self.seqs)
         return sorted(self.seqs, key=lambda seq: -sum(seq.logprobs))[: self.params.n]
+
+    def start_next_part(self) -> bool:
+        """Begin with the next samples, at the prompt; False if all of them have been begun."""
+        first_sample = self.first_sample + self.num_samples_now
+        if first_sample == self.num_samples:
+            return False
+        self.first_sample, self.forked = first_sample, False
+        self.seqs.append(Sequence(list(self.prompt_token_ids), self.prompt_len, first_sample))
+        return True
 
     def set_status(self, status: SequenceStatus) -> None:
         for seq in self.unfinished:

@@ -1,7 +1,8 @@
 """The admission rule: only what provably finishes is accepted, so that no request ever hangs.
 
 The published system hangs on a request that needs more blocks, sequences or tokens than the engine
-has (or the whole engine aborts). Here it is refused when it is added, with both numbers.
+has (or the whole engine aborts). Here it is refused when it is added, with both numbers. A request
+for more samples than fit runs in parts, each of which fits: all parts finish, so the request does.
 """
 
 from jax_engine.core.block_manager import BlockManager
@@ -10,8 +11,8 @@ from jax_engine.core.sequence import SequenceGroup
 from jax_engine.errors import InvalidRequestError, RequestTooLargeError
 
 
-def max_blocks(group: SequenceGroup, block_size: int, max_model_len: int) -> int:
-    """U: the most blocks the group's sequences ever fill, shared prompt blocks counted once.
+def blocks_of_one(group: SequenceGroup, block_size: int, max_model_len: int) -> tuple[int, int]:
+    """The most blocks that a sequence ever fills, and how many of them its siblings share.
 
     The last token of a sequence is never fed to the model, so it needs no slot.
     """
@@ -19,22 +20,24 @@ def max_blocks(group: SequenceGroup, block_size: int, max_model_len: int) -> int
     if max_tokens is None:
         max_tokens = max_model_len - group.prompt_len
     per_seq = -(-min(group.prompt_len + max_tokens - 1, max_model_len) // block_size)
-    shared = group.prompt_len // block_size if group.num_samples > 1 else 0
-    return shared + group.num_samples * (per_seq - shared)
+    return per_seq, group.prompt_len // block_size
 
 
-def check_request(group: SequenceGroup, limits: Limits, manager: BlockManager) -> None:
+def check_request(group: SequenceGroup, limits: Limits, manager: BlockManager) -> int:
     """Refuses what could not finish even with the engine to itself.
 
-    Beside U there must be room for the watermark and for one more block a sequence: the head-room
-    that a decode step and a swap-in ask for. (Where prompts are computed whole, `Limits` has made
-    sure that any prompt fits into a step.)
+    Beside the blocks that its sequences fill there must be room for the watermark and for one more
+    block a sequence: the head-room that a decode step and a swap-in ask for. (Where prompts are
+    computed whole, `Limits` has made sure that any prompt fits into a step.)
+
+    Returns:
+        How many of its samples can run at a time.
 
     Raises:
         InvalidRequestError: The prompt is empty.
         RequestTooLargeError: Prompt, sequences or blocks exceed what the engine has.
     """
-    name, k = f"request {group.request_id!r}", group.num_samples
+    name = f"request {group.request_id!r}"
     if group.prompt_len < 1:
         raise InvalidRequestError(f"{name}: prompt_token_ids must hold at least 1 token, got 0")
     if group.prompt_len > limits.max_model_len - 1:
@@ -43,17 +46,22 @@ def check_request(group: SequenceGroup, limits: Limits, manager: BlockManager) -
             f"{limits.max_model_len} allows {limits.max_model_len - 1} and one of output: "
             "shorten the prompt, or raise max_model_len"
         )
-    if k > limits.max_num_seqs:
+    beams = 1 if group.beam is None else group.num_samples
+    if beams > limits.max_num_seqs:
         raise RequestTooLargeError(
-            f"{name}: best_of (or n) asks for {k} sequences, max_num_seqs is "
+            f"{name}: best_of (or n) asks for {beams} beams, max_num_seqs is "
             f"{limits.max_num_seqs}: lower best_of, or raise max_num_seqs"
         )
-    need = max_blocks(group, manager.block_size, limits.max_model_len) + k
-    need += manager.watermark_blocks
+    per_seq, shared = blocks_of_one(group, manager.block_size, limits.max_model_len)
+    for_each = per_seq - shared + 1  # with its head-room
+    need = manager.watermark_blocks + shared + beams * for_each
     if need > manager.gpu.num_blocks:
+        what, also = ("a sample", "") if group.beam is None else (f"{beams} beams", " or best_of")
         raise RequestTooLargeError(
-            f"{name}: {k} sequence(s) of {group.prompt_len} prompt tokens and max_tokens "
+            f"{name}: {what} of {group.prompt_len} prompt tokens and max_tokens "
             f"{group.params.max_tokens} may need {need} KV blocks (head-room included), the "
-            f"engine has num_gpu_blocks {manager.gpu.num_blocks}: lower max_tokens or best_of, "
-            "shorten the prompt, or give the KV cache more memory"
+            f"engine has num_gpu_blocks {manager.gpu.num_blocks}: lower max_tokens{also}, shorten "
+            "the prompt, or give the KV cache more memory"
         )
+    fitting = (manager.gpu.num_blocks - manager.watermark_blocks - shared) // for_each
+    return min(group.num_samples, limits.max_num_seqs, fitting)

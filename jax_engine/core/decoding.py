@@ -41,9 +41,11 @@ def end_sequence(
         state.manager.register(seq.seq_id, seq.token_ids, computed, group.cache_salt)
     status = seq.status
     state.finish(seq, group, *stop)
-    if group.finished and status is not SequenceStatus.RUNNING:  # the step ahead preempted it
+    if not (group.finished and state.end_part(group, status)):
+        return False
+    if status is not SequenceStatus.RUNNING:  # the step ahead preempted it
         state.remove(group, status)
-    return group.finished
+    return True
 
 
 def take_samples(
@@ -62,16 +64,16 @@ def take_samples(
 def _fork_prompt(
     state: SchedulerState, parent: Sequence, group: SequenceGroup, tokens: SequenceOf[int]
 ) -> bool:
-    """The prompt is computed: from here on the group is `num_samples` sequences that share it."""
-    for index in range(1, len(tokens)):
-        group.seqs.append(state.fork(parent, group, index))
+    """The prompt is computed: from here on the part is as many sequences that share it."""
+    for i in range(1, len(tokens)):
+        group.seqs.append(state.fork(parent, group, parent.index + i))
     group.forked, group.samples_per_seq = True, 1
-    for seq, token in zip(group.seqs, tokens, strict=True):
+    for seq, token in zip(group.part, tokens, strict=True):
         seq.token_ids.append(token)
         stop = group.stop.check(seq.token_ids)
         if stop is not None:
             state.finish(seq, group, *stop)
-    return group.finished
+    return group.finished and state.end_part(group, SequenceStatus.RUNNING)
 
 
 def _take_candidates(

@@ -123,7 +123,9 @@ class Scheduler:
                 f"request_id {group.request_id!r} belongs to a request that is not finished: "
                 "use another one, or abort it first"
             )
-        self.check_group(group)
+        part_size = check_request(group, self._limits, self.block_manager)
+        if part_size < group.num_samples:
+            group.limit_parts(part_size)
         arrival = (group.arrival_time, self._num_added)
         group.key = arrival if self.policy == "fcfs" else (group.priority, *arrival)
         group.stop = StopRule.for_request(
@@ -160,9 +162,10 @@ class Scheduler:
         seq, group = self._state.sequences[seq_id]
         status = seq.status
         self._state.finish(seq, group, reason, stop_reason)
-        if group.finished:
-            self._state.remove(group, status)
-        return group.finished
+        if not (group.finished and self._state.end_part(group, status)):
+            return False
+        self._state.remove(group, status)
+        return True
 
     def schedule(self) -> SchedulerOutput:
         """Plans the next step; the positions in it are not yet counted as computed."""

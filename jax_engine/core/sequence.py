@@ -2,7 +2,7 @@
 
 A group is one request: one sequence until the prompt is computed, then `best_of` that share it, or
 as many beams. All its unfinished sequences are in the same state: they are scheduled and preempted
-together.
+together. Of more samples than can run at once there are several parts, one after the other.
 """
 
 from collections.abc import Collection
@@ -118,14 +118,19 @@ class SequenceGroup:
         cache_salt: Requests of different salts share no cached prefix.
 
     Attributes:
-        seqs: One until `forked`, then `num_samples`; finished ones stay. In a beam search the
-            running beams, best first, and in the end its hypotheses.
+        seqs: Those of all parts so far: of a part one until `forked`, then `part_size`; finished
+            ones stay. In a beam search the running beams, best first, and in the end its
+            hypotheses.
+        part_size: Samples that run at a time; the last part has the rest. Set by the scheduler.
+        part_start: Place in `seqs` of the present part's first sequence.
+        num_left: Samples of the parts to come.
         beam: The state of a beam search; None for other requests.
         num_samples: k, the sequences to sample, or the beams: `best_of`, or `n`.
-        samples_per_seq: Tokens to sample for a sequence in a step: k for a prompt that is about to
-            fork, else 1. A beam's prompt forks by its candidates, so it is 1 from the start.
-        reserved: Sequences it counts against max_num_seqs: k, and once forked the unfinished ones;
-            always k in a beam search.
+        samples_per_seq: Tokens to sample for a sequence in a step: for a prompt that is about to
+            fork the part's samples, else 1. A beam's prompt forks by its candidates, so it is 1
+            from the start.
+        reserved: Sequences it counts against max_num_seqs: the part's samples, and once forked the
+            unfinished ones; always k in a beam search.
         num_unattached: Unfinished sequences that wait for the leader (see `Sequence.attached`).
         num_cached_tokens: Prompt tokens found in the prefix cache when first admitted.
         reads_cache: Whether its prompt may come from the prefix cache. Not if something is wanted
@@ -138,9 +143,9 @@ class SequenceGroup:
 
     __slots__ = (
         "arrival_time", "beam", "cache_salt", "eos_token_ids", "forked", "key",
-        "needs_last_token", "num_cached_tokens", "num_samples", "num_unattached", "params",
-        "priority", "prompt_len", "reads_cache", "request_id", "reserved", "samples_per_seq",
-        "seqs", "stop",
+        "needs_last_token", "num_cached_tokens", "num_left", "num_samples", "num_unattached",
+        "params", "part_size", "part_start", "priority", "prompt_len", "reads_cache", "request_id",
+        "reserved", "samples_per_seq", "seqs", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -165,6 +170,8 @@ class SequenceGroup:
         self.beam = BeamSearch.for_request(params, eos_token_ids)
         self.samples_per_seq = self.num_samples if self.beam is None else 1
         self.reserved = self.num_samples
+        self.part_size = self.num_samples
+        self.part_start = self.num_left = 0
         self.forked = False
         self.num_unattached = 0
         self.num_cached_tokens: int | None = None
@@ -179,29 +186,49 @@ class SequenceGroup:
         return self.seqs[0].token_ids[: self.prompt_len]
 
     @property
+    def part(self) -> list[Sequence]:
+        """The sequences of the present part: those of the parts before it have finished."""
+        return self.seqs[self.part_start :] if self.part_start else self.seqs
+
+    def limit_parts(self, part_size: int) -> None:
+        """Samples at most this many at a time; before anything is scheduled, and not for beams."""
+        self.part_size = self.samples_per_seq = self.reserved = part_size
+        self.num_left = self.num_samples - part_size
+
+    def start_next_part(self) -> None:
+        """Appends the sequence that the next samples begin with, at the prompt."""
+        first = self.num_samples - self.num_left
+        self.samples_per_seq = self.reserved = min(self.part_size, self.num_left)
+        self.num_left -= self.reserved
+        self.part_start = len(self.seqs)
+        self.seqs.append(Sequence(-1, first, self.prompt_token_ids, self.prompt_len))
+        self.forked = False
+        self.num_unattached = 0
+
+    @property
     def finished(self) -> bool:
-        return all(seq.finish_reason is not None for seq in self.seqs)
+        return all(seq.finish_reason is not None for seq in self.part)
 
     @property
     def leader(self) -> Sequence:
         """The first unfinished sequence; it recomputes what the others share."""
-        return next(seq for seq in self.seqs if seq.finish_reason is None)
+        return next(seq for seq in self.part if seq.finish_reason is None)
 
     def unfinished(self) -> list[Sequence]:
-        return [seq for seq in self.seqs if seq.finish_reason is None]
+        return [seq for seq in self.part if seq.finish_reason is None]
 
     def attached(self) -> list[Sequence]:
         """The unfinished sequences that may be scheduled now."""
         if len(self.seqs) == 1:
             return self.seqs
-        return [seq for seq in self.seqs if seq.finish_reason is None and seq.attached]
+        return [seq for seq in self.part if seq.finish_reason is None and seq.attached]
 
     def decoding(self) -> list[Sequence]:
         """The unfinished sequences but for beams that have their candidates and wait."""
-        return [seq for seq in self.seqs if seq.finish_reason is None and seq.candidates is None]
+        return [seq for seq in self.part if seq.finish_reason is None and seq.candidates is None]
 
     def set_status(self, status: SequenceStatus) -> None:
         """All unfinished sequences of a group share one status."""
-        for seq in self.seqs:
+        for seq in self.part:
             if seq.finish_reason is None:
                 seq.status = status

@@ -65,7 +65,7 @@ def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> i
             if not out.scheduled:
                 budget = rebuild(state, group, out, budget)
             break
-        seq = group.seqs[0]
+        seq = group.leader
         length = len(seq.token_ids)
         need = -(-length // manager.block_size)
         if length > budget or manager.num_free_gpu_blocks - need < manager.watermark_blocks:

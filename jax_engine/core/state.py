@@ -61,9 +61,9 @@ class SchedulerState:
         self._seq_ids = count()
 
     def add(self, group: SequenceGroup) -> None:
-        """Puts a new group among the waiting."""
+        """Puts a group that is new, or at the beginning of a part, among the waiting."""
         self.groups[group.request_id] = group
-        self._name(group.seqs[0], group)
+        self._name(group.leader, group)
         insort(self.waiting, group, key=by_key)
 
     def take_back(self, group: SequenceGroup) -> None:
@@ -203,6 +203,22 @@ class SchedulerState:
             # A leader that ends in the middle of a rebuild leaves the next one to start over.
             group.leader.attached = True
             group.num_unattached = sum(not seq.attached for seq in group.unfinished())
+
+    def end_part(self, group: SequenceGroup, status: SequenceStatus) -> bool:
+        """Goes on with the next part of a group, all of whose sequences have ended.
+
+        Args:
+            status: What they had, so the queue that the group is in.
+
+        Returns:
+            Whether there was no other part: the group has ended, and is in its queue yet.
+        """
+        if not group.num_left:
+            return True
+        self.remove(group, status)
+        group.start_next_part()
+        self.add(group)
+        return False
 
     def remove(self, group: SequenceGroup, status: SequenceStatus) -> None:
         """Takes a group with this status out of its queue and of `groups`."""

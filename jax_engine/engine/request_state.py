@@ -153,7 +153,7 @@ class RequestState:
         if self.deltas:
             outputs = [self._delta(seq) for seq in seqs if self._has_news(seq)]
         else:
-            outputs = [self._completion(seq) for seq in seqs]
+            outputs = [self._completion(seq) for seq in seqs if self._has_begun(seq)]
         prompt_logprobs: list[dict[int, Logprob] | None] | FlatLogprobs | None = (
             None if self.prompt_given else self.prompt_logprobs
         )
@@ -170,6 +170,10 @@ class RequestState:
             metrics=replace(self.metrics),
             prompt_logprobs=prompt_logprobs,
         )
+
+    def _has_begun(self, seq: Sequence) -> bool:
+        """False for the sequence that a part of the samples will begin with."""
+        return seq.output_len > 0 or seq.finish_reason is not None
 
     def _has_news(self, seq: Sequence) -> bool:
         output = self._sequence_output(seq)

@@ -8,16 +8,23 @@ from jax_engine.core import BlockManager, Scheduler
 from jax_engine.errors import ConfigError, InvalidRequestError, RequestTooLargeError
 from tests.core.build import make_group, make_scheduler, step
 
+BEAMS = {"use_beam_search": True, "length_penalty": 1.0, "early_stopping": False}
+
 
 @pytest.mark.parametrize(
     ("prompt", "params", "message"),
     [
         (32, {}, "has 32 tokens, max_model_len 32 allows 31"),
-        (2, {"n": 9}, "asks for 9 sequences, max_num_seqs is 8"),
+        (2, {"n": 9, **BEAMS}, "asks for 9 beams, max_num_seqs is 8"),
         # 30 tokens in 15 blocks, and 1 of head-room, is what just fits 16
-        (20, {"max_tokens": 12}, "may need 17 KV blocks .*num_gpu_blocks 16"),
+        (20, {"max_tokens": 12}, "a sample .* may need 17 KV blocks .*num_gpu_blocks 16"),
+        (20, {"max_tokens": 12, "n": 7}, "a sample .* may need 17 KV blocks .*num_gpu_blocks 16"),
         # 1 shared prompt block, 3 times 4 more, 3 of head-room
-        (3, {"n": 2, "best_of": 3, "max_tokens": 8}, "may need 16 KV blocks .*num_gpu_blocks 15"),
+        (
+            3,
+            {"n": 2, "best_of": 3, "max_tokens": 8, **BEAMS},
+            "3 beams .* may need 16 KV blocks .*num_gpu_blocks 15: lower max_tokens or best_of",
+        ),
     ],
 )
 def test_i21_too_large(prompt: int, params: dict[str, Any], message: str) -> None:
@@ -41,6 +48,69 @@ def test_i20_what_just_fits_finishes(prompt: int, params: dict[str, Any]) -> Non
         assert step(scheduler).scheduled
         steps += 1
     assert steps == params["max_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "prompt", "params", "part_size"),
+    [
+        (16, 3, {"n": 3, "max_tokens": 8}, 3),  # 1 shared, 3 times 4 and 1: exactly 16
+        (15, 3, {"n": 3, "max_tokens": 8}, 2),
+        (16, 20, {"n": 2, "max_tokens": 11}, 1),
+        (99, 2, {"n": 20, "max_tokens": 3}, 8),  # max_num_seqs
+        (99, 2, {"n": 1, "best_of": 9, "max_tokens": 3}, 8),
+        (99, 2, {"n": 5, "max_tokens": 3}, 5),
+    ],
+)
+def test_samples_run_in_the_largest_parts_that_fit(
+    num_blocks: int, prompt: int, params: dict[str, Any], part_size: int
+) -> None:
+    """I20: each part is a group that fits by itself; and the last one is the rest."""
+    scheduler = make_scheduler(num_blocks)
+    group = make_group("parts", prompt, **params)
+    scheduler.add_group(group)
+    assert group.part_size == part_size
+    sizes = []
+    while scheduler.has_unfinished():
+        sizes += [item.num_samples for item in step(scheduler).scheduled if item.start == 0]
+    whole, rest = divmod(group.num_samples, part_size)
+    assert sizes == [part_size] * whole + [rest] * (rest > 0)
+    assert [seq.index for seq in group.seqs] == list(range(group.num_samples))
+    assert {seq.output_len for seq in group.seqs} == {params["max_tokens"]}
+    assert scheduler.block_manager.num_free_gpu_blocks == num_blocks
+
+
+def test_a_part_takes_its_request_s_place_in_the_queue() -> None:
+    """The next part is older than who came later, so it is admitted first; nobody is overtaken."""
+    scheduler = make_scheduler(40, max_num_seqs=2)
+    scheduler.add_group(make_group("parts", n=5, max_tokens=2))
+    scheduler.add_group(make_group("later", max_tokens=2))
+    admitted = []
+    while scheduler.has_unfinished():
+        plan = step(scheduler).scheduled
+        admitted += [(item.group.request_id, item.seq.index) for item in plan if item.start == 0]
+    assert admitted == [("parts", 0), ("parts", 2), ("parts", 4), ("later", 0)]
+
+
+@pytest.mark.parametrize("stop_from_outside", [False, True])
+def test_no_part_starts_after_an_abort(stop_from_outside: bool) -> None:
+    """I22: in the second part, however the first one ended; the ends of the first stay."""
+    scheduler = make_scheduler(40, max_num_seqs=2)
+    group = make_group("parts", n=6, max_tokens=3)
+    scheduler.add_group(group)
+    step(scheduler)
+    if stop_from_outside:
+        assert [scheduler.finish_sequence(seq_id, "stop", "word") for seq_id in (0, 1)] == [
+            False, False,
+        ]  # fmt: skip
+        step(scheduler)
+    else:
+        for _ in range(3):
+            step(scheduler)
+    assert scheduler.abort("parts") and not scheduler.abort("parts")
+    first = "stop" if stop_from_outside else "length"
+    assert [seq.finish_reason for seq in group.seqs] == [first] * 2 + ["abort"] * 2
+    assert not scheduler.has_unfinished() and not scheduler.waiting and not scheduler.running
+    assert scheduler.block_manager.num_free_gpu_blocks == 40
 
 
 def test_the_watermark_counts() -> None:

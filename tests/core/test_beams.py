@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.core import Scheduler, SchedulerOutput, SequenceGroup
-from jax_engine.core.admission import max_blocks
+from jax_engine.core.admission import blocks_of_one
 from jax_engine.core.stopping import NO_TOKEN
 from tests.core.build import make_group, make_scheduler
 from tests.support.beams import beam_params, candidates_after, step_beams
@@ -298,7 +298,10 @@ def test_i19_i20_crowded_beams_end_as_they_would_alone(
         make_group(f"b{i}", prompt, **beam_params(**request))
         for i, (request, prompt) in enumerate(beams)
     ]
-    least = max(max_blocks(group, 2, 16) + group.num_samples for group in [*sampled, *searches])
+    least = 0
+    for group in [*sampled, *searches]:
+        per_seq, shared = blocks_of_one(group, 2, 16)
+        least = max(least, shared + group.num_samples * (per_seq - shared + 1))
     scheduler = make_scheduler(
         least + spare,
         cpu,

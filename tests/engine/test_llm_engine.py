@@ -202,7 +202,8 @@ def test_i21_a_refused_request_disturbs_no_running_one(llm) -> None:
         with pytest.raises(InvalidRequestError):
             engine.add_request("bad", bad, greedy())
     with pytest.raises(RequestTooLargeError, match="9"):
-        engine.add_request("many", [3], SamplingParams(n=9))
+        beams = greedy(n=9, use_beam_search=True)
+        engine.add_request("many", [3], beams)
     with pytest.raises(InvalidRequestError, match="already"):
         engine.add_request("good", [3], greedy())
     with pytest.raises(InvalidRequestError, match="priority must be an integer, got 'x'"):

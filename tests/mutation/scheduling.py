@@ -282,16 +282,66 @@ RULES: list[Mutant] = [
             "if group.prompt_len > limits.max_model_len:",
             "a prompt may fill the whole context",
         ),
-        ("if k > limits.max_num_seqs:", "if False:", "more samples than may run"),
-        ("limits.max_model_len) + k", "limits.max_model_len)", "no head-room for k sequences"),
-        ("need += manager.watermark_blocks", "pass", "admission ignores the watermark"),
+        ("if beams > limits.max_num_seqs:", "if False:", "more beams than may run"),
+        ("per_seq - shared + 1", "per_seq - shared", "no head-room for k sequences"),
+        (
+            "need = manager.watermark_blocks + shared",
+            "need = shared",
+            "admission ignores the watermark",
+        ),
         ("max_tokens - 1, max_model_len)", "max_tokens, max_model_len)", "one token too many"),
         (
-            "return shared + group.num_samples * (per_seq - shared)",
-            "return group.num_samples * per_seq",
+            "per_seq, group.prompt_len // block_size",
+            "per_seq, 0",
             "shared prompt blocks count once for each sample",
+        ),
+        (
+            "limits.max_num_seqs, fitting)",
+            "limits.max_num_seqs)",
+            "a part may be larger than the pool",
+        ),
+        (
+            "min(group.num_samples, limits.max_num_seqs, fitting)",
+            "min(group.num_samples, fitting)",
+            "a part may have more sequences than may run",
         ),
     ),
 ]
 
-MUTANTS = [*UNIFIED, *SOSP, *STATE, *PREEMPTION, *SCHEDULER, *DECODING, *AHEAD, *RULES]
+PARTS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/sequence.py",
+        TESTS,
+        (
+            "first = self.num_samples - self.num_left",
+            "first = 0",
+            "the samples of each part are numbered, and drawn, as those of the first",
+        ),
+        (
+            "min(self.part_size, self.num_left)",
+            "self.part_size",
+            "the last part has as many samples as the others",
+        ),
+        (
+            "        self.forked = False\n        self.num_unattached = 0\n\n",
+            "        self.num_unattached = 0\n\n",
+            "a part is taken for forked from the start",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/state.py",
+        TESTS,
+        ("        self.remove(group, status)\n        group", "        group", "is in two queues"),
+    ),
+    *plant(
+        f"{FOLDER}/scheduler.py",
+        TESTS,
+        (
+            "if not (group.finished and self._state.end_part(group, status)):",
+            "if not group.finished:",
+            "a stop string in the last sequence of a part ends the request",
+        ),
+    ),
+]
+
+MUTANTS = [*PARTS, *UNIFIED, *SOSP, *STATE, *PREEMPTION, *SCHEDULER, *DECODING, *AHEAD, *RULES]

@@ -37,7 +37,7 @@ def workloads(draw: st.DrawFn) -> list[Request]:
     stem = draw(st.lists(st.integers(3, VOCAB - 1), min_size=16, max_size=16))
     requests = []
     for i in range(draw(st.integers(2, 7))):
-        n = draw(st.sampled_from([1, 1, 2, 3]))
+        n = draw(st.sampled_from([1, 1, 2, 3, 6]))  # of 6 not all at once
         params = SamplingParams(
             temperature=0.0 if n == 1 else 1.3,
             n=n,
@@ -90,7 +90,7 @@ CROWD = [
     Request(str(i), [3 + i] * 9, SamplingParams(
         temperature=1.3 if n > 1 else 0.0, n=n, max_tokens=16, ignore_eos=True, seed=i
     ), 0, float(i))
-    for i, n in enumerate([1, 2, 1, 1])
+    for i, n in enumerate([1, 6, 1, 1])
 ]  # fmt: skip
 
 

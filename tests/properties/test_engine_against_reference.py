@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from jax_engine import SamplingParams
+from jax_engine import RequestOutput, SamplingParams
 from tests.support.engine_pair import (
     MAX_LEN,
     Pool,
@@ -28,6 +28,9 @@ from tests.support.tiny_llama import VOCAB
 # Each entry costs a set of compiled steps. All but the last are small enough to preempt.
 PENALISED = Pool(3, 17)
 POOLS = [PENALISED, Pool(1, 48), Pool(16, 6), Pool(8, 9, sliding_window=5), Pool(128, 5)]
+
+# Of samples and of beams: more than MAX_SEQS samples take turns, more beams would be refused.
+COUNTS = {False: [1, 2, 3, 6], True: [1, 2, 3]}
 
 
 @st.composite
@@ -58,9 +61,11 @@ def workloads(draw) -> list[Request]:
         prompt += draw(st.lists(st.integers(0, VOCAB - 1), max_size=6))
         beams = draw(st.integers(0, 2)) == 0
         greedy = beams or draw(st.booleans())
+        n = 1 if greedy and not beams else draw(st.sampled_from(COUNTS[beams]))
         params = SamplingParams(
             temperature=0.0 if greedy else 1.3,
-            n=1 if greedy and not beams else draw(st.integers(1, 3)),
+            n=n,
+            best_of=None if greedy else draw(st.sampled_from([None, None, n + 1])),
             use_beam_search=beams,
             length_penalty=draw(st.sampled_from([1.0, 0.0, 2.0, -0.5])) if beams else 1.0,
             early_stopping=draw(st.sampled_from([False, True, "never"])) if beams else False,
@@ -123,17 +128,30 @@ def test_i30_to_i36_the_engine_gives_the_reference_s_tokens(pool, settings, work
         if request.params.use_beam_search:
             same_beams_or_rounding(transformer, group, output)
             continue
-        assert [one.index for one in output.outputs] == list(range(request.params.n))
+        check_choice(request.params, output)
+        if group.part_size < group.num_samples:
+            event("runs in parts")
         for one in output.outputs:
             if same_or_rounding(transformer, group, one.index, one.token_ids):
                 assert one.finish_reason == group.seqs[one.index].finish_reason
+
+
+def check_choice(params: SamplingParams, output: RequestOutput) -> None:
+    """All samples in order; or n of best_of, the most probable first."""
+    found = [one.index for one in output.outputs]
+    if params.num_samples == params.n:
+        assert found == list(range(params.n))
+        return
+    assert len(set(found)) == params.n and set(found) <= set(range(params.num_samples))
+    totals = [one.cumulative_logprob for one in output.outputs]
+    assert totals == sorted(totals, reverse=True)
 
 
 CROWDED = [
     Request(str(i), [3 + i, 7, 11, 13 + i, 5, 9], SamplingParams(
         temperature=1.0 if n > 1 else 0.0, n=n, max_tokens=16, ignore_eos=True, seed=i
     ), 0, float(i))
-    for i, n in enumerate([1, 2, 1, 1])
+    for i, n in enumerate([1, 2, 1, 1, 6])
 ]  # fmt: skip
 
 
@@ -149,7 +167,10 @@ def _crowded(scheduling: str, mode: str | None, num_cpu_blocks: int):
     outputs, groups, stats = run_both(Pool(3, 17), settings, CROWDED)
     _, transformer = model_pair(None)
     assert len(outputs) == len(CROWDED)
+    parts = groups["4"]
+    assert parts.part_size < parts.num_samples == len(parts.seqs), "it takes turns with itself"
     for request in CROWDED:
+        assert len(outputs[request.request_id].outputs) == request.params.n
         for one in outputs[request.request_id].outputs:
             same_or_rounding(transformer, groups[request.request_id], one.index, one.token_ids)
     return stats

@@ -73,9 +73,9 @@ def params(draw: st.DrawFn) -> SamplingParams:
     if kind == "guided":
         word = st.lists(st.sampled_from(LETTERS), min_size=1, max_size=12)
         choices = draw(st.lists(word.map(lambda tokens: "".join(map(letter, tokens))), min_size=1))
-        return _guided(choices, draw(st.sampled_from(["one", "three", "beams"])), common)
+        return _guided(choices, draw(st.sampled_from(["one", "six", "beams"])), common)
     own: dict[str, Any] = {"temperature": 0.0 if kind == "greedy" else 1.3}
-    own["n"] = draw(st.integers(2, 3)) if kind == "n" else 1
+    own["n"] = draw(st.sampled_from([2, 3, 6])) if kind == "n" else 1  # of 6 not all at once
     if kind == "restricted":
         own["allowed_token_ids"] = draw(st.lists(st.sampled_from(LETTERS), min_size=2, max_size=6))
     return SamplingParams(ignore_eos=ignore_eos, **own, **common)
@@ -84,7 +84,7 @@ def params(draw: st.DrawFn) -> SamplingParams:
 def _guided(choices: list[str], sequences: str, common: dict[str, Any]) -> SamplingParams:
     kinds = {
         "one": {"temperature": 0.0},
-        "three": {"temperature": 1.3, "n": 3},
+        "six": {"temperature": 1.3, "n": 6},
         "beams": {"temperature": 0.0, "n": 2, "use_beam_search": True},
     }
     guide = StructuredOutputsParams(choice=choices)

@@ -7,6 +7,7 @@ random arrivals, forks, aborts, stop strings and pool sizes, in each mode.
 
 from typing import Any
 
+from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -89,6 +90,8 @@ class SchedulerPair(RuleBasedStateMachine):
             assert len(refused) in (0, 2), refused
             if refused:
                 self.same_state()
+            elif self.engine.accepted[name].part_size < request.num_samples:
+                event("runs in parts")
 
     @rule(times=st.integers(1, 6))
     def step(self, times: int) -> None:
@@ -159,6 +162,7 @@ def describe(group: Any, driver: Driver) -> Any:
     """All that can be seen of a group and of its sequences' tables."""
     return (
         group.forked,
+        group.part_size,
         [
             (
                 seq.seq_id,

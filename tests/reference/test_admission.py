@@ -11,31 +11,81 @@ from tests.reference.test_scheduler_cases import new_group, new_scheduler, step
 
 
 @pytest.mark.parametrize(
-    ("prompt_len", "max_tokens", "n", "field", "need", "limit"),
+    ("prompt_len", "max_tokens", "beams", "field", "need", "limit"),
     [
-        (0, 4, 1, "prompt_len", 0, 1),
-        (32, 4, 1, "prompt_len", 32, 31),
+        (0, 4, 0, "prompt_len", 0, 1),
+        (32, 4, 0, "prompt_len", 32, 31),
         (3, 4, 9, "best_of", 9, 8),
-        (17, 2, 1, "GPU blocks", 11, 10),  # 9 blocks, 1 of head-room, 1 of watermark
-        (4, 4, 2, "GPU blocks", 9, 10),  # accepted: 2 shared, 2 x 2 of their own, 2, 1
-        (4, 6, 2, "GPU blocks", 11, 10),
-        (3, None, 1, "GPU blocks", 18, 10),
+        (17, 2, 0, "GPU blocks", 11, 10),  # 9 blocks, 1 of head-room, 1 of watermark
+        (4, 6, 2, "GPU blocks", 11, 10),  # 2 shared, 2 x 3 of their own, 2, 1
+        (3, None, 0, "GPU blocks", 18, 10),
     ],
 )
-def test_admission_is_decided_by_numbers(
-    prompt_len: int, max_tokens: int | None, n: int, field: str, need: int, limit: int
+def test_what_is_refused(
+    prompt_len: int, max_tokens: int | None, beams: int, field: str, need: int, limit: int
 ) -> None:
-    """I21, and the rule of 2.5: accepted iff need <= limit."""
+    """I21: need > limit, for one sample or for all beams, and no trace is left."""
     scheduler = new_scheduler(BlockManager(2, 10, watermark=0.1))
-    group = new_group("r", prompt_len, max_tokens, n)
-    if 0 < need <= limit:
-        scheduler.add_group(group)
-        assert scheduler.waiting == [group]
-        return
+    group = new_group("r", prompt_len, max_tokens, max(1, beams))
+    vars(group.params).update(use_beam_search=beams > 0)
     with pytest.raises(AdmissionError) as caught:
         scheduler.add_group(group)
     assert (caught.value.field, caught.value.need, caught.value.limit) == (field, need, limit)
     assert not scheduler.has_unfinished() and group.leader.seq_id == -1
+
+
+@pytest.mark.parametrize(
+    ("prompt_len", "max_tokens", "n", "part_size"),
+    [
+        (4, 4, 2, 2),  # 2 shared, 2 x 2 of their own, 2, 1: 9 of 10 blocks
+        (4, 6, 2, 1),  # 11 blocks for both, 7 for one
+        (4, 6, 3, 1),
+        (2, 1, 3, 3),
+        (1, 1, 20, 4),  # 2 blocks each, and the watermark
+    ],
+)
+def test_so_many_samples_run_at_a_time_as_the_rule_admits(
+    prompt_len: int, max_tokens: int, n: int, part_size: int
+) -> None:
+    """The rule of 2.5: the most of them whose need is not above the limit."""
+    scheduler = new_scheduler(BlockManager(2, 10, watermark=0.1))
+    group = new_group("r", prompt_len, max_tokens, n)
+    scheduler.add_group(group)
+    assert scheduler.waiting == [group] and group.part_size == part_size
+    while scheduler.has_unfinished():
+        assert step(scheduler)
+    assert [seq.index for seq in group.seqs] == list(range(n))
+
+
+def test_parts_come_one_after_the_other_in_the_place_of_their_request() -> None:
+    """Five samples, two at a time: of the later request one step comes before each next part."""
+    scheduler = new_scheduler(BlockManager(2, 40), max_num_seqs=2)
+    scheduler.add_group(new_group("first", 3, 2, n=5))
+    scheduler.add_group(new_group("later", 2, 3))
+    first, later = scheduler.groups.values()
+    assert step(scheduler) == [(0, 0, 3)]
+    assert step(scheduler) == [(0, 3, 1), (2, 3, 1)]
+    assert not first.forked and first.leader.index == 2 and first.num_reserved == 2
+    assert step(scheduler) == [(3, 0, 3)]
+    step(scheduler)
+    assert first.leader.index == 4 and first.num_reserved == 1  # the last part is the rest
+    assert step(scheduler) == [(5, 0, 3), (1, 0, 2)]
+    assert step(scheduler) == [(5, 3, 1), (1, 2, 1)]
+    assert scheduler.groups == {"later": later}
+    assert [(seq.index, seq.output_len) for seq in first.seqs] == [(i, 2) for i in range(5)]
+
+
+def test_no_part_comes_after_an_abort() -> None:
+    """I22: in the second of three parts; what has ended stays as it is."""
+    blocks = BlockManager(2, 40)
+    scheduler = new_scheduler(blocks, max_num_seqs=2)
+    group = new_group("r", 3, 2, n=5)
+    scheduler.add_group(group)
+    for _ in range(3):
+        step(scheduler)
+    assert scheduler.abort("r") and not scheduler.has_unfinished() and not scheduler.running
+    assert [seq.finish_reason for seq in group.seqs] == ["length"] * 2 + ["abort"] * 2
+    assert blocks.num_free_gpu_blocks == 40 and not scheduler.abort("r")
 
 
 def test_an_id_in_use_is_refused_and_free_again_later() -> None:

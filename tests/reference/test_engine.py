@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, note
+from hypothesis import event, given, note
 from hypothesis import strategies as st
 
 from reference.admission import AdmissionError
@@ -96,6 +96,8 @@ def test_outputs_equal_those_of_a_model_without_a_cache(
     assert sorted(group.request_id for group in finished) == sorted(workload)
     for group in finished:
         assert outputs(group) == expected(*workload[group.request_id], chosen.max_model_len)
+        if group.part_size < group.num_samples:
+            event("runs in parts")
 
 
 CROWDED = Settings(
@@ -147,6 +149,31 @@ def test_samples_are_single_requests_with_derived_seeds_and_the_best_are_returne
     assert group.best == group.seqs and outputs(group) == expected(request, params, 24)[:2]
 
 
+@pytest.mark.parametrize("caching", [False, True])
+@pytest.mark.parametrize("pool", [24, 11])
+def test_more_samples_than_fit_take_turns(caching: bool, pool: int) -> None:
+    """I37 and I20: nine samples in parts of three, or of one in the small pool; of best_of samples
+    those of all parts are ranked. A request that came later has its turn."""
+    chosen = replace(CROWDED, num_gpu_blocks=pool, max_num_seqs=3, enable_prefix_caching=caching)
+    engine = new_engine(chosen)
+    request, other = replace(REQUEST, n=9), replace(REQUEST, n=1)
+    assert add(engine, "all", request, sampling_params(request))
+    assert add(engine, "best", request, sampling_params(request, n=4, best_of=9))
+    assert add(engine, "other", other, sampling_params(other))
+    part_sizes = {group.part_size for group in engine.scheduler.groups.values()}
+    assert part_sizes == ({3, 1} if pool == 24 else {1})
+    groups = {group.request_id: group for group in engine.run()}
+    wanted = expected(request, sampling_params(request), 24)
+    assert len({tuple(tokens) for tokens, _, _ in wanted}) > 3
+    for name in ("all", "best"):
+        assert outputs(groups[name]) == wanted
+        assert [seq.index for seq in groups[name].seqs] == list(range(9))
+    totals = sorted((sum(logprobs) for _, logprobs, _ in wanted), reverse=True)
+    assert [sum(seq.logprobs) for seq in groups["best"].best] == totals[:4]
+    assert outputs(groups["other"]) == expected(other, sampling_params(other), 24)
+    assert engine.block_manager.num_free_gpu_blocks == pool
+
+
 def test_a_request_without_a_seed_gets_one_of_the_engine() -> None:
     def tokens(seed: int, own: int | None = None) -> list[list[int]]:
         engine = new_engine(CROWDED, seed=seed)
@@ -188,7 +215,8 @@ def test_a_ragged_batch_lays_sequences_end_to_end() -> None:
 def test_without_the_admission_rule_the_engine_hangs_where_it_would_refuse() -> None:
     """The published hang (2.5): no step does anything, and nobody behind it is served."""
     too_many = replace(REQUEST, n=13)
-    assert not add(new_engine(CROWDED), "r", too_many, sampling_params(too_many))
+    beams = sampling_params(too_many, use_beam_search=True)
+    assert not add(new_engine(CROWDED), "r", too_many, beams)
     engine = new_engine(CROWDED, admission_rule=False)
     assert add(engine, "r", too_many, sampling_params(too_many))
     assert add(engine, "behind it", REQUEST, sampling_params(REQUEST))

@@ -40,11 +40,12 @@ class Driver:
         self.finished: list[str] = []
         self.num_steps = 0
         self.work = 0
+        self.num_parts = 0
         self.num_preempted = 0
         self.num_copies = 0
         self._order: dict[str, int] = {}
         self._preempted: set[str] = set()
-        self._computed: dict[str, int] = {}
+        self._computed: dict[int, int] = {}
 
     def key(self, group: Any) -> tuple[float, ...]:
         arrival = (group.arrival_time, self._order[group.request_id])
@@ -56,13 +57,14 @@ class Driver:
         self._order[group.request_id] = len(self._order)
         self.accepted[group.request_id] = group
         max_tokens = request.max_tokens or self.settings.max_model_len
+        self.num_parts += -(-request.num_samples // group.part_size)
         self.work += request.num_samples * (len(request.prompt) + max_tokens)
 
     @property
     def step_bound(self) -> int:
         """I20: the first running group gains a token each step, and loses what it has only after an
-        older one came back before it, once for each other request. So this many steps suffice."""
-        return (len(self.accepted) + 1) * self.work
+        older one came back before it, once for each part of the others. So this many suffice."""
+        return (self.num_parts + 1) * self.work
 
     def step(self) -> None:
         """One step, with everything asserted that can be."""
@@ -156,10 +158,10 @@ class Driver:
             group = entry.group
             if group.forked or group.request_id in self._preempted:
                 continue
-            computed = self._computed.get(group.request_id)
+            computed = self._computed.get(entry.seq.seq_id)
             if computed is None:
                 assert entry.start % self.settings.block_size == 0, "I26"
                 assert entry.start < group.prompt_len, "I26"
             else:
                 assert entry.start == computed, "I23: a gap between chunks"
-            self._computed[group.request_id] = entry.start + entry.num_tokens
+            self._computed[entry.seq.seq_id] = entry.start + entry.num_tokens

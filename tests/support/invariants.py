@@ -69,9 +69,13 @@ def check_queues(scheduler: Any, blocks: Any, key: Any, max_num_seqs: int) -> No
 
 
 def num_reserved(group: Any) -> int:
-    if group.forked and not group.params.use_beam_search:  # beams come and go
+    """The sequences of its part that are alive or to come; of beams all, since they come and go."""
+    if group.forked and not group.params.use_beam_search:
         return sum(seq.finish_reason is None for seq in group.seqs)
-    return group.params.best_of or group.params.n
+    num_samples = group.params.best_of or group.params.n
+    if group.params.use_beam_search:
+        return num_samples
+    return min(group.part_size, num_samples - group.seqs[-1].index)
 
 
 def check_output(output: Any, blocks: Any, settings: Any) -> None:

@@ -166,11 +166,12 @@ def token_ids(min_size: int, max_size: int) -> st.SearchStrategy[tuple[int, ...]
 
 @st.composite
 def requests(draw: st.DrawFn, max_model_len: int, *, beams: bool = False) -> Request:
-    """Requests of up to 4 samples, for an engine of this max_model_len; a few do not fit.
+    """Requests of up to 8 samples, for an engine of this max_model_len; a few do not fit, and more
+    do not fit at once.
 
     With `beams` a third of them are beam searches.
     """
-    n = draw(st.sampled_from([1, 1, 1, 2, 2, 3]))
+    n = draw(st.sampled_from([1, 1, 1, 2, 2, 3, 7]))
     half = max(1, max_model_len // 2)
     return Request(
         prompt=draw(token_ids(1, min(16, half)) | token_ids(0, 16)),
