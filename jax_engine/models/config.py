@@ -123,10 +123,13 @@ class ModelConfig:
 
     @property
     def max_context_len(self) -> int:
-        """Longest context the position encoding was made for, RoPE scaling included, in tokens."""
-        rope = self.rope
+        """Longest context the position encoding was made for, RoPE scaling included, in tokens.
+
+        At most what an index of 32 bits reaches.
+        """
+        rope, longest = self.rope, self.max_position_embeddings
         if rope.type == "yarn" and rope.original_max_position_embeddings:
-            return int(rope.original_max_position_embeddings * rope.factor)
-        if rope.type in ("linear", "dynamic"):
-            return int(self.max_position_embeddings * rope.factor)
-        return self.max_position_embeddings
+            longest = int(rope.original_max_position_embeddings * rope.factor)
+        elif rope.type in ("linear", "dynamic"):
+            longest = int(longest * rope.factor)
+        return min(longest, 2**31 - 1)

@@ -74,8 +74,9 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bounded() -> Iterator[None]:
     """Ends the process, with a trace, where this takes too long; memory that is refused raises."""
     faulthandler.dump_traceback_later(SECONDS, exit=True)
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + EXTRA_BYTES, before[1]))
+    before, taken = resource.getrlimit(resource.RLIMIT_AS), _address_space()
+    if taken:  # else this system does not say
+        resource.setrlimit(resource.RLIMIT_AS, (taken + EXTRA_BYTES, before[1]))
     try:
         yield
     finally:

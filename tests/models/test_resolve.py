@@ -49,7 +49,7 @@ def test_an_unknown_name_says_what_was_tried(hub_cache: Path) -> None:
         assert tried in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["x" * 5000, "/" + "x" * 5000, "a\0b", "", "/root/\ud800"])
+@pytest.mark.parametrize("name", ["x" * 5000, "/" + "x" * 5000, "a\0b", "", "/some/\ud800"])
 def test_names_that_no_file_can_have(hub_cache: Path, name: str) -> None:
     with pytest.raises(ModelNotFoundError):
         resolve_model(name)

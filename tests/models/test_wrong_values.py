@@ -89,6 +89,11 @@ def test_what_real_checkpoints_contain() -> None:
     assert widened.rope.factor == 2.0
 
 
+def test_a_context_beyond_every_index() -> None:
+    change = {"max_position_embeddings": 2**31 - 1, "rope_scaling": LINEAR | {"factor": 1e6}}
+    assert config_from_hf(CONFIG | change).max_context_len == 2**31 - 1
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "5", "{", '{"a": NaN', "[" * 100_000, '{"a":' * 100_000, '"\\ud800"', "\0"],
