@@ -4,7 +4,7 @@
     python -m benchmarks.soak --requests 50000 --save     and keeps them in benchmarks/results/
 
 A tiny model over bytes, with all that a request can be: greedy, sampled, several samples, stop
-strings, guided, log-probabilities, penalties, beams, embeddings; some are aborted, some time out.
+strings, guided, log-probabilities; some are aborted, some time out.
 What may grow is counted beside: Python's objects, the C heap, compiled programs, KV blocks that
 have been written at least once (the pool is touched block by block as it is used).
 """
@@ -25,7 +25,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
 from benchmarks.report import write_result
-from jax_engine import EngineConfig, LLMEngine, PoolingParams, SamplingParams
+from jax_engine import EngineConfig, LLMEngine, SamplingParams
 from jax_engine import StructuredOutputsParams as Guide
 
 IN_FLIGHT, LOOKS, WARMUP_SHARE = 12, 20, 0.1
@@ -122,31 +122,22 @@ def build(folder: Path) -> LLMEngine:
     )
 
 
-def request(rng: random.Random) -> tuple[str, SamplingParams | PoolingParams, float | None]:
+def request(rng: random.Random) -> tuple[str, SamplingParams, float | None]:
     """Prompt, params and timeout; half of the prompts begin alike."""
-    text = "".join(rng.choices(LETTERS, k=rng.randint(1, 20)))
-    prompt = "a beginning that many prompts share, " * rng.randint(0, 1) + text
+    text = "".join(rng.choices(LETTERS, k=rng.randint(1, 8)))
+    prompt = "a beginning many share " * rng.randint(0, 1) + text
     kinds: list[dict[str, Any]] = [
         {"temperature": 0.0},
         {"temperature": 1.0},
         {"n": 2},
         {"stop": ["a", "bc"]},
         {"logprobs": 2},
-        {"prompt_logprobs": 1},
-        {"presence_penalty": 0.5, "logit_bias": {97: 2.0}},
         {"structured_outputs": Guide(json=SCHEMA)},
         {"structured_outputs": Guide(regex=f"{text}[0-9]{{2,5}}")},  # another one each time
-        {"use_beam_search": True, "n": 2, "temperature": 0.0},
-        {},
     ]
     timeout = rng.uniform(1e-3, 1e-2) if rng.random() < 0.05 else None
-    picked = rng.randrange(len(kinds))
-    if picked == len(kinds) - 1:
-        return prompt, PoolingParams(), timeout
-    params = SamplingParams(
-        max_tokens=rng.randint(1, 16), seed=rng.getrandbits(32), **kinds[picked]
-    )
-    return prompt, params, timeout
+    length, seed = rng.randint(1, 8), rng.getrandbits(32)
+    return prompt, SamplingParams(max_tokens=length, seed=seed, **rng.choice(kinds)), timeout
 
 
 def soak(engine: LLMEngine, num_requests: int, looks: int = LOOKS) -> list[Look]:
