@@ -4,8 +4,8 @@
     python -m benchmarks.soak --requests 50000 --save     and keeps them in benchmarks/results/
 
 A tiny model over bytes, with all that a request can be: greedy, sampled, several samples, stop
-strings, guided, log-probabilities; some are aborted, some time out.
-What may grow is counted beside: Python's objects, the C heap, compiled programs, KV blocks that
+strings, guided, log-probabilities; some are aborted, some time out. All sizes of steps are compiled
+first: each takes some MiB for good. What else may grow is counted beside: Python's objects, the C heap, compiled programs, KV blocks that
 have been written at least once (the pool is touched block by block as it is used).
 """
 
@@ -29,6 +29,7 @@ from jax_engine import EngineConfig, LLMEngine, SamplingParams
 from jax_engine import StructuredOutputsParams as Guide
 
 IN_FLIGHT, LOOKS, WARMUP_SHARE = 12, 20, 0.1
+DECODE_SIZES = (1, 2, 4, 8)  # of steps with max_num_seqs=8
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "vocab_size": 256,
@@ -115,7 +116,7 @@ def build(folder: Path) -> LLMEngine:
             model=str(folder),
             load_format="dummy",
             max_model_len=128,
-            max_num_seqs=8,  # few sizes of steps: each is compiled in the warm-up
+            max_num_seqs=8,  # few sizes of steps, all of which `compile_all` meets
             max_num_batched_tokens=32,
             num_gpu_blocks_override=128,
         )
@@ -140,8 +141,21 @@ def request(rng: random.Random) -> tuple[str, SamplingParams, float | None]:
     return prompt, SamplingParams(max_tokens=length, seed=seed, **rng.choice(kinds)), timeout
 
 
+def compile_all(engine: LLMEngine) -> None:
+    """Runs 1, 2, 4 and 8 requests at a time, free ones and guided ones: every size of step."""
+    guides = None, Guide(regex="[a-z]{9}")
+    for size in DECODE_SIZES:
+        for guide in guides:
+            params = SamplingParams(max_tokens=8, ignore_eos=True, structured_outputs=guide)
+            for i in range(size):
+                engine.add_request(str(i), "abc", params)
+            while engine.has_unfinished_requests():
+                engine.step()
+
+
 def soak(engine: LLMEngine, num_requests: int, looks: int = LOOKS) -> list[Look]:
     """Runs them, IN_FLIGHT at a time, and looks at memory `looks` times."""
+    compile_all(engine)
     rng, found = random.Random(0), list[Look]()
     blocks, touched = engine.scheduler.block_manager, set[int]()
     added, ended = 0, 0

@@ -261,5 +261,4 @@ class LLMEngine:
             self._running.end_all(error)
         finally:
             self._pipeline.clear()
-            self.reset_prefix_cache()
             self.worker.kv_cache.recover()
