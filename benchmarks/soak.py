@@ -5,8 +5,9 @@
 
 A tiny model over bytes, with all that a request can be: greedy, sampled, several samples, stop
 strings, guided, log-probabilities; some are aborted, some time out. All sizes of steps are compiled
-first: each takes some MiB for good. What else may grow is counted beside: Python's objects, the C heap, compiled programs, KV blocks that
-have been written at least once (the pool is touched block by block as it is used).
+first: each takes some MiB for good. What else may grow is counted beside: Python's objects, the C
+heap, compiled programs, KV blocks that have been written at least once (the pool is touched block
+by block as it is used).
 """
 
 import argparse
@@ -146,7 +147,7 @@ def compile_all(engine: LLMEngine) -> None:
     guides = None, Guide(regex="[a-z]{9}")
     for size in DECODE_SIZES:
         for guide in guides:
-            params = SamplingParams(max_tokens=8, ignore_eos=True, structured_outputs=guide)
+            params = SamplingParams(temperature=0.0, max_tokens=8, structured_outputs=guide)
             for i in range(size):
                 engine.add_request(str(i), "abc", params)
             while engine.has_unfinished_requests():
