@@ -51,6 +51,13 @@ class BlockManager(BlockView):
         self._host_room = host_room
         self.table_width = num_gpu_blocks if table_width is None else table_width
 
+    def clear(self) -> None:
+        """Drops all tables and all cached content, whatever state they are in."""
+        self.tables.clear()
+        self._cache.clear()
+        self.gpu.clear()
+        self.cpu.clear()
+
     def cached_blocks(
         self,
         token_ids: Sequence[int],

@@ -41,12 +41,16 @@ class BlockPool:
     def __init__(self, device: str, num_blocks: int, *, lru: bool = False) -> None:
         self.device = device
         self.num_blocks = num_blocks
-        self.refs = [0] * num_blocks
+        self._newest_first = not lru
+        self.clear()
+
+    def clear(self) -> None:
+        """Frees all blocks, whoever refers to them; takes O(num_blocks)."""
+        self.refs = [0] * self.num_blocks
         self.num_shared = 0
         self.num_refs = 0
         # A linked list with an index: constant time at both ends and, for cache hits, in the middle
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
-        self._newest_first = not lru
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(self.num_blocks))
 
     @property
     def num_free(self) -> int:

@@ -247,6 +247,14 @@ class Scheduler:
         """Forgets planned steps that `update` has not seen; all their sequences must have ended."""
         self._scheduled, self._advanced = [], []
 
+    def clear(self) -> None:
+        """Aborts all requests and forgets all cached blocks, after an exception anywhere in here.
+
+        Unlike `abort` it relies on nothing that a step keeps in order.
+        """
+        self.drop_steps()
+        self._state.clear()
+
     def _count_computed(self, seq: Sequence, group: SequenceGroup, num_tokens: int) -> None:
         seq.num_computed_tokens += num_tokens
         if group.num_unattached:

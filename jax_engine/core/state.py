@@ -76,6 +76,17 @@ class SchedulerState:
                 del self.waiting[i]
                 return
 
+    def clear(self) -> None:
+        """Ends all groups, whatever state they and the queues are in."""
+        for group in self.groups.values():
+            for seq in group.unfinished():
+                seq.finish("abort", None)
+        self.waiting, self.running, self.swapped = [], [], []
+        self.groups.clear()
+        self.sequences.clear()
+        self.rebuilding = self._reserved = None
+        self.manager.clear()
+
     def fork(self, parent: Sequence, group: SequenceGroup, index: int) -> Sequence:
         """A new sequence with the same tokens, sharing all blocks; not yet in `group.seqs`."""
         child = parent.make_child(-1, index)

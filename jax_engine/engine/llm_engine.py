@@ -288,5 +288,4 @@ class LLMEngine:
             self._running.end_all(error)
         finally:
             self._pipeline.clear()
-            self.reset_prefix_cache()
             self.worker.kv_cache.recover()

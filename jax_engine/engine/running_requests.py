@@ -128,8 +128,8 @@ class RunningRequests:
         for state in states:  # before all else: whatever else fails, nobody waits for ever
             if state.mailbox is not None:
                 state.mailbox.fail(error)
+        self._scheduler.clear()
         for state in states:
-            self._scheduler.abort(state.group.request_id)
             self._forget(state.group.request_id)
         self.ended += [state.final_output() for state in states if state.mailbox is None]
 
@@ -151,7 +151,7 @@ class RunningRequests:
         return output
 
     def _forget(self, request_id: str) -> None:
-        self.states.pop(request_id, None)
         self.news.pop(request_id, None)
         self.deadlines.remove(request_id)
         self._worker.remove_request(request_id)
+        self.states.pop(request_id, None)  # last: what is among them is forgotten again if need be

@@ -8,6 +8,7 @@ import pytest
 from jax_engine import (
     LLM,
     InvalidRequestError,
+    LLMEngine,
     PoolingParams,
     SamplingParams,
     StructuredOutputsParams,
@@ -16,6 +17,7 @@ from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.shared_batch import SharedBatch
 from tests.support.byte_tokenizer import save_letter_tokenizer
 from tests.support.engine_driver import check_idle
+from tests.support.integrity import check_integrity
 from tests.support.raise_at import raise_everywhere
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
 
@@ -83,7 +85,7 @@ def test_a_request_is_added_whole_or_not_at_all(llm, fresh_tokens, kind) -> None
         check_idle(engine)
         assert counters(llm) == (0, 0, 0)
 
-    places = raise_everywhere(add, RunningRequests.add, check)
+    places = raise_everywhere(add, LLMEngine.add_request, RunningRequests.add, check)
     assert places > 100
     check_others_can_use_it(llm)
     assert first_tokens(llm) == fresh_tokens
@@ -103,7 +105,7 @@ def test_a_batch_is_added_whole_or_not_at_all(llm, fresh_tokens) -> None:
     def generate() -> None:
         llm.generate(prompts, params, use_tqdm=False)
 
-    assert raise_everywhere(generate, RunningRequests.add, check) > 100
+    assert raise_everywhere(generate, LLM.generate, RunningRequests.add, check) > 100
     check_others_can_use_it(llm)
     assert first_tokens(llm) == fresh_tokens
 
@@ -118,8 +120,35 @@ def test_an_exception_in_the_call_leaves_nothing_running(llm) -> None:
         check_idle(llm.llm_engine)
         assert not llm._shared._calls and llm._shared._stepper is None
 
-    assert raise_everywhere(generate, SharedBatch._enter, check) > 200
+    assert raise_everywhere(generate, LLM.generate, SharedBatch._enter, check) > 200
     check_others_can_use_it(llm)
+
+
+def test_a_step_that_is_interrupted_anywhere_leaves_a_whole_engine(llm) -> None:
+    """Also in the middle of the scheduler, the block manager or the outputs.
+
+    (Not where a call hands on to the next: Ctrl-C is held back there.)
+    """
+    engine, prompts = llm.llm_engine, ["AB" * 5, "AB" * 4 + "D"]
+    guide = StructuredOutputsParams(choice=["AB"])
+    params = [
+        SamplingParams(n=2, max_tokens=3, seed=1, stop="A", logprobs=1),
+        SamplingParams(structured_outputs=guide, max_tokens=3, seed=1),
+    ]
+
+    def generate() -> list[list[int]]:
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        return [one.token_ids for output in outputs for one in output.outputs]
+
+    def check() -> None:
+        check_idle(engine)
+        check_integrity(engine.scheduler.block_manager)
+        assert not llm._shared._calls and llm._shared._stepper is None
+
+    wanted = generate()
+    assert raise_everywhere(generate, LLMEngine.serve, RunningRequests.finish, check) > 300
+    check_others_can_use_it(llm)
+    assert generate() == wanted
 
 
 def test_an_id_twice_in_a_batch_takes_back_the_first(llm, monkeypatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import preemption
+from benchmarks import preemption, soak
 from benchmarks.kv_usage import Usage, summarise
 from benchmarks.report import write_result
 from benchmarks.workload import read_lengths, sharegpt_requests
@@ -50,6 +50,18 @@ def test_a_result_names_machine_versions_date_and_command(tmp_path: Path) -> Non
     assert found["machine"]["cores"] >= 1 and found["versions"]["jax"]
     assert found["date"].endswith("UTC") and found["command"].startswith("python")
     assert str(Path.home()) not in path.read_text()
+
+
+def test_a_soak_looks_at_memory_and_leaves_nothing(tmp_path: Path) -> None:
+    engine = soak.build(tmp_path)
+    looks = soak.soak(engine, 60, looks=3)
+    assert len(looks) == 3 and looks[-1].requests == 60
+    assert all(one.resident_mib > one.touched_kv_mib > 0 for one in looks)
+    assert looks[-1].programs >= looks[0].programs > 0
+    result = soak.summary(looks)
+    assert result["growth_percent"] >= 0 and len(result["looks"]) == 3
+    stats = engine.stats()
+    assert stats.num_used_blocks == 0 and not engine.has_unfinished_requests()
 
 
 def test_swap_and_recompute_are_compared_for_each_block_size(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-import pytest
-
 import jax_engine
 
 PACKAGE = str(Path(jax_engine.__file__).parent)
@@ -21,19 +19,26 @@ type Place = tuple[str, int, str]  # file, line, "line" or "call"
 
 
 class _Tracer:
-    """Notes lines and calls of the package, until `end` has returned; may raise at one of them."""
+    """Notes lines and calls of the package, from when `begin` is called until `end` has returned.
 
-    def __init__(self, end: CodeType, raise_at: Place | None = None) -> None:
+    May raise at one of them.
+    """
+
+    def __init__(self, begin: CodeType, end: CodeType, raise_at: Place | None = None) -> None:
         self.places: dict[Place, None] = {}
-        self.ended = False
+        self.begun = self.ended = False
+        self._begin = begin
         self._end = end
         self._raise_at = raise_at
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
+        if not code.co_filename.startswith(PACKAGE):
+            return None  # no lines of it, but calls from it
         if event == "return":
             self.ended |= code is self._end
-        elif event != "exception" and not self.ended and code.co_filename.startswith(PACKAGE):
+        self.begun |= code is self._begin
+        if event in ("line", "call") and self.begun and not self.ended:
             place = code.co_filename, frame.f_lineno, event
             self.places[place] = None
             if place == self._raise_at:
@@ -51,26 +56,34 @@ def _traced(call: Callable[[], Any], tracer: _Tracer) -> None:
 
 
 def raise_everywhere(
-    call: Callable[[], Any], end: Callable[..., Any], check: Callable[[], None]
+    call: Callable[[], Any],
+    begin: Callable[..., Any],
+    end: Callable[..., Any],
+    check: Callable[[], None],
 ) -> int:
     """Runs `call` again and again, each time with an exception at the next line of the engine.
 
     Args:
         call: Must succeed when nothing is raised.
+        begin: The function from whose first call on something is raised.
         end: The function after whose first return nothing is raised any more.
         check: Called after each exception; it undoes what `call` did where nothing was raised.
 
     Returns:
-        How many places there were: each line, and each function at its call.
+        At how many places it was raised: at each line, and at each function's call. What is cached
+        may lead past some of them.
     """
     call()  # what is done only once in a process
     check()
-    whole = _Tracer(end.__code__)
+    whole = _Tracer(begin.__code__, end.__code__)
     _traced(call, whole)
     check()
     assert whole.ended, f"{end} was never called"
+    num_raised = 0
     for place in whole.places:
-        with pytest.raises(Injected):
-            _traced(call, _Tracer(end.__code__, place))
+        try:
+            _traced(call, _Tracer(begin.__code__, end.__code__, place))
+        except Injected:
+            num_raised += 1
         check()
-    return len(whole.places)
+    return num_raised
