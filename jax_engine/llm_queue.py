@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from jax_engine.engine.batch import UseTqdm, check_all, refuse_adapters
+from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.prompts import PromptInput, as_prompt_list
@@ -48,7 +50,11 @@ class QueueMethods:
         Raises:
             WeightsError: generation_config.json is unreadable, or a value of it out of range.
         """
-        return SamplingParams.from_optional(**self.llm_engine.default_sampling)
+        return SamplingParams.from_optional(**self._default_sampling)
+
+    @cached_property
+    def _default_sampling(self) -> dict[str, Any]:
+        return default_sampling(self.llm_engine.config, self.llm_engine.model_source)
 
     def enqueue(
         self,

@@ -7,6 +7,7 @@ import jax
 
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import ConfigError
+from jax_engine.metrics import Metric
 
 PROFILE_FOLDER = "VLLM_TORCH_PROFILER_DIR"  # vLLM's variable, for the same purpose
 
@@ -23,6 +24,14 @@ class ServiceMethods:
             InvalidRequestError: The engine was built without one.
         """
         return self.llm_engine.get_tokenizer()
+
+    def get_metrics(self) -> list[Metric]:
+        """Gauges, counters and histograms with vLLM's names, since the engine was built.
+
+        Queues, KV usage and preemptions are of this moment; tokens, prefix cache hits, reasons and
+        latencies are of the requests that have ended.
+        """
+        return self.llm_engine.get_metrics()
 
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False

@@ -10,12 +10,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from jax_engine.config import EngineConfig
 from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.engine_lock import EngineLock
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
@@ -33,6 +31,7 @@ from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.engine.step_outputs import sampled_rows, sampled_tokens, take_prompts, take_step
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import InvalidRequestError
+from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
@@ -95,11 +94,6 @@ class LLMEngine:
     def from_engine_args(cls, engine_args: EngineArgs, **others: Any) -> "LLMEngine":
         """`from_config` for vLLM's callers; what else they give is about its processes."""
         return cls.from_config(engine_args.create_engine_config())
-
-    @cached_property
-    def default_sampling(self) -> dict[str, Any]:
-        """The sampling parameters that the model's files suggest. Raises WeightsError."""
-        return default_sampling(self.config, self.model_source)
 
     def check_process(self) -> None:
         """Raises ForkedProcessError in a fork of the process that built the engine."""
@@ -276,6 +270,12 @@ class LLMEngine:
         """Queues and KV blocks as they are now, and the counters since the start."""
         with self._lock:
             return replace(self._stats.now(), guided_seconds=self.worker.mask_seconds)
+
+    def get_metrics(self) -> list[Metric]:
+        """As `LLM.get_metrics`."""
+        model = self.config.model or str(self.model_source)
+        with self._lock:
+            return self._running.recorder.metrics(self.stats(), model)
 
     def reset_prefix_cache(self) -> bool:
         """Forgets all cached blocks; False, and nothing done, while requests are running."""

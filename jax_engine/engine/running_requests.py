@@ -8,6 +8,7 @@ from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.request_checks import NewRequest
+from jax_engine.engine.request_metrics import RequestRecorder
 from jax_engine.engine.request_state import RequestState
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import AnyRequestOutput, RequestMetrics
@@ -27,6 +28,7 @@ class RunningRequests:
         states: By request id.
         deadlines: Of those that have one.
         news: States with something to give out that `take_outputs` has not taken.
+        recorder: Of those that have ended.
         ended: Last outputs that it has not taken, of requests without a mailbox.
     """
 
@@ -42,6 +44,7 @@ class RunningRequests:
         self.deadlines = Deadlines()
         self.news: dict[str, RequestState] = {}
         self.ended: list[AnyRequestOutput] = []
+        self.recorder = RequestRecorder()
         self._scheduler = scheduler
         self._worker = worker
         self._tokenizer = tokenizer
@@ -145,6 +148,7 @@ class RunningRequests:
     def _close(self, state: RequestState, now: float) -> AnyRequestOutput:
         state.metrics.finished_time = now
         output = state.final_output()
+        self.recorder.take(state)
         if state.mailbox is not None:
             state.mailbox.put(output)
         self._forget(state.group.request_id)

@@ -17,6 +17,7 @@ from jax_engine import (
     TokensPrompt,
 )
 from jax_engine.engine import request_checks
+from jax_engine.metrics import Histogram
 from tests.support.byte_tokenizer import EOS_TOKEN, VOCAB, save_byte_tokenizer
 from tests.support.engine_driver import check_idle
 from tests.support.tiny_llama import tiny_llama
@@ -215,6 +216,35 @@ def test_a_profile_is_written(llm, tmp_path, monkeypatch) -> None:
     assert list((tmp_path / "mine").rglob("*.xplane.pb"))
     with pytest.raises(ConfigError, match="stop_profile"):
         llm.stop_profile()
+
+
+def test_metrics_have_vllm_s_names(llm) -> None:
+    def value(name: str, **labels) -> float:
+        (one,) = (
+            metric
+            for metric in llm.get_metrics()
+            if metric.name == f"vllm:{name}" and labels.items() <= metric.labels.items()
+        )
+        return one.sum if isinstance(one, Histogram) else one.value
+
+    names = ("prompt_tokens", "generation_tokens", "request_prompt_tokens", "prefix_cache_hits")
+    before = {name: value(name) for name in names}
+    lengths = value("request_success", finished_reason="length")
+    llm.reset_prefix_cache()
+    prompt = llm.get_tokenizer().encode("abcdefghijkl")
+    for _ in range(2):  # the second finds the first one's blocks
+        llm.generate([prompt], GREEDY, use_tqdm=False)
+    llm.embed([prompt], use_tqdm=False)
+    added = {name: value(name) - before[name] for name in names}
+    assert added["prompt_tokens"] == added["request_prompt_tokens"] == 3 * len(prompt)
+    assert added["generation_tokens"] == 6
+    assert added["prefix_cache_hits"] == len(prompt) // 4 * 4 - 4 * (len(prompt) % 4 == 0)
+    assert value("request_success", finished_reason="length") - lengths == 3
+    assert value("num_requests_running") == value("kv_cache_usage_perc") == 0
+    for one in llm.get_metrics():
+        if isinstance(one, Histogram):
+            counts = list(one.buckets.values())
+            assert counts == sorted(counts) and counts[-1] == one.count == one.buckets["+Inf"]
 
 
 def test_the_prefix_cache_is_forgotten(llm) -> None:
