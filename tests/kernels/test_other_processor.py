@@ -1,4 +1,4 @@
-"""Kernels as they are compiled for an older processor than this one.
+"""Kernels as they are compiled for other processors than this one.
 
 With AVX-512, or with instructions for bfloat16, other code runs than without. Any x86-64 machine of
 the last ten years can run what is compiled for AVX2, so that both are tried on a new one.
@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from pallas_kernels.numba.jit import processor_has
+from tests.meta.trees import ROOT
 
+# The first bytes of an object file, and where it names its processor: AArch64's number there.
+ELF, MACH_O = (b"\x7fELF", 18, 183), (b"\xcf\xfa\xed\xfe", 4, 0x0C)
 OLDER = "+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+movbe"
 
 
@@ -34,3 +37,23 @@ def test_with_avx2_alone() -> None:
     ended = subprocess.run(command, env=os.environ | older, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout[-3000:]
     assert " passed" in ended.stdout
+
+
+def test_kernels_compile_for_arm(tmp_path: Path) -> None:
+    """On Linux and on macOS; what LLVM has no instructions for would end it. Nothing is run."""
+    plain = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2"}
+    command = [sys.executable, "-m", "tests.kernels.cross_compile", str(tmp_path)]
+    ended = subprocess.run(
+        command, cwd=ROOT, env=os.environ | plain, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    folders = [folder for triple in tmp_path.iterdir() for folder in triple.iterdir()]
+    assert {folder.name for folder in folders} == {"generic", "neoverse-v1", "apple-m1"}
+    for folder in folders:
+        magic, place, number = MACH_O if folder.name == "apple-m1" else ELF
+        compiled = {file.name: file.read_bytes() for file in folder.iterdir()}
+        tasks = [name for name in compiled if name.endswith("task.o")]
+        handlers = [name for name in compiled if name.endswith("handler.o")]
+        assert (len(tasks), len(handlers)) == (6, 7), sorted(compiled)
+        for name, code in compiled.items():
+            assert code.startswith(magic) and code[place] == number, (folder, name)
