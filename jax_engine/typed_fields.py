@@ -46,8 +46,10 @@ def check_types(owner: Any, error: type[JaxEngineError], prefix: str = "") -> No
         JaxEngineError: Of the type `error`: a field cannot be converted; with its name, its value
             and what is expected.
     """
-    for name, kind in _annotations(type(owner)):  # type: ignore[arg-type]
+    for name, kind, default in _annotations(type(owner)):  # type: ignore[arg-type]
         value = getattr(owner, name)
+        if value is default:  # as most are: a request has forty fields
+            continue
         try:
             converted = _convert(value, kind)
         except _Mismatch as wrong:
@@ -86,9 +88,9 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 
 @cache
-def _annotations(cls: type) -> list[tuple[str, Any]]:
+def _annotations(cls: type) -> list[tuple[str, Any, Any]]:
     hints = get_type_hints(cls)
-    return [(one.name, hints[one.name]) for one in fields(cls)]
+    return [(one.name, hints[one.name], one.default) for one in fields(cls)]
 
 
 def _convert(value: Any, kind: Any) -> Any:
