@@ -144,7 +144,7 @@ def request(rng: random.Random) -> tuple[str, SamplingParams, float | None]:
 
 
 def warm_up(engine: LLMEngine) -> None:
-    """Fills the cache of words; runs 1, 2, 4 and 8 requests at a time, free ones and guided ones."""
+    """Fills the cache of words; runs 1, 2, 4 and 8 requests at a time, free and guided."""
     rng = random.Random(1)
     for _ in range(2 * CACHED_WORDS):
         engine.get_tokenizer().encode(request(rng)[0])
