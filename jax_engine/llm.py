@@ -70,7 +70,8 @@ class LLM(PoolingMethods, ServiceMethods):
                 `get_default_sampling_params`.
             use_tqdm: Whether to show a bar, or what makes one, such as
                 `functools.partial(tqdm, leave=False)`.
-            lora_request, mm_processor_kwargs: For vLLM's sake; None.
+            lora_request: For vLLM's sake; None.
+            mm_processor_kwargs: For vLLM's sake; None.
             priority: One for all or one for each prompt, with scheduling_policy="priority"; lower
                 runs first.
             tokenization_kwargs: How texts become ids: `add_special_tokens`, `truncation`,
