@@ -102,6 +102,7 @@ def test_no_part_starts_after_an_abort(stop_from_outside: bool) -> None:
         assert [scheduler.finish_sequence(seq_id, "stop", "word") for seq_id in (0, 1)] == [
             False, False,
         ]  # fmt: skip
+        assert not group.forked and group.leader.index == 2 and scheduler.waiting == [group]
         step(scheduler)
     else:
         for _ in range(3):
