@@ -168,6 +168,11 @@ class LLMEngine:
         with self._lock:
             self._running.add(requests, self.clock(), mailbox)
 
+    def is_running(self, request_ids: Iterable[str]) -> bool:
+        """Whether any of these ids belongs to an unfinished request."""
+        with self._lock:
+            return any(one in self._running.states for one in request_ids)
+
     def has_unfinished_requests(self) -> bool:
         """Whether `step` has anything to run, or outputs of another thread's step to return."""
         return bool(self._running.states or self._running.ended)

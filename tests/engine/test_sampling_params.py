@@ -52,7 +52,7 @@ BAD = [
     ({"output_kind": "DELTA"}, "output_kind must be one of RequestOutputKind.CUMULATIVE"),
     ({"detokenize": 1}, "detokenize must be True or False, got 1"),
     ({"n": 10**5000}, "n must be an integer of 64 bits, got an object of type int"),
-    ({"temperatur": 1.0}, "not a field of SamplingParams; did you mean temperature?"),
+    ({"temperatures": 1.0}, "not a field of SamplingParams; did you mean temperature?"),
     ({"seed": "x"}, "seed must be an integer"),
     ({"stop": ""}, "non-empty"),
     ({"stop": ["a", ""]}, "non-empty"),

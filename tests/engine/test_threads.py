@@ -235,6 +235,17 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("first", ["main", "other"])
+def test_ids_that_somebody_who_steps_directly_has_taken_are_passed_over(llm) -> None:
+    engine, taken = llm.llm_engine, llm._shared._num_requests + 1
+    params = SamplingParams(temperature=0.0, max_tokens=2)
+    engine.add_request(str(taken), [5, 6], params)
+    outputs = llm.generate([[7, 8], [9]], params, use_tqdm=False)
+    assert [output.request_id for output in outputs] == [str(taken + 1), str(taken + 2)]
+    while engine.has_unfinished_requests():
+        engine.step()
+    check_idle(engine)
+
+
 def test_ctrl_c_ends_the_main_thread_s_call_only(llm, first) -> None:
     """Whether it is the main thread that steps, or another while it waits."""
     engine, launch, both = llm.llm_engine, llm.llm_engine.worker.launch, threading.Event()
