@@ -226,15 +226,6 @@ def test_somebody_who_steps_directly_takes_nothing_away(llm) -> None:
     check_idle(engine)
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, previous)
-
-
-@pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("first", ["main", "other"])
 def test_ids_that_somebody_who_steps_directly_has_taken_are_passed_over(llm) -> None:
     engine, taken = llm.llm_engine, llm._shared._num_requests + 1
     params = SamplingParams(temperature=0.0, max_tokens=2)
@@ -246,6 +237,15 @@ def test_ids_that_somebody_who_steps_directly_has_taken_are_passed_over(llm) -> 
     check_idle(engine)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("first", ["main", "other"])
 def test_ctrl_c_ends_the_main_thread_s_call_only(llm, first) -> None:
     """Whether it is the main thread that steps, or another while it waits."""
     engine, launch, both = llm.llm_engine, llm.llm_engine.worker.launch, threading.Event()
