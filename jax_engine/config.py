@@ -9,10 +9,12 @@ from jax_engine.core.limits import Scheduling
 from jax_engine.core.output import PreemptionRule
 from jax_engine.core.scheduler import Policy
 from jax_engine.errors import ConfigError
+from jax_engine.pooling_params import PoolerConfig
+from jax_engine.profiler_config import ProfilerConfig
 from jax_engine.typed_fields import check_types, named_fields, suggestion
 from jax_engine.vllm_settings import without_vllm_settings
 
-LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
+LoadFormat = Literal["auto", "safetensors", "sharded_state", "gguf", "dummy"]
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
 # Edits of config.json: fields to replace, or a function of all of them
 HfOverrides = Mapping[str, Any] | Callable[[dict[str, Any]], Any]
@@ -77,6 +79,11 @@ class EngineConfig:
         async_scheduling: Plan and launch a step while the one before it runs; the outputs are the
             same. None: on with unified scheduling.
         load_format: "dummy": random weights drawn from `seed`, only config.json is read.
+            "sharded_state": what `LLMEngine.save_sharded_state` wrote.
+        logits_processors: vLLM's classes of logits processors, or their names ("module:Class").
+            Each request gets objects of its own, on the host.
+        profiler_config: Where `LLM.start_profile` writes: a `ProfilerConfig`, or its fields.
+        pooler_config: What requests without `PoolingParams` get, and how `LLM.score` compares.
         skip_tokenizer_init: Token ids in and out, no text.
         warmup: Compile every step before the first request comes, but for what requests with logit
             edits, limits on tokens, `prompt_logprobs` or embeddings need; False: none.
@@ -116,6 +123,9 @@ class EngineConfig:
     long_prefill_token_threshold: int = 0
     async_scheduling: bool | None = None
     load_format: LoadFormat = "auto"
+    logits_processors: list[Any] | None = None
+    profiler_config: ProfilerConfig | Mapping[str, Any] | None = None
+    pooler_config: PoolerConfig | None = None
     skip_tokenizer_init: bool = False
     warmup: bool = False
     enforce_eager: bool = False

@@ -4,19 +4,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from jax_engine.checks import shown
 from jax_engine.engine.batch import UseTqdm, refuse_adapters
 from jax_engine.engine.prompts import PromptInput, as_prompt_list
+from jax_engine.engine.scoring import (
+    compared,
+    paired,
+    reranker_prompts,
+    whole_pair_scored,
+)
 from jax_engine.engine.tokenization_options import tokenized
 from jax_engine.errors import InvalidRequestError
 from jax_engine.llm_queue import Call, QueueMethods
 from jax_engine.outputs import (
+    ClassificationOutput,
+    ClassificationRequestOutput,
     EmbeddingOutput,
     EmbeddingRequestOutput,
     PoolingRequestOutput,
-    ScoringOutput,
     ScoringRequestOutput,
 )
 from jax_engine.pooling_params import PoolingParams, PoolingTask
@@ -35,28 +40,31 @@ class PoolingMethods(QueueMethods):
         *,
         use_tqdm: UseTqdm = True,
         lora_request: None = None,
-        pooling_task: PoolingTask = "embed",
+        pooling_task: PoolingTask | None = None,
         tokenization_kwargs: Mapping[str, Any] | None = None,
     ) -> list[PoolingRequestOutput]:
-        """The model's final hidden states of each prompt.
+        """The model's final hidden states of each prompt, or its head's scores.
 
         Args:
-            pooling_params: One for all, or one for each prompt.
+            pooling_params: One for all, or one for each prompt. None: as
+                `EngineConfig.pooler_config` has it.
             pooling_task: "embed": pooled into one vector [E]. "token_embed": of each token [T, E],
-                as they are or, with `normalize`, scaled to length 1.
+                as they are or, with `normalize`, scaled to length 1. "classify" [C] and
+                "token_classify" [T, C]: what the model's head makes of them, as probabilities
+                unless `use_activation` is False. None: what the model is for.
             lora_request, tokenization_kwargs, use_tqdm: As for `LLM.generate`.
 
         Raises:
             InvalidRequestError: As for `LLM.generate`; or there is no such task.
         """
-        refuse_adapters(lora_request)
-        batch = as_prompt_list(prompts)
-        given = PoolingParams() if pooling_params is None else pooling_params
-        params = one_each("pooling_params", given, PoolingParams, len(batch))
-        tasked = [_with_task(one, pooling_task) for one in params]
-        batch = tokenized(batch, self.llm_engine.tokenizer, tokenization_kwargs)
-        count = len(batch)
-        return self._run(Call(batch, tasked, [0] * count, [None] * count), use_tqdm)
+        return self._pooled(
+            prompts,
+            pooling_params,
+            use_tqdm=use_tqdm,
+            lora_request=lora_request,
+            pooling_task=pooling_task,
+            tokenization_kwargs=tokenization_kwargs,
+        )
 
     def embed(
         self,
@@ -79,7 +87,32 @@ class PoolingMethods(QueueMethods):
                 one.prompt_token_ids,
                 one.finished,
             )
-            for one in self.encode(prompts, pooling_params, **options)
+            for one in self._pooled(prompts, pooling_params, pooling_task="embed", **options)
+        ]
+
+    def classify(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        *,
+        pooling_params: PoolingInput = None,
+        **options: Any,
+    ) -> list[ClassificationRequestOutput]:
+        """The probability of each of the model's classes, for each prompt.
+
+        Args:
+            options: As for `encode`.
+
+        Raises:
+            InvalidRequestError: As for `encode`; or the model has no head for classes.
+        """
+        return [
+            ClassificationRequestOutput(
+                one.request_id,
+                ClassificationOutput(one.outputs.data.tolist()),
+                one.prompt_token_ids,
+                one.finished,
+            )
+            for one in self._pooled(prompts, pooling_params, pooling_task="classify", **options)
         ]
 
     def score(
@@ -89,55 +122,79 @@ class PoolingMethods(QueueMethods):
         /,
         *,
         pooling_params: PoolingParams | None = None,
+        chat_template: str | None = None,
         **options: Any,
     ) -> list[ScoringRequestOutput]:
-        """How similar texts are: the cosine of their embeddings, in [-1, 1].
+        """How well texts go together.
+
+        A model with a head of one score (a reranker) reads each pair as one prompt and gives a
+        probability. Any other compares embeddings: their cosine, in [-1, 1]; with
+        `PoolerConfig(task="token_embed")` those of tokens, each of the first text with the nearest
+        one of the second, summed.
 
         Args:
             data_1: One text for all of `data_2`, or as many.
+            chat_template: Of a reranker: Jinja that makes a prompt of two messages, of the roles
+                "query" and "document". None: one text after the other.
             options: As for `encode`.
 
         Raises:
-            InvalidRequestError: As for `encode`; or there are as many of neither kind.
+            InvalidRequestError: As for `encode`; or there are as many of neither kind; or the head
+                gives several scores.
         """
-        left, right = as_prompt_list(data_1), as_prompt_list(data_2)
-        if len(left) not in (1, len(right)):
+        left, right = paired(as_prompt_list(data_1), as_prompt_list(data_2))
+        engine, params = self.llm_engine, pooling_params
+        if engine.head is not None and engine.head.config.task == "classify":
+            prompts = reranker_prompts(engine, left, right, chat_template)
+            return [
+                whole_pair_scored(one)
+                for one in self._pooled(prompts, params, pooling_task="classify", **options)
+            ]
+        if chat_template is not None:
             raise InvalidRequestError(
-                f"data_1 must hold 1 text or as many as data_2 ({len(right)}), got {len(left)}"
+                "chat_template needs a model with a head for one score, which reads both texts as "
+                "one prompt; this one compares embeddings"
             )
-        params = PoolingParams() if pooling_params is None else pooling_params
-        outputs = self.embed([*left, *right], params, **options)
-        firsts, seconds = outputs[: len(left)], outputs[len(left) :]
-        if len(left) == 1:
-            firsts = firsts * len(right)
-        return [_scored(a, b) for a, b in zip(firsts, seconds, strict=True)]
+        default = engine.config.pooler_config
+        late = default is not None and default.task == "token_embed"
+        task: PoolingTask = "token_embed" if late else "embed"
+        outputs = self._pooled([*left, *right], params, pooling_task=task, **options)
+        pairs = zip(outputs[: len(left)], outputs[len(left) :], strict=True)
+        return [compared(a, b) for a, b in pairs]
 
-    def classify(self, prompts: Any, **options: Any) -> list[Any]:
-        """
-        Raises:
-            InvalidRequestError: Always: no model here has a head for classes.
-        """
-        raise InvalidRequestError(
-            "classify needs a model with a classification head, got "
-            f"{self.llm_engine.model_config.architecture}, which generates text: use embed, or "
-            "generate with SamplingParams(structured_outputs=StructuredOutputsParams(choice=...))"
-        )
+    def _pooled(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        pooling_params: PoolingInput,
+        *,
+        use_tqdm: UseTqdm = True,
+        lora_request: None = None,
+        pooling_task: PoolingTask | None = None,
+        tokenization_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[PoolingRequestOutput]:
+        """`encode` for the other methods, whatever a subclass makes of its outputs."""
+        refuse_adapters(lora_request)
+        batch = as_prompt_list(prompts)
+        given = self._default_pooling(pooling_task) if pooling_params is None else pooling_params
+        params = one_each("pooling_params", given, PoolingParams, len(batch))
+        tasked = [_with_task(one, pooling_task) for one in params]
+        batch = tokenized(batch, self.llm_engine.tokenizer, tokenization_kwargs)
+        count = len(batch)
+        return self._run(Call(batch, tasked, [0] * count, [None] * count), use_tqdm)
+
+    def _default_pooling(self, task: PoolingTask | None) -> PoolingParams:
+        """What the engine was told, where it is about this task."""
+        config = self.llm_engine.config.pooler_config
+        if config is None:
+            return PoolingParams()
+        return replace(config.params(), task=task or config.task)
 
 
-def _with_task(params: PoolingParams, task: PoolingTask) -> PoolingParams:
+def _with_task(params: PoolingParams, task: PoolingTask | None) -> PoolingParams:
+    if task is None:
+        return params
     if params.task not in (None, task):
         raise InvalidRequestError(
             f"pooling_params.task must be None or {shown(task)} here, got {params.task!r}"
         )
     return replace(params, task=task)
-
-
-def _scored(a: EmbeddingRequestOutput, b: EmbeddingRequestOutput) -> ScoringRequestOutput:
-    first, second = np.array(a.outputs.embedding), np.array(b.outputs.embedding)
-    length = float(np.linalg.norm(first) * np.linalg.norm(second))
-    return ScoringRequestOutput(
-        f"{a.request_id}-{b.request_id}",
-        ScoringOutput(float(first @ second) / max(length, 1e-12)),
-        a.prompt_token_ids + b.prompt_token_ids,
-        a.finished and b.finished,
-    )

@@ -8,8 +8,7 @@ import jax
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import ConfigError
 from jax_engine.metrics import Metric
-
-PROFILE_FOLDER = "VLLM_TORCH_PROFILER_DIR"  # vLLM's variable, for the same purpose
+from jax_engine.profiler_config import profile_folder
 
 
 class ServiceMethods:
@@ -39,22 +38,22 @@ class ServiceMethods:
         """Forgets all cached blocks; False, and nothing done, while requests are running.
 
         Args:
-            reset_running_requests: For vLLM's sake: running requests keep their blocks.
+            reset_running_requests: Also those of running requests, which compute them again.
             reset_connector: For vLLM's sake: there is none.
         """
-        return self.llm_engine.reset_prefix_cache()
+        return self.llm_engine.reset_prefix_cache(reset_running_requests)
 
     def start_profile(self, profile_prefix: str | None = None) -> None:
         """Records what the device and the host do, until `stop_profile`.
 
-        The trace is for TensorBoard or https://ui.perfetto.dev. It is written to the folder that
-        the environment variable VLLM_TORCH_PROFILER_DIR names, or to ./jax_profile; below that in
-        a folder `profile_prefix`, if given.
+        The trace is for TensorBoard or https://ui.perfetto.dev. It is written to the folder of
+        `EngineConfig.profiler_config`, or that the environment variable VLLM_TORCH_PROFILER_DIR
+        names, or to ./jax_profile; below that in a folder `profile_prefix`, if given.
 
         Raises:
             ConfigError: A profile is running already.
         """
-        folder = os.environ.get(PROFILE_FOLDER) or "jax_profile"
+        folder = profile_folder(self.llm_engine.config.profiler_config)
         if profile_prefix is not None:
             folder = os.path.join(folder, str(profile_prefix))
         try:

@@ -103,7 +103,10 @@ class EmbeddingRequestOutput:
 
 @dataclass(slots=True, eq=False)
 class PoolingOutput:
-    """Hidden states: pooled, float64 [E], or of each token of the prompt, float32 [T, E]."""
+    """Hidden states: pooled, float64 [E], or of each token of the prompt, float32 [T, E].
+
+    With a model's head its scores, float32: [C], or of each token [T, C].
+    """
 
     data: np.ndarray
 
@@ -120,8 +123,30 @@ class PoolingRequestOutput:
 
 
 @dataclass(slots=True)
+class ClassificationOutput:
+    """The probability of each class."""
+
+    probs: list[float]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.probs)
+
+
+@dataclass(slots=True)
+class ClassificationRequestOutput:
+    """What `LLM.classify` gives for one prompt; fields as in `EmbeddingRequestOutput`."""
+
+    request_id: str
+    outputs: ClassificationOutput
+    prompt_token_ids: list[int]
+    finished: bool
+    num_cached_tokens: int = 0
+
+
+@dataclass(slots=True)
 class ScoringOutput:
-    """How similar two texts are: the cosine of their embeddings, in [-1, 1]."""
+    """How well two texts go together; `LLM.score` says what the number is."""
 
     score: float
 

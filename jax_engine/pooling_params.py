@@ -4,12 +4,12 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from jax_engine.checks import shown
+from jax_engine.checks import check_integer
 from jax_engine.errors import InvalidRequestError
 from jax_engine.typed_fields import check_types, named_fields
 
 PoolingType = Literal["LAST", "MEAN"]
-PoolingTask = Literal["embed", "token_embed"]
+PoolingTask = Literal["embed", "token_embed", "classify", "token_classify"]
 
 
 @named_fields(InvalidRequestError)
@@ -19,10 +19,14 @@ class PoolingParams:
 
     Attributes:
         pooling_type: "LAST": the last token's; "MEAN": their mean. In any case.
-        normalize: Scale to length 1.
-        use_activation: vLLM's name for `normalize`; where it is given, it counts.
-        dimensions: None: no model here was trained for embeddings that are cut.
-        task: "embed": one vector; "token_embed": one for each token of the prompt.
+        normalize: Scale embeddings to length 1.
+        use_activation: vLLM's name for `normalize`; where it is given, it counts. Of classes:
+            whether they come as probabilities (None: they do) or as raw scores.
+        dimensions: Keep this many numbers of an embedding, the first ones, for models that were
+            trained for it.
+        task: "embed": one vector; "token_embed": one for each token of the prompt; "classify",
+            "token_classify": the scores of the model's head. None: "embed", or what the head is
+            for.
 
     Raises:
         InvalidRequestError: There is no such pooling.
@@ -41,10 +45,32 @@ class PoolingParams:
         if self.use_activation is not None:
             self.normalize = self.use_activation
         if self.dimensions is not None:
-            raise InvalidRequestError(
-                f"dimensions must be None, got {shown(self.dimensions)}: the model was not "
-                "trained for embeddings that are cut"
-            )
+            check_integer("dimensions", self.dimensions, 1)
 
     def clone(self) -> Self:
         return deepcopy(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolerConfig:
+    """What an engine does with requests that bring no `PoolingParams`; fields as there.
+
+    With task "token_embed", `LLM.score` compares token by token (late interaction).
+    """
+
+    task: PoolingTask | None = None
+    pooling_type: PoolingType | None = None
+    use_activation: bool | None = None
+    dimensions: int | None = None
+
+    def __post_init__(self) -> None:
+        self.params()
+
+    def params(self) -> PoolingParams:
+        """Raises InvalidRequestError, as `PoolingParams`."""
+        return PoolingParams(
+            task=self.task,
+            pooling_type=self.pooling_type or "LAST",
+            use_activation=self.use_activation,
+            dimensions=self.dimensions,
+        )

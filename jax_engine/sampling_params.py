@@ -77,6 +77,8 @@ class SamplingParams:
         skip_special_tokens: Leave special tokens out of the text.
         spaces_between_special_tokens: For vLLM's sake: the text has no such spaces.
         extra_args: Kept as it is, for your own use.
+        trace_decode_token_ids: The output: these tokens are drawn one after the other, with the
+            log-probabilities that the model gives them, and nothing else ends it.
         skip_clone: `clone` copies this object alone, not what its fields hold.
         use_beam_search: Beam search of width `best_of` (or `n`), in the same batch as all else;
             with temperature 0, or one that the logits are divided by.
@@ -118,6 +120,7 @@ class SamplingParams:
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
     extra_args: dict[str, Any] | None = None
+    trace_decode_token_ids: list[int] | None = None
     skip_clone: bool = False
     use_beam_search: bool = False
     length_penalty: float = 1.0

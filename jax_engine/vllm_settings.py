@@ -18,6 +18,7 @@ logger = logging.getLogger("jax_engine")
 SILENT: dict[str, Any] = {
     "aggregate_engine_logging": False, "code_revision": None, "disable_cascade_attn": None,
     "disable_custom_all_reduce": False, "disable_log_requests": True, "disable_log_stats": False,
+    "enable_trace_replay": False,
     "fail_on_environ_validation": False, "log_config_file": None, "log_level": None,
     "logging_config": None, "served_model_name": None, "shutdown_timeout": 0,
     "use_tqdm_on_load": True, "use_v2_block_manager": True,
@@ -28,7 +29,8 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     # Where the work is done
     "cpu_offload_gb": (0,), "cpu_offload_params": (None,), "device_ids": (None,),
     "distributed_executor_backend": (None, "mp", "uni"), "distributed_timeout_seconds": (None,),
-    "enable_cumem_allocator": (False,), "kv_offloading_backend": ("native",),
+    "enable_cumem_allocator": (False,), "enable_expert_parallel": (False,),
+    "kv_offloading_backend": ("native",),
     "kv_offloading_size": (None,), "master_addr": ("127.0.0.1",), "master_port": (29501,),
     "max_parallel_loading_workers": (None,), "nnodes": (1,), "node_rank": (0,),
     "numa_bind": (False,), "offload_backend": ("auto",), "offload_group_size": (0,),
@@ -88,7 +90,7 @@ _NO_LORA = "LoRA adapters are not implemented"
 
 # The values that can be taken, vLLM's default first; and why others are refused.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "convert": (("auto", "none", "embed"), "there are no classification or reward heads"),
+    "convert": (("auto", "none", "embed"), "a head for classes comes with the checkpoint"),
     "data_parallel_rank": ((None, 0), _ONE_DEVICE),
     "data_parallel_size": ((1,), _ONE_DEVICE),
     "decode_context_parallel_size": ((1,), _ONE_DEVICE),
@@ -96,7 +98,6 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "disable_sliding_window": ((False,), "windows are part of the model"),
     "ec_transfer_config": ((None,), "caches are not shared between engines"),
     "enable_eplb": ((False,), "there are no experts"),
-    "enable_expert_parallel": ((False,), _ONE_DEVICE),
     "enable_lora": ((False,), _NO_LORA),
     "enable_prompt_embeds": ((False,), "prompts are text or token ids"),
     "enable_return_routed_experts": ((False,), "there are no experts"),
@@ -105,14 +106,9 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "kv_cache_dtype": (("auto",), "the KV cache has the model's dtype"),
     "kv_events_config": ((None,), "caches are not shared between engines"),
     "kv_transfer_config": ((None,), "caches are not shared between engines"),
-    "logits_processors": (
-        (None,),
-        "give functions on NumPy arrays as SamplingParams(logits_processors=...)",
-    ),
     "logprobs_mode": (("raw_logprobs",), "log-probabilities are of the raw logits"),
     "model_class_overrides": ((None,), "no code of other packages is loaded"),
     "pipeline_parallel_size": ((1,), _ONE_DEVICE),
-    "pooler_config": ((None,), "give PoolingParams(pooling_type=..., normalize=...)"),
     "prefill_context_parallel_size": ((1,), _ONE_DEVICE),
     "quantization": ((None, "gguf"), "only GGUF files hold quantised weights here"),
     "quantization_config": ((None,), "only GGUF files hold quantised weights here"),

@@ -255,6 +255,11 @@ class Scheduler:
         self.drop_steps()
         self._state.clear()
 
+    def recompute_all(self) -> None:
+        """Takes the blocks of all requests, which are computed again; no step may be planned."""
+        assert not self._scheduled and not self._advanced
+        self._state.recompute_all()
+
     def _count_computed(self, seq: Sequence, group: SequenceGroup, num_tokens: int) -> None:
         seq.num_computed_tokens += num_tokens
         if group.num_unattached:

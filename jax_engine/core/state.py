@@ -182,6 +182,18 @@ class SchedulerState:
         self._count_preemption(group, mode)
         return group
 
+    def recompute_all(self) -> None:
+        """Takes the blocks of all groups, on both devices: each is computed again from its tokens.
+
+        No step may be planned.
+        """
+        for group in self.running + self.swapped:
+            self._forget_computed(group)
+            group.set_status(SequenceStatus.WAITING)
+            insort(self.waiting, group, key=by_key)
+        self.running, self.swapped = [], []
+        self.rebuilding = self._reserved = None
+
     def attach(self, group: SequenceGroup) -> None:
         """Lets a recomputed group go on together once the leader has the prompt's full blocks."""
         shared_tokens = group.prompt_len // self.manager.block_size * self.manager.block_size

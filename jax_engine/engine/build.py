@@ -14,6 +14,7 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.host_memory import allocating
 from jax_engine.models.config import ModelConfig
+from jax_engine.models.heads import PoolingHead
 from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.load import LoadedModel, ModelFiles, open_model
 from jax_engine.models.resolve import HubOptions
@@ -57,6 +58,7 @@ class EngineParts:
     max_model_len: int
     eos_token_ids: frozenset[int]
     preemption_costs: MeasuredCosts
+    head: PoolingHead | None
 
 
 def build_engine(config: EngineConfig) -> EngineParts:
@@ -142,6 +144,7 @@ def _build(config: EngineConfig) -> EngineParts:
         max_len,
         frozenset(eos),
         costs,
+        model.head,
     )
 
 

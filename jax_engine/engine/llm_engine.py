@@ -29,7 +29,7 @@ from jax_engine.engine.request_checks import (
 from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.engine.step_outputs import sampled_rows, sampled_tokens, take_prompts, take_step
-from jax_engine.engine_args import EngineArgs
+from jax_engine.engine.vllm_parts import VllmParts
 from jax_engine.errors import InvalidRequestError
 from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
@@ -43,7 +43,7 @@ from jax_engine.worker.worker import StepResult
 logger = logging.getLogger("jax_engine")
 
 
-class LLMEngine:
+class LLMEngine(VllmParts):
     """One model, one KV cache, any number of requests, from any number of threads.
 
     All methods raise ForkedProcessError in a process that was forked from the engine's.
@@ -56,6 +56,7 @@ class LLMEngine:
         self.config = parts.config
         self.model_config = parts.model_config
         self.model_source = parts.model_source
+        self.head = parts.head
         self.memory = parts.memory
         self.scheduler = parts.scheduler
         self.worker = parts.worker
@@ -70,10 +71,10 @@ class LLMEngine:
             self.config.max_logprobs,
         )
         self._lock = EngineLock()
+        self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
         self._running = RunningRequests(
             self.scheduler, self.worker, self.tokenizer, parts.eos_token_ids, self.config.seed
         )
-        self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
         self._pipeline = StepPipeline(
             self.scheduler, self.worker, look_ahead=self.config.overlaps_steps
         )
@@ -89,11 +90,6 @@ class LLMEngine:
         if config.warmup:
             engine.warmup()
         return engine
-
-    @classmethod
-    def from_engine_args(cls, engine_args: EngineArgs, **others: Any) -> "LLMEngine":
-        """`from_config` for vLLM's callers; what else they give is about its processes."""
-        return cls.from_config(engine_args.create_engine_config())
 
     def check_process(self) -> None:
         """Raises ForkedProcessError in a fork of the process that built the engine."""
@@ -124,7 +120,9 @@ class LLMEngine:
             RequestTooLargeError: It could never run in this engine.
         """
         self.check_process()  # no lock: requests are checked while others run
-        params = SamplingParams() if params is None else as_sampling_params(params)
+        given = SamplingParams() if params is None else params
+        params = as_sampling_params(given, self.model_config, self.head)
+        params = self.with_processors(params)
         checked = self._checks.check(prompt, params)
         self.scheduler.check_group(self._running.group(request_id, checked.prompt, checked.params))
         return checked
@@ -282,9 +280,17 @@ class LLMEngine:
         with self._lock:
             return self._running.recorder.metrics(self.stats(), model)
 
-    def reset_prefix_cache(self) -> bool:
-        """Forgets all cached blocks; False, and nothing done, while requests are running."""
+    def reset_prefix_cache(
+        self, reset_running_requests: bool = False, reset_connector: bool = False
+    ) -> bool:
+        """Forgets all cached blocks; False, and nothing done, while requests are running.
+
+        With `reset_running_requests` theirs too: they are computed again, outputs stay the same.
+        """
         with self._lock:
+            if reset_running_requests:
+                self._pipeline.restart()
+                return True
             return self.scheduler.block_manager.reset_prefix_cache()
 
     def _abandon(self, error: BaseException) -> None:

@@ -22,23 +22,40 @@ class StepPipeline:
         self._scheduler = scheduler
         self._worker = worker
         self._ahead: StepInFlight | None = None
+        self._restart = False
+
+    def restart(self) -> None:
+        """Forgets all KV blocks, cached ones too, before the next step that is planned.
+
+        A step on its way comes first: it has read what was valid when it was launched.
+        """
+        self._restart = True
+        if self._ahead is None:
+            self._forget_blocks()
 
     def step(self) -> tuple[SchedulerOutput, StepResult]:
         """The next step and its tokens, with which `Scheduler.update` must be called."""
         current, self._ahead = self._ahead, None
         if current is None or _useless(current):
             self._scheduler.drop_steps()
+            if self._restart:
+                self._forget_blocks()
             current = self._worker.launch(self._scheduler.schedule(), self._scheduler.block_manager)
         self._ahead = self._launch_ahead(current)
         return current.plan, self._worker.collect(current)
 
     def clear(self) -> None:
         """Forgets all steps, after a failure; their requests must have ended."""
-        self._ahead = None
+        self._ahead, self._restart = None, False
         self._scheduler.drop_steps()
 
+    def _forget_blocks(self) -> None:
+        self._restart = False
+        self._scheduler.recompute_all()
+        self._scheduler.block_manager.reset_prefix_cache()
+
     def _launch_ahead(self, current: StepInFlight) -> StepInFlight | None:
-        if not self.look_ahead or not self._scheduler.can_advance():
+        if not self.look_ahead or self._restart or not self._scheduler.can_advance():
             return None
         self._scheduler.advance()
         plan = self._scheduler.schedule()

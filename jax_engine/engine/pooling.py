@@ -1,13 +1,21 @@
 """`LLM.embed`: a request like any other, of which only the prompt's hidden states are wanted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from jax_engine.core.output import ScheduledSequence
-from jax_engine.pooling_params import PoolingParams
+from jax_engine.errors import InvalidRequestError
+from jax_engine.models.config import ModelConfig
+from jax_engine.models.heads import PoolingHead, probabilities
+from jax_engine.pooling_params import PoolingParams, PoolingTask
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.worker.pooling import PooledStates
+
+_EXAMPLES = {
+    "classify": "LlamaForSequenceClassification",
+    "token_classify": "LlamaForTokenClassification",
+}
 
 
 @dataclass(kw_only=True)
@@ -15,14 +23,45 @@ class PooledParams(SamplingParams):
     """A pooling request as the scheduler sees it: it ends with one token, which is dropped."""
 
     pooling: PoolingParams
+    head: PoolingHead | None = None
 
 
-def as_sampling_params(params: SamplingParams | PoolingParams) -> SamplingParams:
-    """`PoolingParams` are accepted wherever `SamplingParams` are."""
+def as_sampling_params(
+    params: SamplingParams | PoolingParams, config: ModelConfig, head: PoolingHead | None
+) -> SamplingParams:
+    """`PoolingParams` are accepted wherever `SamplingParams` are.
+
+    Args:
+        head: The model's, if it has one.
+
+    Raises:
+        InvalidRequestError: The model cannot do this.
+    """
     if not isinstance(params, PoolingParams):
+        if head is not None and isinstance(params, SamplingParams):
+            raise InvalidRequestError(
+                "generate needs a model that generates text, got one with a head for "
+                f"{len(head.config.labels)} scores: use classify, score or encode"
+            )
         return params
+    task: PoolingTask = params.task or ("embed" if head is None else head.config.task)
+    if task in ("classify", "token_classify") and (head is None or head.config.task != task):
+        kind = "a language model" if head is None else f"one with a head for {head.config.task}"
+        raise InvalidRequestError(
+            f"{task} needs a model with a classification head of its own (such as "
+            f"{_EXAMPLES[task]}), "
+            f"got {kind}"
+            + (
+                ": use embed, or generate with "
+                "SamplingParams(structured_outputs=StructuredOutputsParams(choice=...))"
+                if head is None
+                else ""
+            )
+        )
+    _check_dimensions(params.dimensions, config)
     return PooledParams(
-        pooling=params,
+        pooling=replace(params, task=task),
+        head=head,
         max_tokens=1,
         temperature=0.0,
         detokenize=False,
@@ -30,11 +69,27 @@ def as_sampling_params(params: SamplingParams | PoolingParams) -> SamplingParams
     )
 
 
+def _check_dimensions(dimensions: int | None, config: ModelConfig) -> None:
+    trained = config.matryoshka_dimensions
+    if dimensions is None or dimensions in (trained or ()):
+        return
+    if trained is None:
+        expected, why = "None", ": the model was not trained for embeddings that are cut"
+    elif trained:
+        expected, why = f"one of {', '.join(map(str, trained))}", ", which it was trained for"
+    elif dimensions <= config.hidden_size:
+        return
+    else:
+        expected, why = f"at most {config.hidden_size}", ", the model's width"
+    raise InvalidRequestError(f"dimensions must be {expected}, got {dimensions}{why}")
+
+
 class PooledPrompt:
     """The hidden states of one prompt, pooled or collected as its chunks are computed."""
 
-    def __init__(self, params: PoolingParams) -> None:
-        self._params = params
+    def __init__(self, params: PooledParams) -> None:
+        self._params, self._head = params.pooling, params.head
+        self._per_token = self._params.task in ("token_embed", "token_classify")
         self._count = 0
         self._total = np.zeros(0)
         self._last = np.zeros(0)
@@ -50,22 +105,27 @@ class PooledPrompt:
         if item.start == 0:  # the first time, or again: it was preempted by recompute
             self._count, self._total, self._tokens = 0, np.zeros(1), []
         self._count += item.num_tokens
-        if self._params.task == "token_embed":
+        if self._per_token:
             self._tokens.append(np.asarray(states.tokens)[row : row + item.num_tokens])
         self._total = self._total + np.asarray(states.total)[index]
         self._last = np.asarray(states.last)[index]
 
     def data(self) -> np.ndarray:
-        """[E], or [T, E] for each token; empty while nothing was computed."""
+        """[E] or scores [C], or for each token [T, E] or [T, C]; empty if nothing was computed."""
         if not self._count:
             return np.zeros(0)
-        if self._params.task == "token_embed":
+        params = self._params
+        if self._per_token:
             pooled = np.concatenate(self._tokens)
-        elif self._params.pooling_type == "MEAN":
+        elif params.pooling_type == "MEAN":
             pooled = self._total / self._count
         else:
             pooled = self._last.astype(np.float64)
-        if self._params.normalize:
+        if self._head is not None and params.task in ("classify", "token_classify"):
+            logits = self._head.logits(pooled)
+            return logits if params.use_activation is False else probabilities(logits)
+        pooled = pooled[..., : params.dimensions]
+        if params.normalize:
             lengths = np.linalg.norm(pooled, axis=-1, keepdims=True)
             pooled = pooled / np.maximum(lengths, 1e-12)
         return pooled

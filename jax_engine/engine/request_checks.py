@@ -9,6 +9,7 @@ from jax_engine.checks import check_integer, check_number
 from jax_engine.engine.beam_search import check_beams
 from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
+from jax_engine.engine.trace_replay import replay_trace
 from jax_engine.errors import InvalidRequestError
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
@@ -72,13 +73,20 @@ class RequestChecks:
         own.__post_init__()
         parsed = parse_prompt(prompt, self._tokenizer, self._vocab_size)
         parsed = truncate_prompt(parsed, own.truncate_prompt_tokens, self._max_model_len)
+        replay_trace(own, len(parsed.token_ids), self._max_model_len)
         self._check_tokens(own)
         self._check_logprobs(own)
         check_beams(own, self._eos_token_ids, self._vocab_size)
         return CheckedRequest(parsed, own, self._constraints.build(own))
 
     def _check_tokens(self, params: SamplingParams) -> None:
-        for name in ("stop_token_ids", "logit_bias", "allowed_token_ids", "logprob_token_ids"):
+        for name in (
+            "stop_token_ids",
+            "logit_bias",
+            "allowed_token_ids",
+            "logprob_token_ids",
+            "trace_decode_token_ids",
+        ):
             for token in getattr(params, name) or ():
                 if token >= self._vocab_size:
                     raise InvalidRequestError(

@@ -75,7 +75,7 @@ class RequestState:
         if self.params.prompt_logprobs is not None:
             self.prompt_logprobs = [None] * self.group.prompt_len
         if isinstance(self.params, PooledParams):
-            self.pooled = PooledPrompt(self.params.pooling)
+            self.pooled = PooledPrompt(self.params)
         if self.params.use_beam_search:  # which tokens are in an output is known at its end
             self.streams = self.deltas = self.every_token = False
             return

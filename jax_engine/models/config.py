@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from jax_engine.errors import ConfigError
 
+HeadTask = Literal["classify", "token_classify"]
 RopeType = Literal["none", "linear", "dynamic", "llama3", "yarn"]
 
 
@@ -56,8 +57,25 @@ def _require_original_context(rope: RopeConfig) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
+class HeadConfig:
+    """What a model gives in place of tokens: scores of a prompt, or of each of its tokens.
+
+    Attributes:
+        labels: Names of the scores, in order.
+    """
+
+    task: HeadTask
+    labels: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """Architecture of a decoder-only transformer. Hashable: it is static in compiled functions.
+
+    Attributes:
+        head: What the model has in place of one for tokens; None: it generates text.
+        matryoshka_dimensions: Widths that its embeddings may be cut to; empty: any; None: they
+            may not be cut.
 
     Raises:
         ConfigError: a size is not positive, or two sizes do not fit together.
@@ -80,6 +98,8 @@ class ModelConfig:
     mlp_bias: bool = False
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
+    head: HeadConfig | None = None
+    matryoshka_dimensions: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in (

@@ -19,6 +19,7 @@ from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
 from jax_engine.models.families.hf_config import token_ids
+from jax_engine.models.heads import SUFFIXES, PoolingHead, random_head, read_head
 from jax_engine.models.hf_overrides import overridden
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.registry import config_from_hf, family_of
@@ -49,6 +50,7 @@ class LoadedModel:
     Attributes:
         params: the weights, as an nnx state of arrays on the default device; or only their shapes.
         source: the directory or GGUF file that it came from; the tokenizer is there too.
+        head: what gives scores instead of tokens, with its weights; None: there is none.
     """
 
     config: ModelConfig
@@ -57,6 +59,7 @@ class LoadedModel:
     source: Path
     num_parameters: int
     num_bytes: int
+    head: PoolingHead | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +133,10 @@ def open_model(
         raise ConfigError(f"load_format must be one of {known}; got {load_format!r}.")
     source = resolve_model(model, config_only=load_format == "dummy", hub=hub)
     is_gguf = source.is_file()
-    if load_format in ("safetensors", "gguf") and (load_format == "gguf") != is_gguf:
+    if (
+        load_format in ("safetensors", "sharded_state", "gguf")
+        and (load_format == "gguf") != is_gguf
+    ):
         kind = "a GGUF file" if is_gguf else "a directory"
         raise ConfigError(f"load_format={load_format!r}, but {source} is {kind}.")
     gguf = open_gguf(source) if is_gguf else None
@@ -141,6 +147,12 @@ def open_model(
     tensors = None
     if load_format != "dummy":
         tensors = _checked(_source(source, gguf, config), config, leaves)
+    head = None
+    if config.head is not None:
+        width = config.hidden_size
+        head = random_head(config.head, width, seed)
+        if tensors is not None:
+            head = read_head(tensors.source, config.head, width)
     abstract = LoadedModel(
         config=config,
         graphdef=graphdef,
@@ -148,11 +160,18 @@ def open_model(
         source=source,
         num_parameters=sum(math.prod(leaf.shape) for leaf in leaves.values()),
         num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
+        head=head,
     )
     if target_device().platform == "cpu":
         what = f"{abstract.num_parameters} parameters in {config.num_layers} layers"
         check_fits(what, abstract.num_bytes)
     return ModelFiles(abstract, gguf, tensors, seed)
+
+
+def tensor_source(path: Path) -> TensorSource:
+    """The tensors of a model's directory or GGUF file. Raises WeightsError."""
+    gguf = open_gguf(path) if path.is_file() else None
+    return _source(path, gguf, _read_config(path, gguf, None))
 
 
 def _source(path: Path, gguf: "GgufFile | None", config: ModelConfig) -> TensorSource:
@@ -167,7 +186,10 @@ def _checked(
     source: TensorSource, config: ModelConfig, leaves: Mapping[str, Leaf]
 ) -> CheckedTensors:
     family = family_of(config.architecture)
-    pieces = checked_pieces(source, config, leaves, family.WEIGHTS, family.IGNORED_SUFFIXES)
+    ignored = family.IGNORED_SUFFIXES
+    if config.head is not None:
+        ignored += SUFFIXES
+    pieces = checked_pieces(source, config, leaves, family.WEIGHTS, ignored)
     return CheckedTensors(source, pieces)
 
 

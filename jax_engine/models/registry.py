@@ -1,6 +1,7 @@
 """Which family serves which architecture name of `config.json`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from jax_engine.errors import ConfigError
@@ -8,7 +9,8 @@ from jax_engine.file_schema import checked
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.families import llama, mistral
 from jax_engine.models.families.hf_config import FILE
-from jax_engine.models.schemas import ArchitectureFields
+from jax_engine.models.heads import head_config, split_architecture
+from jax_engine.models.schemas import ArchitectureFields, MatryoshkaFields
 
 
 class Family(Protocol):
@@ -37,9 +39,25 @@ def family_of(architecture: str) -> Family:
 
 
 def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
-    """ModelConfig from a `config.json` dictionary, by its `architectures`. Raises ConfigError."""
+    """ModelConfig from a `config.json` dictionary, by its `architectures`. Raises ConfigError.
+
+    A model with another head than one for tokens (`models.heads`) is its family's decoder.
+    """
     if not raw.get("architectures"):
         raise ConfigError("config.json: `architectures` is missing or empty; which model is it?")
     names = checked(raw, ArchitectureFields, FILE).architectures
-    known = [name for name in names if name in FAMILIES]
-    return family_of(known[0] if known else names[0]).from_hf(raw)
+    found = [split_architecture(name) for name in names]
+    name, task = next((one for one in found if one[0] in FAMILIES), (names[0], None))
+    head = None if task is None else head_config(task, raw)
+    if head is not None:
+        # There is no lm_head in such a checkpoint: the embedding stands for it, and is not asked.
+        raw = {**raw, "tie_word_embeddings": True}
+    config = family_of(name).from_hf(raw)
+    return replace(config, head=head, matryoshka_dimensions=_matryoshka(raw))
+
+
+def _matryoshka(raw: Mapping[str, Any]) -> tuple[int, ...] | None:
+    fields = checked(raw, MatryoshkaFields, FILE)
+    if fields.matryoshka_dimensions:
+        return tuple(fields.matryoshka_dimensions)
+    return () if fields.is_matryoshka else None

@@ -40,6 +40,13 @@ class ArchitectureFields(msgspec.Struct, frozen=True):
     architectures: list[str]
 
 
+class MatryoshkaFields(msgspec.Struct, frozen=True):
+    """What a model for embeddings says of cutting them."""
+
+    is_matryoshka: bool | None = False
+    matryoshka_dimensions: list[Size] | None = None
+
+
 class LlamaFields(msgspec.Struct, frozen=True):
     """config.json of Llama and its kin."""
 

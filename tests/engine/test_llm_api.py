@@ -123,7 +123,7 @@ def test_states_of_each_token(llm) -> None:
     np.testing.assert_allclose(each.outputs.data[-1], last.outputs.data, atol=1e-5)
     np.testing.assert_allclose(each.outputs.data.mean(0), mean.outputs.data, atol=1e-5)
     with pytest.raises(InvalidRequestError, match="task must be one of"):
-        llm.encode("a", pooling_task="classify")
+        llm.encode("a", pooling_task="rank")
 
 
 def test_scores_are_cosines(llm) -> None:

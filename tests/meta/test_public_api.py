@@ -21,6 +21,8 @@ PUBLIC = {
     "BeamSearchOutput",
     "BeamSearchSequence",
     "RequestOutput",
+    "ClassificationOutput",
+    "ClassificationRequestOutput",
     "CompletionOutput",
     "EmbeddingOutput",
     "EngineArgs",

@@ -166,7 +166,7 @@ def test_arguments_that_are_refused(tmp_path: Path) -> None:
         load_model(directory, max_model_len=65)
     with pytest.raises(ConfigError, match="load_format='gguf'"):
         load_model(directory, load_format="gguf")
-    with pytest.raises(ConfigError, match="auto, safetensors, gguf, dummy"):
+    with pytest.raises(ConfigError, match="auto, safetensors, sharded_state, gguf, dummy"):
         load_model(directory, load_format="pickle")  # type: ignore[arg-type]
     with pytest.raises(ModelNotFoundError, match="no such file or directory"):
         load_model("/nowhere/at all")

@@ -1,0 +1,91 @@
+"""`LLM.score`: pairs of texts as prompts of a reranker, or compared by their embeddings."""
+
+from typing import Any
+
+import numpy as np
+
+from jax_engine.checks import shown
+from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.prompts import PromptInput, parse_prompt
+from jax_engine.errors import InvalidRequestError
+from jax_engine.outputs import PoolingRequestOutput, ScoringOutput, ScoringRequestOutput
+
+
+def paired(
+    left: list[PromptInput], right: list[PromptInput]
+) -> tuple[list[PromptInput], list[PromptInput]]:
+    """As many on either side. Raises InvalidRequestError."""
+    if len(left) not in (1, len(right)):
+        raise InvalidRequestError(
+            f"data_1 must hold 1 text or as many as data_2 ({len(right)}), got {len(left)}"
+        )
+    return (left * len(right) if len(left) == 1 else left), right
+
+
+def reranker_prompts(
+    engine: LLMEngine, left: list[PromptInput], right: list[PromptInput], template: str | None
+) -> list[PromptInput]:
+    """Each pair as the token ids of one prompt.
+
+    Raises:
+        InvalidRequestError: The head gives several scores, a prompt is none, or the template
+            refuses the texts.
+    """
+    assert engine.head is not None
+    labels = engine.head.config.labels
+    if len(labels) != 1:
+        raise InvalidRequestError(
+            f"score needs a model with a head for 1 score, got {len(labels)}: use classify"
+        )
+    make = _joined if template is None else _templated
+    return [make(engine, one, other, template) for one, other in zip(left, right, strict=True)]
+
+
+def _joined(engine: LLMEngine, left: PromptInput, right: PromptInput, _: str | None) -> list[int]:
+    """The second text right behind the first, as the tokenizer joins pairs."""
+    if isinstance(left, str) and isinstance(right, str) and engine.tokenizer is not None:
+        ids: list[int] = engine.tokenizer.backend.encode(left, right).ids
+        return ids
+    vocab_size = engine.model_config.vocab_size
+    first, second = (parse_prompt(one, engine.tokenizer, vocab_size) for one in (left, right))
+    return first.token_ids + second.token_ids
+
+
+def _templated(
+    engine: LLMEngine, left: PromptInput, right: PromptInput, template: str | None
+) -> list[int]:
+    if engine.tokenizer is None or not (isinstance(left, str) and isinstance(right, str)):
+        raise InvalidRequestError(
+            f"chat_template needs two texts and a tokenizer, got {shown(left)} and {shown(right)}"
+        )
+    messages = [{"role": "query", "content": left}, {"role": "document", "content": right}]
+    text = engine.tokenizer.chat.render(messages, chat_template=template, content_format="string")
+    return engine.tokenizer.encode(text)
+
+
+def whole_pair_scored(output: PoolingRequestOutput) -> ScoringRequestOutput:
+    """What the head made of both texts."""
+    value = output.outputs.data
+    score = float(value[0]) if value.size else 0.0
+    return _output(output.request_id, score, output.prompt_token_ids, output.finished)
+
+
+def compared(a: PoolingRequestOutput, b: PoolingRequestOutput) -> ScoringRequestOutput:
+    """The cosine of two embeddings; of each token of the first text the best one, summed."""
+    first, second = _unit(a.outputs.data), _unit(b.outputs.data)
+    if not (first.size and second.size):
+        score = 0.0
+    elif first.ndim == 2:
+        score = float((first @ second.T).max(axis=1).sum())
+    else:
+        score = float(first @ second)
+    ids = a.prompt_token_ids + b.prompt_token_ids
+    return _output(f"{a.request_id}-{b.request_id}", score, ids, a.finished and b.finished)
+
+
+def _output(name: str, score: float, ids: list[int], finished: bool) -> ScoringRequestOutput:
+    return ScoringRequestOutput(name, ScoringOutput(score), ids, finished)
+
+
+def _unit(vectors: np.ndarray) -> Any:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -1,0 +1,118 @@
+"""Heads that give scores instead of tokens: a matrix over the decoder's hidden states.
+
+`LlamaForSequenceClassification` has one for the last token of a prompt (classes, a reward, how well
+a document answers a query), `LlamaForTokenClassification` one for each token. There are few rows,
+and one product a prompt: it is made on the host.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from jax_engine.errors import WeightsError
+from jax_engine.file_schema import checked
+from jax_engine.models.config import HeadConfig, HeadTask
+from jax_engine.models.weights import TensorSource
+
+# How the name of an architecture ends -> what its head is for.
+ENDINGS: dict[str, HeadTask] = {
+    "ForSequenceClassification": "classify",
+    "ForTokenClassification": "token_classify",
+}
+CAUSAL = "ForCausalLM"
+TENSORS = ("score", "classifier")  # their names in checkpoints; the first that is there
+SUFFIXES = tuple(f"{name}.{part}" for name in TENSORS for part in ("weight", "bias"))
+
+
+class LabelFields(msgspec.Struct, frozen=True):
+    """What config.json says of the labels; transformers' default is two."""
+
+    id2label: dict[str, str] | None = None
+    num_labels: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PoolingHead:
+    """A head with its weights.
+
+    Attributes:
+        weight: [C, E], float32.
+        bias: [C].
+    """
+
+    config: HeadConfig
+    weight: np.ndarray
+    bias: np.ndarray
+
+    def logits(self, hidden: np.ndarray) -> np.ndarray:
+        """Scores [.., C] of hidden states [.., E], in float32."""
+        scores: np.ndarray = hidden.astype(np.float32) @ self.weight.T + self.bias
+        return scores
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """Softmax over the last axis; of a single score its sigmoid."""
+    if logits.shape[-1] == 1:
+        logits = np.concatenate([np.zeros_like(logits), logits], axis=-1)
+        return probabilities(logits)[..., 1:]
+    exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    shares: np.ndarray = exponents / exponents.sum(axis=-1, keepdims=True)
+    return shares
+
+
+def split_architecture(name: str) -> tuple[str, HeadTask | None]:
+    """The language model's architecture, and what the head is for; None: it has none."""
+    for ending, task in ENDINGS.items():
+        if name.endswith(ending):
+            return name.removesuffix(ending) + CAUSAL, task
+    return name, None
+
+
+def head_config(task: HeadTask, raw: Mapping[str, Any]) -> HeadConfig:
+    """Labels from config.json's fields. Raises ConfigError."""
+    fields = checked(raw, LabelFields, "config.json")
+    named = fields.id2label or {}
+    count = fields.num_labels or len(named) or 2
+    return HeadConfig(task, tuple(named.get(str(i), f"LABEL_{i}") for i in range(count)))
+
+
+def read_head(source: TensorSource, config: HeadConfig, width: int) -> PoolingHead:
+    """The head of a checkpoint; a bias that it lacks is zero.
+
+    Raises:
+        WeightsError: It has no head, or one of another shape.
+    """
+    present = set(source.names())
+    name = next((name for name in TENSORS if f"{name}.weight" in present), None)
+    if name is None:
+        raise WeightsError(
+            f"{source.location}: there is no tensor {' or '.join(f'{n}.weight' for n in TENSORS)}, "
+            "the head that config.json's architecture has. Is the checkpoint complete?"
+        )
+    weight = np.empty((len(config.labels), width), np.float32)
+    _read(source, f"{name}.weight", weight)
+    bias = np.zeros(len(config.labels), np.float32)
+    if f"{name}.bias" in present:
+        _read(source, f"{name}.bias", bias)
+    return PoolingHead(config, weight, bias)
+
+
+def random_head(config: HeadConfig, width: int, seed: int) -> PoolingHead:
+    """For dummy weights: the same for the same seed."""
+    count = len(config.labels)
+    weight = np.random.default_rng(seed).standard_normal((count, width), np.float32) * 0.02
+    return PoolingHead(config, weight, np.zeros(count, np.float32))
+
+
+def _read(source: TensorSource, name: str, out: np.ndarray) -> None:
+    found = source.shape(name)
+    if found != out.shape:
+        raise WeightsError(
+            f"{source.describe(name)}: expected shape {out.shape} for the {out.shape[0]} labels of "
+            f"config.json, found {found}."
+        )
+    source.read_into(name, out)

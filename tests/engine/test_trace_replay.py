@@ -1,0 +1,66 @@
+"""trace_decode_token_ids: the output is the trace, its log-probabilities are the model's."""
+
+from typing import Any
+
+import pytest
+
+from jax_engine import LLM, InvalidRequestError, SamplingParams
+from tests.support.tiny_llama import EOS, tiny_llama
+
+SETTINGS: dict[str, Any] = {
+    "block_size": 4,
+    "num_gpu_blocks_override": 50,
+    "max_model_len": 20,
+    "skip_tokenizer_init": True,
+}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["waits", "ahead"])
+def llm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
+    return LLM(str(path), async_scheduling=request.param, **SETTINGS)
+
+
+def replayed(llm: LLM, prompt: list[int], **params: Any) -> Any:
+    (output,) = llm.generate([prompt], SamplingParams(**params), use_tqdm=False)
+    return output.outputs[0]
+
+
+def test_the_output_is_the_trace_and_its_logprobs_are_the_model_s(llm: LLM) -> None:
+    prompt, trace = [3, 4, 5], [9, EOS, 11, 9]
+    output = replayed(
+        llm, prompt, trace_decode_token_ids=trace, logprobs=2, temperature=0.7, top_p=0.5, seed=1
+    )
+    assert output.token_ids == trace and output.finish_reason == "length"
+    scored = llm.score_tokens([prompt + trace], use_tqdm=False)[0][len(prompt) :]
+    found = [entry[token].logprob for token, entry in zip(trace, output.logprobs, strict=True)]
+    assert found == pytest.approx(scored, abs=1e-4)
+
+
+def test_a_long_trace_is_cut_to_the_room_there_is(llm: LLM) -> None:
+    trace = [5, 6, 7, 8] * 8
+    output = replayed(llm, list(range(3, 15)), trace_decode_token_ids=trace)
+    assert output.token_ids == trace[:8]
+
+
+def test_what_was_greedy_is_replayed_with_the_same_logprobs(llm: LLM) -> None:
+    first = replayed(llm, [7], temperature=0.0, max_tokens=6, ignore_eos=True, logprobs=1)
+    again = replayed(llm, [7], trace_decode_token_ids=first.token_ids, logprobs=1)
+    assert again.token_ids == first.token_ids
+    assert again.cumulative_logprob == pytest.approx(first.cumulative_logprob, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"trace_decode_token_ids": []}, "at least 1 id"),
+        ({"trace_decode_token_ids": [3], "n": 2}, "n must be left out"),
+        ({"trace_decode_token_ids": [3], "prompt_logprobs": 1}, "prompt_logprobs must be left"),
+        ({"trace_decode_token_ids": [3], "allowed_token_ids": [3]}, "allowed_token_ids must be"),
+        ({"trace_decode_token_ids": [10**6]}, r"trace_decode_token_ids must hold token ids in"),
+        ({"trace_decode_token_ids": "ab"}, "trace_decode_token_ids must be a list of integers"),
+    ],
+)
+def test_what_contradicts_a_trace_is_refused(llm: LLM, params: Any, words: str) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        replayed(llm, [3], **params)
