@@ -5,7 +5,9 @@ import logging
 import socket
 import uuid
 from collections.abc import Sequence
+from types import SimpleNamespace
 
+from jax_engine.engine.saved_state import PATTERN
 from pallas_kernels.device import target_device
 
 
@@ -76,3 +78,12 @@ class Platform:
 
 
 current_platform = Platform()
+
+VllmConfig = SimpleNamespace  # what `LLMEngine.vllm_config` is, for annotations
+
+
+class ShardedStateLoader:
+    """Names of the files that `LLMEngine.save_sharded_state` writes."""
+
+    DEFAULT_PATTERN = TP_ONLY_PATTERN = PATTERN
+    PP_AND_TP_PATTERN = "model-pp-{pp_rank}-rank-{rank}-part-{part}.safetensors"

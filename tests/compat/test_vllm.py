@@ -38,7 +38,7 @@ def test_names_are_this_engine() -> None:
     from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
     from vllm.sampling_params import RequestOutputKind  # type: ignore[import-not-found]
 
-    assert LLM is jax_engine.LLM is vllm.LLM
+    assert issubclass(LLM, jax_engine.LLM) and LLM is vllm.LLM
     assert SamplingParams is jax_engine.SamplingParams
     assert RequestOutputKind is jax_engine.RequestOutputKind
 
@@ -93,7 +93,7 @@ def test_an_installed_vllm_is_not_shadowed_unasked(
     assert not vllm.install()
     assert import_module("vllm").LLM == "the real one"
     assert vllm.install(replace=True)
-    assert import_module("vllm").LLM is jax_engine.LLM
+    assert import_module("vllm").LLM is vllm.LLM
 
 
 def test_a_program_runs_unchanged(tmp_path: Path) -> None:
@@ -131,3 +131,10 @@ def test_stand_in_modules_look_like_modules() -> None:
     assert isinstance(module, ModuleType)
     assert module.__name__ == "vllm.utils"
     assert module.print_utils is import_module("vllm.utils.print_utils")
+
+
+def test_eager_is_about_cuda_graphs_there() -> None:
+    from jax_engine.compat.llm import EngineArgs
+
+    assert not EngineArgs(enforce_eager=True).create_engine_config().enforce_eager
+    assert jax_engine.EngineArgs(enforce_eager=True).create_engine_config().enforce_eager
