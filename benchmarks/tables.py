@@ -14,6 +14,7 @@ PAGES = {
     "curves": "costs.md",
     "step_profile": "step.md",
     "paper": "tutorial/reproducing-the-paper.md",
+    "vllm_examples": "vllm-examples.md",
 }
 START, END = "<!-- measured:start -->", "<!-- measured:end -->"
 

@@ -48,11 +48,12 @@ def hf_directory(folder: Path) -> Path:
         tensors[name] = np.empty(source.shape(name), np.float32)
         source.read_into(name, tensors[name])
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
-    config_file.write_text(json.dumps(_hf_config(config), indent=1))  # last: it marks the end
+    config_file.write_text(json.dumps(hf_config(config), indent=1))  # last: it marks the end
     return directory
 
 
-def _hf_config(config: ModelConfig) -> dict[str, Any]:
+def hf_config(config: ModelConfig) -> dict[str, Any]:
+    """config.json of a Llama."""
     return {
         "architectures": [config.architecture],
         "model_type": "llama",

@@ -55,6 +55,8 @@ SAME: tuple[tuple[str, str, str], ...] = (
     ("vllm.transformers_utils.tokenizer", "jax_engine.compat.tokenizers", "get_tokenizer"),
     ("vllm.renderers.hf", "jax_engine.compat.tokenizers", "resolve_chat_template"),
     ("vllm.entrypoints.chat_utils", "jax_engine.compat.tokenizers", "resolve_hf_chat_template"),
+    ("vllm.benchmarks.datasets", "jax_engine.compat.datasets", "SampleRequest"),
+    ("vllm.benchmarks.datasets", "jax_engine.compat.datasets", "add_dataset_parser get_samples"),
     ("vllm.logger", "jax_engine.compat.helpers", "init_logger"),
     ("vllm.platforms", "jax_engine.compat.helpers", "current_platform"),
     ("vllm.distributed", "jax_engine.compat.helpers", "cleanup_dist_env_and_memory"),

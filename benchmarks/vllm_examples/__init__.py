@@ -1,0 +1,1 @@
+"""vLLM's own examples on this engine: which of them run, and what the others need."""

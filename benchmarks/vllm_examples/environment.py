@@ -1,0 +1,32 @@
+"""An environment that has this project beside what vLLM's users have: PyTorch, lm-eval."""
+
+import subprocess
+import sys
+
+from benchmarks.compare.environments import CannotInstall, folder
+from benchmarks.report import ROOT
+
+RECIPE = ("torch==2.15.0", "lm_eval==0.4.13")
+
+
+def interpreter() -> str:
+    """Its Python; the environment is made if it is not there yet (6 GB, minutes).
+
+    Raises:
+        CannotInstall: pip failed.
+    """
+    place = folder() / "vllm-users"
+    python, done = place / "bin" / "python", place / ".installed"
+    if not done.exists() or done.read_text() != "\n".join(RECIPE):
+        print("installing PyTorch and lm-eval beside jax-engine", flush=True)
+        _call([sys.executable, "-m", "venv", str(place)])
+        _call([str(python), "-m", "pip", "install", "--quiet", "--editable", str(ROOT), *RECIPE])
+        done.write_text("\n".join(RECIPE))
+    return str(python)
+
+
+def _call(command: list[str]) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        last = (ended.stderr.strip() or "no message").splitlines()[-1]
+        raise CannotInstall(f"{' '.join(command[1:])}: {last}")

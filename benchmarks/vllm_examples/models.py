@@ -1,0 +1,148 @@
+"""Stand-ins for the models that the examples name, in a hub cache of the runner's own.
+
+No hub is asked. Each name that an example gives is found in the cache as one of a few kinds of
+model: SmolLM2's own weights, with a random head where the example's model has one that is not for
+text, or two random layers where the example wants a longer context than memory has room for.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from benchmarks.compare.checkpoint import hf_config, hf_directory
+from jax_engine.models.default_model import default_model_path
+from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.gguf_loader import config_from_gguf
+from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
+
+TEXT = "SmolLM2-135M-Instruct"
+CUT = "SmolLM2 with embeddings that may be cut"
+TINY = "two random layers"
+KINDS = {
+    TEXT: {},
+    CUT: {"is_matryoshka": True},
+    TINY: {"num_hidden_layers": 2, "max_position_embeddings": 32768, "random": True},
+    "SmolLM2 with a random head of 1 score": {"labels": 1, "head": "SequenceClassification"},
+    "SmolLM2 with a random head of 2 classes": {"labels": 2, "head": "SequenceClassification"},
+    "SmolLM2 with a random score of each token": {"labels": 1, "head": "TokenClassification"},
+    "SmolLM2 with random labels of tokens": {"labels": 9, "head": "TokenClassification"},
+}
+_SCORE, _CLASSES, _TOKEN_SCORE, _LABELS = list(KINDS)[3:]
+
+STAND_INS = {
+    "facebook/opt-125m": TEXT,
+    "lmsys/longchat-13b-16k": TEXT,
+    "meta-llama/Llama-2-13b-chat-hf": TEXT,
+    "meta-llama/Llama-3.1-8B-Instruct": TEXT,
+    "meta-llama/Llama-3.2-1B-Instruct": TEXT,
+    "Qwen/Qwen2.5-3B-Instruct": TEXT,
+    "Qwen/Qwen3-Reranker-0.6B": TEXT,
+    "Qwen/Qwen3-ForcedAligner-0.6B": TEXT,
+    "ibm-research/PowerMoE-3b": TEXT,
+    "mistralai/Mistral-7B-Instruct-v0.3": TEXT,
+    "intfloat/e5-small": TEXT,
+    "jinaai/jina-embeddings-v3": CUT,
+    "BAAI/bge-m3": TEXT,
+    "Qwen/Qwen3-0.6B": TINY,
+    "jason9693/Qwen2.5-1.5B-apeach": _CLASSES,
+    "BAAI/bge-reranker-v2-m3": _SCORE,
+    "nvidia/llama-nemotron-rerank-1b-v2": _SCORE,
+    "Skywork/Skywork-Reward-V2-Qwen3-0.6B": _SCORE,
+    "internlm/internlm2-1_8b-reward": _TOKEN_SCORE,
+    "boltuix/NeuroBERT-NER": _LABELS,
+}
+_DECLARED = ("is_matryoshka",)
+_REVISION = "0" * 40
+
+
+def hub_cache(folder: Path) -> Path:
+    """A folder for `HF_HOME` in which every name of `STAND_INS` is found."""
+    directories = {kind: _directory(folder / "kinds", kind) for kind in KINDS}
+    for name, kind in STAND_INS.items():
+        repository = folder / "hub" / f"models--{name.replace('/', '--')}"
+        snapshot = repository / "snapshots" / _REVISION
+        if not snapshot.is_symlink():
+            snapshot.parent.mkdir(parents=True, exist_ok=True)
+            (repository / "refs").mkdir(exist_ok=True)
+            (repository / "refs" / "main").write_text(_REVISION)
+            snapshot.symlink_to(directories[kind].absolute(), target_is_directory=True)
+    return folder
+
+
+def local_directory(folder: Path) -> Path:
+    """SmolLM2 as a directory, for examples that want a path."""
+    return _directory(folder / "kinds", TEXT)
+
+
+def _directory(folder: Path, kind: str) -> Path:
+    """Writes one kind of model in Hugging Face layout, unless it is there."""
+    directory = folder / kind.replace(" ", "-")
+    marker = directory / "config.json"
+    if marker.exists():
+        return directory
+    directory.mkdir(parents=True, exist_ok=True)
+    options: dict[str, Any] = KINDS[kind]
+    config = hf_config(config_from_gguf(GgufFile(default_model_path())))
+    config |= {key: value for key, value in options.items() if key in config or key in _DECLARED}
+    if "random" in options:
+        config |= {"hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
+        config |= {"num_attention_heads": 4, "num_key_value_heads": 1}
+        save_file(_random_weights(config), directory / "model.safetensors")
+    else:
+        weights = hf_directory(folder) / "model.safetensors"
+        (directory / "model.safetensors").symlink_to(weights)
+    if "head" in options:
+        config |= _head(directory, config["hidden_size"], **options)
+    _write_tokenizer(directory)
+    marker.write_text(json.dumps(config, indent=1))  # last: it marks the end
+    return directory
+
+
+def _head(directory: Path, width: int, *, labels: int, head: str) -> dict[str, Any]:
+    weight = np.random.default_rng(0).standard_normal((labels, width), np.float32) / width**0.5
+    save_file({"score.weight": weight}, directory / "score.safetensors")
+    names = {str(i): f"LABEL_{i}" for i in range(labels)}
+    return {"architectures": [f"LlamaFor{head}"], "num_labels": labels, "id2label": names}
+
+
+def _random_weights(config: dict[str, Any]) -> dict[str, np.ndarray]:
+    width, inner = config["hidden_size"], config["intermediate_size"]
+    heads = config["num_attention_heads"] * config["head_dim"]
+    kv = config["num_key_value_heads"] * config["head_dim"]
+    shapes = {"model.embed_tokens.weight": (config["vocab_size"], width)}
+    for layer in range(config["num_hidden_layers"]):
+        for name, shape in {
+            "self_attn.q_proj": (heads, width),
+            "self_attn.k_proj": (kv, width),
+            "self_attn.v_proj": (kv, width),
+            "self_attn.o_proj": (width, heads),
+            "mlp.gate_proj": (inner, width),
+            "mlp.up_proj": (inner, width),
+            "mlp.down_proj": (width, inner),
+            "input_layernorm": (width,),
+            "post_attention_layernorm": (width,),
+        }.items():
+            shapes[f"model.layers.{layer}.{name}.weight"] = shape
+    shapes["model.norm.weight"] = (width,)
+    draw = np.random.default_rng(0).standard_normal
+    return {
+        name: draw(shape, np.float32) / 8 + np.float32(len(shape) == 1)
+        for name, shape in shapes.items()
+    }
+
+
+def _write_tokenizer(directory: Path) -> None:
+    metadata = GgufFile(default_model_path()).metadata
+    backend_from_gguf(metadata).save(str(directory / "tokenizer.json"))
+    tokens = metadata["tokenizer.ggml.tokens"]
+    named = {
+        f"{name}_token": tokens[metadata[f"tokenizer.ggml.{field}_token_id"]]
+        for name, field in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
+        if f"tokenizer.ggml.{field}_token_id" in metadata
+    }
+    settings = named | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    settings["chat_template"] = metadata["tokenizer.chat_template"]
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))

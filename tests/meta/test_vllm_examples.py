@@ -1,0 +1,106 @@
+"""vLLM's examples: the page and the README say what the saved result says; the runner works."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.report import RESULTS
+from benchmarks.vllm_examples import page, run
+from benchmarks.vllm_examples.models import STAND_INS
+from benchmarks.vllm_examples.source import CannotFetch, examples, fetched
+
+RESULT = RESULTS / "vllm_examples.json"
+FEW = [
+    "basic/offline_inference/basic.py",
+    "basic/offline_inference/embed.py",
+    "observability/metrics/offline.py",
+    "pooling/token_embed/multi_vector_retrieval_offline.py",
+]
+
+
+@pytest.fixture(scope="module")
+def saved() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(RESULT.read_text("utf-8"))
+    return found
+
+
+def test_the_page_and_the_readme_say_what_was_saved(saved: dict[str, Any]) -> None:
+    assert page.tables(saved) in page.PAGE.read_text("utf-8")
+    start, end = page.IN_README
+    assert f"{start}{page.sentence(saved)}{end}" in page.README.read_text("utf-8")
+
+
+def test_the_count_is_that_of_the_list(saved: dict[str, Any]) -> None:
+    found = saved["result"]
+    assert found["runs"] == sum(one["runs"] for one in found["examples"])
+    assert all(bool(one["need"]) != one["runs"] for one in found["examples"])
+    assert len({one["path"] for one in found["examples"]}) == len(found["examples"])
+
+
+def test_examples_are_those_that_import_an_engine(tmp_path: Path) -> None:
+    for name, text in {
+        "one.py": "from vllm import LLM, SamplingParams\n",
+        "two.py": "from vllm import (\n    EngineArgs,\n    LLMEngine,\n)\n",
+        "three.py": "from vllm.v1.engine.async_llm import AsyncLLM  # the engine\n",
+        "none.py": "from vllm import SamplingParams  # no LLM\n",
+        "client.py": "from openai import LLM\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    assert examples(tmp_path) == ["one.py", "three.py", "two.py"]
+
+
+def test_what_leaves_something_for_others_comes_first() -> None:
+    late = next(iter(run.AFTER))
+    assert run.in_order([late, "z.py", run.AFTER[late]])[-1] == late
+
+
+@pytest.mark.parametrize(
+    ("program", "need"),
+    [
+        ("from vllm import SamplingParams\nprint(SamplingParams())", ""),
+        ("pass", "something to print: it printed nothing"),
+        ("from vllm.multimodal.image import x", "images, audio and videos"),
+        ("raise SystemExit('give a model')", "give a model"),
+        ("import time; time.sleep(60)", "more than 8 s"),
+    ],
+)
+def test_what_comes_of_a_program(
+    program: str, need: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "program.py").write_text(program)
+    monkeypatch.setattr(run, "local_directory", lambda home: home)
+    limit = 8 if "sleep" in program else 120
+    outcome = run.run_example(
+        tmp_path,
+        "program.py",
+        python=sys.executable,
+        home=tmp_path,
+        scratch=tmp_path,
+        limit_s=limit,
+    )
+    assert outcome.runs == (not need) and need in outcome.need
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("path", FEW)
+def test_a_few_examples_run(
+    path: str, smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unchanged, with stand-ins of random weights: CI has the package index, and no hub."""
+    from benchmarks.vllm_examples import models
+
+    try:
+        source = fetched()
+    except CannotFetch as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(models, "KINDS", {kind: models.KINDS[models.TINY] for kind in models.KINDS})
+    names = {name: models.TINY for name in STAND_INS}
+    monkeypatch.setattr(models, "STAND_INS", names)
+    home = models.hub_cache(tmp_path / "home")
+    outcome = run.run_example(
+        source, path, python=sys.executable, home=home, scratch=tmp_path, limit_s=300
+    )
+    assert outcome.runs, outcome.need
