@@ -112,9 +112,10 @@ def test_a_program_runs_unchanged(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("beside ['--n', '1'] 3\n", "")
 
 
-def test_options_take_either_spelling() -> None:
+@pytest.mark.parametrize("added", ["--max-tokens", "--max_tokens"])
+def test_options_take_either_spelling(added: str) -> None:
     parser = FlexibleArgumentParser()
-    parser.add_argument("--max-tokens", type=int)
+    parser.add_argument_group("sampling").add_argument(added, type=int)
     parser.add_argument("--name")
     for given in (["--max_tokens=3"], ["--max_tokens", "3"], ["--max-tokens", "3"]):
         assert parser.parse_args([*given, "--name=a_b"]) == _namespace(max_tokens=3, name="a_b")
