@@ -121,8 +121,7 @@ class LLMEngine(VllmParts):
         """
         self.check_process()  # no lock: requests are checked while others run
         given = SamplingParams() if params is None else params
-        params = as_sampling_params(given, self.model_config, self.head)
-        params = self.with_processors(params)
+        params = self.with_processors(as_sampling_params(given, self.model_config, self.head))
         checked = self._checks.check(prompt, params)
         self.scheduler.check_group(self._running.group(request_id, checked.prompt, checked.params))
         return checked
@@ -289,8 +288,7 @@ class LLMEngine(VllmParts):
         """
         with self._lock:
             if reset_running_requests:
-                self._pipeline.restart()
-                return True
+                return self._pipeline.restart()
             return self.scheduler.block_manager.reset_prefix_cache()
 
     def _abandon(self, error: BaseException) -> None:

@@ -5,6 +5,8 @@ The tokens of a step reach the one after it on the device, so that it need not w
 costs one token that is dropped. Outputs are the same with and without.
 """
 
+from typing import Literal
+
 from jax_engine.core.output import SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.worker.worker import StepInFlight, StepResult, Worker
@@ -24,7 +26,7 @@ class StepPipeline:
         self._ahead: StepInFlight | None = None
         self._restart = False
 
-    def restart(self) -> None:
+    def restart(self) -> Literal[True]:
         """Forgets all KV blocks, cached ones too, before the next step that is planned.
 
         A step on its way comes first: it has read what was valid when it was launched.
@@ -32,6 +34,7 @@ class StepPipeline:
         self._restart = True
         if self._ahead is None:
             self._forget_blocks()
+        return True
 
     def step(self) -> tuple[SchedulerOutput, StepResult]:
         """The next step and its tokens, with which `Scheduler.update` must be called."""
