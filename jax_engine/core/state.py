@@ -175,9 +175,7 @@ class SchedulerState:
             insort(self.swapped, group, key=by_key)
         else:
             mode = "recompute"
-            self._forget_computed(group)
-            group.set_status(SequenceStatus.WAITING)
-            insort(self.waiting, group, key=by_key)
+            self._requeue(group)
         out.preempted.append((group.request_id, mode))
         self._count_preemption(group, mode)
         return group
@@ -188,9 +186,7 @@ class SchedulerState:
         No step may be planned.
         """
         for group in self.running + self.swapped:
-            self._forget_computed(group)
-            group.set_status(SequenceStatus.WAITING)
-            insort(self.waiting, group, key=by_key)
+            self._requeue(group)
         self.running, self.swapped = [], []
         self.rebuilding = self._reserved = None
 
@@ -238,6 +234,8 @@ class SchedulerState:
         """
         if not group.num_left:
             return True
+        if self.rebuilding is group:  # the next part has nothing to rebuild
+            self.rebuilding = None
         self.remove(group, status)
         group.start_next_part()
         self.add(group)
@@ -263,6 +261,12 @@ class SchedulerState:
     def _name(self, seq: Sequence, group: SequenceGroup) -> None:
         seq.seq_id = next(self._seq_ids)
         self.sequences[seq.seq_id] = seq, group
+
+    def _requeue(self, group: SequenceGroup) -> None:
+        """Puts a group that is to be computed again among the waiting."""
+        self._forget_computed(group)
+        group.set_status(SequenceStatus.WAITING)
+        insort(self.waiting, group, key=by_key)
 
     def _forget_computed(self, group: SequenceGroup) -> None:
         seqs = group.unfinished()

@@ -3,7 +3,7 @@
 import pytest
 
 from jax_engine.core import Scheduler, SequenceGroup
-from tests.core.build import make_group, make_scheduler, occupy, step
+from tests.core.build import make_group, make_scheduler, occupy, step, tokens_for
 
 
 def recomputed(scheduling: str, **changes: int) -> tuple[Scheduler, SequenceGroup]:
@@ -96,3 +96,20 @@ def test_unified_siblings_attach_once_the_prompt_is_there(chunk: int) -> None:
     blocks = scheduler.block_manager
     assert blocks.block_table(sibling.seq_id) == blocks.block_table(leader.seq_id)[:2]
     assert {item.seq for item in step(scheduler).scheduled} == {leader, sibling}
+
+
+@pytest.mark.parametrize("scheduling", ["sosp", "sosp-mixed"])
+def test_i6_a_part_that_ends_while_it_is_rebuilt_leaves_nothing_to_rebuild(scheduling: str) -> None:
+    """The next part waits for its own blocks: it has none when the step after is planned."""
+    scheduler = make_scheduler(
+        6, block_size=1, max_model_len=4, scheduling=scheduling, preemption_mode="recompute"
+    )
+    scheduler.add_group(make_group("older", 2, max_tokens=2))
+    scheduler.add_group(make_group("parts", 2, n=3, max_tokens=2))
+    while scheduler.has_unfinished():
+        output = scheduler.schedule()
+        for item in output.scheduled:
+            table = scheduler.block_manager.block_table(item.seq.seq_id)
+            assert item.start + item.num_tokens <= len(table)
+        scheduler.update(tokens_for(output))
+    assert scheduler.num_preemptions["recompute"]

@@ -118,8 +118,13 @@ STATE: list[Mutant] = plant(
     ("group.reserved <= self.limits", "group.reserved < self.limits", "one sequence too few"),
     ("self.running.pop()", "self.running.pop(0)", "the oldest is preempted"),
     (
-        "set_status(SequenceStatus.WAITING)\n            insort(self.waiting, group, key=by_key)",
-        "set_status(SequenceStatus.WAITING)\n            self.waiting.append(group)",
+        "if self.rebuilding is group:",
+        "if False:",
+        "a part that has ended is still being rebuilt",
+    ),
+    (
+        "set_status(SequenceStatus.WAITING)\n        insort(self.waiting, group, key=by_key)",
+        "set_status(SequenceStatus.WAITING)\n        self.waiting.append(group)",
         "a preempted request goes to the end of the queue",
     ),
     ("seq.num_computed_tokens = 0", "pass", "recompute believes the tokens still computed"),
