@@ -113,8 +113,10 @@ def main() -> None:
     for name, value in result.items():
         print(f"{name:>32} {value}")
     if args.save:
+        first = {name: result.pop(name) for name in list(result) if name.startswith("first_")}
+        headline = {FIRST_START: f"{first['first_first_token_s']} s"}
+        write_result("first_start", first, arguments=args, headline=headline)
         headline = {
-            FIRST_START: f"{result['first_first_token_s']} s",
             "first token of a new process, only kernels compiled": (
                 f"{result['cold_first_token_s']} s"
             ),
