@@ -1,8 +1,8 @@
 """Functions that are only parts of others: code for LLVM to link, without machine code of its own.
 
 Numba gives each function machine code as soon as it is compiled. Nobody would call that of a part:
-whoever calls the part has it linked in and compiles it once more. Leaving it out takes a third off
-the time of a first start and changes no kernel: parts are optimised before they are linked as ever.
+whoever calls the part has it linked in and compiles it once more. Leaving it out takes a
+quarter off the CPU time of a first start. Parts are optimised before they are linked, as ever.
 """
 
 from typing import Any
