@@ -2,12 +2,14 @@
 
     python -m benchmarks.soak --requests 50000            prints a line every twentieth
     python -m benchmarks.soak --requests 50000 --save     and keeps them in benchmarks/results/
+    python -m benchmarks.soak --requests 7000 --smollm2   the default model in place of a tiny one
 
-A tiny model over bytes, with all that a request can be: greedy, sampled, several samples, stop
-strings, guided, log-probabilities; some are aborted, some time out. What grows to a limit is there
-from the start: each size of step takes some MiB when it is compiled, and the tokenizer keeps 10,000
-words. What else may grow is counted beside: Python's objects, the C heap, compiled programs, KV
-blocks that have been written at least once (the pool is touched block by block as it is used).
+A tiny model over bytes, or SmolLM2, with all that a request can be: greedy, sampled, several
+samples, beams, penalties, stop strings, guided, log-probabilities of prompt and tokens, embeddings;
+some are aborted, some time out. What grows to a limit is there from the start: each size of step
+takes some MiB when it is compiled, and the tokenizer keeps 10,000 words. What else may grow is
+counted beside: Python's objects, the C heap, compiled programs, KV blocks that have been written at
+least once (the pool is touched block by block as it is used).
 """
 
 import argparse
@@ -26,7 +28,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
 from benchmarks.report import write_result
-from jax_engine import EngineConfig, LLMEngine, SamplingParams
+from jax_engine import EngineConfig, LLMEngine, PoolingParams, SamplingParams
 from jax_engine import StructuredOutputsParams as Guide
 
 IN_FLIGHT, LOOKS, WARMUP_SHARE = 12, 20, 0.1
@@ -103,6 +105,14 @@ def look(engine: LLMEngine, requests: int, touched_blocks: int) -> Look:
     )
 
 
+LIMITS: dict[str, Any] = {
+    "max_model_len": 128,
+    "max_num_seqs": 8,  # few sizes of steps, all of which `warm_up` meets
+    "max_num_batched_tokens": 32,
+    "num_gpu_blocks_override": 128,
+}
+
+
 def build(folder: Path) -> LLMEngine:
     """A model of random weights with a tokenizer of single bytes."""
     (folder / "config.json").write_text(json.dumps(MODEL))
@@ -113,45 +123,43 @@ def build(folder: Path) -> LLMEngine:
     backend.save(str(folder / "tokenizer.json"))
     config = {"eos_token": alphabet[0]}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return LLMEngine.from_config(
-        EngineConfig(
-            model=str(folder),
-            load_format="dummy",
-            max_model_len=128,
-            max_num_seqs=8,  # few sizes of steps, all of which `warm_up` meets
-            max_num_batched_tokens=32,
-            num_gpu_blocks_override=128,
-        )
-    )
+    return LLMEngine.from_config(EngineConfig(model=str(folder), load_format="dummy", **LIMITS))
 
 
-def request(rng: random.Random) -> tuple[str, SamplingParams, float | None]:
-    """Prompt, params and timeout; half of the prompts begin alike."""
-    text = "".join(rng.choices(LETTERS, k=rng.randint(1, 8)))
-    prompt = "a beginning many share " * rng.randint(0, 1) + text
-    kinds: list[dict[str, Any]] = [
+def kinds(text: str, length: int, seed: int | None) -> list[SamplingParams | PoolingParams]:
+    """One of each kind of request."""
+    own: list[dict[str, Any]] = [
         {"temperature": 0.0},
         {"temperature": 1.0},
         {"n": 2},
+        {"use_beam_search": True, "n": 2, "temperature": 0.0},
+        {"frequency_penalty": 0.5, "repetition_penalty": 1.1},
         {"stop": ["a", "bc"]},
         {"logprobs": 2},
+        {"prompt_logprobs": 1},
         {"structured_outputs": Guide(json=SCHEMA)},
         {"structured_outputs": Guide(regex=f"{text}[0-9]{{2,5}}")},  # another one each time
     ]
+    sampled = [SamplingParams(max_tokens=length, seed=seed, **one) for one in own]
+    return [*sampled, PoolingParams()]
+
+
+def request(rng: random.Random) -> tuple[str, SamplingParams | PoolingParams, float | None]:
+    """Prompt, params and timeout; half of the prompts begin alike."""
+    text = "".join(rng.choices(LETTERS, k=rng.randint(1, 8)))
+    prompt = "a beginning many share " * rng.randint(0, 1) + text
     timeout = rng.uniform(1e-3, 1e-2) if rng.random() < 0.05 else None
     length, seed = rng.randint(1, 8), rng.getrandbits(32)
-    return prompt, SamplingParams(max_tokens=length, seed=seed, **rng.choice(kinds)), timeout
+    return prompt, rng.choice(kinds(text, length, seed)), timeout
 
 
 def warm_up(engine: LLMEngine) -> None:
-    """Fills the cache of words; runs 1, 2, 4 and 8 requests at a time, free and guided."""
+    """Fills the cache of words; runs 1, 2, 4 and 8 requests of each kind at a time."""
     rng = random.Random(1)
     for _ in range(2 * CACHED_WORDS):
         engine.get_tokenizer().encode(request(rng)[0])
-    guides = None, Guide(regex="[a-z]{9}")
     for size in DECODE_SIZES:
-        for guide in guides:
-            params = SamplingParams(temperature=0.0, max_tokens=8, structured_outputs=guide)
+        for params in kinds("abc", 8, None):
             for i in range(size):
                 engine.add_request(str(i), "abc", params)
             while engine.has_unfinished_requests():
@@ -195,18 +203,22 @@ def summary(looks: list[Look]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=50_000)
+    parser.add_argument("--smollm2", action="store_true", help="not a tiny model")
     parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
     print("".join(f"{name:>18}" for name in Look.__dataclass_fields__))
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        result = summary(soak(build(Path(folder)), args.requests))
+        small = not args.smollm2
+        engine = build(Path(folder)) if small else LLMEngine.from_config(EngineConfig(**LIMITS))
+        result = summary(soak(engine, args.requests))
     print(f"grew by {result['growth_percent']} % in {time.perf_counter() - started:.0f} s")
     if args.save:
         growth = f"{result['growth_percent']} %"
         what = f"growth of memory over the last nine tenths of {args.requests:,} requests"
-        headline = {f"{what}, a tiny model, steps compiled and words cached before": growth}
-        write_result("soak", result, arguments=args, headline=headline)
+        model, name = ("a tiny model", "soak") if small else ("SmolLM2", "soak_smollm2")
+        headline = {f"{what}, {model}, steps compiled and words cached before": growth}
+        write_result(name, result, arguments=args, headline=headline)
 
 
 if __name__ == "__main__":

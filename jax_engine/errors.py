@@ -30,7 +30,7 @@ class RequestTooLargeError(InvalidRequestError):
 
 
 class OutOfMemoryError(JaxEngineError, MemoryError):
-    """Not even one sequence of `max_model_len` tokens fits into the memory given."""
+    """Memory ran out in a step, or is too little for one sequence of `max_model_len` tokens."""
 
 
 class StepFailedError(JaxEngineError, RuntimeError):

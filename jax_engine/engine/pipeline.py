@@ -9,6 +9,7 @@ from typing import Literal
 
 from jax_engine.core.output import SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.host_memory import allocating
 from jax_engine.worker.worker import StepInFlight, StepResult, Worker
 
 
@@ -36,8 +37,13 @@ class StepPipeline:
             self._forget_blocks()
         return True
 
+    @allocating("a step, to which a lower gpu_memory_utilization would leave more,")
     def step(self) -> tuple[SchedulerOutput, StepResult]:
-        """The next step and its tokens, with which `Scheduler.update` must be called."""
+        """The next step and its tokens, with which `Scheduler.update` must be called.
+
+        Raises:
+            OutOfMemoryError: The device or the host has too little for it.
+        """
         current, self._ahead = self._ahead, None
         if current is None or _useless(current):
             self._scheduler.drop_steps()

@@ -4,11 +4,13 @@ import threading
 from typing import Any
 
 import pytest
+from jax.errors import JaxRuntimeError
 
 from jax_engine import (
     LLM,
     InvalidRequestError,
     LLMEngine,
+    OutOfMemoryError,
     PoolingParams,
     SamplingParams,
     StructuredOutputsParams,
@@ -149,6 +151,21 @@ def test_a_step_that_is_interrupted_anywhere_leaves_a_whole_engine(llm) -> None:
     assert raise_everywhere(generate, LLMEngine.serve, RunningRequests.finish, check) > 300
     check_others_can_use_it(llm)
     assert generate() == wanted
+
+
+def test_memory_that_runs_out_in_a_step_is_a_typed_error(llm, monkeypatch) -> None:
+    words = "RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."
+
+    def no_memory(*_args: Any) -> None:
+        raise JaxRuntimeError(words)
+
+    with monkeypatch.context() as during:
+        during.setattr(llm.llm_engine.worker, "collect", no_memory)
+        with pytest.raises(OutOfMemoryError, match=r"a step.* gpu_memory_utilization") as raised:
+            llm.generate("AB", UNSEEDED, use_tqdm=False)
+    assert str(raised.value.__cause__) == words
+    check_idle(llm.llm_engine)
+    assert llm.generate("AB", UNSEEDED, use_tqdm=False)[0].outputs[0].token_ids
 
 
 def test_an_id_twice_in_a_batch_takes_back_the_first(llm, monkeypatch) -> None:
