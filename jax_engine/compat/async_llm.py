@@ -212,6 +212,7 @@ class AsyncLLM:
 
     def _abort(self, request_ids: list[str]) -> None:
         self._send(self.llm_engine.abort_request(request_ids), ended=True)
+        self._send(self.llm_engine.outputs())
 
     def _fail(self, error: BaseException) -> None:
         for listener in self._listeners.values():

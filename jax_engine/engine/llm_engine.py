@@ -50,6 +50,7 @@ class LLMEngine(VllmParts):
 
     Attributes:
         clock: Gives the time in seconds; `time.monotonic` unless a test replaces it.
+        lock: Holds off all other threads, so that several calls are as one.
     """
 
     def __init__(self, parts: EngineParts) -> None:
@@ -63,21 +64,17 @@ class LLMEngine(VllmParts):
         self.tokenizer: Tokenizer | None = parts.tokenizer
         self.max_model_len = parts.max_model_len
         self.clock: Callable[[], float] = time.monotonic
+        vocab_size, eos = parts.model_config.vocab_size, parts.eos_token_ids
         self._checks = RequestChecks(
-            parts.tokenizer,
-            parts.model_config.vocab_size,
-            self.max_model_len,
-            parts.eos_token_ids,
-            self.config.max_logprobs,
+            self.tokenizer, vocab_size, self.max_model_len, eos, self.config.max_logprobs
         )
-        self._lock = EngineLock()
+        self.lock = EngineLock()
         self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
         self._running = RunningRequests(
-            self.scheduler, self.worker, self.tokenizer, parts.eos_token_ids, self.config.seed
+            self.scheduler, self.worker, self.tokenizer, eos, self.config.seed
         )
-        self._pipeline = StepPipeline(
-            self.scheduler, self.worker, look_ahead=self.config.overlaps_steps
-        )
+        ahead = self.config.overlaps_steps
+        self._pipeline = StepPipeline(self.scheduler, self.worker, look_ahead=ahead)
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLMEngine":
@@ -93,7 +90,7 @@ class LLMEngine(VllmParts):
 
     def check_process(self) -> None:
         """Raises ForkedProcessError in a fork of the process that built the engine."""
-        self._lock.check_process()
+        self.lock.check_process()
 
     def warmup(self, *, use_tqdm: bool = True) -> int:
         """Compiles every step of plain requests (docs/startup.md has the others); returns how many.
@@ -101,7 +98,7 @@ class LLMEngine(VllmParts):
         What is compiled stays in the persistent cache: the next process only loads it.
         """
         limits = self.scheduler.max_num_batched_tokens, self.config.max_num_seqs
-        with self._lock:
+        with self.lock:
             return compile_ahead(self.worker, all_step_shapes(*limits), use_tqdm=use_tqdm)
 
     def check_request(
@@ -162,12 +159,12 @@ class LLMEngine(VllmParts):
         Raises:
             InvalidRequestError: An id is already running.
         """
-        with self._lock:
+        with self.lock:
             self._running.add(requests, self.clock(), mailbox)
 
     def is_running(self, request_ids: Iterable[str]) -> bool:
         """Whether any of these ids belongs to an unfinished request."""
-        with self._lock:
+        with self.lock:
             return any(one in self._running.states for one in request_ids)
 
     def has_unfinished_requests(self) -> bool:
@@ -179,7 +176,7 @@ class LLMEngine(VllmParts):
 
         Those with a mailbox are not among them.
         """
-        with self._lock:
+        with self.lock:
             kept = len(self._running.ended)
             try:
                 self._step()
@@ -194,7 +191,7 @@ class LLMEngine(VllmParts):
         Returns:
             False if there was no request.
         """
-        with self._lock:
+        with self.lock:
             return self._step()
 
     def _step(self) -> bool:
@@ -219,8 +216,7 @@ class LLMEngine(VllmParts):
         ended = self.scheduler.update(sampled_tokens(sampled, result))
         now = self.clock()
         taken = take_step(self.scheduler, running.states, sampled, result, now)
-        if taken.streaming:
-            running.news |= taken.streaming
+        running.news |= taken.streaming
         for request_id in dict.fromkeys([group.request_id for group in ended] + taken.stopped):
             running.finish(request_id, now)
 
@@ -241,18 +237,22 @@ class LLMEngine(VllmParts):
         """Ends requests at once and frees what they hold; ids that are not running are ignored.
 
         Returns:
-            The aborted requests as far as they came, with finish_reason "abort".
+            The aborted requests as far as they came, with finish_reason "abort". Those with
+            `RequestOutputKind.DELTA` come from `step` instead: behind what it has given of them.
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        with self._lock:
+        with self.lock:
             return self._running.abort(ids, self.clock())
+
+    def outputs(self) -> list[AnyRequestOutput]:
+        """What there is for `step` to return, without running one."""
+        with self.lock:
+            return self._running.take_outputs()
 
     def abort_all(self, mailbox: Mailbox) -> None:
         """Ends all requests with this mailbox."""
-        with self._lock:
-            states = self._running.states.items()
-            ids = [request_id for request_id, state in states if state.mailbox is mailbox]
-            self._running.abort(ids, self.clock())
+        with self.lock:
+            self._running.abort_all(mailbox, self.clock())
 
     def get_tokenizer(self) -> Any:
         """Hugging Face's `PreTrainedTokenizerFast`, made when first used.
@@ -270,13 +270,13 @@ class LLMEngine(VllmParts):
 
     def stats(self) -> EngineStats:
         """Queues and KV blocks as they are now, and the counters since the start."""
-        with self._lock:
+        with self.lock:
             return replace(self._stats.now(), guided_seconds=self.worker.mask_seconds)
 
     def get_metrics(self) -> list[Metric]:
         """As `LLM.get_metrics`."""
         model = self.config.model or str(self.model_source)
-        with self._lock:
+        with self.lock:
             return self._running.recorder.metrics(self.stats(), model)
 
     def reset_prefix_cache(
@@ -286,7 +286,7 @@ class LLMEngine(VllmParts):
 
         With `reset_running_requests` theirs too: they are computed again, outputs stay the same.
         """
-        with self._lock:
+        with self.lock:
             if reset_running_requests:
                 return self._pipeline.restart()
             return self.scheduler.block_manager.reset_prefix_cache()

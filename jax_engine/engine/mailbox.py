@@ -29,10 +29,16 @@ class Mailbox:
         self._post: SimpleQueue[AnyRequestOutput | _Failure | None] = SimpleQueue()
 
     def expect(self, request_ids: Iterable[str]) -> None:
-        """More requests, which were accepted with this mailbox."""
+        """More requests, which are accepted with this mailbox."""
         for one in request_ids:
             self.request_ids.append(one)
             self.missing.add(one)
+
+    def forget(self, request_ids: Iterable[str]) -> None:
+        """Those of the last `expect`, however far it came: they were not accepted after all."""
+        gone = set(request_ids)
+        self.request_ids = [one for one in self.request_ids if one not in gone]
+        self.missing -= gone
 
     def put(self, output: AnyRequestOutput) -> None:
         """Leaves the last output of a request."""
@@ -64,8 +70,8 @@ class Mailbox:
                     f"a step failed, and its requests were aborted: {letter.error!r}. The engine "
                     "goes on with new ones"
                 ) from letter.error
-            if letter is not None:
-                self.missing.discard(letter.request_id)
+            if letter is not None and letter.request_id in self.missing:
+                self.missing.remove(letter.request_id)
                 self._outputs[letter.request_id] = letter
                 found.append(letter)
         return found

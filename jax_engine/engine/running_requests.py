@@ -107,11 +107,24 @@ class RunningRequests:
         self._forget(group.request_id)
 
     def abort(self, request_ids: Iterable[str], now: float) -> list[AnyRequestOutput]:
-        """Ends those that are running; what there is of them."""
+        """Ends those that are running, and returns their outputs.
+
+        The last delta of a stream goes where the others went, to `take_outputs`: the caller may
+        not have read yet what the last step gave of it.
+        """
         states = [self.states[one] for one in dict.fromkeys(request_ids) if one in self.states]
         for state in states:
             self._scheduler.abort(state.group.request_id)
-        return [self._close(state, now) for state in states]
+        outputs: list[AnyRequestOutput] = []
+        for state in states:
+            streams = state.deltas and state.mailbox is None
+            (self.ended if streams else outputs).append(self._close(state, now))
+        return outputs
+
+    def abort_all(self, mailbox: Mailbox, now: float) -> None:
+        """Ends those with this mailbox."""
+        ids = [request_id for request_id, one in self.states.items() if one.mailbox is mailbox]
+        self.abort(ids, now)
 
     def end(self, request_id: str, stop_reason: str, now: float) -> None:
         """Aborts a running request for a reason of the engine's own."""
@@ -137,11 +150,12 @@ class RunningRequests:
         self.ended += [state.final_output() for state in states if state.mailbox is None]
 
     def take_outputs(self) -> list[AnyRequestOutput]:
-        """Everything new since the last call, but for requests with a mailbox."""
-        outputs: list[AnyRequestOutput] = [
-            state.request_output(finished=False) for state in self.news.values()
-        ]
-        outputs += self.ended
+        """Everything new since the last call, but for requests with a mailbox.
+
+        Ends come first: the id of one may be that of a running request again.
+        """
+        outputs = self.ended
+        outputs += [state.request_output(finished=False) for state in self.news.values()]
         self.news, self.ended = {}, []
         return outputs
 

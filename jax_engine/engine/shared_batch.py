@@ -21,7 +21,6 @@ class SharedBatch:
 
     def __init__(self, engine: LLMEngine) -> None:
         self._engine = engine
-        self._adding = Lock()
         self._num_requests = 0
         self._turns = Lock()
         self._calls: dict[Mailbox, None] = {}  # in the order in which they came
@@ -34,8 +33,12 @@ class SharedBatch:
         timeouts: Sequence[float | None],
         mailbox: Mailbox,
     ) -> list[str]:
-        """Accepts all requests, or none; returns their ids, which the mailbox expects now."""
-        with self._adding:
+        """Accepts all requests, or none; returns their ids, which the mailbox expects now.
+
+        Raises:
+            BaseException: What was raised in the middle, Ctrl-C too; none was accepted.
+        """
+        with self._engine.lock:  # or somebody could take an id that was found to be free
             first = self._num_requests
             while self._engine.is_running(str(first + i) for i in range(len(requests))):
                 first += 1  # somebody who drives the engine step by step has taken one
@@ -46,10 +49,27 @@ class SharedBatch:
                     ids, requests, priorities, timeouts, strict=True
                 )
             ]
-            self._engine.add_all(new, mailbox)
-            self._num_requests = first + len(ids)
-            mailbox.expect(ids)
+            self._add(new, ids, mailbox, next_number=first + len(ids))
             return ids
+
+    def _add(
+        self,
+        new: Sequence[NewRequest],
+        ids: Sequence[str],
+        mailbox: Mailbox,
+        *,
+        next_number: int,
+    ) -> None:
+        try:
+            mailbox.expect(ids)
+            self._engine.add_all(new, mailbox)
+            self._num_requests = next_number
+        except BaseException:
+            mailbox.forget(ids)
+            if self._engine.is_running(ids):  # they were accepted before it was raised
+                self._num_requests = next_number  # these are not free: the mailbox gets their ends
+                self._engine.abort_request(ids)
+            raise
 
     def wait(self, mailbox: Mailbox, *, use_tqdm: UseTqdm) -> list[AnyRequestOutput]:
         """The outputs of a mailbox's requests, in the order in which they were added.

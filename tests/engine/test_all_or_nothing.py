@@ -126,6 +126,28 @@ def test_an_exception_in_the_call_leaves_nothing_running(llm) -> None:
     check_others_can_use_it(llm)
 
 
+def test_what_enqueue_left_running_is_waited_for(llm) -> None:
+    """Raised anywhere in it: there is nothing, or `wait_for_completion` returns it."""
+    engine, prompts = llm.llm_engine, ["AB", "CD"]
+    params = SamplingParams(max_tokens=2, seed=1, ignore_eos=True)
+    wanted = [one.outputs[0].token_ids for one in llm.generate(prompts, params, use_tqdm=False)]
+    found = []
+
+    def check() -> None:
+        running = set(engine.scheduler.groups)
+        outputs = llm.wait_for_completion(use_tqdm=False)
+        assert {one.request_id for one in outputs} == running and len(running) in (0, 2)
+        found.append(len(running))
+        assert [one.outputs[0].token_ids for one in outputs] == wanted[: len(running)]
+        check_idle(engine)
+
+    call = lambda: llm.enqueue(prompts, params, use_tqdm=False)  # noqa: E731
+    assert raise_everywhere(call, SharedBatch.add, SharedBatch.add, check) > 100
+    assert 2 <= found.count(2) <= 3, "where nothing was raised, or all was done"
+    assert llm.generate(prompts, params, use_tqdm=False)[1].outputs[0].token_ids == wanted[1]
+    check_others_can_use_it(llm)
+
+
 def test_a_step_that_is_interrupted_anywhere_leaves_a_whole_engine(llm) -> None:
     """Also in the middle of the scheduler, the block manager or the outputs.
 

@@ -72,7 +72,7 @@ def test_a_forked_child_is_told_to_spawn(llm, locked) -> None:
     """Also where a thread had the engine when the process was forked: it never gives it back."""
     if locked:
         shared = llm._shared
-        with llm.llm_engine._lock, llm._enqueuing, shared._adding, shared._turns:
+        with llm.llm_engine.lock, llm._enqueuing, shared._turns:
             found = results_of_child(llm)
     else:
         found = results_of_child(llm)

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from jax_engine import LLM, SamplingParams
+from jax_engine import LLM, InvalidRequestError, SamplingParams
 from jax_engine.core.preemption import PreemptionCosts
 from jax_engine.errors import OutOfMemoryError
 from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
@@ -84,6 +84,28 @@ def test_measuring_leaves_the_cache_as_it_was(checkpoint) -> None:
     np.testing.assert_array_equal(cache.host.read(every), host)
     assert worker.steps.compiled_shapes() == compiled
     assert not worker._sampling
+
+
+def test_no_request_is_called_like_the_one_that_is_measured(checkpoint, monkeypatch) -> None:
+    """It would lose its sampling parameters, and the step that they are for."""
+    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)
+    engine, added = llm.llm_engine, []
+    add_request = engine.worker.add_request
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            engine.worker, "add_request", lambda *args: (added.append(args[0]), add_request(*args))
+        )
+        measure_costs(engine.worker, 40)
+    assert added
+    for name in added:
+        with pytest.raises(InvalidRequestError, match="must be a string"):
+            engine.add_request(name, PROMPTS[0], GREEDY)
+    names = ["what a step costs", *(str(name) for name in added[:1])]
+    for name, prompt in zip([*names, "2", "3"], PROMPTS, strict=True):
+        engine.add_request(name, prompt, GREEDY)
+    while engine.has_unfinished_requests():
+        engine.step()
+    assert engine.stats().preemption_costs is not None
 
 
 def test_eager_engines_can_be_measured(checkpoint) -> None:

@@ -101,6 +101,50 @@ def test_i50_deltas_add_up_to_the_final_output(
     assert sorted(ends) == list(range(len(whole(cumulative[-1])))), "each end is told once"
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("at", [0, 3])
+def test_an_abort_amid_the_outputs_of_a_step_keeps_deltas_in_order(llms, ahead, at) -> None:
+    """Of requests that were looked at, and of those to come; what was held back comes last."""
+    engine, names = llms[ahead].llm_engine, ["a", "b", "c"]
+    stop = ["\u0000\u0001"]
+    params = SamplingParams(temperature=0.0, max_tokens=9, ignore_eos=True, stop=stop)
+    wanted = llms[ahead].generate("xyz", params, use_tqdm=False)[0].outputs[0]
+    for name in names:
+        engine.add_request(name, "xyz", replace(params, output_kind=DELTA))
+    received: dict[str, list] = {name: [] for name in names}
+    num_steps = 0
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            received[output.request_id].append(output)
+            if num_steps == at:
+                for name in ("a", "c"):
+                    for end in engine.abort_request(name):
+                        received[name].append(end)
+        num_steps += 1
+    for name, outputs in received.items():
+        assert [one.finished for one in outputs] == [False] * (len(outputs) - 1) + [True]
+        text, tokens, *_, reasons = joined(outputs)[0]
+        assert reasons[0] == ("length" if name == "b" else "abort")
+        assert tokens == wanted.token_ids[: len(tokens)] and len(tokens) > at
+        assert wanted.text.startswith(text.removesuffix("\ufffd"))
+    assert len(joined(received["b"])[0][1]) == 9
+
+
+def test_an_id_used_again_gets_its_first_end_first(llms) -> None:
+    """Also when somebody aborts and adds again between two steps."""
+    engine = llms[0].llm_engine
+    params = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True, output_kind=DELTA)
+    engine.add_request("a", "xyz", params)
+    engine.step()
+    assert engine.abort_request("a") == []
+    engine.add_request("a", "xyz", params)
+    outputs = []
+    while engine.has_unfinished_requests():
+        outputs += engine.step()
+    reasons = [output.outputs[0].finish_reason for output in outputs]
+    assert reasons == ["abort", None, None, "length"]
+
+
 def test_what_was_given_out_does_not_change(llms) -> None:
     """Neither tokens, log-probabilities nor times."""
     for kind in (CUMULATIVE, DELTA):

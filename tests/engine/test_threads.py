@@ -237,6 +237,34 @@ def test_ids_that_somebody_who_steps_directly_has_taken_are_passed_over(llm) -> 
     check_idle(engine)
 
 
+def test_nobody_takes_an_id_that_a_call_has_found_free(llm, monkeypatch) -> None:
+    engine, params = llm.llm_engine, SamplingParams(temperature=0.0, max_tokens=2)
+    is_running, refused = engine.is_running, []
+
+    def take_it() -> None:
+        try:
+            engine.add_request(str(llm._shared._num_requests), [5, 6], params)
+        except InvalidRequestError as error:
+            refused.append(error)
+
+    other = threading.Thread(target=take_it, daemon=True)
+
+    def ask_while_another_adds(ids: Any) -> bool:
+        running = is_running(ids)
+        if not other.ident:
+            other.start()
+            other.join(0.2)  # as long as the call has the engine, it waits
+        return running
+
+    monkeypatch.setattr(engine, "is_running", ask_while_another_adds)
+    assert len(llm.generate([[7, 8], [9]], params, use_tqdm=False)) == 2
+    other.join(LIMIT_S)
+    assert not other.is_alive()
+    while engine.has_unfinished_requests():
+        engine.step()
+    check_idle(engine)
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
