@@ -10,6 +10,7 @@ The model
     `rope`                 how a token knows its position
     `transformer`          a Llama decoder over a paged KV cache (2.1, 4.1)
     `logits`               what a request may do to the logits (5.2)
+    `random_numbers`       one for each seed and position (5.2)
     `sampling`             from logits to a token (5.2)
 
 The memory

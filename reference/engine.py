@@ -40,7 +40,8 @@ from reference.batch import lay_out
 from reference.beam_search import num_candidates
 from reference.blocks import BlockManager
 from reference.kv_cache import KVCache
-from reference.sampling import NoTokenLeft, candidates, derive_seed, log_softmax, sample
+from reference.random_numbers import derive_seed, request_seed
+from reference.sampling import NoTokenLeft, candidates, log_softmax, sample
 from reference.scheduler import Scheduler
 from reference.scheduler_state import ScheduledSequence
 from reference.sequence import RequestParams, SequenceGroup
@@ -188,9 +189,7 @@ class ReferenceEngine:
         }
         if group.beam_search:
             return candidates(logits, group.params, num_candidates(group), **context)
-        seed = group.params.seed
-        if seed is None or seed == -1:  # two ways to say that there is none
-            seed = derive_seed(self.seed, group.add_index)
+        seed = request_seed(group.params.seed, self.seed, group.add_index)
         return [
             sample(logits, group.params, seed=derive_seed(seed, seq.index + i), **context)
             for i in range(entry.num_samples)

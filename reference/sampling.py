@@ -14,9 +14,10 @@ what picks each next token is this. The rules, in this order:
 8. the probabilities left are made to sum to 1, and one number u in [0, 1) picks: the smallest id
    whose cumulative probability, summed in order of the ids, is larger than u.
 
-u = uniform(seed, position), where the position is the number of tokens before the sampled one. So a
-request's tokens depend on its seed and its own tokens alone, not on its neighbours in the batch,
-nor on preemption. Sample i of a request (n > 1) has a seed of its own, `derive_seed(seed, i)`.
+u = uniform(seed, position), of the chapter `random_numbers`, where the position is the number of
+tokens before the sampled one. So a request's tokens depend on its seed and its own tokens alone,
+not on its neighbours in the batch, nor on preemption. Sample i of a request (n > 1) has a seed of
+its own, `derive_seed(seed, i)`.
 
 Log-probabilities are those of the raw logits (`log_softmax`), before rule 0. Beam search alone
 goes by those of the edited logits, which rule 4 has divided by the temperature (`candidates`).
@@ -29,17 +30,17 @@ beam that can go on nor an output that has ended.
 V is the size of the vocabulary. Everything is float64.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
 from reference.logits import LogitsOptions, TokenIds, edit_logits
+from reference.random_numbers import uniform
 
 GREEDY_BELOW = 1e-5
 NO_TOKEN = "its constraints allow no token"
-Uniform = Callable[[int, int], float]
 Candidate = tuple[int, float]
 
 
@@ -191,35 +192,6 @@ def candidates(
     ]
 
 
-def uniform(seed: int, position: int) -> float:
-    """One number in [0, 1) out of (seed, position): the counter-based generator Philox, keyed.
-
-    >>> u = uniform(0, 5)
-    >>> u == uniform(0, 5), u == uniform(0, 6), u == uniform(1, 5)
-    (True, False, False)
-    """
-    key = np.array([seed % 2**64, position], dtype=np.uint64)
-    return float(np.random.Generator(np.random.Philox(key=key)).random())
-
-
-def derive_seed(seed: int, i: int) -> int:
-    """The seed of sample i of a request: its own seed for i = 0, else a hash of both.
-
-    The hash is the i-th number of the SplitMix64 generator started at `seed`, less its last bit, so
-    it is an integer in [0, 2**63) that any `seed` argument takes. The first number of SplitMix64
-    started at 0 is known to be 0xE220A8397B1DCDAF:
-
-    >>> derive_seed(7, 0), derive_seed(0, 1) == 0xE220A8397B1DCDAF >> 1
-    (7, True)
-    """
-    if i == 0:
-        return seed
-    z = (seed + i * 0x9E3779B97F4A7C15) % 2**64
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
-    return (z ^ (z >> 31)) >> 1
-
-
 def sample(
     logits: Float[np.ndarray, "V"],
     params: SamplingOptions,
@@ -228,9 +200,8 @@ def sample(
     output_token_ids: TokenIds,
     eos_token_ids: Collection[int] = (),
     seed: int = 0,
-    uniform: Uniform = uniform,
 ) -> int:
-    """The next token of a sequence: all rules. `uniform` may be replaced by another source.
+    """The next token of a sequence: all rules.
 
     Raises NoTokenLeft if there is none.
     """

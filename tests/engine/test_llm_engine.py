@@ -21,6 +21,7 @@ from jax_engine import (
 )
 from jax_engine.engine.interrupt import deferred_interrupt
 from reference import sampling as oracle
+from reference.random_numbers import derive_seed
 from tests.support.engine_pair import naive_logits
 from tests.support.tiny_llama import VOCAB, tiny_llama
 
@@ -88,7 +89,7 @@ def test_i37_n_samples_are_n_requests_with_derived_seeds(llm) -> None:
     params = {"max_tokens": 8, "ignore_eos": True, "temperature": 1.0}
     prompt = [4, 5, 6, 7, 8, 9]
     several = llm.generate([prompt], SamplingParams(n=3, seed=11, **params), use_tqdm=False)[0]
-    seeds = [oracle.derive_seed(11, i) for i in range(3)]
+    seeds = [derive_seed(11, i) for i in range(3)]
     singles = llm.generate(
         [prompt] * 3, [SamplingParams(seed=seed, **params) for seed in seeds], use_tqdm=False
     )

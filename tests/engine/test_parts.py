@@ -9,7 +9,7 @@ from jax_engine import (
     RequestTooLargeError,
     SamplingParams,
 )
-from reference.sampling import derive_seed
+from reference.random_numbers import derive_seed
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 24, "max_num_seqs": 4}

@@ -1,4 +1,4 @@
-"""The sampler against each rule restated token by token (I49), and its random numbers (I37)."""
+"""The sampler against each rule restated token by token (I49)."""
 
 import math
 from collections import Counter
@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from reference.logits import penalise
+from reference.random_numbers import uniform
 from reference.sampling import (
-    derive_seed,
     distribution,
     draw,
     keep_min_p,
@@ -19,7 +19,6 @@ from reference.sampling import (
     keep_top_p,
     log_softmax,
     sample,
-    uniform,
 )
 
 
@@ -232,40 +231,11 @@ def test_i49_chi_square_on_a_large_draw() -> None:
     assert chi_square < 27.9
 
 
-def test_uniform_numbers_of_neighbours_are_not_related() -> None:
-    """By seed and by position; any integer is a seed."""
-    grid = np.array([[uniform(seed, position) for position in range(50)] for seed in range(50)])
-    assert (grid >= 0).all() and (grid < 1).all() and len(np.unique(grid)) == 2500
-    assert abs(grid.mean() - 0.5) < 0.02
-    for neighbours in (grid[1:] - grid[:-1], grid[:, 1:] - grid[:, :-1]):
-        assert abs((neighbours**2).mean() - 1 / 6) < 0.02  # of two independent uniform numbers
-    assert uniform(-1, 0) == uniform(2**64 - 1, 0) != uniform(1, 0)
-
-
-def test_i37_seeds_of_samples_are_the_published_splitmix64_numbers() -> None:
-    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
-    assert [derive_seed(1234567, i) for i in range(1, 5)] == [x >> 1 for x in published]
-
-
-@given(seed=st.integers(-(2**63), 2**63 - 1))
-def test_i37_every_sample_has_a_seed_of_its_own(seed: int) -> None:
-    derived = [derive_seed(seed, i) for i in range(20)]
-    assert derived[0] == seed and len(set(derived)) == 20
-    assert all(0 <= x < 2**63 for x in derived[1:])
-
-
 @given(params=all_params, prompt=tokens, output=tokens, seed=st.integers(0, 2**63 - 1))
 def test_a_token_depends_on_seed_and_position_alone(
     params: Params, prompt: list[int], output: list[int], seed: int
 ) -> None:
-    asked = []
-
-    def source(seed: int, position: int) -> float:
-        asked.append((seed, position))
-        return uniform(seed, position)
-
     history = {"prompt_token_ids": prompt, "output_token_ids": output}
-    token = sample(VOCABULARY, params, **history, seed=seed, uniform=source)
-    assert asked == [(seed, len(prompt) + len(output))]
-    assert token == sample(VOCABULARY, params, **history, seed=seed)
-    assert token == draw(distribution(VOCABULARY, params, **history), uniform(*asked[0]))
+    token = sample(VOCABULARY, params, **history, seed=seed)
+    u = uniform(seed, len(prompt) + len(output))
+    assert token == draw(distribution(VOCABULARY, params, **history), u)

@@ -18,6 +18,7 @@ from jax_engine.sampling.inputs import sampling_row, unpack_sampling
 from jax_engine.sampling.sampler import MAX_CANDIDATES
 from jax_engine.sampling.token_bits import token_bits
 from reference import sampling as oracle
+from reference.random_numbers import uniform
 from tests.sampling.forms import each_form, sample_by
 
 ROWS = 4
@@ -30,12 +31,6 @@ EOS = 3
 def _sample(logits, rows, position, bias, history, allowed, form):
     inputs = unpack_sampling(rows, position, bias, history)
     return sample_by(form, logits, inputs, allowed=allowed)
-
-
-@functools.cache
-def _uniform(seed: int, position: int) -> float:
-    words = np.array([[seed >> 32, seed & 0xFFFFFFFF]], np.uint32)
-    return float(uniforms(jnp.asarray(words), jnp.array([position], jnp.int32))[0])
 
 
 @st.composite
@@ -90,13 +85,13 @@ def _run(logits, batch, form="kernel"):
 def test_i49_any_mixture_of_requests_samples_as_the_reference_does(
     form, data, vocab, scale
 ) -> None:
-    """I49: the same token as the oracle's for the same uniform number, row by row."""
+    """I49: the same token as the oracle's, row by row."""
     batch = data.draw(st.lists(requests(vocab), min_size=ROWS, max_size=ROWS))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     logits = (rng.standard_normal((ROWS, vocab)) * scale).astype(np.float32)
     tokens = np.asarray(_run(logits, batch, form).token_ids)
     for row, (params, prompt, output) in enumerate(batch):
-        u = _uniform(params.seed, len(prompt) + len(output))
+        u = uniform(params.seed, len(prompt) + len(output))
         near = set()
         # float32 sums may fall on the other side of an edge that top_p or u all but hits.
         for top_p in {max(params.top_p * (1 - 1e-5), 1e-9), min(params.top_p * (1 + 1e-5), 1.0)}:
@@ -136,6 +131,18 @@ _lowest = jax.jit(lowest_kept)
 _weights = jax.jit(
     lambda logits, lowest, min_p: token_weights(logits, logits.max(axis=1), lowest, min_p)
 )
+
+
+_uniforms = jax.jit(uniforms)
+words = st.integers(0, 2**32 - 1)
+
+
+@given(drawn=st.lists(st.tuples(words, words, st.integers(0, 2**31 - 1)), min_size=8, max_size=8))
+def test_i49_uniform_numbers_are_the_reference_s(drawn) -> None:
+    """I37, I49: to the last bit, for each seed of 64 bits and each position."""
+    rows = np.array(drawn, np.uint32)
+    found = np.asarray(_uniforms(rows[:, :2], rows[:, 2].astype(np.int32)))
+    assert found.tolist() == [uniform(high << 32 | low, at) for high, low, at in drawn]
 
 
 def test_i49_frequencies_are_the_distribution_s() -> None:

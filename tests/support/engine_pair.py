@@ -11,19 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from jax_engine import EngineConfig, LLMEngine, RequestOutput, SamplingParams
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.sampling.draw import uniforms
 from jax_engine.tokenization.tokenizer import Tokenizer
-from reference import engine as reference_engine
 from reference import sampling as reference_sampling
 from reference.engine import ReferenceEngine
 from reference.kv_cache import KVCache
+from reference.random_numbers import derive_seed, uniform
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
 from tests.support.beam_oracle import Ended, LogitsAfter, rounding_decides, search_without_cache
@@ -107,18 +105,6 @@ def build_pair(
     return engine, reference
 
 
-@functools.cache
-def engine_uniform(seed: int, position: int) -> float:
-    """The uniform number that the engine draws with."""
-    words = jnp.array([[seed >> 32, seed & 0xFFFFFFFF]], jnp.uint32)
-    return float(uniforms(words, jnp.array([position], jnp.int32))[0])
-
-
-reference_engine.sample = functools.partial(  # type: ignore[assignment]
-    reference_sampling.sample, uniform=engine_uniform
-)
-
-
 def same_or_rounding(
     transformer: Transformer, group: SequenceGroup, index: int, tokens: list[int]
 ) -> bool:
@@ -135,7 +121,7 @@ def same_or_rounding(
     context = group.seqs[index].token_ids[: group.prompt_len + at]
     logits = naive_logits(transformer, context)
     params: Any = group.params
-    seed = reference_sampling.derive_seed(params.seed, index)
+    seed = derive_seed(params.seed, index)
     probabilities = reference_sampling.distribution(
         logits,
         params,
@@ -147,7 +133,7 @@ def same_or_rounding(
         margin = abs(float(logits[tokens[at]] - logits[wanted[at]]))
     else:
         edges = np.cumsum(probabilities)
-        margin = float(np.abs(edges - engine_uniform(seed, len(context))).min())
+        margin = float(np.abs(edges - uniform(seed, len(context))).min())
     assert margin < TOLERANCE, f"token {at}: {tokens[at]} for {wanted[at]}, margin {margin}"
     return False
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from reference.kv_cache import KVCache, slot_of
-from reference.sampling import NoTokenLeft, derive_seed, log_softmax, sample
+from reference.random_numbers import derive_seed
+from reference.sampling import NoTokenLeft, log_softmax, sample
 from tests.support.strategies import VOCABULARY
 
 MODULUS = 1_000_003
