@@ -32,6 +32,11 @@ The whole
     `batch`                the tokens of a step, laid end to end (4.1, 4.3)
     `engine`               the loop that ties the chapters together (4, Figure 4)
 
+What the client sees
+    `parameters`           what a request may ask for, and the one form of each way to say it
+    `text`                 from tokens to text, and where a stop string ends it
+    `outputs`              what is given out after each step
+
 To watch it
     `trace_scenarios`      small workloads: two requests, copy on write, memory that runs out
     `trace_run`            one of them in motion, with words for a model

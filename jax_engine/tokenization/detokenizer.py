@@ -67,7 +67,11 @@ class _ByteStream:
     def add(self, token_ids: Sequence[int]) -> str:
         table, hidden = self._table, self._hidden
         data = b"".join([table[token] for token in token_ids if token not in hidden])
-        return self._stripped(self._decoder.decode(data))
+        text = self._decoder.decode(data)
+        held = self._decoder.getstate()[0]
+        if held[:1] == b"\xed" and held[1:] >= b"\xa0":  # Python waits for half of a surrogate pair
+            text += self._decoder.decode(b"", final=True)
+        return self._stripped(text)
 
     def flush(self) -> str:
         return self._stripped(self._decoder.decode(b"", final=True))

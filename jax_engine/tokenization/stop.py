@@ -48,8 +48,9 @@ class StopChecker:
         return held
 
     def _num_held(self, text: str) -> int:
-        """Length of the longest end of `text` that a stop string begins with."""
+        """Length of the longest end of `text` that a stop string begins with, and goes on after."""
         for start in range(max(0, len(text) - self._longest + 1), len(text)):
-            if any(one.startswith(text[start:]) for one in self._stops):
-                return len(text) - start
+            end = text[start:]
+            if any(one.startswith(end) and one != end for one in self._stops):
+                return len(end)
         return 0

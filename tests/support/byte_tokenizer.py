@@ -1,12 +1,13 @@
 """A tokenizer of single bytes with a chat template, for tiny models that speak text."""
 
+import functools
 import json
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
-from jax_engine.tokenization.token_bytes import BYTE_ALPHABET
+from reference.text import byte_level
 
 EOS_TOKEN = "<|end|>"
 VOCAB = 257  # the bytes, and the end of sequence
@@ -16,9 +17,16 @@ CHAT_TEMPLATE = (
 )
 
 
+@functools.cache
+def byte_alphabet() -> dict[int, str]:
+    """The character that byte-level vocabularies write for each byte."""
+    characters = pre_tokenizers.ByteLevel.alphabet()
+    return dict(sorted((byte_level(one)[0], one) for one in characters))
+
+
 def save_byte_tokenizer(folder: Path) -> None:
     """tokenizer.json and tokenizer_config.json: token i is byte i, token 256 ends a sequence."""
-    _save(folder, {char: byte for char, byte in BYTE_ALPHABET.items()})
+    _save(folder, {char: byte for byte, char in byte_alphabet().items()})
 
 
 def save_letter_tokenizer(folder: Path, vocab_size: int, eos_token_id: int) -> None:

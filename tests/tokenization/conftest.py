@@ -7,8 +7,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
-from jax_engine.tokenization.token_bytes import BYTE_ALPHABET
 from jax_engine.tokenization.tokenizer import Tokenizer
+from tests.support.byte_tokenizer import byte_alphabet
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 
@@ -16,7 +16,7 @@ NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 def byte_level_metadata(pre: str = "smollm") -> dict[str, Any]:
     """GGUF fields of a byte-level vocabulary: 3 control tokens, 256 bytes, a few merges."""
     merges = ["h e", "l l", "he ll", "Ġ w", "â Ĥ", "âĤ ¬", "1 2"]
-    tokens = ["<|end|>", "<|user|>", "<|bos|>", *BYTE_ALPHABET]
+    tokens = ["<|end|>", "<|user|>", "<|bos|>", *byte_alphabet().values()]
     merged = [merge.replace(" ", "") for merge in merges]
     return {
         "tokenizer.ggml.model": "gpt2",

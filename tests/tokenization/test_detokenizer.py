@@ -1,21 +1,111 @@
-"""Incremental detokenisation: the stream, concatenated, is the one-shot text (I50)."""
+"""Incremental detokenisation: certain text as the oracle has it, character by character (I50)."""
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from jax_engine.tokenization.detokenizer import IncrementalDetokenizer
+from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
+from jax_engine.tokenization.token_bytes import BYTE_ALPHABET
 from jax_engine.tokenization.tokenizer import Tokenizer
+from reference.text import byte_fallback, byte_level, certain, decode
+from tests.support.byte_tokenizer import byte_alphabet
+from tests.support.vocabularies import Words, byte_words, fallback_words, words
+from tests.tokenization.conftest import (
+    byte_level_metadata,
+    sentencepiece_metadata,
+    word_pieces,
+)
 
-chunks_of_ids = st.lists(st.lists(st.integers(0, 400), max_size=4), max_size=20)
-same_tokenizer_for_all = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+SIZE, SPECIAL = 12, 2
+SURROGATE = byte_words([b"\xed", b"\xa0", b"\xed\xa0", b"a", b"\xe2\x82"], SPECIAL)
+SPACES = fallback_words([b" ", b" a", b"s", b"\xe2", b"\x82"], SPECIAL, strips=True)
 
 
-@same_tokenizer_for_all
-@given(chunks=chunks_of_ids, skip=st.booleans())
-def test_the_stream_is_the_one_shot_text(
-    tokenizer: Tokenizer, chunks: list[list[int]], skip: bool
+@given(
+    vocabulary=words(SIZE, SPECIAL),
+    chunks=st.lists(st.lists(st.integers(0, SIZE + 1), max_size=3), max_size=12),
+    prompt=st.lists(st.integers(0, SIZE - 1), max_size=2),
+    skip=st.booleans(),
+)
+@example(SURROGATE, [[0, 1], [3, 0], [3, 4]], [], True)  # which no later byte makes a character
+@example(SPACES, [[2], [3, 4], [0], [1]], [], True)
+@example(SPACES, [[0], [1], [1, 3]], [], False)
+@example(SPACES, [[0], [1]], [1], True)
+def test_the_stream_is_what_the_oracle_calls_certain(
+    vocabulary: Words, chunks: list[list[int]], prompt: list[int], skip: bool
 ) -> None:
-    chunks = [[i % tokenizer.vocab_size for i in chunk] for chunk in chunks]
+    """However tokens come: at once what no later one can change, and the rest at the end."""
+    tokenizer, tokens = vocabulary.tokenizer, [token for chunk in chunks for token in chunk]
+    options = {"skip_special_tokens": skip, "behind_prompt": bool(prompt)}
+    wanted = certain(vocabulary.oracle, tokens, **options)
+    detokenizer = IncrementalDetokenizer(tokenizer, prompt, skip_special_tokens=skip)
+    shown, count = "", 0
+    for chunk in chunks:
+        shown, count = shown + detokenizer.add(chunk), count + len(chunk)
+        assert shown == wanted[count]
+    rest = detokenizer.flush()
+    assert shown + rest == decode(vocabulary.oracle, tokens, **options)
+    event("held back to the end" if rest else "nothing held back")
+
+
+@given(vocabulary=words(SIZE, SPECIAL), tokens=st.lists(st.integers(0, SIZE + 1), max_size=12))
+def test_one_shot_text_is_the_oracle_s_and_the_tokenizers_library_s(
+    vocabulary: Words, tokens: list[int]
+) -> None:
+    """The library writes one U+FFFD for each byte of a word that is none, with byte fallback."""
+    for skip in (False, True):
+        text = vocabulary.tokenizer.decode(tokens, skip_special_tokens=skip)
+        assert text == decode(vocabulary.oracle, tokens, skip_special_tokens=skip)
+        theirs = vocabulary.tokenizer.backend.decode(tokens, skip_special_tokens=skip)
+        assert text == theirs or ("\ufffd" in text and "\ufffd" in theirs)
+
+
+def test_each_byte_is_written_as_the_tokenizers_library_writes_it() -> None:
+    """All 256, one by one, printable or not; and pieces that were added as they are."""
+    assert {byte: char for char, byte in BYTE_ALPHABET.items()} == byte_alphabet()
+    assert sorted(byte_alphabet()) == list(range(256))
+    table = byte_words([bytes([byte]) for byte in range(256)], 256 - 1).tokenizer.token_bytes
+    assert table is not None and [table[byte] for byte in range(255)] == [
+        bytes([byte]) for byte in range(255)
+    ]
+    assert table[999] == b""
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "byte-fallback"])
+def test_pieces_of_files_have_the_oracle_s_bytes(kind: str) -> None:
+    metadata = byte_level_metadata() if kind == "byte-level" else sentencepiece_metadata()
+    tokenizer = Tokenizer(backend_from_gguf(metadata))
+    bytes_of = byte_level if kind == "byte-level" else byte_fallback
+    assert tokenizer.token_bytes is not None
+    for token, piece in enumerate(metadata["tokenizer.ggml.tokens"]):
+        assert tokenizer.token_bytes[token] == bytes_of(piece), piece
+
+
+@pytest.mark.parametrize("metadata", [byte_level_metadata(), sentencepiece_metadata()])
+@given(
+    text=st.text(st.sampled_from("hello w12\u20ac\U0001f642\u00e9"), min_size=1, max_size=30),
+    cut=st.integers(0, 30),
+)
+def test_characters_appear_whole_behind_any_prompt(metadata: dict, text: str, cut: int) -> None:
+    """The space before the output's first word is part of the output."""
+    tokenizer = Tokenizer(backend_from_gguf(metadata))
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    cut %= len(ids)
+    detokenizer = IncrementalDetokenizer(tokenizer, ids[:cut])
+    pieces = [detokenizer.add([i]) for i in ids[cut:]]
+    assert detokenizer.flush() == "" and tokenizer.decode(ids) == text
+    if "\ufffd" not in tokenizer.decode(ids[:cut]):  # no character is cut in two
+        assert tokenizer.decode(ids[:cut]) + "".join(pieces) == text
+        assert "\ufffd" not in "".join(pieces)
+        event("no character was cut")
+
+
+@given(chunks=st.lists(st.lists(st.integers(0, 6), max_size=4), max_size=12), skip=st.booleans())
+def test_where_text_depends_on_its_neighbours_the_stream_is_the_one_shot_text(
+    chunks: list[list[int]], skip: bool
+) -> None:
+    tokenizer = word_pieces()
     whole = tokenizer.decode([i for chunk in chunks for i in chunk], skip_special_tokens=skip)
     detokenizer, shown = IncrementalDetokenizer(tokenizer, skip_special_tokens=skip), ""
     for chunk in chunks:
@@ -24,35 +114,7 @@ def test_the_stream_is_the_one_shot_text(
     assert shown + detokenizer.flush() == whole
 
 
-@same_tokenizer_for_all
-@given(text=st.text(st.sampled_from("hello w12\u20ac\U0001f642\u00e9"), min_size=1, max_size=30))
-def test_characters_appear_whole(tokenizer: Tokenizer, text: str) -> None:
-    if tokenizer.token_bytes is None:
-        return
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    detokenizer = IncrementalDetokenizer(tokenizer)
-    pieces = [detokenizer.add([i]) for i in ids]
-    assert "\ufffd" not in "".join(pieces)
-    assert "".join(pieces) == tokenizer.decode(ids) == text
-    assert detokenizer.flush() == ""
-
-
-@same_tokenizer_for_all
-@given(text=st.text("helo ", max_size=12), cut=st.integers(0, 12))
-def test_text_goes_on_after_a_prompt(tokenizer: Tokenizer, text: str, cut: int) -> None:
-    """The space before the output's first word is part of the output."""
-    if tokenizer.token_bytes is None:
-        return
-    ids = tokenizer.encode("hello" + text, add_special_tokens=False)
-    cut = 1 + cut % len(ids)
-    detokenizer = IncrementalDetokenizer(tokenizer, ids[:cut])
-    output = detokenizer.add(ids[cut:]) + detokenizer.flush()
-    assert tokenizer.decode(ids[:cut]) + output == tokenizer.decode(ids)
-
-
 def test_words_go_on_after_a_prompt_where_text_depends_on_it() -> None:
-    from tests.tokenization.conftest import word_pieces
-
     detokenizer = IncrementalDetokenizer(word_pieces(), [1])
     assert [detokenizer.add([i]) for i in (2, 3, 5, 6)] == ["lo", " world", "s", " !"]
     assert detokenizer.flush() == ""
