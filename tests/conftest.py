@@ -6,6 +6,7 @@ The first lines must run before anything imports JAX or the packages under test.
 
 import importlib.util
 import os
+import secrets
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -81,10 +82,17 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.generate],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+# What the few examples of slow kernels are drawn with (tests/kernels/holds.py); inherited by the
+# processes that share the tests.
+os.environ.setdefault(
+    "KERNELS_SEED", "0" if settings.default.derandomize else str(secrets.randbelow(2**24))
+)
 
 
 def pytest_report_header() -> list[str]:
-    return [] if SHAPES_ARE_CHECKED else ["shapes in annotations are not checked: no beartype"]
+    seed = f"slow kernels' examples: KERNELS_SEED={os.environ['KERNELS_SEED']} repeats them"
+    unchecked = "shapes in annotations are not checked: no beartype"
+    return [seed] if SHAPES_ARE_CHECKED else [seed, unchecked]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,50 +1,74 @@
-"""Ragged batches over a paged cache, drawn by Hypothesis, in few array shapes.
+"""Ragged batches over a paged cache, in few array shapes.
 
 A compiled function is kept for each shape, so shapes come from short lists, and what is drawn
-(lengths, block tables, content) varies within them. How large the shapes are is the kernel's
-choice: what is interpreted gets small ones.
+(lengths, block tables, content, the layer) varies within them. How large the shapes are is the
+kernel's choice: what is interpreted gets small ones.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-from hypothesis import strategies as st
 
 FLOATS = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 QUANTIZED = {"int8": np.int8, "float8_e4m3fn": ml_dtypes.float8_e4m3fn}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sizes:
-    """How large the steps are that a kernel is tried on.
+    """How large the steps are that a kernel is tried on; any of them may be as little as 1.
 
     Attributes:
         tokens: T.
         seqs: S.
-        context: longest context.
+        context: longest context of most steps.
+        long_context: longest context of all; steps of it have few sequences. None is 1300, or
+            `context` where that is longer, or where it was made shorter than usual.
         tile: a number of query tokens around which something may change.
+        step: a number of tokens of context around which something may change.
         geometries: (B, K, H / K, D) of the caches.
+        layers: L, where a property is not about that. The layer is drawn.
         dtype: element type of queries and cache, where a property is not about dtypes.
         examples: most examples a property.
         decode_only: only steps in which every sequence has one query token.
+        shrink: look for the smallest case that fails.
     """
 
     tokens: int = 192
     seqs: int = 12
     context: int = 320
+    long_context: int | None = None
     tile: int = 48
+    step: int = 128
     # Two of everything that matters: B below and above a query, K, heads a group, D.
     geometries: tuple[tuple[int, int, int, int], ...] = ((4, 2, 2, 8), (16, 1, 3, 16))
+    layers: int = 3
     dtype: str = "float32"
     examples: int = 10_000
     decode_only: bool = False
+    shrink: bool = True
 
     @property
     def few_examples(self) -> bool:
         """Calls take so long that each example must be a telling one."""
         return self.examples < 10
+
+    def __repr__(self) -> str:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        defaults = {field.name: field.default for field in fields(self)}
+        return f"Sizes({', '.join(f'{n}={v!r}' for n, v in values.items() if v != defaults[n])})"
+
+    def long(self) -> "Sizes":
+        """Steps of the longest contexts, which are small in all else."""
+        longest = self.long_context
+        if longest is None:
+            longest = self.context if self.context < USUAL_CONTEXT else max(self.context, 1300)
+        tokens, seqs = min(self.tokens, self.tile + 2), min(self.seqs, 3)
+        return replace(self, tokens=tokens, seqs=seqs, context=longest)
+
+
+USUAL_CONTEXT = Sizes.context
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,7 +77,7 @@ class Case:
 
     Attributes:
         decode_only: promised: no sequence has several query tokens.
-        made_of: what `make_case` was given.
+        made_of: Python that makes it again.
     """
 
     q: np.ndarray
@@ -67,7 +91,11 @@ class Case:
     made_of: str = ""
 
     def __repr__(self) -> str:
-        return f"Case({self.made_of})"
+        return self.made_of
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What Hypothesis prints, which would show all fields of a dataclass."""
+        printer.text(self.made_of)
 
     @property
     def block_size(self) -> int:
@@ -87,6 +115,15 @@ class Case:
     def query_lens(self) -> np.ndarray:
         return np.diff(self.query_start_loc)
 
+    def queries_of(self, seq: int) -> slice:
+        """The tokens of a sequence."""
+        return slice(*self.query_start_loc[seq : seq + 2])
+
+    def blocks_of(self, seq: int) -> set[int]:
+        """The blocks that a sequence's context lies in."""
+        count = -(-int(self.context_lens[seq]) // self.block_size)
+        return set(self.block_tables[seq, :count].tolist())
+
     @property
     def room(self) -> int:
         """Tokens for which the block tables have room."""
@@ -98,7 +135,7 @@ class Case:
     def as_dtype(self, dtype: str) -> "Case":
         """Queries and cache rounded to a float dtype."""
         q, kv_cache = self.q.astype(FLOATS[dtype]), self.kv_cache.astype(FLOATS[dtype])
-        return replace(self, q=q, kv_cache=kv_cache, made_of=f"{self.made_of}, {dtype}")
+        return replace(self, q=q, kv_cache=kv_cache, made_of=f"{self.made_of}.as_dtype({dtype!r})")
 
     def quantized(self, dtype: str) -> "Case":
         """The cache in 8 bits, with another scale for each layer, key or value, and head."""
@@ -108,13 +145,15 @@ class Case:
         exact = self.kv_cache.astype(np.float32) / scales[:, :, None, :, None, None]
         largest = 127 if dtype == "int8" else 448
         clipped = np.clip(np.rint(exact) if dtype == "int8" else exact, -largest, largest)
-        made_of = f"{self.made_of}, {dtype}"
+        made_of = f"{self.made_of}.quantized({dtype!r})"
         return replace(
             self, kv_cache=clipped.astype(QUANTIZED[dtype]), kv_scales=scales, made_of=made_of
         )
 
 
 Lengths = list[tuple[int, int]]
+# One sequence in so many begins with blocks of another one, as after a fork or a cache hit.
+ONE_IN = 4
 
 
 def make_case(
@@ -129,89 +168,38 @@ def make_case(
     block_size, kv_heads, group, dim = geometry
     rng = np.random.default_rng(seed)
     width = -(-sizes.context // block_size)
-    needed = [-(-(new + old) // block_size) for new, old in lengths]
     blocks = sizes.seqs * width + 2
-    order = rng.permutation(blocks).astype(np.int32)
-    # What stands past a context is left over from others.
-    tables = rng.integers(0, blocks, (sizes.seqs, width), np.int32)
-    for i, count in enumerate(needed):
-        tables[i, :count], order = order[:count], order[count:]
     lens = np.zeros((sizes.seqs, 2), np.int32)
     lens[: len(lengths)] = np.array(lengths, np.int32).reshape(-1, 2)
+    shape = (sizes.layers, 2, blocks, kv_heads, block_size, dim)
     tokens = sizes.seqs if decode_only else sizes.tokens
     case = Case(
         q=rng.standard_normal((tokens, kv_heads * group, dim), np.float32),
-        kv_cache=rng.standard_normal((2, 2, blocks, kv_heads, block_size, dim), np.float32),
-        block_tables=tables,
+        kv_cache=rng.standard_normal(shape, np.float32),
+        block_tables=_tables(rng, -(-lens.sum(1) // block_size), width, blocks),
         context_lens=lens.sum(1, dtype=np.int32),
         query_start_loc=np.concatenate([[0], lens[:, 0].cumsum()]).astype(np.int32),
+        layer=int(rng.integers(sizes.layers)),
         decode_only=decode_only,
-        made_of=f"lengths={lengths}, {seed=}, {geometry=}, {decode_only=}",
+        made_of=f"make_case({lengths}, {seed}, {geometry}, {sizes}, {decode_only})",
     )
-    return case.as_dtype(sizes.dtype)
+    if sizes.dtype == "float32":
+        return case
+    return replace(case.as_dtype(sizes.dtype), made_of=case.made_of)
 
 
-@st.composite
-def _drawn_lengths(draw: st.DrawFn, sizes: Sizes, decode_only: bool) -> Lengths:
-    """(query tokens, earlier tokens) of each sequence; they fit the sizes. These shrink well."""
-    new = st.just(1)
-    if not decode_only:
-        # One token, a few, about one tile of queries, and anything.
-        near_tile = st.integers(sizes.tile - 2, sizes.tile + 2)
-        new = st.one_of(new, st.integers(1, 4), near_tile, st.integers(1, sizes.tokens * 3 // 4))
-    lengths: Lengths = []
-    left = sizes.tokens
-    for _ in range(draw(st.integers(1, sizes.seqs))):
-        count = min(draw(new), left)
-        if count == 0:
-            break
-        old = draw(st.one_of(st.integers(0, 20), st.integers(0, sizes.context - count)))
-        lengths.append((count, old))
-        left -= count
-    return lengths
-
-
-def _random_lengths(seed: int, sizes: Sizes, decode_only: bool) -> Lengths:
-    """A full step, and different ones for different seeds: for where examples are few."""
-    rng = np.random.default_rng(seed)
-    count = sizes.seqs - 1
-    new = np.ones(count, int)
-    if not decode_only:
-        new[rng.permutation(count)[: -(-count // 2)]] = 2
-        prefills = new > 1
-        cuts = rng.multinomial(sizes.tokens - 2 * prefills.sum() - count, [1 / count] * count)
-        new = np.where(prefills, 2 + cuts, 1)
-    old = [int(rng.integers(0, sizes.context - n + 1)) for n in new]
-    return list(zip(new.tolist(), old, strict=True))
-
-
-def lengths(sizes: Sizes, decode_only: bool = False) -> st.SearchStrategy[Lengths]:
-    """Decodes, prefill chunks, or both, in any order."""
-    decode_only = decode_only or sizes.decode_only
-    if sizes.few_examples:
-        return seeds().map(lambda seed: _random_lengths(seed, sizes, decode_only))
-    return _drawn_lengths(sizes, decode_only)
-
-
-def seeds(sizes: Sizes | None = None) -> st.SearchStrategy[int]:
-    return st.integers(0, 2**32 - 1)
-
-
-def cases(sizes: Sizes, decode_only: bool = False) -> st.SearchStrategy[Case]:
-    """Steps of any of the sizes' geometries."""
-    return st.builds(
-        make_case,
-        lengths(sizes, decode_only),
-        seeds(),
-        st.sampled_from(sizes.geometries),
-        st.just(sizes),
-        st.just(decode_only),
-    )
-
-
-def decodes(sizes: Sizes) -> st.SearchStrategy[Case]:
-    """Steps that are known to be decodes only."""
-    return cases(sizes, decode_only=True)
+def _tables(rng: np.random.Generator, needed: np.ndarray, width: int, blocks: int) -> np.ndarray:
+    """Block tables of sequences with the needed numbers of blocks, anywhere in the pool."""
+    order = rng.permutation(blocks).astype(np.int32)
+    # What stands past a context is left over from others.
+    tables = rng.integers(0, blocks, (len(needed), width), np.int32)
+    for i, count in enumerate(needed):
+        tables[i, :count], order = order[:count], order[count:]
+        other = int(rng.integers(0, i * ONE_IN + 1))
+        if other < i:
+            shared = int(rng.integers(0, min(count, needed[other]) + 1))
+            tables[i, :shared] = tables[other, :shared]
+    return tables
 
 
 # What a call may ask for. True stands for one number a head.
@@ -237,7 +225,7 @@ def fill(options: dict[str, Any], case: Case) -> dict[str, Any]:
     """The options with numbers that fit the case: a window of a part of it, numbers for heads."""
     head = np.arange(1, case.q.shape[1] + 1)
     numbers = {
-        "window": case.room * 7 // 16,
+        "window": max(case.room * 7 // 16, 1),
         "alibi_slopes": (0.5**head).astype(np.float32),
         "sinks": (3 * np.sin(head)).astype(np.float32),
         "return_lse": True,

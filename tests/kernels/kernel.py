@@ -113,14 +113,25 @@ IN_USE = Sizes(
 )
 INTERPRETED = {
     "triton": Sizes(
-        tokens=80, seqs=5, context=160, tile=17, geometries=((16, 2, 2, 64),), examples=8
+        tokens=80,
+        seqs=5,
+        context=160,
+        long_context=1100,
+        tile=17,
+        step=32,
+        geometries=((16, 2, 2, 64),),
+        layers=2,
+        examples=8,
     ),
     "mosaic": Sizes(
-        tokens=40,
-        seqs=4,
-        context=80,
-        tile=17,
+        tokens=24,
+        seqs=3,
+        context=150,
+        long_context=700,
+        tile=16,
+        step=64,
         geometries=((16, 2, 2, 64),),
+        layers=2,
         dtype="bfloat16",
         examples=1,
     ),

@@ -8,16 +8,8 @@ import pytest
 from hypothesis import strategies as st
 
 import reference.attention
-from tests.kernels.cases import (
-    Case,
-    Lengths,
-    cases,
-    fill,
-    lengths,
-    make_case,
-    seeds,
-    visible,
-)
+from tests.kernels.cases import Case, Lengths, fill, make_case, visible
+from tests.kernels.draws import cases, lengths, seeds
 from tests.kernels.expected import assert_agrees, assert_same
 from tests.kernels.holds import attend, holds
 from tests.kernels.kernel import Kernel
@@ -53,7 +45,7 @@ def test_i41_slots_that_must_not_be_read_do_not_matter(
 def poisoned_cache(case: Case, window: int | None, poison: float) -> np.ndarray:
     read = visible(case, window)[None, None, :, None, :, None]
     cache = np.where(read, case.kv_cache, np.array(poison).astype(case.kv_cache.dtype))
-    cache[1 - case.layer] = poison
+    cache[np.arange(len(cache)) != case.layer] = poison
     return cache
 
 
@@ -89,17 +81,18 @@ def test_i41_padding_queries_do_not_matter(kernel: Kernel, case: Case) -> None:
 
 @holds(case=cases, choice=lambda sizes: st.integers(0, sizes.seqs - 1))
 def test_i41_a_broken_sequence_stays_alone(kernel: Kernel, case: Case, choice: int) -> None:
-    """Not-a-numbers that one sequence computed itself do not reach its neighbours."""
+    """Not-a-numbers that one sequence computed itself reach nobody who does not share them."""
     broken = choice % np.count_nonzero(case.query_lens)
-    blocks = -(-int(case.context_lens[broken]) // case.block_size)
+    mine = case.blocks_of(broken)
     cache = case.kv_cache.copy()
-    cache[:, :, case.block_tables[broken, :blocks]] = np.nan
+    cache[:, :, list(mine)] = np.nan
     got, clean = attend(kernel, case.with_cache(cache))[0], attend(kernel, case)[0]
-    mine = slice(*case.query_start_loc[broken : broken + 2])
-    assert np.isnan(got[mine]).all()
-    others = np.ones(len(got), bool)
-    others[mine] = False
-    np.testing.assert_array_equal(got[others], clean[others])
+    assert np.isnan(got[case.queries_of(broken)]).all()
+    assert not got[case.num_tokens :].any()
+    for other in range(len(case.context_lens)):
+        if not mine & case.blocks_of(other):
+            rows = case.queries_of(other)
+            np.testing.assert_array_equal(got[rows], clean[rows])
 
 
 @holds(
@@ -193,8 +186,10 @@ def test_i36_company_that_hypothesis_found(kernel: Kernel) -> None:
     """Eight decodes are worked on together and one alone: the two round differently."""
     if kernel.sizes.few_examples:
         pytest.skip("is in the cases of a kernel that is fast to try")
-    lengths = [(1, 2), *[(1, 0)] * 7]
-    check_company(kernel, make_case(lengths, 0, kernel.sizes.geometries[0], kernel.sizes))
+    sizes = kernel.sizes
+    lengths = [(1, min(2, sizes.context - 1)), *[(1, 0)] * 7]
+    fitting = lengths[: min(sizes.seqs, sizes.tokens)]
+    check_company(kernel, make_case(fitting, 0, sizes.geometries[0], sizes))
 
 
 def check_company(kernel: Kernel, case: Case) -> None:

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 
 from pallas_kernels import paged_attention
-from tests.kernels.cases import Case, Lengths, Sizes, fill, lengths, make_case, seeds
+from tests.kernels.cases import Case, Lengths, Sizes, fill, make_case
+from tests.kernels.draws import lengths, seeds
 from tests.kernels.expected import UNIT_ROUNDOFF, assert_agrees, oracle
 from tests.kernels.kernel import Ours
 

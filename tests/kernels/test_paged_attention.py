@@ -1,22 +1,14 @@
 """Any kernel of paged attention against the oracle; see docs/conformance.md."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
-from tests.kernels.cases import (
-    OPTIONS,
-    Case,
-    Lengths,
-    Sizes,
-    cases,
-    decodes,
-    fill,
-    lengths,
-    make_case,
-    seeds,
-)
+from tests.kernels.cases import OPTIONS, Case, Lengths, Sizes, fill, make_case
+from tests.kernels.draws import cases, decodes, lengths, long_cases, seeds
 from tests.kernels.expected import assert_agrees
 from tests.kernels.holds import attend, holds
 from tests.kernels.kernel import Kernel
@@ -40,6 +32,18 @@ def test_agrees_with_the_oracle(kernel: Kernel, options: str, case: Case) -> Non
 def test_decodes_agree_with_the_oracle(kernel: Kernel, options: str, case: Case) -> None:
     """In steps that are known to be nothing else, for which less may be compiled."""
     check(kernel, case, OPTIONS[options])
+
+
+@pytest.mark.parametrize("options", ["plain", "everything"])
+@holds(case=long_cases)
+def test_long_contexts_agree_with_the_oracle(kernel: Kernel, options: str, case: Case) -> None:
+    check(kernel, case, OPTIONS[options])
+
+
+@holds(lengths=lengths, seed=seeds, layers=lambda sizes: st.integers(1, 4))
+def test_any_layer_of_any_number(kernel: Kernel, lengths: Lengths, seed: int, layers: int) -> None:
+    sizes = replace(kernel.sizes, layers=layers)
+    check(kernel, make_case(lengths, seed, sizes.geometries[0], sizes))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -82,14 +86,12 @@ def test_shapes_of_models(kernel: Kernel, geometry: tuple[int, int, int, int], d
 
 def fixed_case(sizes: Sizes, geometry: tuple[int, int, int, int]) -> Case:
     """A decode of a full context, a chunk after others, a prompt, and a decode of nothing."""
-    chunk = 1 if sizes.decode_only else sizes.tokens // 3
-    lengths = [
-        (1, sizes.context - 1),
-        (chunk, sizes.context // 2),
-        (chunk, 0),
-        (1, 0),
-    ]
-    return make_case(lengths[: sizes.seqs], 7, geometry, sizes)
+    chunk = 1 if sizes.decode_only else max(min(sizes.tokens // 3, sizes.context), 1)
+    before = min(sizes.context // 2, sizes.context - chunk)
+    lengths = [(1, sizes.context - 1), (chunk, before), (chunk, 0), (1, 0)]
+    while sum(new for new, _ in lengths) > sizes.tokens or len(lengths) > sizes.seqs:
+        lengths.pop()
+    return make_case(lengths, 7, geometry, sizes)
 
 
 @holds(case=cases)

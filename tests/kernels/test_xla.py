@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.kernels.cases import Lengths, Sizes, lengths, make_case, seeds
+from tests.kernels.cases import Lengths, Sizes, make_case
+from tests.kernels.draws import lengths, seeds
 from tests.kernels.expected import UNIT_ROUNDOFF, assert_agrees, oracle
 from tests.kernels.kernel import Ours
 

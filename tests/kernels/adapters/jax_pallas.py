@@ -29,7 +29,15 @@ class JaxPallas:
     """Decode steps, one query token a sequence, with a soft cap or without."""
 
     name = "jax"
-    sizes = Sizes(seqs=5, context=160, geometries=((16, 2, 2, 64),), decode_only=True, examples=5)
+    sizes = Sizes(
+        seqs=5,
+        context=160,
+        long_context=1300,
+        geometries=((16, 2, 2, 64),),
+        layers=2,
+        decode_only=True,
+        examples=5,
+    )
 
     def missing(self, case: Case, options: dict[str, Any]) -> str | None:
         """Prefills, and all options but one."""

@@ -1,0 +1,120 @@
+"""The property suite itself: it passes what is right, whatever sizes an adapter asks for."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kernels.cases import Sizes, make_case
+from tests.kernels.draws import cases, long_cases
+from tests.kernels.kernel import Kernel
+from tests.kernels.suite import properties
+from tests.kernels.wrong.plain import SMALL, Plain
+
+some_sizes = st.builds(
+    Sizes,
+    tokens=st.integers(1, 30),
+    seqs=st.integers(1, 9),
+    context=st.integers(1, 70),
+    long_context=st.none() | st.integers(1, 200),
+    tile=st.integers(1, 40),
+    step=st.integers(1, 80),
+    geometries=st.lists(
+        st.tuples(*[st.integers(1, 33)], *[st.integers(1, 3)] * 3), min_size=1, max_size=2
+    ).map(tuple),
+    layers=st.integers(1, 3),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
+    examples=st.sampled_from([1, 20]),
+    decode_only=st.booleans(),
+)
+
+
+@given(sizes=some_sizes, data=st.data())
+def test_cases_fit_whatever_sizes_are_asked_for(sizes: Sizes, data: st.DataObject) -> None:
+    strategy, limits = data.draw(
+        st.sampled_from([(cases, sizes), (long_cases, sizes.long())]), label="which"
+    )
+    case = data.draw(strategy(sizes))
+    new, width = case.query_lens, case.block_tables.shape[1]
+    assert len(case.q) == (limits.seqs if sizes.decode_only else limits.tokens)
+    assert len(new) == limits.seqs and 1 <= case.num_tokens <= len(case.q)
+    assert (new >= 0).all() and (new <= case.context_lens).all()
+    assert (new <= 1).all() or not sizes.decode_only
+    assert ((new == 0) == (case.context_lens == 0)).all()
+    assert (np.diff(np.flatnonzero(new == 0)) == 1).all() and new[0] > 0
+    assert (case.context_lens <= limits.context).all() and width * case.block_size >= limits.context
+    assert 0 <= case.layer < sizes.layers == len(case.kv_cache)
+    assert ((case.block_tables >= 0) & (case.block_tables < case.kv_cache.shape[2])).all()
+
+
+@given(sizes=some_sizes, data=st.data())
+def test_what_is_printed_makes_the_case_again(sizes: Sizes, data: st.DataObject) -> None:
+    case = data.draw(cases(sizes))
+    case = case.as_dtype("float16") if data.draw(st.booleans()) else case.quantized("int8")
+    again = eval(repr(case), {"make_case": make_case, "Sizes": Sizes})
+    for name, value in vars(case).items():
+        np.testing.assert_array_equal(getattr(again, name), value)
+
+
+def of_the_page() -> Kernel:
+    """The adapter that the documentation shows, with a kernel behind it."""
+    page = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text("utf-8")
+    shown: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], shown)
+    mine = shown["Mine"]
+    sizes = replace(mine.sizes, tokens=24, seqs=4, context=40)
+    return type(mine.name, (Plain,), {"missing": mine.missing, "sizes": sizes})()
+
+
+def sized(**sizes: Any) -> Kernel:
+    """A right kernel that wants to be tried on such steps."""
+    kernel = type(" ".join(f"{name}={value}" for name, value in sizes.items()), (Plain,), {})()
+    kernel.sizes = replace(SMALL, **{"long_context": 100} | sizes)
+    return kernel
+
+
+one_block = ((64, 1, 1, 4),)
+RIGHT: list[Kernel] = [
+    of_the_page(),
+    sized(seqs=1),
+    sized(seqs=1, tokens=1),
+    sized(seqs=5),
+    sized(seqs=5, tokens=3),
+    sized(seqs=13),
+    sized(tokens=1, context=1),
+    sized(tokens=5, tile=40),
+    sized(tile=1, step=1),
+    sized(context=1, long_context=None, geometries=one_block),
+    sized(context=2, geometries=one_block, tile=3),
+    sized(context=400, tokens=3, seqs=2),
+    sized(layers=1, geometries=((1, 1, 1, 1),)),
+    sized(decode_only=True, tokens=2, seqs=7),
+    sized(dtype="float16", seqs=2),
+    sized(seqs=1, tokens=1, context=1, tile=1, geometries=((1, 1, 1, 1),), decode_only=True),
+]
+
+
+@pytest.fixture
+def three_examples() -> Iterator[None]:
+    usual = settings.get_current_profile_name()
+    settings.register_profile("three", settings.default, max_examples=3)
+    settings.load_profile("three")
+    yield
+    settings.load_profile(usual)
+
+
+@pytest.mark.usefixtures("three_examples")
+@pytest.mark.parametrize("slow", [False, True], ids=["fast", "slow"])
+@pytest.mark.parametrize("kernel", RIGHT, ids=lambda kernel: kernel.name)
+def test_a_right_kernel_passes(kernel: Kernel, slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suite takes other ways with a kernel that is slow to try, where something is drawn."""
+    found = list(properties())
+    if slow:
+        monkeypatch.setattr(kernel, "sizes", replace(kernel.sizes, examples=1))
+        found = [one for one in found if one.name != "test_shapes_of_models"]
+    assert [one.id for one in found if one.failure(kernel)] == []

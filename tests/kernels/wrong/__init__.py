@@ -1,0 +1,1 @@
+"""Deliberately wrong kernels: each property of the suite fails for at least one of them."""

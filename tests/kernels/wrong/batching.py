@@ -1,0 +1,122 @@
+"""Kernels whose sequences, blocks or padding get into each other's way."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tests.kernels.cases import Case
+from tests.kernels.expected import Result
+from tests.kernels.wrong.plain import Options, Plain
+
+
+class BlocksInThePoolsOrder(Plain):
+    """Blocks are added up in the order in which they lie in the pool, in float32."""
+
+    caught_by = "test_i40_where_the_blocks_lie_does_not_matter"
+
+    def sequence(self, case: Case, options: Options, seq: int) -> tuple[np.ndarray, np.ndarray]:
+        self.order = np.argsort(case.block_tables[seq].repeat(case.block_size), kind="stable")
+        return super().sequence(case, options, seq)
+
+    def sums(
+        self, scores: np.ndarray, sink: float, values: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        top = np.maximum(scores.max(1), sink)
+        weights = np.exp(scores - top[:, None]).astype(np.float32)
+        total = weights.sum(1) + np.exp(sink - top)
+        out = np.zeros((len(scores), values.shape[1]), np.float32)
+        for token in self.order[self.order < len(values)]:
+            out += weights[:, token, None] * values[token].astype(np.float32)
+        return out / total[:, None], top + np.log(total)
+
+
+class OneTopForAll(Plain):
+    """Scores are taken relative to one number for the whole step, in float32."""
+
+    caught_by = "test_i36_company_does_not_matter"
+
+    def __call__(self, case: Case, options: Options) -> Result:
+        self.top = np.float32(np.abs(case.q[: case.num_tokens].astype(np.float32)).max())
+        return super().__call__(case, options)
+
+    def sums(
+        self, scores: np.ndarray, sink: float, values: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        shifted = scores.astype(np.float32) - self.top
+        out, lse = super().sums(shifted, sink - self.top, values)
+        return out, lse + self.top
+
+
+class EightAtATime(Plain):
+    """Of four sequences, worked on together, the last one's largest score is everybody's."""
+
+    caught_by = "test_i36_company_that_hypothesis_found"
+
+    def __call__(self, case: Case, options: Options) -> Result:
+        out, lse = super().__call__(case, options)
+        four = case.q[: case.num_tokens].astype(np.float32)
+        return (out + 0 * four.sum(), lse) if len(four) >= 4 else (out, lse)
+
+
+class ByOneHotProduct(Plain):
+    """Rows are picked by a product with zeros and ones, which carries a NaN to all."""
+
+    caught_by = "test_i41_a_broken_sequence_stays_alone"
+
+    def __call__(self, case: Case, options: Options) -> Result:
+        out, lse = super().__call__(case, options)
+        return out + 0 * out.sum(0), lse
+
+
+class PaddingTakesPart(Plain):
+    """Padding queries are multiplied by zero and added."""
+
+    caught_by = "test_i41_padding_queries_do_not_matter"
+
+    def __call__(self, case: Case, options: Options) -> Result:
+        out, lse = super().__call__(case, options)
+        return out + 0 * case.q[case.num_tokens :].astype(np.float32).sum(0), lse
+
+
+class PaddingIsNotZero(Plain):
+    """Padding tokens repeat the last one's result."""
+
+    caught_by = "test_padding_tokens_give_zeros"
+
+    def __call__(self, case: Case, options: Options) -> Result:
+        out, lse = super().__call__(case, options)
+        out[case.num_tokens :] = out[case.num_tokens - 1]
+        return out, lse
+
+
+class PaddingHasWeight(Plain):
+    """The log-sum-exp of padding is 0."""
+
+    caught_by = "test_padding_tokens_have_no_weight"
+
+    def __call__(self, case: Case, options: Options) -> Result:
+        out, lse = super().__call__(case, options)
+        return out, lse if lse is None else np.where(np.isneginf(lse), np.float32(0), lse)
+
+
+class LaterStartsAreShifted(Plain):
+    """From the third sequence on, tokens begin one too late."""
+
+    caught_by = "test_agrees_with_the_oracle[plain]"
+
+    def __call__(self, case: Case, options: Options) -> Result:
+        starts = case.query_start_loc.copy()
+        starts[2:-1] = np.minimum(starts[2:-1] + 1, starts[-1])
+        lens = np.maximum(case.context_lens, np.diff(starts))
+        return super().__call__(replace(case, query_start_loc=starts, context_lens=lens), options)
+
+
+class UnusedSequencesWrite(Plain):
+    """A sequence without tokens clears the token before its own."""
+
+    caught_by = "test_agrees_with_the_oracle[plain]"
+
+    def __call__(self, case: Case, options: Options) -> Result:
+        out, lse = super().__call__(case, options)
+        out[case.query_start_loc[1:][case.query_lens == 0] - 1] = 0
+        return out, lse

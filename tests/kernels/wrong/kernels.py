@@ -1,0 +1,25 @@
+"""All of the wrong kernels, and which property of the suite is there for each."""
+
+import inspect
+
+from tests.kernels.wrong import batching, reading, scoring
+from tests.kernels.wrong.plain import Plain
+
+
+def wrong_kernels() -> list[type[Plain]]:
+    """In the order of the files, each one's mistakes in the order in which they stand there."""
+    found: list[type[Plain]] = []
+    for module in (reading, scoring, batching):
+        members = inspect.getmembers(module, inspect.isclass)
+        mine = [kind for _, kind in members if kind.__module__ == module.__name__]
+        found += sorted(mine, key=lambda kind: inspect.getsourcelines(kind)[1])
+    return found
+
+
+def table() -> str:
+    """Markdown: each mistake, and the property that must notice it."""
+    lines = ["| a kernel in which | is noticed by |", "|---|---|"]
+    for kernel in wrong_kernels():
+        mistake = str(kernel.__doc__).rstrip(".").replace("|", "\\|")
+        lines.append(f"| {mistake[0].lower()}{mistake[1:]} | `{kernel.caught_by}` |")
+    return "\n".join(lines)

@@ -1,0 +1,146 @@
+"""Kernels that read what they must not, or not what they must."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from tests.kernels.cases import Case
+from tests.kernels.expected import Result
+from tests.kernels.wrong.plain import Options, Plain
+
+
+class AlwaysLayer1(Plain):
+    """Layer 1 is read in all layers."""
+
+    caught_by = "test_agrees_with_the_oracle[plain]"
+
+    def layer(self, case: Case) -> int:
+        return min(1, len(case.kv_cache) - 1)
+
+
+class AlwaysTheLastLayer(Plain):
+    """The last layer is read in all layers."""
+
+    caught_by = "test_any_layer_of_any_number"
+
+    def layer(self, case: Case) -> int:
+        return len(case.kv_cache) - 1
+
+
+class UpTo512(Plain):
+    """Of a context beyond 512 tokens the oldest are left out."""
+
+    caught_by = "test_long_contexts_agree_with_the_oracle[plain]"
+
+    def first(self, position: int, window: int | None) -> int:
+        return max(super().first(position, window), position - 511)
+
+
+class FirstOf1024(Plain):
+    """Positions are taken modulo 1024."""
+
+    caught_by = "test_long_contexts_agree_with_the_oracle[everything]"
+
+    def read(self, case: Case, seq: int, key: np.ndarray, which: int) -> np.ndarray:
+        return super().read(case, seq, key % 1024, which)
+
+
+class BeforeTheBeginning(Plain):
+    """A window larger than a context begins at a negative position."""
+
+    caught_by = "test_i44_options_that_do_nothing[window]"
+
+    def first(self, position: int, window: int | None) -> int:
+        return 0 if window is None else position - window + 1
+
+
+class WholeTable(Plain):
+    """All entries of a block table are followed, those past the context too."""
+
+    caught_by = "test_i41_table_entries_past_the_context_are_not_followed[all]"
+
+    def read(self, case: Case, seq: int, key: np.ndarray, which: int) -> np.ndarray:
+        _ = case.kv_cache[case.layer, which][case.block_tables[seq]]
+        return super().read(case, seq, key, which)
+
+
+class WholeBlocks(Plain):
+    """Slots past the context are read and weighted by zero, which hides no NaN."""
+
+    caught_by = "test_i41_slots_that_must_not_be_read_do_not_matter[all]"
+
+    def read(self, case: Case, seq: int, key: np.ndarray, which: int) -> np.ndarray:
+        found = super().read(case, seq, key, which)
+        past = np.arange(key[-1] + 1, -(-(key[-1] + 1) // case.block_size) * case.block_size)
+        rest = super().read(case, seq, past.astype(int), which)
+        return found + 0 * rest.sum(0)
+
+
+class WholeQuantizedBlocks(WholeBlocks):
+    """The same in caches of 8 bits alone."""
+
+    caught_by = "test_i41_of_an_8_bit_cache"
+
+    def read(self, case: Case, seq: int, key: np.ndarray, which: int) -> np.ndarray:
+        right = case.kv_scales is None
+        return (
+            Plain.read(self, case, seq, key, which)
+            if right
+            else super().read(case, seq, key, which)
+        )
+
+
+class FullLastBlock(Plain):
+    """In a decode the last block counts as full."""
+
+    caught_by = "test_decodes_agree_with_the_oracle[plain]"
+
+    def __call__(self, case: Case, options: Options) -> Result:
+        if not case.decode_only:
+            return super().__call__(case, options)
+        size = case.block_size
+        return super().__call__(
+            replace(case, context_lens=-(-case.context_lens // size) * size), options
+        )
+
+
+class OwnBlocksOnly(Plain):
+    """A block that an earlier sequence has is not read again for a later one."""
+
+    caught_by = "test_agrees_with_the_oracle[plain]"
+
+    def read(self, case: Case, seq: int, key: np.ndarray, which: int) -> np.ndarray:
+        found = super().read(case, seq, key, which)
+        earlier = set().union(*(case.blocks_of(other) for other in range(seq)))
+        mine = case.block_tables[seq, key // case.block_size]
+        return np.where(np.isin(mine, list(earlier))[:, None, None], 0, found)
+
+
+class SwappedScales(Plain):
+    """Keys are multiplied by the values' scales, and values by the keys'."""
+
+    caught_by = "test_quantised_caches_with_scales[float8_e4m3fn-plain]"
+
+    def scales_of(self, which: int) -> int:
+        return 1 - which
+
+
+class InterleavedHeads(Plain):
+    """Query head h reads KV head h % K."""
+
+    caught_by = "test_i43_grouped_heads_are_repeated_kv_heads"
+
+    def kv_head(self, head: int, heads: int, kv_heads: int) -> int:
+        return head % kv_heads
+
+
+class HeadsOf64(Plain):
+    """What a key has beyond 64 numbers is left out of the score."""
+
+    caught_by = "test_shapes_of_models[B16-K2-G3-D96-float32]"
+
+    def read(self, case: Case, seq: int, key: np.ndarray, which: int) -> np.ndarray:
+        found = super().read(case, seq, key, which)
+        if which == 0:
+            found[..., 64:] = 0
+        return found

@@ -1,0 +1,193 @@
+"""Kernels that get scores, masks or their sums wrong."""
+
+import ml_dtypes
+import numpy as np
+
+from tests.kernels.cases import Case
+from tests.kernels.expected import Result
+from tests.kernels.wrong.plain import Options, Plain
+
+
+class NoScale(Plain):
+    """Scores are not scaled."""
+
+    caught_by = "test_agrees_with_the_oracle[plain]"
+
+    def scale(self, case: Case) -> float:
+        return 1.0
+
+
+class DefaultScale(Plain):
+    """Scores are scaled by 1 / sqrt(D) whatever is asked for."""
+
+    caught_by = "test_agrees_with_the_oracle[plain]"
+
+    def scale(self, case: Case) -> float:
+        return float(case.q.shape[2]) ** -0.5
+
+
+class WindowOneShort(Plain):
+    """A window ends one token too soon."""
+
+    caught_by = "test_agrees_with_the_oracle[window]"
+
+    def visible(self, query: np.ndarray, key: np.ndarray, window: int | None) -> np.ndarray:
+        return super().visible(query, key, window and max(window - 1, 1))
+
+
+class WindowOneLong(Plain):
+    """A window is one token too long."""
+
+    caught_by = "test_i41_slots_that_must_not_be_read_do_not_matter[5]"
+
+    def first(self, position: int, window: int | None) -> int:
+        return super().first(position, window and window + 1)
+
+    def visible(self, query: np.ndarray, key: np.ndarray, window: int | None) -> np.ndarray:
+        return super().visible(query, key, window and window + 1)
+
+
+class WindowWithoutItself(Plain):
+    """With a window a token does not see itself, unless it is the first."""
+
+    caught_by = "test_agrees_with_the_oracle[window]"
+
+    def visible(self, query: np.ndarray, key: np.ndarray, window: int | None) -> np.ndarray:
+        seen = super().visible(query, key, window)
+        return seen if window in (None, 1) else seen & ((key < query) | (query == 0))
+
+
+class SeesItsSuccessor(Plain):
+    """The first token of a chunk sees the second."""
+
+    caught_by = "test_agrees_with_the_oracle[plain]"
+
+    def visible(self, query: np.ndarray, key: np.ndarray, window: int | None) -> np.ndarray:
+        seen = super().visible(query, key, window)
+        seen[0] |= key == query[0] + 1
+        return seen
+
+
+class DecodeWithoutTheFirst(Plain):
+    """A decode leaves the first token out."""
+
+    caught_by = "test_i47_a_decode_is_the_last_row_of_a_prefill[all]"
+
+    def visible(self, query: np.ndarray, key: np.ndarray, window: int | None) -> np.ndarray:
+        seen = super().visible(query, key, window)
+        return seen & ((key > 0) | (query == 0)) if len(query) == 1 else seen
+
+
+class CapAfterMask(Plain):
+    """Masked scores are capped, too, and weigh something."""
+
+    caught_by = "test_agrees_with_the_oracle[soft-cap]"
+
+    def adjust(
+        self, scores: np.ndarray, visible: np.ndarray, distance: np.ndarray, head: int, o: Options
+    ) -> np.ndarray:
+        scores = np.where(visible, scores, -1e30)
+        return super().adjust(scores, visible | ("soft_cap" in o), distance, head, o)
+
+
+class CapByExponential(Plain):
+    """A large cap leaves few digits: tanh is 1 - 2 / (exp(2x) + 1) in float32."""
+
+    caught_by = "test_i44_options_that_do_nothing[soft-cap]"
+
+    def adjust(
+        self, scores: np.ndarray, visible: np.ndarray, distance: np.ndarray, head: int, o: Options
+    ) -> np.ndarray:
+        if "soft_cap" in o:
+            power = np.exp(np.float32(2 / o["soft_cap"]) * scores.astype(np.float32))
+            scores = o["soft_cap"] * (1 - 2 / (power + np.float32(1))).astype(np.float64)
+        rest = {name: value for name, value in o.items() if name != "soft_cap"}
+        return super().adjust(scores, visible, distance, head, rest)
+
+
+class SlopeOfAnotherHead(Plain):
+    """Each KV head's group begins with the first slope."""
+
+    caught_by = "test_agrees_with_the_oracle[alibi]"
+
+    def adjust(
+        self, scores: np.ndarray, visible: np.ndarray, distance: np.ndarray, head: int, o: Options
+    ) -> np.ndarray:
+        return super().adjust(scores, visible, distance, head // 2, o)
+
+
+class NoSlopeIsTheUsual(Plain):
+    """A slope of zero stands for the usual one."""
+
+    caught_by = "test_i44_options_that_do_nothing[alibi]"
+
+    def adjust(
+        self, scores: np.ndarray, visible: np.ndarray, distance: np.ndarray, head: int, o: Options
+    ) -> np.ndarray:
+        if "alibi_slopes" in o:
+            o = o | {"alibi_slopes": np.where(o["alibi_slopes"] == 0, 0.25, o["alibi_slopes"])}
+        return super().adjust(scores, visible, distance, head, o)
+
+
+class SinkInEachSplit(Plain):
+    """Contexts are split after 16 tokens, and the sink counts in both parts."""
+
+    caught_by = "test_agrees_with_the_oracle[sinks]"
+
+    def sums(
+        self, scores: np.ndarray, sink: float, values: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        twice = np.log(2.0) if scores.shape[1] > 16 else 0.0
+        return super().sums(scores, sink + twice, values)
+
+
+class SinkAsShift(Plain):
+    """Scores are taken relative to the sink, which may be minus infinity."""
+
+    caught_by = "test_i44_options_that_do_nothing[sinks]"
+
+    def __call__(self, case: Case, options: Options) -> Result:
+        sinks = options.get("sinks")
+        out, lse = super().__call__(case, options)
+        return out if sinks is None else out + (sinks - sinks)[:, None], lse
+
+
+class LseInBase2(Plain):
+    """The log-sum-exp is to base 2."""
+
+    caught_by = "test_agrees_with_the_oracle[lse]"
+
+    def sums(
+        self, scores: np.ndarray, sink: float, values: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        out, lse = super().sums(scores, sink, values)
+        return out, lse / np.log(2.0)
+
+
+class LseIsTheLargest(Plain):
+    """The log-sum-exp is the largest score."""
+
+    caught_by = "test_i42_a_context_in_two_parts"
+
+    def sums(
+        self, scores: np.ndarray, sink: float, values: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return super().sums(scores, sink, values)[0], scores.max(1)
+
+
+class SumsInBfloat16(Plain):
+    """Weighted values are added up in bfloat16, eight tokens at a time."""
+
+    caught_by = "test_float_dtypes_accumulate_in_float32[bfloat16]"
+
+    def sums(
+        self, scores: np.ndarray, sink: float, values: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        top = np.maximum(scores.max(1), sink)
+        weights = np.exp(scores - top[:, None])
+        total = weights.sum(1) + np.exp(sink - top)
+        out = np.zeros((len(scores), values.shape[1]), ml_dtypes.bfloat16)
+        for start in range(0, len(values), 8):
+            part = slice(start, start + 8)
+            out = (out + weights[:, part] @ values[part]).astype(ml_dtypes.bfloat16)
+        return out.astype(np.float64) / total[:, None], top + np.log(total)
