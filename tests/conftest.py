@@ -80,6 +80,8 @@ settings.register_profile(
     database=None,
     phases=[Phase.explicit, Phase.generate],
 )
+# For the thousands of bugs that are made by rule, each of which should take seconds.
+settings.register_profile("generated", settings.get_profile("mutation"), max_examples=30)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
