@@ -81,6 +81,8 @@ settings.register_profile(
     database=None,
     phases=[Phase.explicit, Phase.generate],
 )
+# For the thousands of bugs that are made by rule, each of which should take seconds.
+settings.register_profile("generated", settings.get_profile("mutation"), max_examples=30)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 # What the few examples of slow kernels are drawn with (tests/kernels/holds.py); inherited by the
 # processes that share the tests.

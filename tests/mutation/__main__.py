@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
+from tests.mutation.generated import FOLDERS
+from tests.mutation.generated_run import run_all
 from tests.mutation.mutants import MUTANTS
 from tests.mutation.planting import Mutant, Outcome, Trial, make_copy, run_tests, try_mutant
 
@@ -18,6 +20,14 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="mutants whose file, code or reason has this")
     parser.add_argument("--list", action="store_true", help="list them and run nothing")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
+    parser.add_argument(
+        "--generated",
+        nargs="*",
+        metavar="FOLDER",
+        help=f"the bugs made by rule, in these folders: {', '.join(FOLDERS)}",
+    )
+    parser.add_argument("--budget", type=float, default=60, help="seconds of tests for each")
+    parser.add_argument("--again", default="", help='kinds to judge again: "survived,killed"')
     return parser.parse_args()
 
 
@@ -62,6 +72,9 @@ def _time_without_bugs(folder: Path, mutants: list[Mutant]) -> dict[tuple[str, .
 
 def main() -> None:
     args = parse_args()
+    if args.generated is not None:
+        run_all(args.generated, args.jobs, args.budget, args.again, args.only)
+        return
     chosen = [m for m in MUTANTS if args.only in f"{m.file} {m.old} {m.new} {m.why}"]
     if args.list or not chosen:
         print("\n".join(f"{m.file}: {m.why}" for m in chosen) or "no such mutant")

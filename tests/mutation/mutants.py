@@ -1,6 +1,16 @@
 """The table of planted bugs."""
 
-from tests.mutation import attention, blocks, cpu_kernels, sampling, scheduling, text
+from tests.mutation import (
+    attention,
+    blocks,
+    cpu_kernels,
+    layers,
+    models,
+    sampling,
+    scheduling,
+    text,
+    worker,
+)
 from tests.mutation.planting import Mutant
 
 MUTANTS: list[Mutant] = [
@@ -10,4 +20,7 @@ MUTANTS: list[Mutant] = [
     *cpu_kernels.MUTANTS,
     *sampling.MUTANTS,
     *text.MUTANTS,
+    *layers.MUTANTS,
+    *models.MUTANTS,
+    *worker.MUTANTS,
 ]

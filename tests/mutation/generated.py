@@ -1,0 +1,152 @@
+"""Bugs made by rule: all of them, each with a name that outlives edits elsewhere."""
+
+import ast
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+
+from tests.mutation.planting import ROOT
+from tests.mutation.rules import AnyFunction, Change, changes
+
+# In the order in which they are judged.
+FOLDERS = {
+    name: f"jax_engine/{name}" for name in ("core", "tokenization", "sampling", "engine", "worker")
+}
+# More of one line prove the same: those of the rules named first are taken.
+MOST_PER_LINE = 3
+RULES = (
+    "compare",
+    "drop-not",
+    "negate",
+    "and-or",
+    "delete",
+    "arithmetic",
+    "min-max",
+    "swap",
+    "constant",
+)
+
+
+@dataclass(frozen=True)
+class Name:
+    """Which bug: the line's text instead of its number, and a count where that says too little."""
+
+    file: str
+    function: str
+    rule: str
+    line: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.function}: {self.rule} in `{self.line}` ({self.index})"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a module or of a class, with what is needed to compile it alone."""
+
+    file: str
+    name: str
+    classes: tuple[ast.ClassDef, ...]
+    node: AnyFunction
+    lines: list[str]
+
+    @property
+    def key(self) -> str:
+        """Changes with the code, and with nothing else: not with comments or docstrings."""
+        body = [one for one in self.node.body if not _is_docstring(one)]
+        dump = ast.dump(self.node.args) + "".join(map(ast.dump, body))
+        return hashlib.sha256(dump.encode()).hexdigest()[:10]
+
+    def compiled(self) -> CodeType:
+        """The function's code as it stands in the tree now."""
+        node: ast.stmt = self.node
+        for outer in reversed(self.classes):
+            empty = ast.ClassDef(outer.name, [], [], [node], [], type_params=[])
+            node = ast.copy_location(empty, outer)
+        tree = ast.fix_missing_locations(ast.Module([node], []))
+        code = compile(tree, str(ROOT / self.file), "exec", dont_inherit=True)
+        for part in (*self.classes, self.node):
+            code = next(
+                c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == part.name
+            )
+        return code
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A bug in a function; its name is unique."""
+
+    name: Name
+    function: Function
+    change: Change
+
+    @property
+    def old(self) -> str:
+        return ast.unparse(self.change.node)
+
+    @property
+    def new(self) -> str:
+        return ast.unparse(self.change.new)
+
+    @property
+    def lines(self) -> range:
+        """The lines that run when the changed code does."""
+        return range(self.change.node.lineno, (self.change.node.end_lineno or 0) + 1)
+
+    def compiled(self) -> CodeType:
+        """The function's code with the bug in it."""
+        self.change.swap(self.change.new)
+        try:
+            return self.function.compiled()
+        finally:
+            self.change.swap(self.change.node)
+
+
+def all_generated(folders: list[str]) -> list[Generated]:
+    """The bugs of these folders (of `FOLDERS`), in the order of files and lines."""
+    return [
+        mutant
+        for folder in folders
+        for path in sorted((ROOT / FOLDERS[folder]).rglob("*.py"))
+        for function in functions(path)
+        for mutant in _of_function(function)
+    ]
+
+
+def functions(path: Path) -> Iterator[Function]:
+    """Those of a file that are not inside of another, but for what only shows a value."""
+    text = path.read_text("utf-8")
+    file, lines = path.relative_to(ROOT).as_posix(), text.splitlines()
+    todo: list[tuple[ast.AST, tuple[ast.ClassDef, ...]]] = [(ast.parse(text), ())]
+    while todo:
+        parent, classes = todo.pop(0)
+        for node in ast.iter_child_nodes(parent):
+            if isinstance(node, ast.ClassDef):
+                todo.append((node, (*classes, node)))
+            elif isinstance(node, AnyFunction) and node.name not in ("__repr__", "__str__"):
+                name = ".".join([*(one.name for one in classes), node.name])
+                yield Function(file, name, classes, node, lines)
+
+
+def _of_function(function: Function) -> list[Generated]:
+    lines: dict[int, list[Change]] = {}
+    for change in changes(function.node):
+        lines.setdefault(change.node.lineno, []).append(change)
+    mutants: list[Generated] = []
+    seen: Counter[tuple[str, str]] = Counter()
+    for number in sorted(lines):
+        text = function.lines[number - 1].strip()
+        for change in sorted(lines[number], key=lambda one: RULES.index(one.rule))[:MOST_PER_LINE]:
+            index = seen[change.rule, text]
+            seen[change.rule, text] += 1
+            name = Name(function.file, function.name, change.rule, text, index)
+            mutants.append(Generated(name, function, change))
+    return mutants
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

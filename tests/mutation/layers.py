@@ -1,0 +1,100 @@
+"""Bugs in the decoder's layers: each against the logits that transformers computed."""
+
+from tests.mutation.planting import Mutant, plant
+
+FOLDER = "jax_engine/layers"
+ALL_KINDS = ("tests/models/test_decoder.py", "-k transformers")
+PLAIN = ("tests/models/test_decoder.py", "-k transformers and (plain or biases or tied)")
+AS_ON_A_GPU = ("tests/models/test_decoder.py", "-k sliced")
+
+ROTARY: list[Mutant] = plant(
+    f"{FOLDER}/rotary.py",
+    ALL_KINDS,
+    ("plain / np.float32(rope.factor), 1.0", "plain, 1.0", "linear does not stretch"),
+    ("rope.factor * rope.factor - (rope.factor - 1)", "rope.factor", "dynamic's base is too small"),
+    ("** (head_dim / (head_dim - 2))", "** 1.0", "dynamic's exponent"),
+    ("wavelength > long, stretched", "wavelength > long, plain", "llama3 keeps long waves"),
+    (
+        "(1 - blend) * stretched + blend * plain",
+        "blend * stretched + (1 - blend) * plain",
+        "llama3 blends in reverse",
+    ),
+    ("plain * (1 - ramp)", "plain", "yarn keeps what the ramp fades out"),
+    ("if rope.truncate:", "if not rope.truncate:", "yarn rounds the ramp's ends when it must not"),
+    (" / _mscale(rope.factor, rope.mscale_all_dim)", "", "yarn's second mscale is left out"),
+    ("jnp.sin(angles) * scaling", "jnp.sin(angles)", "yarn's factor reaches the cosines only"),
+    ("first * cos - second * sin", "first * cos + second * sin", "half of a rotation turns back"),
+)
+
+REST: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/attention.py",
+        PLAIN,
+        ("self.head_dim**-0.5", "self.head_dim**-1.0", "scores are divided by D, not by its root"),
+        ("apply_rotary(k, angles)", "k", "keys are not rotated"),
+        (
+            "(self.num_heads, self.num_heads + self.num_kv_heads)",
+            "(self.num_heads, self.num_heads + self.num_kv_heads - 1)",
+            "one head of keys goes to the values",
+        ),
+        ("bias=config.attention_bias", "bias=config.mlp_bias", "the MLP's bias decides"),
+    ),
+    *plant(
+        f"{FOLDER}/attention.py",
+        ("tests/models/test_decoder.py", "-k transformers and mistral"),
+        ("window=self.window", "window=None", "the window does not reach the kernel"),
+    ),
+    *plant(
+        f"{FOLDER}/mlp.py",
+        PLAIN,
+        ("stack=stack, parts=2", "stack=stack, parts=1", "panels in order, read in turns"),
+        (
+            "self.down(hidden, layer, num_tokens)",
+            "self.down(hidden, 0 * layer, num_tokens)",
+            "all layers use the first one's matrix",
+        ),
+        (
+            "jnp.int32(x.shape[0]) if num_tokens is None else num_tokens",
+            "num_tokens - 1",
+            "the last token is taken for padding",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/mlp.py",
+        AS_ON_A_GPU,
+        ("jax.nn.silu(gate) * up", "jax.nn.silu(up) * gate", "gate and up are swapped"),
+        ("jax.nn.silu(gate)", "jax.nn.gelu(gate)", "another activation"),
+    ),
+    *plant(
+        f"{FOLDER}/linear.py",
+        PLAIN,
+        ("if self.bias is not None:", "if False:", "the bias is not added"),
+    ),
+    *plant(
+        f"{FOLDER}/linear.py",
+        AS_ON_A_GPU,
+        ("(((1,), (1,)), ((), ()))", "(((1,), (0,)), ((), ()))", "contracted on the other axis"),
+    ),
+    *plant(
+        f"{FOLDER}/embedding.py",
+        PLAIN,
+        (
+            "take_rows(table, token_ids,",
+            "take_rows(table, token_ids + 1,",
+            "the next token's vector",
+        ),
+        ('get(mode="clip")', 'get(mode="clip") * 0.5', "vectors at half their length"),
+    ),
+    *plant(
+        f"{FOLDER}/norm.py",
+        PLAIN,
+        ("num_tokens, eps=self.eps", "num_tokens, eps=0.1", "another epsilon"),
+        (
+            "add_rms_norm(wide, residual,",
+            "add_rms_norm(wide, residual * 0,",
+            "the residual is forgotten",
+        ),
+    ),
+]
+
+MUTANTS = ROTARY + REST

@@ -1,0 +1,146 @@
+"""Bugs in how models are read (configurations, names, GGUF's layout, heads), and in guides."""
+
+from tests.mutation.planting import Mutant, plant
+
+FOLDER = "jax_engine/models"
+DECODER = ("tests/models/test_decoder.py", "-k transformers")
+SAFETENSORS = ("tests/models/test_safetensors.py",)
+GGUF = ("tests/models/test_gguf.py",)
+WRONG = ("tests/models/test_wrong_values.py",)
+HEADS = ("tests/engine/test_heads.py",)
+GUIDED = ("tests/guided/test_compiler.py",)
+
+LOADING: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/weights.py",
+        DECODER,
+        ("start += count", "start += 0", "fused tensors lie on each other"),
+        (
+            "(config.intermediate_size,) * 2",
+            "(2 * config.intermediate_size,)",
+            "gate fills up's rows",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/weights.py",
+        SAFETENSORS,
+        ("if config.tie_word_embeddings:", "if False:", "a head stored twice is refused"),
+    ),
+    *plant(
+        f"{FOLDER}/weights.py",
+        ("tests/models/test_fuzz_files.py", *SAFETENSORS),
+        ("if found != piece.shape:", "if len(found) != len(piece.shape):", "any size will do"),
+    ),
+    *plant(
+        f"{FOLDER}/gguf_loader.py",
+        GGUF,
+        (
+            "interleaved.swapaxes(1, 2)",
+            "interleaved.reshape(heads, 2, half, *out.shape[1:])",
+            "llama.cpp's order of rows is kept",
+        ),
+        (
+            '"attn_k": config.num_kv_heads',
+            '"attn_k": config.num_heads',
+            "keys in as many heads as queries",
+        ),
+        ("fields.head_count_kv or heads", "heads", "as many heads of keys as of queries"),
+        ('"output.weight" not in file.tensors', "False", "a tied head is missing"),
+        (
+            "own = 1.0 + 0.1 * float(np.log(factor))",
+            "own = 1.0",
+            "llama.cpp's factor replaces YaRN's",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/families/llama.py",
+        DECODER,
+        (
+            "tie_word_embeddings=bool(fields.tie_word_embeddings)",
+            "tie_word_embeddings=True",
+            "every head is tied",
+        ),
+        ("fields.num_key_value_heads or num_heads", "num_heads", "no grouped queries"),
+        (
+            "fields.head_dim or fields.hidden_size // num_heads",
+            "fields.hidden_size // num_heads",
+            "head_dim is not read",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/families/mistral.py",
+        SAFETENSORS,
+        ("defaults | dict(raw)", "dict(raw) | defaults", "defaults before what is written"),
+        ('"num_key_value_heads": 8', '"num_key_value_heads": 32', "Mistral's default is another"),
+    ),
+    *plant(
+        f"{FOLDER}/families/hf_config.py",
+        SAFETENSORS,
+        (
+            'scaling.get("rope_type", scaling.get("type"))',
+            'scaling.get("rope_type")',
+            "the old spelling is not read",
+        ),
+        (
+            'scaling.get("rope_theta", fields.rope_theta)',
+            "fields.rope_theta",
+            "the new theta is not read",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/dummy.py",
+        SAFETENSORS,
+        (
+            "jax.random.fold_in(key, zlib.crc32(name.encode()))",
+            "key",
+            "all leaves get the same numbers",
+        ),
+    ),
+]
+
+SCORES: list[Mutant] = plant(
+    f"{FOLDER}/heads.py",
+    HEADS,
+    ("@ self.weight.T + self.bias", "@ self.weight.T", "the bias is not added"),
+    ("if logits.shape[-1] == 1:", "if False:", "a single score is always 1"),
+    (
+        "[np.zeros_like(logits), logits]",
+        "[logits, np.zeros_like(logits)]",
+        "the sigmoid of minus x",
+    ),
+    ("or len(named) or 2", "or 2", "labels are counted as two"),
+)
+
+GUIDES: list[Mutant] = [
+    *plant(
+        "jax_engine/guided/guide.py",
+        GUIDED,
+        ("one.tokens == output[:count]", "True", "a fork goes on from another's grammar"),
+        ("count > len(found.tokens) and", "", "a fork goes on from any beginning"),
+        ("self.tokens += tokens", "pass", "tokens are taken twice"),
+        (
+            "Progress(self.matcher.deep_copy(), list",
+            "Progress(self.matcher, list",
+            "forks share one state",
+        ),
+    ),
+    *plant(
+        "jax_engine/guided/compiler.py",
+        GUIDED,
+        (
+            '"|".join(map(_literal, params.choice))',
+            '"|".join(params.choice)',
+            "a choice is a regex",
+        ),
+        (
+            "lru_cache(COMPILED_GRAMMARS)(self._compile_grammar)",
+            "self._compile_grammar",
+            "compiled each time",
+        ),
+        ("token < known", "token > known", "ends that the tokenizer knows are dropped"),
+        ('"gbnf" if EBNF_RULE.search(text) else "lark"', '"lark"', "EBNF is read as Lark"),
+        ("(matcher, _asked_for_a_token(matcher))", "(matcher,)", "endless rules are accepted"),
+    ),
+]
+
+MUTANTS = LOADING + SCORES + GUIDES

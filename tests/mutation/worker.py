@@ -1,0 +1,142 @@
+"""Bugs in the worker: packed plans, shapes, seeds, swapped blocks, memory, measured costs."""
+
+from tests.mutation.planting import Mutant, plant
+
+FOLDER = "jax_engine/worker"
+PLAN = ("tests/worker/test_step_plan.py",)
+SHAPES = ("tests/worker/test_step_shape.py",)
+HOST_BLOCKS = ("tests/worker/test_host_blocks.py",)
+FEW_ROWS = ("tests/worker/test_few_rows.py",)
+COSTS = ("tests/engine/test_preemption_costs.py",)
+PROMPTS = ("tests/engine/test_logprobs.py", "-k prompts")
+MASKS = ("tests/engine/test_constraints.py",)
+POOLED = ("tests/engine/test_heads.py", "-k classes or token")
+
+PLANS: list[Mutant] = plant(
+    f"{FOLDER}/step_plan.py",
+    PLAN,
+    ("starts[1 : count + 1] =", "starts[:count] =", "a sequence begins where it ends"),
+    ("starts[count + 1 :] = total", "starts[count + 1 :] = 0", "padding rows begin at 0"),
+    (
+        "lens[:count] = [item.start + item.num_tokens for",
+        "lens[:count] = [item.num_tokens for",
+        "a chunk's context is the chunk alone",
+    ),
+    (
+        "jnp.maximum(starts[seq_of_sample + 1] - 1, 0)",
+        "jnp.maximum(starts[seq_of_sample + 1] - 2, 0)",
+        "logits of the last token but one",
+    ),
+    ("jnp.maximum(-1 - tokens, 0)", "jnp.maximum(-tokens, 0)", "a pending token is another row's"),
+    (
+        "history.at[1].set(_fill_pending(history[1], previous))",
+        "history.at[1].set(history[1])",
+        "penalties do not see the pending token",
+    ),
+    ("targets[:] = -1", "targets[:] = 0", "padding asks about token 0"),
+    (
+        "item.seq.token_ids[item.start + 1 :",
+        "item.seq.token_ids[item.start :",
+        "each token is its own target",
+    ),
+    (
+        "state.rows[first : first + item.num_samples]",
+        "[state.rows[first]] * item.num_samples",
+        "all samples of a prompt draw alike",
+    ),
+    ("entries.shape[1] :] = padding_row", "entries.shape[1] :] = 0", "padding edits row 0"),
+    ("tables[seq, position // block_size]", "tables[seq, 0]", "all slots in the first block"),
+    ("np.repeat(lengths, num_samples)", "np.repeat(lengths, num_samples) - 1", "drawn as before"),
+)
+
+SMALL_PARTS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/step_shape.py",
+        SHAPES,
+        ("if bucket >= size:", "if bucket > size:", "a full bucket is not enough"),
+        ("min(tokens // 2, MANY_ROWS)", "tokens // 2", "more rows than are listed"),
+        ("max(num_tokens, 2 * rows)", "num_tokens", "many rows do not make room for their tokens"),
+        (
+            "MIN_BIAS * factor < num_bias or MIN_HISTORY * factor < num_history",
+            "MIN_BIAS * factor < num_bias and MIN_HISTORY * factor < num_history",
+            "room for one kind of edit may be too small",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/request_sampling.py",
+        PLAN,
+        ("seed + sample * 0x", "seed + (sample - 1) * 0x", "seeds of samples are shifted by one"),
+        (">> 31)) >> 1", ">> 31))", "a derived seed may be larger than a seed can be"),
+        ("row += item.num_samples", "row += 1", "edits of later requests go to rows of a fork"),
+        ("output_len < state.min_tokens", "output_len <= state.min_tokens", "min_tokens + 1"),
+        (">= item.group.prompt_len", "> item.group.prompt_len", "the first token is of the prompt"),
+        (
+            "[*known, pending] if pending else known",
+            "known",
+            "penalties forget the token being sampled",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/request_sampling.py",
+        ("tests/engine/test_llm_engine.py",),
+        ("[engine_seed, number]", "[engine_seed]", "all requests without a seed draw alike"),
+    ),
+    *plant(
+        f"{FOLDER}/host_blocks.py",
+        HOST_BLOCKS,
+        ("index = block // self._per_piece", "index = 0", "all blocks are in one piece"),
+        ("self._pieces[index] = piece", "pass", "a piece is forgotten"),
+        ("                self._says_full = False\n", "", "the warning comes each time"),
+        ("            return False\n", "            return True\n", "no memory is no obstacle"),
+    ),
+    *plant(
+        f"{FOLDER}/few_rows.py",
+        FEW_ROWS,
+        ("num_samples <= FEW_ROWS, few", "num_samples > 0, few", "all but the first rows are lost"),
+        ("shape.num_rows <= FEW_ROWS", "False", "a shape without many rows has two forms"),
+    ),
+    *plant(
+        f"{FOLDER}/kv_cache.py",
+        COSTS,
+        ("data[: len(part)] = self.host.read", "self.host.read", "zeros are swapped in"),
+        (
+            "self.host.write(cpu[: len(part)]",
+            "self.host.write(gpu[: len(part)]",
+            "written elsewhere",
+        ),
+        (
+            "columns[:, : len(pairs)]",
+            "columns[::-1, : len(pairs)]",
+            "sources and destinations swap",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/preemption_costs.py",
+        COSTS,
+        ("    cache.host.write(blocks, held)\n", "", "what was on the host is overwritten"),
+        ("        worker.kv_cache.write(0, held)\n", "        pass\n", "block 0 is overwritten"),
+        ("if self.known is None:", "if True:", "costs are measured each time"),
+        ("        worker.remove_request(_NAME)\n", "        pass\n", "the measured request stays"),
+    ),
+    *plant(
+        f"{FOLDER}/prompt_logprobs.py",
+        PROMPTS,
+        ("jnp.any(wanted >= 0)", "jnp.all(wanted >= 0)", "a chunk with a pause is left out"),
+        ("jnp.maximum(wanted, 0)", "jnp.maximum(wanted - 1, 0)", "of the token before"),
+    ),
+    *plant(
+        f"{FOLDER}/constraints.py",
+        MASKS,
+        ("row &= constraints.allowed", "row |= constraints.allowed", "nothing is forbidden"),
+        ("token // 32] &= ~(", "token // 32] |= (", "bad words are allowed"),
+        ("mask[part.rows] = row", "mask[part.rows.start] = row", "only the first sample is bound"),
+        ("edited[part.rows] = row", "edited[first] = row", "only the first sample is edited"),
+    ),
+    *plant(
+        f"{FOLDER}/pooling.py",
+        POOLED,
+        ("query_start_loc[1:] - 1, 0)", "query_start_loc[:-1], 0)", "the first token's state"),
+    ),
+]
+
+MUTANTS = PLANS + SMALL_PARTS
