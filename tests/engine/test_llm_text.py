@@ -1,8 +1,8 @@
 """The engine on text: a tiny model over bytes, so that characters and stop strings span tokens."""
 
+from copy import deepcopy
+
 import pytest
-from hypothesis import event, given
-from hypothesis import strategies as st
 
 from jax_engine import LLM, BeamSearchParams, InvalidRequestError, RequestOutputKind, SamplingParams
 from tests.support.byte_tokenizer import EOS_TOKEN, VOCAB, save_byte_tokenizer
@@ -19,73 +19,6 @@ def llm(tmp_path_factory):
 def sampled(**changes) -> SamplingParams:
     settings = {"temperature": 2.0, "seed": 1, "max_tokens": 24, "ignore_eos": True}
     return SamplingParams(**(settings | changes))
-
-
-def stream(llm: LLM, prompt: str, params: SamplingParams) -> list:
-    """All outputs of one request, step by step."""
-    llm.llm_engine.add_request("stream", prompt, params)
-    outputs = []
-    while llm.llm_engine.has_unfinished_requests():
-        outputs += llm.llm_engine.step()
-    return outputs
-
-
-@given(prompt=st.text(min_size=1, max_size=8), seed=st.integers(0, 1000))
-def test_i50_streamed_text_is_a_growing_prefix_of_the_final_text(llm, prompt, seed) -> None:
-    """I50: cumulative texts only ever grow; the last is the one-shot decode."""
-    outputs = [one.outputs[0] for one in stream(llm, prompt, sampled(seed=seed))]
-    final = outputs[-1].text
-    assert all(final.startswith(one.text) for one in outputs)
-    decode = llm.get_tokenizer().decode
-    assert final == decode(outputs[-1].token_ids, skip_special_tokens=True)
-    assert final == llm.generate(prompt, sampled(seed=seed), use_tqdm=False)[0].outputs[0].text
-
-
-@given(seed=st.integers(0, 1000), start=st.integers(0, 15), length=st.integers(1, 4))
-def test_i50_stop_strings_end_the_text_and_never_leak(llm, seed, start, length) -> None:
-    """I50: the text ends before the stop string, in every streamed output too."""
-    free = llm.generate("Stop", sampled(seed=seed), use_tqdm=False)[0].outputs[0]
-    stop = free.text[start : start + length]
-    if not stop or "\ufffd" in stop:
-        return
-    outputs = [one.outputs[0] for one in stream(llm, "Stop", sampled(seed=seed, stop=[stop]))]
-    last = outputs[-1]
-    assert last.text == free.text[: free.text.index(stop)]
-    assert (last.finish_reason, last.stop_reason) == ("stop", stop)
-    assert last.token_ids == free.token_ids[: len(last.token_ids)]
-    assert all(last.text.startswith(one.text) for one in outputs)
-    params = sampled(seed=seed, stop=stop, include_stop_str_in_output=True)
-    included = llm.generate("Stop", params, use_tqdm=False)[0].outputs[0]
-    assert included.text == last.text + stop
-    assert llm.llm_engine.stats().num_used_blocks == 0
-
-
-@given(
-    seed=st.integers(0, 1000),
-    start=st.integers(0, 15),
-    length=st.integers(1, 4),
-    min_tokens=st.integers(0, 16),
-)
-def test_stop_strings_wait_for_min_tokens(llm, seed, start, length, min_tokens) -> None:
-    """Complete with one of the first min_tokens tokens it is text; with a later one it ends it,
-    wherever it began. No output that is streamed shows a part of one that ends the text."""
-    wanted = {"seed": seed, "min_tokens": min_tokens}
-    free = stream(llm, "Stop", sampled(**wanted))
-    texts = [output.outputs[0].text for output in free]
-    stop = texts[-1][start : start + length]
-    if not stop or "\ufffd" in texts[-1]:
-        return
-    early = max(0, len(texts[min_tokens - 1]) + 1 - len(stop)) if min_tokens else 0
-    end = texts[-1].find(stop, early)
-    outputs = [one.outputs[0] for one in stream(llm, "Stop", sampled(stop=stop, **wanted))]
-    last = outputs[-1]
-    event("in time" if end >= 0 else "too early")
-    if end < 0:
-        assert (last.text, last.finish_reason) == (texts[-1], "length")
-        return
-    assert (last.text, last.finish_reason, last.stop_reason) == (texts[-1][:end], "stop", stop)
-    assert len(last.token_ids) > min_tokens
-    assert all(last.text.startswith(one.text) for one in outputs)
 
 
 def test_an_end_at_max_tokens_is_an_end(llm) -> None:
@@ -215,3 +148,31 @@ def test_the_end_of_sequence_is_a_token_of_a_beam_and_not_text(llm) -> None:
     )
     (output,) = llm.generate("x", params, use_tqdm=False)
     assert [(one.text, one.token_ids[-1]) for one in output.outputs] == [("", 256), ("A", 256)]
+
+
+def test_what_was_given_out_does_not_change(llm) -> None:
+    """Neither tokens, log-probabilities nor times."""
+    for kind in (RequestOutputKind.CUMULATIVE, RequestOutputKind.DELTA):
+        engine = llm.llm_engine
+        params = SamplingParams(
+            n=2, temperature=1.0, seed=1, max_tokens=6, logprobs=1, output_kind=kind
+        )
+        engine.add_request("a", "xyz", params)
+        given, copies = [], []
+        while engine.has_unfinished_requests():
+            outputs = engine.step()
+            given += outputs
+            copies += deepcopy(outputs)
+            for output in outputs:
+                for one in output.outputs:
+                    one.text += "!"
+        for one in copies:
+            for completion in one.outputs:
+                completion.text += "!"
+        assert given == copies and len(given) > 1
+
+
+def test_deltas_cannot_take_back_what_they_gave() -> None:
+    with pytest.raises(InvalidRequestError, match=r"best_of must be n \(2\)"):
+        SamplingParams(n=2, best_of=3, output_kind=RequestOutputKind.DELTA)
+    SamplingParams(n=2, best_of=2, output_kind=RequestOutputKind.DELTA)

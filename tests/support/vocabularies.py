@@ -1,6 +1,7 @@
 """Random vocabularies of bytes: as tokenizers, and in the oracle's hands."""
 
 from dataclasses import dataclass
+from random import Random
 
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, pre_tokenizers
@@ -54,11 +55,13 @@ def fallback_words(pieces: list[bytes], special: int, *, strips: bool) -> Words:
 def words(draw: st.DrawFn, size: int, special: int) -> Words:
     """Of either kind: so many pieces, whatever comes of them put together."""
     kind = draw(st.sampled_from(["byte-level", "byte-fallback", "strips"]))
-    possible = [*PIECES, *BYTES]
+    rng = Random(draw(st.integers(0, 2**16)))
+    telling = PIECES
     if kind != "byte-level":  # a piece is text, or one byte
-        possible = [piece for piece in possible if len(piece) == 1 or _is_text(piece)]
-    likely, any_of = st.sampled_from(possible[: len(possible) - 256]), st.sampled_from(possible)
-    pieces = draw(st.lists(likely | any_of, min_size=size, max_size=size, unique=True))
+        telling = [piece for piece in PIECES if len(piece) == 1 or _is_text(piece)]
+    pieces = rng.sample(telling, min(len(telling), size * 3 // 4))
+    pieces += rng.sample([byte for byte in BYTES if byte not in pieces], size - len(pieces))
+    rng.shuffle(pieces)
     if kind == "byte-level":
         return byte_words(pieces, special)
     return fallback_words(pieces, special, strips=kind == "strips")

@@ -1,0 +1,121 @@
+"""What clients are given, at random, against the oracle's text and outputs (I50, I51).
+
+Streams and final outputs, stop strings that span tokens, special tokens, characters in pieces,
+log-probabilities, several samples, the best of them, aborts at any moment. Each example has a
+vocabulary of its own; its stop strings are parts of the text that the oracle says will come.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from jax_engine import RequestOutputKind
+from tests.support.client_view import Asked, Oracle, check_outputs, serve
+from tests.support.engine_driver import check_idle
+from tests.support.engine_pair import MAX_LEN, Pool, build_pair, model_pair
+from tests.support.tiny_llama import EOS, VOCAB
+from tests.support.vocabularies import BYTES, PIECES, Words, byte_words, words
+
+POOLS = [Pool(3, 17), Pool(16, 6)]  # the first is so small that requests preempt each other
+WORDS = byte_words([*PIECES, *BYTES[120 : 120 + VOCAB - len(PIECES)]], EOS)
+CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
+SEEDS = [0, 1, 7, 2**32 + 7, 2**63 + 7, -7]
+HAPPENS = {
+    "stop string", "stop string included", "stop string behind min_tokens", "a token ended it",
+    "aborted", "ranked", "logprobs", "output_kind CUMULATIVE", "output_kind DELTA",
+    "output_kind FINAL_ONLY",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def seen() -> Iterator[Counter]:
+    """What happened in all examples; those that are written out see to it that all did."""
+    counter: Counter[str] = Counter()
+    yield counter
+    assert not HAPPENS - counter.keys(), f"never happened: {HAPPENS - counter.keys()}"
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Asked:
+    greedy = draw(st.booleans())
+    n = 1 if greedy else draw(st.sampled_from([1, 2, 2, 3, 3, 6]))  # of 6 not all at once
+    kind = draw(st.sampled_from([DELTA, DELTA, CUMULATIVE, FINAL_ONLY]))
+    given: dict[str, Any] = {
+        "n": n,
+        "temperature": draw(st.sampled_from([0.0, 1e-6])) if greedy else 1.3,
+        "seed": draw(st.sampled_from(SEEDS)),
+        "top_k": draw(st.sampled_from([-1, 0, 0, 5])),
+        "top_p": draw(st.sampled_from([1.0, 1.0, 0.9])),
+        "max_tokens": draw(st.sampled_from([1, 4, 9, 9, 12])),
+        "min_tokens": draw(st.sampled_from([0, 0, 1, 3])),
+        "ignore_eos": draw(st.booleans()),
+        "stop_token_ids": draw(st.sampled_from([None, None, [5, 9, 11, 21]])),
+        "include_stop_str_in_output": draw(st.booleans()),
+        "skip_special_tokens": draw(st.booleans()),
+        "logprobs": draw(st.sampled_from([None, None, 0, 3])),
+        "prompt_logprobs": draw(st.sampled_from([None, None, None, 0, 3])),
+        "output_kind": kind,
+    }
+    if given["max_tokens"] == 1:
+        given["min_tokens"] = min(1, given["min_tokens"])
+    if not greedy and kind is not DELTA and draw(st.integers(0, 2)) == 0:
+        given["best_of"] = n + draw(st.integers(0, 2))
+    cuts = st.tuples(st.integers(0, 5), st.integers(0, 12), st.integers(1, 6))
+    stop = st.sampled_from(["ab", "\ufffd", "aba\u00e9", "never there"])
+    text = draw(st.integers(0, 5)) > 0
+    given["detokenize"] = text
+    return Asked(
+        draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=9)),
+        given,
+        draw(st.lists(cuts, min_size=draw(st.integers(0, 1)), max_size=2)) if text else (),
+        draw(st.lists(stop, max_size=1)) if text else (),
+        draw(st.sampled_from([0, 0, 0, 2])),
+        draw(st.none() | st.none() | st.sampled_from([0, 1, 2, 3, 5, 8])),
+        draw(st.booleans()),
+    )
+
+
+SAMPLED = {"temperature": 1.3, "max_tokens": 12, "ignore_eos": True, "logprobs": 2}
+QUOTED = SAMPLED | {"seed": 4, "output_kind": DELTA, "prompt_logprobs": 1}
+INCLUDED = SAMPLED | {"include_stop_str_in_output": True}
+
+
+@given(
+    pool=st.sampled_from(POOLS),
+    vocabulary=words(VOCAB, EOS),
+    asked=st.lists(requests(), min_size=1, max_size=3),
+    ahead=st.booleans(),
+)
+@example(
+    POOLS[0],
+    WORDS,
+    [
+        Asked([3, 4], SAMPLED | {"seed": 1, "output_kind": DELTA, "n": 3}, [(0, 4, 3), (1, 2, 5)]),
+        Asked([3, 4], INCLUDED | {"seed": 2, "min_tokens": 3}, [(0, 9, 2)]),
+        Asked([5], SAMPLED | {"seed": 3, "output_kind": FINAL_ONLY, "best_of": 4}, [(0, 9, 2)]),
+        Asked([6] * 9, QUOTED, (), ["never"], 0, 4, True),
+    ],
+    True,
+)
+def test_clients_are_given_what_the_oracle_says(
+    seen: Counter, pool: Pool, vocabulary: Words, asked: list[Asked], ahead: bool
+) -> None:
+    """I50: texts, tokens, reasons and log-probabilities of each output of each request."""
+    engine, reference = build_pair(
+        pool,
+        num_cpu_blocks=60,
+        prefix_caching=True,
+        async_scheduling=ahead,
+        max_num_batched_tokens=MAX_LEN,
+        tokenizer=vocabulary.tokenizer,
+    )
+    oracle = Oracle(reference, model_pair(None)[1], vocabulary)
+    stops = oracle.run(asked)
+    given_out = serve(engine, asked, stops)
+    check_idle(engine)
+    for request_id, outputs in given_out.items():
+        check_outputs(oracle, request_id, outputs, seen)

@@ -1,0 +1,270 @@
+"""What clients of an engine are given, held to the oracle's chapters on parameters, text, outputs.
+
+The oracle makes each request's tokens first, without stop strings, which change none of them. So
+stop strings can be taken out of the text that is going to be generated.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from hypothesis import event
+
+from jax_engine import LLMEngine, SamplingParams
+from reference.engine import ReferenceEngine
+from reference.kv_cache import KVCache
+from reference.outputs import Completion, Logprob, Output, Request, Sample, end_of, outputs
+from reference.parameters import parameters
+from reference.sampling import log_softmax
+from reference.sequence import SequenceGroup
+from reference.text import decode
+from reference.transformer import Transformer
+from tests.support.engine_pair import TOLERANCE, same_or_rounding
+from tests.support.vocabularies import Words
+
+STEP_LIMIT = 500
+Cut = tuple[int, int, int]  # of the text of a sample: which one, from where, how many characters
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as a client words it.
+
+    Attributes:
+        given: Arguments of `SamplingParams`, but for `stop`.
+        cuts: Its stop strings, as parts of what would be generated without them.
+        stop: More stop strings.
+        step: When it is added.
+        abort_at: How many steps later it is aborted; None: it is not.
+        in_outputs: Whether it is aborted while a step's outputs are looked at, or between steps.
+    """
+
+    prompt: list[int]
+    given: dict[str, Any] = field(default_factory=dict)
+    cuts: Sequence[Cut] = ()
+    stop: Sequence[str] = ()
+    step: int = 0
+    abort_at: int | None = None
+    in_outputs: bool = False
+
+
+class Oracle:
+    """What becomes of requests, by the position of each among those asked."""
+
+    def __init__(self, reference: ReferenceEngine, model: Transformer, words: Words | None) -> None:
+        self.reference = reference
+        self.model = model
+        self.vocabulary = None if words is None else words.oracle
+        self.groups: dict[str, SequenceGroup] = {}
+        self.requests: dict[str, Request] = {}
+
+    def run(self, asked: Sequence[Asked]) -> list[list[str]]:
+        """The stop strings of each."""
+        for i, one in enumerate(asked):
+            params: Any = parameters(**one.given)
+            self.reference.add_request(str(i), one.prompt, params)
+        self.groups = {group.request_id: group for group in self.reference.run()}
+        return [self._take(str(i), one) for i, one in enumerate(asked)]
+
+    def _take(self, request_id: str, asked: Asked) -> list[str]:
+        samples, rows = [], list[np.ndarray]()
+        params = parameters(**asked.given)
+        wanted = (params.logprobs, params.logprob_token_ids, params.prompt_logprobs)
+        for seq in self.groups[request_id].seqs:
+            if params.ranked or any(one is not None for one in wanted):
+                rows = _logprobs(self.model, seq.token_ids)
+            reason, ids = str(seq.finish_reason), seq.output_token_ids
+            samples.append(Sample(ids, rows[seq.prompt_len - 1 : -1], reason, seq.stop_reason))
+        stop = [*asked.stop, *self._cut(asked, samples)]
+        params = parameters(**asked.given, stop=stop)
+        self.requests[request_id] = Request(
+            self.vocabulary, params, asked.prompt, samples, rows[: len(asked.prompt) - 1]
+        )
+        return stop
+
+    def _cut(self, asked: Asked, samples: list[Sample]) -> Iterable[str]:
+        for index, start, length in asked.cuts:
+            assert self.vocabulary is not None
+            ids = samples[index % len(samples)].token_ids
+            skip = asked.given.get("skip_special_tokens", True)
+            text = decode(self.vocabulary, ids, skip_special_tokens=skip, behind_prompt=True)
+            if text:
+                yield text[start % len(text) :][:length]
+
+
+def _logprobs(model: Transformer, token_ids: Sequence[int]) -> list[np.ndarray]:
+    """Of what may follow each of these tokens, from one pass without any history (I39)."""
+    config, count = model.config, len(token_ids)
+    cache = KVCache(
+        num_layers=config.num_hidden_layers,
+        num_blocks=1,
+        num_kv_heads=config.num_key_value_heads,
+        block_size=count,
+        head_dim=config.head_dim,
+    )
+    positions = np.arange(count)
+    hidden = model.forward(
+        np.array(token_ids), positions, cache, np.array([[0]]), np.array([count]),
+        np.array([0, count]), positions,
+    )  # fmt: skip
+    return [log_softmax(row) for row in model.compute_logits(hidden)]
+
+
+def serve(
+    engine: LLMEngine, asked: Sequence[Asked], stops: Sequence[Sequence[str]]
+) -> dict[str, list[Any]]:
+    """All outputs of each request, in the order in which its client sees them."""
+    seen: dict[str, list[Any]] = {str(i): [] for i in range(len(asked))}
+    now = 0
+    while now <= max(one.step for one in asked) or engine.has_unfinished_requests():
+        for i, (one, stop) in enumerate(zip(asked, stops, strict=True)):
+            if one.step == now:
+                params = SamplingParams(**one.given, stop=list(stop))
+                engine.add_request(str(i), one.prompt, params)
+        for output in engine.abort_request(_due(asked, now, in_outputs=False)):
+            seen[output.request_id].append(output)
+        ended: list[Any] = []
+        for output in engine.step():
+            seen[output.request_id].append(output)
+            ended += engine.abort_request(_due(asked, now, in_outputs=True))
+        for output in ended:  # behind what the step had for the same request
+            seen[output.request_id].append(output)
+        now += 1
+        assert now < STEP_LIMIT, "I20: a request hangs"
+    return seen
+
+
+def _due(asked: Sequence[Asked], now: int, *, in_outputs: bool) -> list[str]:
+    """Who is aborted now, or was before."""
+    return [
+        str(i)
+        for i, one in enumerate(asked)
+        if one.abort_at is not None
+        and one.in_outputs is in_outputs
+        and now >= one.step + one.abort_at
+    ]
+
+
+def check_outputs(oracle: Oracle, request_id: str, given: Sequence[Any], seen: Counter) -> None:
+    """The outputs of one request are the oracle's: texts, tokens, reasons, log-probabilities.
+
+    The ends of steps are read from the outputs; a sample may gain one token a step, no more.
+    """
+    request, group = oracle.requests[request_id], oracle.groups[request_id]
+    delta = request.params.output_kind == "DELTA"
+    steps: list[dict[int, int]] = []
+    tokens: dict[int, list[int]] = {}
+    for output in given:
+        steps.append(dict(steps[-1]) if delta and steps else {})
+        for one in output.outputs:
+            before = tokens.get(one.index, [])
+            tokens[one.index] = (before if delta else []) + one.token_ids
+            steps[-1][one.index] = len(tokens[one.index])
+            hidden = request.params.ranked and not before  # not among the first n
+            if request.params.output_kind != "FINAL_ONLY" and not hidden:
+                assert len(tokens[one.index]) <= len(before) + 1, "a step was not given out"
+    for index, ids in tokens.items():
+        if ids != request.samples[index].token_ids[: len(ids)]:
+            same_or_rounding(oracle.model, group, index, ids)
+            event("rounding decided")
+            return
+    _compare(request, given, steps, seen)
+
+
+def _compare(
+    request: Request, given: Sequence[Any], steps: list[dict[int, int]], seen: Counter
+) -> None:
+    indices = range(len(request.samples))
+    ends = {index: end_of(request, index)[0] for index in indices}
+    aborted = any(one.finish_reason == "abort" for one in given[-1].outputs)
+    last = steps[-1]
+    if not aborted:
+        if not request.params.ranked:
+            assert last == ends, "each sample comes to its end"
+        steps[-1] = ends
+    elif 0 in last.values() and not request.params.ranked:
+        waiting = [index for index, count in last.items() if count == 0]
+        assert waiting == [min(set(indices) - {i for i, count in last.items() if count})]
+    assert [one.finished for one in given] == [False] * (len(given) - 1) + [True]
+    expected = outputs(request, steps, aborted=aborted)
+    if request.params.ranked and _may_be_tie(request, steps[-1]):
+        return
+    for mine, theirs in zip(given, expected, strict=True):
+        _compare_one(request, mine, theirs)
+    _note(request, given, aborted, seen)
+
+
+def _compare_one(request: Request, mine: Any, theirs: Output) -> None:
+    assert (mine.prompt, mine.prompt_token_ids) == (None, request.prompt_token_ids)
+    assert [one.index for one in mine.outputs] == [one.index for one in theirs.outputs]
+    for one, wanted in zip(mine.outputs, theirs.outputs, strict=True):
+        assert _told(one) == _told(wanted)
+        _close([one.cumulative_logprob], [wanted.cumulative_logprob])
+        _compare_logprobs(one.logprobs, wanted.logprobs)
+    if theirs.prompt_logprobs is None:
+        assert mine.prompt_logprobs is None
+        return
+    reached = len(request.prompt_token_ids)
+    if theirs.finished and not any(one.token_ids for one in theirs.outputs):  # aborted in it
+        reached = max([0, *(i for i, one in enumerate(mine.prompt_logprobs) if one is not None)])
+    assert len(mine.prompt_logprobs) == len(theirs.prompt_logprobs)
+    _compare_logprobs(mine.prompt_logprobs[1:reached], theirs.prompt_logprobs[1:reached])
+
+
+def _told(one: Any | Completion) -> tuple[Any, ...]:
+    return one.text, one.token_ids, one.finish_reason, one.stop_reason
+
+
+def _compare_logprobs(mine: Any, theirs: Any) -> None:
+    """Where two values are as good as equal, either may come first."""
+    if theirs is None:
+        assert mine is None
+        return
+    for entry, wanted in zip(mine, theirs, strict=True):
+        common = entry.keys() & wanted.keys()
+        values = sorted(one.logprob for one in wanted.values())
+        _close([entry[i].logprob for i in common], [wanted[i].logprob for i in common])
+        if list(entry) != list(wanted) or _places(entry) != _places(wanted):
+            differ = [list(one.values())[-1].logprob for one in (entry, wanted)]
+            gaps = [*np.diff(values), abs(differ[0] - differ[1])]
+            near = min(gaps) < 10 * TOLERANCE
+            assert near, f"{entry} is not {wanted}"
+
+
+def _places(entry: dict[int, Any | Logprob]) -> list[tuple[int, str | None]]:
+    return [(one.rank, one.decoded_token) for one in entry.values()]
+
+
+def _close(mine: list[float | None], theirs: list[float | None]) -> None:
+    for one, wanted in zip(mine, theirs, strict=True):
+        assert (one is None) == (wanted is None)
+        assert one is None or wanted is None or abs(one - wanted) < 10 * TOLERANCE
+
+
+def _may_be_tie(request: Request, counts: dict[int, int]) -> bool:
+    """Whether rounding may decide which of the samples is better."""
+    sums = []
+    for index, count in counts.items():
+        sample = request.samples[index]
+        each = zip(sample.token_ids[:count], sample.logprobs[:count], strict=True)
+        sums.append(sum(row[token] for token, row in each))
+    return len(sums) > 1 and min(np.diff(sorted(sums))) < 10 * TOLERANCE
+
+
+def _note(request: Request, given: Sequence[Any], aborted: bool, seen: Counter) -> None:
+    """What happened, so that a suite can say that it did."""
+    happened = {f"output_kind {request.params.output_kind}"}
+    for one in given[-1].outputs:
+        if isinstance(one.stop_reason, str):
+            happened.add("stop string")
+            happened.add("stop string included" * request.params.include_stop_str_in_output)
+            happened.add("stop string behind min_tokens" * (request.params.min_tokens > 0))
+        happened.add("a token ended it" * (one.finish_reason == "stop"))
+    happened.add("aborted" * aborted)
+    happened.add("ranked" * request.params.ranked)
+    happened.add("logprobs" * (request.params.logprobs is not None))
+    for name in happened - {""}:
+        seen[name] += 1
+        event(name)
