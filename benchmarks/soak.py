@@ -28,8 +28,15 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
 from benchmarks.report import write_result
-from jax_engine import EngineConfig, LLMEngine, PoolingParams, SamplingParams
+from jax_engine import (
+    EngineConfig,
+    LLMEngine,
+    PoolingParams,
+    PoolingRequestOutput,
+    SamplingParams,
+)
 from jax_engine import StructuredOutputsParams as Guide
+from jax_engine.outputs import AnyRequestOutput
 
 IN_FLIGHT, LOOKS, WARMUP_SHARE = 12, 20, 0.1
 CACHED_WORDS = 10_000  # by tokenizers' BPE
@@ -179,13 +186,18 @@ def soak(engine: LLMEngine, num_requests: int, looks: int = LOOKS) -> list[Look]
             added += 1
         if rng.random() < 0.02:
             ended += len(engine.abort_request(str(rng.randrange(ended, added))))
-        ended += sum(output.finished for output in engine.step())
+        ended += sum(output.finished or _pooled(output) for output in engine.step())
         for table in blocks.tables.values():
             touched.update(table.ids)
         if ended >= (len(found) + 1) * num_requests / looks:
             found.append(look(engine, ended, len(touched)))
             print("".join(f"{value:>18,}" for value in asdict(found[-1]).values()), flush=True)
     return found
+
+
+def _pooled(output: AnyRequestOutput) -> bool:
+    """Whether this is the one output of its request: an aborted one does not say `finished`."""
+    return isinstance(output, PoolingRequestOutput)
 
 
 def summary(looks: list[Look]) -> dict[str, Any]:
