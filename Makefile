@@ -18,7 +18,7 @@ help:
 	@echo "make coverage  the oracle's hand-written examples: 100 % of lines and branches of reference/"
 	@echo "make lint      ruff, format check, spelling, mypy --strict"
 	@echo "make docs      the documentation into site/; a dead link or heading is an error"
-	@echo "make mutation  plant bugs and see that the property tests catch them (long)"
+	@echo "make mutation  plant 3,000 bugs and see that the tests catch them (hours)"
 	@echo "make aot       compile the kernels and the engine's step for GPUs, without one; AOT_ARGS=..."
 
 # One stamp for each set of packages: `run` is what the engine needs, the others are extras.
@@ -64,7 +64,8 @@ docs: .venv/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 mutation: .venv/.installed-test
-	$(BIN)/python -m tests.mutation
+	$(BIN)/python -m tests.mutation --jobs $(JOBS)
+	$(BIN)/python -m tests.mutation --generated --again killed,survived --budget 60 --jobs $(JOBS)
 
 # Apart from .venv, whose JAX would find the CUDA plugin there and look for a GPU at each start.
 .venv-aot/.installed: constraints-aot.txt

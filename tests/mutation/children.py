@@ -5,6 +5,7 @@ A child says over a pipe what it is at, and the parent kills it when one piece t
 
 import ctypes
 import json
+import multiprocessing
 import os
 import resource
 import selectors
@@ -13,6 +14,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,3 +123,9 @@ def _end(child: Child, ready: selectors.BaseSelector, how: str) -> Done:
     status = os.waitpid(child.pid, 0)[1]
     shutil.rmtree(child.scratch, ignore_errors=True)
     return Done(child.job, child.said, how or ("died" if status else "ended"))
+
+
+def in_new_process(work: Callable[..., Any], *args: Any) -> Any:
+    """The result of a function in a process of its own: pytest collects once in each."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *args).result()

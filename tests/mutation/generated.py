@@ -5,7 +5,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import CodeType
 
 from tests.mutation.planting import ROOT
@@ -85,6 +84,10 @@ class Generated:
     change: Change
 
     @property
+    def file(self) -> str:
+        return self.name.file
+
+    @property
     def old(self) -> str:
         return ast.unparse(self.change.node)
 
@@ -105,6 +108,12 @@ class Generated:
         finally:
             self.change.swap(self.change.node)
 
+    def codes(self) -> list[CodeType]:
+        return [self.compiled()]
+
+    def __str__(self) -> str:
+        return str(self.name)
+
 
 def all_generated(folders: list[str]) -> list[Generated]:
     """The bugs of these folders (of `FOLDERS`), in the order of files and lines."""
@@ -112,15 +121,14 @@ def all_generated(folders: list[str]) -> list[Generated]:
         mutant
         for folder in folders
         for path in sorted((ROOT / FOLDERS[folder]).rglob("*.py"))
-        for function in functions(path)
+        for function in functions(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))
         for mutant in _of_function(function)
     ]
 
 
-def functions(path: Path) -> Iterator[Function]:
+def functions(file: str, text: str) -> Iterator[Function]:
     """Those of a file that are not inside of another, but for what only shows a value."""
-    text = path.read_text("utf-8")
-    file, lines = path.relative_to(ROOT).as_posix(), text.splitlines()
+    lines = text.splitlines()
     todo: list[tuple[ast.AST, tuple[ast.ClassDef, ...]]] = [(ast.parse(text), ())]
     while todo:
         parent, classes = todo.pop(0)

@@ -3,11 +3,13 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from tests.mutation import verdicts
-from tests.mutation.generated import FOLDERS, Generated, all_generated
+from tests.mutation.children import in_new_process
+from tests.mutation.generated import Generated, all_generated
 from tests.mutation.judging import Job, Judged, judge, tests_for, with_tests
 from tests.mutation.reach import Reach, measure
 from tests.mutation.verdicts import Verdict, Verdicts
@@ -18,45 +20,78 @@ PAIRS = (
     "tests/properties/test_scheduler_pair.py",
     "tests/properties/test_overlap.py",
 )
+TEXT = (
+    "tests/engine/test_llm_text.py",
+    "tests/engine/test_streaming.py",
+    "tests/engine/test_llm_engine.py",
+    "tests/engine/test_llm_api.py",
+    "tests/compat/test_vllm.py",
+)
 TESTS = {
     "core": ("tests/core", *PAIRS),
-    "tokenization": ("tests/tokenization", "tests/engine", "tests/compat"),
-    "sampling": ("tests/sampling", "tests/engine", "tests/properties"),
-    "engine": ("tests/engine", "tests/compat", "tests/guided", "tests/properties"),
-    "worker": ("tests/worker", "tests/engine", "tests/properties"),
+    "tokenization": ("tests/tokenization", *TEXT),
+    "sampling": ("tests/sampling", "tests/engine/test_logprobs.py", *TEXT),
+    "engine": ("tests/engine", "tests/compat", "tests/guided"),
+    "worker": ("tests/worker", "tests/engine", "tests/models/test_decoder.py"),
 }
 # Verdicts are written after so many, so that little is lost.
 KEEP_AFTER = 20
 
 
-def run(folder: str, at_once: int, budget_s: float, again: frozenset[str], only: str) -> None:
-    """Judges the bugs of a folder that have no verdict that still holds.
+@dataclass(frozen=True)
+class Options:
+    """How bugs are judged.
 
-    Args:
+    Attributes:
         at_once: Processes.
         budget_s: How long the tests that reach a bug may take together, without it.
         again: Kinds of verdict ("killed", "survived") to try again.
         only: Bugs whose name has this.
+        tests: Paths of tests, if not the folder's own.
     """
+
+    at_once: int = 1
+    budget_s: float = 20.0
+    again: frozenset[str] = frozenset()
+    only: str = ""
+    tests: list[str] | None = None
+
+
+def run_all(folders: list[str], options: Options) -> bool:
+    """Judges the bugs of each folder, in a process of its own.
+
+    Returns:
+        Whether one survives that the verdicts did not name as a survivor.
+    """
+    lost = [bug for folder in folders for bug in in_new_process(run, folder, options)]
+    print("\n".join([f"{len(lost)} survivors that were not known", *lost]))
+    return bool(lost)
+
+
+def run(folder: str, options: Options) -> list[str]:
+    """Judges the bugs of a folder that have no verdict that still holds; its new survivors."""
     os.environ["HYPOTHESIS_PROFILE"] = "generated"
     mutants = all_generated([folder])
     known = verdicts.read(folder)
-    todo = [m for m in mutants if only in str(m.name) and _is_open(m, known, again)]
+    todo = [m for m in mutants if options.only in str(m) and _is_open(m, known, options.again)]
     print(f"{folder}: {len(todo)} of {len(mutants)} generated bugs to judge", flush=True)
+    survivors = {str(name) for name, one in known.items() if one.kind == "survived"}
     if not todo:
-        return
+        return []
 
     def work(items: list[pytest.Item]) -> None:
-        reaches = measure(items, at_once)
-        jobs = _jobs(todo, known, reaches, budget_s)
-        for number, one in enumerate(judge(jobs, items, at_once), 1):
+        jobs = _jobs(todo, known, measure(items, options.at_once), options.budget_s)
+        for number, one in enumerate(judge(jobs, items, options.at_once), 1):
             _note(known, one)
-            print(f"{number}/{len(todo)} {one.kind}: {one.mutant.name} {one.by}", flush=True)
-            if number % KEEP_AFTER == 0 or number == len(todo):
+            print(f"{number}/{len(todo)} {one.kind}: {one.mutant} {one.by}", flush=True)
+            if number % KEEP_AFTER == 0:
                 verdicts.write(folder, known, mutants)
+        verdicts.write(folder, known, mutants)
 
-    with_tests(TESTS[folder], work)
-    print(Counter(one.kind for one in known.values()))
+    with_tests(options.tests or TESTS[folder], work)
+    print(dict(Counter(one.kind for one in known.values())), flush=True)
+    now = (str(name) for name, one in known.items() if one.kind == "survived")
+    return [bug for bug in now if bug not in survivors]
 
 
 def _is_open(mutant: Generated, known: Verdicts, again: frozenset[str]) -> bool:
@@ -80,6 +115,7 @@ def _jobs(
 
 def _note(known: Verdicts, judged: Judged) -> None:
     mutant = judged.mutant
+    assert isinstance(mutant, Generated)
     before = known.get(mutant.name)
     by = judged.by
     if judged.kind == "broken":
@@ -88,14 +124,3 @@ def _note(known: Verdicts, judged: Judged) -> None:
         by = f"{by}; was equivalent before the function changed: {before.by}"
     change = verdicts.change_of(mutant)
     known[mutant.name] = Verdict(mutant.function.key, judged.kind, by, change)
-
-
-def run_all(folders: list[str], at_once: int, budget_s: float, again: str, only: str) -> None:
-    """Each folder in a process of its own, since pytest collects once in one."""
-    for folder in folders or list(FOLDERS):
-        pid = os.fork()
-        if pid == 0:
-            run(folder, at_once, budget_s, frozenset(filter(None, again.split(","))), only)
-            os._exit(0)
-        if os.waitpid(pid, 0)[1]:
-            raise SystemExit(f"{folder}: ended too early")

@@ -10,24 +10,40 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import Protocol
 
 import pytest
 
 from tests.mutation.children import Done, Say, in_children
-from tests.mutation.generated import Generated
 from tests.mutation.planting import ROOT
 from tests.mutation.reach import Reach
 from tests.mutation.running import run_items
 
 # A test may take so many seconds, and so many times as long as without the bug.
 SLACK_S, SLACK = 10.0, 6.0
+# Code that JAX traces: one test of a file traces it, and all those after it run what was traced.
+TRACED = tuple(f"jax_engine/{name}/" for name in ("layers", "models", "sampling", "worker"))
+
+
+class Bug(Protocol):
+    """A bug in functions of one file."""
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def lines(self) -> range:
+        """Where it is: tests that run none of these lines cannot notice it."""
+
+    def codes(self) -> list[CodeType]:
+        """What the functions are with the bug; each is found by its name and its lines."""
 
 
 @dataclass(frozen=True)
 class Job:
     """A bug, and the tests that may notice it: the first is run first."""
 
-    mutant: Generated
+    mutant: Bug
     tests: list[Reach]
 
 
@@ -35,17 +51,20 @@ class Job:
 class Judged:
     """What became of a bug; `by` is the test that noticed it, or says that none did."""
 
-    mutant: Generated
+    mutant: Bug
     kind: str
     by: str
 
 
-def tests_for(mutant: Generated, reaches: list[Reach], budget_s: float) -> list[Reach]:
+def tests_for(mutant: Bug, reaches: list[Reach], budget_s: float) -> list[Reach]:
     """The tests that run a bug's lines, quickest first, as many as take so long together."""
-    lines = set(mutant.lines)
+    lines, is_traced = set(mutant.lines), mutant.file.startswith(TRACED)
+    if is_traced:
+        files = {one.test.split("::")[0] for one in reaches if _runs(one, mutant, lines)}
+        reaches = [one for one in reaches if one.test.split("::")[0] in files]
     chosen: list[Reach] = []
     for one in sorted(reaches, key=lambda one: one.seconds):
-        if not lines.isdisjoint(one.lines.get(mutant.name.file, ())):
+        if is_traced or _runs(one, mutant, lines):
             budget_s -= one.seconds
             if chosen and budget_s < 0:
                 break
@@ -53,17 +72,21 @@ def tests_for(mutant: Generated, reaches: list[Reach], budget_s: float) -> list[
     return chosen
 
 
+def _runs(test: Reach, mutant: Bug, lines: set[int]) -> bool:
+    return not lines.isdisjoint(test.lines.get(mutant.file, ()))
+
+
 def judge(jobs: Iterable[Job], items: list[pytest.Item], at_once: int) -> Iterator[Judged]:
     """Runs each bug's tests until one notices it."""
     by_name = {item.nodeid: item for item in items}
-    functions = _functions()
+    functions = living_functions()
 
     def work(job: Job, say: Say) -> None:
         plant(job.mutant, functions)
-        seconds = {one.test: one.seconds for one in job.tests}
+        limits = {one.test: SLACK_S + SLACK * one.longest for one in job.tests}
 
         def begins(item: pytest.Item) -> None:
-            say(["begins", item.nodeid], SLACK_S + SLACK * seconds[item.nodeid])
+            say(["begins", item.nodeid], limits[item.nodeid])
 
         def ended(item: pytest.Item, outcome: str, _: float) -> bool:
             say([outcome, item.nodeid], SLACK_S)
@@ -92,7 +115,7 @@ def _judged(done: Done) -> Judged:
 Functions = dict[tuple[str, str], list[FunctionType]]
 
 
-def _functions() -> Functions:
+def living_functions() -> Functions:
     """All functions of the project that are alive, by file and qualified name."""
     found: Functions = {}
     for one in gc.get_objects():
@@ -102,22 +125,25 @@ def _functions() -> Functions:
     return found
 
 
-def plant(mutant: Generated, functions: Functions) -> None:
+def plant(mutant: Bug, functions: Functions) -> None:
     """Gives the function, and those defined in it that are alive, the code with the bug.
 
     Raises:
         LookupError: There is no such function.
     """
-    planted = 0
-    for code in _with_inner(mutant.compiled()):
-        for function in functions.get((mutant.name.file, code.co_qualname), ()):
-            if _lines(function.__code__) & _lines(code) and (
-                function.__code__.co_freevars == code.co_freevars
-            ):
-                function.__code__ = code
-                planted += code.co_qualname == mutant.name.function
-    if not planted:
-        raise LookupError(f"{mutant.name}: no such function")
+    for whole in mutant.codes():
+        planted = False
+        for code in _with_inner(whole):
+            for function in functions.get((mutant.file, code.co_qualname), ()):
+                if _can_become(function.__code__, code):
+                    function.__code__ = code
+                    planted |= code is whole
+        if not planted:
+            raise LookupError(f"{mutant}: there is no function {whole.co_qualname}")
+
+
+def _can_become(old: CodeType, new: CodeType) -> bool:
+    return bool(_lines(old) & _lines(new)) and old.co_freevars == new.co_freevars
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
@@ -151,5 +177,8 @@ def with_tests(paths: Iterable[str], work: Callable[[list[pytest.Item]], None]) 
         print(f"{len(items)} tests collected in {time.perf_counter() - started:.0f} s", flush=True)
         work(items)
 
-    options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:randomly", "-W", "ignore"]
-    pytest.main([*options, f"--rootdir={ROOT}", *paths], plugins=[InPytest(announced)])
+    quiet = ["-p", "no:terminal", "-o", "addopts=", "-s"]  # no line that looks like a result
+    options = [*quiet, "-p", "no:cacheprovider", "-W", "ignore", f"--rootdir={ROOT}"]
+    code = pytest.main([*options, *paths], plugins=[InPytest(announced)])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(f"the tests could not be collected: {code!r}")

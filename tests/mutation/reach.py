@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -23,43 +23,43 @@ TOOL = sys.monitoring.COVERAGE_ID
 
 @dataclass(frozen=True)
 class Reach:
-    """A test that passes, how long it takes by itself, and the lines of each file that it runs."""
+    """A test that passes, and the lines of each file that it runs.
+
+    Attributes:
+        seconds: What it takes after the tests of its file before it.
+        longest: What the longest of its file takes: it may be the first now, and make fixtures.
+    """
 
     test: str
     seconds: float
     lines: dict[str, frozenset[int]]
+    longest: float
 
 
 def measure(items: list[pytest.Item], at_once: int) -> list[Reach]:
-    """What each test reaches, of those that pass; tests that were measured are not run again."""
+    """What each test reaches, of those that pass; files that were measured are not run again."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    known = {path: _known(path) for path in files}
-    todo = [
-        item
-        for path, its in files.items()
-        for item in its
-        if known[path] is None or item.nodeid not in known[path]["tests"]  # type: ignore[index]
-    ]
-    found: dict[Path, dict[str, Any]] = {
-        path: kept["tests"] if kept else {} for path, kept in known.items()
-    }
+    found = {path: _known(path, its) for path, its in files.items()}
+    todo = [its for path, its in files.items() if found[path] is None]
     if todo:
-        print(f"which lines do {len(todo)} tests run?", flush=True)
-    for done, child in enumerate(in_children(todo, _trace, at_once), 1):
-        said = child.said[-1] if child.said else None
-        result = said if isinstance(said, dict) else {"outcome": child.how}
-        found[child.job.path][child.job.nodeid] = result
-        if result["outcome"] not in ("passed", "skipped"):
-            print(f"    {child.job.nodeid}: {result['outcome']}: not used", flush=True)
-        print(f"    {done}/{len(todo)}", flush=True)
-        if done % 10 == 0 or done == len(todo):
-            _keep(found, {item.path for item in todo})
-    return list(_usable(found, {item.nodeid for item in items}))
+        print(f"which lines do the tests of {len(todo)} files run?", flush=True)
+    for number, done in enumerate(in_children(todo, _trace, at_once), 1):
+        results = {one["test"]: one for one in done.said if isinstance(one, dict)}
+        path = done.job[0].path
+        print(f"    {number}/{len(todo)} {path.name}, {len(results)} tests", flush=True)
+        for item in done.job:
+            result = results.setdefault(item.nodeid, {"outcome": done.how})
+            if result["outcome"] not in ("passed", "skipped"):
+                print(f"    {item.nodeid}: {result['outcome']}: not used", flush=True)
+        found[path] = results
+        _keep(path, results)
+    return [one for known in found.values() for one in _usable(known or {}, items)]
 
 
-def _trace(item: pytest.Item, say: Say) -> None:
+def _trace(items: list[pytest.Item], say: Say) -> None:
+    """The tests of a file, one after another: they share fixtures, as they do in any run."""
     lines: dict[str, set[int]] = {}
 
     def line(code: CodeType, number: int) -> object:
@@ -67,46 +67,54 @@ def _trace(item: pytest.Item, say: Say) -> None:
             lines.setdefault(code.co_filename, set()).add(number)
         return sys.monitoring.DISABLE
 
+    def begins(item: pytest.Item) -> None:
+        lines.clear()
+        sys.monitoring.restart_events()
+        say(item.nodeid, LIMIT_S)
+
     def ended(item: pytest.Item, outcome: str, seconds: float) -> bool:
         files = {str(Path(name).relative_to(ROOT)): sorted(lines[name]) for name in sorted(lines)}
-        say({"outcome": outcome, "seconds": round(seconds, 3), "lines": files}, 10)
-        return True
+        result = {"test": item.nodeid, "outcome": outcome, "seconds": round(seconds, 3)}
+        say(result | {"lines": files}, LIMIT_S)
+        return False
 
     sys.monitoring.use_tool_id(TOOL, "mutation")
     sys.monitoring.register_callback(TOOL, sys.monitoring.events.LINE, line)
     sys.monitoring.set_events(TOOL, sys.monitoring.events.LINE)
-    run_items([item], lambda item: say(item.nodeid, LIMIT_S), ended)
+    run_items(items, begins, ended)
 
 
-def _usable(found: dict[Path, dict[str, Any]], wanted: set[str]) -> Iterator[Reach]:
-    for tests in found.values():
-        for name, result in tests.items():
-            if name in wanted and result["outcome"] == "passed":
-                lines = {file: frozenset(numbers) for file, numbers in result["lines"].items()}
-                yield Reach(name, result["seconds"], lines)
+def _usable(tests: dict[str, Any], items: list[pytest.Item]) -> Iterator[Reach]:
+    wanted = {item.nodeid for item in items}
+    longest = max((one.get("seconds", 0.0) for one in tests.values()), default=0.0)
+    for name, result in tests.items():
+        if name in wanted and result["outcome"] == "passed":
+            lines = {file: frozenset(numbers) for file, numbers in result["lines"].items()}
+            yield Reach(name, result["seconds"], lines, longest)
 
 
 def _kept_at(path: Path) -> Path:
     return KEPT_IN / f"{path.relative_to(ROOT).as_posix().replace('/', '.')}.json"
 
 
-def _known(path: Path) -> dict[str, Any] | None:
+def _known(path: Path, items: list[pytest.Item]) -> dict[str, Any] | None:
     """What was measured of a test file; None if it, or code that it ran, is another now."""
     kept = _kept_at(path)
     if not kept.exists():
         return None
     known: dict[str, Any] = json.loads(kept.read_text("utf-8"))
-    return known if all(_hash(file) == was for file, was in known["hashes"].items()) else None
+    same = all(_hash(file) == was for file, was in known["hashes"].items())
+    tests: dict[str, Any] = known["tests"]
+    return tests if same and all(item.nodeid in tests for item in items) else None
 
 
-def _keep(found: dict[Path, dict[str, Any]], paths: Iterable[Path]) -> None:
+def _keep(path: Path, tests: dict[str, Any]) -> None:
     KEPT_IN.mkdir(exist_ok=True)
-    for path in paths:
-        files = {path.relative_to(ROOT).as_posix()}
-        for result in found[path].values():
-            files.update(result.get("lines", ()))
-        known = {"hashes": {file: _hash(file) for file in sorted(files)}, "tests": found[path]}
-        _kept_at(path).write_text(json.dumps(known), "utf-8")
+    files = {path.relative_to(ROOT).as_posix()}
+    for result in tests.values():
+        files.update(result.get("lines", ()))
+    known = {"hashes": {file: _hash(file) for file in sorted(files)}, "tests": tests}
+    _kept_at(path).write_text(json.dumps(known), "utf-8")
 
 
 def _hash(file: str) -> str:

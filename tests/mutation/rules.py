@@ -50,7 +50,7 @@ class Change:
     """One bug: `new` in the place of the node that `parent` has there."""
 
     rule: str
-    node: ast.AST
+    node: ast.expr | ast.stmt
     parent: ast.AST
     field: str
     place: int | None
@@ -71,6 +71,7 @@ def changes(function: AnyFunction) -> Iterator[Change]:
         if function.name == "__init__" and parent is function and isinstance(node, STORES):
             continue  # an attribute that is not there fails at once
         for rule, new in _replacements(node, parent, field, assigned):
+            assert isinstance(node, ast.expr | ast.stmt)
             ast.copy_location(new, node)
             yield Change(rule, node, parent, field, place, new)
 
@@ -137,8 +138,8 @@ def _replacements(
         case ast.Call():
             yield from _swapped(node)
         case ast.AugAssign() if not _joins(node.value):
-            op = ARITHMETIC[type(node.op)]()
-            yield "arithmetic", ast.AugAssign(node.target, op, node.value)
+            other_op = ARITHMETIC[type(node.op)]()
+            yield "arithmetic", ast.AugAssign(node.target, other_op, node.value)
     if isinstance(node, ast.stmt) and _can_go(node, parent, field, assigned):
         yield "delete", ast.Pass()
     if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.NamedExpr) and (

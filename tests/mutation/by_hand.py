@@ -1,0 +1,102 @@
+"""Bugs written by hand, planted in a fork where that can be done: in the body of a function."""
+
+import ast
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+
+import pytest
+
+from tests.mutation.generated import Function, functions
+from tests.mutation.judging import Job, judge, tests_for, with_tests
+from tests.mutation.planting import ROOT, Mutant
+from tests.mutation.reach import measure
+
+KEPT_IN = Path(__file__).parent / "verdicts" / "by_hand.tsv"
+# Others need a process of their own: the oracle's tests, and those of chosen kernels.
+TOGETHER = ("tests/reference", "tests/kernels", "reference", "--")
+BUDGET_S = 60.0
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """A bug of the list, as the functions that it changes."""
+
+    mutant: Mutant
+    lines: range
+    changed: tuple[Function, ...]
+
+    @property
+    def file(self) -> str:
+        return self.mutant.file
+
+    def codes(self) -> list[CodeType]:
+        return [function.compiled() for function in self.changed]
+
+    def __str__(self) -> str:
+        return f"{self.mutant.file}: {self.mutant.why}"
+
+
+def in_functions(mutant: Mutant) -> ByHand | None:
+    """The bug, if it is in bodies of functions and its tests can share a process with others."""
+    apart = any(test.startswith(TOGETHER) for test in mutant.tests)
+    if apart or not mutant.file.startswith("jax_engine/"):
+        return None
+    text = (ROOT / mutant.file).read_text("utf-8")
+    wrong = mutant.apply(text)
+    before, after = list(functions(mutant.file, text)), list(functions(mutant.file, wrong))
+    if _outside_of_functions(text) != _outside_of_functions(wrong):
+        return None
+    changed = [new for old, new in zip(before, after, strict=True) if old.key != new.key]
+    first = text[: text.index(mutant.old)].count("\n") + 1
+    return ByHand(mutant, range(first, first + mutant.old.count("\n") + 1), tuple(changed))
+
+
+def _outside_of_functions(text: str) -> str:
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [ast.Pass()]
+    return ast.dump(tree)
+
+
+def noticed() -> dict[str, str]:
+    """Which test noticed a bug of the list when all were last tried, by the bug's text."""
+    rows = KEPT_IN.read_text("utf-8").splitlines() if KEPT_IN.exists() else []
+    return dict(row.rsplit("\t", 1) for row in rows)
+
+
+def note(mutants: list[Mutant], by: dict[str, str]) -> None:
+    """Keeps which test noticed which bug; those that are no longer in the list are forgotten."""
+    known = noticed() | by
+    rows = [f"{text}\t{known[text]}" for text in map(text_of, mutants) if text in known]
+    KEPT_IN.write_text("\n".join([*rows, ""]), "utf-8")
+
+
+def text_of(mutant: Mutant) -> str:
+    """What a bug is called in the table."""
+    return f"{mutant.file}\t{mutant.why}\t{' '.join(mutant.old.split())}"
+
+
+def try_in_forks(mutants: list[Mutant], at_once: int) -> dict[str, str]:
+    """Which tests notice which bugs, of those that can be planted in a fork."""
+    bugs = [bug for bug in map(in_functions, mutants) if bug is not None]
+    found: dict[str, str] = {}
+
+    def work(items: list[pytest.Item]) -> None:
+        reaches = measure(items, at_once)
+        jobs = []
+        for bug in bugs:
+            own = [one for one in reaches if one.test.startswith(bug.mutant.tests)]
+            jobs.append(Job(bug, tests_for(bug, own, BUDGET_S)))
+        for number, one in enumerate(judge(jobs, items, at_once), 1):
+            print(f"{number}/{len(bugs)} {one.kind}: {one.mutant} {one.by}", flush=True)
+            if one.kind == "killed" and isinstance(one.mutant, ByHand):
+                found[text_of(one.mutant.mutant)] = one.by
+
+    os.environ["HYPOTHESIS_PROFILE"] = "generated"
+    paths = sorted({part for bug in bugs for part in bug.mutant.tests if part[0] != "-"})
+    if bugs:
+        with_tests(paths, work)
+    return found
