@@ -96,13 +96,15 @@ class SharedBatch:
         if interrupt.pressed:
             raise KeyboardInterrupt
         steps = self._stepper is mailbox
-        stepped = steps and self._engine.serve()
+        # First what has ended in the steps of others: a step that is not needed may fail.
         outputs = mailbox.take(wait=not steps)
+        if steps and not outputs and not self._engine.serve():
+            outputs = mailbox.take(wait=False)
+            if not outputs:
+                lost = sorted(mailbox.missing)
+                raise StepFailedError(f"requests {lost} are not in the engine: a bug, report it")
         for output in outputs:
             show(output)
-        if steps and mailbox.missing and not stepped and not outputs:
-            lost = sorted(mailbox.missing)
-            raise StepFailedError(f"requests {lost} are not in the engine: a bug, report it")
 
     def _enter(self, mailbox: Mailbox) -> None:
         with self._turns:

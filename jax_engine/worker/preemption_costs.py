@@ -20,6 +20,7 @@ from jax_engine.worker.worker import Worker
 logger = logging.getLogger("jax_engine.core")
 ROUNDS = 3
 ENOUGH_S = 0.05  # a step that takes longer tells enough: no larger one is tried
+type Clock = Callable[[], float]
 _NAME: Any = object()  # a request id that nobody's request has: theirs are strings
 
 
@@ -53,16 +54,23 @@ class MeasuredCosts:
         return self.known
 
 
-def measure_costs(worker: Worker, max_model_len: int) -> PreemptionCosts:
+def measure_costs(
+    worker: Worker, max_model_len: int, clock: Clock = time.perf_counter
+) -> PreemptionCosts:
     """Times moves and steps with nothing else on the device.
 
     Contents of the cache, on the device and on the host, are afterwards what they were; it may be
     called between any two steps, also while one is running.
+
+    Args:
+        clock: Gives the time in seconds.
     """
-    return PreemptionCosts(seconds_per_block(worker), seconds_per_token(worker, max_model_len))
+    return PreemptionCosts(
+        seconds_per_block(worker, clock), seconds_per_token(worker, max_model_len, clock)
+    )
 
 
-def seconds_per_block(worker: Worker) -> float:
+def seconds_per_block(worker: Worker, clock: Clock = time.perf_counter) -> float:
     """One way, the mean of out and in: the fastest of a few rounds, by the code of real swaps."""
     cache = worker.kv_cache
     count = min(BLOCKS_A_CALL, len(cache.host), cache.shape[2])
@@ -79,12 +87,14 @@ def seconds_per_block(worker: Worker) -> float:
         jax.block_until_ready(cache.array)
 
     out_and_in()  # compiles, and touches the pages of the host's blocks
-    seconds = min(_timed(out_and_in) for _ in range(ROUNDS))
+    seconds = min(_timed(out_and_in, clock) for _ in range(ROUNDS))
     cache.host.write(blocks, held)
     return seconds / (2 * count)
 
 
-def seconds_per_token(worker: Worker, max_model_len: int) -> float:
+def seconds_per_token(
+    worker: Worker, max_model_len: int, clock: Clock = time.perf_counter
+) -> float:
     """Of prompt steps that are compiled already, from small to large until one takes long enough.
 
     Steps that serve requests are no measure: they overlap, and hold decodes, which take longer for
@@ -95,7 +105,7 @@ def seconds_per_token(worker: Worker, max_model_len: int) -> float:
     held = worker.kv_cache.read(0)  # all tokens of the steps below are written to block 0
     try:
         for size in sizes:
-            seconds = min(_timed(partial(_run_prompt, worker, size)) for _ in range(2))
+            seconds = min(_timed(partial(_run_prompt, worker, size), clock) for _ in range(2))
             best = min(best, seconds / size)
             if seconds > ENOUGH_S:
                 break
@@ -134,7 +144,7 @@ class _OneBlock:
         return self._row
 
 
-def _timed(call: Callable[[], None]) -> float:
-    started = time.perf_counter()
+def _timed(call: Callable[[], None], clock: Clock) -> float:
+    started = clock()
     call()
-    return time.perf_counter() - started
+    return clock() - started

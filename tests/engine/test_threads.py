@@ -349,3 +349,22 @@ def test_a_step_that_fails_before_the_wait_is_told_there(llm, monkeypatch) -> No
         llm.wait_for_completion(use_tqdm=False)
     check_idle(llm.llm_engine)
     assert llm.wait_for_completion(use_tqdm=False) == []
+
+
+def test_who_waits_for_what_has_ended_needs_no_step(llm, monkeypatch) -> None:
+    """One that others need, and that may fail."""
+    engine = llm.llm_engine
+    wanted = tokens(llm.generate("AB", params(1, max_tokens=2), use_tqdm=False))
+    ids = llm.enqueue("AB", params(1, max_tokens=2), use_tqdm=False)
+    engine.add_request("other", "ABC", params(2, max_tokens=30))
+    while engine.is_running(ids):
+        engine.step()
+
+    def fail(*args: Any) -> Any:
+        raise RuntimeError("the device is on fire")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(engine.worker, "launch", fail)
+        assert tokens(llm.wait_for_completion(use_tqdm=False)) == wanted
+    assert engine.abort_request("other")
+    check_idle(engine)

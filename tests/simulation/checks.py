@@ -1,0 +1,33 @@
+"""What must hold of a simulated engine at any moment, and when it is idle."""
+
+from dataclasses import asdict
+
+from jax_engine import LLMEngine
+from tests.simulation.device import SimulatedDevice
+from tests.support.integrity import check_integrity
+from tests.support.invariants import check_queues
+
+
+def check_engine(engine: LLMEngine) -> None:
+    """I1 to I5, I16 to I18 for the queues and tables; I51 for the gauges."""
+    scheduler, blocks = engine.scheduler, engine.scheduler.block_manager
+    check_integrity(blocks)
+    check_queues(scheduler, blocks, lambda group: group.key, engine.config.max_num_seqs)
+    stats = engine.stats()
+    queues = scheduler.waiting, scheduler.running, scheduler.swapped
+    assert [len(queue) for queue in queues] == [
+        stats.num_waiting, stats.num_running, stats.num_swapped
+    ]  # fmt: skip
+    assert set(scheduler.groups) == {group.request_id for queue in queues for group in queue}
+    assert stats.num_used_blocks + stats.num_free_blocks == stats.num_blocks
+    assert stats.peak_used_blocks <= stats.num_blocks
+
+
+def check_idle(engine: LLMEngine, device: SimulatedDevice) -> None:
+    """I9: nothing is left of anybody."""
+    assert not engine.has_unfinished_requests() and not engine.scheduler.has_unfinished()
+    blocks = engine.scheduler.block_manager
+    assert blocks.num_free_gpu_blocks == blocks.num_gpu_blocks, "I9"
+    assert blocks.num_free_cpu_blocks == blocks.num_cpu_blocks, "I9"
+    assert not blocks.tables and not device.worker.requests, asdict(engine.stats())
+    assert engine.outputs() == []

@@ -1,0 +1,328 @@
+"""One simulation: clients come and go, time passes, things fail, and everything is checked."""
+
+from collections import deque
+from random import Random
+from typing import Any
+
+from jax_engine import RequestOutputKind
+from jax_engine.errors import InvalidRequestError, StepFailedError
+from jax_engine.llm_queue import QueueMethods
+from tests.simulation.build import build_engine, simulated_host
+from tests.simulation.checks import check_engine, check_idle
+from tests.simulation.client import Client
+from tests.simulation.clock import SimulatedClock
+from tests.simulation.contents import check_stub_contents
+from tests.simulation.faults import INJECTED, Faults
+from tests.simulation.log import EventLog
+from tests.simulation.model import Rules, seed_of
+from tests.simulation.requests import Request, draw_request
+from tests.simulation.settings import draw_settings
+
+IDS = ["0", "1", "2", "3", "4", "5", "a", "b", "what a step costs", ""]
+STEP_LIMIT = 5000
+SECOND = 1024  # ticks
+DELTA, CUMULATIVE = RequestOutputKind.DELTA, RequestOutputKind.CUMULATIVE
+
+
+class Simulation:
+    """All that happens follows from the seed.
+
+    Attributes:
+        clock, log: Of this simulation.
+        num_steps: That the engine was asked for.
+    """
+
+    def __init__(self, seed: int, worker: str = "stub") -> None:
+        self.chance = Random(seed)
+        self.settings = draw_settings(self.chance)
+        self.clock = SimulatedClock()
+        self.log = EventLog(self.clock)
+        self.faults = Faults(
+            self.chance,
+            self.log,
+            rate=self.settings.fault_rate,
+            full_rate=self.settings.full_rate,
+        )
+        self.engine, self.device = build_engine(
+            self.settings, self.clock, self.faults, self.chance, self.log
+        )
+        self.queue = QueueMethods(self.engine)
+        self.engine.serve = self.serve  # type: ignore[method-assign]
+        self.num_steps = 0
+        self.began = 0.0  # the last step
+        self.num_lists = 0  # of outputs that `step` has returned
+        self.num_accepted = 0
+        self.current: dict[str, Client] = {}  # the last of each id
+        self.waiting: dict[str, list[Client]] = {}  # of each id those whose end has not come
+        self.stale: set[str] = set()  # ids of which outputs may come that are behind their end
+        self.enqueued: list[Client] = []
+        self.inbox: deque[tuple[int, float, Any]] = deque()  # outputs that nobody has read
+        self.log("settings", self.settings)
+
+    def run(self) -> None:
+        busy = self.settings.busy
+        actions = {
+            self.step: 10.0, self.add: 1 + 6 * busy, self.abort: 1.0, self.read: 2.0,
+            self.pass_time: 1.5, self.enqueue: 0.7 * busy, self.wait: 0.3, self.reset: 0.3,
+        }  # fmt: skip
+        with simulated_host(self.faults):
+            for act in self.chance.choices(
+                list(actions), list(actions.values()), k=self.settings.num_actions
+            ):
+                act()
+                self.clock.advance(self.chance.randint(0, SECOND // 16))
+            self.finish()
+
+    def finish(self) -> None:
+        """I20: everybody's end comes. I9: and then nothing is left."""
+        self.clock.stands_still = False
+        limit = self.num_steps + STEP_LIMIT
+        self.wait()
+        while self.engine.has_unfinished_requests():
+            self.step()
+            self.read_all()
+            assert self.num_steps < limit, "I20: a request hangs"
+        self.wait()
+        self.read_all()
+        lost = [client.request_id for clients in self.waiting.values() for client in clients]
+        assert not lost, f"the ends of requests {lost} never came"
+        check_idle(self.engine, self.device)
+
+    # What clients do
+
+    def add(self) -> None:
+        request_id, request = self.chance.choice(IDS), draw_request(self.chance, self.settings)
+        running = request_id in self.engine.scheduler.groups
+        arrival = self.clock.now - (request.waited or 0.0)
+        try:
+            self.engine.add_request(
+                request_id,
+                _prompt(request),
+                request.params,
+                arrival_time=None if request.waited is None else arrival,
+                priority=request.priority,
+                timeout=request.timeout,
+            )
+        except (InvalidRequestError, *INJECTED) as error:
+            self._refused(error)
+            assert running == (request_id in self.engine.scheduler.groups), "I21"
+            return
+        assert not running, "an id twice"
+        self._accept(request_id, request, arrival)
+
+    def enqueue(self) -> None:
+        count = self.chance.choice([1, 1, 2, 3])
+        requests = [draw_request(self.chance, self.settings, streams=False) for _ in range(count)]
+        before = set(self.engine.scheduler.groups)
+        try:
+            ids = self.queue.enqueue(
+                [_prompt(one) for one in requests],
+                [one.params for one in requests],
+                priority=[one.priority for one in requests],
+                timeout=[one.timeout for one in requests],
+                use_tqdm=False,
+            )
+        except (InvalidRequestError, *INJECTED) as error:
+            self._refused(error)
+            assert before == set(self.engine.scheduler.groups), "I21: all or none"
+            return
+        assert not before & set(ids) and len(set(ids)) == count, "I51"
+        for request_id, request in zip(ids, requests, strict=True):
+            self._accept(request_id, request, self.clock.now, mailed=True)
+
+    def wait(self) -> None:
+        """For all that was enqueued; other clients' requests run along."""
+        clients, self.enqueued = self.enqueued, []
+        try:
+            outputs = self.queue.wait_for_completion(use_tqdm=False)
+        except (StepFailedError, *INJECTED) as error:
+            self.log("wait failed", type(error).__name__)
+            failed = any(client.ended or client.may_be_aborted for client in clients)
+            assert failed, "nobody's step has failed"
+            for client in clients:
+                running = self.engine.scheduler.groups.get(client.request_id)
+                assert running is None or self.current[client.request_id] is not client
+                client.ended = True
+            return
+        assert [one.request_id for one in outputs] == [one.request_id for one in clients], "I51"
+        for client, output in zip(clients, outputs, strict=True):
+            self._log_output(output)
+            client.take(output, self.began)
+            assert client.ended
+
+    def abort(self) -> None:
+        groups = self.engine.scheduler.groups
+        ids = self.chance.choices(
+            [*groups, self.chance.choice(IDS)], k=self.chance.choice([1, 1, 2])
+        )
+        running = {one: self.current[one] for one in ids if one in groups}
+        self.log("abort", *ids)
+        in_flight = [item.group.request_id for step in self.device.in_flight
+                     for item in step.plan.scheduled]  # fmt: skip
+        self.log.seen["abort in flight"] += any(one in in_flight for one in running)
+        for client in running.values():
+            client.may_be_aborted = True
+        outputs = self.engine.abort_request(ids)
+        self.log.seen["a delta behind an abort"] += any(
+            client.kind is DELTA and client.received for client in running.values()
+        )
+        at_once = [one for one, client in running.items() if client.kind is not DELTA]
+        assert [output.request_id for output in outputs] == at_once, "I22"
+        assert not any(one in groups for one in ids) and self.engine.abort_request(ids) == []
+        for output in outputs:
+            client = running[output.request_id]
+            self._log_output(output)
+            if client.mailed:
+                continue
+            client.take(output, self.began)
+            assert client.ended
+            self.waiting[client.request_id].remove(client)
+            self.stale |= {client.request_id} if client.kind is CUMULATIVE else set()
+
+    def read(self) -> None:
+        """Some of the outputs that came; clients may act amid them."""
+        for _ in range(self.chance.randint(1, 8)):
+            if not self.inbox:
+                return
+            self._read_one()
+            if self.chance.random() < 0.1:
+                self.chance.choice([self.abort, self.add])()
+
+    def read_all(self) -> None:
+        while self.inbox:
+            self._read_one()
+
+    def pass_time(self) -> None:
+        kind = self.chance.choice(["a moment", "a moment", "seconds", "a jump", "still"])
+        self.clock.stands_still = kind == "still"
+        most = {"a moment": 9, "seconds": 20 * SECOND, "a jump": 3600 * SECOND, "still": 0}[kind]
+        self.clock.advance(self.chance.randint(0, most))
+        self.log.seen[f"time: {kind}"] += 1
+
+    def reset(self) -> None:
+        running = self.chance.random() < 0.5
+        done = self.engine.reset_prefix_cache(reset_running_requests=running)
+        self.log("reset", running, done)
+
+    # Steps
+
+    def step(self) -> None:
+        outputs = self._checked(lambda: type(self.engine).step(self.engine))
+        if outputs is None:
+            return
+        self.inbox += [(self.num_lists, self.began, output) for output in outputs]
+        self.num_lists += 1
+        if self.chance.random() < 0.7:
+            self.read_all()
+
+    def serve(self) -> bool:
+        """In place of the engine's own, for who waits: others act between two steps."""
+        if self.chance.random() < 0.3:
+            self.chance.choice([self.abort, self.add, self.pass_time])()
+        failure: list[BaseException] = []
+        stepped = self._checked(lambda: type(self.engine).serve(self.engine), failure)
+        if failure:
+            raise failure[0]
+        return bool(stepped)
+
+    def _checked(self, step: Any, failure: list[BaseException] | None = None) -> Any:
+        """One step and all that must hold after it; None if it failed."""
+        engine, groups = self.engine, self.engine.scheduler.groups
+        self.num_steps += bool(groups)
+        self.began = self.clock.now
+        running = [self.current[one] for one in groups]
+        overdue = [
+            one for one in running if one.deadline is not None and one.deadline <= self.began
+        ]
+        result = None
+        try:
+            result = step()
+            left = [one for one in overdue if one.request_id in groups]
+            assert not left, "a deadline has passed and the request goes on"
+            self.log.seen["deadline"] += len(overdue)
+        except INJECTED as error:
+            in_time = [one for one in running if not (one.mailed and one in overdue)]
+            self._failed(in_time, error, served=failure is not None)
+            if failure is not None:
+                failure.append(error)
+        check_engine(engine)
+        cached = self.chance.random() < 0.2
+        in_host = check_stub_contents(engine, self.device.worker, cached=cached)
+        self.log.seen["blocks looked at in the host's memory"] += in_host
+        return result
+
+    def _failed(self, running: list[Client], error: BaseException, *, served: bool) -> None:
+        """All requests were aborted.
+
+        Clients know from the exception; of a step that was run for somebody who waits, others know
+        from the next call of `step`.
+        """
+        self.log("step failed", error)
+        self.log.seen["failed step"] += 1
+        assert not self.engine.scheduler.groups
+        self.device.in_flight.clear()
+        for client in running:
+            if served and not client.mailed:
+                client.may_be_aborted = True
+                continue
+            client.ended = True
+            if not client.mailed:
+                self.waiting[client.request_id].remove(client)
+                self.stale.add(client.request_id)
+
+    # Outputs
+
+    def _read_one(self) -> None:
+        number, began, output = self.inbox.popleft()
+        self._log_output(output)
+        name = output.request_id
+        clients = [one for one in self.waiting.get(name, ()) if one.born <= number]
+        if not clients:
+            assert name in self.stale and not output.finished, f"{name}: nobody waits for this"
+            return
+        clients[0].take(output, began)
+        if clients[0].ended:
+            self.waiting[name].remove(clients[0])
+
+    def _log_output(self, output: Any) -> None:
+        parts = [(one.index, one.token_ids, one.text, one.finish_reason, one.stop_reason)
+                 for one in output.outputs]  # fmt: skip
+        self.log("output", repr(output.request_id), output.finished, *parts)
+        size, hit = self.settings.config["block_size"], output.num_cached_tokens
+        assert hit % size == 0 and hit < len(output.prompt_token_ids), "I26"
+        assert not hit or self.settings.config["enable_prefix_caching"]
+        self.log.seen["cache hit"] += bool(hit)
+
+    # Requests
+
+    def _accept(
+        self, request_id: str, request: Request, arrival: float, *, mailed: bool = False
+    ) -> None:
+        params, settings = request.params, self.settings
+        rules = Rules(
+            prompt=tuple(request.prompt),
+            seed=seed_of(params.seed, settings.config["seed"], self.num_accepted),
+            max_tokens=params.max_tokens,
+            min_tokens=params.min_tokens,
+            ignore_eos=params.ignore_eos,
+            stop_token_ids=tuple(params.stop_token_ids or ()),
+            stop=tuple(params.stop or ()),
+        )
+        samples = [rules.sample(i, settings.max_model_len) for i in range(params.n)]
+        self.num_accepted += 1
+        client = Client(
+            request_id, request, samples, self.num_lists, arrival, settings.has_text, mailed
+        )
+        self.current[request_id] = client
+        where = self.enqueued if mailed else self.waiting.setdefault(request_id, [])
+        where.append(client)
+        self.log("accepted", repr(request_id), request)
+
+    def _refused(self, error: BaseException) -> None:
+        self.log("refused", type(error).__name__)
+        self.log.seen["refused"] += isinstance(error, InvalidRequestError)
+
+
+def _prompt(request: Request) -> Any:
+    prompt: dict[str, Any] = {"prompt_token_ids": request.prompt}
+    return prompt if request.salt is None else prompt | {"cache_salt": request.salt}

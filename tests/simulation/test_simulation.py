@@ -1,0 +1,47 @@
+"""A handful of fresh seeds in each run, thousands under `thorough`; a seed always does the same."""
+
+import os
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from tests.meta.trees import ROOT
+from tests.simulation.run import command, run_seed, run_seeds
+
+# Seeds of a run, and the most until everything that must happen sometimes has happened
+NUM_SEEDS = {"dev": (40, 600), "ci": (200, 1000), "thorough": (5000, 5000), "mutation": (150, 150)}
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
+
+
+def first_seed() -> int:
+    """Another one in each run, but the same for all planted bugs."""
+    return 0 if PROFILE == "mutation" else Random().randrange(2**32)
+
+
+def test_nothing_goes_wrong_in_fresh_simulations() -> None:
+    """I1 to I5, I9, I13, I16 to I22, I26, I51; tokens, text and ends against the pure function."""
+    first, (enough, most) = first_seed(), NUM_SEEDS[PROFILE]
+    print(f"python -m tests.simulation --seeds {first}:{first + most}")
+    totals = run_seeds(range(first, first + most), enough=enough)
+    assert not totals.missing, f"never happened in {totals} from {first} on"
+
+
+@pytest.mark.parametrize("seed", [3, 11])
+def test_a_seed_does_the_same_again(seed) -> None:
+    """All events, their order and their times."""
+    assert run_seed(seed).log.lines == run_seed(seed).log.lines
+
+
+def test_a_seed_does_the_same_in_another_process() -> None:
+    """Where sets of strings have another order."""
+    done = subprocess.run(
+        [sys.executable, *command(3, "stub").split()[1:]],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith(run_seed(3).log.digest)
