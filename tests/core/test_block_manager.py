@@ -170,3 +170,11 @@ def test_i12_a_fork_of_a_swapped_out_sequence_is_where_its_blocks_are() -> None:
     check_integrity(blocks)
     assert len(blocks.swap_in([0, 1])) == 2, "I14: still shared"
     assert blocks.block_table(1) == blocks.block_table(0)
+
+
+def test_a_table_may_be_full_and_no_wider() -> None:
+    blocks = BlockManager(2, 8, table_width=3)
+    assert blocks.allocate_slots(0, PROMPT, 0, 6) == []
+    assert blocks.block_table(0) == blocks.block_table_row(0).tolist()
+    with pytest.raises(BlockError, match="needs 4 blocks for 7 tokens, table_width is 3"):
+        blocks.allocate_slots(0, PROMPT, 6, 7)

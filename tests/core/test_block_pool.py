@@ -58,3 +58,15 @@ def test_sharing_counts_and_revives() -> None:
     assert (pool.refs, pool.num_shared) == ([0, 2], 1)
     pool.free(1)
     assert (pool.refs, pool.num_shared, pool.num_free) == ([0, 1], 0, 1)
+
+
+@pytest.mark.parametrize("lru", [False, True])
+def test_the_next_blocks_are_those_that_allocate_gives(lru: bool) -> None:
+    pool = BlockPool("cpu", 6, lru=lru)
+    taken = [pool.allocate() for _ in range(6)]
+    for block in (taken[i] for i in (2, 5, 0, 3)):
+        pool.free(block)
+    before = state(pool)
+    following = pool.next_blocks(3)
+    assert state(pool) == before
+    assert following == [pool.allocate() for _ in range(3)]

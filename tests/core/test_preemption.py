@@ -79,6 +79,15 @@ def test_shared_blocks_count_once() -> None:
     assert cheaper_mode(group, scheduler.block_manager, TIE) == "recompute"
 
 
+def test_a_long_prompt_s_full_blocks_count_once() -> None:
+    scheduler = make_scheduler(16, 16, preemption_mode="auto", preemption_costs=TIE)
+    group = make_group("a", 9, n=2)
+    scheduler.add_group(group)
+    step(scheduler)
+    step(scheduler)
+    assert tokens_to_recompute(group, 2) == 8 + 2 + 2
+
+
 def test_auto_needs_costs() -> None:
     with pytest.raises(ConfigError, match="preemption_costs"):
         make_scheduler(preemption_mode="auto")

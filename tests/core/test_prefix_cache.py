@@ -57,3 +57,14 @@ def test_a_lookup_ends_at_the_first_miss(evicted: int) -> None:
     cache.evict(7)  # never held anything
     assert cache.match(nodes, 3) == [0, 1, 2][:evicted]
     assert len(cache) == 2
+
+
+def test_i29_a_salt_divides_the_first_block_already() -> None:
+    assert chain(1) != chain(1, salt="a") != chain(1, salt="b")
+    cache = PrefixCache(2)
+    mine, other = [], []
+    cache.extend_chain(mine, range(2), 1, "a")
+    cache.register(mine, [5], 0, 1)
+    cache.extend_chain(other, range(2), 1, "b")
+    assert cache.match(other, 1) == []
+    assert cache.match(mine, 1) == [5]
