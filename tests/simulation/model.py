@@ -6,7 +6,7 @@ from zlib import crc32
 
 import numpy as np
 
-from reference.sampling import derive_seed
+from reference.random_numbers import derive_seed
 
 VOCABULARY = 5
 EOS = 2

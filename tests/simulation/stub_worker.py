@@ -15,7 +15,7 @@ from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.worker import host_blocks
 from jax_engine.worker.step_shape import step_shape
 from jax_engine.worker.worker import StepResult
-from reference.sampling import derive_seed
+from reference.random_numbers import derive_seed
 from tests.simulation.model import VOCABULARY, next_token
 
 BLOCKS_A_PIECE = 3  # of the swap space: so few that several pieces are made
