@@ -20,7 +20,7 @@ import random
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,14 @@ from jax_engine.outputs import AnyRequestOutput
 IN_FLIGHT, LOOKS, WARMUP_SHARE = 12, 20, 0.1
 CACHED_WORDS = 10_000  # by tokenizers' BPE
 DECODE_SIZES = (1, 2, 4, 8)  # of steps with max_num_seqs=8
+WITH_OWN_STEPS = (
+    3,
+    4,
+    6,
+    7,
+    8,
+    10,
+)  # of `kinds`: with them steps differ
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "vocab_size": 256,
@@ -161,16 +169,25 @@ def request(rng: random.Random) -> tuple[str, SamplingParams | PoolingParams, fl
 
 
 def warm_up(engine: LLMEngine) -> None:
-    """Fills the cache of words; runs 1, 2, 4 and 8 requests of each kind at a time."""
+    """Fills the cache of words; compiles all sizes of steps, for each kind and for mixtures."""
     rng = random.Random(1)
     for _ in range(2 * CACHED_WORDS):
         engine.get_tokenizer().encode(request(rng)[0])
-    for size in DECODE_SIZES:
-        for params in kinds("abc", 8, None):
-            for i in range(size):
-                engine.add_request(str(i), "abc", params)
-            while engine.has_unfinished_requests():
-                engine.step()
+    each = kinds("abc", 8, None)
+    batches = [[one] * size for size in DECODE_SIZES for one in each]
+    for number in range(2 ** len(WITH_OWN_STEPS)):
+        chosen = [kind for i, kind in enumerate(WITH_OWN_STEPS) if number >> i & 1]
+        batches.append([each[0], *(each[kind] for kind in chosen)])
+    for batch in batches:
+        for i, params in enumerate(batch):
+            engine.add_request(str(i), "abc", params)
+        while engine.has_unfinished_requests():
+            engine.step()
+    steps = engine.worker.steps
+    for shape in steps.compiled_shapes():
+        if shape.decode_only and shape.num_rows == DECODE_SIZES[-1]:
+            # The last token of a prompt among decodes: rare, and so too late to be warm by chance.
+            steps.prepare(replace(shape, pooling=True), engine.worker.kv_cache.array)
 
 
 def soak(engine: LLMEngine, num_requests: int, looks: int = LOOKS) -> list[Look]:

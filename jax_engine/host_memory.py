@@ -1,5 +1,6 @@
 """How much memory this process may have, and a typed error in place of whatever runs out of it."""
 
+import ctypes
 import errno
 import os
 import resource
@@ -43,6 +44,13 @@ def allocating(what: str, num_bytes: int | None = None) -> Iterator[None]:
         if not _ran_out(error):
             raise
         raise OutOfMemoryError(_message(what, num_bytes)) from error
+
+
+def give_back() -> None:
+    """Returns to the system what was freed: a compilation takes much, and glibc would keep it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
 
 
 def _ran_out(error: Exception) -> bool:

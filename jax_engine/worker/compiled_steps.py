@@ -11,6 +11,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int, UInt32
 
+from jax_engine.host_memory import give_back
 from jax_engine.layers.attention import AttentionInputs
 from jax_engine.models.load import LoadedModel
 from jax_engine.progress_log import compiling
@@ -109,6 +110,7 @@ class CompiledSteps:
         if program is None:
             with compiling(logger, f"the sampling of {sizes[0]} rows"):
                 program = self._samplers[sizes] = jax.jit(finish).lower(*arguments).compile()
+                give_back()
         sampled: SamplerOutput = program(*arguments)
         return sampled
 
@@ -134,7 +136,9 @@ class CompiledSteps:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""
         step, arguments = self.function(shape, kv_cache)
         jitted = jax.jit(step, donate_argnums=1, compiler_options=compiler_options())
-        return jitted.lower(*arguments).compile()
+        compiled = jitted.lower(*arguments).compile()
+        give_back()
+        return compiled
 
     def function(self, shape: StepShape, kv_cache: Any) -> tuple[Callable[..., Any], Any]:
         """The step of one shape, and its arguments: weights, cache (to donate), plan, previous."""
