@@ -1,6 +1,9 @@
 """What must hold of a simulated engine at any moment, and when it is idle."""
 
 from jax_engine import LLMEngine
+from jax_engine.worker.preemption_costs import ENOUGH_S
+from tests.simulation.clock import TICK
+from tests.simulation.device import MEASURED_SIZES, Speed
 from tests.support.integrity import check_integrity
 from tests.support.invariants import check_queues
 
@@ -18,6 +21,25 @@ def check_engine(engine: LLMEngine) -> None:
     assert set(scheduler.groups) == {group.request_id for queue in queues for group in queue}
     assert stats.num_used_blocks + stats.num_free_blocks == stats.num_blocks
     assert stats.peak_used_blocks <= stats.num_blocks
+
+
+def check_costs(engine: LLMEngine, speed: Speed) -> bool:
+    """What was measured is what the device takes; whether anything was measured."""
+    found = engine.stats().preemption_costs
+    if found is None or speed.jitter:
+        return found is not None
+    best, size = float("inf"), 0
+    for most in MEASURED_SIZES:
+        if min(most, engine.max_model_len) > size:
+            size = min(most, engine.max_model_len)
+            seconds = (speed.step + speed.token * size) * TICK
+            best = min(best, seconds / size)
+            if seconds > ENOUGH_S:
+                break
+    # A clock that stands still shows no time; one without host blocks to try has no number.
+    assert found.seconds_per_block in (0.0, speed.block * TICK, float("inf"))
+    assert found.seconds_per_token in (0.0, best)
+    return True
 
 
 def check_idle(engine: LLMEngine) -> None:

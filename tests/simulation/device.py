@@ -11,7 +11,7 @@ from tests.simulation.clock import SimulatedClock
 from tests.simulation.faults import Faults
 from tests.simulation.log import EventLog
 
-MEASURED_SIZES = (8, 32)  # tokens of a prompt's step
+MEASURED_SIZES = (32, 64)  # tokens of a prompt's step
 type Pairs = list[tuple[int, int]]
 
 

@@ -8,7 +8,7 @@ from jax_engine import RequestOutputKind
 from jax_engine.errors import InvalidRequestError, StepFailedError
 from jax_engine.llm_queue import QueueMethods
 from tests.simulation.build import World, build_engine, simulated_host
-from tests.simulation.checks import check_engine, check_idle
+from tests.simulation.checks import check_costs, check_engine, check_idle
 from tests.simulation.client import Client
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.faults import INJECTED, Faults
@@ -89,6 +89,7 @@ class Simulation:
         lost = [client.request_id for clients in self.waiting.values() for client in clients]
         assert not lost, f"the ends of requests {lost} never came"
         check_idle(self.engine)
+        self.log.seen["measured costs"] += check_costs(self.engine, self.settings.speed)
         assert self.world.num_kept(self.device.worker) == 0, "the worker keeps a request"
 
     # What clients do
