@@ -1,36 +1,49 @@
 """From drawn settings to an engine whose worker, clock and host memory are simulated."""
 
 import functools
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from random import Random
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 from jax_engine import EngineConfig, LLMEngine
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.build import EngineParts
-from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker import host_blocks
 from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.device import SimulatedDevice
 from tests.simulation.faults import Faults
 from tests.simulation.log import EventLog
-from tests.simulation.model import EOS, VOCABULARY
+from tests.simulation.model import Sample
+from tests.simulation.requests import Request
 from tests.simulation.settings import Settings
-from tests.simulation.stub_worker import StubWorker
-from tests.support.byte_tokenizer import save_letter_tokenizer
 
 
-@functools.cache
-def letter_tokenizer() -> Tokenizer:
-    folder = Path(tempfile.mkdtemp())
-    save_letter_tokenizer(folder, VOCABULARY, EOS)
-    return load_tokenizer(folder)
+class World(Protocol):
+    """What differs between a stub and a model."""
+
+    def adapt(self, settings: Settings) -> Settings:
+        """Settings that this worker can have."""
+
+    def worker(self, settings: Settings) -> Any:
+        """A worker without requests."""
+
+    def parts(self, settings: Settings) -> Any:
+        """What else `EngineParts` wants to know of the model."""
+
+    def lose_cache(self, worker: Any) -> None:
+        """As a donated cache is lost with the step that was to replace it."""
+
+    def samples(self, request: Request, seed: int, max_model_len: int) -> list[Sample] | None:
+        """How a request must come out; None if rounding may decide."""
+
+    def check_contents(self, engine: LLMEngine, worker: Any, *, cached: bool) -> int:
+        """I13, on the device and in the host's memory; how many blocks were looked at there."""
+
+    def num_kept(self, worker: Any) -> int:
+        """Requests that the worker knows of."""
 
 
 @contextmanager
@@ -44,26 +57,17 @@ def simulated_host(faults: Faults) -> Iterator[None]:
 
 
 def build_engine(
-    settings: Settings, clock: SimulatedClock, faults: Faults, chance: Random, log: EventLog
+    world: World,
+    settings: Settings,
+    clock: SimulatedClock,
+    faults: Faults,
+    chance: Random,
+    log: EventLog,
 ) -> tuple[LLMEngine, SimulatedDevice]:
-    """An engine with a stub for its worker."""
-    worker = StubWorker(
-        num_blocks=settings.num_blocks,
-        num_cpu_blocks=settings.num_cpu_blocks,
-        block_size=settings.config["block_size"],
-        max_model_len=settings.max_model_len,
-    )
-    model: Any = SimpleNamespace(vocab_size=VOCABULARY)
-    lose = worker.kv_cache.lose
+    """An engine, empty, and the device that its worker is on."""
+    worker, parts = world.worker(settings), world.parts(settings)
+    lose = functools.partial(world.lose_cache, worker)
     device = SimulatedDevice(worker, clock, faults, settings.speed, chance, log, lose)
-    parts = SimpleNamespace(
-        model_config=model,
-        model_source=Path("stub"),
-        memory=None,
-        tokenizer=letter_tokenizer() if settings.has_text else None,
-        eos_token_ids=frozenset([EOS]),
-        head=None,
-    )
     return assemble(settings, parts, device, clock), device
 
 

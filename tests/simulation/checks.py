@@ -1,9 +1,9 @@
 """What must hold of a simulated engine at any moment, and when it is idle."""
 
-from dataclasses import asdict
-
 from jax_engine import LLMEngine
-from tests.simulation.device import SimulatedDevice
+from jax_engine.worker.preemption_costs import ENOUGH_S
+from tests.simulation.clock import TICK
+from tests.simulation.device import MEASURED_SIZES, Speed
 from tests.support.integrity import check_integrity
 from tests.support.invariants import check_queues
 
@@ -23,11 +23,30 @@ def check_engine(engine: LLMEngine) -> None:
     assert stats.peak_used_blocks <= stats.num_blocks
 
 
-def check_idle(engine: LLMEngine, device: SimulatedDevice) -> None:
+def check_costs(engine: LLMEngine, speed: Speed) -> bool:
+    """What was measured is what the device takes; whether anything was measured."""
+    found = engine.stats().preemption_costs
+    if found is None or speed.jitter:
+        return found is not None
+    best, size = float("inf"), 0
+    for most in MEASURED_SIZES:
+        if min(most, engine.max_model_len) > size:
+            size = min(most, engine.max_model_len)
+            seconds = (speed.step + speed.token * size) * TICK
+            best = min(best, seconds / size)
+            if seconds > ENOUGH_S:
+                break
+    # A clock that stands still shows no time; one without host blocks to try has no number.
+    assert found.seconds_per_block in (0.0, speed.block * TICK, float("inf"))
+    assert found.seconds_per_token in (0.0, best)
+    return True
+
+
+def check_idle(engine: LLMEngine) -> None:
     """I9: nothing is left of anybody."""
     assert not engine.has_unfinished_requests() and not engine.scheduler.has_unfinished()
     blocks = engine.scheduler.block_manager
     assert blocks.num_free_gpu_blocks == blocks.num_gpu_blocks, "I9"
     assert blocks.num_free_cpu_blocks == blocks.num_cpu_blocks, "I9"
-    assert not blocks.tables and not device.worker.requests, asdict(engine.stats())
+    assert not blocks.tables and not engine.scheduler.groups
     assert engine.outputs() == []

@@ -6,10 +6,12 @@ from random import Random
 from typing import Any
 
 from jax_engine.core.output import SchedulerOutput
+from jax_engine.worker.step_shape import StepShape, step_shape
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.faults import Faults
 from tests.simulation.log import EventLog
 
+MEASURED_SIZES = (32, 64)  # tokens of a prompt's step
 type Pairs = list[tuple[int, int]]
 
 
@@ -53,6 +55,7 @@ class SimulatedDevice:
     ) -> None:
         self.worker = worker
         self.kv_cache = SimulatedCache(worker.kv_cache, self)
+        self.steps = SimulatedSteps()
         self.in_flight: list[Any] = []
         self._clock = clock
         self._faults = faults
@@ -117,6 +120,16 @@ class SimulatedDevice:
         for item in output.scheduled:
             seen["rebuild"] += item.group.forked and item.num_tokens > 1
             seen["pending token"] += item.seq.pending < 0
+
+
+class SimulatedSteps:
+    """The compiled steps that `measure_costs` finds: always the same, whatever has run before."""
+
+    def compiled_shapes(self) -> list[StepShape]:
+        return [step_shape(size, 1, 1) for size in MEASURED_SIZES]
+
+    def has(self, shape: StepShape) -> bool:
+        return shape in self.compiled_shapes()
 
 
 class SimulatedCache:

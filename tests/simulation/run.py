@@ -16,7 +16,7 @@ SOMETIMES = (
     "preemption by recompute", "preemption by swap", "swap in", "swap-only step", "copy-on-write",
     "rebuild", "cache hit", "abort in flight", "failed step", "deadline", "refused",
     "no host memory", "pending token", "blocks looked at in the host's memory",
-    "a delta behind an abort", "time: a jump", "time: still",
+    "a delta behind an abort", "measured costs", "time: a jump", "time: still",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ class Settings:
         config: Fields of `EngineConfig`.
         watermark: As of `BlockManager`.
         has_text: Whether there is a tokenizer.
+        has_edits: Whether requests ask for what needs steps of another shape (`min_tokens`).
         speed: Of the device.
         fault_rate: Share of the calls at each boundary that raise.
         full_rate: Share of the requests for host memory that are refused.
@@ -28,6 +29,7 @@ class Settings:
     config: dict[str, Any]
     watermark: float
     has_text: bool
+    has_edits: bool
     speed: Speed
     fault_rate: float
     full_rate: float
@@ -70,6 +72,7 @@ def draw_settings(chance: Random) -> Settings:
         config=config,
         watermark=chance.choice([0.0, 0.01, 0.1]),
         has_text=chance.random() < 0.4,
+        has_edits=True,
         speed=Speed(
             step=chance.randint(1, 40),
             token=chance.randint(0, 5),

@@ -7,16 +7,17 @@ from typing import Any
 from jax_engine import RequestOutputKind
 from jax_engine.errors import InvalidRequestError, StepFailedError
 from jax_engine.llm_queue import QueueMethods
-from tests.simulation.build import build_engine, simulated_host
-from tests.simulation.checks import check_engine, check_idle
+from tests.simulation.build import World, build_engine, simulated_host
+from tests.simulation.checks import check_costs, check_engine, check_idle
 from tests.simulation.client import Client
 from tests.simulation.clock import SimulatedClock
-from tests.simulation.contents import check_stub_contents
 from tests.simulation.faults import INJECTED, Faults
 from tests.simulation.log import EventLog
-from tests.simulation.model import Rules, seed_of
+from tests.simulation.model import Sample, seed_of
 from tests.simulation.requests import Request, draw_request
 from tests.simulation.settings import draw_settings
+from tests.simulation.stub_world import StubWorld
+from tests.simulation.tiny_world import tiny_world
 
 IDS = ["0", "1", "2", "3", "4", "5", "a", "b", "what a step costs", ""]
 STEP_LIMIT = 5000
@@ -34,7 +35,8 @@ class Simulation:
 
     def __init__(self, seed: int, worker: str = "stub") -> None:
         self.chance = Random(seed)
-        self.settings = draw_settings(self.chance)
+        self.world: World = StubWorld() if worker == "stub" else tiny_world()
+        self.settings = self.world.adapt(draw_settings(self.chance))
         self.clock = SimulatedClock()
         self.log = EventLog(self.clock)
         self.faults = Faults(
@@ -44,7 +46,7 @@ class Simulation:
             full_rate=self.settings.full_rate,
         )
         self.engine, self.device = build_engine(
-            self.settings, self.clock, self.faults, self.chance, self.log
+            self.world, self.settings, self.clock, self.faults, self.chance, self.log
         )
         self.queue = QueueMethods(self.engine)
         self.engine.serve = self.serve  # type: ignore[method-assign]
@@ -86,12 +88,17 @@ class Simulation:
         self.read_all()
         lost = [client.request_id for clients in self.waiting.values() for client in clients]
         assert not lost, f"the ends of requests {lost} never came"
-        check_idle(self.engine, self.device)
+        check_idle(self.engine)
+        self.log.seen["measured costs"] += check_costs(self.engine, self.settings.speed)
+        assert self.world.num_kept(self.device.worker) == 0, "the worker keeps a request"
 
     # What clients do
 
     def add(self) -> None:
         request_id, request = self.chance.choice(IDS), draw_request(self.chance, self.settings)
+        samples = self._samples(request, 0)
+        if samples is None:
+            return
         running = request_id in self.engine.scheduler.groups
         arrival = self.clock.now - (request.waited or 0.0)
         try:
@@ -108,11 +115,14 @@ class Simulation:
             assert running == (request_id in self.engine.scheduler.groups), "I21"
             return
         assert not running, "an id twice"
-        self._accept(request_id, request, arrival)
+        self._accept(request_id, request, samples, arrival)
 
     def enqueue(self) -> None:
         count = self.chance.choice([1, 1, 2, 3])
         requests = [draw_request(self.chance, self.settings, streams=False) for _ in range(count)]
+        samples = [self._samples(one, i) for i, one in enumerate(requests)]
+        if None in samples:
+            return
         before = set(self.engine.scheduler.groups)
         try:
             ids = self.queue.enqueue(
@@ -127,8 +137,9 @@ class Simulation:
             assert before == set(self.engine.scheduler.groups), "I21: all or none"
             return
         assert not before & set(ids) and len(set(ids)) == count, "I51"
-        for request_id, request in zip(ids, requests, strict=True):
-            self._accept(request_id, request, self.clock.now, mailed=True)
+        for request_id, request, wanted in zip(ids, requests, samples, strict=True):
+            assert wanted is not None
+            self._accept(request_id, request, wanted, self.clock.now, mailed=True)
 
     def wait(self) -> None:
         """For all that was enqueued; other clients' requests run along."""
@@ -247,7 +258,7 @@ class Simulation:
                 failure.append(error)
         check_engine(engine)
         cached = self.chance.random() < 0.2
-        in_host = check_stub_contents(engine, self.device.worker, cached=cached)
+        in_host = self.world.check_contents(engine, self.device.worker, cached=cached)
         self.log.seen["blocks looked at in the host's memory"] += in_host
         return result
 
@@ -295,23 +306,24 @@ class Simulation:
 
     # Requests
 
+    def _samples(self, request: Request, ahead: int) -> list[Sample] | None:
+        """How the request must come out if it is accepted as the `ahead`-th from here."""
+        number = self.num_accepted + ahead
+        seed = seed_of(request.params.seed, self.settings.config["seed"], number)
+        return self.world.samples(request, seed, self.settings.max_model_len)
+
     def _accept(
-        self, request_id: str, request: Request, arrival: float, *, mailed: bool = False
+        self,
+        request_id: str,
+        request: Request,
+        samples: list[Sample],
+        arrival: float,
+        *,
+        mailed: bool = False,
     ) -> None:
-        params, settings = request.params, self.settings
-        rules = Rules(
-            prompt=tuple(request.prompt),
-            seed=seed_of(params.seed, settings.config["seed"], self.num_accepted),
-            max_tokens=params.max_tokens,
-            min_tokens=params.min_tokens,
-            ignore_eos=params.ignore_eos,
-            stop_token_ids=tuple(params.stop_token_ids or ()),
-            stop=tuple(params.stop or ()),
-        )
-        samples = [rules.sample(i, settings.max_model_len) for i in range(params.n)]
         self.num_accepted += 1
         client = Client(
-            request_id, request, samples, self.num_lists, arrival, settings.has_text, mailed
+            request_id, request, samples, self.num_lists, arrival, self.settings.has_text, mailed
         )
         self.current[request_id] = client
         where = self.enqueued if mailed else self.waiting.setdefault(request_id, [])

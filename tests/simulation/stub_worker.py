@@ -13,13 +13,11 @@ import numpy as np
 
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.worker import host_blocks
-from jax_engine.worker.step_shape import step_shape
 from jax_engine.worker.worker import StepResult
 from reference.random_numbers import derive_seed
 from tests.simulation.model import VOCABULARY, next_token
 
 BLOCKS_A_PIECE = 3  # of the swap space: so few that several pieces are made
-COMPILED = (8, 32)  # tokens of the prompt steps that costs are measured with
 
 
 def contents(token_ids: list[int]) -> np.ndarray:
@@ -46,10 +44,6 @@ class StubCache:
         if self.array is None:
             self.array = np.zeros((self.shape[2], self.shape[4]), np.int64)
 
-    def lose(self) -> None:
-        """As a donated array is lost with the step that was to replace it."""
-        self.array = None
-
     def swap_in(self, pairs: list[tuple[int, int]]) -> None:
         if pairs:
             self.array[[gpu for _, gpu in pairs]] = self.host.read([cpu for cpu, _ in pairs])
@@ -67,16 +61,6 @@ class StubCache:
 
     def write(self, block: int, data: np.ndarray) -> None:
         self.array[block] = data
-
-
-class StubSteps:
-    """What `measure_costs` asks of the compiled steps."""
-
-    def compiled_shapes(self) -> list[Any]:
-        return [step_shape(size, 1, 1) for size in COMPILED]
-
-    def has(self, shape: Any) -> bool:
-        return shape in self.compiled_shapes()
 
 
 @dataclass(frozen=True)
@@ -108,7 +92,6 @@ class StubWorker:
     ) -> None:
         self.table_width = -(-max_model_len // block_size)
         self.kv_cache = StubCache(num_blocks, num_cpu_blocks, block_size)
-        self.steps = StubSteps()
         self.requests: dict[Any, StubRequest] = {}
         self._block_size = block_size
 

@@ -12,6 +12,7 @@ from tests.simulation.run import command, run_seed, run_seeds
 
 # Seeds of a run, and the most until everything that must happen sometimes has happened
 NUM_SEEDS = {"dev": (40, 600), "ci": (200, 1000), "thorough": (5000, 5000), "mutation": (150, 150)}
+NUM_TINY = {"dev": 3, "ci": 12, "thorough": 300, "mutation": 0}
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
 
 
@@ -26,6 +27,14 @@ def test_nothing_goes_wrong_in_fresh_simulations() -> None:
     print(f"python -m tests.simulation --seeds {first}:{first + most}")
     totals = run_seeds(range(first, first + most), enough=enough)
     assert not totals.missing, f"never happened in {totals} from {first} on"
+
+
+@pytest.mark.skipif(not NUM_TINY[PROFILE], reason="the stub tells as much, and sooner")
+def test_nothing_goes_wrong_with_the_real_worker() -> None:
+    """I13 for keys and values, on the device and in the host's memory; I39 for the tokens."""
+    first, count = first_seed(), NUM_TINY[PROFILE]
+    print(f"python -m tests.simulation --worker tiny --seeds {first}:{first + count}")
+    assert run_seeds(range(first, first + count), "tiny").num_steps > 0
 
 
 @pytest.mark.parametrize("seed", [3, 11])
