@@ -1,6 +1,6 @@
 """The table of planted bugs."""
 
-from tests.mutation import attention, blocks, cpu_kernels, sampling, scheduling, text
+from tests.mutation import attention, blocks, cpu_kernels, oracle, sampling, scheduling, text
 from tests.mutation.planting import Mutant
 
 MUTANTS: list[Mutant] = [
@@ -10,4 +10,5 @@ MUTANTS: list[Mutant] = [
     *cpu_kernels.MUTANTS,
     *sampling.MUTANTS,
     *text.MUTANTS,
+    *oracle.MUTANTS,
 ]
