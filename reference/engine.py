@@ -220,3 +220,5 @@ def _note_logprobs(
         seqs = entry.group.seqs[first : first + entry.num_samples]
     for seq, token_id in zip(seqs, token_ids, strict=True):
         seq.logprobs.append(float(logprobs[token_id]))
+        if seq.distributions is not None:
+            seq.distributions.append(logprobs)

@@ -135,6 +135,8 @@ def _admit_waiting(state: SchedulerState, output: SchedulerOutput) -> None:
             return
         state.waiting.remove(group)
         leader.num_computed_tokens = num_cached
+        if group.num_cached_tokens == -1:
+            group.num_cached_tokens = num_cached
         state.enter(group, SequenceStatus.RUNNING)
         state.schedule_tokens(group, leader, num_tokens, output, cached=hits)
         state.attach(group)

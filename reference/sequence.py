@@ -65,7 +65,8 @@ class SequenceStatus(Enum):
 class RequestParams(SamplingOptions, Protocol):
     """What is read of a request's parameters. The scheduler reads no more than is listed here
     with `min_tokens` and `stop_token_ids`, the sampler the rest of `SamplingOptions`. There may be
-    more: `use_beam_search`, `length_penalty` and `early_stopping`; `prompt_logprobs`; `pooling`.
+    more: `use_beam_search`, `length_penalty` and `early_stopping`; `logprobs`, `prompt_logprobs`;
+    `pooling`.
     """
 
     @property
@@ -96,6 +97,9 @@ class Sequence:
     logprobs: list[float] = field(default_factory=list)
     """Of each output token, the log-probability that the model gave it; the engine fills this. Of a
     beam: the log-probabilities that the search went by."""
+    distributions: list[np.ndarray] | None = None
+    """If `logprobs` are asked for: of each output token, V log-probabilities of what could have
+    stood in its place; the engine fills this."""
     attached: bool = False
     """Its blocks below num_computed_tokens exist. (A sibling of a rebuilt group waits for this.)"""
     candidates: list[Candidate] | None = None
@@ -134,6 +138,7 @@ class Sequence:
             self.num_computed_tokens,
             self.status,
             logprobs=list(self.logprobs),
+            distributions=None if self.distributions is None else list(self.distributions),
             attached=self.attached,
         )
 
@@ -164,12 +169,15 @@ class SequenceGroup:
     """Where the present part begins."""
     hypotheses: list[Sequence] = field(default_factory=list, init=False)
     """Of beam search: the outputs that have ended, best first; `seqs` are the live beams."""
+    num_cached_tokens: int = field(default=-1, init=False)
+    """How many tokens of the prompt were found in the cache when it was first admitted; -1 before
+    that, and in the modes that have no cache."""
     prompt_logprobs: list[np.ndarray | None] | None = field(default=None, init=False)
     """If asked for: at each position of the prompt but the first, V log-probabilities of what could
     have stood there; the engine fills this."""
 
     def __post_init__(self) -> None:
-        self.seqs = [Sequence(list(self.prompt_token_ids), self.prompt_len)]
+        self.seqs = [self._new_sequence(0)]
         self.part_size = self.num_samples
         if getattr(self.params, "prompt_logprobs", None) is not None:
             self.prompt_logprobs = [None] * self.prompt_len
@@ -240,8 +248,14 @@ class SequenceGroup:
         if first_sample == self.num_samples:
             return False
         self.first_sample, self.forked = first_sample, False
-        self.seqs.append(Sequence(list(self.prompt_token_ids), self.prompt_len, first_sample))
+        self.seqs.append(self._new_sequence(first_sample))
         return True
+
+    def _new_sequence(self, index: int) -> Sequence:
+        seq = Sequence(list(self.prompt_token_ids), self.prompt_len, index)
+        if getattr(self.params, "logprobs", None) is not None:
+            seq.distributions = []
+        return seq
 
     def set_status(self, status: SequenceStatus) -> None:
         for seq in self.unfinished:

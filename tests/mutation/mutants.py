@@ -6,6 +6,7 @@ from tests.mutation import (
     cpu_kernels,
     layers,
     models,
+    oracle,
     sampling,
     scheduling,
     text,
@@ -23,4 +24,5 @@ MUTANTS: list[Mutant] = [
     *layers.MUTANTS,
     *models.MUTANTS,
     *worker.MUTANTS,
+    *oracle.MUTANTS,
 ]

@@ -1,17 +1,16 @@
-"""The engine on a tiny random Llama against the reference engine: the same tokens, always.
+"""The engine on a tiny random Llama against the reference engine: the same outputs, always.
 
-I30 block sizes, I31 pool sizes, I32 arrivals, I33 preemption modes, I34 prefix caching, I35
-chunks and modes, I36 company, I37 n samples, I39 no cache at all, I51 order and counts; and steps
-planned ahead or not.
+I30 block sizes, I31 pool sizes, I32 arrivals, I33 preemption modes, I34 prefix caching and what is
+said of it, I35 chunks and modes, I36 company, I37 n samples, I39 no cache at all, I51 counts; and
+steps planned ahead or not. Outputs are tokens, reasons, log-probabilities and times.
 """
 
-from dataclasses import replace
 from typing import Any
 
-from hypothesis import event, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine import RequestOutput, SamplingParams
+from jax_engine import SamplingParams
 from tests.support.engine_pair import (
     MAX_LEN,
     Pool,
@@ -19,132 +18,33 @@ from tests.support.engine_pair import (
     build_pair,
     model_pair,
     naive_logits,
-    same_beams_or_rounding,
-    same_or_rounding,
-    submit,
 )
-from tests.support.tiny_llama import VOCAB
-
-# Each entry costs a set of compiled steps. All but the last are small enough to preempt.
-PENALISED = Pool(3, 17)
-POOLS = [PENALISED, Pool(1, 48), Pool(16, 6), Pool(8, 9, sliding_window=5), Pool(128, 5)]
-
-# Of samples and of beams: more than MAX_SEQS samples take turns, more beams would be refused.
-COUNTS = {False: [1, 2, 3, 6], True: [1, 2, 3]}
-
-
-@st.composite
-def scheduler_settings(draw) -> dict[str, Any]:
-    scheduling = draw(st.sampled_from(["unified", "unified", "sosp", "sosp-mixed"]))
-    unified = scheduling == "unified"
-    chunked = unified and draw(st.booleans())
-    return {
-        "scheduling": scheduling,
-        "enable_chunked_prefill": chunked,
-        "prefix_caching": unified and draw(st.booleans()),
-        "async_scheduling": draw(st.booleans()),
-        "max_num_batched_tokens": draw(st.sampled_from([4, 9, MAX_LEN])) if chunked else MAX_LEN,
-        "long_prefill_token_threshold": draw(st.sampled_from([0, 3])) if chunked else 0,
-        "preemption_mode": draw(st.sampled_from([None, "recompute", "swap"])),
-        "num_cpu_blocks": draw(st.sampled_from([0, 6, 60])),
-        "policy": draw(st.sampled_from(["fcfs", "priority"])),
-    }
+from tests.support.engine_workloads import (
+    POOLS,
+    Service,
+    scheduler_settings,
+    suited,
+    workloads,
+)
+from tests.support.side_by_side import SideBySide
 
 
-@st.composite
-def workloads(draw) -> list[Request]:
-    """Prompts that share beginnings, greedy and sampled, one sample and several."""
-    stem = draw(st.lists(st.integers(3, VOCAB - 1), min_size=20, max_size=20))
-    requests = []
-    for i in range(draw(st.integers(2, 7))):  # mostly at once: the pools must run out
-        prompt = stem[: draw(st.integers(1, 20))]
-        prompt += draw(st.lists(st.integers(0, VOCAB - 1), max_size=6))
-        beams = draw(st.integers(0, 2)) == 0
-        greedy = beams or draw(st.booleans())
-        n = 1 if greedy and not beams else draw(st.sampled_from(COUNTS[beams]))
-        params = SamplingParams(
-            temperature=0.0 if greedy else 1.3,
-            n=n,
-            best_of=None if greedy else draw(st.sampled_from([None, None, n + 1])),
-            use_beam_search=beams,
-            length_penalty=draw(st.sampled_from([1.0, 0.0, 2.0, -0.5])) if beams else 1.0,
-            early_stopping=draw(st.sampled_from([False, True, "never"])) if beams else False,
-            top_k=0 if greedy else draw(st.sampled_from([0, 5])),
-            repetition_penalty=draw(st.sampled_from([1.0, 1.2])),
-            max_tokens=draw(st.sampled_from([1, 5, 12, 16])),
-            min_tokens=draw(st.integers(0, 1)),
-            ignore_eos=draw(st.booleans()),
-            seed=draw(st.integers(0, 5)),
-        )
-        step = draw(st.sampled_from([0, 0, 0, 1, 4]))
-        arrival = draw(st.sampled_from([0.0, 1.0, 2.0]))
-        requests.append(Request(str(i), prompt, params, step, arrival, draw(st.integers(0, 1))))
-    return requests
-
-
-def run_both(pool: Pool, settings: dict[str, Any], workload: list[Request]):
-    """Steps both engines side by side; returns the outputs and the groups, by request id."""
+def run_both(pool: Pool, settings: dict[str, Any], workload: list[Request], aborts=None):
+    """Serves the workload by both engines, side by side, to the end; all comparisons are made."""
     engine, reference = build_pair(pool, **settings)
-    workload = [_suited(request, pool, settings) for request in workload]
-    outputs, groups = {}, {}
-    step = 0
-    while step <= 6 or engine.has_unfinished_requests() or reference.has_unfinished_requests():
-        for request in (one for one in workload if one.step == step):
-            submit(engine, reference, request)
-        groups |= {group.request_id: group for group in reference.step()}
-        outputs |= {output.request_id: output for output in engine.step() if output.finished}
-        step += 1
-        assert step < 2000, "a request hangs"
+    _, transformer = model_pair(pool.sliding_window)
+    exact = not settings.get("async_scheduling", True)
+    pair = SideBySide(engine, reference, transformer, exact=exact)
+    Service(pair, [suited(one, pool, settings) for one in workload], aborts or {}).run()
     stats = engine.stats()
     assert stats.num_used_blocks == stats.num_running == stats.num_waiting == 0  # I9, I51
-    return outputs, groups, stats
-
-
-def _suited(request: Request, pool: Pool, settings: dict[str, Any]) -> Request:
-    """Penalties and minimum lengths in one pool only: each has compiled steps of its own."""
-    if settings.get("policy") != "priority":
-        request = replace(request, priority=0)
-    if pool is not PENALISED:
-        plain = replace(request.params, repetition_penalty=1.0, min_tokens=0)
-        request = replace(request, params=plain)
-    return request
+    return pair
 
 
 @given(pool=st.sampled_from(POOLS), settings=scheduler_settings(), workload=workloads())
-def test_i30_to_i36_the_engine_gives_the_reference_s_tokens(pool, settings, workload) -> None:
-    """I30-I37: the same tokens under any block size, pool, mode, chunk size, order and company."""
-    outputs, groups, stats = run_both(pool, settings, workload)
-    if stats.num_recomputed:
-        event("preempted by recompute")
-    if stats.num_swapped_out:
-        event("preempted by swap")
-    _, transformer = model_pair(pool.sliding_window)
-    assert outputs.keys() == groups.keys()
-    for request in workload:
-        if request.request_id not in outputs:
-            continue
-        output, group = outputs[request.request_id], groups[request.request_id]
-        assert output.prompt_token_ids == request.prompt
-        if request.params.use_beam_search:
-            same_beams_or_rounding(transformer, group, output)
-            continue
-        check_choice(request.params, output)
-        if group.part_size < group.num_samples:
-            event("runs in parts")
-        for one in output.outputs:
-            if same_or_rounding(transformer, group, one.index, one.token_ids):
-                assert one.finish_reason == group.seqs[one.index].finish_reason
-
-
-def check_choice(params: SamplingParams, output: RequestOutput) -> None:
-    """All samples in order; or n of best_of, the most probable first."""
-    found = [one.index for one in output.outputs]
-    if params.num_samples == params.n:
-        assert found == list(range(params.n))
-        return
-    assert len(set(found)) == params.n and set(found) <= set(range(params.num_samples))
-    totals = [one.cumulative_logprob for one in output.outputs]
-    assert totals == sorted(totals, reverse=True)
+def test_i30_to_i37_the_engine_gives_the_reference_s_outputs(pool, settings, workload) -> None:
+    """I29-I37, I51: under any block size, pool, mode, chunk size, order, company and salts."""
+    run_both(pool, settings, workload)
 
 
 CROWDED = [
@@ -164,16 +64,12 @@ def _crowded(scheduling: str, mode: str | None, num_cpu_blocks: int):
         "preemption_mode": mode,
         "num_cpu_blocks": num_cpu_blocks,
     }
-    outputs, groups, stats = run_both(Pool(3, 17), settings, CROWDED)
-    _, transformer = model_pair(None)
-    assert len(outputs) == len(CROWDED)
-    parts = groups["4"]
+    pair = run_both(Pool(3, 17), settings, CROWDED)
+    parts = pair.served[4].group
     assert parts.part_size < parts.num_samples == len(parts.seqs), "it takes turns with itself"
-    for request in CROWDED:
-        assert len(outputs[request.request_id].outputs) == request.params.n
-        for one in outputs[request.request_id].outputs:
-            same_or_rounding(transformer, groups[request.request_id], one.index, one.token_ids)
-    return stats
+    for served in pair.served:
+        assert len(served.output.outputs) == served.request.params.n
+    return pair.engine.stats()
 
 
 def test_i31_i33_preemption_happens_in_each_mode_and_changes_nothing() -> None:

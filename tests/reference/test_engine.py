@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from reference.admission import AdmissionError
 from reference.engine import ReferenceEngine, lay_out
 from reference.kv_cache import KVCache
+from reference.random_numbers import request_seed
+from reference.sampling import log_softmax
+from reference.scheduler_state import SchedulerOutput
 from reference.sequence import SequenceGroup
-from tests.support.reading_model import ReadingModel, complete_without_cache
+from tests.support.reading_model import ReadingModel, complete_without_cache, logits_after
 from tests.support.strategies import EOS, Request, Settings, requests, settings
 
 
@@ -147,6 +150,68 @@ def test_samples_are_single_requests_with_derived_seeds_and_the_best_are_returne
     assert add(engine, "all", request, params)
     [group] = engine.run()
     assert group.best == group.seqs and outputs(group) == expected(request, params, 24)[:2]
+
+
+def test_best_of_goes_by_the_whole_output_and_not_by_its_mean() -> None:
+    """-1.5 for one token is more than -2 for two, though each of these is the likelier one."""
+    group = SequenceGroup("r", [1], sampling_params(REQUEST, n=1, best_of=2))
+    long, short = group.leader, group.leader.fork(1, 1)
+    group.seqs.append(short)
+    long.logprobs, short.logprobs = [-1.0, -1.0], [-1.5]
+    assert group.best == [short]
+
+
+def test_each_output_token_has_the_distribution_it_was_drawn_from() -> None:
+    """Of each sample, if log-probabilities are asked for: those after all tokens before it."""
+    engine = new_engine(CROWDED)
+    assert add(engine, "wants", REQUEST, sampling_params(REQUEST, logprobs=0))
+    assert add(engine, "does not", REQUEST, sampling_params(REQUEST))
+    for group in engine.run():
+        for seq in group.seqs:
+            if group.request_id == "does not":
+                assert seq.distributions is None
+                continue
+            assert seq.distributions is not None and len(seq.distributions) == seq.output_len
+            for at, row in enumerate(seq.distributions, group.prompt_len):
+                np.testing.assert_array_equal(row, log_softmax(logits_after(seq.token_ids[:at])))
+                assert row[seq.token_ids[at]] == seq.logprobs[at - group.prompt_len]
+
+
+def test_cached_tokens_are_those_of_the_first_admission() -> None:
+    """Of a request that is computed again, what it finds of its own is no hit."""
+    chosen = replace(CROWDED, enable_prefix_caching=True, preemption_mode="recompute")
+    engine = new_engine(chosen)
+    for i in range(6):
+        request = replace(REQUEST, prompt=(*REQUEST.prompt, i % 3, i % 2))
+        assert add(engine, str(i), request, sampling_params(request))
+    groups = {group.request_id: group for group in engine.run()}
+    assert engine.scheduler.num_preemptions["recompute"] > 0
+    assert groups["0"].num_cached_tokens == 0
+    assert {group.num_cached_tokens for group in groups.values()} <= {0, 2, 4, 6}
+    again = replace(REQUEST, prompt=(*REQUEST.prompt, 0, 0))
+    alone = new_engine(replace(chosen, num_gpu_blocks=40))
+    starts = []
+    for name in ("first", "second"):
+        assert add(alone, name, again, sampling_params(again))
+        for _ in range(3):
+            alone.step()
+        alone.scheduler._state.preempt(SchedulerOutput())
+        [group] = alone.run()
+        starts.append(group.num_cached_tokens)
+    assert starts == [0, 6]
+
+
+def test_what_each_request_draws_hangs_on_its_own_number() -> None:
+    """Without seeds: of requests that came in one order, each has its own, whoever else ended."""
+    engine = new_engine(CROWDED, seed=3)
+    params = sampling_params(REQUEST, seed=None)
+    assert add(engine, "a", REQUEST, params) and add(engine, "b", REQUEST, params)
+    for number, group in enumerate(sorted(engine.run(), key=lambda group: group.request_id)):
+        seed = request_seed(None, 3, number)
+        wanted = [
+            complete_without_cache(REQUEST.prompt, params, i, seed, {EOS}, 24) for i in (0, 1)
+        ]
+        assert outputs(group) == wanted
 
 
 @pytest.mark.parametrize("caching", [False, True])

@@ -1,8 +1,7 @@
 """The engine and the reference engine with the same settings, weights and requests.
 
-Compiled steps are kept from example to example: only the scheduler is made anew. What is compared
-are tokens; where they differ, the reference's logits of the two candidates decide whether it is
-rounding.
+Compiled steps are kept from example to example: only the scheduler is made anew. Where tokens
+differ, the reference's logits of the two candidates decide whether it is rounding.
 """
 
 import functools
@@ -21,7 +20,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 from reference import sampling as reference_sampling
 from reference.engine import ReferenceEngine
 from reference.kv_cache import KVCache
-from reference.random_numbers import derive_seed, uniform
+from reference.random_numbers import derive_seed, request_seed, uniform
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
 from tests.support.beam_oracle import Ended, LogitsAfter, rounding_decides, search_without_cache
@@ -29,6 +28,7 @@ from tests.support.tiny_llama import EOS, tiny_llama
 
 MAX_LEN = 40
 MAX_SEQS = 4
+ENGINE_SEED = 7  # from which requests without one draw theirs
 TOLERANCE = 1e-4  # of logits in float32, two layers
 
 
@@ -60,6 +60,7 @@ def parts_for(pool: Pool) -> EngineParts:
         max_num_batched_tokens=MAX_LEN,
         dtype="float32",
         swap_space=0.1,
+        seed=ENGINE_SEED,
     )
     return build_engine(config)
 
@@ -100,15 +101,18 @@ def build_pair(
         num_cpu_blocks=num_cpu_blocks,
     )
     reference = ReferenceEngine(
-        transformer, cache, eos_token_ids=[EOS], enable_prefix_caching=prefix_caching, **limits
-    )
+        transformer, cache, eos_token_ids=[EOS], seed=ENGINE_SEED,
+        enable_prefix_caching=prefix_caching, **limits,
+    )  # fmt: skip
     return engine, reference
 
 
 def same_or_rounding(
-    transformer: Transformer, group: SequenceGroup, index: int, tokens: list[int]
+    transformer: Transformer | None, group: SequenceGroup, index: int, tokens: list[int]
 ) -> bool:
     """Whether `tokens` are the reference's, up to the first place where rounding may decide.
+
+    Without a transformer nothing is rounded.
 
     Raises:
         AssertionError: They differ where the reference's logits leave no doubt.
@@ -116,12 +120,13 @@ def same_or_rounding(
     wanted = group.seqs[index].output_token_ids
     if tokens == wanted:
         return True
+    assert transformer is not None, f"engine {tokens}, reference {wanted}"
     at = next((i for i, (a, b) in enumerate(zip(tokens, wanted, strict=False)) if a != b), None)
     assert at is not None, f"lengths differ: engine {tokens}, reference {wanted}"
     context = group.seqs[index].token_ids[: group.prompt_len + at]
     logits = naive_logits(transformer, context)
     params: Any = group.params
-    seed = derive_seed(params.seed, index)
+    seed = derive_seed(request_seed(params.seed, ENGINE_SEED, group.add_index), index)
     probabilities = reference_sampling.distribution(
         logits,
         params,
@@ -139,16 +144,25 @@ def same_or_rounding(
 
 
 def same_beams_or_rounding(
-    transformer: Transformer, group: SequenceGroup, output: RequestOutput
-) -> None:
-    """Raises AssertionError: other hypotheses than the reference's, and no noise explains them."""
+    transformer: Transformer | None, group: SequenceGroup, output: RequestOutput
+) -> bool:
+    """Whether its hypotheses are the reference's.
+
+    Raises:
+        AssertionError: They are not, and no noise explains them.
+    """
     found = [(one.token_ids, one.finish_reason, one.stop_reason) for one in output.outputs]
     wanted = [(seq.output_token_ids, seq.finish_reason, seq.stop_reason) for seq in group.best]
     if found == wanted:
         for one, seq in zip(output.outputs, group.best, strict=True):
-            assert one.cumulative_logprob is not None
+            assert one.cumulative_logprob is not None and one.logprobs is not None
             assert abs(one.cumulative_logprob - seq.cumulative_logprob) < 1e-3
-        return
+            pairs = zip(one.logprobs, one.token_ids, strict=True)
+            own = [entry[token].logprob for entry, token in pairs]
+            np.testing.assert_allclose(own, seq.logprobs, atol=1e-3)
+        return True
+
+    assert transformer is not None, f"engine {found}, reference {wanted}"
 
     def search(logits_after: LogitsAfter) -> list[Ended]:
         prompt = list(group.prompt_token_ids)
@@ -156,6 +170,7 @@ def same_beams_or_rounding(
 
     exact = functools.partial(naive_logits, transformer)
     assert rounding_decides(search, exact, TOLERANCE), f"engine {found}, reference {wanted}"
+    return False
 
 
 def naive_logits(transformer: Transformer, token_ids: list[int]) -> np.ndarray:
@@ -176,30 +191,16 @@ def naive_logits(transformer: Transformer, token_ids: list[int]) -> np.ndarray:
     return np.asarray(transformer.compute_logits(hidden[-1:])[0])
 
 
-def submit(engine: LLMEngine, reference: ReferenceEngine, request: "Request") -> None:
-    """The same request for both, or the same refusal."""
-    refused = []
-    for add in (
-        lambda: engine.add_request(
-            request.request_id, request.prompt, request.params,
-            arrival_time=request.arrival_time, priority=request.priority,
-        ),
-        lambda: reference.add_request(
-            request.request_id, request.prompt, request.params,
-            arrival_time=request.arrival_time, priority=request.priority,
-        ),
-    ):  # fmt: skip
-        try:
-            add()
-            refused.append(False)
-        except ValueError:
-            refused.append(True)
-    assert refused[0] == refused[1]
-
-
 @dataclass(frozen=True)
 class Request:
-    """One request of a workload; `step` is when it is added."""
+    """One request of a workload.
+
+    Attributes:
+        step: When it is added.
+        timeout: Seconds after its arrival; a step takes one.
+        after: The place in the workload of the request whose end it waits for instead; its prompt
+            then follows on that one's prompt and first output.
+    """
 
     request_id: str
     prompt: list[int]
@@ -207,3 +208,30 @@ class Request:
     step: int
     arrival_time: float
     priority: int = 0
+    cache_salt: str | None = None
+    timeout: float | None = None
+    after: int | None = None
+
+
+def submit(engine: LLMEngine, reference: ReferenceEngine, request: Request, name: str) -> bool:
+    """The same request for both, or the same refusal; `name` is its id in the oracle."""
+    accepted = []
+    for add in (
+        lambda: engine.add_request(
+            request.request_id,
+            {"prompt_token_ids": request.prompt, "cache_salt": request.cache_salt},
+            request.params, arrival_time=request.arrival_time, priority=request.priority,
+            timeout=request.timeout,
+        ),
+        lambda: reference.add_request(
+            name, request.prompt, request.params, arrival_time=request.arrival_time,
+            priority=request.priority, cache_salt=request.cache_salt,
+        ),
+    ):  # fmt: skip
+        try:
+            add()
+            accepted.append(True)
+        except ValueError:
+            accepted.append(False)
+    assert accepted[0] == accepted[1]
+    return accepted[0]

@@ -1,0 +1,173 @@
+"""The engine around the core, on a worker without a device: each output is the oracle's, always.
+
+Requests of every kind come and go; they are aborted, they run out of time, their ids come back at
+once, and steps fail where a step can fail. I20, I22, I29 to I37, I51.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_engine import SamplingParams
+from tests.support.engine_driver import check_idle
+from tests.support.engine_pair import Request
+from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
+from tests.support.side_by_side import SideBySide
+from tests.support.strategies import EOS, Settings, settings, token_ids
+from tests.support.stub_worker import PLACES, StubWorker, stub_pair
+
+
+@st.composite
+def params(draw: st.DrawFn, max_model_len: int, long: bool) -> SamplingParams:
+    """`long` ones never end before max_tokens."""
+    kind = draw(st.sampled_from(["one", "samples", "best_of", "beams"]))
+    n = 1 if kind == "one" else draw(st.integers(1 if kind != "samples" else 2, 4))
+    beams = kind == "beams"
+    half = max(1, max_model_len // 2)
+    return SamplingParams(
+        n=n,
+        best_of=n + draw(st.integers(1, 3)) if kind == "best_of" else None,
+        use_beam_search=beams,
+        early_stopping=draw(st.sampled_from([False, True, "never"])) if beams else False,
+        temperature=0.0
+        if beams
+        else draw(st.sampled_from([1.0, 1.0, 0.0 if n == 1 else 2.0]))
+        if kind != "best_of"
+        else 1.0,
+        max_tokens=draw(st.sampled_from([half, max_model_len, *([] if long else [1, 2, 5])])),
+        min_tokens=draw(st.sampled_from([0, 0, 1])),
+        stop_token_ids=[] if long else draw(st.sampled_from([[], [], [1], [0, EOS]])),
+        ignore_eos=long or draw(st.integers(0, 5)) < 5,
+        seed=draw(st.none() | st.integers(-5, 5)),
+        logprobs=None if beams else draw(st.sampled_from([None, 0, 1, 2, 3])),
+        prompt_logprobs=draw(st.sampled_from([None, None, 0, 2])),
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn, max_model_len: int) -> list[Request]:
+    """Conversations, too: prompts that go on from others' ends, often under the same id."""
+    requests: list[Request] = []
+    crowded = draw(st.booleans())  # more than fit, at once and to the full length
+    for i in range(draw(st.integers(4 if crowded else 2, 8))):
+        crowd = crowded and i < 5
+        follows = i > 0 and not crowd
+        after = draw(st.none() | st.integers(0, i - 1)) if follows else None
+        reused = after is not None and draw(st.booleans())
+        salts = [None, None, "a", "b"]
+        if after is not None:
+            salts += [requests[after].cache_salt] * 5
+        prompt = draw(token_ids(1, max(1, max_model_len // 2)))
+        requests.append(Request(
+            requests[after].request_id if reused else f"r{i}",
+            list(prompt),
+            draw(params(max_model_len, crowd)),
+            0 if crowd else draw(st.sampled_from([0, 0, 0, 1, 4])),
+            float(draw(st.integers(0, 2))),
+            draw(st.integers(0, 1)),
+            cache_salt=draw(st.sampled_from(salts)),
+            timeout=draw(st.sampled_from([None] * 6 + [0.5, 2.0, 3.5, 8.0])),
+            after=after,
+        ))  # fmt: skip
+    return requests
+
+
+def serve(
+    chosen: Settings, workload: list[Request], plan: Aborts, failures: Failures, *, ahead: bool
+) -> SideBySide:
+    """Both engines, to the end, with all comparisons on the way."""
+    engine, reference = stub_pair(chosen, ahead=ahead)
+    exact = not ahead or chosen.scheduling != "unified"
+    pair = SideBySide(engine, reference, None, exact=exact)
+    if chosen.policy != "priority":
+        workload = [replace(one, priority=0) for one in workload]
+    longest = max(1, chosen.max_model_len - 2)
+    Service(pair, workload, plan, failures, longest_prompt=longest).run()
+    check_idle(engine)
+    return pair
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Settings, list[Request], Aborts, Failures]:
+    chosen = draw(settings(draw(st.sampled_from([None, "unified"]))))
+    failures = st.dictionaries(st.integers(0, 12), st.sampled_from(PLACES), max_size=2)
+    workload = draw(workloads(chosen.max_model_len))
+    if chosen.scheduling == "unified" and draw(st.booleans()):
+        chosen = replace(chosen, enable_prefix_caching=True)
+    plan = draw(st.just({}) | aborts())
+    return chosen, workload, plan, draw(st.just({}) | st.just({}) | failures)
+
+
+@given(case=cases(), ahead=st.booleans())
+def test_i20_to_i37_outputs_counts_and_times_are_the_oracle_s(case: Any, ahead: bool) -> None:
+    """With every kind of request, deadlines, aborts, ids that come back, and steps that fail."""
+    serve(*case, ahead=ahead)
+
+
+ROOMY = Settings(3, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, True, 0)
+ONE = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_i29_a_block_that_is_cached_at_the_end_of_its_sequence_has_its_salt(
+    ahead: bool, length: int
+) -> None:
+    """The first block is full when the last token is drawn. Only the same salt finds it."""
+    prompt = [0, 1, 0, 1][:length]
+    talk = Request("a", prompt, replace(ONE, max_tokens=4 - length + 1), 0, 0.0, cache_salt="x")
+    follow = [
+        Request(f"b{i}", [0, 0], ONE, 0, 0.0, cache_salt=salt, after=0)
+        for i, salt in enumerate([None, "y", "x"])
+    ]
+    if length == 4:
+        talk = replace(talk, params=replace(ONE, max_tokens=1))
+    pair = serve(ROOMY, [talk, *follow], {}, {}, ahead=ahead)
+    assert [one.output.num_cached_tokens for one in pair.served[1:]] == [0, 0, 3]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_requests_without_a_seed_draw_different_tokens(ahead: bool) -> None:
+    """And those of the oracle, whose engine has the same seed."""
+    free = SamplingParams(max_tokens=20, ignore_eos=True)
+    pair = serve(ROOMY, [Request(str(i), [0], free, 0, 0.0) for i in range(3)], {}, {}, ahead=ahead)
+    texts = {tuple(one.output.outputs[0].token_ids) for one in pair.served}
+    assert len(texts) == 3
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("when", range(4))
+def test_after_a_step_that_failed_nothing_is_left_of_it(ahead: bool, place: str, when: int) -> None:
+    """The same requests again, under the same ids, get what they would have got."""
+    requests = [
+        Request(str(i), [0, 1, i], SamplingParams(
+            n=1 + i % 2, max_tokens=6, ignore_eos=True, seed=i, logprobs=2, prompt_logprobs=1
+        ), 0, 0.0, timeout=5.0 if i == 2 else None)
+        for i in range(3)
+    ]  # fmt: skip
+    again = [replace(one, after=i, timeout=None) for i, one in enumerate(requests)]
+    pair = serve(ROOMY, [*requests, *again], {}, {when: place}, ahead=ahead)
+    assert [one.lost for one in pair.served] == [True] * 3 + [False] * 3
+
+
+def test_a_deadline_is_its_request_s_and_not_its_id_s() -> None:
+    """Of three requests of one id, each ended before the next came."""
+    long = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
+    first = Request("a", [0], long, 0, 0.0, timeout=4.0)
+    second, third = replace(first, timeout=None, after=0), replace(first, timeout=9.0, after=1)
+    pair = serve(ROOMY, [first, second, third], {0: Abort(2, BETWEEN)}, {}, ahead=False)
+    assert [len(one.output.outputs[0].token_ids) for one in pair.served] == [2, 20, 9]
+
+
+def test_the_worker_is_told_of_each_request_once() -> None:
+    engine, _ = stub_pair(ROOMY, ahead=False)
+    worker: Any = engine.worker
+    assert isinstance(worker, StubWorker)
+    engine.add_request("a", [0], ONE)
+    assert list(worker._sampling) == ["a"]
+    engine.abort_request("a")
+    assert not worker._sampling

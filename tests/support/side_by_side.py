@@ -1,0 +1,223 @@
+"""The engine and the oracle's engine, driven by the same commands step by step (I30 to I37, I51).
+
+A step takes one second of the engine's clock. Where the engine plans no step ahead (`exact`), the
+two do the same in every step, so all that can be seen is compared after each: tokens so far,
+log-probabilities, gauges, counters, who has ended. Where it does, an end is noticed a step later:
+then the oracle serves everybody to the end, and what was cut short is a beginning of that.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from jax_engine import InvalidRequestError, LLMEngine, RequestOutput, SamplingParams
+from reference.engine import ReferenceEngine
+from reference.sequence import SequenceGroup
+from reference.transformer import Transformer
+from tests.support.engine_pair import Request, submit
+from tests.support.integrity import check_integrity
+from tests.support.output_pair import check_cache_hits, check_output
+from tests.support.sometimes import saw
+from tests.support.stats_oracle import StatsOracle, check_metrics, check_stats
+
+STEP_LIMIT = 1000
+
+
+@dataclass
+class Served:
+    """A request that both have accepted.
+
+    Attributes:
+        group: The oracle's, under an id of its own: the engine's may come back.
+        added: When.
+        first_token: When the oracle had one.
+        output: The engine's newest.
+        cut_short: Whether it was aborted, or has run out of time.
+        lost: Whether it went down with a step that failed.
+    """
+
+    request: Request
+    group: SequenceGroup
+    added: int
+    first_token: int | None = None
+    output: RequestOutput | None = None
+    cut_short: bool = False
+    lost: bool = False
+
+    @property
+    def runs(self) -> bool:
+        return not (self.lost or (self.output is not None and self.output.finished))
+
+
+class SideBySide:
+    """
+    Attributes:
+        now: Steps so far, and seconds.
+        served: In the order in which they were added, all there ever were.
+        running: Those that have not ended, by the engine's request id.
+        exact: Whether the two are still in step with each other.
+    """
+
+    def __init__(
+        self,
+        engine: LLMEngine,
+        reference: ReferenceEngine,
+        transformer: Transformer | None,
+        *,
+        exact: bool,
+    ) -> None:
+        self.engine = engine
+        self.reference = reference
+        self.transformer = transformer
+        self.exact = exact
+        self.now = 0
+        self.served: list[Served] = []
+        self.running: dict[str, Served] = {}
+        self.stats = StatsOracle(reference)
+        engine.clock = lambda: float(self.now)
+
+    def add(self, request: Request) -> Served | None:
+        """None if both refuse it, or its id is taken."""
+        if request.request_id in self.running:
+            with pytest.raises(InvalidRequestError, match="request_id"):
+                small = SamplingParams(max_tokens=1)
+                self.engine.add_request(request.request_id, request.prompt[:1], small)
+            return None
+        name = str(len(self.served))
+        if not submit(self.engine, self.reference, request, name):
+            return None
+        served = Served(request, self.reference.scheduler.groups[name], self.now)
+        self.served.append(served)
+        self.running[request.request_id] = served
+        return served
+
+    def abort(self, request_id: str) -> None:
+        """Of nobody's id nothing comes."""
+        served = self.running.get(request_id)
+        if served is not None:
+            self._cut_short(served)
+        for output in self.engine.abort_request(request_id):
+            assert output.finished
+            self._take(output)
+        assert self.engine.abort_request(request_id) == [], "I22: twice is once"
+
+    def step(
+        self, while_looking: Callable[[], Sequence[str]] = list, fail_at: str | None = None
+    ) -> None:
+        """One step of both; after each of its outputs is looked at, these ids are aborted.
+
+        Args:
+            fail_at: Where the engine's worker, a stub, is to raise if it comes there.
+        """
+        outputs = self._engine_step(fail_at)
+        if outputs is None:
+            self._lose_all()
+        else:
+            self._reference_step()
+            names = [output.request_id for output in outputs]
+            assert len(set(names)) == len(names), "I51: two outputs of one request"
+            for output in outputs:
+                self._take(output)
+            if self.exact:
+                check_stats(self.engine, self.reference, self.stats)
+            for _ in outputs:
+                for request_id in while_looking():
+                    self.abort(request_id)
+        check_integrity(self.engine.scheduler.block_manager)
+        self.now += 1
+
+    def _engine_step(self, fail_at: str | None) -> list[Any] | None:
+        """None if it failed, which the engine must tell."""
+        if fail_at is None:
+            return self.engine.step()
+        worker: Any = self.engine.worker
+        worker.fail_at = fail_at
+        try:
+            outputs = self.engine.step()
+        except worker.Error:
+            return None
+        assert worker.fail_at == fail_at, "a failure was swallowed"
+        worker.fail_at = None
+        return outputs
+
+    def _reference_step(self) -> None:
+        for served in self.running.values():
+            timeout = served.request.timeout
+            if timeout is not None and served.request.arrival_time + timeout <= self.now:
+                self._cut_short(served)
+        self.reference.step()
+        for served in self.running.values():
+            if served.first_token is None and any(seq.output_len for seq in served.group.seqs):
+                served.first_token = self.now
+
+    def _lose_all(self) -> None:
+        """All that ran is gone, nothing is cached; from here on the steps are not the oracle's."""
+        saw("a step failed")
+        assert not self.engine.has_unfinished_requests()
+        assert self.engine.stats().num_cached_blocks == 0
+        for served in self.running.values():
+            served.lost = True
+            self.reference.abort_request(served.group.request_id)
+        self.running.clear()
+        self.exact = False
+
+    def finish(self) -> None:
+        """To the end of both, and what must hold there (I9, I20, I51)."""
+        limit = self.now + STEP_LIMIT
+        while self.engine.has_unfinished_requests() or self.reference.has_unfinished_requests():
+            self.step()
+            assert self.now < limit, "I20: a request hangs"
+        assert not self.running
+        all_same = True
+        kept = [one for one in self.served if not one.lost]
+        for one in kept:
+            assert one.output is not None
+            all_same &= check_output(
+                self.transformer, one.group, one.output, may_be_aborted=one.cut_short
+            )
+        ends = [(one.group, one.output) for one in kept if one.output is not None]
+        self._note_what_happened()
+        if len(kept) < len(self.served):  # what was lost may have been hit, or counted, before
+            return
+        check_cache_hits(self.engine.scheduler.block_manager.block_size, ends)
+        if all_same:
+            early = {one.group.request_id for one in kept if one.cut_short}
+            check_metrics(self.engine, ends, set() if self.exact else early)
+
+    def _note_what_happened(self) -> None:
+        stats = self.engine.stats()
+        saw("preempted by recompute", stats.num_recomputed)
+        saw("preempted by swap", stats.num_swapped_out)
+        for one in self.served:
+            saw("runs in parts", one.group.part_size < one.group.num_samples)
+            saw("cache hit", one.output is not None and one.output.num_cached_tokens > 0)
+        saw("step by step the oracle's", self.exact)
+
+    def _cut_short(self, served: Served) -> None:
+        served.cut_short = True
+        if self.exact:
+            self.reference.abort_request(served.group.request_id)
+
+    def _take(self, output: Any) -> None:
+        served = self.running[output.request_id]
+        group = served.group
+        assert output.prompt_token_ids == served.request.prompt
+        served.output = output
+        if output.finished:
+            del self.running[output.request_id]
+            assert output.metrics.finished_time == self.now
+        assert output.metrics.arrival_time == served.request.arrival_time
+        if not self.exact:
+            return
+        self.exact = check_output(self.transformer, group, output, may_be_aborted=served.cut_short)
+        if not self.exact:
+            return
+        assert output.metrics.first_token_time == served.first_token
+        assert output.num_cached_tokens == max(0, group.num_cached_tokens), "I34"
+        assert output.finished == all(seq.finished for seq in group.seqs)
+        if not group.beam_search:
+            texts = [seq.output_token_ids for seq in group.seqs]
+            for one in output.outputs:
+                assert one.token_ids == texts[one.index], "as far as it has come"

@@ -1,0 +1,125 @@
+"""Gauges, counters and metrics worked out from the oracle's state, beside the engine's (I51)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from jax_engine import LLMEngine, RequestOutput
+from jax_engine import metrics as jax_engine_metrics
+from reference.engine import ReferenceEngine
+from reference.sequence import SequenceGroup
+
+
+class StatsOracle:
+    """Looks at the oracle's blocks in each step, when the step has its blocks."""
+
+    def __init__(self, reference: ReferenceEngine) -> None:
+        self.counts: Counter[str] = Counter()
+        self.used: list[int] = [0]
+        self.shared: list[int] = [0]
+        self.logical: list[int] = [0]
+        self._reference = reference
+        schedule = reference.scheduler.schedule
+
+        def watched() -> Any:
+            unfinished = reference.has_unfinished_requests()
+            output = schedule()
+            if unfinished:
+                self._note(output)
+            return output
+
+        reference.scheduler.schedule = watched  # type: ignore[method-assign]
+
+    def _note(self, output: Any) -> None:
+        self.counts["steps"] += 1
+        self.counts["tokens"] += output.num_batched_tokens
+        refs = self._reference.block_manager.gpu.ref_counts
+        self.used.append(sum(ref > 0 for ref in refs))
+        self.shared.append(sum(ref > 1 for ref in refs))
+        self.logical.append(sum(refs))
+
+    @property
+    def savings(self) -> list[float]:
+        pairs = zip(self.used, self.logical, strict=True)
+        return [1 - used / logical for used, logical in pairs if logical] or [0.0]
+
+
+def check_stats(engine: LLMEngine, reference: ReferenceEngine, seen: StatsOracle) -> None:
+    """All of `EngineStats`, after any step."""
+    stats, scheduler, blocks = engine.stats(), reference.scheduler, reference.block_manager
+    refs = blocks.gpu.ref_counts
+    wanted = {
+        "num_waiting": len(scheduler.waiting),
+        "num_running": len(scheduler.running),
+        "num_swapped": len(scheduler.swapped),
+        "num_blocks": len(refs),
+        "num_used_blocks": sum(ref > 0 for ref in refs),
+        "num_shared_blocks": sum(ref > 1 for ref in refs),
+        "num_logical_blocks": sum(refs),
+        "num_free_blocks": blocks.num_free_gpu_blocks,
+        "num_cached_blocks": blocks.num_cached_blocks,
+        "peak_used_blocks": max(seen.used),
+        "peak_shared_blocks": max(seen.shared),
+        "num_steps": seen.counts["steps"],
+        "num_tokens": seen.counts["tokens"],
+        "num_recomputed": scheduler.num_preemptions["recompute"],
+        "num_swapped_out": scheduler.num_preemptions["swap"],
+    }
+    assert {name: getattr(stats, name) for name in wanted} == wanted, "I51"
+    saving = 1 - sum(seen.used) / max(1, sum(seen.logical))
+    assert abs(stats.mean_sharing_saving - saving) < 1e-9
+    assert abs(stats.peak_sharing_saving - max(0.0, *seen.savings)) < 1e-9
+
+
+def check_metrics(
+    engine: LLMEngine, served: Sequence[tuple[SequenceGroup, RequestOutput]], cut_short: set[str]
+) -> None:
+    """What `get_metrics` says of requests that have ended, as their outputs have it.
+
+    Args:
+        cut_short: Those that may have ended before the oracle's did, by the oracle's ids.
+    """
+    wanted: Counter[Any] = Counter()
+    waits: list[float] = []
+    unknown = False  # what became of a sample of best_of that is not returned
+    for group, output in served:
+        early = group.request_id in cut_short
+        wanted["vllm:prompt_tokens"] += group.prompt_len
+        wanted["vllm:generation_tokens"] += _num_generated(group, output, early)
+        unknown |= early and group.num_samples > group.params.n
+        wanted["vllm:request_success", _reason(group, output, early)] += 1
+        if group.reads_cache:
+            wanted["vllm:prefix_cache_queries"] += group.prompt_len
+            wanted["vllm:prefix_cache_hits"] += output.num_cached_tokens
+        times = output.metrics
+        if times.first_token_time is not None:
+            waits.append(times.first_token_time - times.arrival_time)
+    found: dict[Any, Any] = {_key(metric): metric for metric in engine.get_metrics()}
+    for key, value in wanted.items():
+        of_samples = key == "vllm:generation_tokens" or isinstance(key, tuple)
+        assert (unknown and of_samples) or found[key].value == value, f"I51: {key}"
+    for name, values in (
+        ("vllm:time_to_first_token_seconds", waits),
+        ("vllm:request_prompt_tokens", [group.prompt_len for group, _ in served]),
+    ):
+        assert (found[name].count, found[name].sum) == (len(values), sum(values)), f"I51: {name}"
+
+
+def _reason(group: SequenceGroup, output: RequestOutput, early: bool) -> str:
+    """That of the first sample, whether it is among those returned or not."""
+    if not early:
+        return group.seqs[0].finish_reason or "abort"
+    reasons = [one.finish_reason for one in output.outputs if one.index == 0]
+    return (reasons[0] if reasons else None) or "abort"
+
+
+def _num_generated(group: SequenceGroup, output: RequestOutput, early: bool) -> int:
+    """Of all samples, those of best_of that are not returned, too."""
+    if not early:
+        return sum(seq.output_len for seq in group.seqs)
+    return sum(len(one.token_ids) for one in output.outputs)
+
+
+def _key(metric: jax_engine_metrics.Metric) -> Any:
+    reason = metric.labels.get("finished_reason")
+    return metric.name if reason is None else (metric.name, reason)
