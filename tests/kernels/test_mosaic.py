@@ -1,5 +1,6 @@
 """What the Mosaic backend promises beyond what any kernel must, interpreted on the CPU."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,17 +12,44 @@ from jax.experimental.pallas.mosaic_gpu import InterpretGPUParams, force_gpu_int
 
 from pallas_kernels.call import Call, Options
 from pallas_kernels.device import interpreting
-from pallas_kernels.mosaic import attention, decode
-from tests.kernels.cases import Case, Sizes, make_case
+from pallas_kernels.mosaic import attention, decode, plgpu
+from pallas_kernels.tuning import MosaicDecodeConfig, MosaicPrefillConfig
+from tests.kernels.cases import Case, Lengths, Sizes, make_case
 from tests.kernels.expected import assert_agrees
 from tests.kernels.kernel import Ours
+from tests.kernels.tuned import Tuned
 
 pytestmark = pytest.mark.skipif(not interpreting(), reason="the interpreter is for the CPU")
 
 SIZES = Sizes(tokens=24, seqs=3, context=96, dtype="bfloat16")
 mosaic = Ours("mosaic", SIZES)
 MIXED = [(1, 60), (19, 70)]
-SIZES_OF_RACES = Sizes(tokens=32, seqs=3, context=448, dtype="bfloat16")
+
+
+def steps(**sizes: Any) -> Sizes:
+    return Sizes(seqs=2, dtype="bfloat16", layers=2, **sizes)
+
+
+# Stages are used again, both ends of a window are cut, a part of a context begins within another
+# stage than the first; with six heads of 16 queries, one warpgroup clears for two.
+NO_RACES = {
+    "decode-1-stage": (
+        Tuned(steps(context=260, decode_only=True), MosaicDecodeConfig(64, 1, 2)),
+        [(1, 240), (1, 129)],
+    ),
+    "decode-2-stages": (
+        Tuned(steps(context=330, decode_only=True), MosaicDecodeConfig(64, 2, 1)),
+        [(1, 320), (1, 0)],
+    ),
+    "prefill-1-stage": (
+        Tuned(steps(context=224, tokens=16), MosaicPrefillConfig(128, 64, 1)),
+        [(15, 200)],
+    ),
+    "prefill-2-stages": (
+        Tuned(steps(context=260, tokens=16), MosaicPrefillConfig(64, 64, 2)),
+        [(14, 240)],
+    ),
+}
 
 
 @pytest.fixture
@@ -31,11 +59,36 @@ def races_raise() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("races_raise")
-def test_i48_no_races() -> None:
-    """Stages are used again, both ends of the window are cut, one warpgroup clears for two."""
-    case = make_case([(1, 400), (24, 360)], 1, (16, 1, 2, 64), SIZES_OF_RACES)
-    options = {"window": 300}
-    assert_agrees(Ours("mosaic", SIZES_OF_RACES)(case, options), case, options)
+@pytest.mark.parametrize(("kernel", "lengths"), NO_RACES.values(), ids=NO_RACES.keys())
+def test_i48_no_races(kernel: Tuned, lengths: Lengths) -> None:
+    case = make_case(lengths, 1, (16, 1, 6, 64), kernel.sizes)
+    options = {"window": 190}
+    assert_agrees(kernel(case, options), case, options)
+
+
+def callers() -> Iterator[str]:
+    frame = inspect.currentframe()
+    while frame is not None:
+        yield frame.f_code.co_qualname
+        frame = frame.f_back
+
+
+@pytest.mark.usefixtures("races_raise")
+@pytest.mark.parametrize("which", ["decode-1-stage", "prefill-1-stage"])
+def test_i48_finds_a_planted_race(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits: for keys that arrive, in a decode, and for a stage that is read, in a tile."""
+    kernel, lengths = NO_RACES[which]
+    case = make_case(lengths, 1, (16, 1, 6, 64), kernel.sizes)
+    wait = plgpu.barrier_wait
+    never = {"decode-1-stage": "_Part.attend", "prefill-1-stage": "Ring.produce"}[which]
+
+    def impatient(barrier: Any) -> None:
+        if never not in callers():
+            wait(barrier)
+
+    monkeypatch.setattr(plgpu, "barrier_wait", impatient)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RACE DETECTED"):
+        Tuned(kernel.sizes, *kernel.configs)(case, {})
 
 
 @pytest.mark.parametrize("head_dim", [80, 256])
