@@ -15,8 +15,7 @@ TESTS = (
     "tests/reference/test_prompt_logprobs.py",
     "tests/reference/test_random_numbers.py",
     "tests/reference/test_engine.py",
-    "-m",
-    "not hypothesis",
+    "-mnot hypothesis",
 )
 
 MUTANTS: list[Mutant] = [
