@@ -7,6 +7,7 @@ from typing import Any
 from jax_engine.core import BlockManager, Scheduler, SchedulerOutput, SequenceGroup
 
 TOKEN = 7  # what the stub model always says
+MOST_STEPS = 2000
 
 
 def make_params(**changes: Any) -> Any:
@@ -24,6 +25,17 @@ def make_group(
     return SequenceGroup(name, tokens, make_params(**params), {2}, arrival)
 
 
+class BoundedScheduler(Scheduler):
+    """One whose steps come to an end: a test that goes on until something happens does not hang."""
+
+    num_steps = 0
+
+    def schedule(self) -> SchedulerOutput:
+        self.num_steps += 1
+        assert self.num_steps < MOST_STEPS, "I20: no end"
+        return super().schedule()
+
+
 def make_scheduler(
     num_gpu_blocks: int = 16,
     num_cpu_blocks: int = 16,
@@ -34,7 +46,7 @@ def make_scheduler(
 ) -> Scheduler:
     blocks = BlockManager(block_size, num_gpu_blocks, num_cpu_blocks, enable_prefix_caching=caching)
     defaults = dict(max_num_seqs=8, max_num_batched_tokens=32, max_model_len=32)
-    return Scheduler(blocks, **{**defaults, **changes})
+    return BoundedScheduler(blocks, **{**defaults, **changes})
 
 
 def tokens_for(output: SchedulerOutput) -> dict[int, list[int]]:

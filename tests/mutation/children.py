@@ -83,7 +83,7 @@ def _start(job: Any, work: Callable[[Any, Say], None]) -> Child:
         os.close(write)
         return Child(job, pid, read, scratch, time.monotonic() + 60)
     try:  # from here on, the child
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        _die_with_parent()
         os.setsid()
         os.close(read)
         quiet = os.open(os.devnull, os.O_RDWR)
@@ -127,5 +127,10 @@ def _end(child: Child, ready: selectors.BaseSelector, how: str) -> Done:
 
 def in_new_process(work: Callable[..., Any], *args: Any) -> Any:
     """The result of a function in a process of its own: pytest collects once in each."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, initializer=_die_with_parent) as pool:
         return pool.submit(work, *args).result()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -20,17 +20,15 @@ PAIRS = (
     "tests/properties/test_scheduler_pair.py",
     "tests/properties/test_overlap.py",
 )
-TEXT = (
-    "tests/engine/test_llm_text.py",
-    "tests/engine/test_streaming.py",
-    "tests/engine/test_llm_engine.py",
-    "tests/engine/test_llm_api.py",
-    "tests/compat/test_vllm.py",
-)
+TEXT = ("tests/properties/test_client_view.py", "tests/engine/test_llm_text.py")
 TESTS = {
     "core": ("tests/core", *PAIRS),
     "tokenization": ("tests/tokenization", *TEXT),
-    "sampling": ("tests/sampling", "tests/engine/test_logprobs.py", *TEXT),
+    "sampling": (
+        "tests/sampling",
+        "tests/engine/test_logprobs.py",
+        "tests/properties/test_client_view.py",
+    ),
     "engine": ("tests/engine", "tests/compat", "tests/guided"),
     "worker": ("tests/worker", "tests/engine", "tests/models/test_decoder.py"),
 }

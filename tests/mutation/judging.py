@@ -41,9 +41,9 @@ class Bug(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """A bug, and the tests that may notice it: the first is run first."""
+    """A bug (or none), and the tests that may notice it: the first is run first."""
 
-    mutant: Bug
+    mutant: Bug | None
     tests: list[Reach]
 
 
@@ -77,12 +77,18 @@ def _runs(test: Reach, mutant: Bug, lines: set[int]) -> bool:
 
 
 def judge(jobs: Iterable[Job], items: list[pytest.Item], at_once: int) -> Iterator[Judged]:
-    """Runs each bug's tests until one notices it."""
+    """Runs each bug's tests until one notices it.
+
+    A test that fails by itself without any bug (one before it must have run) proves nothing: it is
+    left out.
+    """
     by_name = {item.nodeid: item for item in items}
     functions = living_functions()
+    fit: dict[str, bool] = {}
 
     def work(job: Job, say: Say) -> None:
-        plant(job.mutant, functions)
+        if job.mutant is not None:
+            plant(job.mutant, functions)
         limits = {one.test: SLACK_S + SLACK * one.longest for one in job.tests}
 
         def begins(item: pytest.Item) -> None:
@@ -94,12 +100,32 @@ def judge(jobs: Iterable[Job], items: list[pytest.Item], at_once: int) -> Iterat
 
         run_items([by_name[one.test] for one in job.tests], begins, ended)
 
+    def is_fit(one: Reach) -> bool:
+        if one.test not in fit:
+            (done,) = in_children([Job(None, [one])], work, 1)
+            fit[one.test] = done.how == "ended" and done.said[-1][0] == "passed"
+            if not fit[one.test]:
+                print(f"    {one.test} fails by itself without any bug: not used", flush=True)
+        return fit[one.test]
+
     for done in in_children(jobs, work, at_once):
-        yield _judged(done)
+        job: Job = done.job
+        judged = _judged(done)
+        while judged.kind == "killed":
+            killer = next(
+                one for one in job.tests if judged.by in (one.test, f"{one.test} ({done.how})")
+            )
+            if is_fit(killer):
+                break
+            job = Job(job.mutant, [one for one in job.tests if one is not killer])
+            (done,) = in_children([job], work, 1)
+            judged = _judged(done)
+        yield judged
 
 
 def _judged(done: Done) -> Judged:
     job: Job = done.job
+    assert job.mutant is not None
     what, test = done.said[-1] if done.said else ("", "")
     if what == "failed":
         return Judged(job.mutant, "killed", test)

@@ -142,7 +142,10 @@ def test_arguments_of_tool_calls_reach_the_template_as_mappings() -> None:
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (calling("{}", "{a: 1}"), r"messages\[1\]\['tool_calls'\]\[1\].*JSON object, got '{a: 1}'"),
+        (
+            calling("{}", "{a: 1}"),
+            r"messages\[1\]\['tool_calls'\]\[1\].*JSON object, got '{a: 1}': E",
+        ),
         (calling("[1]"), r"messages\[1\].*JSON object"),
         (calling(7), r"messages\[1\].*JSON object, got 7"),
         (calling("7"), r"messages\[1\].*JSON object"),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from jax_engine.tokenization.detokenizer import IncrementalDetokenizer
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
-from jax_engine.tokenization.token_bytes import BYTE_ALPHABET
+from jax_engine.tokenization.token_bytes import BYTE_ALPHABET, _byte_alphabet
 from jax_engine.tokenization.tokenizer import Tokenizer
 from reference.text import byte_fallback, byte_level, certain, decode
 from tests.support.byte_tokenizer import byte_alphabet
@@ -64,6 +64,7 @@ def test_one_shot_text_is_the_oracle_s_and_the_tokenizers_library_s(
 def test_each_byte_is_written_as_the_tokenizers_library_writes_it() -> None:
     """All 256, one by one, printable or not; and pieces that were added as they are."""
     assert {byte: char for char, byte in BYTE_ALPHABET.items()} == byte_alphabet()
+    assert _byte_alphabet() == BYTE_ALPHABET  # made at import, where no planted bug is
     assert sorted(byte_alphabet()) == list(range(256))
     table = byte_words([bytes([byte]) for byte in range(256)], 256 - 1).tokenizer.token_bytes
     assert table is not None and [table[byte] for byte in range(255)] == [

@@ -34,6 +34,7 @@ def cut_texts(draw: st.DrawFn) -> tuple[list[str], list[str]]:
 @given(cut=cut_texts(), include=st.booleans(), early=st.integers(0, 3))
 @example((["ab", "d"], ["ab", "abc"]), False, 1)  # held for the longer one, complete too early
 @example((["aba", "ba"], ["aba"]), False, 1)  # begun among what does not count
+@example((["ab", "aa"], ["abbb", "bbb"]), False, 0)  # held for the longer one's beginning
 @example((["ab", "b"], ["ab", "bbb"]), False, 1)  # complete too early: nothing to hold it for
 def test_the_oracle_s_text_however_it_is_cut(
     cut: tuple[list[str], list[str]], include: bool, early: int
@@ -68,3 +69,10 @@ def test_the_oracle_s_text_however_it_is_cut(
 def test_by_example(pieces: list[str], expected: list[str]) -> None:
     checker = StopChecker(["</s>"])
     assert [checker.add(piece)[0] for piece in pieces] == expected
+
+
+def test_nothing_is_held_after_the_end() -> None:
+    checker = StopChecker(["abc"])
+    assert checker.add("xab") == ("x", None)
+    assert checker.add("c more") == ("", "abc")
+    assert checker.flush() == ""

@@ -51,6 +51,74 @@ def test_digits_are_cut_as_the_pre_tokenizer_says() -> None:
     assert len(Tokenizer(backend_from_gguf(byte_level_metadata("qwen2"))).encode("1212")) == 4
 
 
+def made(metadata: dict[str, Any], *words: str, kind: int = 1, **fields: Any) -> Tokenizer:
+    """The tokenizer of these fields, with more words in its vocabulary."""
+    more = {
+        "tokenizer.ggml.tokens": metadata["tokenizer.ggml.tokens"] + list(words),
+        "tokenizer.ggml.token_type": metadata["tokenizer.ggml.token_type"] + [kind] * len(words),
+    }
+    named = {f"tokenizer.ggml.{name}": value for name, value in fields.items()}
+    return Tokenizer(backend_from_gguf(metadata | more | named))
+
+
+def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    return [tokenizer.backend.id_to_token(i) for i in ids]
+
+
+def test_user_defined_tokens_are_found_whole_and_shown() -> None:
+    tokenizer = made(byte_level_metadata(), "<tool>", kind=4)
+    assert pieces(tokenizer, "he<tool>ll") == ["he", "<tool>", "ll"]
+    assert tokenizer.decode(tokenizer.encode("he<tool>ll")) == "he<tool>ll"
+    assert "<tool>" not in pieces(made(byte_level_metadata(), "<tool>"), "he<tool>ll")
+
+
+def test_control_tokens_are_found_in_the_text_as_it_is_written() -> None:
+    """Before it is normalised: with a space put before it, the mark would be another."""
+    tokenizer = Tokenizer(backend_from_gguf(sentencepiece_metadata()))
+    assert pieces(tokenizer, "he</s>")[-1] == "</s>"
+    assert pieces(tokenizer, "</s>he")[0] == "</s>"
+
+
+@pytest.mark.parametrize(("pre", "whole"), [("llama-bpe", True), ("smollm", False)])
+def test_words_that_no_merges_make(pre: str, whole: bool) -> None:
+    tokenizer = made(byte_level_metadata(pre), "xyz")
+    assert pieces(tokenizer, "xyz") == (["xyz"] if whole else ["x", "y", "z"])
+
+
+@pytest.mark.parametrize(("pre", "same"), [("qwen2", True), ("smollm", False)])
+def test_only_qwen_composes_characters(pre: str, same: bool) -> None:
+    tokenizer = made(byte_level_metadata(pre))
+    assert (pieces(tokenizer, "e\u0301") == pieces(tokenizer, "\u00e9")) == same
+
+
+@pytest.mark.parametrize("pre", ["smollm", "gpt2", "llama-bpe", "qwen2"])
+def test_no_merge_crosses_words(pre: str) -> None:
+    metadata = byte_level_metadata(pre)
+    crossing = [*metadata["tokenizer.ggml.merges"], "l \u0120", "( h"]
+    tokenizer = made(metadata, "l\u0120", "(h", merges=crossing)
+    assert "l\u0120" not in pieces(tokenizer, "hel wel")
+    bracket = pre in ("llama-bpe", "qwen2")  # their words may begin with a mark
+    assert ("(h" in pieces(tokenizer, "(hi")) == bracket
+
+
+def test_what_no_token_stands_for_is_one_unknown() -> None:
+    metadata = sentencepiece_metadata()
+    for name in ("tokens", "scores", "token_type"):
+        metadata[f"tokenizer.ggml.{name}"] = (
+            metadata[f"tokenizer.ggml.{name}"][:3] + metadata[f"tokenizer.ggml.{name}"][-12:]
+        )
+    assert pieces(made(metadata, unknown_token_id=0), "hezzz") == ["\u2581", "he", "<unk>"]
+    assert pieces(made(metadata, unknown_token_id=1), "hezzz") == ["\u2581", "he", "<s>"]
+
+
+def test_added_tokens_are_counted() -> None:
+    tokenizer = made(byte_level_metadata())
+    size = tokenizer.vocab_size
+    tokenizer.backend.add_tokens(["<new>"])
+    assert Tokenizer(tokenizer.backend).vocab_size == size + 1
+
+
 def test_bos_is_added_when_the_file_says_so() -> None:
     metadata = byte_level_metadata()
     assert Tokenizer(backend_from_gguf(metadata)).encode("he")[0] != 2
