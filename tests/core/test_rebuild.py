@@ -113,3 +113,43 @@ def test_i6_a_part_that_ends_while_it_is_rebuilt_leaves_nothing_to_rebuild(sched
             assert item.start + item.num_tokens <= len(table)
         scheduler.update(tokens_for(output))
     assert scheduler.num_preemptions["recompute"]
+
+
+@pytest.mark.parametrize("scheduling", ["unified", "sosp", "sosp-mixed"])
+def test_siblings_share_all_full_blocks_of_a_long_prompt(scheduling: str) -> None:
+    """4 blocks of 2 tokens; the odd one is each sequence's own."""
+    scheduler = make_scheduler(
+        24, scheduling=scheduling, preemption_mode="recompute", max_num_batched_tokens=64
+    )
+    group = make_group("a", 9, n=3, max_tokens=6)
+    scheduler.add_group(group)
+    for _ in range(3):
+        step(scheduler)
+    scheduler.recompute_all()
+    assert [seq.attached for seq in group.seqs] == [True, False, False]
+    starts = [{one.seq.index: one.start for one in step(scheduler).scheduled} for _ in range(2)]
+    merged = starts[1] | starts[0]
+    assert (merged[0], merged[1], merged[2]) == (0, 8, 8)
+    tables = [scheduler.block_manager.block_table(seq.seq_id) for seq in group.seqs]
+    assert tables[0][:4] == tables[1][:4] == tables[2][:4]
+    assert len({table[4] for table in tables}) == 3
+
+
+@pytest.mark.parametrize("ended", [0, 1])
+def test_of_three_the_next_one_leads(ended: int) -> None:
+    scheduler = make_scheduler(
+        24, preemption_mode="recompute", max_num_batched_tokens=5, max_num_seqs=4
+    )
+    group = make_group("a", 9, n=3, max_tokens=6)
+    scheduler.add_group(group)
+    for _ in range(5):
+        step(scheduler)
+    scheduler.recompute_all()
+    step(scheduler)
+    scheduler.finish_sequence(group.seqs[ended].seq_id, "stop")
+    left = [seq for seq in group.seqs if seq.finish_reason is None]
+    assert group.leader is left[0] and group.attached() == left[:1]
+    assert group.num_unattached == 1
+    step(scheduler)
+    step(scheduler)
+    assert group.attached() == left and group.num_unattached == 0
