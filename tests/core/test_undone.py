@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jax_engine.core import Scheduler, SequenceStatus
-from tests.core.build import make_group, make_scheduler, step, tokens_for
+from tests.core.build import TOKEN, make_group, make_scheduler, step, tokens_for
 from tests.support.integrity import check_integrity
 
 MODES = ["unified", "sosp", "sosp-mixed"]
@@ -54,15 +54,22 @@ def test_what_was_cleared_is_as_it_was_at_first(scheduling: str) -> None:
     assert plans(scheduler) == plans(crowd(scheduling, caching=scheduling == "unified"))
 
 
-def test_a_step_that_was_planned_ahead_is_forgotten_too() -> None:
+@pytest.mark.parametrize("clear", [False, True])
+def test_a_step_that_was_planned_ahead_is_forgotten_too(clear: bool) -> None:
     scheduler = make_scheduler()
     scheduler.add_group(make_group("a", 4))
     scheduler.schedule()
     scheduler.advance()
     scheduler.schedule()
-    scheduler.abort("a")
-    scheduler.drop_steps()
-    assert scheduler.update({}) == [] == scheduler.update({})
+    if clear:
+        scheduler.clear()
+    else:
+        scheduler.abort("a")
+        scheduler.drop_steps()
+    group = make_group("b", 4)
+    scheduler.add_group(group)
+    step(scheduler)
+    assert group.seqs[0].output_token_ids == [TOKEN], "of the new step, not of the old one"
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])

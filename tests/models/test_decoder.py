@@ -69,6 +69,14 @@ def test_the_reference_agrees(case: Any) -> None:
     np.testing.assert_allclose(run.reset().feed(tiny.PROMPT), expected, **TOLERANCE)
 
 
+@pytest.mark.parametrize("kind", ["attention_bias", "mlp_bias"])
+def test_biases_of_one_kind(kind: str, tmp_path: Path) -> None:
+    config = tiny.CONFIGS["plain"] | {kind: True}
+    model = load_model(str(write_checkpoint(tmp_path, config)))
+    found = PagedRun(model.config, model.graphdef, model.params).feed(tiny.PROMPT)
+    np.testing.assert_allclose(found, reference_logits(config, tiny.PROMPT), **TOLERANCE)
+
+
 @pytest.mark.parametrize("name", ["biases", "mistral_window"])
 def test_layers_sliced_by_the_scan_are_the_same_model(
     name: str, monkeypatch: pytest.MonkeyPatch

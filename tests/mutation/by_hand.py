@@ -1,7 +1,6 @@
 """Bugs written by hand, planted in a fork where that can be done: in the body of a function."""
 
 import ast
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -95,7 +94,6 @@ def try_in_forks(mutants: list[Mutant], at_once: int) -> dict[str, str]:
             if one.kind == "killed" and isinstance(one.mutant, ByHand):
                 found[text_of(one.mutant.mutant)] = one.by
 
-    os.environ["HYPOTHESIS_PROFILE"] = "generated"
     paths = sorted({part for bug in bugs for part in bug.mutant.tests if part[0] != "-"})
     if bugs:
         with_tests(paths, work)

@@ -1,6 +1,5 @@
 """Judges the generated bugs, folder by folder, and takes up where it stopped."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,17 +19,18 @@ PAIRS = (
     "tests/properties/test_scheduler_pair.py",
     "tests/properties/test_overlap.py",
 )
-TEXT = ("tests/properties/test_client_view.py", "tests/engine/test_llm_text.py")
+# Without a device, and so without compiling: most bugs of the engine are noticed there.
+CHEAP = (
+    "tests/properties/test_engine_shell.py",
+    "tests/properties/test_client_view.py",
+    "tests/simulation",
+)
 TESTS = {
     "core": ("tests/core", *PAIRS),
-    "tokenization": ("tests/tokenization", *TEXT),
-    "sampling": (
-        "tests/sampling",
-        "tests/engine/test_logprobs.py",
-        "tests/properties/test_client_view.py",
-    ),
-    "engine": ("tests/engine", "tests/compat", "tests/guided"),
-    "worker": ("tests/worker", "tests/engine", "tests/models/test_decoder.py"),
+    "tokenization": ("tests/tokenization", "tests/engine/test_llm_text.py", CHEAP[1]),
+    "sampling": ("tests/sampling", "tests/engine/test_logprobs.py", CHEAP[1]),
+    "engine": ("tests/engine", "tests/compat", "tests/guided", *CHEAP),
+    "worker": ("tests/worker", "tests/engine", "tests/models/test_decoder.py", *CHEAP),
 }
 # Verdicts are written after so many, so that little is lost.
 KEEP_AFTER = 20
@@ -68,7 +68,6 @@ def run_all(folders: list[str], options: Options) -> bool:
 
 def run(folder: str, options: Options) -> list[str]:
     """Judges the bugs of a folder that have no verdict that still holds; its new survivors."""
-    os.environ["HYPOTHESIS_PROFILE"] = "generated"
     mutants = all_generated([folder])
     known = verdicts.read(folder)
     todo = [m for m in mutants if options.only in str(m) and _is_open(m, known, options.again)]

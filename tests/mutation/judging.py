@@ -5,6 +5,7 @@ the bug in it, and runs the quickest test first: most bugs are noticed within mi
 """
 
 import gc
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pytest
 
 from tests.mutation.children import Done, Say, in_children
 from tests.mutation.planting import ROOT
-from tests.mutation.reach import Reach
+from tests.mutation.reach import KEPT_IN, Reach
 from tests.mutation.running import run_items
 
 # A test may take so many seconds, and so many times as long as without the bug.
@@ -196,7 +197,14 @@ class InPytest:
 
 
 def with_tests(paths: Iterable[str], work: Callable[[list[pytest.Item]], None]) -> None:
-    """Collects tests, as `pytest PATHS` would, and hands them to `work`."""
+    """Collects tests, as `pytest PATHS` would, and hands them to `work`.
+
+    What their programs compile to is kept here, with and without bugs: each fork begins without.
+    """
+    os.environ["HYPOTHESIS_PROFILE"] = "generated"
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(KEPT_IN / "xla")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.02"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
     started = time.perf_counter()
 
     def announced(items: list[pytest.Item]) -> None:

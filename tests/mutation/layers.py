@@ -3,28 +3,47 @@
 from tests.mutation.planting import Mutant, plant
 
 FOLDER = "jax_engine/layers"
+FREQUENCIES = ("tests/models/test_rotary.py",)
 ALL_KINDS = ("tests/models/test_decoder.py", "-k transformers")
 PLAIN = ("tests/models/test_decoder.py", "-k transformers and (plain or biases or tied)")
-AS_ON_A_GPU = ("tests/models/test_decoder.py", "-k sliced")
+AS_ON_A_GPU = ("tests/engine/test_without_cpu_kernels.py",)
 
-ROTARY: list[Mutant] = plant(
-    f"{FOLDER}/rotary.py",
-    ALL_KINDS,
-    ("plain / np.float32(rope.factor), 1.0", "plain, 1.0", "linear does not stretch"),
-    ("rope.factor * rope.factor - (rope.factor - 1)", "rope.factor", "dynamic's base is too small"),
-    ("** (head_dim / (head_dim - 2))", "** 1.0", "dynamic's exponent"),
-    ("wavelength > long, stretched", "wavelength > long, plain", "llama3 keeps long waves"),
-    (
-        "(1 - blend) * stretched + blend * plain",
-        "blend * stretched + (1 - blend) * plain",
-        "llama3 blends in reverse",
+ROTARY: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/rotary.py",
+        FREQUENCIES,
+        ("plain / np.float32(rope.factor), 1.0", "plain, 1.0", "linear does not stretch"),
+        (
+            "rope.factor * rope.factor - (rope.factor - 1)",
+            "rope.factor",
+            "dynamic's base is too small",
+        ),
+        ("** (head_dim / (head_dim - 2))", "** 1.0", "dynamic's exponent"),
+        ("wavelength > long, stretched", "wavelength > long, plain", "llama3 keeps long waves"),
+        (
+            "(1 - blend) * stretched + blend * plain",
+            "blend * stretched + (1 - blend) * plain",
+            "llama3 blends in reverse",
+        ),
+        ("plain * (1 - ramp)", "plain", "yarn keeps what the ramp fades out"),
+        (
+            "if rope.truncate:",
+            "if not rope.truncate:",
+            "yarn rounds the ramp's ends when it must not",
+        ),
+        (" / _mscale(rope.factor, rope.mscale_all_dim)", "", "yarn's second mscale is left out"),
     ),
-    ("plain * (1 - ramp)", "plain", "yarn keeps what the ramp fades out"),
-    ("if rope.truncate:", "if not rope.truncate:", "yarn rounds the ramp's ends when it must not"),
-    (" / _mscale(rope.factor, rope.mscale_all_dim)", "", "yarn's second mscale is left out"),
-    ("jnp.sin(angles) * scaling", "jnp.sin(angles)", "yarn's factor reaches the cosines only"),
-    ("first * cos - second * sin", "first * cos + second * sin", "half of a rotation turns back"),
-)
+    *plant(
+        f"{FOLDER}/rotary.py",
+        ALL_KINDS,
+        ("jnp.sin(angles) * scaling", "jnp.sin(angles)", "yarn's factor reaches the cosines only"),
+        (
+            "first * cos - second * sin",
+            "first * cos + second * sin",
+            "half of a rotation turns back",
+        ),
+    ),
+]
 
 REST: list[Mutant] = [
     *plant(
@@ -37,6 +56,10 @@ REST: list[Mutant] = [
             "(self.num_heads, self.num_heads + self.num_kv_heads - 1)",
             "one head of keys goes to the values",
         ),
+    ),
+    *plant(
+        f"{FOLDER}/attention.py",
+        ("tests/models/test_decoder.py", "-k one_kind"),
         ("bias=config.attention_bias", "bias=config.mlp_bias", "the MLP's bias decides"),
     ),
     *plant(

@@ -116,7 +116,6 @@ GUIDES: list[Mutant] = [
         "jax_engine/guided/guide.py",
         GUIDED,
         ("one.tokens == output[:count]", "True", "a fork goes on from another's grammar"),
-        ("count > len(found.tokens) and", "", "a fork goes on from any beginning"),
         ("self.tokens += tokens", "pass", "tokens are taken twice"),
         (
             "Progress(self.matcher.deep_copy(), list",
