@@ -34,9 +34,11 @@ def test_an_end_at_max_tokens_is_an_end(llm) -> None:
                 logit_bias={token: 100.0}, max_tokens=1, ignore_eos=False, stop_token_ids=[65],
                 output_kind=kind,
             )  # fmt: skip
-            one = llm.generate("x", params, use_tqdm=False)[0].outputs[0]
+            llm.llm_engine.add_request("one", "x", params)
+            (output,) = llm.llm_engine.step()  # `generate` asks for final outputs alone
+            (one,) = output.outputs
             assert (one.text, one.finish_reason, one.stop_reason) == wanted
-            assert one.token_ids == [token]
+            assert one.token_ids == [token] and output.finished
 
 
 def test_without_detokenization_tokens_have_no_words(llm) -> None:

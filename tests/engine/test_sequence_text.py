@@ -26,6 +26,8 @@ SPACES = fallback_words([b" ", b" a", b"s", b"b", b"\xe2"], SPECIAL, strips=True
 )
 @example(LETTERS, [0, 1, 4], [(2, 1)], 0, False, True)  # U+FFFD completes it at the end
 @example(LETTERS, [0, 1, 4], [], 0, False, True)
+@example(LETTERS, [1, 0, 3], [], 0, False, True)  # ends as a stop string begins
+@example(LETTERS, [0, 1, 0, 1], [(0, 2)], 2, False, True)  # complete with the last of min_tokens
 @example(LETTERS, [3, 0, 3, 0], [(1, 2)], 1, True, True)
 @example(LETTERS, [0, 2, 1], [(1, 3)], 0, False, False)
 @example(SPACES, [1, 0, 3], [(0, 2)], 0, True, True)
@@ -39,7 +41,8 @@ def test_the_text_is_the_oracle_s_after_each_token(
 ) -> None:
     text = decode(vocabulary.oracle, tokens, skip_special_tokens=skip, behind_prompt=True)
     asked = {
-        "stop": [text[at % len(text) :][:length] for at, length in cuts if text] + ["never"],
+        "stop": [text[at % len(text) :][:length] for at, length in cuts if text]
+        + ["ab!", "\ufffd!"],
         "min_tokens": min_tokens,
         "include_stop_str_in_output": include,
         "skip_special_tokens": skip,

@@ -85,6 +85,7 @@ STOPPED = Asked([3, 4], SAMPLED | {"seed": 1, "output_kind": DELTA, "n": 3}, [(0
 LATE = Asked([3, 4], INCLUDED | {"seed": 2, "min_tokens": 3}, [(0, 9, 2)])
 RANKED = {"output_kind": FINAL_ONLY, "best_of": 4, "n": 2}
 SHORT = {"stop_token_ids": list(range(9, 25)), "include_stop_str_in_output": True}
+LEFT_OUT = {"stop_token_ids": list(range(9, 25)), "max_tokens": 12, "output_kind": FINAL_ONLY}
 CHOSEN = {"logprobs": None, "logprob_token_ids": [7, 30, 2], "output_kind": DELTA}
 GREEDY = {"temperature": 1e-6, "top_k": 3, "max_tokens": 9, "skip_special_tokens": False}
 ABORTED = QUOTED | {"n": 2, "detokenize": True}
@@ -102,7 +103,8 @@ CASES = {
         Asked([3], SAMPLED | SHORT | {"seed": i, "output_kind": kind, "ignore_eos": False}, cuts)
         for i, kind in enumerate([CUMULATIVE, DELTA, FINAL_ONLY])
         for cuts in ([], [(0, 1, 2)])
-    ],
+    ]
+    + [Asked([3], LEFT_OUT | {"seed": i}) for i in range(3)],
     "last tokens": [
         Asked([3], {"seed": i, "max_tokens": 3, "output_kind": kind}, (), ["zz\ufffd"] * (i % 2))
         for i, kind in enumerate([CUMULATIVE, DELTA, FINAL_ONLY] * 2)
