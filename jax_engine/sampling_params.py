@@ -21,6 +21,10 @@ _NONE_IS_DEFAULT = (
     "n", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p",
     "top_k", "min_p", "min_tokens",
 )  # fmt: skip
+_LISTS = (
+    "stop", "allowed_token_ids", "logprob_token_ids", "bad_words", "logits_processors",
+    "trace_decode_token_ids",
+)  # fmt: skip
 # (output token ids, logits [V]) or (prompt token ids, output token ids, logits [V]) -> logits [V]
 LogitsProcessor = Callable[..., Any]
 
@@ -134,8 +138,10 @@ class SamplingParams:
         if self.guided_decoding is not None:
             self.structured_outputs, self.guided_decoding = self.guided_decoding, None
         self.stop_token_ids = list(self.stop_token_ids or [])
-        if self.allowed_token_ids is not None:
-            self.allowed_token_ids = list(self.allowed_token_ids)
+        for name in _LISTS:  # the caller goes on using its own
+            value = getattr(self, name)
+            if isinstance(value, list):
+                setattr(self, name, list(value))
         check_sampling_params(self)
         if self.seed == -1:
             self.seed = None

@@ -34,9 +34,11 @@ def test_an_end_at_max_tokens_is_an_end(llm) -> None:
                 logit_bias={token: 100.0}, max_tokens=1, ignore_eos=False, stop_token_ids=[65],
                 output_kind=kind,
             )  # fmt: skip
-            one = llm.generate("x", params, use_tqdm=False)[0].outputs[0]
+            llm.llm_engine.add_request("one", "x", params)
+            (output,) = llm.llm_engine.step()  # `generate` asks for final outputs alone
+            (one,) = output.outputs
             assert (one.text, one.finish_reason, one.stop_reason) == wanted
-            assert one.token_ids == [token]
+            assert one.token_ids == [token] and output.finished
 
 
 def test_without_detokenization_tokens_have_no_words(llm) -> None:
@@ -63,44 +65,6 @@ def test_a_stop_token_s_text_is_left_out(llm) -> None:
     params = sampled(logit_bias={65: 100.0}, stop_token_ids=[65], min_tokens=0)
     one = llm.generate("x", params, use_tqdm=False)[0].outputs[0]
     assert (one.text, one.token_ids, one.stop_reason) == ("", [65], 65)
-
-
-def test_chat_uses_the_model_s_own_template(llm) -> None:
-    messages = [{"role": "user", "content": "hi"}]
-    one = llm.chat(messages, sampled(max_tokens=3), use_tqdm=False)
-    assert [output.prompt for output in one] == ["[user]hi[assistant]"]
-    two = llm.chat([messages, messages], sampled(max_tokens=3), use_tqdm=False)
-    assert len(two) == 2
-    direct = llm.generate("[user]hi[assistant]", sampled(max_tokens=3), use_tqdm=False)
-    assert one[0].outputs[0].token_ids == direct[0].outputs[0].token_ids
-
-
-def test_chat_passes_its_options_to_the_template(llm) -> None:
-    chat = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
-    template = "{{ mood }}{% if tools %}{{ tools[0].name }}{% endif %}{{ messages[0].content }}"
-    options = {"tools": [{"name": "f"}], "chat_template_kwargs": {"mood": "glad:"}}
-    (one,) = llm.chat(chat, sampled(), False, chat_template=template, **options)
-    assert one.prompt == "glad:fhi"
-    chat.append({"role": "assistant", "content": "well"})
-    (one,) = llm.chat(
-        chat, sampled(), False, add_generation_prompt=False, continue_final_message=True
-    )
-    assert one.prompt == "[user]hi[assistant]well"
-    (one,) = llm.chat(chat, sampled(), False, add_generation_prompt=False, timeout=1e-9)
-    assert (one.prompt, one.outputs[0].stop_reason) == ("[user]hi[assistant]well", "timeout")
-
-
-def test_chat_says_which_conversation_is_bad(llm) -> None:
-    good = [{"role": "user", "content": "hi"}]
-    with pytest.raises(
-        InvalidRequestError, match=r"conversation 1: messages\[0\] must have a role"
-    ):
-        llm.chat([good, [{"content": "hi"}]], sampled(), False)
-    with pytest.raises(InvalidRequestError, match="set add_generation_prompt=False"):
-        llm.chat(good, sampled(), False, continue_final_message=True)
-    with pytest.raises(InvalidRequestError, match="got tokenize, tools"):
-        llm.chat(good, sampled(), False, chat_template_kwargs={"tools": [], "tokenize": True})
-    assert not llm.llm_engine.has_unfinished_requests()
 
 
 def test_logprobs_carry_the_text_of_their_tokens(llm) -> None:

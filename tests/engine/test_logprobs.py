@@ -91,8 +91,15 @@ def test_flat_ones_hold_the_same(llm) -> None:
     assert list(flat_output.prompt_logprobs) == output.prompt_logprobs
 
 
+CUTS = [slice(1, 3), slice(2), slice(-2, None), slice(None, None, 2), slice(3, 1)]
+
+
 def test_flat_ones_are_a_sequence() -> None:
-    flat = FlatLogprobs.of([None, {3: Logprob(-1.0, 1, "a"), 4: Logprob(-2.0, 2)}])
+    positions = [None, {3: Logprob(-1.0, 1, "a"), 4: Logprob(-2.0, 2)}, {5: Logprob(-0.5, 3, "c")}]
+    flat = FlatLogprobs.of(positions)
+    assert list(flat) == positions and flat[-1] == positions[-1]
+    assert [list(flat[cut]) for cut in CUTS] == [positions[cut] for cut in CUTS]
+    flat = flat[:2]
     assert (len(flat), flat[0], flat[1][4].logprob) == (2, None, -2.0)
     assert flat.token_ids == [3, 4] and flat.start_indices == [0, 0] and flat.end_indices == [0, 2]
 

@@ -68,8 +68,11 @@ def settings(draw: st.DrawFn) -> dict[str, Any]:
 @example({"n": 2, "best_of": 2, "output_kind": RequestOutputKind.DELTA})
 @example({"n": 2, "best_of": 3, "output_kind": RequestOutputKind.DELTA})
 @example({"temperature": 0.99e-5, "n": 2})
+@example({"temperature": 0.0, "best_of": 2})
+@example({"logprob_token_ids": [5, 9], "logprobs": 2})
 @example({"temperature": 1e-5, "n": 2, "best_of": 3})
 @example({"use_beam_search": True, "n": 3, "temperature": 0.0, "best_of": 4, "top_k": -1})
+@example({"use_beam_search": True, "n": 2, "output_kind": RequestOutputKind.DELTA})
 @example({"use_beam_search": True, "logprobs": 0})
 @example({"stop": "a", "detokenize": False})
 @example({"max_tokens": None, "min_tokens": 17})
@@ -139,3 +142,25 @@ def test_what_is_changed_later_is_checked_when_it_is_used(copied: bool) -> None:
         other.stop_token_ids.append(4)
         other.logit_bias[4] = 1.0
         assert (params.stop, params.stop_token_ids, params.logit_bias) == (["a"], [3], {3: 1.0})
+
+
+def test_lists_that_were_given_stay_the_caller_s() -> None:
+    given: dict[str, list[Any]] = {
+        "stop": ["a"],
+        "stop_token_ids": [3],
+        "allowed_token_ids": [3],
+        "logprob_token_ids": [3],
+        "bad_words": ["a"],
+        "trace_decode_token_ids": [3],
+        "logits_processors": [print],
+    }
+    before = {name: list(value) for name, value in given.items()}
+    params = SamplingParams(**given)
+    for value in given.values():
+        value.append(value[0])
+    assert {name: getattr(params, name) for name in given} == before
+
+
+def test_what_from_optional_takes_none_for() -> None:
+    assert SamplingParams.from_optional(max_tokens=None, seed=None).max_tokens is None
+    assert SamplingParams.from_optional(top_k=None, n=None, min_p=None) == SamplingParams()

@@ -15,14 +15,14 @@ from tests.mutation import (
 from tests.mutation.planting import Mutant
 
 MUTANTS: list[Mutant] = [
-    *blocks.MUTANTS,
-    *scheduling.MUTANTS,
     *attention.MUTANTS,
+    *blocks.MUTANTS,
     *cpu_kernels.MUTANTS,
-    *sampling.MUTANTS,
-    *text.MUTANTS,
     *layers.MUTANTS,
     *models.MUTANTS,
-    *worker.MUTANTS,
     *oracle.MUTANTS,
+    *sampling.MUTANTS,
+    *scheduling.MUTANTS,
+    *text.MUTANTS,
+    *worker.MUTANTS,
 ]

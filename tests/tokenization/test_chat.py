@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from jax_engine.engine.conversations import chat_prompts
 from jax_engine.errors import InvalidRequestError
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -171,6 +172,38 @@ def test_there_is_one_bos() -> None:
     tokenizer = make(TEXT)
     assert tokenizer.encode("x")[0] == tokenizer.bos_token_id
     assert tokenizer.apply_chat_template(CHAT).count(tokenizer.bos_token_id) == 1
+
+
+def test_prompts_of_conversations_have_one_bos_and_their_options() -> None:
+    """What `LLM.chat` runs: the tokens of the text as it is, and the text."""
+    tokenizer = make(TEXT)
+    chats = [CHAT, CHAT[1:2]]
+    prompts = chat_prompts(tokenizer, chats, None, add_generation_prompt=True)
+    texts = [
+        tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True) for c in chats
+    ]
+    ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    assert prompts == [
+        {"prompt": text, "prompt_token_ids": one} for text, one in zip(texts, ids, strict=True)
+    ]
+    assert [one.count(tokenizer.bos_token_id) for one in ids] == [1, 1]
+    assert ids[0] == tokenizer.apply_chat_template(CHAT, add_generation_prompt=True)
+    (alone,) = chat_prompts(tokenizer, CHAT, None, add_generation_prompt=True)
+    assert alone == prompts[0]
+    (silent,) = chat_prompts(tokenizer, CHAT, None, add_generation_prompt=False)
+    assert texts[0].startswith(silent["prompt"]) and silent["prompt"] != texts[0]
+    mood = BOS + "{{ mood }}{{ tools[0].name }}"
+    options = {"chat_template_kwargs": {"mood": "glad:"}, "tools": [{"name": "f"}]}
+    (other,) = chat_prompts(tokenizer, CHAT, None, chat_template=mood, **options)
+    assert other["prompt"] == "<|bos|>glad:f"
+    with pytest.raises(
+        InvalidRequestError, match=r"^conversation 1: messages\[0\] must have a role"
+    ):
+        chat_prompts(tokenizer, [CHAT, [{"content": "hi"}]], None)
+    with pytest.raises(InvalidRequestError, match=r"^messages\[0\] must have a role"):
+        chat_prompts(tokenizer, [{"content": "hi"}], None)
+    with pytest.raises(InvalidRequestError, match="got tokenize"):
+        chat_prompts(tokenizer, CHAT, None, chat_template_kwargs={"tokenize": True})
 
 
 def undocumented(a: int) -> int:

@@ -31,6 +31,9 @@ SPACES = fallback_words([b" ", b" a", b"s", b"\xe2", b"\x82"], SPECIAL, strips=T
 @example(SURROGATE, [[0, 1], [3, 0], [3, 4]], [], True)  # which no later byte makes a character
 @example(SPACES, [[2], [3, 4], [0], [1]], [], True)
 @example(SPACES, [[0], [1], [1, 3]], [], False)
+@example(SPACES, [[0, 1]], [], False)
+@example(SPACES, [[2], [1]], [], True)
+@example(SPACES, [[2], [1]], [], False)
 @example(SPACES, [[0], [1]], [1], True)
 def test_the_stream_is_what_the_oracle_calls_certain(
     vocabulary: Words, chunks: list[list[int]], prompt: list[int], skip: bool
