@@ -1,6 +1,15 @@
 """The table of planted bugs."""
 
-from tests.mutation import attention, blocks, cpu_kernels, oracle, sampling, scheduling, text
+from tests.mutation import (
+    attention,
+    blocks,
+    cpu_kernels,
+    engine,
+    oracle,
+    sampling,
+    scheduling,
+    text,
+)
 from tests.mutation.planting import Mutant
 
 MUTANTS: list[Mutant] = [
@@ -11,4 +20,5 @@ MUTANTS: list[Mutant] = [
     *sampling.MUTANTS,
     *text.MUTANTS,
     *oracle.MUTANTS,
+    *engine.MUTANTS,
 ]
