@@ -8,6 +8,7 @@ import pytest
 from jax_engine import LLM, InvalidRequestError, SamplingParams
 from jax_engine.core.preemption import PreemptionCosts
 from jax_engine.errors import OutOfMemoryError
+from jax_engine.worker import preemption_costs
 from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
 from tests.support.tiny_llama import tiny_llama
 
@@ -106,6 +107,26 @@ def test_no_request_is_called_like_the_one_that_is_measured(checkpoint, monkeypa
     while engine.has_unfinished_requests():
         engine.step()
     assert engine.stats().preemption_costs is not None
+
+
+def test_a_move_is_half_of_out_and_in_and_the_fastest_round_counts(checkpoint, monkeypatch) -> None:
+    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)
+    seconds = iter([5.0, 3.2, 4.0])
+    monkeypatch.setattr(preemption_costs, "_timed", lambda *_: next(seconds))
+    blocks_moved = 8  # in a call, of the 18 that there are
+    found = preemption_costs.seconds_per_block(llm.llm_engine.worker)
+    assert found == pytest.approx(3.2 / (2 * blocks_moved))
+
+
+def test_a_token_costs_what_it_does_in_the_best_step(checkpoint, monkeypatch) -> None:
+    """Of each size the faster round; of sizes up to the first slow one the least for a token."""
+    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)
+    rounds = {4: [0.03, 0.02], 8: [0.016, 0.02], 16: [0.06, 0.08], 32: [0.0, 0.0]}
+    monkeypatch.setattr(preemption_costs, "_compiled_sizes", lambda *_: list(rounds))
+    seconds = iter([one for pair in rounds.values() for one in pair])
+    monkeypatch.setattr(preemption_costs, "_timed", lambda *_: next(seconds))
+    found = preemption_costs.seconds_per_token(llm.llm_engine.worker, 40)
+    assert found == pytest.approx(0.016 / 8)  # 16 tokens took longer than it needs to know
 
 
 def test_eager_engines_can_be_measured(checkpoint) -> None:

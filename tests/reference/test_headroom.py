@@ -1,7 +1,5 @@
 """What must stay free, to the block: the watermark, and a block to grow by for each sequence."""
 
-from typing import Any
-
 import pytest
 
 from reference.allocator import OutOfBlocksError
@@ -93,18 +91,17 @@ def test_the_youngest_gives_way(scheduling: str) -> None:
 
 
 def test_nobody_comes_back_in_a_step_that_preempts() -> None:
-    """Unified: what the victim leaves is not given to who waits."""
-    blocks = BlockManager(2, 12, 12, watermark=0.0)
-    scheduler = new_scheduler(blocks, preemption_mode="swap")
-    for name in ("old", "young"):
-        scheduler.add_group(new_group(name, 2, 6))
+    """Unified: a chunk of the victim would fit into what it has left, and it waits all the same."""
+    blocks = BlockManager(2, 12, watermark=0.0)
+    scheduler = new_scheduler(blocks, preemption_mode="recompute", long_prefill_token_threshold=3)
+    for name, prompt_len in (("old", 1), ("young", 6)):
+        scheduler.add_group(new_group(name, prompt_len, 6))
+    step(scheduler)
     step(scheduler)
     leave_free(blocks, 0)
-    small: Any = new_group("waiting", 1, 1)
-    scheduler.add_group(small)
     output = scheduler.schedule()
-    assert output.preempted and [entry.group.request_id for entry in output.scheduled] == ["old"]
-    assert scheduler.waiting == [small]
+    assert output.preempted == [("young", "recompute")] and blocks.num_free_gpu_blocks == 2
+    assert [entry.group.request_id for entry in output.scheduled] == ["old"]
 
 
 def test_sequences_that_have_ended_need_no_room() -> None:

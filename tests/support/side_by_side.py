@@ -146,7 +146,7 @@ class SideBySide:
         for served in self.running.values():
             timeout = served.request.timeout
             if timeout is not None and served.request.arrival_time + timeout <= self.now:
-                self._cut_short(served)
+                self._cut_short(served, "timeout")
         self.reference.step()
         for served in self.running.values():
             if served.first_token is None and any(seq.output_len for seq in served.group.seqs):
@@ -195,10 +195,10 @@ class SideBySide:
             saw("cache hit", one.output is not None and one.output.num_cached_tokens > 0)
         saw("step by step the oracle's", self.exact)
 
-    def _cut_short(self, served: Served) -> None:
+    def _cut_short(self, served: Served, reason: str | None = None) -> None:
         served.cut_short = True
         if self.exact:
-            self.reference.abort_request(served.group.request_id)
+            self.reference.scheduler.abort(served.group.request_id, reason)
 
     def _take(self, output: Any) -> None:
         served = self.running[output.request_id]
@@ -220,4 +220,8 @@ class SideBySide:
         if not group.beam_search:
             texts = [seq.output_token_ids for seq in group.seqs]
             for one in output.outputs:
+                seq = group.seqs[one.index]
                 assert one.token_ids == texts[one.index], "as far as it has come"
+                assert (one.finish_reason, one.stop_reason) == (seq.finish_reason, seq.stop_reason)
+            if not output.finished:  # of best_of, too: which are the best is not known yet
+                assert [one.index for one in output.outputs] == list(range(len(output.outputs)))

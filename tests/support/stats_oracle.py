@@ -68,6 +68,14 @@ def check_stats(engine: LLMEngine, reference: ReferenceEngine, seen: StatsOracle
     assert {name: getattr(stats, name) for name in wanted} == wanted, "I51"
     saving = 1 - sum(seen.used) / max(1, sum(seen.logical))
     assert abs(stats.mean_sharing_saving - saving) < 1e-9
+    found: dict[Any, Any] = {_key(metric): metric for metric in engine.get_metrics()}
+    gauges = {
+        "vllm:num_requests_running": wanted["num_running"],
+        "vllm:num_requests_waiting": wanted["num_waiting"] + wanted["num_swapped"],
+        "vllm:kv_cache_usage_perc": wanted["num_used_blocks"] / len(refs),
+        "vllm:num_preemptions": sum(scheduler.num_preemptions.values()),
+    }
+    assert {name: found[name].value for name in gauges} == gauges, "I51"
     assert abs(stats.peak_sharing_saving - max(0.0, *seen.savings)) < 1e-9
 
 
@@ -81,6 +89,7 @@ def check_metrics(
     """
     wanted: Counter[Any] = Counter()
     waits: list[float] = []
+    lives: list[float] = []
     unknown = False  # what became of a sample of best_of that is not returned
     for group, output in served:
         early = group.request_id in cut_short
@@ -94,15 +103,24 @@ def check_metrics(
         times = output.metrics
         if times.first_token_time is not None:
             waits.append(times.first_token_time - times.arrival_time)
+        assert times.finished_time is not None
+        lives.append(times.finished_time - times.arrival_time)
     found: dict[Any, Any] = {_key(metric): metric for metric in engine.get_metrics()}
     for key, value in wanted.items():
         of_samples = key == "vllm:generation_tokens" or isinstance(key, tuple)
         assert (unknown and of_samples) or found[key].value == value, f"I51: {key}"
     for name, values in (
         ("vllm:time_to_first_token_seconds", waits),
+        ("vllm:e2e_request_latency_seconds", lives),
         ("vllm:request_prompt_tokens", [group.prompt_len for group, _ in served]),
     ):
-        assert (found[name].count, found[name].sum) == (len(values), sum(values)), f"I51: {name}"
+        _check_histogram(found[name], values)
+
+
+def _check_histogram(found: Any, values: Sequence[float]) -> None:
+    assert (found.count, found.sum) == (len(values), sum(values)), f"I51: {found.name}"
+    counts = {limit: sum(value <= float(limit) for value in values) for limit in found.buckets}
+    assert found.buckets == counts, f"I51: {found.name}"
 
 
 def _reason(group: SequenceGroup, output: RequestOutput, early: bool) -> str:

@@ -58,7 +58,7 @@ class StubWorker:
         self.kv_cache = self  # `recover` is all that the engine asks of it
         self.mask_seconds = 0.0
         self._sampling: dict[str, tuple[Any, int]] = {}
-        self._memory = new_memory(settings)
+        self._memory: Any = new_memory(settings)
 
     def add_request(
         self, request_id: str, params: Any, seed: int, eos_token_ids: Any, constraints: Any
@@ -93,6 +93,7 @@ class StubWorker:
     def _may_fail(self, place: str) -> None:
         if self.fail_at == place:
             self.fail_at = None
+            self._memory = None  # until `recover`
             raise DeviceError(f"injected at {place}")
 
     def _compute(self, scheduled: list[Any], blocks: Any, previous: list[int]) -> StepResult:

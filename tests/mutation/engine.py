@@ -1,0 +1,316 @@
+"""Bugs in the engine around the core: what requests are told, counted and timed."""
+
+from tests.mutation.planting import Mutant, plant
+
+SHELL = ("tests/properties/test_engine_shell.py",)
+STREAMING = ("tests/engine/test_streaming.py",)
+DEADLINES = ("tests/engine/test_deadlines.py", *SHELL)
+COSTS = ("tests/engine/test_preemption_costs.py",)
+FOLDER = "jax_engine/engine"
+
+REQUESTS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/running_requests.py",
+        SHELL,
+        ("cache_salt=prompt.cache_salt,", "cache_salt=None,", "a salt never reaches the cache"),
+        ("= arrival, new.priority", "= arrival, 0", "priorities are forgotten"),
+        (
+            "now if new.arrival_time is None else new.arrival_time",
+            "now",
+            "the time of arrival is that of the call",
+        ),
+        ("self._seed, self._num_added)", "self._seed, 0)", "one seed for all unseeded requests"),
+        ("arrival + new.timeout", "now + new.timeout", "a timeout begins at the call"),
+        ("self.deadlines.remove(request_id)", "pass", "a deadline outlives its request"),
+        ("self._worker.remove_request(request_id)", "pass", "the worker keeps who has ended"),
+        ("self.news.pop(request_id, None)", "pass", "who was aborted has news"),
+        (
+            "finished_time = now",
+            "finished_time = state.metrics.first_token_time",
+            "the end is when the first token came",
+        ),
+        ("self.recorder.take(state)", "pass", "ends are not counted"),
+        (
+            "self._scheduler.abort(request_id, stop_reason)",
+            "self._scheduler.abort(request_id)",
+            "who timed out is not told so",
+        ),
+        ("self._scheduler.clear()", "pass", "groups stay in the scheduler after a failed step"),
+    ),
+    *plant(
+        f"{FOLDER}/prompts.py",
+        SHELL,
+        ('salt = prompt.get("cache_salt")', "salt = None", "a salt is not read"),
+    ),
+    *plant(
+        f"{FOLDER}/deadlines.py",
+        DEADLINES,
+        ("self._heap[0][0] <= now", "self._heap[0][0] < now", "a deadline is one step late"),
+        (
+            "self._numbers.get(entry[2]) == entry[1]",
+            "entry[2] in self._numbers",
+            "the deadline of an id's earlier request counts",
+        ),
+        ("self._num_added += 1", "pass", "requests of one id share a number"),
+    ),
+]
+
+OUTPUTS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/request_state.py",
+        SHELL,
+        (
+            "cumulative_logprob += float(",
+            "cumulative_logprob = float(",
+            "the last log-probability in place of the sum",
+        ),
+        (
+            "result.logits, row, token",
+            "result.logits, 0, token",
+            "log-probabilities are those of the step's first row",
+        ),
+        (
+            "row + position - item.start - 1,",
+            "row + position - item.start,",
+            "prompt log-probabilities, one row too far",
+        ),
+        (
+            "item.start + item.num_tokens + 1,",
+            "item.start + item.num_tokens,",
+            "a chunk's last token says nothing of the next one",
+        ),
+        (
+            "key=lambda seq: -self._seq",
+            "key=lambda seq: self._seq",
+            "best_of returns the worst",
+        ),
+        (" and finished and not beams", " and not beams", "best_of is sorted too early"),
+        ("seqs = seqs[: self.params.n]", "seqs = list(seqs)", "all of best_of are returned"),
+        (
+            "self.group.num_cached_tokens or 0,",
+            "0,",
+            "cached tokens are not told",
+        ),
+        (
+            "return seq.output_len > 0 or seq.finish_reason is not None",
+            "return True",
+            "an output of a sample that has not begun",
+        ),
+        (
+            "output.cumulative_logprob if self.params.needs_logprobs else None",
+            "output.cumulative_logprob",
+            "a sum of log-probabilities that nobody took",
+        ),
+        (
+            "output.cumulative_logprob = seq.cumulative_logprob",
+            "pass",
+            "a beam without its log-probability",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/request_state.py",
+        STREAMING,
+        ("metrics=replace(self.metrics)", "metrics=self.metrics", "times given out change later"),
+        (
+            "output.logprobs[first_token:]",
+            "output.logprobs",
+            "each delta has all log-probabilities",
+        ),
+        (
+            "num_tokens_given += len(",
+            "num_tokens_given = len(",
+            "a third delta begins where the second did",
+        ),
+        (
+            "return ended or seq.output_len",
+            "return seq.output_len",
+            "an end without a token is not told in deltas",
+        ),
+        (
+            "self.prompt_given = self.deltas",
+            "self.prompt_given = False",
+            "each delta has the prompt's log-probabilities",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/token_logprobs.py",
+        SHELL,
+        ("top_logprobs[row, i]), i + 1,", "top_logprobs[row, i]), i,", "ranks begin at 0"),
+        (
+            "end = None if num_top == -1 else num_top",
+            "end = None if num_top == -1 else num_top + 1",
+            "one of the most probable tokens too many",
+        ),
+        ("int(logprobs.ranks[row])", "int(logprobs.ranks[0])", "everybody's rank is the first's"),
+    ),
+    *plant(
+        f"{FOLDER}/step_outputs.py",
+        SHELL,
+        (
+            "        row += item.num_tokens",
+            "        row += item.num_tokens if item.seq.finish_reason is None else 0",
+            "prompt log-probabilities shift after an abort",
+        ),
+        (
+            "        row += item.num_samples",
+            "        row += item.num_samples if item.seq.finish_reason is None else 0",
+            "tokens shift after an abort",
+        ),
+        (
+            "if state.metrics.first_token_time is None:",
+            "if True:",
+            "the time of the first token is overwritten",
+        ),
+        (
+            "state.group.seqs[item.seq.index + i]",
+            "state.group.seqs[i]",
+            "log-probabilities of later parts go to the first",
+        ),
+        ("state.add_token(seq, row + i,", "state.add_token(seq, row,", "samples share a row"),
+    ),
+]
+
+STEPS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/llm_engine.py",
+        SHELL,
+        ("self._pipeline.clear()", "pass", "a step in flight is kept after a failure"),
+        ("self.worker.kv_cache.recover()", "pass", "a cache that is gone is used again"),
+        ("del self._running.ended[kept:]", "pass", "outputs of a step that failed come later"),
+        (
+            'self._running.end(request_id, "timeout"',
+            'self._running.end(request_id, "late"',
+            "words",
+        ),
+        ("self._end_overdue()\n            if", "if", "deadlines are not looked at"),
+        ("self._stats.record(plan)", "pass", "steps are not counted"),
+    ),
+    *plant(
+        f"{FOLDER}/pipeline.py",
+        SHELL,
+        (
+            "self._ahead, self._restart = None, False",
+            "self._restart = False",
+            "the step ahead is kept after a failed collect",
+        ),
+        (
+            "= None, False\n        self._scheduler.drop_steps()",
+            "= None, False",
+            "the scheduler waits for a step that failed",
+        ),
+        ("self._worker.move_blocks(plan)", "pass", "a step that only moves blocks moves none"),
+    ),
+]
+
+COUNTS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/stats.py",
+        SHELL,
+        (
+            "self._num_tokens += plan.num_batched_tokens",
+            "self._num_tokens += len(plan.scheduled)",
+            "tokens are counted as sequences",
+        ),
+        ("= max(self._peak_used, used)", "= used", "the peak is the last"),
+        ("self._sum_used += used", "self._sum_used += logical", "nothing is ever saved"),
+        ("1.0 - used / logical)", "used / logical)", "the saving is what is left"),
+        ('preemptions["recompute"]', 'preemptions["swap"]', "swaps are counted as recomputed"),
+        (
+            "len(scheduler.waiting)",
+            "len(scheduler.waiting) + len(scheduler.swapped)",
+            "who is swapped out is counted as waiting",
+        ),
+        (
+            "= max(self._peak_shared, blocks.num_shared_blocks)",
+            "= blocks.num_shared_blocks",
+            "the peak of shared blocks is the last number",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/request_metrics.py",
+        SHELL,
+        (
+            "sum(seq.output_len for seq in group.seqs)",
+            "len(group.seqs)",
+            "tokens are counted as samples",
+        ),
+        (
+            "times.first_token_time - times.arrival_time",
+            "times.first_token_time",
+            "the wait for the first token since the beginning of time",
+        ),
+        (
+            "times.finished_time - times.arrival_time",
+            "times.finished_time",
+            "the latency since the beginning of time",
+        ),
+        (
+            '"vllm:prefix_cache_hits"] += group.num_cached_tokens or 0',
+            '"vllm:prefix_cache_hits"] += group.prompt_len',
+            "each query of the cache is a hit",
+        ),
+        ("group.seqs[0].finish_reason", "group.seqs[-1].finish_reason", "the last one's reason"),
+        ("if group.reads_cache:", "if True:", "queries that nobody made"),
+        (
+            "stats.num_waiting + stats.num_swapped",
+            "stats.num_waiting",
+            "who is swapped out waits for nothing",
+        ),
+        (
+            '_prompt_tokens"].add(group.prompt_len)',
+            '_prompt_tokens"].add(1)',
+            "prompts of one token each",
+        ),
+    ),
+    *plant(
+        "jax_engine/metrics.py",
+        SHELL,
+        ("self.sum += value", "self.sum = value", "a histogram's sum is its last value"),
+        (
+            "self.counts[bisect_left(self.limits, value)]",
+            "self.counts[bisect_left(self.limits, value) - 1]",
+            "an observation in the bucket below its own",
+        ),
+    ),
+    *plant(
+        "jax_engine/worker/preemption_costs.py",
+        COSTS,
+        ("seconds / (2 * count)", "seconds / count", "a move costs as much as two"),
+        ("min(_timed(out_and_in)", "max(_timed(out_and_in)", "the slowest round of moving"),
+        ("min(_timed(partial(", "max(_timed(partial(", "the slowest round of computing"),
+        (
+            "best = min(best, seconds / size)",
+            "best = seconds / size",
+            "the last size in place of the best",
+        ),
+    ),
+]
+
+CORE: list[Mutant] = [
+    *plant(
+        "jax_engine/core/decoding.py",
+        SHELL,
+        (
+            "computed, group.cache_salt)",
+            "computed, None)",
+            "no salt for a block that is cached at the end of its sequence",
+        ),
+    ),
+    *plant(
+        "jax_engine/core/unified.py",
+        SHELL,
+        (
+            "if group.num_cached_tokens is None:",
+            "if True:",
+            "cached tokens are overwritten on readmission",
+        ),
+        ("group.cache_salt, seq.chain)", "None, seq.chain)", "hits of any salt"),
+    ),
+    *plant(
+        "jax_engine/core/state.py",
+        SHELL,
+        ("cache_salt=group.cache_salt,", "cache_salt=None,", "blocks are cached without a salt"),
+    ),
+]
+
+MUTANTS: list[Mutant] = [*REQUESTS, *OUTPUTS, *STEPS, *COUNTS, *CORE]
