@@ -8,6 +8,7 @@ from tests.mutation import (
     models,
     sampling,
     scheduling,
+    simulation,
     text,
     worker,
 )
@@ -23,4 +24,5 @@ MUTANTS: list[Mutant] = [
     *layers.MUTANTS,
     *models.MUTANTS,
     *worker.MUTANTS,
+    *simulation.MUTANTS,
 ]
