@@ -10,6 +10,7 @@ from tests.mutation import (
     oracle,
     sampling,
     scheduling,
+    simulation,
     text,
     worker,
 )
@@ -25,6 +26,7 @@ MUTANTS: list[Mutant] = [
     *oracle.MUTANTS,
     *sampling.MUTANTS,
     *scheduling.MUTANTS,
+    *simulation.MUTANTS,
     *text.MUTANTS,
     *worker.MUTANTS,
 ]

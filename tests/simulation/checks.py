@@ -49,4 +49,5 @@ def check_idle(engine: LLMEngine) -> None:
     assert blocks.num_free_gpu_blocks == blocks.num_gpu_blocks, "I9"
     assert blocks.num_free_cpu_blocks == blocks.num_cpu_blocks, "I9"
     assert not blocks.tables and not engine.scheduler.groups
+    assert not engine.scheduler._state.sequences
     assert engine.outputs() == []

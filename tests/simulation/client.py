@@ -23,7 +23,7 @@ class Client:
     Attributes:
         samples: How each sample must come out.
         born: Number of the first list of outputs that it may be in.
-        arrival: When it came, in seconds.
+        arrival: When it came, in seconds; None: whenever the engine says.
         may_be_aborted: Whether somebody asked for that.
         has_text: Whether outputs have text.
         mailed: Whether its end comes from `wait_for_completion`, not from `step`.
@@ -33,7 +33,7 @@ class Client:
     request: Request
     samples: list[Sample]
     born: int
-    arrival: float
+    arrival: float | None
     has_text: bool
     mailed: bool
     may_be_aborted: bool = False
@@ -48,7 +48,7 @@ class Client:
     @property
     def deadline(self) -> float | None:
         timeout = self.request.timeout
-        return None if timeout is None else self.arrival + timeout
+        return None if timeout is None or self.arrival is None else self.arrival + timeout
 
     def take(self, output: Any, now: float) -> None:
         """An output of this request, each in its order.
@@ -88,7 +88,8 @@ class Client:
             got.end = one.finish_reason, one.stop_reason
 
     def _check_times(self, metrics: Any) -> None:
-        assert metrics.arrival_time == self.arrival
+        assert self.arrival in (None, metrics.arrival_time)
+        self.arrival = metrics.arrival_time
         if any(got.tokens for got in self.received.values()):
             first = metrics.first_token_time
             assert first is not None and self.first_token_time in (None, first)

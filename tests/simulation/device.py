@@ -41,6 +41,7 @@ class SimulatedDevice:
 
     Attributes:
         in_flight: Steps that were launched and not collected.
+        pause: Called while the device computes: other threads may go on.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SimulatedDevice:
         self.worker = worker
         self.kv_cache = SimulatedCache(worker.kv_cache, self)
         self.steps = SimulatedSteps()
+        self.pause: Callable[[], None] = lambda: None
         self.in_flight: list[Any] = []
         self._clock = clock
         self._faults = faults
@@ -95,6 +97,7 @@ class SimulatedDevice:
     def collect(self, step: Any) -> Any:
         num_tokens = sum(item.num_tokens for item in step.plan.scheduled)
         self.spend(self._speed.step + self._speed.token * num_tokens)
+        self.pause()
         self.in_flight = [one for one in self.in_flight if one is not step]
         self._faults.strike("before collect")
         result = self.worker.collect(step)

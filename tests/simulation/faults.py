@@ -23,16 +23,21 @@ class Faults:
     Args:
         rate: Of the calls of `strike`, the share that raises.
         full_rate: Of the requests for host memory, the share that is refused.
+
+    Attributes:
+        num_struck: How often it raised.
     """
 
     def __init__(self, chance: Random, log: EventLog, *, rate: float, full_rate: float) -> None:
         self.rate, self.full_rate = rate, full_rate
+        self.num_struck = 0
         self._chance = chance
         self._log = log
 
     def strike(self, place: str) -> None:
         """Raises one of `INJECTED`, now and then."""
         if self.rate and self._chance.random() < self.rate:
+            self.num_struck += 1
             kind = self._chance.choice(INJECTED)
             self._log("fault", place, kind.__name__)
             self._log.seen[f"fault: {place}"] += 1

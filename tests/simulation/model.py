@@ -4,8 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-import numpy as np
-
 from reference.random_numbers import derive_seed
 
 VOCABULARY = 5
@@ -79,11 +77,3 @@ class Rules:
                 return Sample(tokens, text.removesuffix(longest_found), ("stop", longest_found))
             if len(tokens) == longest:
                 return Sample(tokens, text, ("length", None))
-
-
-def seed_of(given: int | None, engine_seed: int, number: int) -> int:
-    """A request's seed; the number-th request of an engine draws its own if it was given none."""
-    if given is not None:
-        return given
-    state = np.random.SeedSequence([engine_seed, number]).generate_state(1, np.uint64)
-    return int(state[0])

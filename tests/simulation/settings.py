@@ -6,6 +6,8 @@ from typing import Any
 
 from tests.simulation.device import Speed
 
+MODES = [None, "recompute", "swap", "auto", "auto"]
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -21,7 +23,6 @@ class Settings:
         full_rate: Share of the requests for host memory that are refused.
         num_actions: Of clients, until nobody comes any more.
         busy: From 0 (one request at a time) to 1 (far more than fit).
-        threads: How many threads use the engine; 0: one client drives it step by step.
     """
 
     num_blocks: int
@@ -35,7 +36,6 @@ class Settings:
     full_rate: float
     num_actions: int
     busy: float
-    threads: int
 
     @property
     def max_model_len(self) -> int:
@@ -44,7 +44,9 @@ class Settings:
 
 def draw_settings(chance: Random) -> Settings:
     """Small pools in which a sequence may take most of the blocks, so that groups preempt."""
+    crowded = chance.random() < 0.3  # so that a step may do nothing but swap
     scheduling = chance.choice(["unified", "unified", "unified", "sosp", "sosp-mixed"])
+    scheduling = "unified" if crowded else scheduling
     unified = scheduling == "unified"
     chunked = unified and chance.random() < 0.8
     block_size = chance.choice([1, 2, 3, 4, 8])
@@ -55,7 +57,7 @@ def draw_settings(chance: Random) -> Settings:
     config = {
         "scheduling": scheduling,
         "scheduling_policy": chance.choice(["fcfs", "fcfs", "priority"]),
-        "preemption_mode": chance.choice([None, "recompute", "swap", "swap", "auto", "auto"]),
+        "preemption_mode": chance.choice(["swap"] if crowded else MODES),
         "block_size": block_size,
         "max_model_len": max_model_len,
         "max_num_seqs": max_num_seqs,
@@ -63,12 +65,12 @@ def draw_settings(chance: Random) -> Settings:
         "enable_prefix_caching": unified and chance.random() < 0.6,
         "enable_chunked_prefill": chunked,
         "long_prefill_token_threshold": chance.choice([0, 0, 1, 3]) if chunked else 0,
-        "async_scheduling": unified and chance.random() < 0.8,
+        "async_scheduling": unified and (crowded or chance.random() < 0.7),
         "seed": chance.choice([0, 1, 2**64 - 1]),
     }
     return Settings(
         num_blocks=num_blocks,
-        num_cpu_blocks=chance.choice([40, 40, 40, 8, 3, 0]),
+        num_cpu_blocks=40 if crowded else chance.choice([40, 40, 8, 3, 0]),
         config=config,
         watermark=chance.choice([0.0, 0.01, 0.1]),
         has_text=chance.random() < 0.4,
@@ -82,6 +84,5 @@ def draw_settings(chance: Random) -> Settings:
         fault_rate=chance.choice([0.0, 0.0, 0.0, 0.002, 0.02]),
         full_rate=chance.choice([0.0, 0.0, 0.3]),
         num_actions=chance.randint(40, 160),
-        busy=chance.random(),
-        threads=chance.choice([0, 0, 0, 0, 2, 4]),
+        busy=1.0 if crowded else chance.random(),
     )

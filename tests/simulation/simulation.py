@@ -7,13 +7,14 @@ from typing import Any
 from jax_engine import RequestOutputKind
 from jax_engine.errors import InvalidRequestError, StepFailedError
 from jax_engine.llm_queue import QueueMethods
+from reference.random_numbers import request_seed
 from tests.simulation.build import World, build_engine, simulated_host
 from tests.simulation.checks import check_costs, check_engine, check_idle
 from tests.simulation.client import Client
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.faults import INJECTED, Faults
 from tests.simulation.log import EventLog
-from tests.simulation.model import Sample, seed_of
+from tests.simulation.model import Sample
 from tests.simulation.requests import Request, draw_request
 from tests.simulation.settings import draw_settings
 from tests.simulation.stub_world import StubWorld
@@ -104,7 +105,7 @@ class Simulation:
         try:
             self.engine.add_request(
                 request_id,
-                _prompt(request),
+                as_prompt(request),
                 request.params,
                 arrival_time=None if request.waited is None else arrival,
                 priority=request.priority,
@@ -126,7 +127,7 @@ class Simulation:
         before = set(self.engine.scheduler.groups)
         try:
             ids = self.queue.enqueue(
-                [_prompt(one) for one in requests],
+                [as_prompt(one) for one in requests],
                 [one.params for one in requests],
                 priority=[one.priority for one in requests],
                 timeout=[one.timeout for one in requests],
@@ -272,6 +273,8 @@ class Simulation:
         self.log.seen["failed step"] += 1
         assert not self.engine.scheduler.groups
         self.device.in_flight.clear()
+        if self.chance.random() < 0.3:
+            self.reset()
         for client in running:
             if served and not client.mailed:
                 client.may_be_aborted = True
@@ -309,7 +312,7 @@ class Simulation:
     def _samples(self, request: Request, ahead: int) -> list[Sample] | None:
         """How the request must come out if it is accepted as the `ahead`-th from here."""
         number = self.num_accepted + ahead
-        seed = seed_of(request.params.seed, self.settings.config["seed"], number)
+        seed = request_seed(request.params.seed, self.settings.config["seed"], number)
         return self.world.samples(request, seed, self.settings.max_model_len)
 
     def _accept(
@@ -335,6 +338,6 @@ class Simulation:
         self.log.seen["refused"] += isinstance(error, InvalidRequestError)
 
 
-def _prompt(request: Request) -> Any:
+def as_prompt(request: Request) -> Any:
     prompt: dict[str, Any] = {"prompt_token_ids": request.prompt}
     return prompt if request.salt is None else prompt | {"cache_salt": request.salt}

@@ -11,7 +11,7 @@ from jax_engine import LLMEngine
 from jax_engine.worker.worker import Worker
 from reference import sampling
 from reference.kv_cache import KVCache
-from reference.random_numbers import uniform
+from reference.random_numbers import derive_seed, uniform
 from reference.transformer import Transformer
 from tests.simulation.model import Sample
 from tests.simulation.requests import Request
@@ -90,7 +90,7 @@ class TinyWorld:
 
     def _sample(self, request: Request, seed: int, index: int) -> Sample | None:
         params, prompt = request.params, request.prompt
-        own, tokens = sampling.derive_seed(seed, index), list[int]()
+        own, tokens = derive_seed(seed, index), list[int]()
         ends = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else {EOS})
         longest = min(MAX_LEN - len(prompt), params.max_tokens or MAX_LEN)
         while True:
@@ -99,8 +99,8 @@ class TinyWorld:
             }  # fmt: skip
             logits, _ = self._compute((*prompt, *tokens))
             edges = np.cumsum(sampling.distribution(logits, params, **given))
-            u = uniform(own, len(prompt) + len(tokens))
-            if np.abs(edges - u).min() < TOLERANCE:
+            drawn = uniform(own, len(prompt) + len(tokens))
+            if np.abs(edges - drawn).min() < TOLERANCE:
                 return None
             token = sampling.sample(logits, params, **given, seed=own)
             tokens.append(token)
