@@ -35,8 +35,6 @@ TRITON = Sizes(
 )
 KERNELS = {
     "mosaic-decode-1-stage": (Tuned(DECODES, MosaicDecodeConfig(64, 1, 3)), "everything"),
-    "mosaic-decode-2-stages": (Tuned(DECODES, MosaicDecodeConfig(64, 2, 2)), "lse"),
-    "mosaic-prefill-1-stage": (Tuned(TILES, MosaicPrefillConfig(128, 64, 1)), "wide-window"),
     "mosaic-prefill-2-stages": (Tuned(TILES, MosaicPrefillConfig(64, 64, 2)), "everything"),
     "triton-1": (
         Tuned(TRITON, TritonPrefillConfig(16, 16), TritonDecodeConfig(16, splits=3)),

@@ -45,10 +45,6 @@ NO_RACES = {
         Tuned(steps(context=224, tokens=16), MosaicPrefillConfig(128, 64, 1)),
         [(15, 200)],
     ),
-    "prefill-2-stages": (
-        Tuned(steps(context=260, tokens=16), MosaicPrefillConfig(64, 64, 2)),
-        [(14, 240)],
-    ),
 }
 
 

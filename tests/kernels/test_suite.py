@@ -81,20 +81,16 @@ def sized(**sizes: Any) -> Kernel:
 one_block = ((64, 1, 1, 4),)
 RIGHT: list[Kernel] = [
     of_the_page(),
-    sized(seqs=1),
+    sized(seqs=1, context=400),
     sized(seqs=1, tokens=1),
-    sized(seqs=5),
-    sized(seqs=5, tokens=3),
+    sized(seqs=5, tokens=5, tile=40, dtype="float16"),
     sized(seqs=13),
     sized(tokens=1, context=1),
-    sized(tokens=5, tile=40),
     sized(tile=1, step=1),
     sized(context=1, long_context=None, geometries=one_block),
     sized(context=2, geometries=one_block, tile=3),
-    sized(context=400, tokens=3, seqs=2),
     sized(layers=1, geometries=((1, 1, 1, 1),)),
     sized(decode_only=True, tokens=2, seqs=7),
-    sized(dtype="float16", seqs=2),
     sized(seqs=1, tokens=1, context=1, tile=1, geometries=((1, 1, 1, 1),), decode_only=True),
 ]
 
