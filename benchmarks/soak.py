@@ -172,7 +172,7 @@ def warm_up(engine: LLMEngine) -> None:
     """Fills the cache of words; compiles all sizes of steps, for each kind and for mixtures."""
     rng = random.Random(1)
     for _ in range(2 * CACHED_WORDS):
-        engine.get_tokenizer().encode(request(rng)[0])
+        engine.text_tokenizer().encode(request(rng)[0])
     each = kinds("abc", 8, None)
     batches = [[one] * size for size in DECODE_SIZES for one in each]
     for number in range(2 ** len(WITH_OWN_STEPS)):
@@ -185,7 +185,7 @@ def warm_up(engine: LLMEngine) -> None:
             engine.step()
     steps = engine.worker.steps
     for shape in steps.compiled_shapes():
-        if shape.decode_only and shape.num_rows == DECODE_SIZES[-1]:
+        if shape.decode_only and not shape.pooling:
             # The last token of a prompt among decodes: rare, and so too late to be warm by chance.
             steps.prepare(replace(shape, pooling=True), engine.worker.kv_cache.array)
 

@@ -276,7 +276,7 @@ COUNTS: list[Mutant] = [
         "jax_engine/worker/preemption_costs.py",
         COSTS,
         ("seconds / (2 * count)", "seconds / count", "a move costs as much as two"),
-        ("min(_timed(out_and_in)", "max(_timed(out_and_in)", "the slowest round of moving"),
+        ("min(_timed(out_and_in, ", "max(_timed(out_and_in, ", "the slowest round of moving"),
         ("min(_timed(partial(", "max(_timed(partial(", "the slowest round of computing"),
         (
             "best = min(best, seconds / size)",
