@@ -10,6 +10,7 @@ SEQUENCE_TESTS = ("tests/engine/test_sequence_text.py",)
 TEXT_TESTS = ("tests/engine/test_llm_text.py",)
 VIEW_TESTS = ("tests/properties/test_client_view.py",)
 PARAMS_TESTS = ("tests/engine/test_parameters_pair.py", "tests/engine/test_sampling_params.py")
+SAMPLER_TESTS = ("tests/sampling/test_sampler.py",)
 LOGPROBS_TESTS = ("tests/engine/test_logprobs.py",)
 
 TOKENIZATION: list[Mutant] = [
@@ -388,6 +389,16 @@ PARAMETERS: list[Mutant] = [
             "params.logprobs not in (None, len(tokens))",
             "params.logprobs is not None",
             "logprobs is refused beside its own number of tokens",
+        ),
+    ),
+    *plant(
+        "jax_engine/sampling/inputs.py",
+        SAMPLER_TESTS,
+        ("(seed >> 32) & 0xFFFFFFFF", "0", "the upper bits of a seed do not count"),
+        (
+            "            params.top_p,\n",
+            "            params.top_p if params.top_p < 0.999 else 1.0,\n",
+            "a top_p between 0.999 and 1 is off",
         ),
     ),
     *plant(

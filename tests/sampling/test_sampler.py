@@ -114,7 +114,7 @@ def test_i49_the_support_is_exactly_the_reference_s(data, vocab) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     logits = (rng.integers(0, levels, (1, vocab)) * (6.0 / levels)).astype(np.float32)
     k = data.draw(st.sampled_from([0, 1, 2, 5, 260, vocab]))
-    p = data.draw(st.sampled_from([1.0, 0.99, 0.8, 0.31, 0.001]))
+    p = data.draw(st.sampled_from([1.0, 0.9995, 0.99, 0.8, 0.31, 0.001]))
     min_p = data.draw(st.sampled_from([0.0, 0.013, 0.4]))
     params = SamplingParams(top_k=k, top_p=p, min_p=min_p)
     wanted = oracle.distribution(logits[0], params)
@@ -244,3 +244,18 @@ def test_the_most_probable_token_is_the_first_of_the_largest(rows, vocab, seed):
     logits[logits == -2] = -np.inf
     found = jax.jit(most_probable)(logits)
     np.testing.assert_array_equal(found, np.argmax(logits, axis=1))
+
+
+@each_form
+def test_i49_a_top_p_just_below_1_filters(form) -> None:
+    """I49: what is beyond 99.91 % never comes, in draws of which some would be of it."""
+    draws = 16_384
+    logits = np.tile(np.log(np.float32([0.9992, 0.0002, 0.0002, 0.0002, 0.0002])), (draws, 1))
+    nothing, mask = np.full((3, 1), draws, np.int32), np.tile(token_bits(range(5), 5), (draws, 1))
+
+    def tokens(top_p: float) -> np.ndarray:
+        rows = np.tile(sampling_row(SamplingParams(top_p=top_p), 7), (draws, 1))
+        position = np.arange(draws, dtype=np.int32)
+        return np.asarray(_sample(logits, rows, position, nothing, nothing, mask, form).token_ids)
+
+    assert tokens(1.0).any() and tokens(0.9994).any() and not tokens(0.9991).any()
