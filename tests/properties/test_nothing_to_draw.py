@@ -87,7 +87,7 @@ def test_who_is_stuck_is_aborted_by_both_and_others_go_on(
     pool, workload, scheduling, async_scheduling, mode
 ) -> None:
     """The same tokens, finish and stop reasons; and nothing is left behind (I9, in `run_both`)."""
-    outputs, groups, _ = run_both(
+    pair = run_both(
         pool,
         {
             "scheduling": scheduling, "enable_chunked_prefill": scheduling == "unified",
@@ -96,16 +96,13 @@ def test_who_is_stuck_is_aborted_by_both_and_others_go_on(
         },
         workload,
     )  # fmt: skip
-    assert outputs.keys() == groups.keys()
     _, transformer = model_pair(None)
-    for request in workload:
-        if request.request_id not in outputs:
-            continue
-        output, group = outputs[request.request_id], groups[request.request_id]
+    for served in pair.served:
+        output, group = served.output, served.group
         reasons = {one.stop_reason for one in output.outputs if one.finish_reason == "abort"}
         assert reasons <= {NO_TOKEN}
         event("stuck" if reasons else "not stuck")
-        if request.params.use_beam_search:
+        if group.beam_search:
             same_beams_or_rounding(transformer, group, output)
             continue
         assert len(output.outputs) == len(group.seqs)

@@ -129,7 +129,8 @@ def suited(request: Request, pool: Pool, settings: dict[str, Any]) -> Request:
         plain |= {"repetition_penalty": 1.0, "min_tokens": 0}
     if pool is not SCORED:
         plain |= {"prompt_logprobs": None}
-    return replace(request, params=replace(request.params, **plain))
+    plain = {name: one for name, one in plain.items() if getattr(request.params, name) != one}
+    return replace(request, params=replace(request.params, **plain)) if plain else request
 
 
 class Service:

@@ -31,7 +31,8 @@ def check_output(
     """
     params: Any = group.params
     aborted = any(one.finish_reason == "abort" for one in output.outputs)
-    assert may_be_aborted or not aborted, "nobody aborted it"
+    stuck = any(seq.finish_reason == "abort" for seq in group.seqs)  # the oracle's own, too
+    assert may_be_aborted or stuck or not aborted, "nobody aborted it"
     if output.finished:
         saw("aborted" if aborted else "finished")
     check_prompt_logprobs(group, output, complete=output.finished and not aborted)
