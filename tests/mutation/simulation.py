@@ -123,7 +123,6 @@ LOOP: list[Mutant] = plant(
         "the ends of a failed step are told by its exception and again",
     ),
     ("            self.worker.kv_cache.recover()", "            pass", "a lost cache stays lost"),
-    ("            self._pipeline.clear()\n", "", "a failed step stays planned"),
     (
         'self._running.end(request_id, "timeout", now)',
         'self._running.end(request_id, "timeout", now)\n                break',

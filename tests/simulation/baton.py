@@ -51,6 +51,10 @@ class Baton:
         if self._errors:
             raise self._errors[0]
 
+    def is_alone(self) -> bool:
+        """Whether no thread but this one can go on."""
+        return not any(ready() for name, ready in self._ready.items() if name != self.current)
+
     def pause(self, ready: Callable[[], bool] = lambda: True) -> None:
         """Lets chance choose who goes on; returns when this thread is chosen, and `ready()`."""
         if self.current is None:
@@ -130,6 +134,8 @@ class SimulatedQueue:
     def get(self) -> Any:
         if not self._letters:
             self._baton.pause(lambda: bool(self._letters))
+        if not self._letters:
+            raise Stuck("the only thread waits for a letter that nobody will send")
         return self._letters.popleft()
 
 

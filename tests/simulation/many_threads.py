@@ -6,7 +6,7 @@ from dataclasses import replace
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.shared_batch import SharedBatch
 from jax_engine.errors import InvalidRequestError, StepFailedError
-from tests.simulation.baton import Baton, SimulatedLock, simulated_mail
+from tests.simulation.baton import SimulatedLock, simulated_mail
 from tests.simulation.build import simulated_host
 from tests.simulation.checks import check_engine, check_idle
 from tests.simulation.client import Client
@@ -24,7 +24,6 @@ class ManyThreads(Simulation):
     def __init__(self, seed: int, worker: str = "stub") -> None:
         super().__init__(seed, worker)
         del self.engine.serve  # nobody acts in the middle of this one
-        self.baton = Baton(self.chance)
         self.engine.lock = SimulatedLock(self.baton)  # type: ignore[assignment]
         self.device.pause = self.baton.pause
         self.shared = SharedBatch(self.engine)
@@ -64,6 +63,7 @@ class ManyThreads(Simulation):
         except (StepFailedError, *INJECTED) as error:
             self.log("call failed", self.baton.current, type(error).__name__)
             assert self.faults.num_struck > struck_before, "nothing has failed"
+            assert "not in the engine" not in str(error)
             self.engine.abort_all(mailbox)
             assert not self.engine.is_running(mailbox.request_ids)
             return
@@ -76,6 +76,7 @@ class ManyThreads(Simulation):
     def meddle(self) -> None:
         """Until all calls have returned."""
         while self.num_busy:
+            assert not self.baton.is_alone(), "calls wait, and nobody will wake them"
             ids = self.chance.sample(list(self.running), min(len(self.running), 2))
             if ids and self.chance.random() < 0.1:
                 self.log("abort", *ids)

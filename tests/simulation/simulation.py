@@ -8,6 +8,7 @@ from jax_engine import RequestOutputKind
 from jax_engine.errors import InvalidRequestError, StepFailedError
 from jax_engine.llm_queue import QueueMethods
 from reference.random_numbers import request_seed
+from tests.simulation.baton import Baton, simulated_mail
 from tests.simulation.build import World, build_engine, simulated_host
 from tests.simulation.checks import check_costs, check_engine, check_idle
 from tests.simulation.client import Client
@@ -49,7 +50,7 @@ class Simulation:
         self.engine, self.device = build_engine(
             self.world, self.settings, self.clock, self.faults, self.chance, self.log
         )
-        self.queue = QueueMethods(self.engine)
+        self.baton = Baton(self.chance)
         self.engine.serve = self.serve  # type: ignore[method-assign]
         self.num_steps = 0
         self.began = 0.0  # the last step
@@ -68,7 +69,8 @@ class Simulation:
             self.step: 10.0, self.add: 1 + 6 * busy, self.abort: 1.0, self.read: 2.0,
             self.pass_time: 1.5, self.enqueue: 0.7 * busy, self.wait: 0.3, self.reset: 0.3,
         }  # fmt: skip
-        with simulated_host(self.faults):
+        with simulated_host(self.faults), simulated_mail(self.baton):
+            self.queue = QueueMethods(self.engine)
             for act in self.chance.choices(
                 list(actions), list(actions.values()), k=self.settings.num_actions
             ):
@@ -149,6 +151,7 @@ class Simulation:
             outputs = self.queue.wait_for_completion(use_tqdm=False)
         except (StepFailedError, *INJECTED) as error:
             self.log("wait failed", type(error).__name__)
+            assert "not in the engine" not in str(error)
             failed = any(client.ended or client.may_be_aborted for client in clients)
             assert failed, "nobody's step has failed"
             for client in clients:
