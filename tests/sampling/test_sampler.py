@@ -259,3 +259,12 @@ def test_i49_a_top_p_just_below_1_filters(form) -> None:
         return np.asarray(_sample(logits, rows, position, nothing, nothing, mask, form).token_ids)
 
     assert tokens(1.0).any() and tokens(0.9994).any() and not tokens(0.9991).any()
+
+
+@pytest.mark.parametrize("seed", [7, 2**32 + 7, 2**63 + 7])
+def test_all_bits_of_a_seed_count(seed) -> None:
+    """The upper ones as well: the number drawn with is the oracle's."""
+    nothing = np.full((3, 1), 1, np.int32)
+    rows, position = jnp.asarray(sampling_row(SamplingParams(), seed)[None]), jnp.array([5])
+    inputs = unpack_sampling(rows, position, jnp.asarray(nothing), jnp.asarray(nothing))
+    assert float(uniforms(inputs.seed, position)[0]) == pytest.approx(uniform(seed, 5))
