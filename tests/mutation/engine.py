@@ -45,7 +45,6 @@ REQUESTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/deadlines.py",
         DEADLINES,
-        ("self._heap[0][0] <= now", "self._heap[0][0] < now", "a deadline is one step late"),
         (
             "self._numbers.get(entry[2]) == entry[1]",
             "entry[2] in self._numbers",
@@ -84,17 +83,11 @@ OUTPUTS: list[Mutant] = [
             "key=lambda seq: self._seq",
             "best_of returns the worst",
         ),
-        (" and finished and not beams", " and not beams", "best_of is sorted too early"),
-        ("seqs = seqs[: self.params.n]", "seqs = list(seqs)", "all of best_of are returned"),
+        (" and finished and not beams", " and not beams", "best_of is ranked before it has ended"),
         (
             "self.group.num_cached_tokens or 0,",
             "0,",
             "cached tokens are not told",
-        ),
-        (
-            "return seq.output_len > 0 or seq.finish_reason is not None",
-            "return True",
-            "an output of a sample that has not begun",
         ),
         (
             "output.cumulative_logprob if self.params.needs_logprobs else None",
@@ -112,11 +105,6 @@ OUTPUTS: list[Mutant] = [
         STREAMING,
         ("metrics=replace(self.metrics)", "metrics=self.metrics", "times given out change later"),
         (
-            "output.logprobs[first_token:]",
-            "output.logprobs",
-            "each delta has all log-probabilities",
-        ),
-        (
             "num_tokens_given += len(",
             "num_tokens_given = len(",
             "a third delta begins where the second did",
@@ -129,7 +117,7 @@ OUTPUTS: list[Mutant] = [
         (
             "self.prompt_given = self.deltas",
             "self.prompt_given = False",
-            "each delta has the prompt's log-probabilities",
+            "what a prompt was given is given again with each delta",
         ),
     ),
     *plant(
@@ -141,7 +129,6 @@ OUTPUTS: list[Mutant] = [
             "end = None if num_top == -1 else num_top + 1",
             "one of the most probable tokens too many",
         ),
-        ("int(logprobs.ranks[row])", "int(logprobs.ranks[0])", "everybody's rank is the first's"),
     ),
     *plant(
         f"{FOLDER}/step_outputs.py",
@@ -155,11 +142,6 @@ OUTPUTS: list[Mutant] = [
             "        row += item.num_samples",
             "        row += item.num_samples if item.seq.finish_reason is None else 0",
             "tokens shift after an abort",
-        ),
-        (
-            "if state.metrics.first_token_time is None:",
-            "if True:",
-            "the time of the first token is overwritten",
         ),
         (
             "state.group.seqs[item.seq.index + i]",
