@@ -1,6 +1,15 @@
 """The table of planted bugs."""
 
-from tests.mutation import attention, blocks, cpu_kernels, sampling, scheduling, text
+from tests.mutation import (
+    attention,
+    blocks,
+    cpu_kernels,
+    mosaic,
+    sampling,
+    scheduling,
+    text,
+    xla_kernels,
+)
 from tests.mutation.planting import Mutant
 
 MUTANTS: list[Mutant] = [
@@ -8,6 +17,8 @@ MUTANTS: list[Mutant] = [
     *scheduling.MUTANTS,
     *attention.MUTANTS,
     *cpu_kernels.MUTANTS,
+    *mosaic.MUTANTS,
+    *xla_kernels.MUTANTS,
     *sampling.MUTANTS,
     *text.MUTANTS,
 ]
