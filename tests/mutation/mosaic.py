@@ -4,6 +4,11 @@ from tests.mutation.planting import Mutant, plant
 
 FOLDER = "pallas_kernels/mosaic"
 PLANS = ("tests/kernels/test_mosaic_plans.py",)
+# Interpreted, and slow: one of several configurations is enough for each.
+BORDERS = "tests/kernels/test_borders.py"
+DECODE = (BORDERS, "-k=mosaic-decode-1")
+TILES = (BORDERS, "-k=mosaic-prefill-2")
+RACES = ("tests/kernels/test_mosaic.py", "-k=no_races and prefill")
 
 PARTS: list[Mutant] = plant(
     f"{FOLDER}/decode.py",
@@ -106,4 +111,85 @@ PLACES: list[Mutant] = [
     ),
 ]
 
-MUTANTS = [*PARTS, *SPANS, *PAGES, *PLACES]
+KERNELS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/decode.py",
+        DECODE,
+        (
+            "(position >= self.context.low) & (position < self.context.high)",
+            "(position < self.context.high)",
+            "tokens before the window weigh something",
+        ),
+        (
+            "+ jnp.where(split == 0, 0.0, -jnp.inf)",
+            "",
+            "a sink counts in every split",
+        ),
+        (
+            "position - (self.context.high - 1)",
+            "position - self.context.high",
+            "ALiBi is off by one",
+        ),
+        (
+            "jnp.where((begin < end)[..., None, None], lse[..., :heads], -jnp.inf)",
+            "lse[..., :heads]",
+            "parts that do not exist are merged",
+        ),
+        ("self._copy(ahead, found, 1, slot)", "pass", "values of later stages never come"),
+    ),
+    *plant(
+        f"{FOLDER}/ring.py",
+        TILES,
+        ("visible = distance <= 0", "visible = distance <= 1", "a token sees its successor"),
+        (
+            "visible &= distance > -options.window",
+            "visible &= distance >= -options.window",
+            "a window one token long",
+        ),
+        (
+            "self.kernel.paging.head_dim, rows.sinks)",
+            "self.kernel.paging.head_dim)",
+            "no sink in prefills",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/prefill.py",
+        TILES,
+        (
+            "plgpu.div(first_row + plgpu.indices((ROWS,), 0), kernel.group)",
+            "plgpu.div(plgpu.indices((ROWS,), 0), kernel.group)",
+            "later parts of a tile have the first one's positions",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/softmax.py",
+        DECODE,
+        (
+            "running.total * keep + weights",
+            "running.total + weights",
+            "old weights are not rescaled",
+        ),
+        ("lse = running.top / LOG2_E", "lse = running.top", "the log-sum-exp is to base 2"),
+        ("(2 * options.soft_cap) / (power + 1)", "options.soft_cap / (power + 1)", "the soft cap"),
+    ),
+    *plant(
+        f"{FOLDER}/pages.py",
+        TILES,
+        (
+            "inside = (position >= self.low) & (position < self.high)",
+            "inside = position >= self.low",
+            "values past a context are kept",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/ring.py",
+        RACES,
+        (
+            "pl.when(turn >= self.kernel.stages)",
+            "pl.when(turn > self.kernel.stages)",
+            "a stage is filled again before it is free",
+        ),
+    ),
+]
+
+MUTANTS = [*PARTS, *SPANS, *PAGES, *PLACES, *KERNELS]

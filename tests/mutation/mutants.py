@@ -8,6 +8,7 @@ from tests.mutation import (
     sampling,
     scheduling,
     text,
+    triton,
     xla_kernels,
 )
 from tests.mutation.planting import Mutant
@@ -18,6 +19,7 @@ MUTANTS: list[Mutant] = [
     *attention.MUTANTS,
     *cpu_kernels.MUTANTS,
     *mosaic.MUTANTS,
+    *triton.MUTANTS,
     *xla_kernels.MUTANTS,
     *sampling.MUTANTS,
     *text.MUTANTS,
