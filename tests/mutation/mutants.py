@@ -7,12 +7,15 @@ from tests.mutation import (
     engine,
     layers,
     models,
+    mosaic,
     oracle,
     sampling,
     scheduling,
     simulation,
     text,
+    triton,
     worker,
+    xla_kernels,
 )
 from tests.mutation.planting import Mutant
 
@@ -23,10 +26,13 @@ MUTANTS: list[Mutant] = [
     *engine.MUTANTS,
     *layers.MUTANTS,
     *models.MUTANTS,
+    *mosaic.MUTANTS,
     *oracle.MUTANTS,
     *sampling.MUTANTS,
     *scheduling.MUTANTS,
     *simulation.MUTANTS,
     *text.MUTANTS,
+    *triton.MUTANTS,
     *worker.MUTANTS,
+    *xla_kernels.MUTANTS,
 ]
