@@ -11,13 +11,10 @@ from tests.mutation.generated import FOLDERS, all_generated
 from tests.mutation.mutants import MUTANTS
 from tests.mutation.planting import Mutant
 
-WITH_BUGS = [
-    *(
-        f"jax_engine/{name}"
-        for name in ("core", "guided", "layers", "models", "sampling", "worker")
-    ),
-    "pallas_kernels/numba",
-]
+FOLDERS_OF_THE_ENGINE = (
+    "core", "engine", "guided", "layers", "models", "sampling", "tokenization", "worker",
+)  # fmt: skip
+WITH_BUGS = [*(f"jax_engine/{name}" for name in FOLDERS_OF_THE_ENGINE), "pallas_kernels/numba"]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.file}: {m.why}")

@@ -75,7 +75,8 @@ def note(mutants: list[Mutant], by: dict[str, str]) -> None:
 
 def text_of(mutant: Mutant) -> str:
     """What a bug is called in the table."""
-    return f"{mutant.file}\t{mutant.why}\t{' '.join(mutant.old.split())}"
+    old, new = (" ".join(code.split()) for code in (mutant.old, mutant.new))
+    return f"{mutant.file}\t{mutant.why}\t{old} -> {new}"
 
 
 def try_in_forks(mutants: list[Mutant], at_once: int) -> dict[str, str]:

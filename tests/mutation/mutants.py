@@ -19,7 +19,7 @@ from tests.mutation import (
 )
 from tests.mutation.planting import Mutant
 
-MUTANTS: list[Mutant] = [
+_LISTED: list[Mutant] = [
     *attention.MUTANTS,
     *blocks.MUTANTS,
     *cpu_kernels.MUTANTS,
@@ -36,3 +36,9 @@ MUTANTS: list[Mutant] = [
     *worker.MUTANTS,
     *xla_kernels.MUTANTS,
 ]
+# Two subjects may have thought of the same bug: the first one's tests must notice it.
+_FIRST: dict[tuple[str, ...], Mutant] = {}
+for _mutant in _LISTED:
+    _change = (" ".join(code.split()) for code in (_mutant.old, _mutant.new))
+    _FIRST.setdefault((_mutant.file, *_change), _mutant)
+MUTANTS = list(_FIRST.values())

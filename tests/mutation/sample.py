@@ -25,7 +25,7 @@ SECONDS = 5.0
 def run(seconds: float, seed: str, at_once: int) -> None:
     """Plants bugs that a test has noticed, drawn by a seed; exits 1 if one is not noticed now."""
     seed = seed or _commit()
-    ends = time.monotonic() + seconds
+    begun = time.monotonic()
     drawn = _draw(random.Random(seed))
     print(
         f"bugs drawn by seed {seed} (python -m tests.mutation --sample {seconds:.0f} --seed {seed})"
@@ -33,6 +33,8 @@ def run(seconds: float, seed: str, at_once: int) -> None:
     found: list[Judged] = []
 
     def work(items: list[pytest.Item]) -> None:
+        # However long the tests took to collect, some bugs are planted.
+        ends = max(begun + seconds, time.monotonic() + seconds / 3)
         found.extend(judge(_jobs(drawn, items, ends), items, at_once))
 
     files = {test.split("::")[0] for _, test in drawn}

@@ -25,14 +25,19 @@ left alone.
 
 - *Killed*: a test fails, or runs far longer than it should.
 - *Equivalent*: nothing that can be seen changes; the reason is given below.
-- *Survived*: no test fails. It is a hole in the tests, or equivalent and nobody has said why yet.
+- *Survived*: none of the tests that its folder names fails. It is a hole in these tests, or it is
+  equivalent and nobody has said why yet.
+
+Planted are those that have a verdict: where there are none, nobody has judged the folder yet
+(`python -m tests.mutation --generated engine`).
 
 """
 BY_HAND = """
 ## By hand
 
 Mistakes that somebody might make, each with the tests that must notice it: `tests/mutation/`, a
-file a subject (`python -m tests.mutation --list`).
+file a subject (`python -m tests.mutation --list`). Which test noticed a bug has been kept since
+this page is written: the others were tried before, or wait for the next `make mutation`.
 
 """
 
@@ -71,7 +76,7 @@ def _by_hand() -> str:
     rows = [f"| `{name}/` | {planted[name]} | {caught[name]} |" for name in sorted(planted)]
     last = f"| **all** | {planted.total()} | {caught.total()} |"
     return "\n".join(
-        ["| folder | planted | killed when last tried |", "|---|---:|---:|", *rows, last, ""]
+        ["| folder | in the list | noticed by a named test |", "|---|---:|---:|", *rows, last, ""]
     )
 
 
