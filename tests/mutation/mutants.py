@@ -9,6 +9,8 @@ from tests.mutation import (
     models,
     mosaic,
     oracle,
+    outputs,
+    parameters,
     sampling,
     scheduling,
     simulation,
@@ -19,7 +21,7 @@ from tests.mutation import (
 )
 from tests.mutation.planting import Mutant
 
-_LISTED: list[Mutant] = [
+MUTANTS: list[Mutant] = [
     *attention.MUTANTS,
     *blocks.MUTANTS,
     *cpu_kernels.MUTANTS,
@@ -28,6 +30,8 @@ _LISTED: list[Mutant] = [
     *models.MUTANTS,
     *mosaic.MUTANTS,
     *oracle.MUTANTS,
+    *outputs.MUTANTS,
+    *parameters.MUTANTS,
     *sampling.MUTANTS,
     *scheduling.MUTANTS,
     *simulation.MUTANTS,
@@ -36,9 +40,3 @@ _LISTED: list[Mutant] = [
     *worker.MUTANTS,
     *xla_kernels.MUTANTS,
 ]
-# Two subjects may have thought of the same bug: the first one's tests must notice it.
-_FIRST: dict[tuple[str, ...], Mutant] = {}
-for _mutant in _LISTED:
-    _change = (" ".join(code.split()) for code in (_mutant.old, _mutant.new))
-    _FIRST.setdefault((_mutant.file, *_change), _mutant)
-MUTANTS = list(_FIRST.values())
