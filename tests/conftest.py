@@ -27,6 +27,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from jaxtyping import install_import_hook
 
+from tests.support.sometimes import Sometimes
+
 # Shapes in the annotations of these modules are checked at every call (under jit: at every trace).
 # The schedulers and block managers hold no arrays and are called too often to be worth it.
 # Numba cannot compile a function that is wrapped in a check.
@@ -89,6 +91,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 os.environ.setdefault(
     "KERNELS_SEED", "0" if settings.default.derandomize else str(secrets.randbelow(2**24))
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Sometimes())
 
 
 def pytest_report_header() -> list[str]:

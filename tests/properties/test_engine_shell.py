@@ -16,6 +16,7 @@ from tests.support.engine_driver import check_idle
 from tests.support.engine_pair import Request
 from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
 from tests.support.side_by_side import SideBySide
+from tests.support.sometimes import SEEN
 from tests.support.strategies import EOS, Settings, settings, token_ids
 from tests.support.stub_worker import PLACES, StubWorker, stub_pair
 
@@ -152,6 +153,19 @@ def test_after_a_step_that_failed_nothing_is_left_of_it(ahead: bool, place: str,
     again = [replace(one, after=i, timeout=None) for i, one in enumerate(requests)]
     pair = serve(ROOMY, [*requests, *again], {}, {when: place}, ahead=ahead)
     assert [one.lost for one in pair.served] == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_an_abort_in_flight_moves_nobody_s_rows(first: int, after: int) -> None:
+    """A step is on its way in which the aborted request has rows before or behind the others'."""
+    scored = SamplingParams(max_tokens=6, ignore_eos=True, seed=1, logprobs=2, prompt_logprobs=1)
+    requests = [Request(str(i), [0, 1, 1, i], scored, 0, 0.0) for i in range(3)]
+    before = SEEN["abort in flight"]
+    pair = serve(ROOMY, requests, {first: Abort(after, BETWEEN)}, {}, ahead=True)
+    assert SEEN["abort in flight"] == before + 1
+    reasons = [one.output.outputs[0].finish_reason for one in pair.served]
+    assert reasons == ["abort" if i == first else "length" for i in range(3)]
 
 
 def test_a_deadline_is_its_request_s_and_not_its_id_s() -> None:

@@ -97,6 +97,8 @@ class SideBySide:
         """Of nobody's id nothing comes."""
         served = self.running.get(request_id)
         if served is not None:
+            is_in_flight = getattr(self.engine.worker, "is_in_flight", None)  # the stub tells
+            saw("abort in flight", is_in_flight is not None and is_in_flight(request_id))
             self._cut_short(served)
         for output in self.engine.abort_request(request_id):
             assert output.finished
@@ -146,6 +148,7 @@ class SideBySide:
         for served in self.running.values():
             timeout = served.request.timeout
             if timeout is not None and served.request.arrival_time + timeout <= self.now:
+                saw("deadline")
                 self._cut_short(served, "timeout")
         self.reference.step()
         for served in self.running.values():

@@ -25,6 +25,7 @@ from reference.random_numbers import derive_seed
 from reference.sampling import candidates, log_softmax, sample
 from tests.support.engine_pair import ENGINE_SEED
 from tests.support.reading_model import ReadingModel
+from tests.support.sometimes import saw
 from tests.support.strategies import EOS, VOCABULARY, Settings
 
 PLACES = ("launch", "launched", "collect", "collected")
@@ -34,7 +35,7 @@ class DeviceError(RuntimeError):
     """As a device raises that is out of memory."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Ticket:
     """A step: what was computed, when it was launched."""
 
@@ -47,6 +48,7 @@ class StubWorker:
 
     Attributes:
         fail_at: Where the next step raises: one of PLACES; None for nowhere.
+        in_flight: Steps that were launched and not collected.
     """
 
     Error = DeviceError
@@ -55,6 +57,7 @@ class StubWorker:
         self.settings = settings
         self.eos_token_ids = eos_token_ids
         self.fail_at: str | None = None
+        self.in_flight: list[Ticket] = []
         self.kv_cache = self  # `recover` is all that the engine asks of it
         self.mask_seconds = 0.0
         self._sampling: dict[str, tuple[Any, int]] = {}
@@ -69,10 +72,15 @@ class StubWorker:
         self._sampling.pop(request_id, None)
 
     def recover(self) -> None:
-        """What was in the cache is gone."""
+        """What was in the cache is gone, and so are the steps."""
+        self.in_flight.clear()
         self._memory = new_memory(self.settings)
 
     def move_blocks(self, plan: Any) -> None:
+        swaps = plan.blocks_to_swap_in or plan.blocks_to_swap_out
+        saw("copy-on-write", bool(plan.blocks_to_copy))
+        saw("swap-only step", bool(swaps and not plan.scheduled))
+        saw("rebuild", any(one.group.forked and one.num_tokens > 1 for one in plan.scheduled))
         self._memory.begin_step(
             plan.blocks_to_swap_in, plan.blocks_to_swap_out, plan.blocks_to_copy
         )
@@ -83,12 +91,19 @@ class StubWorker:
         previous = [] if before is None else before.result.token_ids
         result = self._compute(plan.scheduled, blocks, previous)
         self._may_fail("launched")
-        return Ticket(plan, result)
+        self.in_flight.append(Ticket(plan, result))
+        return self.in_flight[-1]
 
     def collect(self, ticket: Ticket) -> StepResult:
+        self.in_flight.remove(ticket)
         self._may_fail("collect")
         self._may_fail("collected")
         return ticket.result
+
+    def is_in_flight(self, request_id: str) -> bool:
+        """Whether a step that was launched, and not collected, computes tokens of a request."""
+        steps = [ticket.plan.scheduled for ticket in self.in_flight]
+        return any(item.group.request_id == request_id for step in steps for item in step)
 
     def _may_fail(self, place: str) -> None:
         if self.fail_at == place:
