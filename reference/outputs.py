@@ -14,7 +14,8 @@ each of them had after each step, the rules are:
    tokens, the text that follows what was given, the log-probabilities of these tokens; the sum of
    the log-probabilities is always that of the whole output. A sample with nothing new is left out.
 4. The n samples are in the order of their numbers. Where more are drawn than returned (`best_of`),
-   the last output has the n of the largest sums, largest first; before, nobody knows which.
+   the last output has the n of the largest sums, largest first; before, nobody knows which. One
+   without a token, after an abort, is behind all others.
 5. Log-probabilities are those of the raw logits: of the token itself first, then of the `logprobs`
    most probable ones (-1: all), or of `logprob_token_ids`. A token's rank is 1 more than the number
    of tokens that are more probable. Those of a prompt have no entry for its first token. `DELTA`
@@ -181,7 +182,7 @@ def _cumulative(
     """Rule 4: all there is of a request."""
     indices = sorted(counts)
     if request.params.ranked and over:
-        indices.sort(key=lambda index: -_total(request, index, counts[index]))
+        indices.sort(key=lambda index: (not counts[index], -_total(request, index, counts[index])))
     completions = [
         completion(request, index, counts[index], aborted=aborted)
         for index in indices[: request.params.n]

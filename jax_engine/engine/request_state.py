@@ -139,6 +139,10 @@ class RequestState:
             output.text.finish()
         return output.text.stopped_by
 
+    def _rank(self, seq: Sequence) -> tuple[bool, float]:
+        """The most probable first; one without a token, after an abort, behind all others."""
+        return not seq.output_len, -self._sequence_output(seq).cumulative_logprob
+
     def request_output(self, *, finished: bool) -> RequestOutput:
         """The request as of now; of best_of sequences the n most probable, or of the best score.
 
@@ -148,7 +152,7 @@ class RequestState:
         seqs = self.group.seqs
         beams = self.params.use_beam_search  # they are in order
         if self.params.num_samples > self.params.n and finished and not beams:
-            seqs = sorted(seqs, key=lambda seq: -self._sequence_output(seq).cumulative_logprob)
+            seqs = sorted(seqs, key=self._rank)
         seqs = seqs[: self.params.n]
         if self.deltas:
             outputs = [self._delta(seq) for seq in seqs if self._has_news(seq)]

@@ -70,6 +70,18 @@ def test_i37_ten_samples_are_ten_requests(llms, singles, which) -> None:
     assert [entry is None for entry in output.prompt_logprobs] == [True] + [False] * 5
 
 
+@pytest.mark.parametrize("num_steps", range(2, 18))
+def test_of_an_aborted_best_of_those_without_a_token_are_last(llms, num_steps) -> None:
+    """The next part may have begun without one; its sum of log-probabilities is 0."""
+    engine = llms[0].llm_engine
+    engine.add_request("r", PROMPT, SamplingParams(n=2, best_of=10, seed=3, **DRAW))
+    for _ in range(num_steps):
+        engine.step()
+    [output] = engine.abort_request("r")
+    assert len(output.outputs) == 2 and all(one.token_ids for one in output.outputs)
+    check_idle(llms[0])
+
+
 def test_best_of_ranks_the_samples_of_all_parts(llms) -> None:
     every = SamplingParams(n=10, seed=3, logprobs=0, **DRAW)
     ten = run(llms[0], every)[-1].outputs

@@ -103,7 +103,7 @@ def cases(draw: st.DrawFn) -> tuple[Settings, list[Request], Aborts, Failures]:
 
 
 @given(case=cases(), ahead=st.booleans())
-def test_i20_to_i37_outputs_counts_and_times_are_the_oracle_s(case: Any, ahead: bool) -> None:
+def test_i29_to_i37_outputs_counts_and_times_are_the_oracle_s(case: Any, ahead: bool) -> None:
     """With every kind of request, deadlines, aborts, ids that come back, and steps that fail."""
     serve(*case, ahead=ahead)
 

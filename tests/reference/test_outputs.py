@@ -148,3 +148,10 @@ def test_the_best_of_many_come_first_and_only_at_the_end() -> None:
     assert [c.index for c in last.outputs] == [2, 3, 0]
     assert last.outputs[0].cumulative_logprob == pytest.approx(np.log(0.5))
     assert last.outputs[0].logprobs is None
+
+
+def test_of_an_aborted_best_of_those_without_a_token_are_last() -> None:
+    """Their sum is 0, which no sum of log-probabilities is above."""
+    one = request(sample([A]), sample([A, A]), sample([B, A]), n=2, best_of=3)
+    [output] = outputs(one, [{0: 0, 1: 1, 2: 1}], aborted=True)
+    assert [c.index for c in output.outputs] == [1, 2]
