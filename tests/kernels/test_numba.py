@@ -118,8 +118,8 @@ def test_a_layer_is_read_where_it_lies() -> None:
         out = paged_attention(x, *rest, layer=i, scale=case.scale, backend="numba")
         return x, out
 
-    _, found = jax.lax.scan(layer, q, jnp.arange(2))
-    np.testing.assert_array_equal(found[1], numba(case, {})[0])
+    _, found = jax.lax.scan(layer, q, jnp.arange(case.kv_cache.shape[0]))
+    np.testing.assert_array_equal(found[case.layer], numba(case, {})[0])
 
 
 def test_functions_of_others_compile_beside_it() -> None:

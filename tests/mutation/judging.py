@@ -146,7 +146,7 @@ def living_functions() -> Functions:
     """All functions of the project that are alive, by file and qualified name."""
     found: Functions = {}
     for one in gc.get_objects():
-        if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(str(ROOT)):
+        if type(one) is FunctionType and one.__code__.co_filename.startswith(str(ROOT)):
             file = Path(one.__code__.co_filename).relative_to(ROOT).as_posix()
             found.setdefault((file, one.__code__.co_qualname), []).append(one)
     return found
