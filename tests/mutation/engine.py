@@ -79,8 +79,8 @@ OUTPUTS: list[Mutant] = [
             "a chunk's last token says nothing of the next one",
         ),
         (
-            "key=lambda seq: -self._seq",
-            "key=lambda seq: self._seq",
+            "return not seq.output_len, -self._seq",
+            "return not seq.output_len, self._seq",
             "best_of returns the worst",
         ),
         (" and finished and not beams", " and not beams", "best_of is ranked before it has ended"),
