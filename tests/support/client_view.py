@@ -13,14 +13,13 @@ import numpy as np
 
 from jax_engine import LLMEngine, SamplingParams
 from reference.engine import ReferenceEngine
-from reference.kv_cache import KVCache
 from reference.outputs import Completion, Logprob, Output, Request, Sample, end_of, outputs
 from reference.parameters import parameters
 from reference.sampling import log_softmax
 from reference.sequence import SequenceGroup
 from reference.text import decode
 from reference.transformer import Transformer
-from tests.support.engine_pair import TOLERANCE, same_or_rounding
+from tests.support.engine_pair import TOLERANCE, naive_pass, same_or_rounding
 from tests.support.vocabularies import Words
 
 STEP_LIMIT = 500
@@ -95,19 +94,7 @@ class Oracle:
 
 def _logprobs(model: Transformer, token_ids: Sequence[int]) -> list[np.ndarray]:
     """Of what may follow each of these tokens, from one pass without any history (I39)."""
-    config, count = model.config, len(token_ids)
-    cache = KVCache(
-        num_layers=config.num_hidden_layers,
-        num_blocks=1,
-        num_kv_heads=config.num_key_value_heads,
-        block_size=count,
-        head_dim=config.head_dim,
-    )
-    positions = np.arange(count)
-    hidden = model.forward(
-        np.array(token_ids), positions, cache, np.array([[0]]), np.array([count]),
-        np.array([0, count]), positions,
-    )  # fmt: skip
+    hidden = naive_pass(model, token_ids)
     return [log_softmax(row) for row in model.compute_logits(hidden)]
 
 

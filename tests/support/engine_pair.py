@@ -6,6 +6,7 @@ differ, the reference's logits of the two candidates decide whether it is roundi
 
 import functools
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -173,8 +174,8 @@ def same_beams_or_rounding(
     return False
 
 
-def naive_logits(transformer: Transformer, token_ids: list[int]) -> np.ndarray:
-    """Logits after these tokens, by a forward pass over all of them without any history (I39)."""
+def naive_pass(transformer: Transformer, token_ids: Sequence[int]) -> np.ndarray:
+    """Hidden states [T, E] of these tokens, by a forward pass without any history (I39)."""
     config, count = transformer.config, len(token_ids)
     cache = KVCache(
         num_layers=config.num_hidden_layers,
@@ -184,10 +185,15 @@ def naive_logits(transformer: Transformer, token_ids: list[int]) -> np.ndarray:
         head_dim=config.head_dim,
     )
     positions = np.arange(count)
-    hidden = transformer.forward(
+    return transformer.forward(
         np.array(token_ids), positions, cache, np.array([[0]]), np.array([count]),
         np.array([0, count]), positions,
     )  # fmt: skip
+
+
+def naive_logits(transformer: Transformer, token_ids: Sequence[int]) -> np.ndarray:
+    """Logits [V] after these tokens."""
+    hidden = naive_pass(transformer, token_ids)
     return np.asarray(transformer.compute_logits(hidden[-1:])[0])
 
 
