@@ -87,6 +87,21 @@ def test_measuring_leaves_the_cache_as_it_was(checkpoint) -> None:
     assert not worker._sampling
 
 
+def test_an_interruption_while_measuring_is_what_the_caller_sees(checkpoint, monkeypatch) -> None:
+    """Not the loss of the cache that comes with it (found by simulation 1000658)."""
+    llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)
+    worker = llm.llm_engine.worker
+
+    def interrupted(*_: object) -> None:
+        worker.kv_cache.array.delete()  # given to a step that gives nothing back
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "collect", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            measure_costs(worker, 40)
+
+
 def test_no_request_is_called_like_the_one_that_is_measured(checkpoint, monkeypatch) -> None:
     """It would lose its sampling parameters, and the step that they are for."""
     llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)

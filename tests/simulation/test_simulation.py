@@ -33,3 +33,8 @@ def test_nothing_goes_wrong_with_the_real_worker() -> None:
     first, count = first_seed(), NUM_TINY[PROFILE]
     print(f"python -m tests.simulation --worker tiny --seeds {first}:{first + count}")
     assert run_seeds(range(first, first + count), "tiny").num_steps > 0
+
+
+def test_what_simulations_have_found_stays_mended() -> None:
+    """1000658: an interruption while costs are measured, which takes the cache along."""
+    run_seeds([1000658], enough=1)
