@@ -15,10 +15,14 @@ from jax_engine import SamplingParams
 from tests.support.engine_driver import check_idle
 from tests.support.engine_pair import Request
 from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
+from tests.support.reference_worker import (
+    PLACES,
+    ReferenceWorker,
+    pair_without_device,
+)
 from tests.support.side_by_side import SideBySide
 from tests.support.sometimes import SEEN
 from tests.support.strategies import EOS, Settings, settings, token_ids
-from tests.support.stub_worker import PLACES, StubWorker, stub_pair
 
 COLD = [0.0, 1e-6]  # both are greedy
 
@@ -79,7 +83,7 @@ def serve(
     chosen: Settings, workload: list[Request], plan: Aborts, failures: Failures, *, ahead: bool
 ) -> SideBySide:
     """Both engines, to the end, with all comparisons on the way."""
-    engine, reference = stub_pair(chosen, ahead=ahead)
+    engine, reference = pair_without_device(chosen, ahead=ahead)
     exact = not ahead or chosen.scheduling != "unified"
     pair = SideBySide(engine, reference, None, exact=exact)
     if chosen.policy != "priority":
@@ -181,9 +185,9 @@ def test_a_deadline_is_its_request_s_and_not_its_id_s() -> None:
 
 
 def test_the_worker_is_told_of_each_request_once() -> None:
-    engine, _ = stub_pair(ROOMY, ahead=False)
+    engine, _ = pair_without_device(ROOMY, ahead=False)
     worker: Any = engine.worker
-    assert isinstance(worker, StubWorker)
+    assert isinstance(worker, ReferenceWorker)
     engine.add_request("a", [0], SamplingParams(**ONE))
     assert list(worker._sampling) == ["a"]
     engine.abort_request("a")
