@@ -104,7 +104,7 @@ def _build(config: EngineConfig) -> EngineParts:
         table_width=-(-max_len // config.block_size),
         host_room=host_room,
     )
-    scheduler = _scheduler(config, blocks, max_len, budget, costs)
+    scheduler = build_scheduler(config, blocks, max_len, budget, costs)
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(files.load)
         wait([loading], ALONE_S)
@@ -164,9 +164,10 @@ def _tokenizer(config: EngineConfig, files: ModelFiles, hub: HubOptions) -> Toke
     return load_tokenizer(source, replace(hub, revision=revision))
 
 
-def _scheduler(
+def build_scheduler(
     config: EngineConfig, blocks: BlockManager, max_len: int, budget: int, costs: MeasuredCosts
 ) -> Scheduler:
+    """What the configuration says of scheduling, for sequences and steps of so many tokens."""
     return Scheduler(
         blocks,
         max_num_seqs=config.max_num_seqs,

@@ -160,7 +160,7 @@ def _add_marked_tokens(backend: Backend, fields: GgufTokenizerFields) -> None:
     """Control tokens are special; user-defined ones are found whole in text, but are not."""
     marked = list(zip(fields.tokens, fields.token_types or [], strict=False))
     backend.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False) for token, t in marked if t == _CONTROL]
+        [AddedToken(token, normalized=False) for token, t in marked if t == _CONTROL]
     )
     user = [AddedToken(token, normalized=False) for token, t in marked if t == _USER_DEFINED]
     if user:

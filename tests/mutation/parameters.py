@@ -5,6 +5,7 @@ from tests.mutation.planting import Mutant, plant
 VIEW_TESTS = ("tests/properties/test_client_view.py",)
 PARAMS_TESTS = ("tests/engine/test_parameters_pair.py", "tests/engine/test_sampling_params.py")
 SAMPLER_TESTS = ("tests/sampling/test_sampler.py",)
+SHELL_TESTS = ("tests/properties/test_engine_shell.py",)
 
 MUTANTS: list[Mutant] = [
     *plant(
@@ -43,6 +44,15 @@ MUTANTS: list[Mutant] = [
             "beams give deltas",
         ),
         ("self.n if self.best_of is None else self.best_of", "self.n", "best_of is ignored"),
+    ),
+    *plant(
+        "jax_engine/sampling_params.py",
+        SHELL_TESTS,
+        (
+            "self.stop_token_ids = list(self.stop_token_ids or [])",
+            "self.stop_token_ids = list(self.stop_token_ids or [])[:1]",
+            "only the first stop token stops",
+        ),
     ),
     *plant(
         "jax_engine/sampling_checks.py",

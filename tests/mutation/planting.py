@@ -1,6 +1,7 @@
 """Plants one bug in a copy of the project and runs the tests that should notice it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -100,11 +101,9 @@ def run_tests(
         return Outcome.SURVIVED, ""
     if done.returncode < 0:
         return Outcome.CRASHED, f"signal {-done.returncode}"
-    failed = [
-        line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith("FAILED ")
-    ]
-    if done.returncode == 1 and failed:
-        return Outcome.CAUGHT, failed[0].removeprefix("FAILED ")
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - |$)", done.stdout, re.MULTILINE)
+    if done.returncode == 1 and failed:  # a fixture that fails has noticed it, too
+        return Outcome.CAUGHT, failed[0]
     return Outcome.BROKEN, done.stdout[-1500:] + done.stderr[-500:]
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jax_engine import SamplingParams
 from tests.properties.test_engine_against_reference import run_both
 from tests.support.engine_driver import check_idle
 from tests.support.engine_pair import MAX_LEN, Pool, Request
@@ -39,10 +38,11 @@ def timed_workloads(draw: st.DrawFn) -> list[Request]:
 SETTINGS: dict[str, Any] = {
     "scheduling": "unified", "max_num_batched_tokens": MAX_LEN, "prefix_caching": True
 }  # fmt: skip
+LONG: dict[str, Any] = {"max_tokens": 16, "ignore_eos": True}
 CROWD = [
-    Request(str(i), [3 + i] * 9, SamplingParams(
-        temperature=1.3 if n > 1 else 0.0, n=n, max_tokens=16, ignore_eos=True, seed=i
-    ), 0, float(i))
+    Request(
+        str(i), [3 + i] * 9, LONG | {"temperature": 1.3 * (n > 1), "n": n, "seed": i}, 0, float(i)
+    )
     for i, n in enumerate([1, 6, 1, 1])
 ]  # fmt: skip
 SWAPPED = SETTINGS | {"preemption_mode": "swap", "num_cpu_blocks": 60}

@@ -48,9 +48,11 @@ def test_i30_to_i37_the_engine_gives_the_reference_s_outputs(pool, settings, wor
 
 
 CROWDED = [
-    Request(str(i), [3 + i, 7, 11, 13 + i, 5, 9], SamplingParams(
-        temperature=1.0 if n > 1 else 0.0, n=n, max_tokens=16, ignore_eos=True, seed=i
-    ), 0, float(i))
+    Request(
+        str(i), [3 + i, 7, 11, 13 + i, 5, 9],
+        {"temperature": float(n > 1), "n": n, "max_tokens": 16, "ignore_eos": True, "seed": i},
+        0, float(i),
+    )
     for i, n in enumerate([1, 2, 1, 1, 6])
 ]  # fmt: skip
 
@@ -68,7 +70,7 @@ def _crowded(scheduling: str, mode: str | None, num_cpu_blocks: int):
     parts = pair.served[4].group
     assert parts.part_size < parts.num_samples == len(parts.seqs), "it takes turns with itself"
     for served in pair.served:
-        assert len(served.output.outputs) == served.request.params.n
+        assert len(served.output.outputs) == served.request.given["n"]
     return pair.engine.stats()
 
 

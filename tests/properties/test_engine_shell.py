@@ -15,37 +15,40 @@ from jax_engine import SamplingParams
 from tests.support.engine_driver import check_idle
 from tests.support.engine_pair import Request
 from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
+from tests.support.reference_worker import (
+    PLACES,
+    ReferenceWorker,
+    pair_without_device,
+)
 from tests.support.side_by_side import SideBySide
 from tests.support.sometimes import SEEN
 from tests.support.strategies import EOS, Settings, settings, token_ids
-from tests.support.stub_worker import PLACES, StubWorker, stub_pair
+
+COLD = [0.0, 1e-6]  # both are greedy
 
 
 @st.composite
-def params(draw: st.DrawFn, max_model_len: int, long: bool) -> SamplingParams:
-    """`long` ones never end before max_tokens."""
+def params(draw: st.DrawFn, max_model_len: int, long: bool) -> dict[str, Any]:
+    """Arguments of `SamplingParams`; `long` ones never end before max_tokens."""
     kind = draw(st.sampled_from(["one", "samples", "best_of", "beams"]))
     n = 1 if kind == "one" else draw(st.integers(1 if kind != "samples" else 2, 4))
     beams = kind == "beams"
     half = max(1, max_model_len // 2)
-    return SamplingParams(
-        n=n,
-        best_of=n + draw(st.integers(1, 3)) if kind == "best_of" else None,
-        use_beam_search=beams,
-        early_stopping=draw(st.sampled_from([False, True, "never"])) if beams else False,
-        temperature=0.0
-        if beams
-        else draw(st.sampled_from([1.0, 1.0, 0.0 if n == 1 else 2.0]))
-        if kind != "best_of"
-        else 1.0,
-        max_tokens=draw(st.sampled_from([half, max_model_len, *([] if long else [1, 2, 5])])),
-        min_tokens=draw(st.sampled_from([0, 0, 1])),
-        stop_token_ids=[] if long else draw(st.sampled_from([[], [], [1], [0, EOS]])),
-        ignore_eos=long or draw(st.integers(0, 5)) < 5,
-        seed=draw(st.none() | st.integers(-5, 5)),
-        logprobs=None if beams else draw(st.sampled_from([None, 0, 1, 2, 3])),
-        prompt_logprobs=draw(st.sampled_from([None, None, 0, 2])),
-    )
+    warm = [1.0] if kind == "best_of" else [1.0, 1.0, 2.0 if n > 1 else draw(st.sampled_from(COLD))]
+    return {
+        "n": n,
+        "best_of": n + draw(st.integers(0, 3)) if kind == "best_of" else None,
+        "use_beam_search": beams,
+        "early_stopping": draw(st.sampled_from([False, True, "never"])) if beams else False,
+        "temperature": draw(st.sampled_from(COLD if beams else warm)),
+        "max_tokens": draw(st.sampled_from([half, max_model_len, *([] if long else [1, 2, 5])])),
+        "min_tokens": draw(st.sampled_from([0, 0, 1])),
+        "stop_token_ids": [] if long else draw(st.sampled_from([None, [], [1], [0, EOS]])),
+        "ignore_eos": long or draw(st.integers(0, 5)) < 5,
+        "seed": draw(st.none() | st.integers(-5, 5)),
+        "logprobs": None if beams else draw(st.sampled_from([None, 0, 1, 2, 3])),
+        "prompt_logprobs": draw(st.sampled_from([None, None, 0, 2])),
+    }
 
 
 @st.composite
@@ -80,7 +83,7 @@ def serve(
     chosen: Settings, workload: list[Request], plan: Aborts, failures: Failures, *, ahead: bool
 ) -> SideBySide:
     """Both engines, to the end, with all comparisons on the way."""
-    engine, reference = stub_pair(chosen, ahead=ahead)
+    engine, reference = pair_without_device(chosen, ahead=ahead)
     exact = not ahead or chosen.scheduling != "unified"
     pair = SideBySide(engine, reference, None, exact=exact)
     if chosen.policy != "priority":
@@ -109,7 +112,14 @@ def test_i29_to_i37_outputs_counts_and_times_are_the_oracle_s(case: Any, ahead: 
 
 
 ROOMY = Settings(3, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, True, 0)
-ONE = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True)
+ONE: dict[str, Any] = {"temperature": 0.0, "max_tokens": 2, "ignore_eos": True}
+SCORED: dict[str, Any] = {
+    "max_tokens": 6,
+    "ignore_eos": True,
+    "seed": 1,
+    "logprobs": 2,
+    "prompt_logprobs": 1,
+}
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -119,13 +129,13 @@ def test_i29_a_block_that_is_cached_at_the_end_of_its_sequence_has_its_salt(
 ) -> None:
     """The first block is full when the last token is drawn. Only the same salt finds it."""
     prompt = [0, 1, 0, 1][:length]
-    talk = Request("a", prompt, replace(ONE, max_tokens=4 - length + 1), 0, 0.0, cache_salt="x")
+    talk = Request("a", prompt, ONE | {"max_tokens": 4 - length + 1}, 0, 0.0, cache_salt="x")
     follow = [
         Request(f"b{i}", [0, 0], ONE, 0, 0.0, cache_salt=salt, after=0)
         for i, salt in enumerate([None, "y", "x"])
     ]
     if length == 4:
-        talk = replace(talk, params=replace(ONE, max_tokens=1))
+        talk = replace(talk, given=ONE | {"max_tokens": 1})
     pair = serve(ROOMY, [talk, *follow], {}, {}, ahead=ahead)
     assert [one.output.num_cached_tokens for one in pair.served[1:]] == [0, 0, 3]
 
@@ -133,7 +143,7 @@ def test_i29_a_block_that_is_cached_at_the_end_of_its_sequence_has_its_salt(
 @pytest.mark.parametrize("ahead", [False, True])
 def test_requests_without_a_seed_draw_different_tokens(ahead: bool) -> None:
     """And those of the oracle, whose engine has the same seed."""
-    free = SamplingParams(max_tokens=20, ignore_eos=True)
+    free = {"max_tokens": 20, "ignore_eos": True}
     pair = serve(ROOMY, [Request(str(i), [0], free, 0, 0.0) for i in range(3)], {}, {}, ahead=ahead)
     texts = {tuple(one.output.outputs[0].token_ids) for one in pair.served}
     assert len(texts) == 3
@@ -145,11 +155,9 @@ def test_requests_without_a_seed_draw_different_tokens(ahead: bool) -> None:
 def test_after_a_step_that_failed_nothing_is_left_of_it(ahead: bool, place: str, when: int) -> None:
     """The same requests again, under the same ids, get what they would have got."""
     requests = [
-        Request(str(i), [0, 1, i], SamplingParams(
-            n=1 + i % 2, max_tokens=6, ignore_eos=True, seed=i, logprobs=2, prompt_logprobs=1
-        ), 0, 0.0, timeout=5.0 if i == 2 else None)
-        for i in range(3)
-    ]  # fmt: skip
+        Request(str(i), [0, 1, i], SCORED | {"n": 1 + i % 2, "seed": i}, 0, 0.0, timeout=timeout)
+        for i, timeout in enumerate([None, None, 5.0])
+    ]
     again = [replace(one, after=i, timeout=None) for i, one in enumerate(requests)]
     pair = serve(ROOMY, [*requests, *again], {}, {when: place}, ahead=ahead)
     assert [one.lost for one in pair.served] == [True] * 3 + [False] * 3
@@ -159,8 +167,7 @@ def test_after_a_step_that_failed_nothing_is_left_of_it(ahead: bool, place: str,
 @pytest.mark.parametrize("after", [1, 2, 4])
 def test_an_abort_in_flight_moves_nobody_s_rows(first: int, after: int) -> None:
     """A step is on its way in which the aborted request has rows before or behind the others'."""
-    scored = SamplingParams(max_tokens=6, ignore_eos=True, seed=1, logprobs=2, prompt_logprobs=1)
-    requests = [Request(str(i), [0, 1, 1, i], scored, 0, 0.0) for i in range(3)]
+    requests = [Request(str(i), [0, 1, 1, i], SCORED, 0, 0.0) for i in range(3)]
     before = SEEN["abort in flight"]
     pair = serve(ROOMY, requests, {first: Abort(after, BETWEEN)}, {}, ahead=True)
     assert SEEN["abort in flight"] == before + 1
@@ -170,7 +177,7 @@ def test_an_abort_in_flight_moves_nobody_s_rows(first: int, after: int) -> None:
 
 def test_a_deadline_is_its_request_s_and_not_its_id_s() -> None:
     """Of three requests of one id, each ended before the next came."""
-    long = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
+    long = {"temperature": 0.0, "max_tokens": 20, "ignore_eos": True}
     first = Request("a", [0], long, 0, 0.0, timeout=4.0)
     second, third = replace(first, timeout=None, after=0), replace(first, timeout=9.0, after=1)
     pair = serve(ROOMY, [first, second, third], {0: Abort(2, BETWEEN)}, {}, ahead=False)
@@ -178,10 +185,10 @@ def test_a_deadline_is_its_request_s_and_not_its_id_s() -> None:
 
 
 def test_the_worker_is_told_of_each_request_once() -> None:
-    engine, _ = stub_pair(ROOMY, ahead=False)
+    engine, _ = pair_without_device(ROOMY, ahead=False)
     worker: Any = engine.worker
-    assert isinstance(worker, StubWorker)
-    engine.add_request("a", [0], ONE)
+    assert isinstance(worker, ReferenceWorker)
+    engine.add_request("a", [0], SamplingParams(**ONE))
     assert list(worker._sampling) == ["a"]
     engine.abort_request("a")
     assert not worker._sampling

@@ -13,7 +13,7 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from jax_engine import SamplingParams, StructuredOutputsParams
+from jax_engine import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.support.byte_tokenizer import letter, save_letter_tokenizer
 from tests.support.engine_driver import (
@@ -25,6 +25,7 @@ from tests.support.engine_driver import (
 )
 from tests.support.engine_pair import (
     MAX_LEN,
+    Limits,
     Pool,
     Request,
     build_pair,
@@ -58,39 +59,34 @@ def guide_of(choices: list[str]) -> Callable[[list[int]], set[int]]:
 
 
 @st.composite
-def params(draw: st.DrawFn) -> SamplingParams:
-    """One of each kind; they share lengths, so that they meet."""
+def kinds(draw: st.DrawFn) -> dict[str, Any]:
+    """One of each kind, as arguments of `Request`; they share lengths, so that they meet."""
     max_tokens = draw(st.sampled_from([2, 9, 16]))
     ignore_eos = draw(st.booleans())
     common: dict[str, Any] = {"max_tokens": max_tokens, "seed": draw(st.integers(0, 3))}
     kind = draw(st.sampled_from(["greedy", "sampled", "n", "beam", "guided", "restricted"]))
     event(kind)
-    if kind == "beam":
-        return SamplingParams(
-            use_beam_search=True, temperature=0.0, n=draw(st.integers(1, 3)), ignore_eos=ignore_eos,
-            early_stopping=draw(st.sampled_from([False, True, "never"])), **common,
-        )  # fmt: skip
     if kind == "guided":
         word = st.lists(st.sampled_from(LETTERS), min_size=1, max_size=12)
         choices = draw(st.lists(word.map(lambda tokens: "".join(map(letter, tokens))), min_size=1))
-        return _guided(choices, draw(st.sampled_from(["one", "six", "beams"])), common)
+        guide = StructuredOutputsParams(choice=choices)
+        limits = Limits(structured_outputs=guide, guide=guide_of(choices))
+        return {"given": common | draw(st.sampled_from(GUIDED)), "limits": limits}
+    common["ignore_eos"] = ignore_eos
+    if kind == "beam":
+        early_stopping = draw(st.sampled_from([False, True, "never"]))
+        return {"given": common | BEAMS | {
+            "n": draw(st.integers(1, 3)), "early_stopping": early_stopping
+        }}  # fmt: skip
     own: dict[str, Any] = {"temperature": 0.0 if kind == "greedy" else 1.3}
     own["n"] = draw(st.sampled_from([2, 3, 6])) if kind == "n" else 1  # of 6 not all at once
     if kind == "restricted":
         own["allowed_token_ids"] = draw(st.lists(st.sampled_from(LETTERS), min_size=2, max_size=6))
-    return SamplingParams(ignore_eos=ignore_eos, **own, **common)
+    return {"given": common | own}
 
 
-def _guided(choices: list[str], sequences: str, common: dict[str, Any]) -> SamplingParams:
-    kinds = {
-        "one": {"temperature": 0.0},
-        "six": {"temperature": 1.3, "n": 6},
-        "beams": {"temperature": 0.0, "n": 2, "use_beam_search": True},
-    }
-    guide = StructuredOutputsParams(choice=choices)
-    own = SamplingParams(structured_outputs=guide, **kinds[sequences], **common)
-    own.guide = guide_of(choices)  # type: ignore[attr-defined]  # which the oracle reads
-    return own
+BEAMS = {"use_beam_search": True, "temperature": 0.0}
+GUIDED = [{"temperature": 0.0}, {"temperature": 1.3, "n": 6}, BEAMS | {"n": 2}]
 
 
 class Mixture(RuleBasedStateMachine):
@@ -118,14 +114,15 @@ class Mixture(RuleBasedStateMachine):
         self.may_be_aborted: set[str] = set()
 
     @rule(
-        several=st.lists(st.tuples(params(), st.integers(1, 10)), min_size=1, max_size=4),
+        several=st.lists(st.tuples(kinds(), st.integers(1, 10)), min_size=1, max_size=4),
         timeout=st.sampled_from([None, None, None, 2.5, 8.5]),
     )
-    def add(self, several: list[tuple[SamplingParams, int]], timeout: float | None) -> None:
+    def add(self, several: list[tuple[dict[str, Any], int]], timeout: float | None) -> None:
         for own, prompt_len in several:
             number = len(self.requests)
             prompt = [*PREFIX[:prompt_len], LETTERS[number % len(LETTERS)]]
-            request = Request(str(number), prompt, own, 0, float(self.driver.now))
+            now = float(self.driver.now)
+            request = Request(str(number), prompt, step=0, arrival_time=now, **own)
             if not is_refused(self.driver.engine, request):
                 self.driver.add(request, timeout)
                 self.requests.append(request)
@@ -167,7 +164,7 @@ class Mixture(RuleBasedStateMachine):
         _, transformer = model_pair(self.pool.sliding_window)
         output = self.driver.outputs[request.request_id]
         may_be_aborted = request.request_id in self.may_be_aborted
-        if not request.params.use_beam_search:
+        if not request.given.get("use_beam_search"):
             check_samples(transformer, group, output, may_be_aborted=may_be_aborted)
         elif any(one.finish_reason == "abort" for one in output.outputs):
             assert may_be_aborted, "nobody aborted it"  # and cut short it is nobody's best

@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from jax_engine import SamplingParams
 from reference.sampling import NO_TOKEN
 from tests.properties.test_engine_against_reference import run_both
 from tests.support.engine_pair import (
     MAX_LEN,
+    Limits,
     Pool,
     Request,
     model_pair,
@@ -29,20 +29,18 @@ ALLOWED = [5, 9, EOS]
 PAIRS = [[first, second] for first in ALLOWED for second in ALLOWED]
 
 
-def strict(bad_words: list[list[int]], how: str = "bad words", **settings: Any) -> SamplingParams:
+def strict(bad_words: list[list[int]], how: str = "bad words", **settings: Any) -> dict[str, Any]:
     """Of the tokens allowed none that completes a bad word, by either of two ways to say so."""
-    common = {"max_tokens": 12, "temperature": 0.0, "allowed_token_ids": ALLOWED} | settings
+    given = {"max_tokens": 12, "temperature": 0.0, "allowed_token_ids": ALLOWED} | settings
     if how == "bad words":
-        params = SamplingParams(**common)
-        params.bad_words_token_ids = bad_words  # type: ignore[attr-defined]
-        return params
+        return {"given": given, "limits": Limits(bad_words_token_ids=bad_words)}
 
     def processor(output: list[int], logits: np.ndarray) -> np.ndarray:
         forbidden = [word[-1] for word in bad_words if [*output[-1:], word[-1]] == word]
         logits[forbidden] = -np.inf
         return logits
 
-    return SamplingParams(logits_processors=[processor], **common)
+    return {"given": given, "limits": Limits(logits_processors=[processor])}
 
 
 @st.composite
@@ -57,12 +55,13 @@ def workloads(draw: st.DrawFn) -> list[Request]:
             "n": {"temperature": 1.3, "n": 3},
             "beam": {"use_beam_search": True, "n": draw(st.integers(1, 3))},
         }[kind]
-        params = strict(
+        own = strict(
             bad_words, draw(st.sampled_from(["bad words", "processor"])), seed=i,
             ignore_eos=draw(st.booleans()), **settings,
         )  # fmt: skip
         prompt = [*PROMPT[: draw(st.integers(1, 6))], 3 + i]
-        requests.append(Request(str(i), prompt, params, draw(st.integers(0, 2)), float(i)))
+        step = draw(st.integers(0, 2))
+        requests.append(Request(str(i), prompt, step=step, arrival_time=float(i), **own))
     return requests
 
 
@@ -76,10 +75,13 @@ def workloads(draw: st.DrawFn) -> list[Request]:
 @example(
     POOLS[0],
     [
-        Request("0", [3, 4], strict([[5]], "processor", allowed_token_ids=[5]), 0, 0.0),
-        Request("1", [3, 4], strict(PAIRS, n=3, temperature=1.3, seed=1), 0, 1.0),
-        Request("2", [3, 4], strict(PAIRS, n=2, use_beam_search=True, ignore_eos=True), 0, 2.0),
-        Request("3", [3, 4], strict(PAIRS, n=3, use_beam_search=True), 0, 3.0),
+        Request(str(i), [3, 4], step=0, arrival_time=float(i), **own)
+        for i, own in enumerate([
+            strict([[5]], "processor", allowed_token_ids=[5]),
+            strict(PAIRS, n=3, temperature=1.3, seed=1),
+            strict(PAIRS, n=2, use_beam_search=True, ignore_eos=True),
+            strict(PAIRS, n=3, use_beam_search=True),
+        ])
     ],
     "unified", True, None,
 )  # fmt: skip

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
@@ -41,6 +42,15 @@ def test_they_are_those_of_the_model_without_a_cache(data: st.DataObject, chosen
             check(group)
         else:
             assert group.prompt_logprobs is None
+
+
+@pytest.mark.parametrize("chunk", [2, 24])
+def test_each_position_but_the_first_has_those_behind_the_tokens_before_it(chunk: int) -> None:
+    """The prompt in one step, and in parts: at its last token, and where a part begins, too."""
+    engine = new_engine(replace(CROWDED, max_num_batched_tokens=chunk))
+    assert add(engine, "a", REQUEST, sampling_params(REQUEST, prompt_logprobs=1))
+    [group] = engine.run()
+    check(group)
 
 
 def test_who_wants_them_finds_nothing_in_the_cache_but_leaves_it_to_others() -> None:

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from jax_engine import EngineConfig, LLMEngine
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.scheduler import Scheduler
-from jax_engine.engine.build import EngineParts
+from jax_engine.engine.build import EngineParts, build_scheduler
 from jax_engine.worker import host_blocks
 from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
 from tests.simulation.clock import SimulatedClock
@@ -88,18 +87,8 @@ def assemble(settings: Settings, parts: Any, device: Any, clock: SimulatedClock)
         host_room=host_room,
     )
     costs = MeasuredCosts(lambda: measure_costs(device, settings.max_model_len, clock))
-    scheduler = Scheduler(
-        blocks,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens or 1,
-        max_model_len=settings.max_model_len,
-        scheduling=config.scheduling,
-        policy=config.scheduling_policy,
-        preemption_mode=config.preemption_mode,
-        preemption_costs=costs,
-        enable_chunked_prefill=config.chunked_prefill,
-        long_prefill_token_threshold=config.long_prefill_token_threshold,
-    )
+    budget = config.max_num_batched_tokens or 1
+    scheduler = build_scheduler(config, blocks, settings.max_model_len, budget, costs)
     engine = LLMEngine(
         EngineParts(
             config=config,

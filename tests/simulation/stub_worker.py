@@ -1,9 +1,11 @@
-"""A worker without a device: it carries out steps on a cache whose contents can be read.
+"""A worker without a device that checks by itself what it reads: no oracle runs beside it.
 
 It stands where `jax_engine.worker.worker.Worker` stands, behind the same methods; nothing else of
 the simulation knows what a step looks like to a worker. A slot of its cache holds the token that
 was written there and the token's position. A step reads its whole context through the block table,
-and fails if a slot holds anything else than the sequence's own token.
+and fails if a slot holds anything else than the sequence's own token. The swap space is the
+engine's own, so that the host may run out of memory. There is no sampler and there are no
+log-probabilities: `tests/support/reference_worker.py` has both, as the oracle does them.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
 """One engine, driven step by step, and what must hold of it at any moment (I1 to I4, I9, I22)."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import event
@@ -9,7 +10,7 @@ from jax_engine import LLMEngine
 from reference.engine import ReferenceEngine
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
-from tests.support.engine_pair import Request, same_or_rounding
+from tests.support.engine_pair import Request, add_to_engine, add_to_reference, same_or_rounding
 from tests.support.integrity import check_integrity
 
 
@@ -30,10 +31,7 @@ class EngineDriver:
         engine.clock = lambda: float(self.now)
 
     def add(self, request: Request, timeout: float | None = None) -> None:
-        self.engine.add_request(
-            request.request_id, request.prompt, request.params, arrival_time=float(self.now),
-            timeout=timeout,
-        )  # fmt: skip
+        add_to_engine(self.engine, replace(request, timeout=timeout))
         self.added[request.request_id] = self.now
 
     def abort(self, request_id: str) -> None:
@@ -58,7 +56,7 @@ class EngineDriver:
 
 def is_refused(engine: LLMEngine, request: Request) -> bool:
     try:
-        engine.check_request(request.prompt, request.params)
+        engine.check_request(request.prompt, request.sampling_params())
     except ValueError:
         return True
     return False
@@ -84,9 +82,7 @@ def groups_without_aborts(
     """What the oracle gives each of them when nobody is aborted, by request id."""
     groups = {}
     for request in requests:
-        reference.add_request(
-            request.request_id, request.prompt, request.params, arrival_time=request.arrival_time
-        )
+        add_to_reference(reference, request, request.request_id)
     while reference.has_unfinished_requests():
         groups |= {group.request_id: group for group in reference.step()}
     return groups

@@ -6,14 +6,21 @@ differ, the reference's logits of the two candidates decide whether it is roundi
 
 import functools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jax_engine import EngineConfig, LLMEngine, RequestOutput, SamplingParams
+from jax_engine import (
+    EngineConfig,
+    LLMEngine,
+    RequestOutput,
+    SamplingParams,
+    StructuredOutputsParams,
+)
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.build import EngineParts, build_engine
@@ -21,6 +28,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 from reference import sampling as reference_sampling
 from reference.engine import ReferenceEngine
 from reference.kv_cache import KVCache
+from reference.parameters import Parameters, parameters
 from reference.random_numbers import derive_seed, request_seed, uniform
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
@@ -198,10 +206,35 @@ def naive_logits(transformer: Transformer, token_ids: Sequence[int]) -> np.ndarr
 
 
 @dataclass(frozen=True)
+class Limits:
+    """Which tokens may be drawn, where `reference.parameters` has no words for it.
+
+    Attributes:
+        structured_outputs: The engine's word for what `guide` says to the oracle: which tokens may
+            follow an output.
+    """
+
+    logits_processors: Sequence[Callable[..., Any]] = ()
+    bad_words_token_ids: Sequence[Sequence[int]] = ()
+    structured_outputs: StructuredOutputsParams | None = None
+    guide: Callable[[list[int]], set[int]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitedParameters(Parameters):
+    """The oracle's parameters, with what it reads of `Limits`."""
+
+    logits_processors: Sequence[Callable[..., Any]]
+    bad_words_token_ids: Sequence[Sequence[int]]
+    guide: Callable[[list[int]], set[int]] | None
+
+
+@dataclass(frozen=True)
 class Request:
     """One request of a workload.
 
     Attributes:
+        given: Arguments of `SamplingParams`. The oracle makes its own parameters of them.
         step: When it is added.
         timeout: Seconds after its arrival; a step takes one.
         after: The place in the workload of the request whose end it waits for instead; its prompt
@@ -210,30 +243,49 @@ class Request:
 
     request_id: str
     prompt: list[int]
-    params: SamplingParams
+    given: Mapping[str, Any]
     step: int
     arrival_time: float
     priority: int = 0
     cache_salt: str | None = None
     timeout: float | None = None
     after: int | None = None
+    limits: Limits | None = None
+
+    def sampling_params(self) -> SamplingParams:
+        """The engine's parameters. Raises InvalidRequestError."""
+        given = deepcopy(dict(self.given))
+        if self.limits is None:
+            return SamplingParams(**given)
+        params = SamplingParams(
+            logits_processors=list(self.limits.logits_processors) or None,
+            structured_outputs=self.limits.structured_outputs,
+            **given,
+        )
+        words = self.limits.bad_words_token_ids
+        params.bad_words_token_ids = words  # type: ignore[attr-defined]  # there is no tokenizer
+        return params
+
+    def parameters(self) -> Parameters:
+        """The oracle's. Raises BadParameters."""
+        own, limits = parameters(**self.given), self.limits
+        if limits is None:
+            return own
+        return LimitedParameters(
+            **vars(own),
+            logits_processors=limits.logits_processors,
+            bad_words_token_ids=limits.bad_words_token_ids,
+            guide=limits.guide,
+        )
 
 
 def submit(engine: LLMEngine, reference: ReferenceEngine, request: Request, name: str) -> bool:
     """The same request for both, or the same refusal; `name` is its id in the oracle."""
     accepted = []
     for add in (
-        lambda: engine.add_request(
-            request.request_id,
-            {"prompt_token_ids": request.prompt, "cache_salt": request.cache_salt},
-            request.params, arrival_time=request.arrival_time, priority=request.priority,
-            timeout=request.timeout,
-        ),
-        lambda: reference.add_request(
-            name, request.prompt, request.params, arrival_time=request.arrival_time,
-            priority=request.priority, cache_salt=request.cache_salt,
-        ),
-    ):  # fmt: skip
+        lambda: add_to_engine(engine, request),
+        lambda: add_to_reference(reference, request, name),
+    ):
         try:
             add()
             accepted.append(True)
@@ -241,3 +293,24 @@ def submit(engine: LLMEngine, reference: ReferenceEngine, request: Request, name
             accepted.append(False)
     assert accepted[0] == accepted[1]
     return accepted[0]
+
+
+def add_to_engine(engine: LLMEngine, request: Request) -> None:
+    """Raises InvalidRequestError."""
+    params = request.sampling_params()
+    engine.add_request(
+        request.request_id,
+        {"prompt_token_ids": request.prompt, "cache_salt": request.cache_salt},
+        params, arrival_time=request.arrival_time, priority=request.priority,
+        timeout=request.timeout,
+    )  # fmt: skip
+    assert params == request.sampling_params(), "the client's own parameters have changed"
+
+
+def add_to_reference(reference: ReferenceEngine, request: Request, name: str) -> None:
+    """Raises BadParameters or AdmissionError."""
+    params: Any = request.parameters()
+    reference.add_request(
+        name, request.prompt, params, arrival_time=request.arrival_time,
+        priority=request.priority, cache_salt=request.cache_salt,
+    )  # fmt: skip

@@ -7,7 +7,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from jax_engine import SamplingParams
 from tests.support.engine_pair import MAX_LEN, Pool, Request
 from tests.support.side_by_side import Served, SideBySide
 from tests.support.tiny_llama import VOCAB
@@ -88,26 +87,28 @@ def workloads(draw: st.DrawFn) -> list[Request]:
 
 
 @st.composite
-def sampling_params(draw: st.DrawFn, long: bool = False) -> SamplingParams:
+def sampling_params(draw: st.DrawFn, long: bool = False) -> dict[str, Any]:
+    """Arguments of `SamplingParams`."""
     beams = draw(st.integers(0, 3)) == 0
     greedy = beams or draw(st.booleans())
     n = 1 if greedy and not beams else draw(st.sampled_from(COUNTS[beams]))
-    return SamplingParams(
-        temperature=0.0 if greedy else 1.3,
-        n=n,
-        best_of=None if greedy else draw(st.sampled_from([None, None, n + 1])),
-        use_beam_search=beams,
-        length_penalty=draw(st.sampled_from([1.0, 0.0, 2.0, -0.5])) if beams else 1.0,
-        early_stopping=draw(st.sampled_from([False, True, "never"])) if beams else False,
-        top_k=0 if greedy else draw(st.sampled_from([0, 5])),
-        repetition_penalty=draw(st.sampled_from([1.0, 1.2])),
-        max_tokens=draw(st.sampled_from([12, 16] if long else [1, 5, 12, 16])),
-        min_tokens=draw(st.integers(0, 1)),
-        ignore_eos=long or draw(st.booleans()),
-        seed=draw(st.none() | st.integers(0, 5)),
-        logprobs=None if beams else draw(st.sampled_from([None, 0, 3])),
-        prompt_logprobs=draw(st.sampled_from([None, None, None, 0, 2])),
-    )
+    best_of = draw(st.sampled_from([None, None, n, n + 1]))
+    return {
+        "temperature": draw(st.sampled_from([0.0, 0.0, 1e-6])) if greedy else 1.3,
+        "n": n,
+        "best_of": None if greedy else best_of,
+        "use_beam_search": beams,
+        "length_penalty": draw(st.sampled_from([1.0, 0.0, 2.0, -0.5])) if beams else 1.0,
+        "early_stopping": draw(st.sampled_from([False, True, "never"])) if beams else False,
+        "top_k": draw(st.sampled_from([0, -1] if greedy else [0, -1, 5])),
+        "repetition_penalty": draw(st.sampled_from([1.0, 1.2])),
+        "max_tokens": draw(st.sampled_from([12, 16] if long else [1, 5, 12, 16])),
+        "min_tokens": draw(st.integers(0, 1)),
+        "ignore_eos": long or draw(st.booleans()),
+        "seed": draw(st.none() | st.integers(-2, 5)),
+        "logprobs": None if beams else draw(st.sampled_from([None, 0, 3])),
+        "prompt_logprobs": draw(st.sampled_from([None, None, None, 0, 2])),
+    }
 
 
 @st.composite
@@ -129,8 +130,7 @@ def suited(request: Request, pool: Pool, settings: dict[str, Any]) -> Request:
         plain |= {"repetition_penalty": 1.0, "min_tokens": 0}
     if pool is not SCORED:
         plain |= {"prompt_logprobs": None}
-    plain = {name: one for name, one in plain.items() if getattr(request.params, name) != one}
-    return replace(request, params=replace(request.params, **plain)) if plain else request
+    return replace(request, given={**request.given, **plain})
 
 
 class Service:

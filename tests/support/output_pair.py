@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine import RequestOutput, SamplingParams
+from jax_engine import RequestOutput
+from reference.parameters import Parameters
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
 from tests.support.engine_pair import same_beams_or_rounding, same_or_rounding
@@ -58,11 +59,11 @@ def check_output(
 
 
 def check_choice(
-    params: SamplingParams, group: SequenceGroup, output: RequestOutput, *, exactly: bool
+    params: Parameters, group: SequenceGroup, output: RequestOutput, *, exactly: bool
 ) -> None:
     """All samples in order; or the n of best_of that the oracle ranks first (I51)."""
     found = [one.index for one in output.outputs]
-    if params.num_samples == params.n:
+    if not params.ranked:
         assert found == list(range(params.n))
         return
     saw("best_of")
@@ -73,10 +74,10 @@ def check_choice(
         np.testing.assert_allclose(totals, wanted, atol=TOLERANCE)
 
 
-def check_logprobs(params: SamplingParams, group: SequenceGroup, one: Any) -> None:
+def check_logprobs(params: Parameters, group: SequenceGroup, one: Any) -> None:
     """Of each token of one sample: its own, those of the most probable, ranks, and the sum."""
     seq = group.seqs[one.index]
-    if params.needs_logprobs:
+    if params.logprobs is not None or params.ranked:
         total = sum(seq.logprobs[: len(one.token_ids)])
         assert abs(one.cumulative_logprob - total) < TOLERANCE
     else:

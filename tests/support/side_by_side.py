@@ -97,7 +97,9 @@ class SideBySide:
         """Of nobody's id nothing comes."""
         served = self.running.get(request_id)
         if served is not None:
-            is_in_flight = getattr(self.engine.worker, "is_in_flight", None)  # the stub tells
+            is_in_flight = getattr(
+                self.engine.worker, "is_in_flight", None
+            )  # `ReferenceWorker` tells
             saw("abort in flight", is_in_flight is not None and is_in_flight(request_id))
             self._cut_short(served)
         for output in self.engine.abort_request(request_id):
@@ -111,7 +113,7 @@ class SideBySide:
         """One step of both; after each of its outputs is looked at, these ids are aborted.
 
         Args:
-            fail_at: Where the engine's worker, a stub, is to raise if it comes there.
+            fail_at: Where the engine's worker, a `ReferenceWorker`, is to raise if it comes there.
         """
         outputs = self._engine_step(fail_at)
         if outputs is None:

@@ -64,6 +64,7 @@ def word_pieces() -> Tokenizer:
     backend = Backend(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.decoder = decoders.WordPiece(cleanup=False)
+    backend.add_special_tokens(["[SEP]"])  # 7
     return Tokenizer(backend)
 
 

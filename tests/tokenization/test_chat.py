@@ -1,16 +1,18 @@
 """Chat templates: contents as text or as parts, tools, and the same text as transformers'."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jax_engine.engine.conversations import chat_prompts
-from jax_engine.errors import InvalidRequestError
+from jax_engine.errors import ConfigError, InvalidRequestError
+from jax_engine.tokenization.chat import load_chat_template
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
-from tests.tokenization.conftest import byte_level_metadata
+from tests.tokenization.conftest import byte_level_metadata, word_pieces
 
 BOS = "{{ bos_token }}"
 TURN = "{% if add_generation_prompt %}<|user|>assistant:{% endif %}"
@@ -218,6 +220,9 @@ def untyped(a):  # type: ignore[no-untyped-def]
     ("messages", "options", "words"),
     [
         ([], {}, "at least 1 message"),
+        ("hi", {}, "must be a list of messages, got str"),
+        (CHAT[0], {}, "must be a list of messages, got dict"),
+        (iter(CHAT), {}, "must be a list of messages, got list_iterator"),
         (["hi"], {}, r"messages\[0\] must be a dict, got str"),
         ([CHAT[0], {"content": "hi"}], {}, r"messages\[1\] must have a role"),
         ([{"role": "user", "content": 5}], {}, r"\['content'\] must be text or a list"),
@@ -247,6 +252,42 @@ def untyped(a):  # type: ignore[no-untyped-def]
 def test_what_is_refused_says_why(messages: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidRequestError, match=words):
         make(TEXT).apply_chat_template(messages, **options)
+
+
+def test_a_template_may_be_the_path_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "template.jinja"
+    file.write_text("F")
+    assert load_chat_template(str(file)) == load_chat_template(file) == "F"
+    assert load_chat_template(None) is None
+    for template in ("{{ x }}", "{%", "}", "two\nlines"):
+        assert load_chat_template(template) == template
+    with pytest.raises(ConfigError, match="chat_template must be Jinja or a path, got 3"):
+        load_chat_template(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"Jinja or the path of a file, got 'none': .*No such"):
+        load_chat_template("none")
+
+
+def test_hugging_face_s_own_tokenizer_says_the_same() -> None:
+    """What `LLM.get_tokenizer` gives: the template, the special tokens, and the text."""
+    tokenizer = make(TEXT)
+    tokenizer.backend.add_tokens(["<tool>"])
+    theirs = tokenizer.hugging_face
+    wanted = tokenizer.apply_chat_template(CHAT, tokenize=False)
+    assert theirs.apply_chat_template(CHAT, tokenize=False) == wanted
+    assert set(theirs.all_special_ids) == tokenizer.special_ids
+    words = word_pieces()
+    assert words.hugging_face.decode([1, 2, 6]) == words.decode([1, 2, 6]) == "hello !"
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_what_is_silenced_for_an_import_is_not_afterwards(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRANSFORMERS_NO_ADVISORY_WARNINGS", raising=False)
+    if before is not None:
+        monkeypatch.setenv("TRANSFORMERS_NO_ADVISORY_WARNINGS", before)
+    assert make(TEXT).apply_chat_template(CHAT)
+    assert os.environ.get("TRANSFORMERS_NO_ADVISORY_WARNINGS") == before
 
 
 @pytest.mark.model

@@ -1,8 +1,13 @@
 """Incremental detokenisation: certain text as the oracle has it, character by character (I50)."""
 
+from typing import Any
+
 import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders
+from tokenizers.models import BPE
 
 from jax_engine.tokenization.detokenizer import IncrementalDetokenizer
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
@@ -105,17 +110,66 @@ def test_characters_appear_whole_behind_any_prompt(metadata: dict, text: str, cu
         event("no character was cut")
 
 
-@given(chunks=st.lists(st.lists(st.integers(0, 6), max_size=4), max_size=12), skip=st.booleans())
+@given(
+    chunks=st.lists(st.lists(st.integers(0, 7), max_size=4), max_size=12),
+    prompt=st.lists(st.integers(0, 6), max_size=8),
+    skip=st.booleans(),
+)
+@example([[1], [7], [2]], [], True)  # a mark that is not shown parts no word
+@example([[1], [2], [5], [5]], [3, 1], True)
 def test_where_text_depends_on_its_neighbours_the_stream_is_the_one_shot_text(
-    chunks: list[list[int]], skip: bool
+    chunks: list[list[int]], prompt: list[int], skip: bool
 ) -> None:
     tokenizer = word_pieces()
-    whole = tokenizer.decode([i for chunk in chunks for i in chunk], skip_special_tokens=skip)
-    detokenizer, shown = IncrementalDetokenizer(tokenizer, skip_special_tokens=skip), ""
+    tokens = prompt + [i for chunk in chunks for i in chunk]
+    before = tokenizer.decode(prompt, skip_special_tokens=skip)
+    whole = tokenizer.decode(tokens, skip_special_tokens=skip).removeprefix(before)
+    detokenizer = IncrementalDetokenizer(tokenizer, prompt, skip_special_tokens=skip)
+    shown = ""
     for chunk in chunks:
         shown += detokenizer.add(chunk)
         assert whole.startswith(shown)
     assert shown + detokenizer.flush() == whole
+
+
+def test_characters_appear_whole_where_the_decoder_is_another() -> None:
+    """One that leaves SentencePiece's visible space as it is: no table of bytes describes it."""
+    backend = Backend(BPE({f"<0x{byte:02X}>": byte for byte in range(256)}, [], byte_fallback=True))
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    detokenizer = IncrementalDetokenizer(Tokenizer(backend))
+    shown = [detokenizer.add([byte]) for byte in "a\u00e9\u20acb".encode()]
+    assert shown == ["a", "", "\u00e9", "", "", "\u20ac", "b"]
+    assert detokenizer.add("\u20ac".encode()[:2]) == ""
+    assert set(detokenizer.flush()) == {"\ufffd"}
+
+
+SPACE_SHOWN, BYTES, FUSE = (
+    decoders.Replace("\u2581", " "),
+    decoders.ByteFallback(),
+    decoders.Fuse(),
+)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "strips"),
+    [
+        (None, None),
+        (decoders.WordPiece(), None),
+        (decoders.ByteLevel(), False),
+        (decoders.Sequence([SPACE_SHOWN, BYTES, FUSE]), False),
+        (decoders.Sequence([SPACE_SHOWN, BYTES, FUSE, decoders.Strip(" ", 1, 0)]), True),
+        (decoders.Sequence([SPACE_SHOWN, BYTES, FUSE, decoders.Strip(" ", 0, 1)]), None),
+        (decoders.Sequence([decoders.Replace("_", " "), BYTES, FUSE]), None),
+        (decoders.Sequence([SPACE_SHOWN, BYTES]), None),
+    ],
+)
+def test_which_decoders_put_bytes_together(decoder: Any, strips: bool | None) -> None:
+    """And whether they drop the first space; None: no table of bytes says what they do."""
+    backend = Backend(BPE({"a": 0}, []))
+    if decoder is not None:
+        backend.decoder = decoder
+    table = Tokenizer(backend).token_bytes
+    assert (None if table is None else table.strips_first_space) is strips
 
 
 def test_words_go_on_after_a_prompt_where_text_depends_on_it() -> None:

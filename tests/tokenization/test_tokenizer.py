@@ -12,8 +12,10 @@ from jax_engine.errors import (
     ModelNotFoundError,
     WeightsError,
 )
+from jax_engine.models.open_gguf import open_gguf
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from tests.models.test_gguf import write_gguf
 from tests.tokenization.conftest import byte_level_metadata, sentencepiece_metadata
 
 TEMPLATE = (
@@ -66,15 +68,21 @@ def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
     return [tokenizer.backend.id_to_token(i) for i in ids]
 
 
-def test_user_defined_tokens_are_found_whole_and_shown() -> None:
-    tokenizer = made(byte_level_metadata(), "<tool>", kind=4)
-    assert pieces(tokenizer, "he<tool>ll") == ["he", "<tool>", "ll"]
-    assert tokenizer.decode(tokenizer.encode("he<tool>ll")) == "he<tool>ll"
-    assert "<tool>" not in pieces(made(byte_level_metadata(), "<tool>"), "he<tool>ll")
+# A byte-level piece has neither a space nor SentencePiece's; an added token may have both.
+@pytest.mark.parametrize("name", ["<tool>", "<a tool>", "<a\u2581tool>"])
+def test_user_defined_tokens_are_found_whole_and_shown(name: str) -> None:
+    tokenizer = made(byte_level_metadata(), name, kind=4)
+    assert pieces(tokenizer, f"he{name}ll") == ["he", name, "ll"]
+    assert tokenizer.decode(tokenizer.encode(f"he{name}ll")) == f"he{name}ll"
+    assert tokenizer.special_ids == {0, 1, 2}
+    assert name not in pieces(made(byte_level_metadata(), name), f"he{name}ll")
 
 
-def test_control_tokens_are_found_in_the_text_as_it_is_written() -> None:
+def test_marked_tokens_are_found_in_the_text_as_it_is_written() -> None:
     """Before it is normalised: with a space put before it, the mark would be another."""
+    metadata = sentencepiece_metadata()
+    scores = [*metadata["tokenizer.ggml.scores"], 0.0]
+    assert "<tool>" in pieces(made(metadata, "<tool>", kind=4, scores=scores), "he<tool>ll")
     tokenizer = Tokenizer(backend_from_gguf(sentencepiece_metadata()))
     assert pieces(tokenizer, "he</s>")[-1] == "</s>"
     assert pieces(tokenizer, "</s>he")[0] == "</s>"
@@ -149,6 +157,39 @@ def test_a_directory_in_hugging_face_layout(tmp_path: Path) -> None:
         tokenizer.apply_chat_template([{"role": "bad", "content": ""}])
 
 
+def test_a_gguf_file_has_its_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its path, opened already, as the only one of a directory, or as the default model."""
+    metadata = sentencepiece_metadata()  # with the beginning and the end that `write_gguf` writes
+    fields = {key: metadata[f"tokenizer.ggml.{key}"] for key in ("tokens", "scores", "token_type")}
+    extra = {f"tokenizer.ggml.{key}": value for key, value in fields.items()}
+    file = write_gguf(
+        tmp_path / "m.gguf", tensors={}, extra={"tokenizer.ggml.model": "llama", **extra}
+    )
+    monkeypatch.setattr("jax_engine.models.resolve.default_model_path", lambda: file)
+    for source in (file, str(file), open_gguf(file), tmp_path, None):
+        tokenizer = load_tokenizer(source)
+        assert tokenizer.encode("hello") == backend_from_gguf(metadata).encode("hello").ids
+        assert (tokenizer.bos_token_id, tokenizer.eos_token_ids) == (1, (2,))
+
+
+def test_the_tokenizer_of_a_hub_model_needs_no_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that is cached, without a network."""
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    repository = tmp_path / "models--owner--name"
+    snapshot = repository / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    write_directory(snapshot, eos_token="<|end|>")
+    (snapshot / "config.json").write_text("{}")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    assert load_tokenizer("owner/name").eos_token_id == 0
+
+
 def test_templates_in_other_places(tmp_path: Path) -> None:
     named = [{"name": "default", "template": "D"}, {"name": "tools", "template": "T"}]
     directory = write_directory(tmp_path, chat_template=named)
@@ -171,6 +212,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         backend_from_gguf(byte_level_metadata("exotic"))
     with pytest.raises(ConfigError, match="bert"):
         backend_from_gguf({"tokenizer.ggml.model": "bert"})
+    with pytest.raises(ConfigError, match=r"no tokenizer\.ggml\.tokens: give a tokenizer="):
+        backend_from_gguf({"tokenizer.ggml.model": "gpt2"})
 
 
 @pytest.mark.model

@@ -1,12 +1,14 @@
-"""A worker without a device: `ReadingModel` over the oracle's KV cache, where the engine has XLA.
+"""A worker made of the oracle's parts: its KV cache, its sampler, and `ReadingModel` as the model.
 
-All else of the engine is the real one: scheduler, pipeline, outputs, metrics. What a sequence gets
-next is a hash of what its block table leads to, so a wrong block, copy or swap shows in the tokens.
-Nothing is compiled and nothing is rounded: outputs are the oracle's to the last bit, but for
-float32 in log-probabilities.
+The engine around it is the real one, and the oracle's engine with the same parts must give the same
+in each step: tokens, candidates of beams, log-probabilities. What a sequence gets next is a hash of
+what its block table leads to, so a wrong block, copy or swap shows in the tokens. Nothing is
+compiled and nothing is rounded, but for float32 in log-probabilities.
+
+The simulation has another worker without a device (`tests/simulation/stub_worker.py`), for hours of
+traffic without an oracle's engine beside it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -43,7 +45,7 @@ class Ticket:
     result: StepResult
 
 
-class StubWorker:
+class ReferenceWorker:
     """What `LLMEngine` and its pipeline ask of a worker.
 
     Attributes:
@@ -216,15 +218,13 @@ def _config() -> EngineConfig:
     )
 
 
-def stub_pair(
-    settings: Settings, *, ahead: bool, block_manager: Callable[..., BlockManager] = BlockManager
-) -> tuple[LLMEngine, ReferenceEngine]:
-    """An engine whose worker is the stub, and the oracle's with the same model."""
+def pair_without_device(settings: Settings, *, ahead: bool) -> tuple[LLMEngine, ReferenceEngine]:
+    """An engine whose worker is made of the oracle's parts, and the oracle's engine."""
     blocks = settings.block_manager(
-        block_manager, table_width=-(-settings.max_model_len // settings.block_size)
+        BlockManager, table_width=-(-settings.max_model_len // settings.block_size)
     )
     scheduler = Scheduler(blocks, **settings.scheduler_arguments)
-    worker: Any = StubWorker(settings, {EOS})
+    worker: Any = ReferenceWorker(settings, {EOS})
     model: Any = _ModelConfig()
     nothing: Any = None
     config = replace(_config(), async_scheduling=ahead, scheduling_policy=settings.policy)
