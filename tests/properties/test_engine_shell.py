@@ -192,3 +192,18 @@ def test_the_worker_is_told_of_each_request_once() -> None:
     assert list(worker._sampling) == ["a"]
     engine.abort_request("a")
     assert not worker._sampling
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_samples_that_are_computed_again_share_their_prompt_again(ahead: bool) -> None:
+    """A rebuild, which workloads that are drawn meet too rarely to count on (I33)."""
+    few = replace(
+        ROOMY, block_size=2, num_gpu_blocks=16, max_model_len=20, preemption_mode="recompute"
+    )
+    crowd = [
+        Request(str(i), [0, 1, i], SCORED | {"n": 2, "seed": i, "max_tokens": 9}, 0, 0.0)
+        for i in range(3)
+    ]
+    before = SEEN["rebuild"]
+    serve(few, crowd, {}, {}, ahead=ahead)
+    assert SEEN["rebuild"] > before
