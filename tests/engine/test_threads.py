@@ -368,3 +368,25 @@ def test_who_waits_for_what_has_ended_needs_no_step(llm, monkeypatch) -> None:
         assert tokens(llm.wait_for_completion(use_tqdm=False)) == wanted
     assert engine.abort_request("other")
     check_idle(engine)
+
+
+def test_who_waits_for_what_has_run_out_of_time_gets_it_though_the_step_fails(
+    llm, monkeypatch
+) -> None:
+    """Others needed that step: they are told."""
+    engine, now = llm.llm_engine, 0.0
+    monkeypatch.setattr(engine, "clock", lambda: now)
+    llm.enqueue("AB", params(1), use_tqdm=False, timeout=1.0)
+    engine.add_request("other", "ABC", params(2, max_tokens=30))
+    now = 2.0
+
+    def fail(*args: Any) -> Any:
+        raise RuntimeError("the device is on fire")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(engine.worker, "launch", fail)
+        [output] = llm.wait_for_completion(use_tqdm=False)
+    assert output.outputs[0].stop_reason == "timeout"
+    [other] = engine.step()
+    assert other.outputs[0].finish_reason == "abort"
+    check_idle(engine)

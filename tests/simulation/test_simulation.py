@@ -35,6 +35,10 @@ def test_nothing_goes_wrong_with_the_real_worker() -> None:
     assert run_seeds(range(first, first + count), "tiny").num_steps > 0
 
 
-def test_what_simulations_have_found_stays_mended() -> None:
-    """1000658: an interruption while costs are measured, which takes the cache along."""
-    run_seeds([1000658], enough=1)
+@pytest.mark.parametrize("seed", [1000658, 1003222])
+def test_what_simulations_have_found_stays_mended(seed: int) -> None:
+    """1000658: an interruption while costs are measured, which takes the cache along.
+
+    1003222: a step fails in which the time of all requests that are waited for was up.
+    """
+    run_seeds([seed], enough=1)
