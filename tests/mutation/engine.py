@@ -3,6 +3,7 @@
 from tests.mutation.planting import Mutant, plant
 
 SHELL = ("tests/properties/test_engine_shell.py",)
+FAILED = (*SHELL, "tests/engine/test_failed_steps.py")
 STREAMING = ("tests/engine/test_streaming.py",)
 DEADLINES = ("tests/engine/test_deadlines.py", *SHELL)
 COSTS = ("tests/engine/test_preemption_costs.py",)
@@ -181,6 +182,26 @@ STEPS: list[Mutant] = [
             "the scheduler waits for a step that failed",
         ),
         ("self._worker.move_blocks(plan)", "pass", "a step that only moves blocks moves none"),
+        (
+            "            self._worker.move_blocks(plan)\n",
+            "            try:\n                self._worker.move_blocks(plan)\n"
+            "            except RuntimeError:\n                pass\n",
+            "blocks that could not be moved are taken for moved",
+        ),
+    ),
+    *plant(
+        "jax_engine/core/state.py",
+        FAILED,
+        (
+            "self.waiting, self.running, self.swapped = [], [], []",
+            "self.waiting, self.running = [], []",
+            "who was swapped out when a step failed stays so",
+        ),
+    ),
+    *plant(
+        "jax_engine/core/block_manager.py",
+        FAILED,
+        ("self.cpu.clear()", "pass", "swap space leaks when a step fails"),
     ),
 ]
 

@@ -16,7 +16,10 @@ from tests.support.engine_driver import check_idle
 from tests.support.engine_pair import Request
 from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
 from tests.support.reference_worker import (
+    ALONE,
+    IN_ANY_STEP,
     PLACES,
+    WHERE_BLOCKS_MOVE,
     ReferenceWorker,
     pair_without_device,
 )
@@ -52,10 +55,13 @@ def params(draw: st.DrawFn, max_model_len: int, long: bool) -> dict[str, Any]:
 
 
 @st.composite
-def workloads(draw: st.DrawFn, max_model_len: int) -> list[Request]:
-    """Conversations, too: prompts that go on from others' ends, often under the same id."""
+def workloads(draw: st.DrawFn, max_model_len: int, crowded: bool) -> list[Request]:
+    """Conversations, too: prompts that go on from others' ends, often under the same id.
+
+    Args:
+        crowded: Whether more come than fit, at once and to the full length.
+    """
     requests: list[Request] = []
-    crowded = draw(st.booleans())  # more than fit, at once and to the full length
     for i in range(draw(st.integers(4 if crowded else 2, 8))):
         crowd = crowded and i < 5
         follows = i > 0 and not crowd
@@ -97,12 +103,17 @@ def serve(
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Settings, list[Request], Aborts, Failures]:
     chosen = draw(settings(draw(st.sampled_from([None, "unified"]))))
-    failures = st.dictionaries(st.integers(0, 12), st.sampled_from(PLACES), max_size=2)
-    workload = draw(workloads(chosen.max_model_len))
+    how = draw(st.sampled_from(["no failure", "failures", "failures where blocks move"]))
+    moves = how == "failures where blocks move"
+    if moves:
+        chosen = replace(chosen, preemption_mode="swap", num_cpu_blocks=40)
+    workload = draw(workloads(chosen.max_model_len, moves or draw(st.booleans())))
     if chosen.scheduling == "unified" and draw(st.booleans()):
         chosen = replace(chosen, enable_prefix_caching=True)
     plan = draw(st.just({}) | aborts())
-    return chosen, workload, plan, draw(st.just({}) | st.just({}) | failures)
+    places = st.sampled_from(WHERE_BLOCKS_MOVE if moves else PLACES)
+    failures = st.dictionaries(st.integers(0, 12), places, min_size=1, max_size=3)
+    return chosen, workload, plan, {} if how == "no failure" else draw(failures)
 
 
 @given(case=cases(), ahead=st.booleans())
@@ -149,18 +160,60 @@ def test_requests_without_a_seed_draw_different_tokens(ahead: bool) -> None:
     assert len(texts) == 3
 
 
+# Of these the second must copy a block, and one is swapped out and in again.
+CROWDED = replace(ROOMY, block_size=2, num_gpu_blocks=16, max_model_len=20, preemption_mode="swap")
+CROWD = [
+    Request(str(i), [0, 1, i], SCORED | {"n": 2 - i % 2, "seed": i, "max_tokens": 9}, 0, 0.0)
+    for i in range(3)
+]
+LATER = 40  # when these have ended, or failed
+FAILURES = [(place, when) for place in IN_ANY_STEP for when in range(4)]
+FAILURES += [(place, 0) for place in WHERE_BLOCKS_MOVE if place != ALONE]
+
+
 @pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("when", range(4))
+@pytest.mark.parametrize(("place", "when"), FAILURES)
 def test_after_a_step_that_failed_nothing_is_left_of_it(ahead: bool, place: str, when: int) -> None:
-    """The same requests again, under the same ids, get what they would have got."""
+    """Also while blocks move. The same requests later, under the same ids, get what they would."""
+    requests = [replace(one, timeout=30.0 if i == 2 else None) for i, one in enumerate(CROWD)]
+    later = [replace(one, step=LATER, arrival_time=float(LATER)) for one in CROWD]
+    name = f"a step failed: {place}"
+    before = SEEN[name]
+    pair = serve(CROWDED, [*requests, *later], {}, {when: place}, ahead=ahead)
+    assert SEEN[name] == before + 1
+    lost = [one.lost for one in pair.served]
+    assert any(lost[:3]) and not any(lost[3:])
+
+
+def test_moves_without_a_launch_may_fail() -> None:
+    """All others wait for their last token when one is swapped out: it is told of the failure."""
+    chosen = replace(CROWDED, num_gpu_blocks=5, max_model_len=7)
+    given = {"max_tokens": 4, "ignore_eos": True}
+    requests = [Request(str(i), [i, i, i], given | {"seed": i}, 0, 0.0) for i in range(3)]
+    later = [replace(one, step=LATER, arrival_time=float(LATER)) for one in requests]
+    before = SEEN[f"a step failed: {ALONE}"]
+    pair = serve(chosen, [*requests, *later], {}, {0: ALONE}, ahead=True)
+    assert SEEN[f"a step failed: {ALONE}"] == before + 1
+    assert [one.lost for one in pair.served] == [False, True, True, False, False, False]
+
+
+@pytest.mark.parametrize("mode", ["recompute", "swap"])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_what_must_happen_happens(ahead: bool, mode: str) -> None:
+    """Whatever Hypothesis draws: what a run of these suites must have met is met here."""
+    others = [SCORED | {"n": 9}, SCORED | {"best_of": 2, "stop_token_ids": [1]}]
     requests = [
-        Request(str(i), [0, 1, i], SCORED | {"n": 1 + i % 2, "seed": i}, 0, 0.0, timeout=timeout)
-        for i, timeout in enumerate([None, None, 5.0])
+        *CROWD,
+        Request("parts", [0, 1, 1], others[0], LATER, float(LATER)),
+        Request("best", [0, 1, 1], others[1] | {"prompt_logprobs": None}, LATER, float(LATER)),
     ]
-    again = [replace(one, after=i, timeout=None) for i, one in enumerate(requests)]
-    pair = serve(ROOMY, [*requests, *again], {}, {when: place}, ahead=ahead)
-    assert [one.lost for one in pair.served] == [True] * 3 + [False] * 3
+    before = SEEN.copy()
+    chosen = replace(CROWDED, preemption_mode=mode)
+    serve(chosen, requests, {3: Abort(2, BETWEEN)}, {}, ahead=ahead)
+    wanted = {
+        f"preempted by {mode}", "copy-on-write", "cache hit", "runs in parts", "best_of", "aborted"
+    } | ({"rebuild"} if mode == "recompute" else set())  # fmt: skip
+    assert not {name for name in wanted if SEEN[name] == before[name]}
 
 
 @pytest.mark.parametrize("first", [0, 1])

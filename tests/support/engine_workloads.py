@@ -31,7 +31,7 @@ class Abort:
 
 
 type Aborts = dict[int, Abort]  # by the place in the workload
-type Failures = dict[int, str]  # where a step raises, by its number
+type Failures = dict[int, str]  # where a step raises, by the number of the first that may
 
 
 @st.composite

@@ -1,7 +1,7 @@
 """An exception at any line of the engine, as Ctrl-C or a full memory may raise one."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -55,11 +55,22 @@ def _traced(call: Callable[[], Any], tracer: _Tracer) -> None:
         sys.settrace(before)
 
 
+def places_of(
+    call: Callable[[], Any], begin: Callable[..., Any], end: Callable[..., Any]
+) -> list[Place]:
+    """The lines of the engine that `call` runs between the two, and the calls."""
+    whole = _Tracer(begin.__code__, end.__code__)
+    _traced(call, whole)
+    assert whole.ended, f"{end} was never called"
+    return list(whole.places)
+
+
 def raise_everywhere(
     call: Callable[[], Any],
     begin: Callable[..., Any],
     end: Callable[..., Any],
     check: Callable[[], None],
+    leave_out: Collection[Place] = (),
 ) -> int:
     """Runs `call` again and again, each time with an exception at the next line of the engine.
 
@@ -68,6 +79,7 @@ def raise_everywhere(
         begin: The function from whose first call on something is raised.
         end: The function after whose first return nothing is raised any more.
         check: Called after each exception; it undoes what `call` did where nothing was raised.
+        leave_out: Where not: what `places_of` another call.
 
     Returns:
         At how many places it was raised: at each line, and at each function's call. What is cached
@@ -75,12 +87,12 @@ def raise_everywhere(
     """
     call()  # what is done only once in a process
     check()
-    whole = _Tracer(begin.__code__, end.__code__)
-    _traced(call, whole)
+    places = places_of(call, begin, end)
     check()
-    assert whole.ended, f"{end} was never called"
     num_raised = 0
-    for place in whole.places:
+    for place in places:
+        if place in leave_out:
+            continue
         try:
             _traced(call, _Tracer(begin.__code__, end.__code__, place))
         except Injected:

@@ -30,7 +30,13 @@ from tests.support.reading_model import ReadingModel
 from tests.support.sometimes import saw
 from tests.support.strategies import EOS, VOCABULARY, Settings
 
-PLACES = ("launch", "launched", "collect", "collected")
+MOVES = ("swap_in", "swap_out", "copy")  # methods of the cache
+COLLECTED_AFTER = {move: f"collect after {move}" for move in MOVES}
+# Where a step fails: any step; or one in which blocks move, then or when it is collected.
+IN_ANY_STEP = ("launch", "launched", "collect", "collected")
+ALONE = "moves without a launch"
+WHERE_BLOCKS_MOVE = (*MOVES, *COLLECTED_AFTER.values(), ALONE)
+PLACES = IN_ANY_STEP + WHERE_BLOCKS_MOVE
 
 
 class DeviceError(RuntimeError):
@@ -49,7 +55,7 @@ class ReferenceWorker:
     """What `LLMEngine` and its pipeline ask of a worker.
 
     Attributes:
-        fail_at: Where the next step raises: one of PLACES; None for nowhere.
+        fail_at: Where a step raises, the first that comes there: one of PLACES; None for nowhere.
         in_flight: Steps that were launched and not collected.
     """
 
@@ -83,9 +89,12 @@ class ReferenceWorker:
         saw("copy-on-write", bool(plan.blocks_to_copy))
         saw("swap-only step", bool(swaps and not plan.scheduled))
         saw("rebuild", any(one.group.forked and one.num_tokens > 1 for one in plan.scheduled))
-        self._memory.begin_step(
-            plan.blocks_to_swap_in, plan.blocks_to_swap_out, plan.blocks_to_copy
-        )
+        moves = moves_of(plan)
+        if moves and not plan.scheduled:
+            self._may_fail(ALONE)
+        for move, pairs in moves.items():
+            self._may_fail(move)
+            getattr(self._memory, move)(pairs)
 
     def launch(self, plan: Any, blocks: Any, before: Ticket | None = None) -> Ticket:
         self._may_fail("launch")
@@ -99,6 +108,8 @@ class ReferenceWorker:
     def collect(self, ticket: Ticket) -> StepResult:
         self.in_flight.remove(ticket)
         self._may_fail("collect")
+        for move in moves_of(ticket.plan):
+            self._may_fail(COLLECTED_AFTER[move])
         self._may_fail("collected")
         return ticket.result
 
@@ -111,6 +122,7 @@ class ReferenceWorker:
         if self.fail_at == place:
             self.fail_at = None
             self._memory = None  # until `recover`
+            saw(f"a step failed: {place}")
             raise DeviceError(f"injected at {place}")
 
     def _compute(self, scheduled: list[Any], blocks: Any, previous: list[int]) -> StepResult:
@@ -172,6 +184,12 @@ class ReferenceWorker:
             return [(row, 0, candidates(logits, params, VOCABULARY, **context))]
         seeds = [derive_seed(seed, item.seq.index + i) for i in range(item.num_samples)]
         return [(row, sample(logits, params, seed=one, **context), None) for one in seeds]
+
+
+def moves_of(plan: Any) -> dict[str, list[tuple[int, int]]]:
+    """Which blocks a step moves, by one of MOVES, in the order of a step."""
+    pairs = (plan.blocks_to_swap_in, plan.blocks_to_swap_out, plan.blocks_to_copy)
+    return {move: own for move, own in zip(MOVES, pairs, strict=True) if own}
 
 
 def _known(seq: Any, previous: list[int]) -> list[int]:

@@ -16,6 +16,7 @@ from jax_engine import InvalidRequestError, LLMEngine, RequestOutput, SamplingPa
 from reference.engine import ReferenceEngine
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
+from tests.support.engine_driver import check_idle
 from tests.support.engine_pair import Request, submit
 from tests.support.integrity import check_integrity
 from tests.support.output_pair import check_cache_hits, check_output
@@ -113,7 +114,8 @@ class SideBySide:
         """One step of both; after each of its outputs is looked at, these ids are aborted.
 
         Args:
-            fail_at: Where the engine's worker, a `ReferenceWorker`, is to raise if it comes there.
+            fail_at: Where the engine's worker, a `ReferenceWorker`, is to raise, once: in this step
+                or in the first behind it that comes there.
         """
         outputs = self._engine_step(fail_at)
         if outputs is None:
@@ -134,16 +136,17 @@ class SideBySide:
 
     def _engine_step(self, fail_at: str | None) -> list[Any] | None:
         """None if it failed, which the engine must tell."""
-        if fail_at is None:
-            return self.engine.step()
         worker: Any = self.engine.worker
-        worker.fail_at = fail_at
+        if fail_at is not None:
+            worker.fail_at = fail_at
+        armed = getattr(worker, "fail_at", None)
+        if armed is None:
+            return self.engine.step()
         try:
             outputs = self.engine.step()
         except worker.Error:
             return None
-        assert worker.fail_at == fail_at, "a failure was swallowed"
-        worker.fail_at = None
+        assert worker.fail_at == armed, "a failure was swallowed"
         return outputs
 
     def _reference_step(self) -> None:
@@ -160,7 +163,7 @@ class SideBySide:
     def _lose_all(self) -> None:
         """All that ran is gone, nothing is cached; from here on the steps are not the oracle's."""
         saw("a step failed")
-        assert not self.engine.has_unfinished_requests()
+        check_idle(self.engine)
         assert self.engine.stats().num_cached_blocks == 0
         for served in self.running.values():
             served.lost = True

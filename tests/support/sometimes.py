@@ -19,7 +19,10 @@ SUITES = (
 MUST_HAPPEN = (
     "preempted by recompute", "preempted by swap", "copy-on-write", "rebuild",
     "cache hit", "runs in parts", "best_of", "abort in flight", "aborted", "deadline",
-    "a step failed", "step by step the oracle's",
+    "a step failed", "a step failed: swap_in", "a step failed: swap_out", "a step failed: copy",
+    "a step failed: collect after swap_in", "a step failed: collect after swap_out",
+    "a step failed: collect after copy", "a step failed: moves without a launch",
+    "step by step the oracle's",
 )  # fmt: skip
 
 SEEN: Counter[str] = Counter()
