@@ -146,6 +146,22 @@ def test_i49_uniform_numbers_are_the_reference_s(drawn) -> None:
     assert found.tolist() == [uniform(high << 32 | low, at) for high, low, at in drawn]
 
 
+@pytest.mark.parametrize("vocab", [200, 1000])  # below and above what the partial sort finds
+def test_i49_each_row_of_a_batch_keeps_its_own_top_k_and_top_p(vocab) -> None:
+    """Logits that are all different, so that what stays can be counted."""
+    settings = [(k, p) for k in (0, 1, 5, 199, 255, 256, 257, 700, 2000) for p in (1.0, 0.9, 0.5)]
+    rng = np.random.default_rng(0)
+    logits = rng.permuted(np.tile(np.linspace(-2, 2, vocab), (len(settings), 1)), axis=1)
+    top_k, top_p = (np.array(values) for values in zip(*settings, strict=True))
+    lowest = lowest_kept(jnp.float32(logits), jnp.int32(top_k), jnp.float32(top_p))
+    for row, (k, p) in enumerate(settings):
+        falling = np.sort(logits[row])[::-1][: k or vocab]
+        mass = np.cumsum(np.exp(falling)) / np.exp(falling).sum()
+        wanted = int(np.argmax(mass >= p - 1e-9)) + 1
+        kept, rounding = np.sum(np.float32(logits[row]) >= lowest[row]), p < 1 and wanted > 20
+        assert abs(kept - wanted) <= rounding, (k, p)
+
+
 def test_i49_a_number_on_the_border_of_two_tokens_draws_the_second() -> None:
     """Of 1024 equally probable tokens, whose sums are exact."""
     num_tokens = 1024
