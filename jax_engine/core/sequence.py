@@ -203,7 +203,6 @@ class SequenceGroup:
         self.part_start = len(self.seqs)
         self.seqs.append(Sequence(-1, first, self.prompt_token_ids, self.prompt_len))
         self.forked = False
-        self.num_unattached = 0
 
     @property
     def finished(self) -> bool:

@@ -215,10 +215,9 @@ class SchedulerState:
         """Ends a sequence and frees its blocks; its group stays in its queue."""
         self.release(seq)
         seq.finish(reason, stop_reason)
-        if group.forked and group.beam is None:
-            group.reserved -= 1
-            self._reserved = None
-        if group.num_unattached and not group.finished:
+        group.reserved -= 1  # what did not fork, and beams, end with their group
+        self._reserved = None
+        if group.num_unattached:  # so others are left
             # A leader that ends in the middle of a rebuild leaves the next one to start over.
             group.leader.attached = True
             group.num_unattached = sum(not seq.attached for seq in group.unfinished())

@@ -92,8 +92,6 @@ def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> i
         state.run(seq, group, end, out, hits)
         budget -= end - cached_tokens
         state.start_running(state.waiting)
-        if group.num_unattached:
-            state.attach(group)
     return budget
 
 

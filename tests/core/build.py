@@ -57,8 +57,11 @@ def tokens_for(output: SchedulerOutput) -> dict[int, list[int]]:
 
 
 def step(scheduler: Scheduler) -> SchedulerOutput:
-    """One whole step; what was scheduled in it."""
+    """One whole step, within the budget and from where each sequence is; what was scheduled."""
     output = scheduler.schedule()
+    num_tokens = sum(item.num_tokens for item in output.scheduled)
+    assert output.num_batched_tokens == num_tokens <= scheduler.max_num_batched_tokens
+    assert all(item.start == item.seq.num_computed_tokens for item in output.scheduled)
     scheduler.update(tokens_for(output))
     return output
 

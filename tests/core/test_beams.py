@@ -113,6 +113,17 @@ def test_copy_on_write_where_a_block_is_half_full() -> None:
     assert len(output.blocks_to_copy) == 2  # the third writer has the block to itself
 
 
+def test_the_hopes_of_never_end_with_the_longest_output() -> None:
+    """4 tokens: -5 / 4 is worse than both that have ended. The prompt's 4 do not count."""
+    scheduler, group = started(
+        n=2, stop_token_ids=[STOP], max_tokens=4, ignore_eos=True, early_stopping="never"
+    )
+    ends: Candidates = [(STOP, -0.1), (21, -4.0)]
+    scripted(scheduler, {0: ends, 1: ends})
+    assert outputs(group) == [[11, STOP], [12, STOP]]
+    assert not scheduler.has_unfinished()
+
+
 def test_only_ends_among_the_first_k_become_hypotheses() -> None:
     scheduler, group = started(n=2, stop_token_ids=[STOP], max_tokens=8)
     assert outputs(group) == [[11], [12]]

@@ -21,6 +21,22 @@ def test_i28_lacking_blocks_change_nothing() -> None:
     assert snapshot(blocks) == before
 
 
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_duplicate_is_offered_to_the_cache_once(forks: bool) -> None:
+    """It stays out when the block that was there first is gone; and so it does in a fork."""
+    blocks = BlockManager(2, 4, enable_prefix_caching=True)
+    blocks.allocate_slots(0, PROMPT, 0, 2)
+    blocks.allocate_slots(1, PROMPT, 0, 2)  # computed at the same time
+    blocks.free(0)
+    if forks:
+        blocks.fork(1, 2)
+        blocks.free(1)
+    blocks.allocate_slots(3, [9] * 6, 0, 6)  # takes the block that was there first
+    blocks.free(3)
+    blocks.allocate_slots(2 if forks else 1, PROMPT, 2, 4)  # another full block
+    assert blocks.cached_blocks(PROMPT) == []
+
+
 def test_i8_swapping_what_does_not_fit_is_refused() -> None:
     blocks = BlockManager(2, 4, 1)
     blocks.allocate_slots(0, PROMPT, 0, 4)

@@ -56,6 +56,21 @@ def test_a_rebuild_goes_on_in_the_next_step_when_the_budget_ends(scheduling: str
 
 
 @pytest.mark.parametrize("scheduling", ["sosp", "sosp-mixed"])
+def test_a_rebuild_uses_the_whole_budget(scheduling: str) -> None:
+    """6 tokens of the leader and 2 of each sibling: 5 of the 6 siblings fit exactly."""
+    scheduler = make_scheduler(
+        40, scheduling=scheduling, max_model_len=16, max_num_batched_tokens=16
+    )
+    group = make_group("a", 4, n=7)
+    scheduler.add_group(group)
+    for _ in range(2):
+        step(scheduler)
+    scheduler.recompute_all()
+    first, second, third = ([one.num_tokens for one in step(scheduler).scheduled] for _ in "abc")
+    assert (first, second, third) == ([6, 2, 2, 2, 2, 2], [2], [1] * 7)
+
+
+@pytest.mark.parametrize("scheduling", ["sosp", "sosp-mixed"])
 def test_a_rebuild_needs_the_shared_blocks_once(scheduling: str) -> None:
     scheduler, group = recomputed(scheduling)
     scheduler.abort("r0")
@@ -98,6 +113,20 @@ def test_unified_siblings_attach_once_the_prompt_is_there(chunk: int) -> None:
     assert {item.seq for item in step(scheduler).scheduled} == {leader, sibling}
 
 
+@pytest.mark.parametrize("prompt", [4, 6, 7])
+def test_unified_siblings_attach_with_the_last_full_block_of_the_prompt(prompt: int) -> None:
+    scheduler = make_scheduler(24, long_prefill_token_threshold=1)
+    group = make_group("a", prompt, n=2)
+    scheduler.add_group(group)
+    while not group.forked:
+        step(scheduler)
+    scheduler.recompute_all()
+    leader, sibling = group.seqs
+    while leader.output_len < 3:
+        assert sibling.attached == (leader.num_computed_tokens >= prompt // 2 * 2)
+        step(scheduler)
+
+
 @pytest.mark.parametrize("scheduling", ["sosp", "sosp-mixed"])
 def test_i6_a_part_that_ends_while_it_is_rebuilt_leaves_nothing_to_rebuild(scheduling: str) -> None:
     """The next part waits for its own blocks: it has none when the step after is planned."""
@@ -136,11 +165,11 @@ def test_siblings_share_all_full_blocks_of_a_long_prompt(scheduling: str) -> Non
 
 
 @pytest.mark.parametrize("ended", [0, 1])
-def test_of_three_the_next_one_leads(ended: int) -> None:
+def test_of_four_the_next_one_leads(ended: int) -> None:
     scheduler = make_scheduler(
         24, preemption_mode="recompute", max_num_batched_tokens=5, max_num_seqs=4
     )
-    group = make_group("a", 9, n=3, max_tokens=6)
+    group = make_group("a", 9, n=4, max_tokens=6)
     scheduler.add_group(group)
     for _ in range(5):
         step(scheduler)
@@ -149,7 +178,7 @@ def test_of_three_the_next_one_leads(ended: int) -> None:
     scheduler.finish_sequence(group.seqs[ended].seq_id, "stop")
     left = [seq for seq in group.seqs if seq.finish_reason is None]
     assert group.leader is left[0] and group.attached() == left[:1]
-    assert group.num_unattached == 1
+    assert group.num_unattached == 2
     step(scheduler)
     step(scheduler)
     assert group.attached() == left and group.num_unattached == 0

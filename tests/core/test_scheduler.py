@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jax_engine.core import Scheduler, SequenceStatus
-from tests.core.build import TOKEN, make_group, make_scheduler, step, tokens_for
+from tests.core.build import TOKEN, make_group, make_scheduler, occupy, step, tokens_for
 from tests.support.integrity import check_integrity
 
 MODES = ["unified", "sosp", "sosp-mixed"]
@@ -156,6 +156,47 @@ def test_long_prompts_leave_budget_to_others() -> None:
     scheduler.add_group(make_group("short", 3))
     chunks = [(item.group.request_id, item.num_tokens) for item in step(scheduler).scheduled]
     assert chunks == [("long", 4), ("short", 3)]
+
+
+def test_decodes_beyond_the_budget_wait() -> None:
+    """Oldest first, also where each has room in its last block."""
+    scheduler = make_scheduler(block_size=4, max_num_batched_tokens=2)
+    scheduler.add_group(make_group("two", 1, n=2, max_tokens=3))
+    scheduler.add_group(make_group("one", 1, max_tokens=3))
+    steps = [[item.group.request_id for item in step(scheduler).scheduled] for _ in range(4)]
+    assert steps == [["two", "one"], ["two", "two"], ["two", "two"], ["one"]]
+
+
+def test_what_is_cached_costs_no_budget() -> None:
+    scheduler = make_scheduler(caching=True, max_num_batched_tokens=8)
+    scheduler.add_group(make_group("a", 8, max_tokens=1))
+    step(scheduler)
+    for name in "bc":
+        scheduler.add_group(make_group(name, 8, max_tokens=1))
+    assert [(item.start, item.num_tokens) for item in step(scheduler).scheduled] == [(6, 2)] * 2
+
+
+@pytest.mark.parametrize(("taken", "fits"), [(4, True), (5, False)])
+def test_free_blocks_that_hold_a_hit_are_not_counted_twice(taken: int, fits: bool) -> None:
+    """A prompt of 4 blocks whose first 3 are cached, and free: it takes 4 of 8."""
+    scheduler = make_scheduler(8, caching=True)
+    scheduler.add_group(make_group("a", 8, max_tokens=1))
+    step(scheduler)
+    occupy(scheduler.block_manager, taken)
+    scheduler.add_group(make_group("b", 8, max_tokens=1))
+    assert [item.start for item in step(scheduler).scheduled] == [6] * fits
+
+
+def test_a_preempted_request_leaves_its_place_to_itself() -> None:
+    """Under max_num_seqs: it comes back with its first chunk, though nobody has ended."""
+    scheduler = make_scheduler(
+        6, max_num_seqs=2, long_prefill_token_threshold=2, preemption_mode="recompute"
+    )
+    for name, prompt in (("old", 4), ("young", 6)):
+        scheduler.add_group(make_group(name, prompt, max_tokens=4))
+    while not step(scheduler).preempted:
+        pass
+    assert [item.group.request_id for item in step(scheduler).scheduled] == ["old", "young"]
 
 
 def test_without_chunking_prompts_are_computed_whole() -> None:

@@ -42,17 +42,31 @@ def test_swap_in_leaves_head_room_for_each_sequence(scheduling: str, budget: int
     assert output.num_batched_tokens == min(3, budget)
 
 
-def test_nobody_is_swapped_in_whom_the_budget_leaves_no_token() -> None:
-    scheduler = make_scheduler(max_num_batched_tokens=2, preemption_mode="swap")
+@pytest.mark.parametrize(("budget", "comes"), [(2, False), (3, True)])
+def test_who_is_swapped_in_gets_a_token_at_least(budget: int, comes: bool) -> None:
+    """The older group takes 2."""
+    scheduler = make_scheduler(max_num_batched_tokens=budget, preemption_mode="swap")
     scheduler.add_group(make_group("older", 3, n=2))
     scheduler.add_group(make_group("younger", 8))
-    while not scheduler.groups["older"].forked:
+    while not scheduler.groups["younger"].seqs[0].num_computed_tokens:
         step(scheduler)
-    assert scheduler.groups["younger"].seqs[0].num_computed_tokens == 1
     blocks = scheduler.block_manager
     occupy(blocks, blocks.num_free_gpu_blocks)
     while not scheduler.swapped:
         step(scheduler)
     occupy(blocks, 0)
-    assert step(scheduler).num_batched_tokens == 2  # the older group's
-    assert [group.request_id for group in scheduler.swapped] == ["younger"]
+    assert step(scheduler).num_batched_tokens == budget
+    assert [group.request_id for group in scheduler.swapped] == ["younger"] * (not comes)
+
+
+@pytest.mark.parametrize("scheduling", ["unified", "sosp", "sosp-mixed"])
+def test_nobody_is_admitted_past_a_swapped_group(scheduling: str) -> None:
+    """In the separate mode not in the step either that brings it back: that one decodes."""
+    scheduler, own = swapped_group(scheduling, 3, 24)
+    scheduler.add_group(make_group("new", 2, max_tokens=1))
+    blocks = scheduler.block_manager
+    occupy(blocks, blocks.num_gpu_blocks - own - 3 - blocks.watermark_blocks + 1)
+    assert not step(scheduler).scheduled
+    occupy(blocks, 0)
+    admitted = [step(scheduler).scheduled[-1].group.request_id for _ in range(2)]
+    assert admitted == (["a", "new"] if scheduling == "sosp" else ["new", "a"])

@@ -328,8 +328,8 @@ PARTS: list[Mutant] = [
             "the last part has as many samples as the others",
         ),
         (
-            "        self.forked = False\n        self.num_unattached = 0\n\n",
-            "        self.num_unattached = 0\n\n",
+            "prompt_len))\n        self.forked = False\n\n",
+            "prompt_len))\n\n",
             "a part is taken for forked from the start",
         ),
     ),

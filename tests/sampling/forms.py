@@ -7,11 +7,17 @@ import pytest
 
 from jax_engine.sampling import draw
 from jax_engine.sampling.sampler import SamplerOutput, sample
+from pallas_kernels.numba import draw as on_cpu
 
 each_form = pytest.mark.parametrize("form", ["kernel", "parts"])
 
 
 def sample_by(form: str, *arguments: Any, **named: Any) -> SamplerOutput:
-    """`sample` in one form."""
-    with mock.patch.object(draw, "on_numba", lambda dtype: form == "kernel"):
-        return sample(*arguments, **named)
+    """`sample` in one form, and in no other."""
+    with (
+        mock.patch.object(draw, "on_numba", lambda dtype: form == "kernel"),
+        mock.patch.object(on_cpu, "draw", wraps=on_cpu.draw) as kernel,
+    ):
+        output = sample(*arguments, **named)
+    assert kernel.called == (form == "kernel")
+    return output

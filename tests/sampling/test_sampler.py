@@ -17,6 +17,7 @@ from jax_engine.sampling.greedy import GROUP, most_probable
 from jax_engine.sampling.inputs import sampling_row, unpack_sampling
 from jax_engine.sampling.sampler import MAX_CANDIDATES
 from jax_engine.sampling.token_bits import token_bits
+from pallas_kernels.numba.draw import draw as draw_on_cpu
 from reference import sampling as oracle
 from reference.random_numbers import uniform
 from tests.sampling.forms import each_form, sample_by
@@ -143,6 +144,49 @@ def test_i49_uniform_numbers_are_the_reference_s(drawn) -> None:
     rows = np.array(drawn, np.uint32)
     found = np.asarray(_uniforms(rows[:, :2], rows[:, 2].astype(np.int32)))
     assert found.tolist() == [uniform(high << 32 | low, at) for high, low, at in drawn]
+
+
+@pytest.mark.parametrize("vocab", [200, 1000])  # below and above what the partial sort finds
+def test_i49_each_row_of_a_batch_keeps_its_own_top_k_and_top_p(vocab) -> None:
+    """Logits that are all different, so that what stays can be counted."""
+    settings = [(k, p) for k in (0, 1, 5, 199, 255, 256, 257, 700, 2000) for p in (1.0, 0.9, 0.5)]
+    rng = np.random.default_rng(0)
+    logits = rng.permuted(np.tile(np.linspace(-2, 2, vocab), (len(settings), 1)), axis=1)
+    top_k, top_p = (np.array(values) for values in zip(*settings, strict=True))
+    lowest = lowest_kept(jnp.float32(logits), jnp.int32(top_k), jnp.float32(top_p))
+    for row, (k, p) in enumerate(settings):
+        falling = np.sort(logits[row])[::-1][: k or vocab]
+        mass = np.cumsum(np.exp(falling)) / np.exp(falling).sum()
+        wanted = int(np.argmax(mass >= p - 1e-9)) + 1
+        kept, rounding = np.sum(np.float32(logits[row]) >= lowest[row]), p < 1 and wanted > 20
+        assert abs(kept - wanted) <= rounding, (k, p)
+
+
+def test_i49_a_number_on_the_border_of_two_tokens_draws_the_second() -> None:
+    """Of 1024 equally probable tokens, whose sums are exact."""
+    num_tokens = 1024
+    logits, ones = jnp.zeros((num_tokens, num_tokens)), jnp.ones(num_tokens)
+    u = jnp.arange(num_tokens, dtype=jnp.float32) / num_tokens
+    parts = inverse_cdf(logits, -jnp.inf * ones, 0 * ones, u)
+    kernel = draw_on_cpu(logits, ones, jnp.zeros(num_tokens, jnp.int32), ones, 0 * ones, u)
+    for tokens in (parts, kernel):
+        assert np.array_equal(tokens, np.arange(num_tokens))
+
+
+def test_i49_a_number_on_the_border_of_two_groups_draws_what_may_be_drawn() -> None:
+    """Rounding may leave all sums of a group below it: then the group's last possible token."""
+    row = np.random.default_rng(0).standard_normal((8, 128)).astype(np.float32)
+    row[:3, 100:] = -50.0  # too small for min_p
+    weights = np.where(np.exp(row - row.max()) >= 0.01, np.exp(row - row.max()), 0)
+    sums = np.cumsum(weights.sum(axis=1), dtype=np.float32)
+    possible = np.flatnonzero(weights)
+    for group in range(7):
+        u = sums[group] / sums[-1] * (1 + np.arange(-40, 40, dtype=np.float32) * 2.0**-24)
+        many = jnp.ones(len(u))
+        logits = jnp.tile(row.reshape(-1), (len(u), 1))
+        tokens = inverse_cdf(logits, -jnp.inf * many, 0.01 * many, jnp.asarray(u))
+        border = np.searchsorted(possible, 128 * (group + 1))
+        assert set(np.asarray(tokens)) == set(possible[border - 1 : border + 1])
 
 
 def test_i49_frequencies_are_the_distribution_s() -> None:
