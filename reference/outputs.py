@@ -20,6 +20,10 @@ each of them had after each step, the rules are:
    most probable ones (-1: all), or of `logprob_token_ids`. A token's rank is 1 more than the number
    of tokens that are more probable. Those of a prompt have no entry for its first token. `DELTA`
    gives them once, in the first output.
+6. A beam search gives one output (its kind is `FINAL_ONLY`): the n best hypotheses in the order of
+   their scores, which are its samples here; if it was aborted, the live beams as they were, best
+   first. Log-probabilities are always given, of the token itself alone, and they are those that the
+   search went by: of the logits that all of a request's edits have changed.
 
 Two tokens, "a" and "b", of which "b" is twice as probable, always; "ba" stops:
 
@@ -154,7 +158,8 @@ def completion(
     over = num_tokens == last
     sample, params = request.samples[index], request.params
     token_ids, rows = list(sample.token_ids[:num_tokens]), sample.logprobs[:num_tokens]
-    wanted = params.logprobs is not None or params.logprob_token_ids is not None
+    asked = params.logprobs is not None or params.logprob_token_ids is not None
+    wanted = asked or params.use_beam_search
     each = zip(token_ids, rows, strict=True)
     return Completion(
         index=index,

@@ -9,6 +9,30 @@ TESTS = (
 )
 FOLDER = "jax_engine/core"
 
+# Of the windowed pool: its window of 5 tokens lies in two blocks of 8 at most.
+WINDOW: list[Mutant] = plant(
+    f"{FOLDER}/block_manager.py",
+    ("tests/properties/test_engine_against_reference.py", "-kwindow"),
+    (
+        "            table.append(self._take_block())\n",
+        "            table.append(self._take_block())\n"
+        "            if len(table.ids) > 2:\n                self.gpu.free(table.ids[-3])\n",
+        "a block that has left the window is freed, but not forgotten",
+    ),
+    (
+        "            table.append(self._take_block())\n",
+        "            table.append(self._take_block())\n"
+        "            if len(table.ids) > 1:\n                self.gpu.free(table.ids[-2])\n",
+        "a block is freed that is still within the window",
+    ),
+    (
+        "            table.append(self._take_block())\n",
+        "            more = len(table.ids) < 2\n"
+        "            table.append(self._take_block() if more else table.ids[-2])\n",
+        "a table is a ring of two blocks, as published, but not for what reads the cache",
+    ),
+)
+
 MANAGER: list[Mutant] = plant(
     f"{FOLDER}/block_manager.py",
     TESTS,
@@ -184,4 +208,4 @@ TABLE: list[Mutant] = plant(
     ("child.device = self.device", "pass", "a fork of a swapped-out table is thought on the GPU"),
 )
 
-MUTANTS = [*MANAGER, *POOL, *CACHE, *SWAPPING, *TABLE]
+MUTANTS = [*MANAGER, *WINDOW, *POOL, *CACHE, *SWAPPING, *TABLE]

@@ -53,6 +53,16 @@ MUTANTS: list[Mutant] = [
             "best_of by the mean",
         ),
         ("and finished and not beams", "and not beams", "best_of is sorted too early"),
+        (
+            "Logprob(logprob, rank, self._word(token))",
+            "Logprob(logprob, rank + 1, self._word(token))",
+            "the best token of a beam has rank 2",
+        ),
+        (
+            "self.streams = self.deltas = self.every_token = False",
+            "self.streams = self.deltas = False\n            self.every_token = True",
+            "the text of a beam is that of all ways that were tried",
+        ),
         ("seqs = seqs[: self.params.n]", "seqs = list(seqs)", "best_of returns all"),
         (
             "output.text.finish()  # what was held back",

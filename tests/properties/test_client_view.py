@@ -13,6 +13,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from jax_engine import RequestOutputKind
+from tests.support.beam_view import check_beams
 from tests.support.client_view import Asked, Oracle, check_outputs, serve
 from tests.support.engine_driver import check_idle
 from tests.support.engine_pair import MAX_LEN, Pool, build_pair, model_pair
@@ -26,7 +27,8 @@ SEEDS = [0, 1, 7, 2**32 + 7, 2**63 + 7, -7]
 HAPPENS = {
     "stop string", "stop string included", "stop string behind min_tokens", "a token ended it",
     "aborted", "ranked", "logprobs", "output_kind CUMULATIVE", "output_kind DELTA",
-    "output_kind FINAL_ONLY",
+    "output_kind FINAL_ONLY", "beams", "beams aborted", "a beam ended by a token",
+    "the best of more beams",
 }  # fmt: skip
 
 
@@ -34,6 +36,37 @@ HAPPENS = {
 def seen() -> Counter:
     """What happened in the cases written by hand."""
     return Counter()
+
+
+@st.composite
+def beams(draw: st.DrawFn) -> Asked:
+    """Searches; of two beams at most, or one of them would be refused for the lack of blocks."""
+    n = draw(st.integers(1, 2))
+    max_tokens = draw(st.sampled_from([1, 4, 9, 12]))
+    given: dict[str, Any] = {
+        "use_beam_search": True,
+        "n": n,
+        "best_of": draw(st.sampled_from([None, 2])),
+        "temperature": draw(st.sampled_from([0.0, 0.0, 0.7])),
+        "length_penalty": draw(st.sampled_from([1.0, 0.0, 2.0])),
+        "early_stopping": draw(st.sampled_from([False, True, "never"])),
+        "max_tokens": max_tokens,
+        "min_tokens": min(max_tokens, draw(st.sampled_from([0, 0, 1, 3]))),
+        "ignore_eos": draw(st.booleans()),
+        "stop_token_ids": draw(st.sampled_from([None, [5, 9, 11, 21]])),
+        "include_stop_str_in_output": draw(st.booleans()),
+        "skip_special_tokens": draw(st.booleans()),
+        "detokenize": draw(st.sampled_from([True, True, False])),
+        "prompt_logprobs": draw(st.sampled_from([None, None, 0, 3])),
+        "output_kind": draw(st.sampled_from([DELTA, CUMULATIVE, FINAL_ONLY])),
+    }
+    return Asked(
+        draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=9)),
+        given,
+        step=draw(st.sampled_from([0, 0, 2])),
+        abort_at=draw(st.none() | st.sampled_from([0, 1, 2, 3, 5, 8])),
+        in_outputs=draw(st.booleans()),
+    )
 
 
 @st.composite
@@ -89,6 +122,7 @@ LEFT_OUT = {"stop_token_ids": list(range(9, 25)), "max_tokens": 12, "output_kind
 CHOSEN = {"logprobs": None, "logprob_token_ids": [7, 30, 2], "output_kind": DELTA}
 GREEDY = {"temperature": 1e-6, "top_k": 3, "max_tokens": 9, "skip_special_tokens": False}
 ABORTED = QUOTED | {"n": 2, "detokenize": True}
+BEAMS = {"use_beam_search": True, "n": 2, "max_tokens": 9, "ignore_eos": True, "temperature": 0.0}
 CASES = {
     "stop strings": [STOPPED, LATE],
     "best of": [
@@ -114,6 +148,16 @@ CASES = {
         Asked([3, 4], SAMPLED | {"seed": 9}, (), (), 0, 3),
         *(Asked([5, 6 + i, 7], QUOTED | {"seed": i}, (), (), 1 + i) for i in range(3)),
     ],
+    "beams": [
+        Asked([3, 4], BEAMS | {"n": 3}),
+        Asked([5, 6], BEAMS | {"ignore_eos": False, "stop_token_ids": list(range(9, 25))}),
+        Asked([5, 6, 7], BEAMS | {"best_of": 3, "temperature": 0.7, "length_penalty": 2.0}),
+        Asked([5, 6, 7], BEAMS | {"output_kind": DELTA}, step=1),
+    ],
+    "beams that are aborted": [
+        Asked([3, 5 + i], BEAMS | {"skip_special_tokens": False}, (), (), i // 2, i, i % 2 == 1)
+        for i in range(5)
+    ],
     "log-probabilities": [
         Asked([4, 5, 6], SAMPLED | CHOSEN | {"seed": 5, "n": 2}),
         Asked([4, 5], SAMPLED | {"seed": 6, "prompt_logprobs": 3, "detokenize": False}),
@@ -134,7 +178,7 @@ def test_cases_by_hand(seen: Counter, name: str) -> None:
 @given(
     pool=st.sampled_from(POOLS),
     vocabulary=words(VOCAB, EOS),
-    asked=st.lists(requests(), min_size=1, max_size=3),
+    asked=st.lists(requests() | requests() | beams(), min_size=1, max_size=3),
     ahead=st.booleans(),
 )
 def test_clients_are_given_what_the_oracle_says(
@@ -162,4 +206,5 @@ def hold(seen: Counter, pool: Pool, vocabulary: Words, asked: list[Asked], *, ah
     given_out = serve(engine, asked, stops)
     check_idle(engine)
     for request_id, outputs in given_out.items():
-        check_outputs(oracle, request_id, outputs, seen)
+        check = check_beams if oracle.groups[request_id].beam_search else check_outputs
+        check(oracle, request_id, outputs, seen)

@@ -21,6 +21,7 @@ from tests.support.engine_pair import (
 )
 from tests.support.engine_workloads import (
     POOLS,
+    WINDOWED,
     Service,
     scheduler_settings,
     suited,
@@ -105,6 +106,32 @@ def test_i34_a_warm_prefix_cache_gives_the_same_tokens() -> None:
     assert cold.num_cached_tokens == 0
     assert warm.num_cached_tokens == 15  # 5 blocks of 3: one token at least is left to compute
     assert cold.outputs[0].token_ids == warm.outputs[0].token_ids
+
+
+def test_i4_a_window_frees_no_block() -> None:
+    """I4: it bounds what attention reads. No two positions share a block, and none is given back
+    before its sequence ends: whoever begins alike finds those that have left the window, too.
+    """
+    engine, reference = build_pair(
+        WINDOWED, prefix_caching=True, async_scheduling=False, num_cpu_blocks=0,
+        max_num_batched_tokens=MAX_LEN,
+    )  # fmt: skip
+    _, transformer = model_pair(WINDOWED.sliding_window)
+    pair = SideBySide(engine, reference, transformer, exact=True)
+    prompt, given = list(range(3, 20)), {"temperature": 0.0, "max_tokens": 20, "ignore_eos": True}
+    first = pair.add(Request("first", prompt, given, 0, 0.0))
+    assert first is not None and len(prompt) > 3 * (WINDOWED.sliding_window or 0)
+    pair.step()
+    while first.runs:
+        assert first.output is not None
+        num_computed = len(prompt) + len(first.output.outputs[0].token_ids) - 1
+        assert engine.stats().num_used_blocks == -(-num_computed // WINDOWED.block_size)
+        pair.step()
+    again = pair.add(Request("again", prompt, given, 0, float(pair.now)))
+    pair.finish()
+    assert again is not None and again.output is not None
+    assert again.output.num_cached_tokens == 16
+    assert again.output.outputs[0].token_ids == first.output.outputs[0].token_ids
 
 
 def test_i39_greedy_tokens_are_those_of_a_forward_pass_without_a_cache() -> None:

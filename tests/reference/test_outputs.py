@@ -65,6 +65,20 @@ def test_a_stop_string_counts_before_all_else() -> None:
     assert texts(late, 2, 3) == ["a", "a"]
 
 
+def test_of_a_search_there_is_one_output_with_the_log_probabilities_that_it_went_by() -> None:
+    """Rule 6: hypotheses in order, whatever their sums; or the beams of an abort."""
+    given = {"use_beam_search": True, "n": 2, "best_of": 3, "output_kind": "DELTA"}
+    ends = [sample([B, B, END], "stop"), sample([A, A]), sample([A, EURO])]
+    [output] = outputs(request(*ends, **given), [{0: 3, 1: 2, 2: 2}])
+    assert [(one.index, one.text, one.finish_reason) for one in output.outputs] == [
+        (0, "bb", "stop"), (1, "aa", "length"),
+    ]  # fmt: skip
+    assert output.finished and output.outputs[0].cumulative_logprob == ROW[[B, B, END]].sum()
+    assert output.outputs[1].logprobs == [{A: Logprob(ROW[A], 1, "a")}] * 2
+    [output] = outputs(request(*[sample([HALF], "abort")] * 2, **given), [{0: 1, 1: 1}])
+    assert [(one.text, one.finish_reason) for one in output.outputs] == [("\ufffd", "abort")] * 2
+
+
 def test_a_token_that_ends_an_output_is_no_text() -> None:
     ended = sample([A, B], "stop", B)
     assert texts(request(ended), 1, 2) == ["a", "a"]

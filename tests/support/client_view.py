@@ -13,12 +13,13 @@ import numpy as np
 
 from jax_engine import LLMEngine, SamplingParams
 from reference.engine import ReferenceEngine
-from reference.outputs import Completion, Logprob, Output, Request, Sample, end_of, outputs
+from reference.outputs import Request, Sample, end_of, outputs
 from reference.parameters import parameters
 from reference.sampling import log_softmax
 from reference.sequence import SequenceGroup
 from reference.text import decode
 from reference.transformer import Transformer
+from tests.support.compare_outputs import compare_one
 from tests.support.engine_pair import TOLERANCE, naive_pass, same_or_rounding
 from tests.support.vocabularies import Words
 
@@ -57,26 +58,42 @@ class Oracle:
         self.vocabulary = None if words is None else words.oracle
         self.groups: dict[str, SequenceGroup] = {}
         self.requests: dict[str, Request] = {}
+        self.live_beams: dict[str, dict[int, list[list[int]]]] = {}  # by their length
 
     def run(self, asked: Sequence[Asked]) -> list[list[str]]:
         """The stop strings of each."""
         for i, one in enumerate(asked):
             params: Any = parameters(**one.given)
             self.reference.add_request(str(i), one.prompt, params)
-        self.groups = {group.request_id: group for group in self.reference.run()}
+        groups = dict(self.reference.scheduler.groups)
+        while self.reference.has_unfinished_requests():
+            for name, group in groups.items():
+                if group.beam_search:
+                    self._note_beams(name, group)
+            self.reference.step()
+        self.groups = groups
         return [self._take(str(i), one) for i, one in enumerate(asked)]
 
+    def _note_beams(self, request_id: str, group: SequenceGroup) -> None:
+        """What an abort would give of a search now."""
+        beams = [list(seq.output_token_ids) for seq in group.unfinished]
+        if beams:
+            self.live_beams.setdefault(request_id, {})[len(beams[0])] = beams
+
     def _take(self, request_id: str, asked: Asked) -> list[str]:
+        """Of a search no samples: `beam_view` makes them of what it has come to."""
         samples, rows = [], list[np.ndarray]()
-        params = parameters(**asked.given)
-        wanted = (params.logprobs, params.logprob_token_ids, params.prompt_logprobs)
-        for seq in self.groups[request_id].seqs:
+        group, params = self.groups[request_id], parameters(**asked.given)
+        wanted = (params.logprobs, params.logprob_token_ids)
+        for seq in () if group.beam_search else group.seqs:
             if params.ranked or any(one is not None for one in wanted):
-                rows = _logprobs(self.model, seq.token_ids)
+                rows = logprobs_after_each(self.model, seq.token_ids)
             reason, ids = str(seq.finish_reason), seq.output_token_ids
             samples.append(Sample(ids, rows[seq.prompt_len - 1 : -1], reason, seq.stop_reason))
         stop = [*asked.stop, *self._cut(asked, samples)]
         params = parameters(**asked.given, stop=stop)
+        if params.prompt_logprobs is not None:
+            rows = logprobs_after_each(self.model, asked.prompt)
         self.requests[request_id] = Request(
             self.vocabulary, params, asked.prompt, samples, rows[: len(asked.prompt) - 1]
         )
@@ -92,7 +109,7 @@ class Oracle:
                 yield text[start % len(text) :][:length]
 
 
-def _logprobs(model: Transformer, token_ids: Sequence[int]) -> list[np.ndarray]:
+def logprobs_after_each(model: Transformer, token_ids: Sequence[int]) -> list[np.ndarray]:
     """Of what may follow each of these tokens, from one pass without any history (I39)."""
     hidden = naive_pass(model, token_ids)
     return [log_softmax(row) for row in model.compute_logits(hidden)]
@@ -189,56 +206,12 @@ def _compare(
     expected = outputs(request, steps, aborted=aborted)
     if request.params.ranked and _may_be_tie(request, steps[-1]):
         return
+    before: Counter[int] = Counter()
     for mine, theirs in zip(given, expected, strict=True):
-        _compare_one(request, mine, theirs)
+        compare_one(request, mine, theirs, before)
+        if request.params.output_kind == "DELTA":
+            before.update({one.index: len(one.token_ids) for one in mine.outputs})
     _note(request, given, aborted, seen)
-
-
-def _compare_one(request: Request, mine: Any, theirs: Output) -> None:
-    assert (mine.prompt, mine.prompt_token_ids) == (None, request.prompt_token_ids)
-    assert [one.index for one in mine.outputs] == [one.index for one in theirs.outputs]
-    for one, wanted in zip(mine.outputs, theirs.outputs, strict=True):
-        assert _told(one) == _told(wanted)
-        _close([one.cumulative_logprob], [wanted.cumulative_logprob])
-        _compare_logprobs(one.logprobs, wanted.logprobs)
-    if theirs.prompt_logprobs is None:
-        assert mine.prompt_logprobs is None
-        return
-    reached = len(request.prompt_token_ids)
-    if theirs.finished and not any(one.token_ids for one in theirs.outputs):  # aborted in it
-        reached = max([0, *(i for i, one in enumerate(mine.prompt_logprobs) if one is not None)])
-    assert len(mine.prompt_logprobs) == len(theirs.prompt_logprobs)
-    _compare_logprobs(mine.prompt_logprobs[1:reached], theirs.prompt_logprobs[1:reached])
-
-
-def _told(one: Any | Completion) -> tuple[Any, ...]:
-    return one.text, one.token_ids, one.finish_reason, one.stop_reason
-
-
-def _compare_logprobs(mine: Any, theirs: Any) -> None:
-    """Where two values are as good as equal, either may come first."""
-    if theirs is None:
-        assert mine is None
-        return
-    for entry, wanted in zip(mine, theirs, strict=True):
-        common = entry.keys() & wanted.keys()
-        values = sorted(one.logprob for one in wanted.values())
-        _close([entry[i].logprob for i in common], [wanted[i].logprob for i in common])
-        if list(entry) != list(wanted) or _places(entry) != _places(wanted):
-            differ = [list(one.values())[-1].logprob for one in (entry, wanted)]
-            gaps = [*np.diff(values), abs(differ[0] - differ[1])]
-            near = min(gaps) < 10 * TOLERANCE
-            assert near, f"{entry} is not {wanted}"
-
-
-def _places(entry: dict[int, Any | Logprob]) -> list[tuple[int, str | None]]:
-    return [(one.rank, one.decoded_token) for one in entry.values()]
-
-
-def _close(mine: list[float | None], theirs: list[float | None]) -> None:
-    for one, wanted in zip(mine, theirs, strict=True):
-        assert (one is None) == (wanted is None)
-        assert one is None or wanted is None or abs(one - wanted) < 10 * TOLERANCE
 
 
 def _may_be_tie(request: Request, counts: dict[int, int]) -> bool:

@@ -12,8 +12,8 @@ from tests.support.side_by_side import Served, SideBySide
 from tests.support.tiny_llama import VOCAB
 
 # Each entry costs a set of compiled steps. All but the last are small enough to preempt.
-PENALISED, SCORED = Pool(3, 17), Pool(1, 48)
-POOLS = [PENALISED, SCORED, Pool(16, 6), Pool(8, 9, sliding_window=5), Pool(128, 5)]
+PENALISED, SCORED, WINDOWED = Pool(3, 17), Pool(1, 48), Pool(8, 9, sliding_window=5)
+POOLS = [PENALISED, SCORED, Pool(16, 6), WINDOWED, Pool(128, 5)]
 
 # Of samples and of beams: more than MAX_SEQS samples take turns, more beams would be refused.
 COUNTS = {False: [1, 2, 3, 6], True: [1, 2, 3]}
