@@ -130,8 +130,8 @@ CALLS: list[Mutant] = [
         f"{ENGINE}/shared_batch.py",
         TESTS,
         (
-            "if steps and not outputs and not self._engine.serve():",
-            "if steps and not self._engine.serve():",
+            "if steps and not outputs:",
+            "if steps:",
             "who waits for what has ended runs a step all the same",
         ),
         (
@@ -266,8 +266,8 @@ WORKERS: list[Mutant] = [
         f"{WORKER}/preemption_costs.py",
         TESTS,
         (
-            "        worker.kv_cache.write(0, held)",
-            "        pass",
+            "    worker.kv_cache.write(0, held)",
+            "    pass",
             "measuring overwrites block 0",
         ),
         ("return seconds / (2 * count)", "return seconds / count", "a block costs both ways"),

@@ -114,7 +114,7 @@ SMALL_PARTS: list[Mutant] = [
         f"{FOLDER}/preemption_costs.py",
         COSTS,
         ("    cache.host.write(blocks, held)\n", "", "what was on the host is overwritten"),
-        ("        worker.kv_cache.write(0, held)\n", "        pass\n", "block 0 is overwritten"),
+        ("    worker.kv_cache.write(0, held)\n", "", "block 0 is overwritten"),
         ("if self.known is None:", "if True:", "costs are measured each time"),
         ("        worker.remove_request(_NAME)\n", "        pass\n", "the measured request stays"),
     ),
