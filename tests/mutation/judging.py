@@ -58,19 +58,40 @@ class Judged:
 
 
 def tests_for(mutant: Bug, reaches: list[Reach], budget_s: float) -> list[Reach]:
-    """The tests that run a bug's lines, quickest first, as many as take so long together."""
+    """The tests that run a bug's lines, as many as take so long together.
+
+    Those of a file stand together, since each file makes its fixtures anew. First comes the file
+    called like the bug's (`test_deadlines.py` for `deadlines.py`), then quick ones.
+    """
     lines, is_traced = set(mutant.lines), mutant.file.startswith(TRACED)
-    if is_traced:
-        files = {one.test.split("::")[0] for one in reaches if _runs(one, mutant, lines)}
-        reaches = [one for one in reaches if one.test.split("::")[0] in files]
+    files: dict[str, list[Reach]] = {}
+    for one in reaches:
+        files.setdefault(one.test.split("::")[0], []).append(one)
     chosen: list[Reach] = []
-    for one in sorted(reaches, key=lambda one: one.seconds):
-        if is_traced or _runs(one, mutant, lines):
+    own = f"/test_{Path(mutant.file).name}"
+    found = sorted(_reaching(files, mutant, lines, is_traced), key=_seconds)
+    for tests in sorted(found, key=lambda tests: own not in tests[0].test):
+        budget_s -= tests[0].first
+        for one in tests:
             budget_s -= one.seconds
             if chosen and budget_s < 0:
-                break
+                return chosen
             chosen.append(one)
     return chosen
+
+
+def _reaching(
+    files: dict[str, list[Reach]], mutant: Bug, lines: set[int], is_traced: bool
+) -> Iterator[list[Reach]]:
+    """Of each file the tests that may notice, quickest first; none of a file where none may."""
+    for tests in files.values():
+        found = [one for one in tests if _runs(one, mutant, lines)]
+        if found:
+            yield sorted(tests if is_traced else found, key=lambda one: one.seconds)
+
+
+def _seconds(tests: list[Reach]) -> float:
+    return tests[0].first + sum(one.seconds for one in tests)
 
 
 def _runs(test: Reach, mutant: Bug, lines: set[int]) -> bool:

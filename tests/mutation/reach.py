@@ -27,13 +27,15 @@ class Reach:
 
     Attributes:
         seconds: What it takes after the tests of its file before it.
-        longest: What the longest of its file takes: it may be the first now, and make fixtures.
+        first: What the first of its file takes: it makes the fixtures that others share.
+        longest: What the longest of its file takes.
     """
 
     test: str
     seconds: float
     lines: dict[str, frozenset[int]]
     longest: float
+    first: float = 0.0
 
 
 def measure(items: list[pytest.Item], at_once: int) -> list[Reach]:
@@ -86,11 +88,12 @@ def _trace(items: list[pytest.Item], say: Say) -> None:
 
 def _usable(tests: dict[str, Any], items: list[pytest.Item]) -> Iterator[Reach]:
     wanted = {item.nodeid for item in items}
-    longest = max((one.get("seconds", 0.0) for one in tests.values()), default=0.0)
+    took = [one.get("seconds", 0.0) for one in tests.values()]
+    first, longest = next(iter(took), 0.0), max(took, default=0.0)
     for name, result in tests.items():
         if name in wanted and result["outcome"] == "passed":
             lines = {file: frozenset(numbers) for file, numbers in result["lines"].items()}
-            yield Reach(name, result["seconds"], lines, longest)
+            yield Reach(name, result["seconds"], lines, longest, first)
 
 
 def _kept_at(path: Path) -> Path:
