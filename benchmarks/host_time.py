@@ -9,38 +9,19 @@ Prepare: the packed plan. Process: tokens back into the scheduler, stop conditio
 
 import argparse
 import gc
-import json
-import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
+from benchmarks.engines import MAX_MODEL_LEN, stubbed_engine, timed
 from benchmarks.report import write_result
-from jax_engine import EngineConfig, LLMEngine, RequestOutputKind, SamplingParams
-from jax_engine.sampling.sampler import SamplerOutput
-from jax_engine.worker.step_output import StepOutput
+from jax_engine import RequestOutputKind, SamplingParams
 
 RUNNING = (1, 16, 64, 256, 1024)
-MAX_MODEL_LEN = 2048
 STEPS = 300
 WARMUP = 20
-MODEL = {
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 49152,
-    "hidden_size": 8,
-    "intermediate_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 1,
-    "num_key_value_heads": 1,
-    "max_position_embeddings": MAX_MODEL_LEN,
-    "rms_norm_eps": 1e-5,
-    "hidden_act": "silu",
-}
 
 
 @dataclass(frozen=True)
@@ -51,35 +32,6 @@ class HostTime:
     prepare_us: float
     process_us: float
     total_us: float
-
-
-class StubbedSteps:
-    """In the compiled steps' place: token 7 for everybody, at once."""
-
-    def __call__(self, shape: Any, kv_cache: Any, *plan: Any) -> tuple[Any, Any]:
-        tokens = np.full(shape.num_rows, 7, np.int32)
-        return kv_cache, StepOutput(SamplerOutput(tokens, tokens, tokens, tokens, tokens))  # type: ignore
-
-
-def dummy_engine(**settings: Any) -> LLMEngine:
-    """An engine around a tiny model of random weights; `settings` as in `EngineConfig`.
-
-    One step at a time unless asked otherwise, so that its parts add up.
-    """
-    settings = {"async_scheduling": False} | settings
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(MODEL))
-        config = EngineConfig(
-            model=folder, load_format="dummy", skip_tokenizer_init=True, swap_space=0, **settings
-        )
-        return LLMEngine.from_config(config)
-
-
-def stubbed_engine(**settings: Any) -> LLMEngine:
-    """The same with its model never run."""
-    engine = dummy_engine(**settings)
-    engine.worker.steps = StubbedSteps()  # type: ignore[assignment]
-    return engine
 
 
 def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False) -> HostTime:
@@ -96,8 +48,8 @@ def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False)
     for i, length in enumerate(lengths):
         engine.add_request(str(i), [i, *range(length - 1)], params)
     clock: dict[str, float] = {}
-    engine.scheduler.schedule = _timed(engine.scheduler.schedule, "schedule", clock)  # type: ignore
-    engine.worker.launch = _timed(engine.worker.launch, "prepare", clock)  # type: ignore
+    engine.scheduler.schedule = timed(engine.scheduler.schedule, "schedule", clock)  # type: ignore
+    engine.worker.launch = timed(engine.worker.launch, "prepare", clock)  # type: ignore
     rows = []
     gc.collect()
     for _ in range(STEPS + WARMUP):
@@ -108,16 +60,6 @@ def measure(num_seqs: int, scheduling: str = "unified", *, stream: bool = False)
         rows.append((clock["schedule"], clock["prepare"], process, total))
     columns = zip(*rows[WARMUP:], strict=True)  # the first step is the prefill
     return HostTime(*(round(1e6 * median(column), 1) for column in columns))
-
-
-def _timed(function: Callable[..., Any], name: str, clock: dict[str, float]) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        started = time.perf_counter()
-        result = function(*args)
-        clock[name] = time.perf_counter() - started
-        return result
-
-    return call
 
 
 def main() -> None:

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from benchmarks.machine_limits import read_bandwidth
 from benchmarks.report import write_result
-from benchmarks.single_stream import read_bandwidth
 from pallas_kernels.numba.linear import linear
 from pallas_kernels.numba.panels import pack_panels
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.host_time import MAX_MODEL_LEN, stubbed_engine
+from benchmarks.engines import MAX_MODEL_LEN, stubbed_engine
 from benchmarks.report import write_result
 from jax_engine import LLMEngine, SamplingParams
 from jax_engine.worker.step_output import StepOutput

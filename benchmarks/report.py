@@ -38,6 +38,11 @@ def machine() -> dict[str, Any]:
     }
 
 
+def now() -> str:
+    """The date of a result."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def versions() -> dict[str, str]:
     """Python, this project's commit, and the packages that decide the speed."""
     found = {"python": platform.python_version(), "commit": _commit()}
@@ -65,7 +70,7 @@ def write_result(
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "name": name,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": now(),
         "command": _command(),
         "arguments": {k: _plain(v) for k, v in _mapping(arguments).items()},
         "machine": machine(),

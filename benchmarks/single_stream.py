@@ -14,11 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
-import numpy as np
-
+from benchmarks.machine_limits import read_bandwidth
 from benchmarks.report import write_result
 from jax_engine import LLM, SamplingParams
 
@@ -60,20 +58,6 @@ def start_up(model: str | None) -> dict[str, float]:
                 f"{name}_whole_process_s": round(process, 2),
             }
     return figures
-
-
-def read_bandwidth() -> float:
-    """Bytes a second that all cores together read, best of several rounds."""
-    cores = os.cpu_count() or 1
-    parts = [np.ones(2**27, np.float32) for _ in range(cores)]  # 512 MiB each: beyond any cache
-    best = 0.0
-    with ThreadPoolExecutor(cores) as pool:
-        for _ in range(5):
-            started = time.perf_counter()
-            list(pool.map(np.max, parts))
-            seconds = time.perf_counter() - started
-            best = max(best, sum(part.nbytes for part in parts) / seconds)
-    return best
 
 
 def decode(llm: LLM, num_tokens: int) -> float:

@@ -16,29 +16,26 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.kv_usage import Usage, look, summarise
 from benchmarks.report import write_result
 from benchmarks.workload import Request, sharegpt_requests
 from jax_engine import LLM, LLMEngine, RequestOutput, SamplingParams
 
-LOOK_EVERY = 8  # steps between two looks at the KV blocks
 WARMUP_OUTPUT = 24
 
 
 def drive(
     engine: LLMEngine, requests: list[Request], label: str
-) -> tuple[float, list[tuple[float, RequestOutput]], list[Usage]]:
+) -> tuple[float, list[tuple[float, RequestOutput]]]:
     """Runs a trace to its end.
 
     Returns:
         Seconds from the start to the last token; for each request its arrival on the clock of
-        `RequestMetrics` and its last output; looks at the KV blocks.
+        `RequestMetrics` and its last output.
     """
     start = time.monotonic()
     arrivals: dict[str, float] = {}
     done: list[tuple[float, RequestOutput]] = []
-    looks: list[Usage] = []
-    steps = submitted = 0
+    submitted = 0
     while submitted < len(requests) or engine.has_unfinished_requests():
         now = time.monotonic()
         while submitted < len(requests) and start + requests[submitted].arrival_s <= now:
@@ -50,10 +47,7 @@ def drive(
             time.sleep(max(0.0, start + requests[submitted].arrival_s - time.monotonic()))
             continue
         done += [(arrivals[o.request_id], o) for o in engine.step() if o.finished]
-        steps += 1
-        if steps % LOOK_EVERY == 0:
-            looks.append(look(engine))
-    return time.monotonic() - start, done, looks or [look(engine)]
+    return time.monotonic() - start, done
 
 
 def _submit(engine: LLMEngine, request_id: str, request: Request) -> None:
@@ -96,7 +90,7 @@ def measure(llm: LLM, args: argparse.Namespace) -> dict[str, Any]:
     drive(engine, short, "warm-up")
     engine.reset_prefix_cache()  # the measured pass must compute its prompts itself
     before = dict(engine.scheduler.num_preemptions)
-    seconds, done, looks = drive(engine, requests, "request")
+    seconds, done = drive(engine, requests, "request")
     after = engine.scheduler.num_preemptions
     num_in = sum(len(output.prompt_token_ids) for _, output in done)
     num_out = sum(len(output.outputs[0].token_ids) for _, output in done)
@@ -109,7 +103,6 @@ def measure(llm: LLM, args: argparse.Namespace) -> dict[str, Any]:
         "input_tokens_per_s": round(num_in / seconds, 1),
         "output_tokens_per_s": round(num_out / seconds, 1),
         **latencies(done),
-        **summarise(looks),
         "preemptions": {mode: after[mode] - before.get(mode, 0) for mode in after},
         **peak_memory(),
     }
@@ -134,9 +127,6 @@ def headline(args: argparse.Namespace, result: dict[str, Any]) -> dict[str, str]
     }
     if rate != float("inf"):
         rows["time to first token there, median"] = f"{result['time_to_first_token_p50_s']} s"
-    waste = result["kv_waste_at_saturation_percent"]
-    if waste is not None:
-        rows["KV cache waste at saturation"] = f"{waste} %"
     return rows
 
 

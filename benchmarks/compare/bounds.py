@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.compare.workloads import Job
-from benchmarks.single_stream import read_bandwidth
+from benchmarks.machine_limits import read_bandwidth
 from jax_engine.models.config import ModelConfig
 from pallas_kernels.numba.linear import linear
 from pallas_kernels.numba.panels import pack_panels

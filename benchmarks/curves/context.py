@@ -4,17 +4,19 @@ import time
 from statistics import median
 from typing import Any
 
-import jax
-
 from benchmarks.curves.curve import Curve, Series
-from benchmarks.host_time import StubbedSteps, dummy_engine
-from jax_engine import LLM, LLMEngine, SamplingParams
+from benchmarks.engines import (
+    SPARE,
+    compute_prompts_without_model,
+    smollm2_engine,
+    write_kv_cache,
+)
+from jax_engine import LLMEngine, SamplingParams
 
 SEQUENCES = (1, 8)
 CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8000)
 SMOKE = (16, 32, 64)
 ROUNDS, STEPS = 4, 5
-SPARE = 48  # tokens: the first prompts decode while the last are taken in
 
 
 def step_time(smoke: bool) -> Curve:
@@ -53,15 +55,9 @@ def _engine(max_len: int, smoke: bool) -> LLMEngine:
         "enable_prefix_caching": False,
         "async_scheduling": False,  # one step at a time, to be timed
     }
-    engine = dummy_engine(**settings) if smoke else LLM(**settings).llm_engine
+    engine = smollm2_engine(smoke, **settings)
     write_kv_cache(engine)
     return engine
-
-
-def write_kv_cache(engine: LLMEngine) -> None:
-    """Ones to all blocks: on a CPU those that nobody wrote take no memory, and no time to read."""
-    kv_cache = engine.worker.kv_cache
-    kv_cache.array = jax.jit(lambda cache: cache + 1, donate_argnums=0)(kv_cache.array)
 
 
 def _name(count: int) -> str:
@@ -82,20 +78,3 @@ def _decode(engine: LLMEngine, count: int, context: int) -> list[float]:
         seconds.append(time.perf_counter() - started)
     engine.abort_request(names)
     return seconds[1:]  # the first may compile
-
-
-def compute_prompts_without_model(engine: LLMEngine) -> None:
-    """Steps until every request decodes, the model stubbed out: the cache stays as it is."""
-    real: Any = engine.worker.steps
-    engine.worker.steps = StubbedSteps()  # type: ignore[assignment]
-    try:
-        while _behind(engine):
-            engine.step()
-    finally:
-        engine.worker.steps = real
-
-
-def _behind(engine: LLMEngine) -> bool:
-    """Whether a prompt is not computed yet."""
-    groups = engine.scheduler.groups.values()
-    return any(len(seq.token_ids) == group.prompt_len for group in groups for seq in group.seqs)

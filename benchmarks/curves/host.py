@@ -7,6 +7,7 @@ from statistics import median
 
 from benchmarks import host_time
 from benchmarks.curves.curve import Curve, Series
+from benchmarks.engines import MAX_MODEL_LEN, stubbed_engine
 from jax_engine import SamplingParams
 
 RUNNING = (1, 4, 16, 64, 256, 1024, 2048)
@@ -50,9 +51,9 @@ def admission(smoke: bool) -> Curve:
 
 def _admit(requests: int) -> tuple[float, float]:
     """Seconds to accept that many, and to schedule them."""
-    engine = host_time.stubbed_engine(
+    engine = stubbed_engine(
         max_num_seqs=requests,
-        max_num_batched_tokens=requests * 32 + host_time.MAX_MODEL_LEN,
+        max_num_batched_tokens=requests * 32 + MAX_MODEL_LEN,
         num_gpu_blocks_override=requests * 4 + 256,
     )
     params = SamplingParams(max_tokens=8, ignore_eos=True)

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from benchmarks.curves.curve import Curve, Series
-from benchmarks.host_time import stubbed_engine
+from benchmarks.engines import stubbed_engine
 from jax_engine import SamplingParams
 
 REQUESTS = (64, 256, 1024, 2048, 4096, 8192)

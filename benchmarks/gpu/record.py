@@ -3,11 +3,10 @@
 import json
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import machine, versions
+from benchmarks.report import machine, now, versions
 
 
 class Record:
@@ -32,7 +31,7 @@ class Record:
         self.tables = tables
         self.started = time.perf_counter()
         self.content: dict[str, Any] = {
-            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "date": now(),
             "command": command,
             "machine": machine(),
             "versions": versions(),

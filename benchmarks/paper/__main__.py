@@ -21,7 +21,7 @@ from benchmarks.paper.figure import Figure
 from benchmarks.paper.memory import figure_2, figure_13, table_1
 from benchmarks.paper.serving import figure_12, figure_14, figure_16, figure_17
 from benchmarks.paper.sharing import figure_15
-from benchmarks.report import RESULTS, write_result
+from benchmarks.report import RESULTS, machine, now, write_result
 
 SIMULATED: dict[str, Callable[[float], Figure]] = {
     "table1": table_1,
@@ -35,7 +35,7 @@ SIMULATED: dict[str, Callable[[float], Figure]] = {
     "18b": figure_18b,
     "19": figure_19,
 }
-MEASURED = ("13", "15", "16", "18b", "19")
+MEASURED = ("2", "13", "15", "16", "18b", "19")
 
 
 def arguments() -> argparse.Namespace:
@@ -66,6 +66,12 @@ def make(name: str, args: argparse.Namespace) -> Figure:
     return SIMULATED[name](60 * args.minutes)
 
 
+def where() -> str:
+    """Machine and date."""
+    this = machine()
+    return f"{this['cores']} cores, {this['cpu']}, {now()}"
+
+
 def main() -> None:
     args = arguments()
     found = {}
@@ -74,6 +80,8 @@ def main() -> None:
         figure = make(name, args)
         key = f"{name}-measured" if args.measured else name
         found[key] = figure.result()
+        if args.measured:  # the file's own machine and date are those of the last figure
+            found[key]["on"] = where()
         print(figure.text(key))
         print(f"  ({time.perf_counter() - started:.0f} s)", flush=True)
     if args.save:

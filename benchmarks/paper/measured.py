@@ -1,25 +1,23 @@
-"""Figures that the real engine can show on a small model; they take a few minutes in all.
+"""Figures that the engine can show itself; they take a few minutes in all.
 
-13 serves ShareGPT lengths with a model of one layer, since only the scheduler and the block manager
-decide how many requests fit. The others run SmolLM2-135M. `smoke` makes all as small as can be.
+2 and 13 need no model (`measured_memory`). The others run SmolLM2-135M, and in `smoke`, which makes
+all as small as can be, a tiny model of random weights.
 """
 
 import time
 from collections.abc import Callable
-from statistics import mean
 
 import numpy as np
 
-from benchmarks.host_time import dummy_engine
+from benchmarks.engines import smollm2_engine
 from benchmarks.paper.figure import Figure, Row
 from benchmarks.paper.measured_blocks import SMOLLM, figure_18b, figure_19
-from benchmarks.paper.memory import BATCHED
+from benchmarks.paper.measured_memory import figure_2, figure_13
 from benchmarks.paper.sharing import PAPER, WIDTHS
-from benchmarks.paper.traces import MAX_MODEL_LEN, SENTENCE, sentences, sharegpt, trace
-from jax_engine import LLM, LLMEngine, SamplingParams
+from benchmarks.paper.traces import SENTENCE, sentences, trace
+from jax_engine import LLMEngine, SamplingParams
 from reference.simulator import TraceRequest
 
-SLOTS = 15_700  # Table 1, OPT-13B
 INSTRUCTIONS = (
     "Give three tips for staying healthy.",
     "Describe how an atom is built.",
@@ -32,44 +30,19 @@ INSTRUCTIONS = (
 )
 
 
-def figure_13(smoke: bool) -> Figure:
-    """Requests that run at a time, with ShareGPT lengths and the paper's number of slots."""
-    engine = dummy_engine(
-        num_gpu_blocks_override=SLOTS // 16,
-        max_model_len=MAX_MODEL_LEN,
-        max_num_batched_tokens=2560,
-        scheduling="sosp-mixed",
-        enable_prefix_caching=False,
-    )
-    requests = trace(sharegpt(), 1.0, 12 if smoke else 240)
-    for i, request in enumerate(requests):
-        tokens = {"prompt_token_ids": [5] * request.prompt_len}
-        length = 8 if smoke else request.output_len
-        engine.add_request(str(i), tokens, SamplingParams(max_tokens=length, ignore_eos=True))
-    running = []
-    while engine.has_unfinished_requests():
-        engine.step()
-        if engine.scheduler.waiting:
-            running.append(len(engine.scheduler.running))
-    paper = BATCHED["ShareGPT, 2 req/s"]["vLLM"]
-    batched = mean(running) if running else 0.0
-    return Figure(
-        "Average number of batched requests",
-        "Figure 13",
-        "measured",
-        [
-            f"{len(requests)} requests with ShareGPT lengths at once, {SLOTS:,} slots, B = 16; the "
-            "mean over steps in which somebody waited. The model has one layer of random weights.",
-        ],
-        [Row("ShareGPT: this engine", batched, "requests", paper)],
-    )
-
-
 def figure_15(smoke: bool) -> Figure:
     """Blocks saved by sharing, of instructions like Alpaca's."""
-    llm = LLM(max_model_len=256, max_num_seqs=64, enable_prefix_caching=False)
-    engine = llm.llm_engine
-    prompts, length = (INSTRUCTIONS[:2], 6) if smoke else (INSTRUCTIONS, 58)
+    engine = smollm2_engine(
+        smoke,
+        max_model_len=256,
+        max_num_seqs=64,
+        num_gpu_blocks_override=64 * 16,
+        enable_prefix_caching=False,
+    )
+    length = 6 if smoke else 58
+    # The tiny model of a smoke run has no tokenizer.
+    encode = (lambda text: [5] * len(text)) if smoke else engine.get_tokenizer().encode
+    prompts = [encode(text) for text in INSTRUCTIONS[: 2 if smoke else None]]
     rows = []
     for beams in (False, True):
         for width in WIDTHS[:1] if smoke else WIDTHS:
@@ -81,9 +54,7 @@ def figure_15(smoke: bool) -> Figure:
                 use_beam_search=beams,
                 seed=0,
             )
-            saved = _saved_percent(
-                engine, [engine.get_tokenizer().encode(p) for p in prompts], params
-            )
+            saved = _saved_percent(engine, prompts, params)
             how = "beam search" if beams else "parallel sampling"
             paper = PAPER["Alpaca", beams][width]
             rows.append(Row(f"{how}, {width} outputs", saved, "%", paper))
@@ -121,10 +92,16 @@ def figure_16(smoke: bool) -> Figure:
     for shots, prefix_len in (("1-shot", 80), ("5-shot", 341)):
         seconds = {}
         for caching in (False, True):
-            llm = LLM(max_model_len=1024, max_num_seqs=16, enable_prefix_caching=caching)
+            engine = smollm2_engine(
+                smoke,
+                max_model_len=1024,
+                max_num_seqs=16,
+                num_gpu_blocks_override=16 * 64,
+                enable_prefix_caching=caching,
+            )
             requests = trace(sentences(prefix_len), 1.0, 4 if smoke else 32)
-            _serve(llm.llm_engine, requests[:2], prefix_len)  # compiles; fills the cache
-            seconds[caching] = _serve(llm.llm_engine, requests, prefix_len)
+            _serve(engine, requests[:2], prefix_len)  # compiles; fills the cache
+            seconds[caching] = _serve(engine, requests, prefix_len)
         gain = seconds[False] / seconds[True]
         rows.append(Row(f"{shots}, {prefix_len} tokens: with sharing over without", gain, "×"))
     return Figure(
@@ -156,6 +133,7 @@ def _serve(engine: LLMEngine, requests: list[TraceRequest], prefix_len: int) -> 
 
 
 FIGURES: dict[str, Callable[[bool], Figure]] = {
+    "2": figure_2,
     "13": figure_13,
     "15": figure_15,
     "16": figure_16,

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from benchmarks.curves.context import compute_prompts_without_model
+from benchmarks.engines import compute_prompts_without_model, smollm2_engine
 from benchmarks.paper.figure import Figure, Panel, Row
-from jax_engine import LLM, LLMEngine, SamplingParams
+from jax_engine import LLMEngine, SamplingParams
 
 SIZES = (8, 16, 32, 64, 128)
 ROUNDS = 5
@@ -18,7 +18,7 @@ def figure_18b(smoke: bool) -> Figure:
     context, count = (40, 2) if smoke else (500, 8)
     points = {}
     for size in SIZES[:2] if smoke else SIZES:
-        engine = _engine(size, context + 64, count)
+        engine = _engine(smoke, size, context + 64, count)
         params = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)
         for i in range(count):
             engine.add_request(str(i), {"prompt_token_ids": [5] * context}, params)
@@ -45,7 +45,7 @@ def figure_19(smoke: bool) -> Figure:
     length = 32 if smoke else 256
     swap, recompute = {}, {}
     for size in SIZES[:2] if smoke else SIZES:
-        engine = _engine(size, 2 * length, 1)
+        engine = _engine(smoke, size, 2 * length, 1)
         cache = engine.worker.kv_cache
         pairs = [(block, block) for block in range(-(-length // size))]
 
@@ -91,16 +91,17 @@ def figure_19(smoke: bool) -> Figure:
     )
 
 
-def _engine(block_size: int, max_len: int, count: int) -> LLMEngine:
-    llm = LLM(
+def _engine(smoke: bool, block_size: int, max_len: int, count: int) -> LLMEngine:
+    return smollm2_engine(
+        smoke,
         block_size=block_size,
         max_model_len=max_len,
         max_num_seqs=count,
         num_gpu_blocks_override=count * (-(-max_len // block_size) + 2) + 8,
         enable_prefix_caching=False,
         async_scheduling=False,
+        swap_space=1,
     )
-    return llm.llm_engine
 
 
 def _timed(action: Callable[[], object]) -> float:

@@ -25,8 +25,7 @@ def load() -> dict[str, Any]:
 
 def section(key: str) -> str:
     """One figure: numbers, distances, assumptions."""
-    saved = load()
-    figure = saved["result"].get(key)
+    figure = load()["result"].get(key)
     if figure is None:
         return f"*Not run yet: `{_command(key)}`.*"
     lines = [f"**{figure['title']}** ({figure['source']}): *{figure['kind']}*.", "", *_rows(figure)]
@@ -34,7 +33,7 @@ def section(key: str) -> str:
         lines += ["", f"The paper says: {figure['claims']}."]
     lines += ["", '??? note "Assumptions"', ""]
     lines += [f"    - {assumption}" for assumption in figure["assumptions"]]
-    lines += [f"    - `{_command(key)}`; {_where(saved, figure)}."]
+    lines += [f"    - `{_command(key)}`; {_where(figure)}."]
     return "\n".join(lines)
 
 
@@ -74,8 +73,5 @@ def _command(key: str) -> str:
     return f"python -m benchmarks.paper --figures {name}" + (" --measured" if measured else "")
 
 
-def _where(saved: dict[str, Any], figure: dict[str, Any]) -> str:
-    if figure["kind"] != "measured":
-        return "no GPU is needed and the machine does not matter"
-    machine = saved["machine"]
-    return f"{machine['cores']} cores, {machine['cpu']}, {saved['date']}"
+def _where(figure: dict[str, Any]) -> str:
+    return figure.get("on", "no GPU is needed and the machine does not matter")

@@ -15,14 +15,13 @@ from typing import Any
 
 import jax
 
-from benchmarks.curves.context import write_kv_cache
-from benchmarks.host_time import dummy_engine
+from benchmarks.engines import smollm2_engine, write_kv_cache
 from benchmarks.report import write_result
 from benchmarks.step_profile.bounds import Machine, bound_ms, measure_machine, work
 from benchmarks.step_profile.cases import HOST, Case, medians
 from benchmarks.step_profile.parts import PARTS, parts_of_instructions
 from benchmarks.step_profile.trace import attribute, record
-from jax_engine import LLM, LLMEngine
+from jax_engine import LLMEngine
 
 CONTEXT = 256  # of each sequence that decodes
 ROUNDS, STEPS, TRACED = 4, 4, 2
@@ -91,12 +90,9 @@ def main() -> None:
         "enable_prefix_caching": False,
         "async_scheduling": False,  # one step at a time, to be timed
     }
-    if args.smoke:
-        engine = dummy_engine(**settings, num_gpu_blocks_override=256)
-        machine = Machine(1e10, 1e11)
-    else:
-        engine = LLM(**settings, dtype="float32").llm_engine
-        machine = measure_machine()
+    settings |= {"num_gpu_blocks_override": 256} if args.smoke else {"dtype": "float32"}
+    engine = smollm2_engine(args.smoke, **settings)
+    machine = Machine(1e10, 1e11) if args.smoke else measure_machine()
     write_kv_cache(engine)
     result: dict[str, Any] = {}
     for name, case in cases(engine, args.smoke).items():

@@ -1,12 +1,8 @@
 """What the machine could do: bytes over its read bandwidth, or operations over its matrix rate."""
 
-import time
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
-
-from benchmarks.single_stream import read_bandwidth
+from benchmarks.machine_limits import matrix_rate, read_bandwidth
 from jax_engine.models.config import ModelConfig
 
 
@@ -20,19 +16,6 @@ class Machine:
 
 def measure_machine() -> Machine:
     return Machine(read_bandwidth(), matrix_rate())
-
-
-def matrix_rate(size: int = 2048) -> float:
-    """Operations a second of one large product, best of several."""
-    x = jnp.ones((size, size), jnp.float32)
-    times = jax.jit(jnp.matmul)
-    times(x, x).block_until_ready()
-    best = float("inf")
-    for _ in range(8):
-        started = time.perf_counter()
-        times(x, x).block_until_ready()
-        best = min(best, time.perf_counter() - started)
-    return 2.0 * size**3 / best
 
 
 def work(

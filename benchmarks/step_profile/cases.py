@@ -1,13 +1,12 @@
 """The steps that are profiled, on the real engine, and the host's share of each."""
 
 import time
-from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 import jax
 
-from benchmarks.curves.context import SPARE, compute_prompts_without_model
+from benchmarks.engines import SPARE, compute_prompts_without_model, timed
 from benchmarks.step_profile.trace import WINDOW
 from jax_engine import LLMEngine, SamplingParams
 
@@ -54,8 +53,8 @@ class Case:
         found = []
         self._start(count)
         engine.worker.steps = self.steps  # type: ignore[assignment]
-        engine.scheduler.schedule = _timed(schedule, "schedule", clock)  # type: ignore
-        engine.worker.launch = _timed(launch, "launch", clock)  # type: ignore
+        engine.scheduler.schedule = timed(schedule, "schedule", clock)  # type: ignore
+        engine.worker.launch = timed(launch, "launch", clock)  # type: ignore
         try:
             for _ in range(count):
                 started = time.perf_counter()
@@ -95,13 +94,3 @@ class Case:
 
 def medians(steps: list[dict[str, float]]) -> dict[str, float]:
     return {name: median(step[name] for step in steps) for name in steps[0]}
-
-
-def _timed(function: Callable[..., Any], name: str, clock: dict[str, float]) -> Callable[..., Any]:
-    def call(*arguments: Any) -> Any:
-        started = time.perf_counter()
-        result = function(*arguments)
-        clock[name] = time.perf_counter() - started
-        return result
-
-    return call

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import preemption, soak
-from benchmarks.kv_usage import Usage, summarise
+from benchmarks import soak
 from benchmarks.report import write_result
 from benchmarks.workload import read_lengths, sharegpt_requests
-from tests.support.tiny_llama import tiny_llama
 
 
 def test_trace_has_the_lengths_of_the_file() -> None:
@@ -34,15 +32,6 @@ def test_poisson_arrivals_have_the_rate() -> None:
     assert abs(gaps.mean() - 0.2) < 0.02 and abs(gaps.std() - 0.2) < 0.03
 
 
-def test_utilisation_counts_the_unused_rest_of_blocks() -> None:
-    half = Usage(10, 80, 16, 100, 5, 0)
-    full = Usage(100, 1584, 16, 100, 50, 3)
-    assert half.utilisation == 0.5
-    figures = summarise([half, full])
-    assert figures["kv_waste_at_saturation_percent"] == 1.0
-    assert figures["saturated_looks"] == 1
-
-
 def test_a_result_names_machine_versions_date_and_command(tmp_path: Path) -> None:
     path = write_result("x", {"tokens_per_s": 1.5}, tmp_path / "x.json", arguments={"seed": 0})
     found = json.loads(path.read_text())
@@ -62,16 +51,3 @@ def test_a_soak_looks_at_memory_and_leaves_nothing(tmp_path: Path) -> None:
     assert result["growth_percent"] >= 0 and len(result["looks"]) == 3
     stats = engine.stats()
     assert stats.num_used_blocks == 0 and not engine.has_unfinished_requests()
-
-
-def test_swap_and_recompute_are_compared_for_each_block_size(tmp_path: Path) -> None:
-    model, _ = tiny_llama(tmp_path / "tiny")
-    engines = {size: preemption.build(str(model), size, 20) for size in (1, 16)}
-    result = preemption.measure(engines, 20, rounds=1)
-    assert list(result) == ["block_size_1", "block_size_16"]
-    for found in result.values():
-        assert min(found.values()) > 0
-        swap = found["swap_out_ms"] + found["swap_in_ms"]
-        assert abs(found["swap_over_recompute"] - swap / found["recompute_ms"]) < 1e-3
-    for engine in engines.values():
-        assert engine.stats().num_used_blocks == 0

@@ -1,6 +1,7 @@
 """`benchmarks.paper`: traces are what they claim, rates are found, every figure can be made."""
 
 import json
+import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ import benchmarks.paper.__main__ as command
 from benchmarks.paper import tables, traces
 from benchmarks.paper.figure import Figure, Row
 from benchmarks.paper.systems import ALLOWED_LATENCY_S, SYSTEMS, Load, sustained
+from tests.meta.trees import ROOT
 
 QUICK = [name for name in command.SIMULATED if name not in ("12", "14")]
 
@@ -70,6 +72,20 @@ def test_figures_in_miniature(name: str) -> None:
     assert figure.title in figure.text(name)
 
 
+def test_measured_figures_in_miniature(tmp_path: Path) -> None:
+    """In a process of its own: shapes of stubs are not checked there."""
+    output = tmp_path / "paper.json"
+    command = [sys.executable, "-m", "benchmarks.paper", "--measured", "--smoke", "--save"]
+    command += ["--figures", "2,13,19", "--output", str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(output.read_text("utf-8"))["result"]
+    assert list(found) == ["2-measured", "13-measured", "19-measured"]
+    assert all(figure["kind"] == "measured" and figure["on"] for figure in found.values())
+    tokens, rest = (row["ours"] for row in found["2-measured"]["rows"])
+    assert 50 < tokens < tokens + rest <= 100  # per cent of all slots
+
+
 def test_distance_is_from_the_papers_number() -> None:
     assert Row("x", 3.0, "×", 2.0).distance_percent == pytest.approx(50)
     assert Row("x", 3.0, "×").distance_percent is None
@@ -88,19 +104,19 @@ def test_saving_one_figure_keeps_the_others(
 
 
 def test_an_unknown_figure_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["benchmarks.paper", "--figures", "2", "--measured"])
+    monkeypatch.setattr(sys, "argv", ["benchmarks.paper", "--figures", "12", "--measured"])
     with pytest.raises(SystemExit):
         command.arguments()
 
 
 def test_sections_show_distances_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = Figure("T", "Figure 0", "measured", ["so"], [Row("a", 3.0, "×", 2.0, True)], [], "yes")
-    machine = {"cores": 2, "cpu": "x"}
-    saved = {"result": {"9-measured": figure.result()}, "machine": machine, "date": "today"}
+    saved = {"result": {"9-measured": figure.result() | {"on": "2 cores, today"}}}
     monkeypatch.setattr(tables, "load", lambda: saved)
     text = tables.section("9-measured")
     assert "| a | 3× | ≈ 2× | +50.0 % |" in text and "*measured*" in text
     assert "The paper says: yes." in text and "`python -m benchmarks.paper --figures 9" in text
+    assert "measured`; 2 cores, today." in text
     assert "Not run yet" in tables.section("12")
 
 

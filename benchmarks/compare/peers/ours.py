@@ -7,7 +7,7 @@ from wire import serve
 
 
 def load(settings):
-    from benchmarks.curves.context import write_kv_cache
+    from benchmarks.engines import write_kv_cache
     from jax_engine import LLM, SamplingParams
 
     llm = LLM(

@@ -123,7 +123,7 @@ def _trace(engine: LLMEngine, message: dict[str, Any]) -> dict[str, Any]:
     requests = [Request(one["arrival_s"], one["prompt"], one["output_len"]) for one in jobs]
     short = [Request(0.0, one.prompt_token_ids[::-1], 4) for one in requests]
     drive(engine, short, "warm-up")
-    seconds, done, _ = drive(engine, requests, "request")
+    seconds, done = drive(engine, requests, "request")
     out = sum(len(output.outputs[0].token_ids) for _, output in done)
     return {"seconds": round(seconds, 2), "output_tokens_per_s": round(out / seconds, 1)}
 
