@@ -5,9 +5,12 @@
     {{ figure block-table }}                               docs/figures/block-table.svg, in line
     {{ contents }}                                         the tutorial's pages, in the nav's order
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
-    {{ measured }}                                         tables of benchmarks/results/*.json
-    {{ compared }}                                         those of compare_*.json, engine by engine
-    {{ paper 12 }}, {{ paper summary }}                    a figure of paper.json, or all in short
+
+And what is in benchmarks/results/:
+
+    {{ measured }}                      each result that has no page of its own
+    {{ compared }} {{ compared summary }}   compare_*.json, engine by engine or a row for each
+    {{ paper 12 }} {{ paper summary }}      a figure of paper.json, or all in short
 
 So a page never shows code that is not there, nor a figure that nobody measured.
 """
@@ -17,20 +20,17 @@ import contextlib
 import io
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = re.compile(r"^\{\{ source (\S+) (\S+) \}\}$", re.MULTILINE)
-FIGURE = re.compile(r"^\{\{ figure (\S+) \}\}$", re.MULTILINE)
-REPLAY = re.compile(r"^\{\{ replay((?: \S+)*) \}\}$", re.MULTILINE)
-PAPER = re.compile(r"^\{\{ paper (\S+) \}\}$", re.MULTILINE)
+DIRECTIVE = re.compile(r"^\{\{ (\w+)((?: \S+)*) \}\}$", re.MULTILINE)
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGE = re.compile(r"^ +- (.+): (tutorial/(?!index)\S+\.md)$", re.MULTILINE)
 LEARN = re.compile(r"^\*\*What you learn\.\*\*\s+|^[A-Z]", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-OUTPUT, CONTENTS = "{{ output }}", "{{ contents }}"
-MEASURED, COMPARED = "{{ measured }}", "{{ compared }}"
+OUTPUT = "{{ output }}"
 
 
 def source_of(path: str, name: str) -> str:
@@ -59,7 +59,6 @@ def with_outputs(markdown: str) -> str:
     Raises:
         ValueError: There is no block right above an `{{ output }}`, or it prints nothing.
     """
-    sys.path.insert(0, str(ROOT))
     namespace: dict[str, Any] = {"__name__": "__main__"}
     parts, at = [], 0
     for block in BLOCK.finditer(markdown):
@@ -117,7 +116,6 @@ def replay(*names: str) -> str:
 
     They stand in the page, so that it works where nothing can be fetched, as from a folder.
     """
-    sys.path.insert(0, str(ROOT))
     from reference.trace_scenarios import SCENARIOS
 
     scripts = []
@@ -130,36 +128,48 @@ def replay(*names: str) -> str:
     return "\n".join([f'<div class="replay"{links} markdown="0">', *scripts, note, "</div>"])
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by MkDocs for each page."""
+def source(path: str, name: str) -> str:
+    """A definition as a block of code under the name of its file."""
+    return f'```python title="{path}"\n{source_of(path, name)}\n```'
 
-    def include(match: re.Match[str]) -> str:
-        path, name = match.groups()
-        return f'```python title="{path}"\n{source_of(path, name)}\n```'
+
+def measured() -> str:
+    from benchmarks.tables import detail_tables
+
+    return detail_tables()
+
+
+def compared(what: str = "") -> str:
+    from benchmarks.compare import table
+
+    return table.summary() if what == "summary" else table.compare_tables()
+
+
+def paper(what: str) -> str:
+    from benchmarks.paper import tables
+
+    return tables.summary() if what == "summary" else tables.section(what)
+
+
+DIRECTIVES: dict[str, Callable[..., str]] = {
+    one.__name__: one for one in (source, figure, contents, replay, measured, compared, paper)
+}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Called by MkDocs for each page.
+
+    Raises:
+        LookupError: There is no such directive, or it names what is not there.
+    """
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+
+    def made(match: re.Match[str]) -> str:
+        if match[1] not in DIRECTIVES:
+            raise LookupError(f"{match[0]}: known are {', '.join(DIRECTIVES)}")
+        return DIRECTIVES[match[1]](*match[2].split())
 
     if OUTPUT in markdown:
         markdown = with_outputs(markdown)
-    markdown = SOURCE.sub(include, markdown)
-    markdown = FIGURE.sub(lambda match: figure(match[1]), markdown)
-    if CONTENTS in markdown:
-        markdown = markdown.replace(CONTENTS, contents())
-    markdown = REPLAY.sub(lambda match: replay(*match[1].split()), markdown)
-    if PAPER.search(markdown):
-        sys.path.insert(0, str(ROOT))
-        from benchmarks.paper.tables import section, summary
-
-        def reproduced(match: re.Match[str]) -> str:
-            return summary() if match[1] == "summary" else section(match[1])
-
-        markdown = PAPER.sub(reproduced, markdown)
-    if MEASURED in markdown:
-        sys.path.insert(0, str(ROOT))
-        from benchmarks.tables import detail_tables
-
-        markdown = markdown.replace(MEASURED, detail_tables())
-    if COMPARED in markdown:
-        sys.path.insert(0, str(ROOT))
-        from benchmarks.compare.table import compare_tables
-
-        markdown = markdown.replace(COMPARED, compare_tables())
-    return markdown
+    return DIRECTIVE.sub(made, markdown)

@@ -22,10 +22,31 @@ def headline(result: Result) -> dict[str, str]:
     return {f"{result['workload']} in {result['dtype']}: {result['what']}": figure}
 
 
+def load() -> list[dict[str, Any]]:
+    """The saved results, by workload and dtype."""
+    return [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("compare_*.json"))]
+
+
+def summary() -> str:
+    """A row for each workload and dtype: our tokens a second, and over each peer's."""
+    results = [content["result"] for content in load()]
+    peers = [name for name in PEERS if name != OURS and any(name in r["peers"] for r in results)]
+    titles = "".join(f" over {PEERS[name].title} |" for name in peers)
+    rows = [f"| | jax-engine, tokens/s |{titles} of the bound |"]
+    rows.append("|---|" + "---:|" * (len(peers) + 2))
+    for result in results:
+        speed, bound = result["peers"][OURS]["output_tokens_per_s"], result["bound_tokens_per_s"]
+        ratios = (result["peers"].get(name, {}).get("ours_over_this") for name in peers)
+        cells = [f"{result['workload']}, {result['dtype']}", f"{speed:.0f}"]
+        cells += ["" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
+        cells.append(f"{100 * speed / bound:.0f} %" if bound else "")
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 def compare_tables() -> str:
     """A section for each workload and dtype that has been measured."""
-    found = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("compare_*.json"))]
-    return "\n\n".join(_section(one) for one in found) or "Nothing measured yet."
+    return "\n\n".join(_section(one) for one in load()) or "Nothing measured yet."
 
 
 def _section(content: dict[str, Any]) -> str:

@@ -23,9 +23,12 @@ def _hooks() -> ModuleType:
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.name)
 def test_pages_build(page: Path) -> None:
     built = _hooks().on_page_markdown(page.read_text("utf-8"))
-    assert not re.search(
-        r"^\{\{ (source|figure|output|replay|measured|compared)", built, re.MULTILINE
-    )
+    assert not re.search(r"^\{\{ \w+.* \}\}$", built, re.MULTILINE)
+
+
+def test_an_unknown_directive_is_an_error() -> None:
+    with pytest.raises(LookupError, match="known are source, figure"):
+        _hooks().on_page_markdown("{{ figures block-table }}")
 
 
 def test_outputs_are_what_the_blocks_print() -> None:
