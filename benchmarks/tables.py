@@ -1,6 +1,6 @@
-"""Results as Markdown: the README's table of headlines, and all figures for the docs.
+"""Saved results as Markdown: a few of them in the README, all of them for docs/measured.md.
 
-python -m benchmarks.tables        rewrites the table in README.md
+python -m benchmarks.tables        rewrites the README's table and its sentence on vLLM's examples
 """
 
 import json
@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from benchmarks.report import RESULTS, ROOT
+from benchmarks.vllm_examples.page import sentence
 
 # Results with a page of their own.
 PAGES = {
@@ -16,33 +17,41 @@ PAGES = {
     "paper": "tutorial/reproducing-the-paper.md",
     "vllm_examples": "vllm-examples.md",
 }
-START, END = "<!-- measured:start -->", "<!-- measured:end -->"
+# What the README shows: a result, and which of its headlines.
+IN_README = (
+    ("compare_W1_bfloat16", 0),
+    ("compare_W2_bfloat16", 0),
+    ("compare_W5_bfloat16", 0),
+    ("single_stream", 1),
+    ("accuracy", 0),
+)
 
 
 def load_results() -> list[dict[str, Any]]:
-    """All results, by name."""
-    return [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    """All results but the comparisons with other engines, which have a page of their own."""
+    found = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))]
+    return [result for result in found if not result["name"].startswith("compare_")]
 
 
-def headline_table() -> str:
-    """One row for each headline; a sentence when nothing has been measured yet."""
-    rows = [
-        f"| {what} | {figure} | {_machine(result)} | `{result['command']}` |"
-        for result in load_results()
-        for what, figure in result.get("headline", {}).items()
-    ]
-    if not rows:
-        return "Nothing yet."
-    return "\n".join(["| what | measured | on | command |", "|---|---|---|---|", *rows])
+def readme_table() -> str:
+    """Five rows, each with the file that it is read from."""
+    rows = ["| what | measured | on | result |", "|---|---|---|---|"]
+    for name, number in IN_README:
+        result = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+        what, figure = list(result["headline"].items())[number]
+        link = f"[`{name}.json`](benchmarks/results/{name}.json)"
+        rows.append(f"| {what} | {figure} | {_machine(result)} | {link} |")
+    return "\n".join(rows)
 
 
 def detail_tables() -> str:
-    """A section for each result, with every figure and what is needed to read it.
-
-    The comparisons with other engines have tables and a page of their own.
-    """
-    results = [one for one in load_results() if not one["name"].startswith("compare_")]
-    return "\n\n".join(_section(result) for result in results) or "Nothing measured yet."
+    """All headlines, then a section for each result, with every figure and how it was made."""
+    results = load_results()
+    rows = ["| what | measured | on |", "|---|---|---|"]
+    for result in results:
+        for what, figure in result["headline"].items():
+            rows.append(f"| {what} | {figure} | {_machine(result)} |")
+    return "\n\n".join(["\n".join(rows), *map(_section, results)])
 
 
 def _section(result: dict[str, Any]) -> str:
@@ -80,16 +89,18 @@ def _machine(result: dict[str, Any]) -> str:
     return ", ".join(machine["devices"])
 
 
-def with_headlines(readme: str) -> str:
-    """The README with its table made anew."""
-    pattern = re.compile(f"{re.escape(START)}.*?{re.escape(END)}", re.DOTALL)
-    return pattern.sub(lambda _: f"{START}\n{headline_table()}\n{END}", readme)
+def with_results(readme: str) -> str:
+    """The README with its table and its sentence made anew."""
+    for name, text in (("measured", f"\n{readme_table()}\n"), ("examples", sentence())):
+        start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
+        pattern = re.compile(f"{start}.*?{end}", re.DOTALL)
+        readme = pattern.sub(lambda _, parts=(start, text, end): "".join(parts), readme)
+    return readme
 
 
 def main() -> None:
     path = ROOT / "README.md"
-    path.write_text(with_headlines(path.read_text("utf-8")), "utf-8")
-    print(headline_table())
+    path.write_text(with_results(path.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ And what is in benchmarks/results/:
 
     {{ measured }}                      each result that has no page of its own
     {{ compared }} {{ compared summary }}   compare_*.json, engine by engine or a row for each
+    {{ curves memory }} {{ curves }}        a curve of curves.json, or where they were measured
+    {{ examples }} {{ profile }}            vllm_examples.json, step_profile.json
     {{ paper 12 }} {{ paper summary }}      a figure of paper.json, or all in short
 
 So a page never shows code that is not there, nor a figure that nobody measured.
@@ -145,15 +147,33 @@ def compared(what: str = "") -> str:
     return table.summary() if what == "summary" else table.compare_tables()
 
 
+def curves(name: str = "") -> str:
+    from benchmarks.curves import page
+
+    return page.section(name) if name else page.where()
+
+
+def examples() -> str:
+    from benchmarks.vllm_examples.page import tables
+
+    return tables()
+
+
+def profile() -> str:
+    from benchmarks.step_profile.page import tables
+
+    return tables()
+
+
 def paper(what: str) -> str:
     from benchmarks.paper import tables
 
     return tables.summary() if what == "summary" else tables.section(what)
 
 
-DIRECTIVES: dict[str, Callable[..., str]] = {
-    one.__name__: one for one in (source, figure, contents, replay, measured, compared, paper)
-}
+FROM_CODE = (source, figure, contents, replay)
+FROM_RESULTS = (measured, compared, curves, examples, paper, profile)
+DIRECTIVES: dict[str, Callable[..., str]] = {one.__name__: one for one in FROM_CODE + FROM_RESULTS}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -5,8 +5,8 @@
     python -m benchmarks.curves --only prefix    one of them
     python -m benchmarks.curves --smoke          all in seconds, too small to say anything
 
-`--save` with `--only` replaces that curve and keeps the others. Then `python -m
-benchmarks.plot_curves` makes the plots and tables anew.
+`--save` with `--only` replaces that curve and keeps the others. Then `python -m scripts.figures`
+draws them.
 """
 
 import argparse

@@ -5,8 +5,7 @@
     python -m benchmarks.step_profile --smoke    a tiny model, two small steps
 
 The host's parts are timed without the profiler. The device's come from a trace of JAX's profiler,
-in which each instant goes to the part at work (`trace.attribute`). Then `python -m
-benchmarks.step_profile.page` makes the page's tables anew.
+in which each instant goes to the part at work (`trace.attribute`).
 """
 
 import argparse

@@ -1,26 +1,14 @@
-"""The tables of `docs/step.md`, made from `benchmarks/results/step_profile.json`.
-
-python -m benchmarks.step_profile.page        rewrites them
-"""
+"""The saved profile as Markdown, for docs/step.md."""
 
 import json
-import re
 from typing import Any
 
-from benchmarks.report import RESULTS, ROOT
-
-PAGE = ROOT / "docs" / "step.md"
-START, END = "<!-- profile:start -->", "<!-- profile:end -->"
+from benchmarks.report import RESULTS
 
 
-def load_profile() -> dict[str, Any]:
-    """The saved result, machine and versions included."""
-    saved: dict[str, Any] = json.loads((RESULTS / "step_profile.json").read_text("utf-8"))
-    return saved
-
-
-def tables(saved: dict[str, Any]) -> str:
+def tables() -> str:
     """Two tables, milliseconds with shares and distance from the bound, and where measured."""
+    saved: dict[str, Any] = json.loads((RESULTS / "step_profile.json").read_text("utf-8"))
     steps = {name: step for name, step in saved["result"].items() if isinstance(step, dict)}
     head = "".join(f" {_title(name)} |" for name in steps)
     rule = "\n|---|" + "---:|" * len(steps)
@@ -57,18 +45,3 @@ def _share(step: dict[str, Any], part: str) -> str:
 
 def _distance(figures: dict[str, float]) -> str:
     return f"{figures['ms'] / figures['bound_ms']:.1f} ({figures['bound_ms']:,.2f})"
-
-
-def with_profile(page: str, saved: dict[str, Any]) -> str:
-    """The page with its tables made anew."""
-    pattern = re.compile(f"{re.escape(START)}.*?{re.escape(END)}", re.DOTALL)
-    return pattern.sub(lambda _: f"{START}\n{tables(saved)}\n{END}", page)
-
-
-def main() -> None:
-    PAGE.write_text(with_profile(PAGE.read_text("utf-8"), load_profile()), "utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -19,7 +19,6 @@ from benchmarks.compare.environments import folder
 from benchmarks.report import RESULTS, write_result
 from benchmarks.vllm_examples.environment import interpreter
 from benchmarks.vllm_examples.models import hub_cache
-from benchmarks.vllm_examples.page import write_page
 from benchmarks.vllm_examples.run import in_order, run_example
 from benchmarks.vllm_examples.source import VERSION, examples, fetched
 
@@ -64,7 +63,6 @@ def main() -> None:
         sys.argv[1:] = ["--save"]  # what gives the whole; folders of this machine say nothing
         arguments = vars(args) | {"source": None, "python": None, "keep": None}
         write_result("vllm_examples", result, arguments=arguments)
-        write_page(RESULTS / "vllm_examples.json")
 
 
 if __name__ == "__main__":

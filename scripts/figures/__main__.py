@@ -14,7 +14,7 @@ def all_figures() -> dict[str, Drawing]:
     """By file name, without its ending."""
     drawings: dict[str, Drawing] = {}
     for module in pkgutil.iter_modules(scripts.figures.__path__):
-        if module.name not in ("__main__", "svg"):
+        if module.name not in ("__main__", "plot", "svg"):
             drawings |= import_module(f"scripts.figures.{module.name}").draw()
     return drawings
 

@@ -20,11 +20,13 @@ class Drawing:
 
     Attributes:
         title: What a screen reader says.
+        style: CSS of its own, for a figure that is shown where our style sheet is not.
     """
 
     width: float
     height: float
     title: str
+    style: str = ""
     elements: list[str] = field(default_factory=list)
 
     def box(
@@ -74,11 +76,24 @@ class Drawing:
             'marker-end="url(#head)"/>'
         )
 
-    def line(self, points: Sequence[tuple[float, float]], ink: str = INK) -> None:
+    def line(
+        self,
+        points: Sequence[tuple[float, float]],
+        ink: str = INK,
+        *,
+        width: float = 2,
+        dash: str = "",
+    ) -> None:
+        """Straight from point to point; `dash` as in SVG's `stroke-dasharray`."""
         path = " ".join(f"{x:g},{y:g}" for x, y in points)
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
         self.elements.append(
-            f'<polyline points="{path}" fill="none" stroke="{colour(ink)}" stroke-width="2"/>'
+            f'<polyline points="{path}" fill="none" stroke="{colour(ink)}" '
+            f'stroke-width="{width:g}"{dashed}/>'
         )
+
+    def dot(self, x: float, y: float, ink: str = INK) -> None:
+        self.elements.append(f'<circle cx="{x:g}" cy="{y:g}" r="3" fill="{colour(ink)}"/>')
 
     def svg(self) -> str:
         """No blank lines: Markdown would end the HTML block there.
@@ -97,6 +112,7 @@ class Drawing:
                 f'viewBox="0 0 {self.width:g} {self.height:g}" font-family="inherit" '
                 f'style="max-width: {1.3 * self.width:g}px; margin: auto">',
                 f"<title>{escape(self.title)}</title>",
+                *([f"<style>{self.style}</style>"] if self.style else []),
                 head,
                 *self.elements,
                 "</svg>",

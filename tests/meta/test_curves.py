@@ -1,31 +1,15 @@
-"""The page of costs shows the saved curves, and every curve can be measured."""
+"""Every curve can be measured, saved, drawn and shown."""
 
 import json
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-
-import pytest
 
 from benchmarks.curves.__main__ import CURVES
 from benchmarks.curves.curve import Series
-from benchmarks.plot_curves import PAGE, PLOTS, load_curves, plot, with_curves
+from benchmarks.curves.page import table
+from scripts.figures.costs import draw_costs
 from tests.meta.trees import ROOT
-
-
-def test_the_page_shows_the_saved_curves() -> None:
-    """After a benchmark: `python -m benchmarks.plot_curves`."""
-    page = PAGE.read_text("utf-8")
-    assert page == with_curves(page, load_curves())
-
-
-@pytest.mark.parametrize("name", CURVES)
-def test_the_plots_are_those_of_the_saved_curves(name: str) -> None:
-    text = (PLOTS / f"{name}.svg").read_text("utf-8")
-    assert text == plot(load_curves()["result"][name])
-    circles = ElementTree.fromstring(text).findall(".//{http://www.w3.org/2000/svg}circle")
-    assert circles and all(0 < float(circle.attrib["cy"]) < 400 for circle in circles)
 
 
 def test_the_exponent_is_that_of_the_upper_half() -> None:
@@ -43,4 +27,10 @@ def test_every_curve_is_measured_in_miniature(tmp_path: Path) -> None:
     assert set(found) == set(CURVES)
     for curve in found.values():
         assert all(len(line["points"]) >= 2 for line in curve["series"].values())
-        assert plot(curve).startswith("<svg")
+        assert draw_costs(curve).svg().count("<circle") >= 2 and "| expected |" in table(curve)
+
+
+def test_the_page_shows_every_curve() -> None:
+    text = (ROOT / "docs" / "costs.md").read_text("utf-8")
+    for name in CURVES:
+        assert f"{{{{ figure cost-{name} }}}}" in text and f"{{{{ curves {name} }}}}" in text

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks.tables import with_headlines
+from benchmarks.tables import with_results
 from scripts.figures.__main__ import all_figures
 from tests.meta.trees import ROOT
 
@@ -55,4 +55,5 @@ def test_a_missing_definition_is_an_error() -> None:
 def test_readme_shows_the_present_results() -> None:
     """After a benchmark: `python -m benchmarks.tables`."""
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert readme == with_headlines(readme)
+    assert readme == with_results(readme)
+    assert all(f"<!-- {name}:end -->" in readme for name in ("measured", "examples"))

@@ -1,9 +1,9 @@
-"""The page of the step shows the saved profile, and a profile can be made."""
+"""A profile can be made and shown."""
 
 import subprocess
 import sys
 
-from benchmarks.step_profile.page import PAGE, load_profile, with_profile
+from benchmarks.step_profile.page import tables
 from benchmarks.step_profile.parts import PARTS, parts_of_instructions
 from benchmarks.step_profile.trace import WINDOW, attribute
 from tests.meta.trees import ROOT
@@ -22,10 +22,8 @@ ENTRY %main (x: f32[8]) -> f32[8] {
 """
 
 
-def test_the_page_shows_the_saved_profile() -> None:
-    """After a benchmark: `python -m benchmarks.step_profile.page`."""
-    page = PAGE.read_text("utf-8")
-    assert page == with_profile(page, load_profile())
+def test_the_saved_profile_makes_tables() -> None:
+    assert all(f"| {part} |" in tables() for part in PARTS)
 
 
 def test_the_compilers_names_say_the_part() -> None:
