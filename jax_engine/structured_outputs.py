@@ -45,6 +45,3 @@ class StructuredOutputsParams:
                 "structured_outputs.choice must be a list of non-empty strings, at least one, got "
                 f"{shown(self.choice)}"
             )
-
-
-GuidedDecodingParams = StructuredOutputsParams  # the older name, for vLLM's older examples

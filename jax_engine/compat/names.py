@@ -15,11 +15,7 @@ SAME: tuple[tuple[str, str, str], ...] = (
     ("vllm.engine.llm_engine", "jax_engine", "LLMEngine"),
     ("vllm.v1.engine.llm_engine", "jax_engine", "LLMEngine"),
     ("vllm.sampling_params", "jax_engine", "SamplingParams BeamSearchParams RequestOutputKind"),
-    (
-        "vllm.sampling_params",
-        "jax_engine.structured_outputs",
-        "StructuredOutputsParams GuidedDecodingParams",
-    ),
+    ("vllm.sampling_params", "jax_engine", "StructuredOutputsParams"),
     ("vllm.pooling_params", "jax_engine", "PoolingParams"),
     ("vllm.outputs", "jax_engine", "RequestOutput CompletionOutput EmbeddingRequestOutput"),
     ("vllm.outputs", "jax_engine", "EmbeddingOutput PoolingOutput PoolingRequestOutput"),
