@@ -38,6 +38,13 @@ def machine() -> dict[str, Any]:
     }
 
 
+def machine_in_words(found: dict[str, Any]) -> str:
+    """Accelerators, or cores and processor, of what `machine` found."""
+    if found["devices"] == ["cpu"]:
+        return f"{found['cores']} cores, {found['cpu']}"
+    return ", ".join(found["devices"])
+
+
 def now() -> str:
     """The date of a result."""
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -81,6 +88,17 @@ def write_result(
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     print(f"wrote {path}")
     return path
+
+
+def load_result(name: str) -> dict[str, Any]:
+    """A saved result, as `write_result` wrote it."""
+    saved: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+    return saved
+
+
+def load_results(pattern: str = "*") -> list[dict[str, Any]]:
+    """All saved results whose name fits, in the order of their names."""
+    return [load_result(path.stem) for path in sorted(RESULTS.glob(f"{pattern}.json"))]
 
 
 def _mapping(arguments: Any) -> dict[str, Any]:

@@ -3,11 +3,10 @@
 python -m benchmarks.tables        rewrites the README's table and its sentence on vLLM's examples
 """
 
-import json
 import re
 from typing import Any
 
-from benchmarks.report import RESULTS, ROOT
+from benchmarks.report import ROOT, load_result, load_results, machine_in_words
 from benchmarks.vllm_examples.page import sentence
 
 # Results with a page of their own.
@@ -27,43 +26,40 @@ IN_README = (
 )
 
 
-def load_results() -> list[dict[str, Any]]:
-    """All results but the comparisons with other engines, which have a page of their own."""
-    found = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))]
-    return [result for result in found if not result["name"].startswith("compare_")]
-
-
 def readme_table() -> str:
     """Five rows, each with the file that it is read from."""
     rows = ["| what | measured | on | result |", "|---|---|---|---|"]
     for name, number in IN_README:
-        result = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+        result = load_result(name)
         what, figure = list(result["headline"].items())[number]
         link = f"[`{name}.json`](benchmarks/results/{name}.json)"
-        rows.append(f"| {what} | {figure} | {_machine(result)} | {link} |")
+        rows.append(f"| {what} | {figure} | {machine_in_words(result['machine'])} | {link} |")
     return "\n".join(rows)
 
 
 def detail_tables() -> str:
-    """All headlines, then a section for each result, with every figure and how it was made."""
-    results = load_results()
+    """All headlines, then a section for each result, with every figure and how it was made.
+
+    The comparisons with other engines have a page of their own.
+    """
+    results = [one for one in load_results() if not one["name"].startswith("compare_")]
     rows = ["| what | measured | on |", "|---|---|---|"]
     for result in results:
         for what, figure in result["headline"].items():
-            rows.append(f"| {what} | {figure} | {_machine(result)} |")
+            rows.append(f"| {what} | {figure} | {machine_in_words(result['machine'])} |")
     return "\n\n".join(["\n".join(rows), *map(_section, results)])
 
 
 def _section(result: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {value}" for name, value in result["versions"].items() if value)
-    name = result["name"]
+    name, machine = result["name"], result["machine"]
     if name in PAGES:
         return f"## {name.replace('_', ' ')}\n\nSee [its page]({PAGES[name]})."
     lines = [
         f"## {name.replace('_', ' ')}",
         f"`{result['command']}`",
-        f"{result['date']}, on {_machine(result)}, {result['machine']['memory_gib']} GiB, load "
-        f"average {result['machine']['load_average'][0]}; {versions}.",
+        f"{result['date']}, on {machine_in_words(machine)}, {machine['memory_gib']} GiB, load "
+        f"average {machine['load_average'][0]}; {versions}.",
         "| figure | value |\n|---|---:|\n"
         + "\n".join(f"| {key} | {_cell(value)} |" for key, value in _flat(result["result"])),
     ]
@@ -80,13 +76,6 @@ def _flat(result: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, (int, float)) else str(value)
-
-
-def _machine(result: dict[str, Any]) -> str:
-    machine = result["machine"]
-    if machine["devices"] == ["cpu"]:
-        return f"{machine['cores']} cores, {machine['cpu']}"
-    return ", ".join(machine["devices"])
 
 
 def with_results(readme: str) -> str:

@@ -1,10 +1,9 @@
 """Results of `benchmarks.compare` as Markdown, for docs/compare.md and the README's headlines."""
 
-import json
 from typing import Any
 
 from benchmarks.compare.environments import OURS, PEERS
-from benchmarks.report import RESULTS
+from benchmarks.report import load_results
 
 Result = dict[str, Any]
 
@@ -22,14 +21,9 @@ def headline(result: Result) -> dict[str, str]:
     return {f"{result['workload']} in {result['dtype']}: {result['what']}": figure}
 
 
-def load() -> list[dict[str, Any]]:
-    """The saved results, by workload and dtype."""
-    return [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("compare_*.json"))]
-
-
 def summary() -> str:
     """A row for each workload and dtype: our tokens a second, and over each peer's."""
-    results = [content["result"] for content in load()]
+    results = [content["result"] for content in load_results("compare_*")]
     peers = [name for name in PEERS if name != OURS and any(name in r["peers"] for r in results)]
     titles = "".join(f" over {PEERS[name].title} |" for name in peers)
     rows = [f"| | jax-engine, tokens/s |{titles} of the bound |"]
@@ -46,7 +40,7 @@ def summary() -> str:
 
 def compare_tables() -> str:
     """A section for each workload and dtype that has been measured."""
-    return "\n\n".join(_section(one) for one in load()) or "Nothing measured yet."
+    return "\n\n".join(map(_section, load_results("compare_*"))) or "Nothing measured yet."
 
 
 def _section(content: dict[str, Any]) -> str:

@@ -1,22 +1,15 @@
 """The saved curves as Markdown, for docs/costs.md. `python -m scripts.figures` draws them."""
 
-import json
 from typing import Any
 
-from benchmarks.report import RESULTS
-
-
-def load() -> dict[str, Any]:
-    """The saved result, machine and versions included."""
-    saved: dict[str, Any] = json.loads((RESULTS / "curves.json").read_text("utf-8"))
-    return saved
+from benchmarks.report import load_result, machine_in_words
 
 
 def where() -> str:
     """Date, machine and command."""
-    saved = load()
-    machine = f"{saved['machine']['cores']} cores, {saved['machine']['cpu']}"
-    return f"{saved['date']}, {machine}, jax {saved['versions']['jax']}; `{saved['command']}`."
+    saved = load_result("curves")
+    machine, jax = machine_in_words(saved["machine"]), saved["versions"]["jax"]
+    return f"{saved['date']}, {machine}, jax {jax}; `{saved['command']}`."
 
 
 def section(name: str) -> str:
@@ -25,7 +18,7 @@ def section(name: str) -> str:
     Raises:
         KeyError: It was not measured.
     """
-    curve = load()["result"][name]
+    curve = load_result("curves")["result"][name]
     return f"{curve['note']}\n\n{table(curve)}"
 
 

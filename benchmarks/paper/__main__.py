@@ -21,7 +21,7 @@ from benchmarks.paper.figure import Figure
 from benchmarks.paper.memory import figure_2, figure_13, table_1
 from benchmarks.paper.serving import figure_12, figure_14, figure_16, figure_17
 from benchmarks.paper.sharing import figure_15
-from benchmarks.report import RESULTS, machine, now, write_result
+from benchmarks.report import RESULTS, machine, machine_in_words, now, write_result
 
 SIMULATED: dict[str, Callable[[float], Figure]] = {
     "table1": table_1,
@@ -68,8 +68,7 @@ def make(name: str, args: argparse.Namespace) -> Figure:
 
 def where() -> str:
     """Machine and date."""
-    this = machine()
-    return f"{this['cores']} cores, {this['cpu']}, {now()}"
+    return f"{machine_in_words(machine())}, {now()}"
 
 
 def main() -> None:

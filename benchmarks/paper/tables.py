@@ -1,9 +1,8 @@
 """The saved figures as Markdown, for docs/tutorial/reproducing-the-paper.md."""
 
-import json
 from typing import Any
 
-from benchmarks.report import RESULTS
+from benchmarks.report import load_result
 
 MAIN = {
     "2": "vLLM, tokens",
@@ -17,15 +16,9 @@ MAIN = {
 """The number by which each figure stands in the summary."""
 
 
-def load() -> dict[str, Any]:
-    """The saved result, machine and versions included."""
-    saved: dict[str, Any] = json.loads((RESULTS / "paper.json").read_text("utf-8"))
-    return saved
-
-
 def section(key: str) -> str:
     """One figure: numbers, distances, assumptions."""
-    figure = load()["result"].get(key)
+    figure = load_result("paper")["result"].get(key)
     if figure is None:
         return f"*Not run yet: `{_command(key)}`.*"
     lines = [f"**{figure['title']}** ({figure['source']}): *{figure['kind']}*.", "", *_rows(figure)]
@@ -39,7 +32,7 @@ def section(key: str) -> str:
 
 def summary() -> str:
     """A row for each figure."""
-    found = load()["result"]
+    found = load_result("paper")["result"]
     lines = ["| figure | number | ours | the paper's | distance |", "|---|---|---:|---:|---:|"]
     for key, what in MAIN.items():
         if key not in found:

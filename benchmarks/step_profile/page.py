@@ -1,14 +1,13 @@
 """The saved profile as Markdown, for docs/step.md."""
 
-import json
 from typing import Any
 
-from benchmarks.report import RESULTS
+from benchmarks.report import load_result, machine_in_words
 
 
 def tables() -> str:
     """Two tables, milliseconds with shares and distance from the bound, and where measured."""
-    saved: dict[str, Any] = json.loads((RESULTS / "step_profile.json").read_text("utf-8"))
+    saved = load_result("step_profile")
     steps = {name: step for name, step in saved["result"].items() if isinstance(step, dict)}
     head = "".join(f" {_title(name)} |" for name in steps)
     rule = "\n|---|" + "---:|" * len(steps)
@@ -24,7 +23,7 @@ def tables() -> str:
         times.append(f"| **{label}** |" + "".join(f" {s[key]:,.1f} |" for s in steps.values()))
     machine, rates = saved["machine"], saved["result"]
     where = (
-        f"{saved['date']}, {machine['cores']} cores, {machine['cpu']}, jax "
+        f"{saved['date']}, {machine_in_words(machine)}, jax "
         f"{saved['versions']['jax']}; `{saved['command']}`. Read bandwidth "
         f"{rates['read_bandwidth_gb_per_s']} GB/s, matrix rate "
         f"{rates['matrix_rate_gflop_per_s']} GFLOP/s; load average of the machine at the end "

@@ -8,7 +8,6 @@ of its own, made the first time (gigabytes).
 """
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compare.environments import folder
-from benchmarks.report import RESULTS, write_result
+from benchmarks.report import RESULTS, load_result, write_result
 from benchmarks.vllm_examples.environment import interpreter
 from benchmarks.vllm_examples.models import hub_cache
 from benchmarks.vllm_examples.run import in_order, run_example
@@ -25,7 +24,7 @@ from benchmarks.vllm_examples.source import VERSION, examples, fetched
 
 def _others(paths: set[str]) -> list[dict[str, Any]]:
     """What was saved of the examples that were not run now."""
-    saved = json.loads((RESULTS / "vllm_examples.json").read_text("utf-8"))["result"]["examples"]
+    saved = load_result("vllm_examples")["result"]["examples"]
     return [one for one in saved if one["path"] not in paths]
 
 

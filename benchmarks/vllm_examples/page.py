@@ -1,21 +1,13 @@
 """The saved examples as Markdown, for docs/vllm-examples.md, and the README's sentence."""
 
-import json
 import re
-from typing import Any
 
-from benchmarks.report import RESULTS
-
-
-def load() -> dict[str, Any]:
-    """The saved result, machine and versions included."""
-    saved: dict[str, Any] = json.loads((RESULTS / "vllm_examples.json").read_text("utf-8"))
-    return saved
+from benchmarks.report import load_result, machine_in_words
 
 
 def sentence() -> str:
     """What the README says."""
-    found = load()["result"]
+    found = load_result("vllm_examples")["result"]
     runs, count = found["runs"], len(found["examples"])
     return (
         f"{runs} of the {count} examples of vLLM {found['vllm']} that make an engine of their own\n"
@@ -25,12 +17,12 @@ def sentence() -> str:
 
 def tables() -> str:
     """What runs and what does not."""
-    saved = load()
-    found, machine = saved["result"], saved["machine"]
+    saved = load_result("vllm_examples")
+    found, where = saved["result"], machine_in_words(saved["machine"])
     runs = [one for one in found["examples"] if one["runs"]]
     others = [one for one in found["examples"] if not one["runs"]]
     lines = [
-        f"{sentence()} ({machine['cores']} cores, {machine['cpu']}, {saved['date']}). "
+        f"{sentence()} ({where}, {saved['date']}). "
         "Seconds are of the whole process: start, compiling, model, answers.",
         "",
         "| runs | seconds | model in place of the example's | arguments |",

@@ -13,6 +13,7 @@ import benchmarks.paper.__main__ as command
 from benchmarks.paper import tables, traces
 from benchmarks.paper.figure import Figure, Row
 from benchmarks.paper.systems import ALLOWED_LATENCY_S, SYSTEMS, Load, sustained
+from benchmarks.report import load_result
 from tests.meta.trees import ROOT
 
 QUICK = [name for name in command.SIMULATED if name not in ("12", "14")]
@@ -112,7 +113,7 @@ def test_an_unknown_figure_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sections_show_distances_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = Figure("T", "Figure 0", "measured", ["so"], [Row("a", 3.0, "×", 2.0, True)], [], "yes")
     saved = {"result": {"9-measured": figure.result() | {"on": "2 cores, today"}}}
-    monkeypatch.setattr(tables, "load", lambda: saved)
+    monkeypatch.setattr(tables, "load_result", lambda name: saved)
     text = tables.section("9-measured")
     assert "| a | 3× | ≈ 2× | +50.0 % |" in text and "*measured*" in text
     assert "The paper says: yes." in text and "`python -m benchmarks.paper --figures 9" in text
@@ -121,6 +122,6 @@ def test_sections_show_distances_and_what_is_missing(monkeypatch: pytest.MonkeyP
 
 
 def test_the_saved_result_has_every_simulated_figure() -> None:
-    found = tables.load()["result"]
+    found = load_result("paper")["result"]
     assert [name for name in command.SIMULATED if name not in found] == []
     assert all(row in tables.summary() for row in tables.MAIN.values())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.report import load_result
 from benchmarks.vllm_examples import page, run
 from benchmarks.vllm_examples.models import STAND_INS
 from benchmarks.vllm_examples.source import CannotFetch, examples, fetched
@@ -20,7 +21,7 @@ FEW = [
 
 @pytest.fixture(scope="module")
 def saved() -> dict[str, Any]:
-    return page.load()
+    return load_result("vllm_examples")
 
 
 def test_every_saved_example_is_shown(saved: dict[str, Any]) -> None:
