@@ -26,6 +26,21 @@ IN_README = (
 )
 
 
+# Rows of startup's table: the words, and the figure.
+STARTUP_PARTS = (
+    ("import JAX", "import_jax_s"),
+    ("all imports, JAX included", "import_all_s"),
+    ("find the model, read its configuration; load Numba", "open_model_s"),
+    ("weights, packed into [panels](cpu.md#the-products-of-a-step)", "load_weights_s"),
+    ("KV cache, load the other kernels", "kv_cache_s"),
+    ("tokenizer", "tokenizer_s"),
+    ("first step: tracing", "trace_s"),
+    ("first step: lowering", "lower_s"),
+    ("first step: compiling, or loading from the cache", "compile_or_load_s"),
+    ("first token, all together", "first_token_s"),
+)
+
+
 def readme_table() -> str:
     """Five rows, each with the file that it is read from."""
     rows = ["| what | measured | on | result |", "|---|---|---|---|"]
@@ -48,6 +63,15 @@ def detail_tables() -> str:
         for what, figure in result["headline"].items():
             rows.append(f"| {what} | {figure} | {machine_in_words(result['machine'])} |")
     return "\n\n".join(["\n".join(rows), *map(_section, results)])
+
+
+def startup_table() -> str:
+    """Seconds of a start's parts, for docs/startup.md."""
+    result = load_result("startup")["result"]
+    rows = ["| part | empty cache | warm cache, median |", "|---|---:|---:|"]
+    for label, key in STARTUP_PARTS:
+        rows.append(f"| {label} | {result['cold'][key]:.2f} | {result['warm'][key]:.2f} |")
+    return "\n".join(rows)
 
 
 def _section(result: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ And what is in benchmarks/results/:
     {{ measured }}                      each result that has no page of its own
     {{ compared }} {{ compared summary }}   compare_*.json, engine by engine or a row for each
     {{ curves memory }} {{ curves }}        a curve of curves.json, or where they were measured
-    {{ examples }} {{ profile }}            vllm_examples.json, step_profile.json
+    {{ examples }} {{ profile }} {{ startup }}   vllm_examples, step_profile, startup.json
     {{ paper 12 }} {{ paper summary }}      a figure of paper.json, or all in short
 
 So a page never shows code that is not there, nor a figure that nobody measured.
@@ -165,6 +165,12 @@ def profile() -> str:
     return tables()
 
 
+def startup() -> str:
+    from benchmarks.tables import startup_table
+
+    return startup_table()
+
+
 def paper(what: str) -> str:
     from benchmarks.paper import tables
 
@@ -172,7 +178,7 @@ def paper(what: str) -> str:
 
 
 FROM_CODE = (source, figure, contents, replay)
-FROM_RESULTS = (measured, compared, curves, examples, paper, profile)
+FROM_RESULTS = (measured, compared, curves, examples, paper, profile, startup)
 DIRECTIVES: dict[str, Callable[..., str]] = {one.__name__: one for one in FROM_CODE + FROM_RESULTS}
 
 
