@@ -15,7 +15,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from pallas_kernels import cpu_kernels
 from pallas_kernels.call import Call, Options
 from pallas_kernels.device import interpreting, sm_version, target_device
 
@@ -131,10 +130,18 @@ def _unavailable(name: str, may_interpret: bool = False) -> str | None:
     if name == "numba":
         if target_device().platform != "cpu":
             return f"a CPU (the device is {target_device().device_kind})"
-        if (reason := cpu_kernels.failure()) is not None:
+        if (reason := _cpu_kernels_failure()) is not None:
             return f"kernels that can be compiled here ({reason})"
     try:
         implementation(name)
     except ImportError as error:
         return f"a module ({error})"
     return None
+
+
+def _cpu_kernels_failure() -> str | None:
+    try:
+        from cpu_kernels.availability import failure
+    except ImportError as error:
+        return f"{error}"
+    return failure()

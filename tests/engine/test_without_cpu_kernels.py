@@ -16,7 +16,7 @@ NO_NUMBA = 'import sys; sys.modules["numba"] = None'
 NO_LLVM = 'import sys; sys.modules["llvmlite.binding"] = None'
 # As where LLVM has no instructions for what a kernel does: some compile, and then one does not.
 COMPILE_ERROR = """
-import numba, pallas_kernels.numba.jit as jit
+import numba, cpu_kernels.jit as jit
 compile = jit.cached
 def cached(compiler, *signature):
     def decorate(function):

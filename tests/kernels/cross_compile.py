@@ -13,8 +13,8 @@ from typing import Any
 import llvmlite.binding as llvm
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 
-from pallas_kernels.cpu_kernels import ATTENTION, OTHERS
-from pallas_kernels.numba import ffi, jit
+from cpu_kernels import ffi, jit
+from cpu_kernels.availability import ATTENTION, OTHERS
 
 TARGETS = {
     "aarch64-unknown-linux-gnu": ("generic", "neoverse-v1"),

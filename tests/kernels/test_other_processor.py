@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas_kernels.numba.jit import processor_has
+from cpu_kernels.jit import processor_has
 from tests.meta.trees import ROOT
 
 # The first bytes of an object file, and where it names its processor: AArch64's number there.

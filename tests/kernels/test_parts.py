@@ -3,7 +3,7 @@
 import numba
 import pytest
 
-from pallas_kernels.numba.jit import inlined, inner
+from cpu_kernels.jit import inlined, inner
 
 
 @pytest.mark.parametrize("part", [inner, inlined])

@@ -7,7 +7,7 @@ LINEAR = ("tests/kernels/test_linear.py",)
 GATED = ("tests/kernels/test_gated_linear.py",)
 DRAW = ("tests/kernels/test_draw.py",)
 OTHER_PROCESSOR = ("tests/kernels/test_other_processor.py",)
-FOLDER = "pallas_kernels/numba"
+FOLDER = "cpu_kernels"
 
 MUTANTS: list[Mutant] = [
     *plant(
