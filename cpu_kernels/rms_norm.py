@@ -1,19 +1,19 @@
 """Root-mean-square normalisation on a CPU, with the residual addition before it."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from numba import cfunc, njit
 
-from cpu_kernels import ffi, threads
-from cpu_kernels.ffi import HANDLER
-from cpu_kernels.jit import cached, inner
-from cpu_kernels.narrow import store_as
-from cpu_kernels.native import address_of
-from cpu_kernels.row_shares import range_count, range_of, row_count
-from cpu_kernels.vectors import LANES, add, get, load_some, madd, mul, spread, total
-from cpu_kernels.widen import item_bytes, widen_some
+from cpu_kernels.calls.kernel import cpu_kernel
+from cpu_kernels.calls.ranges import range_of, ranges_for
+from cpu_kernels.compiling.jit import inner
+from cpu_kernels.simd.memory import clear
+from cpu_kernels.simd.narrow import store_as
+from cpu_kernels.simd.vectors import LANES, add, load_some, madd, mul, spread, total
+from cpu_kernels.simd.widen import item_bytes, widen_some
 
 NAME = "cpu_kernels.rms_norm"
 
@@ -40,15 +40,19 @@ def add_rms_norm(
 
 
 @inner
-def _row(frame: int, row: int) -> None:
-    """The sum is read again as it was rounded."""
-    weight, normed = ffi.operand(frame, 2), ffi.result(frame, 0)
-    width, kind = ffi.size(normed, 1), ffi.dtype(normed)
+def _ranges(call: Any) -> int:
+    return ranges_for(call.normed.shape[0], call.normed.shape[1])
+
+
+@inner
+def _row(call: Any, row: int) -> None:
+    """One row. The sum is read again as it was rounded."""
+    width, kind = call.normed.shape[1], call.normed.dtype
     item = item_bytes(kind)
-    x = ffi.address(ffi.operand(frame, 0)) + 4 * width * row
-    residual = ffi.address(ffi.operand(frame, 1)) + item * width * row
-    summed = ffi.address(ffi.result(frame, 1)) + item * width * row
-    out = ffi.address(normed) + item * width * row
+    x = call.x.address + 4 * width * row
+    residual = call.residual.address + item * width * row
+    summed = call.summed.address + item * width * row
+    normed = call.normed.address + item * width * row
     squares = spread(0.0)
     for at in range(0, width, LANES):
         count, here = width - at, item * at
@@ -56,48 +60,36 @@ def _row(frame: int, row: int) -> None:
         store_as(kind, summed + here, number, count)
         number = widen_some(kind, summed + here, count)
         squares = madd(number, number, squares)
-    eps = get(ffi.address(ffi.operand(frame, 4)))
-    scale = spread(np.float32(1) / np.sqrt(total(squares) / np.float32(width) + eps))
+    mean = total(squares) / np.float32(width)
+    scale = spread(np.float32(1) / np.sqrt(mean + call.eps.float32[0]))
     for at in range(0, width, LANES):
         count, here = width - at, item * at
         number = mul(widen_some(kind, summed + here, count), scale)
-        factor = widen_some(kind, ffi.address(weight) + here, count)
-        store_as(kind, out + here, mul(number, factor), count)
+        factor = widen_some(kind, call.weight.address + here, count)
+        store_as(kind, normed + here, mul(number, factor), count)
 
 
 @inner
-def _clear(frame: int, row: int) -> None:
-    for which in range(2):
-        result = ffi.result(frame, which)
-        width, kind = ffi.size(result, 1), ffi.dtype(result)
-        start = ffi.address(result) + item_bytes(kind) * width * row
-        for at in range(0, width, LANES):
-            store_as(kind, start + item_bytes(kind) * at, spread(0.0), width - at)
+def _clear(call: Any, row: int) -> None:
+    size = item_bytes(call.normed.dtype) * call.normed.shape[1]
+    clear(call.normed.address + size * row, size)
+    clear(call.summed.address + size * row, size)
 
 
-@cached(njit, "int64(int64)")
-def _task(block: int) -> int:
-    while True:
-        number = threads.claim(block)
-        if number < 0:
-            return threads.leave(block)
-        frame = threads.frame_of(block)
-        rows = ffi.size(ffi.result(frame, 0), 0)
-        wanted = row_count(frame, 3, rows)
-        start, stop = range_of(rows, number, range_count(frame))
-        for row in range(start, stop):
-            if row < wanted:
-                _row(frame, row)
-            else:
-                _clear(frame, row)
-        threads.done(block)
-
-
-@cached(cfunc, HANDLER)
-def _handler(frame: int) -> int:
-    if not ffi.executes(frame):
-        return 0
-    return threads.share(frame, range_count(frame), address_of(_task))
-
-
-ffi.register(NAME, _handler)
+@cpu_kernel(
+    NAME,
+    operands="x residual weight num_rows eps",
+    results="normed summed",
+    items=_ranges,
+)
+@inner
+def _rows(call: Any, item: int) -> None:
+    """A range of rows; those that are not wanted become zeros."""
+    rows = call.normed.shape[0]
+    start, stop = range_of(rows, item, _ranges(call))
+    wanted = call.num_rows.int32[0]
+    for row in range(start, stop):
+        if row < wanted:
+            _row(call, row)
+        else:
+            _clear(call, row)

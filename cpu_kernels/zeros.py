@@ -5,18 +5,16 @@ of a new array are given back to Linux, which hands out a zeroed one when each i
 """
 
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import DTypeLike
-from numba import carray, cfunc
 
-from cpu_kernels import ffi
-from cpu_kernels.ffi import HANDLER
-from cpu_kernels.jit import cached, inner
-from cpu_kernels.native import give_back, pointer_at
-from cpu_kernels.widen import DTYPES, item_bytes
+from cpu_kernels.calls.kernel import cpu_kernel
+from cpu_kernels.compiling.jit import inner
+from cpu_kernels.simd.memory import clear, give_back
+from cpu_kernels.simd.widen import DTYPES, item_bytes
 
 NAME = "cpu_kernels.zeros"
 PAGE = 4096  # where pages are larger, Linux takes none back, and zeros are written
@@ -31,33 +29,21 @@ def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
 
 
 @inner
-def _write_zeros(start: int, stop: int) -> None:
-    """To the bytes from one address to another."""
-    carray(pointer_at(start), (stop - start,), np.uint8)[:] = 0
+def _once(call: Any) -> int:
+    return 1
 
 
+@cpu_kernel(NAME, operands="", results="array", items=_once)
 @inner
-def _clear(start: int, stop: int) -> None:
-    """The bytes from one address to another are 0 from now on."""
+def _zeros(call: Any, item: int) -> None:
+    size = item_bytes(call.array.dtype)
+    for axis in range(call.array.rank):
+        size *= call.array.shape[axis]
+    start = call.array.address
+    stop = start + size
     first, last = -(-start // PAGE) * PAGE, stop // PAGE * PAGE
     if first < last and give_back(first, last - first) == 0:
-        _write_zeros(start, first)
-        _write_zeros(last, stop)
+        clear(start, first - start)
+        clear(last, stop - last)
     else:
-        _write_zeros(start, stop)
-
-
-@cached(cfunc, HANDLER)
-def _handler(frame: int) -> int:
-    if not ffi.executes(frame):
-        return 0
-    array = ffi.result(frame, 0)
-    count = item_bytes(ffi.dtype(array))
-    for axis in range(ffi.rank(array)):
-        count *= ffi.size(array, axis)
-    start = ffi.address(array)
-    _clear(start, start + count)
-    return 0
-
-
-ffi.register(NAME, _handler)
+        clear(start, size)

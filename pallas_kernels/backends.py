@@ -10,6 +10,7 @@ It is imported when it is first asked for, so that nobody needs what they do not
 """
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -140,8 +141,8 @@ def _unavailable(name: str, may_interpret: bool = False) -> str | None:
 
 
 def _cpu_kernels_failure() -> str | None:
-    try:
-        from cpu_kernels.availability import failure
-    except ImportError as error:
-        return f"{error}"
+    if importlib.util.find_spec("cpu_kernels") is None:
+        return "no package cpu_kernels"
+    from cpu_kernels.compiling.availability import failure
+
     return failure()

@@ -34,7 +34,7 @@ from tests.support.sometimes import Sometimes
 # Numba cannot compile a function that is wrapped in a check.
 CHECKED_SHAPES = [
     "pallas_kernels",
-    "cpu_kernels.attention",
+    "cpu_kernels.attention.paged_attention",
     "reference.attention",
     "reference.batch",
     "reference.kv_cache",

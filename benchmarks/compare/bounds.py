@@ -15,8 +15,8 @@ import numpy as np
 
 from benchmarks.compare.workloads import Job
 from benchmarks.single_stream import read_bandwidth
-from cpu_kernels.linear import linear
-from cpu_kernels.panels import pack_panels
+from cpu_kernels.linear.linear import linear
+from cpu_kernels.linear.panels import pack_panels
 from jax_engine.models.config import ModelConfig
 
 BATCH = 32

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from cpu_kernels.attention import attention
-from cpu_kernels.widen import DTYPES
+from cpu_kernels.attention.paged_attention import attention
+from cpu_kernels.simd.widen import DTYPES
 from pallas_kernels.call import Call, Options
 from pallas_kernels.xla.blocks import scale_heads
 

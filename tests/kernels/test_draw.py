@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cpu_kernels.draw import draw
-from cpu_kernels.greedy import STRETCH
+from cpu_kernels.sampling.draw import draw
+from cpu_kernels.sampling.greedy import STRETCH
 from jax_engine import SamplingParams
 from reference import sampling as oracle
 

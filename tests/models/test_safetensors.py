@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from cpu_kernels.panels import take_rows
+from cpu_kernels.linear.panels import take_rows
 from jax_engine.errors import ConfigError, ModelNotFoundError, WeightsError
 from jax_engine.layers.linear import Matrix
 from jax_engine.models.load import LoadedModel, load_model
