@@ -1,7 +1,7 @@
-"""Whether the kernels for a CPU run on this machine: found out once, by compiling all of them.
+"""Whether the kernels run on this machine: found out once, by compiling all of them.
 
-On a machine's first start that takes half a minute of a core, so a second process compiles
-attention, which is half of it, while this one compiles the rest. They meet in Numba's cache.
+On a machine's first start that takes 13 seconds of a core, so a second process compiles attention,
+which is half of it, while this one compiles the rest. They meet in Numba's cache.
 """
 
 import functools

@@ -53,7 +53,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
                 KernelCache.says_lost = False
                 logger.warning(
                     "the kernels compiled for this CPU cannot be kept (%s): each start compiles "
-                    "them again, which takes some 20 s. NUMBA_CACHE_DIR or XDG_CACHE_HOME names "
+                    "them again, which takes some 10 s. NUMBA_CACHE_DIR or XDG_CACHE_HOME names "
                     "a folder that can be written.",
                     error,
                 )

@@ -38,6 +38,14 @@ def test_cpu_kernels_import_numba_jax_and_themselves_only(path: Path) -> None:
     assert _top_level(path) <= {"jax", "numpy", "jaxtyping", "llvmlite", "numba", "cpu_kernels"}
 
 
+@pytest.mark.parametrize("path", modules("cpu_kernels"), ids=_id)
+def test_only_simd_emits_llvm(path: Path) -> None:
+    """And `compiling/` hands LLVM what is emitted; the rest is plain Python for Numba."""
+    emits = ("llvmlite", "numba.extending", "numba.core")
+    if path.parent.name not in ("simd", "compiling"):
+        assert not any(name.startswith(emits) for name in imported_names(path))
+
+
 @pytest.mark.parametrize("path", modules("jax_engine"), ids=_id)
 def test_engine_never_imports_the_oracle(path: Path) -> None:
     assert not _top_level(path) & {"reference", "tests", "benchmarks"}
