@@ -22,8 +22,8 @@ from jax import lax
 
 from benchmarks.machine_limits import read_bandwidth
 from benchmarks.report import write_result
-from pallas_kernels.numba.linear import linear
-from pallas_kernels.numba.panels import pack_panels
+from cpu_kernels.linear.linear import linear
+from cpu_kernels.linear.panels import pack_panels
 
 LAYERS = 30  # of SmolLM2-135M, as are the shapes [out, in]
 SHAPES = {"qkv": (960, 576), "o": (576, 576), "gate_up": (3072, 576), "down": (576, 1536)}

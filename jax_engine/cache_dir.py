@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from pallas_kernels.user_cache import user_cache
+from cpu_kernels.compiling.user_cache import user_cache
 
 
 def cache_dir() -> Path:

@@ -26,7 +26,7 @@ class _AboveProgressBars(logging.Handler):
 
 def show_progress_lines() -> None:
     """Gives the packages' loggers a handler, if nobody else has given them or the root one."""
-    for package in ("jax_engine", "pallas_kernels"):
+    for package in ("jax_engine", "pallas_kernels", "cpu_kernels"):
         logger = logging.getLogger(package)
         if logger.hasHandlers():
             continue

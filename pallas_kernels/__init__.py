@@ -11,7 +11,7 @@ One public function an operation; every array shape stands in its annotation:
 
 The cache is one array `[L, 2, N, K, B, D]`: layers, key or value, blocks, KV heads, block size,
 head dimension. `backend` names an implementation, or several in order of preference; None picks
-one. Needs jax and nothing else.
+one. Needs jax and nothing else; the backend for CPUs, "numba", is the package `cpu_kernels`.
 """
 
 from pallas_kernels.block_copy import copy_blocks, gather_blocks, scatter_blocks

@@ -10,12 +10,12 @@ It is imported when it is first asked for, so that nobody needs what they do not
 """
 
 import importlib
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
-from pallas_kernels import cpu_kernels
 from pallas_kernels.call import Call, Options
 from pallas_kernels.device import interpreting, sm_version, target_device
 
@@ -131,10 +131,18 @@ def _unavailable(name: str, may_interpret: bool = False) -> str | None:
     if name == "numba":
         if target_device().platform != "cpu":
             return f"a CPU (the device is {target_device().device_kind})"
-        if (reason := cpu_kernels.failure()) is not None:
+        if (reason := _cpu_kernels_failure()) is not None:
             return f"kernels that can be compiled here ({reason})"
     try:
         implementation(name)
     except ImportError as error:
         return f"a module ({error})"
     return None
+
+
+def _cpu_kernels_failure() -> str | None:
+    if importlib.util.find_spec("cpu_kernels") is None:
+        return "no package cpu_kernels"
+    from cpu_kernels.compiling.availability import failure
+
+    return failure()

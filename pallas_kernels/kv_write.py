@@ -46,7 +46,7 @@ def write_kv(
         k, v = (_quantize(x, kv_scales[layer, i], kv_cache.dtype) for i, x in enumerate((k, v)))
     k, v = k.astype(kv_cache.dtype), v.astype(kv_cache.dtype)
     if numba_or_xla(backend, kv_cache.dtype) == "numba":
-        from pallas_kernels.numba.kv_write import store
+        from cpu_kernels.kv_write import store
 
         return store(kv_cache, k, v, slot_mapping, layer)
     return _scatter(kv_cache, k, v, slot_mapping, layer)

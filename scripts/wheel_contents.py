@@ -9,13 +9,13 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("jax_engine", "pallas_kernels")
+PACKAGES = ("jax_engine", "pallas_kernels", "cpu_kernels")
 SUFFIXES = {".py", ".json", ".typed"}
 METADATA = {"METADATA", "WHEEL", "RECORD", "licenses/LICENSE"}
 
 
 def intended() -> set[str]:
-    """Paths of the two packages' files, as a wheel has them."""
+    """Paths of the three packages' files, as a wheel has them."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*")]
     return {path.relative_to(ROOT).as_posix() for path in files if path.suffix in SUFFIXES}
 
@@ -36,7 +36,7 @@ def main() -> None:
     found = problems(wheel)
     if found:
         sys.exit(f"{wheel.name}:\n" + "\n".join(found))
-    print(f"{wheel.name}: {len(intended())} files in {' and '.join(PACKAGES)}")
+    print(f"{wheel.name}: {len(intended())} files in {', '.join(PACKAGES)}")
 
 
 if __name__ == "__main__":

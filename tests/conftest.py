@@ -32,10 +32,9 @@ from tests.support.sometimes import Sometimes
 # Shapes in the annotations of these modules are checked at every call (under jit: at every trace).
 # The schedulers and block managers hold no arrays and are called too often to be worth it.
 # Numba cannot compile a function that is wrapped in a check.
-KERNELS = Path(__file__).parents[1] / "pallas_kernels"
 CHECKED_SHAPES = [
-    *(f"pallas_kernels.{path.stem}" for path in KERNELS.iterdir() if path.stem != "numba"),
-    "pallas_kernels.numba.attention",
+    "pallas_kernels",
+    "cpu_kernels.attention.paged_attention",
     "reference.attention",
     "reference.batch",
     "reference.kv_cache",

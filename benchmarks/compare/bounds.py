@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.compare.workloads import Job
 from benchmarks.machine_limits import read_bandwidth
+from cpu_kernels.linear.linear import linear
+from cpu_kernels.linear.panels import pack_panels
 from jax_engine.models.config import ModelConfig
-from pallas_kernels.numba.linear import linear
-from pallas_kernels.numba.panels import pack_panels
 
 BATCH = 32
 ROUNDS = 3

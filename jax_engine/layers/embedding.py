@@ -23,7 +23,7 @@ class Embedding(nnx.Module):  # type: ignore[misc]
         table: Array = self.weight[...]
         if not (isinstance(self.weight, Matrix) and self.weight.in_panels):
             return table.at[token_ids].get(mode="clip")
-        from pallas_kernels.numba.panels import take_rows
+        from cpu_kernels.linear.panels import take_rows
 
         return take_rows(table, token_ids, self.weight.unpacked[-1])
 

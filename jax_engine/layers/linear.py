@@ -18,7 +18,7 @@ class Matrix(nnx.Param):  # type: ignore[misc]
     Attributes:
         unpacked: its shape [*stack, out, in].
         in_panels: whether it is held in panels instead, as the CPU's own products read it
-            (pallas_kernels/numba/panels.py): [*stack, panels, words, columns].
+            (cpu_kernels/linear/panels.py): [*stack, panels, words, columns].
         parts: of how many matrices the panels take turns.
     """
 
@@ -27,7 +27,7 @@ def empty_matrix(unpacked: tuple[int, ...], dtype: jnp.dtype, parts: int = 1) ->
     """A matrix of that shape, of zeros, held as suits the device."""
     held, in_panels = unpacked, on_numba(dtype)
     if in_panels:
-        from pallas_kernels.numba.panels import panel_shape
+        from cpu_kernels.linear.panels import panel_shape
 
         *stack, rows, size = unpacked
         held = (*stack, *panel_shape(rows, size, dtype, parts))
@@ -115,7 +115,7 @@ def product(
     """
     weight: Array = matrix[...]
     if matrix.in_panels:
-        from pallas_kernels.numba.linear import linear
+        from cpu_kernels.linear.linear import linear
 
         width = matrix.unpacked[-2]
         out = linear(x, weight, width=width, layer=layer, num_rows=num_rows)

@@ -25,7 +25,7 @@ class GatedLinear(Linear):
     ) -> Float[Array, "T F"]:
         """In x's dtype, rounded once. Arguments as of `Linear`."""
         if self.weight.in_panels:
-            from pallas_kernels.numba.gated_linear import gated_linear
+            from cpu_kernels.linear.gated_linear import gated_linear
 
             panels, width = self.weight[...], self.weight.unpacked[-2] // 2
             bias = None if self.bias is None else self.bias[...]

@@ -31,7 +31,7 @@ class RMSNorm(nnx.Module):  # type: ignore[misc]
         """
         weight = self.weight[...]
         if on_numba(residual.dtype):
-            from pallas_kernels.numba.rms_norm import add_rms_norm
+            from cpu_kernels.rms_norm import add_rms_norm
 
             wide = x.astype(jnp.float32)
             return add_rms_norm(wide, residual, weight, num_tokens, eps=self.eps)

@@ -222,7 +222,7 @@ def _load_leaf(
 def on_device(leaf: Leaf, values: np.ndarray) -> jax.Array:
     """A leaf's numbers [leaf.shape] as an array of the device, in panels if it holds them so."""
     if leaf.panels is not None:
-        from pallas_kernels.numba.panels import pack_panels
+        from cpu_kernels.linear.panels import pack_panels
 
         values = pack_panels(values, aligned_empty(leaf.panels, leaf.dtype), parts=leaf.parts)
     array: jax.Array = jax.device_put(values).block_until_ready()

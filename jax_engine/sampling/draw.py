@@ -22,7 +22,7 @@ GROUP = 128
 def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
     """Temperature, top-k, top-p, min-p and the draw; the most probable token where it is greedy."""
     if on_numba(logits.dtype):
-        from pallas_kernels.numba.draw import draw as draw_on_cpu
+        from cpu_kernels.sampling.draw import draw as draw_on_cpu
 
         u = uniforms(inputs.seed, inputs.position)
         filters = (inputs.top_k, inputs.top_p, inputs.min_p)

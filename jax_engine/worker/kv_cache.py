@@ -108,7 +108,7 @@ def _zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     with allocating("the KV cache", num_bytes):
         if not runs_cpu_kernels():
             return jnp.zeros(shape, dtype).block_until_ready()
-        from pallas_kernels.numba.zeros import zeros
+        from cpu_kernels.zeros import zeros
 
         return zeros(shape, dtype).block_until_ready()
 

@@ -1,4 +1,4 @@
-"""The backend for a CPU: a call of the compiled kernel, and what is as fast in jnp around it."""
+"""The backend for a CPU: the compiled kernel of `cpu_kernels`, and jnp around it."""
 
 from functools import partial
 
@@ -6,17 +6,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from cpu_kernels.attention.paged_attention import attention
+from cpu_kernels.simd.widen import DTYPES
 from pallas_kernels.call import Call, Options
-from pallas_kernels.numba.kernel import NAME
-from pallas_kernels.numba.widen import DTYPES
-from pallas_kernels.numba.work import WORK_BYTES
 from pallas_kernels.xla.blocks import scale_heads
 
 Result = tuple[Float[Array, "T H D"], Float[Array, "T H"] | None]
 
 
 def missing(call: Call, options: Options) -> str | None:
-    """What of a call does not exist here, or None."""
+    """What this backend lacks for a call, or None."""
     del options
     for array in (call.q, call.kv_cache):
         if array.dtype.name not in DTYPES:
@@ -32,7 +31,7 @@ def make_metadata(
     *,
     decode_only: bool,
 ) -> None:
-    """Nothing: a call cuts up its work by itself, which takes it a microsecond."""
+    """Nothing: each call plans its own work, which takes a microsecond."""
     del block_tables, context_lens, query_start_loc, num_tokens, decode_only
 
 
@@ -40,25 +39,18 @@ def make_metadata(
 def attend(call: Call, options: Options, metadata: None) -> Result:
     """`paged_attention` on arguments that were checked."""
     del metadata
-    queries = scale_heads(call.q.astype(jnp.float32), call, 0)
-    rows = jax.ShapeDtypeStruct(queries.shape[:2], jnp.float32)
-    results = (
-        jax.ShapeDtypeStruct(queries.shape, jnp.float32),
-        rows,
-        rows,
-        jax.ShapeDtypeStruct((WORK_BYTES,), jnp.uint8),
-    )
     slopes = jnp.zeros(0) if call.alibi_slopes is None else call.alibi_slopes
-    out, top, denominator, _ = jax.ffi.ffi_call(NAME, results)(
-        queries,
+    out, top, denominator = attention(
+        scale_heads(call.q.astype(jnp.float32), call, 0),
         call.kv_cache,
         call.block_tables.astype(jnp.int32),
         call.context_lens.astype(jnp.int32),
         call.query_start_loc.astype(jnp.int32),
         call.layer,
-        jnp.array([options.scale, options.soft_cap or 0.0], jnp.float32),
-        jnp.int32(options.window or 0),
         slopes.astype(jnp.float32),
+        scale=options.scale,
+        window=options.window or 0,
+        soft_cap=options.soft_cap or 0.0,
     )
     if call.sinks is not None:
         out, top, denominator = _add_sinks(out, top, denominator, call.sinks.astype(jnp.float32))
@@ -75,7 +67,7 @@ def _add_sinks(
     denominator: Float[Array, "T H"],
     sinks: Float[Array, " H"],
 ) -> tuple[Float[Array, "T H D"], Float[Array, "T H"], Float[Array, "T H"]]:
-    """The same softmaxes with one more logit a head; a token that saw nothing has none of it."""
+    """The same softmaxes with one more logit a head; a token that saw nothing gets no sink."""
     new_top = jnp.maximum(top, sinks)
     kept = denominator * jnp.exp(top - new_top)
     total = jnp.where(denominator == 0, 0.0, kept + jnp.exp(sinks - new_top))

@@ -16,11 +16,11 @@ NO_NUMBA = 'import sys; sys.modules["numba"] = None'
 NO_LLVM = 'import sys; sys.modules["llvmlite.binding"] = None'
 # As where LLVM has no instructions for what a kernel does: some compile, and then one does not.
 COMPILE_ERROR = """
-import numba, pallas_kernels.numba.jit as jit
+import numba, cpu_kernels.compiling.jit as jit
 compile = jit.cached
 def cached(compiler, *signature):
     def decorate(function):
-        if "rms_norm" in function.__module__:
+        if "rms_norm" in function.__qualname__:
             raise numba.core.errors.LoweringError("no such instruction\\nin line 1")
         return compile(compiler, *signature)(function)
     return decorate

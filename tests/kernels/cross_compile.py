@@ -13,8 +13,10 @@ from typing import Any
 import llvmlite.binding as llvm
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 
-from pallas_kernels.cpu_kernels import ATTENTION, OTHERS
-from pallas_kernels.numba import ffi, jit
+from cpu_kernels.calls import kernel
+from cpu_kernels.compiling import jit
+from cpu_kernels.compiling.availability import ATTENTION, OTHERS
+from cpu_kernels.compiling.parts import WholeCompiler
 
 TARGETS = {
     "aarch64-unknown-linux-gnu": ("generic", "neoverse-v1"),
@@ -38,8 +40,8 @@ def kernels() -> dict[str, str]:
     JITCodeLibrary._finalize_specific = remember
     JITCodeLibrary.get_pointer_to_function = no_address
     JITCPUCodegen.set_env = lambda codegen, name, environment: None
-    jit.cached = lambda compiler, *signature: compiler(*signature)
-    ffi.register = lambda name, handler: None
+    jit.cached = lambda compiler, *signature: compiler(*signature, pipeline_class=WholeCompiler)
+    kernel.register = lambda name, handler: None
     for name in (*OTHERS, ATTENTION):
         importlib.import_module(name)
     return found

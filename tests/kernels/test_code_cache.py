@@ -10,8 +10,8 @@ import numba
 import pytest
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
-from pallas_kernels.numba.code_cache import KernelCache, caching_in
-from pallas_kernels.user_cache import user_cache
+from cpu_kernels.compiling.code_cache import KernelCache, caching_in
+from cpu_kernels.compiling.user_cache import user_cache
 
 
 def compiled(folder: Path) -> Any:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from cpu_kernels.sampling.draw import draw
+from cpu_kernels.sampling.greedy import STRETCH
 from jax_engine import SamplingParams
-from pallas_kernels.numba.draw import draw
-from pallas_kernels.numba.greedy import STRETCH
 from reference import sampling as oracle
 
 VOCABS = st.one_of(st.integers(1, 140), st.sampled_from([300, 1000, STRETCH, 2 * STRETCH + 70]))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pallas_kernels.numba.ffi import API, API_VERSION, EXTENSION, FRAME_WORDS, METADATA, STAGE
-from pallas_kernels.numba.kernel import handler
+from cpu_kernels.attention.kernel import attend as handler
+from cpu_kernels.calls.frame import API, API_VERSION, EXTENSION, FRAME_WORDS, METADATA, STAGE
 
 CALLED, ANSWER = 2, 3  # XLA_FFI_ExecutionStage_INITIALIZE; the version's word in XLA_FFI_Metadata
 

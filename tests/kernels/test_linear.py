@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_kernels.numba.linear import linear
-from pallas_kernels.numba.linear_call import MIN_TOKENS, PANEL_CHUNKS, X_BYTES
-from pallas_kernels.numba.linear_chunk import PART
-from pallas_kernels.numba.micro_kernel import COLUMNS, ROWS
-from pallas_kernels.numba.panels import pack_panels, panel_shape, take_rows
+from cpu_kernels.linear.chunks import MIN_TOKENS, PANEL_CHUNKS, X_BYTES
+from cpu_kernels.linear.linear import linear
+from cpu_kernels.linear.panels import pack_panels, panel_shape, take_rows
+from cpu_kernels.linear.tiles import PART
+from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 
 DTYPES = (jnp.float32, jnp.bfloat16)
 sizes = st.one_of(

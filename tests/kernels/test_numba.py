@@ -125,7 +125,7 @@ def test_a_layer_is_read_where_it_lies() -> None:
 def test_functions_of_others_compile_beside_it() -> None:
     """Even one without a module, as code from a string has none."""
     program = """
-import numba, pallas_kernels.numba
+import numba, cpu_kernels.compiling.jit
 names = {"__name__": None}
 exec("def more(x): return x + 1", names)
 assert names["more"].__module__ is None

@@ -3,7 +3,8 @@
 import numba
 import pytest
 
-from pallas_kernels.numba.jit import inlined, inner
+from cpu_kernels.compiling.jit import inlined, inner
+from cpu_kernels.compiling.parts import WholeCompiler
 
 
 @pytest.mark.parametrize("part", [inner, inlined])
@@ -19,7 +20,7 @@ def test_a_part_has_no_machine_code_of_its_own(part: object) -> None:
             count, x = count + 1, halved(x)
         return count
 
-    @numba.njit
+    @numba.njit(pipeline_class=WholeCompiler)
     def called(x: int) -> int:
         return steps(x) + halved(x)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_kernels.numba.rms_norm import add_rms_norm
+from cpu_kernels.rms_norm import add_rms_norm
 
 DTYPES = (jnp.float32, jnp.bfloat16)
 EPS = 1e-5

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_kernels.numba.zeros import PAGE, zeros
+from cpu_kernels.zeros import PAGE, zeros
 
 GIB = 1 << 30
 DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")

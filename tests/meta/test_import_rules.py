@@ -26,10 +26,24 @@ def test_reference_imports_numpy_and_itself_only(path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules("pallas_kernels"), ids=_id)
 def test_kernels_import_jax_and_themselves_only(path: Path) -> None:
+    """The CPU's kernels, a package of their own, are for one backend and imported when it runs."""
     allowed = {"jax", "numpy", "jaxtyping", "pallas_kernels"}
-    if path.parent.name == "numba":
-        allowed |= {"llvmlite", "numba"}
+    if path.parent.name == "numba" or path.name in ("backends.py", "kv_write.py"):
+        allowed |= {"cpu_kernels"}
     assert _top_level(path) <= allowed
+
+
+@pytest.mark.parametrize("path", modules("cpu_kernels"), ids=_id)
+def test_cpu_kernels_import_numba_jax_and_themselves_only(path: Path) -> None:
+    assert _top_level(path) <= {"jax", "numpy", "jaxtyping", "llvmlite", "numba", "cpu_kernels"}
+
+
+@pytest.mark.parametrize("path", modules("cpu_kernels"), ids=_id)
+def test_only_simd_emits_llvm(path: Path) -> None:
+    """And `compiling/` hands LLVM what is emitted; the rest is plain Python for Numba."""
+    emits = ("llvmlite", "numba.extending", "numba.core")
+    if path.parent.name not in ("simd", "compiling"):
+        assert not any(name.startswith(emits) for name in imported_names(path))
 
 
 @pytest.mark.parametrize("path", modules("jax_engine"), ids=_id)

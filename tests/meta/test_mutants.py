@@ -14,7 +14,7 @@ from tests.mutation.planting import Mutant
 FOLDERS_OF_THE_ENGINE = (
     "core", "engine", "guided", "layers", "models", "sampling", "tokenization", "worker",
 )  # fmt: skip
-WITH_BUGS = [*(f"jax_engine/{name}" for name in FOLDERS_OF_THE_ENGINE), "pallas_kernels/numba"]
+WITH_BUGS = [*(f"jax_engine/{name}" for name in FOLDERS_OF_THE_ENGINE), "cpu_kernels"]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.file}: {m.why}")

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from cpu_kernels.linear.panels import take_rows
 from jax_engine.errors import ConfigError, ModelNotFoundError, WeightsError
 from jax_engine.layers.linear import Matrix
 from jax_engine.models.load import LoadedModel, load_model
 from jax_engine.models.registry import config_from_hf
-from pallas_kernels.numba.panels import take_rows
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
 

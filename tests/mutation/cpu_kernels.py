@@ -7,18 +7,18 @@ LINEAR = ("tests/kernels/test_linear.py",)
 GATED = ("tests/kernels/test_gated_linear.py",)
 DRAW = ("tests/kernels/test_draw.py",)
 OTHER_PROCESSOR = ("tests/kernels/test_other_processor.py",)
-FOLDER = "pallas_kernels/numba"
+FOLDER = "cpu_kernels"
 
 MUTANTS: list[Mutant] = [
     *plant(
-        f"{FOLDER}/decode.py",
+        f"{FOLDER}/attention/decode.py",
         ATTENTION,
         ("min(start + PART, last + 1)", "min(start + PART, last)", "a token misses itself"),
         ("start = max(start, low)", "start = start + 0 * low", "a window begins at a part's start"),
         ("== item.total - 1:", "== 0:", "the first to finish merges"),
     ),
     *plant(
-        f"{FOLDER}/products.py",
+        f"{FOLDER}/simd/products.py",
         ATTENTION,
         (
             "right, builder.mul(width, LONG(item)), keys)",
@@ -28,7 +28,7 @@ MUTANTS: list[Mutant] = [
         ("done += 2", "done += 1", "columns of values are added twice"),
     ),
     *plant(
-        f"{FOLDER}/prefill.py",
+        f"{FOLDER}/attention/prefill.py",
         ATTENTION,
         ("position + 1 - start, slope_of", "position - start, slope_of", "a token misses itself"),
         ("keep = shrink(old, top)", "keep = shrink(top, top)", "old chunks are not rescaled"),
@@ -39,38 +39,38 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/plan.py",
+        f"{FOLDER}/attention/plan.py",
         ATTENTION,
         ("position - work.window + 1)", "position - work.window)", "window one long"),
     ),
     *plant(
-        f"{FOLDER}/pages.py",
+        f"{FOLDER}/attention/pages.py",
         ATTENTION,
         ("(work.layer * 2 + which)", "(work.layer + which)", "another layer's cache"),
     ),
     *plant(
-        f"{FOLDER}/softmax.py",
+        f"{FOLDER}/attention/softmax.py",
         ATTENTION,
         ("mul(score, spread(1 / cap))", "score", "the soft cap"),
     ),
     *plant(
-        f"{FOLDER}/linear_call.py",
+        f"{FOLDER}/linear/chunks.py",
         LINEAR,
-        ("out[num_tokens(frame) :] = 0", "out[num_tokens(frame) + 1 :] = 0", "padding is kept"),
+        ("(call.out.shape[0] - done)", "0", "padding is kept"),
         ("(layer * panels + parts * first)", "(parts * first)", "always the first layer"),
         (
-            "ffi.address(out) + token * out_step",
-            "ffi.address(out)",
+            "out.address + token * out_step",
+            "out.address",
             "one place for all chunks of x",
         ),
     ),
     *plant(
-        f"{FOLDER}/linear.py",
+        f"{FOLDER}/linear/linear.py",
         LINEAR,
         ("(0, x.shape[1] % 2)", "(0, -(x.shape[1] % 2))", "the last of an odd number is dropped"),
     ),
     *plant(
-        f"{FOLDER}/linear_chunk.py",
+        f"{FOLDER}/linear/tiles.py",
         LINEAR,
         ("(chunk.tokens + ROWS - 1) // ROWS", "chunk.tokens // ROWS", "rows left over"),
         ("+ step * at", "+ 0 * at", "the first part of x is taken for all"),
@@ -83,7 +83,7 @@ MUTANTS: list[Mutant] = [
         ("chunk.columns - COLUMNS * panel", "chunk.columns", "columns beyond the last are written"),
     ),
     *plant(
-        f"{FOLDER}/linear.py",
+        f"{FOLDER}/linear/linear.py",
         OTHER_PROCESSOR,
         (
             "return lax.reduce_precision(x.astype(jnp.float32), exponent_bits=8, mantissa_bits=7)",
@@ -92,29 +92,29 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/words.py",
+        f"{FOLDER}/simd/words.py",
         OTHER_PROCESSOR,
         ("for half in (even, odd)", "for half in (even, even)", "half of the numbers, twice"),
     ),
     *plant(
-        f"{FOLDER}/panels.py",
+        f"{FOLDER}/linear/panels.py",
         LINEAR,
         ("rows - 1 - start", "rows - start", "a row beyond the last is packed"),
         ("(part * rows + start)", "start", "the first layer for all"),
         ("rows % COLUMNS]", "rows % COLUMNS - 1]", "the row beside"),
     ),
     *plant(
-        f"{FOLDER}/packing.py",
+        f"{FOLDER}/simd/packing.py",
         LINEAR,
         ('place, INTS, "i32", count, 4', 'place, INTS, "i32", at, 4', "a rest is not masked"),
     ),
     *plant(
-        f"{FOLDER}/micro_kernel.py",
+        f"{FOLDER}/simd/micro_kernel.py",
         LINEAR,
         ("LONG(v * LANES)", "LONG(0)", "columns beyond the last are written"),
     ),
     *plant(
-        f"{FOLDER}/vectors.py",
+        f"{FOLDER}/simd/vectors.py",
         LINEAR,
         ('_signed("<", ir.Constant', '_signed("<=", ir.Constant', "one number too many of a rest"),
     ),
@@ -126,7 +126,7 @@ MUTANTS: list[Mutant] = [
         ("for token in range(start,", "for token in range(start + 1,", "a range's first token"),
     ),
     *plant(
-        f"{FOLDER}/gated_linear.py",
+        f"{FOLDER}/linear/gated_linear.py",
         GATED,
         ("where_less(gate, zero, small, one)", "one", "silu of what is negative"),
         ("PARTS * pair * chunk.panel_step", "pair * chunk.panel_step", "a pair begins with up"),
@@ -135,12 +135,12 @@ MUTANTS: list[Mutant] = [
         ("+ row * chunk.out_step", "", "one place for all rows"),
     ),
     *plant(
-        f"{FOLDER}/linear_call.py",
+        f"{FOLDER}/linear/chunks.py",
         GATED,
         ("item * COLUMNS * first", "COLUMNS * first", "one place for some chunks of panels"),
     ),
     *plant(
-        f"{FOLDER}/panels.py",
+        f"{FOLDER}/linear/panels.py",
         GATED,
         ("panel // parts * COLUMNS", "panel * COLUMNS", "panels do not take turns"),
         ("layer * parts + panel % parts", "layer * parts", "the gate is taken for up"),
@@ -149,14 +149,14 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/rms_norm.py",
         ("tests/kernels/test_rms_norm.py",),
         ("if row < wanted:", "if row <= wanted:", "a row of padding"),
-        ("/ np.float32(width) + eps", "/ np.float32(width)", "eps is forgotten"),
+        ("np.sqrt(mean + call.eps.float32[0])", "np.sqrt(mean)", "eps is forgotten"),
     ),
     *plant(
-        f"{FOLDER}/draw.py",
+        f"{FOLDER}/sampling/draw.py",
         DRAW,
         (
-            "np.float32(1) / _of_row(frame, 1, row)",
-            "_of_row(frame, 1, row)",
+            "np.float32(1) / call.temperature.float32[row]",
+            "call.temperature.float32[row]",
             "temperature inverted",
         ),
         ("threshold(numbers, weights, size, top_p * mass), least)", "least, least)", "top-p"),
@@ -174,7 +174,7 @@ MUTANTS: list[Mutant] = [
         ("BLOCK), BLOCK, -np.inf)", "BLOCK), BLOCK, 0.0)", "tokens behind the vocabulary"),
     ),
     *plant(
-        f"{FOLDER}/thresholds.py",
+        f"{FOLDER}/sampling/thresholds.py",
         DRAW,
         ("if mass >= wanted:", "if mass > wanted:", "ties with the boundary token go"),
         ("add(add(a, b), add(c, d))", "add(add(a, b), add(c, c))", "a quarter is counted twice"),
@@ -185,7 +185,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/greedy.py",
+        f"{FOLDER}/sampling/greedy.py",
         DRAW,
         ("if peak > best:", "if peak >= best:", "the last of equal ones"),
         ("spread(size - 1)", "spread(size)", "a zero behind the vocabulary"),
@@ -193,7 +193,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/zeros.py",
         ("tests/kernels/test_zeros.py",),
-        ("_write_zeros(last, stop)", "_write_zeros(stop, stop)", "the end keeps what it had"),
+        ("clear(last, stop - last)", "clear(last, 0)", "the end keeps what it had"),
         ("-(-start // PAGE) * PAGE", "start // PAGE * PAGE", "a page that others use is cleared"),
     ),
 ]

@@ -5,9 +5,9 @@ from unittest import mock
 
 import pytest
 
+from cpu_kernels.sampling import draw as on_cpu
 from jax_engine.sampling import draw
 from jax_engine.sampling.sampler import SamplerOutput, sample
-from pallas_kernels.numba import draw as on_cpu
 
 each_form = pytest.mark.parametrize("form", ["kernel", "parts"])
 

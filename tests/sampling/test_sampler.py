@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from cpu_kernels.sampling.draw import draw as draw_on_cpu
 from jax_engine import SamplingParams
 from jax_engine.sampling.draw import inverse_cdf, token_weights, uniforms
 from jax_engine.sampling.filters import lowest_kept
@@ -17,7 +18,6 @@ from jax_engine.sampling.greedy import GROUP, most_probable
 from jax_engine.sampling.inputs import sampling_row, unpack_sampling
 from jax_engine.sampling.sampler import MAX_CANDIDATES
 from jax_engine.sampling.token_bits import token_bits
-from pallas_kernels.numba.draw import draw as draw_on_cpu
 from reference import sampling as oracle
 from reference.random_numbers import uniform
 from tests.sampling.forms import each_form, sample_by

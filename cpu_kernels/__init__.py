@@ -1,0 +1,18 @@
+"""Kernels for a CPU: Numba functions that XLA calls in the middle of a compiled step.
+
+    attention/paged_attention.py   paged attention of a ragged batch
+    linear/linear.py               x @ weight.T, with weights packed by linear/panels.py
+    linear/gated_linear.py         silu(x @ gate.T) * (x @ up.T)
+    rms_norm.py                    residual addition and RMS norm
+    sampling/draw.py               temperature, top-k, top-p, min-p and the draw of a token
+    kv_write.py                    stores keys and values in their slots
+    zeros.py                       an array of zeros that takes no memory until it is written
+
+Beneath them:
+
+    calls/        `@cpu_kernel`, XLA's call frame, and the threads that share a call's work
+    simd/         everything that emits LLVM: vectors, memory by address, tiles of products
+    compiling/    Numba's compilers and cache, and whether the kernels run on this machine
+
+Needs numba and jax. Importing the package itself loads nothing.
+"""

@@ -1,0 +1,1 @@
+"""Paged attention of a ragged batch."""

@@ -1,0 +1,151 @@
+"""A sequence with one query token: one part of its context.
+
+Keys are read once, and then values, in the order in which they lie. Whoever finishes the last part
+of a sequence merges them all, in their order: the same bits whoever that is.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from cpu_kernels.attention.pages import KEYS, VALUES, find_run, read_run
+from cpu_kernels.attention.plan import PART, Item, first_visible, partial_floats
+from cpu_kernels.attention.rows import padded, read_queries, write_row, zero
+from cpu_kernels.attention.softmax import MASKED, highest, shrink, weigh
+from cpu_kernels.attention.work import Work, slope_of
+from cpu_kernels.compiling.jit import inlined, inner
+from cpu_kernels.simd import structs
+from cpu_kernels.simd.memory import fetch_add
+from cpu_kernels.simd.products import BFLOAT16, FLOAT32, ROWS, add_run_of, score_run_of
+from cpu_kernels.simd.vectors import BYTES, LANES, first, get, load, madd, put, store
+
+score_float32, score_bfloat16 = score_run_of(FLOAT32), score_run_of(BFLOAT16)
+add_float32, add_bfloat16 = add_run_of(FLOAT32), add_run_of(BFLOAT16)
+
+
+@inner
+def decode_floats(work: Work) -> int:
+    """Numbers of scratch: queries, scores, and one run of keys or values."""
+    rows = work.kv_heads * padded(work.group)
+    return rows * (work.width + PART) + min(PART, work.block_size) * work.width
+
+
+@inner
+def attend_part(work: Work, item: Item, scratch: int) -> None:
+    """One part, and the merge if it is the last of its sequence to be finished."""
+    last = work.lens[item.seq] - 1
+    token = work.starts[item.seq]
+    low, rows = first_visible(work, last), work.kv_heads * padded(work.group)
+    start = (low // PART + item.number) * PART
+    stop = min(start + PART, last + 1)
+    start = max(start, low)
+    scores = scratch + 4 * rows * work.width
+    room = scores + 4 * rows * PART
+    sums = item.partials + 4 * item.number * partial_floats(work)
+    for head in range(work.kv_heads):
+        queries = scratch + 4 * head * padded(work.group) * work.width
+        read_queries(work, token, np.int64(1), head, queries)
+    _score(work, item.seq, start, stop, scratch, scores, room)
+    _weigh_rows(work, start, stop, last, scores, sums + 4 * rows * work.width)
+    zero(sums, rows * work.width)
+    _add_values(work, item.seq, start, stop, scores, sums, room)
+    if fetch_add(item.finished, 1) == item.total - 1:
+        _merge(work, item, token, scratch)
+
+
+@inlined
+def _as_bfloat16(work: Work) -> bool:
+    """Whether keys and values are widened in registers, and not written as float32 first."""
+    return bool(work.kind == structs.BFLOAT16 and work.dim == work.width)
+
+
+@inlined
+def _read(
+    work: Work, which: int, seq: int, head: int, position: int, reach: tuple[int, int], room: int
+) -> tuple[int, int, Any]:
+    if _as_bfloat16(work):
+        return find_run(work, which, seq, head, position, reach)
+    return read_run(work, which, seq, head, position, reach, room)
+
+
+@inner
+def _score(
+    work: Work, seq: int, start: int, stop: int, queries: int, scores: int, room: int
+) -> None:
+    """Scores [rows, PART] of the keys at positions start:stop."""
+    rows, position = padded(work.group), start
+    while position < stop:
+        count: Any = np.int64(0)
+        for head in range(work.kv_heads):
+            keys, count, ahead = _read(work, KEYS, seq, head, position, (start, stop), room)
+            for row in range(head * rows, (head + 1) * rows, ROWS):
+                left = queries + 4 * row * work.width
+                out = scores + 4 * (row * PART + position - start)
+                if _as_bfloat16(work):
+                    score_bfloat16(left, work.width, keys, count, out, 4 * PART, ahead)
+                else:
+                    score_float32(left, work.width, keys, count, out, 4 * PART, ahead)
+        position += count
+
+
+@inner
+def _weigh_rows(work: Work, start: int, stop: int, last: int, scores: int, tops: int) -> None:
+    """Scores to weights; their tops and totals."""
+    rows, count = padded(work.group), stop - start
+    columns = -(-count // LANES) * LANES
+    for head in range(work.heads):
+        row = head // work.group * rows + head % work.group
+        scores_of = scores + 4 * row * PART
+        away, slope = start - last, slope_of(work, head)
+        top = highest(
+            scores_of, columns, np.int64(0), count, away, slope, work.cap, np.float32(MASKED)
+        )
+        put(tops + 4 * row, top)
+    for head in range(work.heads):
+        row = head // work.group * rows + head % work.group
+        total = weigh(scores + 4 * row * PART, columns, get(tops + 4 * row))
+        put(tops + 4 * (work.kv_heads * rows + row), total)
+
+
+@inner
+def _add_values(
+    work: Work, seq: int, start: int, stop: int, weights: int, sums: int, room: int
+) -> None:
+    """Adds the values at positions start:stop, weighted, to the sums [rows, width]."""
+    rows, position = padded(work.group), start
+    while position < stop:
+        count: Any = np.int64(0)
+        for head in range(work.kv_heads):
+            values, count, ahead = _read(work, VALUES, seq, head, position, (start, stop), room)
+            for row in range(head * rows, (head + 1) * rows, ROWS):
+                left = weights + 4 * (row * PART + position - start)
+                out = sums + 4 * row * work.width
+                if _as_bfloat16(work):
+                    add_bfloat16(left, 4 * PART, values, count, out, work.width, ahead)
+                else:
+                    add_float32(left, 4 * PART, values, count, out, work.width, ahead)
+        position += count
+
+
+@inner
+def _merge(work: Work, item: Item, token: int, room: int) -> None:
+    """A sequence's result out of all of its parts; `room` is for one vector."""
+    rows, width = padded(work.group), work.width
+    step = 4 * partial_floats(work)
+    for head in range(work.heads):
+        row = head // work.group * rows + head % work.group
+        sums = item.partials + 4 * row * width
+        tops = item.partials + 4 * (work.kv_heads * rows * width + row)
+        top = np.float32(MASKED)
+        for part in range(item.total):
+            top = max(top, get(tops + part * step))
+        zero(room, width)
+        denominator = np.float32(0)
+        for part in range(item.total):
+            total = get(tops + part * step + 4 * work.kv_heads * rows)
+            factor = shrink(get(tops + part * step), top)
+            denominator += total * first(factor)
+            for column in range(0, 4 * width, BYTES):
+                old = load(room + column)
+                store(room + column, madd(load(sums + part * step + column), factor, old))
+        write_row(work, token, head, room, top, denominator)

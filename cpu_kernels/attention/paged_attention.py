@@ -1,0 +1,50 @@
+"""Paged attention of a ragged batch on a CPU: decodes, chunks of prompts, or any mixture."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Shaped
+
+from cpu_kernels.attention.kernel import NAME
+from cpu_kernels.attention.work import WORK_BYTES
+
+
+def attention(
+    q: Float[Array, "T H D"],
+    kv_cache: Shaped[Array, "L 2 N K B D"],
+    block_tables: Int[Array, "S W"],
+    context_lens: Int[Array, " S"],
+    query_start_loc: Int[Array, " S+1"],
+    layer: Int[Array, ""],
+    slopes: Float[Array, " slopes"],
+    *,
+    scale: float,
+    window: int,
+    soft_cap: float,
+) -> tuple[Float[Array, "T H D"], Float[Array, "T H"], Float[Array, "T H"]]:
+    """Causal attention of a ragged batch over its paged context; see `pallas_kernels`.
+
+    Args:
+        q: float32; the integer arrays are int32.
+        kv_cache: of one of `widen.DTYPES`.
+        slopes: ALiBi's, float32, one a head; empty for none.
+        window: 0 for none.
+        soft_cap: 0 for none.
+
+    Returns:
+        The result, and of each softmax the largest score and the sum of exp(score - largest).
+        A token without context gets zeros, a finite stand-in for minus infinity, and 0.
+    """
+    rows = jax.ShapeDtypeStruct(q.shape[:2], jnp.float32)
+    results = (
+        jax.ShapeDtypeStruct(q.shape, jnp.float32),
+        rows,
+        rows,
+        jax.ShapeDtypeStruct((WORK_BYTES,), jnp.uint8),
+    )
+    sequences = (block_tables, context_lens, query_start_loc)
+    numbers = jnp.array([scale, soft_cap], jnp.float32)
+    call = jax.ffi.ffi_call(NAME, results)
+    out, top, denominator, _ = call(
+        q, kv_cache, *sequences, layer, numbers, jnp.int32(window), slopes
+    )
+    return out, top, denominator

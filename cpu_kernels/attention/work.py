@@ -1,0 +1,69 @@
+"""A call of paged attention as its items see it: one record, filled in once a call."""
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from cpu_kernels.compiling.jit import inner
+from cpu_kernels.simd.structs import FLOAT32S, INT32S, Record, view
+from cpu_kernels.simd.vectors import LANES
+
+# Arrays in C order: float32 q and out [T, H, D], slopes [H] where `has_slopes`; top and denominator
+# [T, H], each softmax's largest score and sum of weights.
+_ARRAYS = {
+    "q": types.intp,
+    "cache": types.intp,
+    "tables": INT32S,
+    "lens": INT32S,
+    "starts": INT32S,
+    "slopes": FLOAT32S,
+    "out": types.intp,
+    "top": FLOAT32S,
+    "denominator": FLOAT32S,
+}
+# `width` is D rounded up to whole vectors, `kind` XLA's number of the cache's dtype, `plan` an
+# address (`plan.py`). A window or cap of 0 is none.
+_SIZES = ("tokens", "seqs", "heads", "kv_heads", "group", "dim", "width", "blocks", "block_size")
+_REST = ("table_width", "window", "layer", "kind", "plan", "has_slopes")
+_NUMBERS = {"scale": types.float32, "cap": types.float32}
+WORK = Record("work", _ARRAYS | dict.fromkeys(_SIZES + _REST, types.intp) | _NUMBERS)
+WORK_BYTES = 8 * len(WORK.fields)
+
+_as_work = view(WORK)
+Work = Any  # for mypy; to Numba a value of type WORK
+
+
+@inner
+def find_work(call: Any) -> Work:
+    """A call's record."""
+    return _as_work(call.work.address)
+
+
+@inner
+def read_work(call: Any) -> Work:
+    """A call's record, filled in."""
+    work = find_work(call)
+    work.q, work.cache, work.out = call.q.address, call.kv_cache.address, call.out.address
+    work.tables, work.lens = call.block_tables.int32, call.context_lens.int32
+    work.starts, work.slopes = call.query_start_loc.int32, call.slopes.float32
+    work.has_slopes = call.slopes.shape[0]
+    work.top, work.denominator = call.top.float32, call.denominator.float32
+    work.kind = call.kv_cache.dtype
+    work.layer, work.window = call.layer.int32[0], call.window.int32[0]
+    work.scale, work.cap = call.numbers.float32[0], call.numbers.float32[1]
+    q, cache, tables = call.q.shape, call.kv_cache.shape, call.block_tables.shape
+    work.tokens, work.heads, work.dim = q[0], q[1], q[2]
+    work.seqs, work.table_width = tables[0], tables[1]
+    work.blocks, work.kv_heads, work.block_size = cache[2], cache[3], cache[4]
+    work.group = work.heads // work.kv_heads
+    work.width = -(-work.dim // LANES) * LANES
+    return work
+
+
+@inner
+def slope_of(work: Work, head: int) -> Any:
+    """A query head's slope, 0 for none."""
+    if work.has_slopes == 0:
+        return np.float32(0)
+    return work.slopes[head]

@@ -1,0 +1,1 @@
+"""One call by XLA: its frame, the threads that share its work, and `@cpu_kernel`."""

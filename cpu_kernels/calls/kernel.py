@@ -1,0 +1,131 @@
+"""`@cpu_kernel`: from the body for one work item to a handler that XLA calls."""
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from numba import cfunc
+
+from cpu_kernels.calls import frame as frames
+from cpu_kernels.calls.frame import HANDLER, register
+from cpu_kernels.calls.threads import THREADS, claim, done, frame_of, leave, share, sit_down
+from cpu_kernels.compiling import jit
+from cpu_kernels.simd.memory import address_of, free, malloc
+from cpu_kernels.simd.structs import Call, view
+
+
+def cpu_kernel(
+    name: str,
+    *,
+    operands: str,
+    results: str,
+    items: Callable[[Any], int],
+    scratch: Callable[[Any], int] | None = None,
+    finish: Callable[[Any], None] | None = None,
+    neighbours: bool = False,
+) -> Callable[[Callable[..., None]], Any]:
+    """Declares a kernel and makes it known to XLA's CPU backend; its code is kept in Numba's cache.
+
+    The function below it is the body, for one work item: `body(call, item)`. A call's buffers are
+    attributes by their names: `call.x.shape[0]`, `call.x.address` (see `simd/structs.py`). Bodies
+    run on several threads at once, each item once. All of these functions are `@inner`.
+
+    Args:
+        name: what `jax.ffi.ffi_call` calls it by. Programs in the persistent compilation cache
+            refer to it by that name alone: a kernel that reads its operands in another way needs
+            another name.
+        operands: their names, in their order.
+        results: likewise.
+        items: how many work items a call has. It runs once, before them, on the calling thread.
+        scratch: bytes of memory that each thread gets for its items, uninitialised; their address
+            is the body's third argument. None: the body takes two arguments.
+        finish: runs once, after the last item.
+        neighbours: give each thread items that follow one another, as far as possible.
+
+    Returns:
+        A decorator. It returns the handler.
+    """
+    kind = Call(name, operands.split(), results.split())
+
+    def decorate(body: Any) -> Any:
+        makes = {
+            "as_call": view(kind),
+            "items_of": items,
+            "scratch_of": scratch or _no_scratch,
+            "work": body if scratch else jit.inner(_with(_without_scratch, name, body=body)),
+            "finish_call": finish or _nothing,
+            "ranges": THREADS if neighbours else 1,
+        }
+        task = jit.inner(_with(_task, name, **makes))
+        handler = _with(_handler, name, **makes, task=task)
+        compiled = jit.cached(cfunc, HANDLER)(handler)
+        register(name, compiled)
+        return compiled
+
+    return decorate
+
+
+def _task(block: int) -> int:
+    """Works on a call's items until none is left."""
+    seat, memory = sit_down(block), 0
+    while True:
+        item = claim(block, seat)
+        if item < 0:
+            if memory != 0:
+                free(memory)
+            return leave(block)
+        call = as_call(frame_of(block))
+        if memory == 0:
+            size = scratch_of(call)
+            if size > 0:
+                memory = malloc(size)
+        work(call, item, memory)
+        done(block)
+
+
+def _handler(frame: int) -> int:
+    """One call by XLA."""
+    if not frames.executes(frame):
+        return 0
+    call = as_call(frame)
+    count = items_of(call)
+    if count > 0:
+        share(frame, count, ranges, address_of(task))
+    finish_call(call)
+    return 0
+
+
+def _without_scratch(call: Any, item: int, memory: int) -> None:
+    body(call, item)
+
+
+@jit.inner
+def _no_scratch(call: Any) -> int:
+    return 0
+
+
+@jit.inner
+def _nothing(call: Any) -> None:
+    pass
+
+
+def _with(template: Any, kernel: str, **names: Any) -> Any:
+    """A template with what its names mean in one kernel.
+
+    They are globals and not variables of a closure: Numba's cache would pickle those for its key,
+    which is another one in each process. Its files are named by the qualified name.
+    """
+    function = FunctionType(template.__code__, template.__globals__ | names, template.__name__)
+    function.__qualname__ = f"{kernel}.{template.__name__}"
+    return function
+
+
+# Names in the templates; `_with` says what they mean.
+as_call: Any
+items_of: Any
+scratch_of: Any
+work: Any
+finish_call: Any
+body: Any
+task: Any
+ranges: int

@@ -1,0 +1,1 @@
+"""Products with packed weights: x @ weight.T, and SwiGLU with its gate."""

@@ -1,0 +1,94 @@
+"""Products with a weight in panels, or with one layer's out of a stack: x @ weight.T.
+
+A stack is passed whole with the number of the layer, so nothing is copied out of it. The work is
+cut into chunks of some panels of weights and some rows of x. All sums run over a row's numbers in
+the same order: a row's products depend neither on how many rows there are, nor on what these hold,
+nor on the threads.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from cpu_kernels.calls.kernel import cpu_kernel
+from cpu_kernels.compiling.jit import inner
+from cpu_kernels.linear.chunks import chunk_counts, chunk_of, clear_padding, is_bfloat16
+from cpu_kernels.linear.panels import panel_shape
+from cpu_kernels.linear.tiles import Chunk, multiply_of
+from cpu_kernels.simd.words import BFLOAT16_WORDS, MULTIPLIES_PAIRS, Floats
+
+NAME = "cpu_kernels.linear_panels"
+_multiply_float32 = multiply_of(Floats)
+_multiply_bfloat16 = multiply_of(BFLOAT16_WORDS)
+
+
+def linear(
+    x: Float[Array, "T in"],
+    panels: Float[Array, "panels words columns"] | Float[Array, "L panels words columns"],
+    *,
+    width: int,
+    layer: Int[Array, ""] | None = None,
+    num_rows: Int[Array, ""] | None = None,
+) -> Float[Array, "T width"]:
+    """x @ weight.T in float32, on a CPU; of a stack, with the weight of one layer.
+
+    Args:
+        x: is rounded to the type of the weight, if it has another.
+        panels: the weight [width, in], float32 or bfloat16, as `pack_panels` lays it out.
+        layer: which of a stack, int32; a number beyond the ends is taken for the nearest.
+        num_rows: how many rows of x are multiplied, int32; the result has zeros for the others,
+            so padding costs nothing.
+
+    Raises:
+        ValueError: the panels are not those of a weight [width, in].
+    """
+    expected = panel_shape(width, x.shape[1], panels.dtype)
+    if panels.shape[-3:] != expected:
+        raise ValueError(
+            f"panels of a weight [{width}, {x.shape[1]}] must be {expected}, got {panels.shape}"
+        )
+    stack = panels if panels.ndim == 4 else panels[None]
+    index = jnp.zeros((), jnp.int32) if layer is None else layer
+    count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
+    result = jax.ShapeDtypeStruct((x.shape[0], width), jnp.float32)
+    out: Array = jax.ffi.ffi_call(NAME, result)(words_of(x, panels.dtype), stack, index, count)
+    return out
+
+
+def words_of(x: Float[Array, "T in"], dtype: jnp.dtype) -> Array:
+    """Casts x to the weight's dtype and pads it to whole words.
+
+    On CPUs without products of bfloat16 it is rounded to bfloat16 and kept in float32; XLA would
+    drop a conversion there and back.
+    """
+    if dtype == jnp.float32:
+        return x.astype(dtype)
+    x = jnp.pad(x, ((0, 0), (0, x.shape[1] % 2)))
+    if MULTIPLIES_PAIRS:
+        return x.astype(dtype)
+    return lax.reduce_precision(x.astype(jnp.float32), exponent_bits=8, mantissa_bits=7)
+
+
+@inner
+def multiply(call: Any, chunk: Chunk) -> None:
+    """All products of a chunk, in the dtype of the call's weights."""
+    if is_bfloat16(call):
+        _multiply_bfloat16(chunk)
+    else:
+        _multiply_float32(chunk)
+
+
+@inner
+def _chunks(call: Any) -> int:
+    clear_padding(call)
+    of_panels, of_x = chunk_counts(call, 1)
+    return of_panels * of_x
+
+
+@cpu_kernel(NAME, operands="x panels layer num_rows", results="out", items=_chunks, neighbours=True)
+@inner
+def _chunk(call: Any, item: int) -> None:
+    multiply(call, chunk_of(call, item, 1))

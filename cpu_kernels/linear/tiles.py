@@ -1,0 +1,102 @@
+"""One chunk of a product: some panels of weights with some rows of x, tile by tile.
+
+A panel is read once from memory, for the first tiles, and stays in the second cache for the others.
+The next panel comes near meanwhile.
+"""
+
+from typing import Any, NamedTuple
+
+from cpu_kernels.calls.ranges import range_of
+from cpu_kernels.compiling.jit import inner
+from cpu_kernels.linear.panels import STEP
+from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS, VECTORS, micro_kernel_of
+from cpu_kernels.simd.vectors import BYTES
+from cpu_kernels.simd.words import Floats
+
+# Rows of x that a tile may have; with others it computes the last one several times.
+ROW_COUNTS = (1, 2, 4, 8, ROWS) if ROWS == 12 else (1, 2, 3, 4, ROWS)
+PART = 768  # words of a row that are taken at once, so that a tile of x stays in the first cache
+
+
+class Chunk(NamedTuple):
+    """Addresses of the first panel, of the first row of x and of the first product.
+
+    Attributes:
+        num_panels: how many panels.
+        goes_on: whether the same thread takes the panel that follows the last.
+        columns: how many columns there are from the first panel to the weight's end.
+        tokens, words: how many rows of x, and of how many words.
+        panel_step, x_step, out_step: bytes from one panel to the next, and from row to row.
+    """
+
+    panels: int
+    x: int
+    out: int
+    num_panels: int
+    goes_on: bool
+    columns: int
+    tokens: int
+    words: int
+    panel_step: int
+    x_step: int
+    out_step: int
+
+
+def multiply_of(words: type[Floats]) -> Any:
+    """A Numba function: all products of a chunk. All sums run over a row in the same order."""
+    tile = _tile_of(words)
+
+    @inner
+    def multiply(chunk: Chunk) -> None:
+        tiles = (chunk.tokens + ROWS - 1) // ROWS
+        parts = max((chunk.words + PART - 1) // PART, 1)
+        for panel in range(chunk.num_panels):
+            for part in range(parts):
+                for number in range(tiles):
+                    tile(chunk, panel, part, parts, number)
+
+    return multiply
+
+
+@inner
+def _ahead(chunk: Chunk, right: int, panel: int, depth: int, number: int) -> tuple[int, int]:
+    """What a panel's tile brings near of the one that follows: from where on, bytes a word.
+
+    A single tile takes all of it, else the first ones a vector of each word.
+    """
+    following = right + chunk.panel_step
+    if (panel + 1 == chunk.num_panels and not chunk.goes_on) or number >= VECTORS:
+        return right, 0
+    if chunk.tokens <= ROWS:
+        return following, STEP
+    return following + number * depth * BYTES, BYTES
+
+
+def _tile_of(words: type[Floats]) -> Any:
+    """A Numba function: tile number `number` of a panel, one of its parts."""
+    one, two, three, four, five = (micro_kernel_of(rows, words) for rows in ROW_COUNTS)
+    step = words.step
+
+    @inner
+    def tile(chunk: Chunk, panel: int, part: int, parts: int, number: int) -> None:
+        at, until = range_of(chunk.words, part, parts)
+        token, depth = number * ROWS, until - at
+        rows, columns = min(ROWS, chunk.tokens - token), chunk.columns - COLUMNS * panel
+        left = chunk.x + token * chunk.x_step + step * at
+        right = chunk.panels + panel * chunk.panel_step + STEP * at
+        out = chunk.out + token * chunk.out_step + 4 * COLUMNS * panel
+        ahead, ahead_step = _ahead(chunk, right, panel, depth, number)
+        operands = (left, chunk.x_step, rows - 1, right, STEP, BYTES, depth)
+        results = (out, chunk.out_step, columns, part, ahead, ahead_step)
+        if rows > ROW_COUNTS[3]:
+            five(*operands, *results)
+        elif rows > ROW_COUNTS[2]:
+            four(*operands, *results)
+        elif rows > ROW_COUNTS[1]:
+            three(*operands, *results)
+        elif rows > ROW_COUNTS[0]:
+            two(*operands, *results)
+        else:
+            one(*operands, *results)
+
+    return tile

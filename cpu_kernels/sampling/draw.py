@@ -1,0 +1,172 @@
+"""From edited logits to a token on a CPU: temperature, top-k, top-p, min-p and the draw.
+
+A row is copied to memory of the thread's own, which stays near while it is gone through again and
+again. The draw is the inverse CDF in the order of the tokens, by one uniform number.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from cpu_kernels.calls.kernel import cpu_kernel
+from cpu_kernels.compiling.jit import inner
+from cpu_kernels.sampling.greedy import first_of_largest
+from cpu_kernels.sampling.thresholds import SIDE, threshold, weight_above
+from cpu_kernels.simd.functions import exp
+from cpu_kernels.simd.vectors import (
+    BYTES,
+    LANES,
+    add,
+    get,
+    larger,
+    largest,
+    load,
+    load_some,
+    mul,
+    spread,
+    store,
+    store_some,
+    sub,
+    total,
+    where_less,
+)
+
+NAME = "cpu_kernels.draw"
+BLOCK = SIDE * LANES  # numbers that a copy's length is a multiple of
+
+
+def draw(
+    logits: Float[Array, "R V"],
+    temperature: Float[Array, "R"],
+    top_k: Int[Array, "R"],
+    top_p: Float[Array, "R"],
+    min_p: Float[Array, "R"],
+    u: Float[Array, "R"],
+) -> Int[Array, "R"]:
+    """One token a row; the first of the most probable ones where the temperature is 0.
+
+    Ties with the last token that top-k or top-p keeps are kept. A NaN is never drawn.
+
+    Args:
+        logits: float32.
+        top_k: 0 for all.
+        u: in [0, 1): the first token whose cumulative probability exceeds it is drawn.
+    """
+    result = jax.ShapeDtypeStruct(logits.shape[:1], jnp.int32)
+    call = jax.ffi.ffi_call(NAME, result)
+    tokens: Array = call(logits, temperature, top_k, top_p, min_p, u)
+    return tokens
+
+
+@inner
+def _sampled(call: Any, row: int, logits: int, numbers: int) -> int:
+    """The draw of one row, with memory for two copies of it."""
+    vocab = call.logits.shape[1]
+    size = -(-vocab // BLOCK) * BLOCK
+    weights = numbers + 4 * size
+    top = _copy(logits, vocab, numbers, size, np.float32(1) / call.temperature.float32[row])
+    k, top_p = call.top_k.int32[row], call.top_p.float32[row]
+    least = np.float32(-np.inf)
+    if 0 < k < vocab:
+        _fill(weights, size, 1.0)
+        least = threshold(numbers, weights, size, np.float32(k))
+    _weigh(numbers, weights, size, top)
+    if top_p < 1:
+        mass = weight_above(numbers, weights, size, least)
+        least = max(threshold(numbers, weights, size, top_p * mass), least)
+    return _pick(numbers, weights, size, least, call.min_p.float32[row], call.u.float32[row])
+
+
+@inner
+def _copy(logits: int, vocab: int, numbers: int, size: int, factor: Any) -> Any:
+    """Copies a row, times a factor, and -inf behind it; returns the largest number."""
+    _fill(numbers + 4 * (size - BLOCK), BLOCK, -np.inf)
+    peak, scale = spread(-np.inf), spread(factor)
+    for at in range(0, vocab - LANES + 1, LANES):
+        number = mul(load(logits + 4 * at), scale)
+        store(numbers + 4 * at, number)
+        peak = larger(number, peak)
+    done = vocab // LANES * LANES
+    if done < vocab:
+        last = mul(load_some(logits + 4 * done, vocab - done), scale)
+        store_some(numbers + 4 * done, last, vocab - done)
+        peak = larger(load(numbers + 4 * done), peak)
+    return largest(peak)
+
+
+@inner
+def _fill(start: int, count: int, number: Any) -> None:
+    for place in range(start, start + 4 * count, BYTES):
+        store(place, spread(number))
+
+
+@inner
+def _weigh(numbers: int, weights: int, size: int, top: Any) -> None:
+    """Probabilities over that of the largest number."""
+    shift = spread(top)
+    for at in range(0, 4 * size, BYTES):
+        store(weights + at, exp(sub(load(numbers + at), shift)))
+
+
+@inner
+def _block_mass(numbers: int, weights: int, at: int, low: Any, share: Any) -> Any:
+    """Weight of a block of numbers, of those that have not less than these two."""
+    sums, zero = spread(0.0), spread(0.0)
+    for here in range(at, at + 4 * BLOCK, BYTES):
+        weight = load(weights + here)
+        weight = where_less(low, load(numbers + here), weight, zero)
+        sums = add(sums, where_less(share, weight, weight, zero))
+    return total(sums)
+
+
+@inner
+def _pick(numbers: int, weights: int, size: int, least: Any, min_p: Any, u: Any) -> int:
+    """The draw: the block first, then the token in it."""
+    low, share = spread(least), spread(min_p)
+    mass = 0.0
+    for at in range(0, 4 * size, 4 * BLOCK):
+        mass += _block_mass(numbers, weights, at, low, share)
+    target, mass, last = u * mass, 0.0, 0
+    for at in range(0, 4 * size, 4 * BLOCK):
+        before, mass = mass, mass + _block_mass(numbers, weights, at, low, share)
+        if mass > target:
+            for i in range(at // 4, at // 4 + BLOCK):
+                weight = get(weights + 4 * i)
+                if get(numbers + 4 * i) >= least and weight >= min_p and weight > 0:
+                    before, last = before + weight, i
+                    if before > target:
+                        break
+            break
+    return last
+
+
+@inner
+def _num_rows(call: Any) -> int:
+    return call.logits.shape[0]
+
+
+@inner
+def _two_copies(call: Any) -> int:
+    """Bytes for two copies of a row, and to begin on a cache line."""
+    return 8 * (call.logits.shape[1] + BLOCK) + BYTES
+
+
+@cpu_kernel(
+    NAME,
+    operands="logits temperature top_k top_p min_p u",
+    results="tokens",
+    items=_num_rows,
+    scratch=_two_copies,
+)
+@inner
+def _row(call: Any, row: int, memory: int) -> None:
+    vocab = call.logits.shape[1]
+    logits = call.logits.address + 4 * vocab * row
+    if call.temperature.float32[row] > 0:
+        token = _sampled(call, row, logits, -(-memory // BYTES) * BYTES)
+    else:
+        token = first_of_largest(logits, vocab)
+    call.tokens.int32[row] = token

@@ -1,0 +1,121 @@
+"""Memory by address: atomics, allocation, copying, and calls of C functions."""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+WORD = ir.IntType(64)
+DONTNEED = 4  # MADV_DONTNEED
+
+
+@intrinsic
+def fetch_add(typing_context: Any, address: Any, value: Any) -> Any:
+    """Adds to the int64 at an address, seen by all threads at once; the value that it had."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], WORD.as_pointer())
+        return builder.atomic_rmw("add", pointer, arguments[1], "seq_cst")
+
+    return types.intp(types.intp, types.intp), generate
+
+
+@intrinsic
+def call_address(typing_context: Any, function: Any, argument: Any) -> Any:
+    """Calls the C function `int64 f(int64)` at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        signature = ir.FunctionType(WORD, [WORD]).as_pointer()
+        return builder.call(builder.inttoptr(arguments[0], signature), [arguments[1]])
+
+    return types.intp(types.intp, types.intp), generate
+
+
+@intrinsic
+def address_of(typing_context: Any, function: Any) -> Any:
+    """Address of an `@inner` function of one integer, as a C function that cannot raise.
+
+    It is made within the caller's own module and not from Python, so that Numba may cache the
+    caller.
+    """
+    function.get_call_type(typing_context, (types.intp,), {})  # compiles it
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        compiled = function.dispatcher.overloads[(types.intp,)]
+        context.add_linking_libs([compiled.library])
+        entry = ir.Function(
+            builder.module,
+            ir.FunctionType(WORD, [WORD]),
+            f"entry.{compiled.fndesc.mangled_name}",
+        )
+        entry.linkage = "internal"
+        body = ir.IRBuilder(entry.append_basic_block())
+        target = context.declare_function(builder.module, compiled.fndesc)
+        _, result = context.call_conv.call_function(
+            body, target, types.intp, (types.intp,), entry.args
+        )
+        body.ret(result)
+        return builder.ptrtoint(entry, WORD)
+
+    return types.intp(function), generate
+
+
+def _c_function(name: str) -> Any:
+    @intrinsic
+    def call(typing_context: Any, argument: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            signature = ir.FunctionType(WORD, [WORD])
+            function = cgutils.get_or_insert_function(builder.module, signature, name)
+            return builder.call(function, arguments)
+
+        return types.intp(types.intp), generate
+
+    return call
+
+
+malloc = _c_function("malloc")
+free = _c_function("free")
+
+
+@intrinsic
+def give_back(typing_context: Any, start: Any, size: Any) -> Any:
+    """`madvise(start, size, MADV_DONTNEED)`: whole pages of Linux, which read as zeros afterwards.
+
+    Returns 0 if it was done.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(32)
+        kind = ir.FunctionType(number, [WORD, WORD, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "madvise")
+        return builder.sext(builder.call(function, [*arguments, number(DONTNEED)]), WORD)
+
+    return types.intp(types.intp, types.intp), generate
+
+
+@intrinsic
+def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
+    """`memcpy(target, source, size)` of bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source, size = arguments
+        places = (builder.inttoptr(place, cgutils.voidptr_t) for place in (target, source))
+        cgutils.raw_memcpy(builder, *places, size, 1)
+        return context.get_dummy_value()
+
+    return types.none(types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
+def clear(typing_context: Any, start: Any, size: Any) -> Any:
+    """`memset(start, 0, size)` of bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        start, size = arguments
+        place = builder.inttoptr(start, cgutils.voidptr_t)
+        cgutils.memset(builder, place, size, 0)
+        return context.get_dummy_value()
+
+    return types.none(types.intp, types.intp), generate

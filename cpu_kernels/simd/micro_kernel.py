@@ -1,0 +1,146 @@
+"""The micro-kernel of products with packed columns (BLIS): a tile of sums held in registers.
+
+One word of each row on the left is spread over a vector and multiplied with the words of all
+columns, which lie side by side. So no lanes are left to be added up at the end, which with short
+rows takes as long as a third of the products. What a word is, `words.py` says.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from cpu_kernels.compiling.jit import processor_has
+from cpu_kernels.simd.vectors import (
+    FLOATS,
+    LANES,
+    LONG,
+    masked_load,
+    masked_store,
+    prefetch_at,
+    smaller,
+)
+from cpu_kernels.simd.words import Floats
+
+# Sums of a tile: 24 of 32 registers (AVX-512), or 12 of 16 (AVX2, two for a vector of 16).
+ROWS, VECTORS = (12, 2) if processor_has("avx512f") else (6, 1)
+COLUMNS = VECTORS * LANES
+
+
+def micro_kernel_of(rows: int, words: type[Floats]) -> Any:
+    """A Numba function: out [rows, COLUMNS] = or += left [rows, depth] @ right [depth, COLUMNS].
+
+    Its arguments are in this order, addresses and steps in bytes:
+        left, left_step: the first row, and from one to the next.
+        last: the last row; those after it are taken for it, and written as it is.
+        right, right_step, apart: the first row's 16 columns, those of the next row, and from 16
+            columns to the next 16.
+        depth: words of a row on the left.
+        out, out_step: the first row of sums, float32, and from one to the next.
+        columns: how many are written.
+        more: 0 if the products are to replace what is in out, 1 if they are added to it.
+        ahead, ahead_step: what is brought near meanwhile: VECTORS lines of memory with the first
+            word, and as many so many bytes on with each word after it.
+    """
+
+    @intrinsic
+    def micro_kernel(
+        context: Any,
+        left: Any,
+        left_step: Any,
+        last: Any,
+        right: Any,
+        right_step: Any,
+        apart: Any,
+        depth: Any,
+        out: Any,
+        out_step: Any,
+        columns: Any,
+        more: Any,
+        ahead: Any,
+        ahead_step: Any,
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            left, left_step, last, *right, depth, out, out_step, columns, more = arguments[:-2]
+            chosen = [smaller(builder, LONG(row), last) for row in range(rows)]
+            lefts = [builder.add(left, builder.mul(row, left_step)) for row in chosen]
+            sums = _sums(builder, words(builder), lefts, right, depth, arguments[-2:])
+            outs = [builder.add(out, builder.mul(row, out_step)) for row in chosen]
+            _write(builder, sums, outs, columns, more)
+            return context.get_dummy_value()
+
+        return types.none(*[types.intp] * 13), generate
+
+    return micro_kernel
+
+
+def _sums(
+    builder: Any, words: Floats, lefts: list[Any], right: list[Any], depth: Any, ahead: list[Any]
+) -> list[list[Any]]:
+    """A vector of sums for each row and each 16 columns."""
+    start, step, apart = right
+    sums = [[cgutils.alloca_once(builder, FLOATS) for _ in range(VECTORS)] for _ in lefts]
+    for row in sums:
+        for total in row:
+            builder.store(ir.Constant(FLOATS, None), total)
+    with cgutils.for_range(builder, depth) as loop:
+        _prefetch(builder, loop.index, *ahead)
+        at = builder.add(start, builder.mul(loop.index, step))
+        places = [builder.add(at, builder.mul(LONG(v), apart)) for v in range(VECTORS)]
+        ours = [words.right(place) for place in places]
+        for left, row in zip(lefts, sums, strict=True):
+            theirs = words.left(builder.add(left, builder.mul(loop.index, LONG(words.step))))
+            for vectors, total in zip(ours, row, strict=True):
+                for word, vector in zip(theirs, vectors, strict=True):
+                    builder.store(words.madd(word, vector, builder.load(total)), total)
+    return [[builder.load(total) for total in row] for row in sums]
+
+
+def _prefetch(builder: Any, word: Any, start: Any, step: Any) -> None:
+    place = builder.add(start, builder.mul(word, step))
+    for line in range(VECTORS):
+        prefetch_at(builder, builder.add(place, LONG(4 * LANES * line)))
+
+
+def _write(builder: Any, sums: list[list[Any]], outs: list[Any], columns: Any, more: Any) -> None:
+    whole = builder.icmp_signed(">=", columns, LONG(COLUMNS))
+    added = builder.icmp_unsigned("!=", more, LONG(0))
+    counts = [builder.sub(columns, LONG(v * LANES)) for v in range(VECTORS)]
+    starts = [builder.inttoptr(out, FLOATS.as_pointer()) for out in outs]
+    places = [builder.gep(start, [LONG(v)]) for start in starts for v in range(VECTORS)]
+    vectors = [vector for row in sums for vector in row]
+    with builder.if_else(whole, likely=True) as (all_of_them, some):
+        with all_of_them:
+            _write_vectors(builder, vectors, places, [None] * len(places), added)
+        with some:
+            _write_vectors(builder, vectors, places, counts * len(starts), added)
+
+
+def _write_vectors(
+    builder: Any, vectors: list[Any], places: list[Any], counts: list[Any], added: Any
+) -> None:
+    """The first of each vector's lanes (a count of None: all), or their sums with what is there.
+
+    All is read before anything is written: places may be one and the same.
+    """
+
+    def store_all(values: list[Any]) -> None:
+        for value, place, count in zip(values, places, counts, strict=True):
+            if count is None:
+                builder.store(value, place, align=4)
+            else:
+                masked_store(builder, place, value, "f32", count, 4)
+
+    with builder.if_else(added) as (yes, no):
+        with yes:
+            old = [
+                builder.load(place, align=4)
+                if count is None
+                else masked_load(builder, place, FLOATS, "f32", count, 4)
+                for place, count in zip(places, counts, strict=True)
+            ]
+            store_all([builder.fadd(a, b) for a, b in zip(old, vectors, strict=True)])
+        with no:
+            store_all(vectors)

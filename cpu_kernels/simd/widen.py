@@ -1,0 +1,166 @@
+"""Sixteen numbers of a narrow type, as the float32 that they stand for.
+
+Bits are moved to where float32 has them; no processor is asked for conversions that it may lack.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from cpu_kernels.compiling.jit import inner
+from cpu_kernels.simd.structs import BFLOAT16, FLOAT16, FLOAT32, INT8
+from cpu_kernels.simd.vectors import (
+    FLOATS,
+    INTS,
+    LANES,
+    load,
+    load_some,
+    masked_load,
+    operation,
+    place,
+    prefetch,
+    same,
+    store,
+    vector,
+)
+
+DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
+
+
+def _bits(builder: Any, address: Any, count: Any, width: int) -> Any:
+    """Numbers of 8 or 16 bits at an address, as int32 without sign: `count` of them, or all."""
+    kind = ir.VectorType(ir.IntType(width), LANES)
+    pointer = builder.inttoptr(address, kind.as_pointer())
+    if count is None:
+        return builder.zext(builder.load(pointer, align=width // 8), INTS)
+    found = masked_load(builder, pointer, kind, f"i{width}", count, width // 8)
+    return builder.zext(found, INTS)
+
+
+def _small_float(builder: Any, bits: Any, width: int, fraction: int, bias: int) -> Any:
+    """Numbers with so many bits, of the fraction among them, and that bias of the exponent.
+
+    What all ones in the exponent mean is left to the caller.
+    """
+    rest = builder.and_(bits, same((1 << (width - 1)) - 1))
+    sign = builder.shl(builder.and_(bits, same(1 << (width - 1))), same(32 - width))
+    normal = builder.add(builder.shl(rest, same(23 - fraction)), same((127 - bias) << 23))
+    least = ir.Constant(FLOATS, [2.0 ** (1 - bias - fraction)] * LANES)
+    subnormal = builder.bitcast(builder.fmul(builder.sitofp(rest, FLOATS), least), INTS)
+    subnormals = builder.icmp_unsigned("<", rest, same(1 << fraction))
+    return rest, sign, builder.select(subnormals, subnormal, normal)
+
+
+def _bfloat16(builder: Any, address: Any, count: Any) -> Any:
+    bits = builder.shl(_bits(builder, address, count, 16), same(16))
+    return builder.bitcast(bits, FLOATS)
+
+
+def widened_bfloat16(builder: Any, address: Any) -> Any:
+    """16 bfloat16 at an address, LLVM values."""
+    return _bfloat16(builder, address, None)
+
+
+def _float16(builder: Any, address: Any, count: Any) -> Any:
+    bits = _bits(builder, address, count, 16)
+    rest, sign, number = _small_float(builder, bits, 16, 10, 15)
+    # The largest exponent is that of infinity and NaN here, too.
+    special = builder.icmp_unsigned(">=", rest, same(0x7C00))
+    number = builder.select(special, builder.add(number, same(112 << 23)), number)
+    return builder.bitcast(builder.or_(number, sign), FLOATS)
+
+
+def _float8(builder: Any, address: Any, count: Any) -> Any:
+    bits = _bits(builder, address, count, 8)
+    rest, sign, number = _small_float(builder, bits, 8, 3, 7)
+    # One NaN, no infinity.
+    number = builder.select(builder.icmp_unsigned("==", rest, same(0x7F)), same(0x7FC00000), number)
+    return builder.bitcast(builder.or_(number, sign), FLOATS)
+
+
+def _int8(builder: Any, address: Any, count: Any) -> Any:
+    bits = builder.shl(_bits(builder, address, count, 8), same(24))
+    return builder.sitofp(builder.ashr(bits, same(24)), FLOATS)
+
+
+def _loads(emit: Callable[..., Any]) -> tuple[Any, Any]:
+    """Loads of all 16 numbers, and of some."""
+    all_of_them = operation(vector, place)(lambda builder, address: emit(builder, address, None))
+    return all_of_them, operation(vector, place, place)(emit)
+
+
+_all_bfloat16, _some_bfloat16 = _loads(_bfloat16)
+_all_float16, _some_float16 = _loads(_float16)
+_all_int8, _some_int8 = _loads(_int8)
+_all_float8, _some_float8 = _loads(_float8)
+
+
+@inner
+def item_bytes(kind: int) -> int:
+    """Bytes of a number of a type."""
+    if kind == FLOAT32:
+        return 4
+    return 2 if kind in (BFLOAT16, FLOAT16) else 1
+
+
+@inner
+def widen(kind: int, address: int) -> Any:
+    """The 16 numbers at an address."""
+    if kind == FLOAT32:
+        return load(address)
+    if kind == BFLOAT16:
+        return _all_bfloat16(address)
+    if kind == FLOAT16:
+        return _all_float16(address)
+    if kind == INT8:
+        return _all_int8(address)
+    return _all_float8(address)
+
+
+@inner
+def widen_some(kind: int, address: int, count: int) -> Any:
+    """The first `count` numbers at an address, zeros after them."""
+    if kind == FLOAT32:
+        return load_some(address, count)
+    if kind == BFLOAT16:
+        return _some_bfloat16(address, count)
+    if kind == FLOAT16:
+        return _some_float16(address, count)
+    if kind == INT8:
+        return _some_int8(address, count)
+    return _some_float8(address, count)
+
+
+def _run_loop(load_all: Any, width: int) -> Any:
+    """A Numba function: `count` numbers of `width` bytes, a multiple of 16 of them, as float32."""
+
+    @inner
+    def loop(source: int, count: int, place: int, ahead: int) -> None:
+        for i in range(0, count, LANES):
+            start = source + width * i
+            prefetch(start + ahead)
+            store(place + 4 * i, load_all(start))
+
+    return loop
+
+
+_bfloat16_run, _float16_run = _run_loop(_all_bfloat16, 2), _run_loop(_all_float16, 2)
+_int8_run, _float8_run = _run_loop(_all_int8, 1), _run_loop(_all_float8, 1)
+
+
+@inner
+def widen_run(kind: int, source: int, count: int, place: int, ahead: int) -> None:
+    """`count` numbers, a multiple of 16, to float32 at `place`; the type is asked for but once.
+
+    Args:
+        ahead: distance in bytes to what to prefetch.
+    """
+    if kind == BFLOAT16:
+        _bfloat16_run(source, count, place, ahead)
+    elif kind == FLOAT16:
+        _float16_run(source, count, place, ahead)
+    elif kind == INT8:
+        _int8_run(source, count, place, ahead)
+    else:
+        _float8_run(source, count, place, ahead)

@@ -1,0 +1,99 @@
+"""Words of 32 bits, of which products take one of each row at a time: a float32, or two bfloat16.
+
+Where the processor has an instruction for pairs of bfloat16 they are multiplied as they are; else
+they are widened to float32 in registers.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+
+from cpu_kernels.compiling.jit import processor_has
+from cpu_kernels.simd.vectors import (
+    FLOAT,
+    FLOATS,
+    INTS,
+    LANES,
+    LONG,
+    call,
+    madd_values,
+    same,
+    spread_value,
+)
+
+MULTIPLIES_PAIRS = processor_has("avx512f") and processor_has("avx512bf16")
+
+
+class Floats:
+    """Each word is a float32.
+
+    Attributes:
+        step: Bytes of a word in a row on the left.
+    """
+
+    step = 4
+
+    def __init__(self, builder: Any):
+        self.builder = builder
+
+    def left(self, address: Any) -> list[Any]:
+        """One row's word at an address, each number of it in all lanes of a vector."""
+        return [spread_value(self.builder, load_at(self.builder, address, FLOAT))]
+
+    def right(self, address: Any) -> list[Any]:
+        """16 rows' words, side by side at an address; as many vectors as `left` returns."""
+        return [load_at(self.builder, address, FLOATS)]
+
+    def madd(self, a: Any, b: Any, total: Any) -> Any:
+        """The products of two of their vectors, added to a vector of sums."""
+        return madd_values(self.builder, a, b, total)
+
+
+class WidenedPairs(Floats):
+    """Words of two bfloat16, with rows of float32 on the left.
+
+    A bfloat16 is the upper half of a float32: an operation for each of the two vectors.
+    """
+
+    step = 8
+
+    def left(self, address: Any) -> list[Any]:
+        second = self.builder.add(address, LONG(4))
+        return [*super().left(address), *super().left(second)]
+
+    def right(self, address: Any) -> list[Any]:
+        words = load_at(self.builder, address, INTS)
+        even = self.builder.shl(words, same(16))
+        odd = self.builder.and_(words, same(0xFFFF0000))
+        return [self.builder.bitcast(half, FLOATS) for half in (even, odd)]
+
+
+class _Bfloat(ir.Type):  # type: ignore[misc]
+    """LLVM's own type, which llvmlite does not name."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+
+_PAIRS = ir.VectorType(_Bfloat(), 2 * LANES)
+
+
+class Pairs(Floats):
+    """Words of two bfloat16 on both sides, for a processor that multiplies pairs of them.
+
+    Its instruction takes subnormal numbers for 0.
+    """
+
+    def madd(self, a: Any, b: Any, total: Any) -> Any:
+        pairs = [self.builder.bitcast(words, _PAIRS) for words in (a, b)]
+        name = "llvm.x86.avx512bf16.dpbf16ps.512"
+        return call(self.builder, name, (total, *pairs), FLOATS)
+
+
+# What two bfloat16 are for this processor.
+BFLOAT16_WORDS: type[Floats] = Pairs if MULTIPLIES_PAIRS else WidenedPairs
+
+
+def load_at(builder: Any, address: Any, kind: Any) -> Any:
+    """What lies at an address, which is a multiple of 4."""
+    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
