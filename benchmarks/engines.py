@@ -36,8 +36,11 @@ MODEL = {
 class StubbedSteps:
     """In the compiled steps' place: token 7 for everybody, at once."""
 
+    def __init__(self, engine: LLMEngine) -> None:
+        self._max_rows = engine.worker.steps.max_rows
+
     def __call__(self, shape: Any, kv_cache: Any, *plan: Any) -> tuple[Any, Any]:
-        tokens = np.full(shape.num_rows, 7, np.int32)
+        tokens = np.full(self._max_rows, 7, np.int32)
         return kv_cache, StepOutput(SamplerOutput(tokens, tokens, tokens, tokens, tokens))  # type: ignore
 
 
@@ -59,7 +62,7 @@ def dummy_engine(**settings: Any) -> LLMEngine:
 def stubbed_engine(**settings: Any) -> LLMEngine:
     """The same with its model never run."""
     engine = dummy_engine(**settings)
-    engine.worker.steps = StubbedSteps()  # type: ignore[assignment]
+    engine.worker.steps = StubbedSteps(engine)  # type: ignore[assignment]
     return engine
 
 
@@ -77,7 +80,7 @@ def write_kv_cache(engine: LLMEngine) -> None:
 def compute_prompts_without_model(engine: LLMEngine) -> None:
     """Steps until every request decodes, the model stubbed out: the cache stays as it is."""
     real: Any = engine.worker.steps
-    engine.worker.steps = StubbedSteps()  # type: ignore[assignment]
+    engine.worker.steps = StubbedSteps(engine)  # type: ignore[assignment]
     try:
         while _has_prompts(engine):
             engine.step()

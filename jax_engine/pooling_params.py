@@ -47,6 +47,11 @@ class PoolingParams:
         if self.dimensions is not None:
             check_integer("dimensions", self.dimensions, 1)
 
+    @property
+    def per_token(self) -> bool:
+        """Whether there is a result for each token of the prompt."""
+        return self.task in ("token_embed", "token_classify")
+
     def clone(self) -> Self:
         return deepcopy(self)
 

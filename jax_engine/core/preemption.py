@@ -4,7 +4,6 @@ Which one costs less depends on the block size, the context and the machine (Fig
 moves each block twice, recomputing runs all computed tokens through the model once more.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from jax_engine.core.block_manager import BlockManager
@@ -24,19 +23,6 @@ class Costs(Protocol):
     @property
     def seconds_per_token(self) -> float:
         """To compute one token again, in a step of many."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreemptionCosts:
-    """Known costs.
-
-    Attributes:
-        seconds_per_block: To move one KV block between the device and the host, one way.
-        seconds_per_token: To compute one token again, in a step of many.
-    """
-
-    seconds_per_block: float
-    seconds_per_token: float
 
 
 def check_rule(rule: PreemptionRule | None, costs: Costs | None) -> None:

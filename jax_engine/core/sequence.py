@@ -137,15 +137,17 @@ class SequenceGroup:
             of each prompt token (`prompt_logprobs`, pooling).
         needs_last_token: Whether what it may draw next depends on the values of its tokens, so that
             no step can be planned ahead of one that samples for it; set by the engine.
+        number: Its name between controller and worker (`RequestSetup.number`); set by the engine.
+        needs_history: Whether the worker needs all its tokens to sample; set by the engine.
         key: Order in every queue; set by the scheduler.
         stop: When its sequences end; set by the scheduler.
     """
 
     __slots__ = (
-        "arrival_time", "beam", "cache_salt", "eos_token_ids", "forked", "key",
+        "arrival_time", "beam", "cache_salt", "eos_token_ids", "forked", "key", "needs_history",
         "needs_last_token", "num_cached_tokens", "num_left", "num_samples", "num_unattached",
-        "params", "part_size", "part_start", "priority", "prompt_len", "reads_cache", "request_id",
-        "reserved", "samples_per_seq", "seqs", "stop",
+        "number", "params", "part_size", "part_start", "priority", "prompt_len", "reads_cache",
+        "request_id", "reserved", "samples_per_seq", "seqs", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -177,7 +179,8 @@ class SequenceGroup:
         self.num_cached_tokens: int | None = None
         wanted = (getattr(params, name, None) for name in ("prompt_logprobs", "pooling"))
         self.reads_cache = all(one is None for one in wanted)
-        self.needs_last_token = False
+        self.needs_last_token = self.needs_history = False
+        self.number = 0
         self.key: tuple[float, ...]
         self.stop: StopRule
 

@@ -9,8 +9,8 @@ from jax_engine.core.output import ScheduledSequence
 from jax_engine.errors import RequestTooLargeError
 from jax_engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
 from jax_engine.sampling_params import MAX_CANDIDATES, SamplingParams
+from jax_engine.step import SampleLogprobs
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.worker import SampleLogprobs
 
 
 def check_beams(params: SamplingParams, eos_token_ids: Collection[int], vocab_size: int) -> None:

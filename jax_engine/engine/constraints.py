@@ -1,13 +1,48 @@
-"""From a request's parameters to the constraints on its tokens, checked before it is accepted."""
+"""From a request's parameters to the constraints on its tokens, checked before it is accepted.
+
+What allows or forbids single tokens whatever the output is a static mask, packed once a request.
+Longer bad words, a guide and logits processors depend on the last token, which the host must know:
+`needs_last_token`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import UInt32
 
 from jax_engine.errors import InvalidRequestError
 from jax_engine.guided.compiler import GuideCompiler
+from jax_engine.guided.guide import Guide
 from jax_engine.sampling.bad_words import bad_word_tokens
-from jax_engine.sampling.processors import with_prompt
+from jax_engine.sampling.processors import Processor, with_prompt
 from jax_engine.sampling.token_bits import token_bits
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.constraints import RequestConstraints
+
+
+@dataclass(frozen=True, slots=True)
+class RequestConstraints:
+    """What restricts one request's tokens beyond penalties and bias.
+
+    Attributes:
+        allowed: Bits of `allowed_token_ids` (of all tokens, without them) less the bad
+            words of one token.
+        ends: Bits of the tokens that end a sequence, forbidden before `min_tokens`.
+        bad_words: Those of two tokens and more.
+        processors: In order.
+        guide: The grammar, and where each sequence is in it.
+    """
+
+    allowed: UInt32[np.ndarray, " words"]
+    ends: UInt32[np.ndarray, " words"]
+    min_tokens: int
+    bad_words: list[list[int]]
+    processors: list[Processor]
+    guide: Guide | None
+
+    @property
+    def needs_last_token(self) -> bool:
+        return bool(self.bad_words or self.processors or self.guide is not None)
 
 
 class ConstraintBuilder:

@@ -8,11 +8,12 @@ the engine to itself.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from jax_engine.config import EngineConfig
+from jax_engine.core.sequence import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.engine_lock import EngineLock
 from jax_engine.engine.mailbox import Mailbox
@@ -38,7 +39,6 @@ from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.worker.step_shape import all_step_shapes
 from jax_engine.worker.warmup import compile_ahead
-from jax_engine.worker.worker import StepResult
 
 logger = logging.getLogger("jax_engine")
 
@@ -70,11 +70,11 @@ class LLMEngine(VllmParts):
         )
         self.lock = EngineLock()
         self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
-        self._running = RunningRequests(
-            self.scheduler, self.worker, self.tokenizer, eos, self.config.seed
-        )
         ahead = self.config.overlaps_steps
-        self._pipeline = StepPipeline(self.scheduler, self.worker, look_ahead=ahead)
+        self._pipeline = StepPipeline(self.scheduler, self.worker, vocab_size, look_ahead=ahead)
+        self._running = RunningRequests(
+            self.scheduler, self._pipeline, self.tokenizer, eos, self.config.seed
+        )
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLMEngine":
@@ -208,10 +208,11 @@ class LLMEngine(VllmParts):
 
     def _run_step(self) -> None:
         running = self._running
-        plan, result = self._pipeline.step()
+        step, result = self._pipeline.step()
+        plan = step.plan
         self._stats.record(plan)
         take_prompts(running.states, plan, result)
-        self._end_failed(result)
+        self._end_failed(step.failed)
         sampled = sampled_rows(plan)
         ended = self.scheduler.update(sampled_tokens(sampled, result))
         now = self.clock()
@@ -226,9 +227,9 @@ class LLMEngine(VllmParts):
             for request_id in self._running.deadlines.expired(now):
                 self._running.end(request_id, "timeout", now)
 
-    def _end_failed(self, result: StepResult) -> None:
+    def _end_failed(self, failed: Mapping[SequenceGroup, str]) -> None:
         """Ends the requests for which there was no token to draw; the others go on."""
-        for group, reason in result.failed.items():
+        for group, reason in failed.items():
             if self.scheduler.groups.get(group.request_id) is group:
                 logger.warning("request %s is aborted: %s", group.request_id, reason)
                 self._running.end(group.request_id, reason, self.clock())
@@ -271,7 +272,7 @@ class LLMEngine(VllmParts):
     def stats(self) -> EngineStats:
         """Queues and KV blocks as they are now, and the counters since the start."""
         with self.lock:
-            return replace(self._stats.now(), guided_seconds=self.worker.mask_seconds)
+            return replace(self._stats.now(), guided_seconds=self._pipeline.mask_seconds)
 
     def get_metrics(self) -> list[Metric]:
         """As `LLM.get_metrics`."""
@@ -297,4 +298,3 @@ class LLMEngine(VllmParts):
             self._running.end_all(error)
         finally:
             self._pipeline.clear()
-            self.worker.kv_cache.recover()

@@ -5,27 +5,72 @@ The tokens of a step reach the one after it on the device, so that it need not w
 costs one token that is dropped. Outputs are the same with and without.
 """
 
+from dataclasses import dataclass, field
 from typing import Literal
 
+from jax_engine.core.make_step import make_step
 from jax_engine.core.output import SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.core.sequence import SequenceGroup
+from jax_engine.engine.constraints import RequestConstraints
+from jax_engine.engine.step_masks import StepMasks, constrained_rows
 from jax_engine.host_memory import allocating
-from jax_engine.worker.worker import StepInFlight, StepResult, Worker
+from jax_engine.step import RequestSetup, StepResult
+from jax_engine.worker.worker import Ticket, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class StepInFlight:
+    """A step that was launched.
+
+    Attributes:
+        plan: What was scheduled.
+        ticket: The worker's name for it.
+        failed: Requests that the step finds no token for, with the reason.
+    """
+
+    plan: SchedulerOutput
+    ticket: Ticket
+    failed: dict[SequenceGroup, str] = field(default_factory=dict)
 
 
 class StepPipeline:
     """At most two steps at a time: one whose tokens are awaited, and one ahead of it.
 
     Args:
+        vocab_size: Of the model's logits, padding included.
         look_ahead: False plans each step when the tokens of the one before are known.
+
+    Attributes:
+        closed: Numbers of requests that the worker may forget with the next step.
+        mask_seconds: Time spent on which tokens grammars and the like allow, since the start.
     """
 
-    def __init__(self, scheduler: Scheduler, worker: Worker, *, look_ahead: bool) -> None:
+    def __init__(
+        self, scheduler: Scheduler, worker: Worker, vocab_size: int, *, look_ahead: bool
+    ) -> None:
         self.look_ahead = look_ahead
+        self.closed: list[int] = []
+        self.mask_seconds = 0.0
         self._scheduler = scheduler
         self._worker = worker
+        self._vocab_size = vocab_size
         self._ahead: StepInFlight | None = None
         self._restart = False
+        self._constraints: dict[int, RequestConstraints] = {}
+        self._opened: dict[int, RequestSetup] = {}
+
+    def open(self, setup: RequestSetup, constraints: RequestConstraints | None) -> None:
+        """Tells the worker of a request, with the next step."""
+        self._opened[setup.number] = setup
+        if constraints is not None:
+            self._constraints[setup.number] = constraints
+
+    def close(self, number: int) -> None:
+        """Lets the worker forget a request, with the next step."""
+        self._constraints.pop(number, None)
+        if self._opened.pop(number, None) is None:
+            self.closed.append(number)
 
     def restart(self) -> Literal[True]:
         """Forgets all KV blocks, cached ones too, before the next step that is planned.
@@ -38,7 +83,7 @@ class StepPipeline:
         return True
 
     @allocating("a step, to which a lower gpu_memory_utilization would leave more,")
-    def step(self) -> tuple[SchedulerOutput, StepResult]:
+    def step(self) -> tuple[StepInFlight, StepResult]:
         """The next step and its tokens, with which `Scheduler.update` must be called.
 
         Raises:
@@ -49,29 +94,46 @@ class StepPipeline:
             self._scheduler.drop_steps()
             if self._restart:
                 self._forget_blocks()
-            current = self._worker.launch(self._scheduler.schedule(), self._scheduler.block_manager)
-        self._ahead = self._launch_ahead(current)
-        return current.plan, self._worker.collect(current)
+            current = self._launch(self._scheduler.schedule())
+        self._ahead = self._launch_ahead()
+        return current, self._worker.collect(current.ticket)
 
     def clear(self) -> None:
         """Forgets all steps, after a failure; their requests must have ended."""
         self._ahead, self._restart = None, False
+        self._constraints, self._opened, self.closed = {}, {}, []
         self._scheduler.drop_steps()
+        self._worker.recover()
 
     def _forget_blocks(self) -> None:
         self._restart = False
         self._scheduler.recompute_all()
         self._scheduler.block_manager.reset_prefix_cache()
 
-    def _launch_ahead(self, current: StepInFlight) -> StepInFlight | None:
+    def _launch_ahead(self) -> StepInFlight | None:
         if not self.look_ahead or self._restart or not self._scheduler.can_advance():
             return None
         self._scheduler.advance()
-        plan = self._scheduler.schedule()
-        if not plan.scheduled:  # all wait for their last token; blocks may have to move even so
-            self._worker.move_blocks(plan)
-            return None
-        return self._worker.launch(plan, self._scheduler.block_manager, current)
+        step = self._launch(self._scheduler.schedule())
+        # Without rows all wait for their last token; blocks may have had to move even so.
+        return step if step.plan.scheduled else None
+
+    def _launch(self, plan: SchedulerOutput) -> StepInFlight:
+        parts = constrained_rows(plan, self._constraints) if self._constraints else []
+        opened, closed = list(self._opened.values()), self.closed
+        blocks = self._scheduler.block_manager
+        step = make_step(plan, blocks, opened, closed, masked=bool(parts))
+        self._opened, self.closed = {}, []
+        ticket = self._worker.launch(step)
+        if not parts:
+            return StepInFlight(plan, ticket)
+        num_samples = sum(item.num_samples for item in plan.scheduled)
+        masks = StepMasks(parts, num_samples, self._vocab_size)
+        allowed = masks.allowed()
+        processed = masks.process(lambda: self._worker.logits(ticket), allowed)
+        self._worker.sample(ticket, allowed, processed)
+        self.mask_seconds += masks.seconds
+        return StepInFlight(plan, ticket, masks.failed)
 
 
 def _useless(step: StepInFlight) -> bool:

@@ -10,7 +10,7 @@ from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import PoolingHead, probabilities
 from jax_engine.pooling_params import PoolingParams, PoolingTask
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
-from jax_engine.worker.pooling import PooledStates
+from jax_engine.step import HiddenStates
 
 _EXAMPLES = {
     "classify": "LlamaForSequenceClassification",
@@ -89,13 +89,13 @@ class PooledPrompt:
 
     def __init__(self, params: PooledParams) -> None:
         self._params, self._head = params.pooling, params.head
-        self._per_token = self._params.task in ("token_embed", "token_classify")
+        self._per_token = self._params.per_token
         self._count = 0
         self._total = np.zeros(0)
         self._last = np.zeros(0)
         self._tokens: list[np.ndarray] = []
 
-    def add(self, item: ScheduledSequence, states: PooledStates, index: int, row: int) -> None:
+    def add(self, item: ScheduledSequence, states: HiddenStates, index: int, row: int) -> None:
         """Takes a chunk's states.
 
         Args:
@@ -106,9 +106,10 @@ class PooledPrompt:
             self._count, self._total, self._tokens = 0, np.zeros(1), []
         self._count += item.num_tokens
         if self._per_token:
-            self._tokens.append(np.asarray(states.tokens)[row : row + item.num_tokens])
-        self._total = self._total + np.asarray(states.total)[index]
-        self._last = np.asarray(states.last)[index]
+            assert states.tokens is not None
+            self._tokens.append(states.tokens[row : row + item.num_tokens])
+        self._total = self._total + states.total[index]
+        self._last = states.last[index]
 
     def data(self) -> np.ndarray:
         """[E] or scores [C], or for each token [T, E] or [T, C]; empty if nothing was computed."""

@@ -7,13 +7,12 @@ from functools import cache
 
 from jax_engine.checks import check_integer, check_number
 from jax_engine.engine.beam_search import check_beams
-from jax_engine.engine.constraints import ConstraintBuilder
+from jax_engine.engine.constraints import ConstraintBuilder, RequestConstraints
 from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
 from jax_engine.engine.trace_replay import replay_trace
 from jax_engine.errors import InvalidRequestError
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.constraints import RequestConstraints
 
 _MOST = 2**63 - 1  # of a priority
 logger = logging.getLogger("jax_engine")

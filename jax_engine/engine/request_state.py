@@ -19,8 +19,8 @@ from jax_engine.outputs import (
     RequestOutput,
 )
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+from jax_engine.step import StepResult
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.worker import StepResult
 
 
 @dataclass(slots=True)
@@ -94,8 +94,8 @@ class RequestState:
             index: Of the sequence in the step.
             row: Of its first token in the step.
         """
-        if self.pooled is not None and result.pooled is not None:
-            self.pooled.add(item, result.pooled, index, row)
+        if self.pooled is not None and result.hidden is not None:
+            self.pooled.add(item, result.hidden, index, row)
         if self.prompt_logprobs is None or result.prompt is None:
             return
         num_top = self.params.prompt_logprobs or 0

@@ -6,20 +6,20 @@ from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.sequence import SequenceGroup
 from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.mailbox import Mailbox
+from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.request_checks import NewRequest
 from jax_engine.engine.request_metrics import RequestRecorder
+from jax_engine.engine.request_setup import request_seed, request_setup
 from jax_engine.engine.request_state import RequestState
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import AnyRequestOutput, RequestMetrics
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.request_sampling import request_seed
-from jax_engine.worker.worker import Worker
 
 
 class RunningRequests:
-    """Scheduler, worker, states and deadlines, kept in step with each other.
+    """Scheduler, pipeline, states and deadlines, kept in step with each other.
 
     Args:
         seed: The engine's, from which requests without one draw theirs.
@@ -35,7 +35,7 @@ class RunningRequests:
     def __init__(
         self,
         scheduler: Scheduler,
-        worker: Worker,
+        pipeline: StepPipeline,
         tokenizer: Tokenizer | None,
         eos_token_ids: frozenset[int],
         seed: int,
@@ -46,11 +46,12 @@ class RunningRequests:
         self.ended: list[AnyRequestOutput] = []
         self.recorder = RequestRecorder()
         self._scheduler = scheduler
-        self._worker = worker
+        self._pipeline = pipeline
         self._tokenizer = tokenizer
         self._eos_token_ids = eos_token_ids
         self._seed = seed
         self._num_added = 0
+        self._next_number = 0
 
     def group(self, request_id: str, prompt: Prompt, params: SamplingParams) -> SequenceGroup:
         """The request as the scheduler knows it."""
@@ -90,13 +91,17 @@ class RunningRequests:
         group = self.group(request_id, prompt, params)
         group.arrival_time, group.priority = arrival, new.priority
         group.needs_last_token = constraints is not None and constraints.needs_last_token
+        group.needs_history = params.has_penalties
+        group.number = self._next_number
+        self._next_number += 1  # of one that is taken back, too: nobody has its number again
         metrics = RequestMetrics(arrival)
         state = RequestState(prompt, params, group, metrics, self._tokenizer, mailbox)
         seed = request_seed(params, self._seed, self._num_added)
         groups.append(group)
         self._scheduler.add_group(group)
         self.states[request_id] = state
-        self._worker.add_request(request_id, params, seed, self._eos_token_ids, constraints)
+        setup = request_setup(group.number, prompt.token_ids, params, seed, self._eos_token_ids)
+        self._pipeline.open(setup, constraints)
         if new.timeout is not None:
             self.deadlines.add(request_id, arrival + new.timeout)
         self._num_added += 1
@@ -104,7 +109,7 @@ class RunningRequests:
     def _take_back(self, group: SequenceGroup) -> None:
         """Undoes `_add`, however far it came."""
         self._scheduler.take_back(group)
-        self._forget(group.request_id)
+        self._forget(group)
 
     def abort(self, request_ids: Iterable[str], now: float) -> list[AnyRequestOutput]:
         """Ends those that are running, and returns their outputs.
@@ -146,7 +151,7 @@ class RunningRequests:
                 state.mailbox.fail(error)
         self._scheduler.clear()
         for state in states:
-            self._forget(state.group.request_id)
+            self._forget(state.group)
         self.ended += [state.final_output() for state in states if state.mailbox is None]
 
     def take_outputs(self) -> list[AnyRequestOutput]:
@@ -165,11 +170,12 @@ class RunningRequests:
         self.recorder.take(state)
         if state.mailbox is not None:
             state.mailbox.put(output)
-        self._forget(state.group.request_id)
+        self._forget(state.group)
         return output
 
-    def _forget(self, request_id: str) -> None:
+    def _forget(self, group: SequenceGroup) -> None:
+        request_id = group.request_id
         self.news.pop(request_id, None)
         self.deadlines.remove(request_id)
-        self._worker.remove_request(request_id)
+        self._pipeline.close(group.number)
         self.states.pop(request_id, None)  # last: what is among them is forgotten again if need be

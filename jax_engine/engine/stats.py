@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from jax_engine.core.output import SchedulerOutput
-from jax_engine.core.preemption import PreemptionCosts
 from jax_engine.core.scheduler import Scheduler
-from jax_engine.worker.preemption_costs import MeasuredCosts
+from jax_engine.worker.preemption_costs import MeasuredCosts, PreemptionCosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.beam_search import candidates_of
 from jax_engine.engine.request_state import RequestState
-from jax_engine.worker.worker import StepResult
+from jax_engine.step import StepResult
 
 type SampledRows = list[tuple[ScheduledSequence, int]]
 
@@ -50,7 +50,7 @@ def take_prompts(
     states: Mapping[str, RequestState], plan: SchedulerOutput, result: StepResult
 ) -> None:
     """Hands what was computed of prompts to the requests that asked for it."""
-    if result.prompt is None and result.pooled is None:
+    if result.prompt is None and result.hidden is None:
         return
     row = 0
     for index, item in enumerate(plan.scheduled):

@@ -6,7 +6,7 @@ import numpy as np
 
 from jax_engine.logprobs import Logprob
 from jax_engine.sampling_params import SamplingParams
-from jax_engine.worker.worker import SampleLogprobs
+from jax_engine.step import SampleLogprobs
 
 type Words = Callable[[int], str | None]
 

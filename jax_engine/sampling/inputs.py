@@ -6,11 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Float, Int, Int32, UInt32
 
 from jax_engine.sampling_params import SamplingParams
 
-ROW_WIDTH = 10  # int32 words a row: two of seed, top_k, wants log-probabilities, six floats
+# The int32 words of a packed row: two of the seed, two integers, then floats by their bits.
+SEED_WORDS = 2
+INTEGERS = ("top_k", "want_logprobs")
+FLOATS = (
+    "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
+)  # fmt: skip
+ROW_WIDTH = SEED_WORDS + len(INTEGERS) + len(FLOATS)
 # Values of the word of log-probabilities; 0 for none
 WANTS_RAW, WANTS_PROCESSED = 1, 2
 
@@ -60,46 +66,46 @@ def first_rows(inputs: SamplingInputs, rows: int) -> SamplingInputs:
     return replace(inputs, **cut)
 
 
-def sampling_row(params: SamplingParams, seed: int) -> np.ndarray:
-    """The int32 words of one sequence's settings: fixed for its life, so packed once."""
-    row = np.zeros(ROW_WIDTH, np.int32)
-    row[:2] = np.array([(seed >> 32) & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32).view(np.int32)
-    row[2] = min(max(params.top_k, 0), 2**31 - 1)
+def row_fields() -> dict[str, slice]:
+    """Where each field of a packed row is."""
+    names = (*INTEGERS, *FLOATS)
+    places = {name: slice(at, at + 1) for at, name in enumerate(names, SEED_WORDS)}
+    return {"seed": slice(0, SEED_WORDS)} | places
+
+
+def sampling_row(params: SamplingParams, seed: int) -> Int32[np.ndarray, " words"]:
+    """The packed row of one sample's settings: they are fixed for its life."""
+    wants = 0
     if params.needs_logprobs:
-        row[3] = WANTS_PROCESSED if params.use_beam_search else WANTS_RAW
-    row[4:] = np.array(
+        wants = WANTS_PROCESSED if params.use_beam_search else WANTS_RAW
+    integers = {"top_k": min(max(params.top_k, 0), 2**31 - 1), "want_logprobs": wants}
+    floats = {name: getattr(params, name) for name in FLOATS}
+    floats["temperature"] = 0.0 if params.greedy else params.temperature
+    high, low = (seed >> 32) & 0xFFFFFFFF, seed & 0xFFFFFFFF
+    return np.concatenate(
         [
-            0.0 if params.greedy else params.temperature,
-            params.top_p,
-            params.min_p,
-            params.presence_penalty,
-            params.frequency_penalty,
-            params.repetition_penalty,
-        ],
-        np.float32,
-    ).view(np.int32)
-    return row
+            np.array([high, low], np.uint32).view(np.int32),
+            np.array([integers[name] for name in INTEGERS], np.int32),
+            np.array([floats[name] for name in FLOATS], np.float32).view(np.int32),
+        ]
+    )
 
 
 def unpack_sampling(
-    rows: Int[Array, "R 10"],
+    rows: Int[Array, "R words"],
     position: Int[Array, "R"],
     bias: Int[Array, "3 NB"],
     history: Int[Array, "3 NH"],
 ) -> SamplingInputs:
     """The inverse of `sampling_row`, on the device."""
-    floats = lax.bitcast_convert_type(rows[:, 4:], jnp.float32)
+    places = row_fields()
+    words = {name: rows[:, places[name].start] for name in INTEGERS}
+    floats = lax.bitcast_convert_type(rows[:, places[FLOATS[0]].start :], jnp.float32)
     return SamplingInputs(
-        seed=lax.bitcast_convert_type(rows[:, :2], jnp.uint32),
+        seed=lax.bitcast_convert_type(rows[:, places["seed"]], jnp.uint32),
         position=position,
-        top_k=rows[:, 2],
-        want_logprobs=rows[:, 3],
-        temperature=floats[:, 0],
-        top_p=floats[:, 1],
-        min_p=floats[:, 2],
-        presence_penalty=floats[:, 3],
-        frequency_penalty=floats[:, 4],
-        repetition_penalty=floats[:, 5],
+        **words,
+        **{name: floats[:, at] for at, name in enumerate(FLOATS)},
         bias_row=bias[0],
         bias_token=bias[1],
         bias_value=lax.bitcast_convert_type(bias[2], jnp.float32),

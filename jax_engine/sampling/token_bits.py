@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+ALL_TOKENS = np.uint32(0xFFFFFFFF)  # a word of a row that may draw any token
+
 
 def num_words(vocab_size: int) -> int:
     """uint32 words that have a bit for each token."""

@@ -3,16 +3,14 @@
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
 
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
-from jax_engine.core.preemption import PreemptionCosts
-from jax_engine.core.sequence import SequenceGroup
-from jax_engine.sampling_params import SamplingParams
+from jax_engine.sampling.inputs import ROW_WIDTH
+from jax_engine.step import Moves, RequestSetup, Row, Step
 from jax_engine.worker.kv_cache import BLOCKS_A_CALL
 from jax_engine.worker.step_shape import step_shape
 from jax_engine.worker.worker import Worker
@@ -21,7 +19,20 @@ logger = logging.getLogger("jax_engine.core")
 ROUNDS = 3
 ENOUGH_S = 0.05  # a step that takes longer tells enough: no larger one is tried
 type Clock = Callable[[], float]
-_NAME: Any = object()  # a request id that nobody's request has: theirs are strings
+_OWN = -1  # a number that no request of an engine has
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionCosts:
+    """Known costs.
+
+    Attributes:
+        seconds_per_block: To move one KV block between the device and the host, one way.
+        seconds_per_token: To compute one token again, in a step of many.
+    """
+
+    seconds_per_block: float
+    seconds_per_token: float
 
 
 class MeasuredCosts:
@@ -120,27 +131,16 @@ def _compiled_sizes(worker: Worker, max_model_len: int) -> list[int]:
 
 
 def _run_prompt(worker: Worker, num_tokens: int) -> None:
-    """One step of one prompt, all of whose blocks are block 0."""
-    params = SamplingParams(temperature=0.0)
-    group = SequenceGroup(_NAME, [0] * num_tokens, params)
-    item = ScheduledSequence(group.seqs[0], group, 0, num_tokens, 1)
-    tables: Any = _OneBlock(worker.table_width)
-    worker.add_request(_NAME, params, 0, frozenset())
-    try:
-        worker.collect(worker.launch(SchedulerOutput([item]), tables))
-    finally:
-        worker.remove_request(_NAME)
+    """One step of one prompt, all of whose blocks are block 0; it draws nothing."""
+    nothing = np.zeros((2, 0), np.int32)
+    setup = RequestSetup(
+        _OWN, [0] * num_tokens, np.zeros((1, ROW_WIDTH), np.int32), nothing, nothing
+    )
+    row = Row(_OWN, _OWN, 0, setup.prompt_token_ids, num_samples=0)
+    tables = np.zeros((1, worker.table_width), np.int32)
+    step = Step([row], tables, Moves([], [], []), opened=[setup], closed=[_OWN])
+    worker.collect(worker.launch(step))
     jax.block_until_ready(worker.kv_cache.array)
-
-
-class _OneBlock:
-    """Stands for a block manager whose sequences have block 0 throughout."""
-
-    def __init__(self, table_width: int) -> None:
-        self._row = np.zeros(table_width, np.int32)
-
-    def block_table_row(self, seq_id: int) -> np.ndarray:
-        return self._row
 
 
 def _timed(call: Callable[[], None], clock: Clock) -> float:

@@ -4,17 +4,20 @@ One array a step, because each host-to-device transfer has a fixed cost; floats 
 bits. Positions and slots are computed on the device from the lengths and the block tables.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from jax_engine.core.output import ScheduledSequence
 from jax_engine.sampling.inputs import ROW_WIDTH, SamplingInputs, unpack_sampling
-from jax_engine.worker.request_sampling import RequestSampling, sparse_entries
+from jax_engine.step import RequestSetup, Row, Step
+from jax_engine.worker.sparse_edits import sparse_entries
 from jax_engine.worker.step_shape import StepShape, step_shape
 
 
@@ -44,140 +47,118 @@ class StepPlan:
     sampling: SamplingInputs
 
 
-def _sections(shape: StepShape, table_width: int) -> list[tuple[int, ...]]:
-    """The packed array's parts in order: what `pack_step` fills and `unpack_step` reads."""
-    rows = shape.num_rows
-    return [
-        (shape.num_tokens,),
-        (rows + 1,),
-        (rows,),
-        (rows, table_width),
-        (rows,),
-        (rows,),
-        (rows, ROW_WIDTH),
-        (3, shape.num_bias),
-        (3, shape.num_history),
-        (shape.num_tokens if shape.prompt_logprobs else 0,),
-    ]
+def packed_fields(shape: StepShape, table_width: int) -> dict[str, tuple[int, ...]]:
+    """The fields of the packed array in order, with their shapes; all are int32.
+
+    `pack_step` fills them and `unpack_step` reads them. Floats travel as their bits.
+    """
+    rows, tokens = shape.num_rows, shape.num_tokens
+    return {
+        "token_ids": (tokens,),
+        "query_start_loc": (rows + 1,),
+        "context_lens": (rows,),
+        "block_tables": (rows, table_width),
+        "row_of_sample": (rows,),
+        "position_of_sample": (rows,),
+        "sampling": (rows, ROW_WIDTH),
+        "bias": (3, shape.num_bias),  # row, token, bits of the value
+        "history": (3, shape.num_history),  # row, token, whether it is output
+        "targets": (tokens if shape.prompt_logprobs else 0,),
+    }
 
 
 def packed_length(shape: StepShape, table_width: int) -> int:
-    return sum(int(np.prod(section)) for section in _sections(shape, table_width))
+    return sum(math.prod(size) for size in packed_fields(shape, table_width).values())
+
+
+def split_fields(packed: Any, shape: StepShape, table_width: int) -> dict[str, Any]:
+    """The fields of a packed array, by name; views of a NumPy array."""
+    found, at = {}, 0
+    for name, size in packed_fields(shape, table_width).items():
+        end = at + math.prod(size)
+        found[name] = packed[at:end].reshape(size)
+        at = end
+    return found
 
 
 def pack_step(
-    scheduled: list[ScheduledSequence],
-    table_rows: Iterable[np.ndarray],
-    sampling: dict[str, RequestSampling],
-    table_width: int,
+    step: Step, setups: Mapping[int, RequestSetup], table_width: int
 ) -> tuple[StepShape, np.ndarray]:
     """The plan of a step on the host.
 
     Args:
-        scheduled: The scheduler's order is the order in the ragged batch.
-        table_rows: For each of them its block table as an int32 row of length W.
-        sampling: By request id.
+        setups: By request number.
     """
-    num_tokens = [item.num_tokens for item in scheduled]
-    everyone = [sampling[item.group.request_id] for item in scheduled]
-    samplers = [(i, item) for i, item in enumerate(scheduled) if item.num_samples]
-    num_samples = [item.num_samples for _, item in samplers]
-    states = [everyone[i] for i, _ in samplers]
-    bias, history = sparse_entries([item for _, item in samplers], states)
-    total = sum(num_tokens)
-    shape = step_shape(total, len(scheduled), sum(num_samples), bias.shape[1], history.shape[1])
-    shape = _with_extras(shape, scheduled, everyone, states)
+    rows = step.rows
+    num_tokens = [len(row.tokens) for row in rows]
+    of_rows = [setups[row.request] for row in rows]
+    samplers = [(i, row, of_rows[i]) for i, row in enumerate(rows) if row.num_samples]
+    num_samples = [row.num_samples for _, row, _ in samplers]
+    bias, history = sparse_entries([(row, setup) for _, row, setup in samplers])
+    total, count = sum(num_tokens), len(rows)
+    shape = step_shape(total, count, sum(num_samples), bias.shape[1], history.shape[1])
+    shape = _with_extras(shape, step, of_rows)
     packed = np.zeros(packed_length(shape, table_width), np.int32)
-    views = _split(packed, shape, table_width)
-    tokens, starts, lens, tables, seq_of_sample, positions, rows, *sparse, targets = views
-
-    count = len(scheduled)
-    tokens[:total] = _token_ids(scheduled, total)
+    fields = split_fields(packed, shape, table_width)
+    fields["token_ids"][:total] = list(chain.from_iterable([row.tokens for row in rows]))
+    starts = fields["query_start_loc"]
     starts[1 : count + 1] = np.cumsum(num_tokens)
     starts[count + 1 :] = total
-    lens[:count] = [item.start + item.num_tokens for item in scheduled]
-    np.concatenate(list(table_rows), out=tables.reshape(-1)[: count * table_width])
-    _pack_samples(samplers, num_samples, states, seq_of_sample, positions, rows)
-    _pack_sparse(bias, sparse[0], shape.num_rows)
-    _pack_sparse(history, sparse[1], shape.num_rows)
+    fields["context_lens"][:count] = [row.start + len(row.tokens) for row in rows]
+    fields["block_tables"][:count] = step.block_tables
+    _pack_samples(samplers, num_samples, fields)
+    _pack_sparse(bias, fields["bias"], shape.num_rows)
+    _pack_sparse(history, fields["history"], shape.num_rows)
     if shape.prompt_logprobs:
-        targets[:] = -1
-        targets[:total] = _targets(scheduled, everyone)
+        fields["targets"][:] = -1
+        fields["targets"][:total] = _targets(rows, of_rows)
     return shape, packed
 
 
-def _with_extras(
-    shape: StepShape,
-    scheduled: list[ScheduledSequence],
-    everyone: list[RequestSampling],
-    samplers: list[RequestSampling],
-) -> StepShape:
+def _with_extras(shape: StepShape, step: Step, of_rows: list[RequestSetup]) -> StepShape:
     """The same step with what only some requests ask for, and most steps have none of."""
     special = [
-        (item, state) for item, state in zip(scheduled, everyone, strict=True) if state.special
+        (row, setup) for row, setup in zip(step.rows, of_rows, strict=True) if setup.is_special
     ]
-    if not special:
+    if not special and not step.masked:
         return shape
-    asked = [item.start + 1 < item.group.prompt_len for item, s in special if s.prompt_logprobs]
+    asked = [row.start + 1 < len(s.prompt_token_ids) for row, s in special if s.prompt_logprobs]
     return replace(
         shape,
-        split=any(state.constraints is not None or state.needs_logits for state in samplers),
+        split=step.masked or any(s.needs_logits and row.num_samples for row, s in special),
         prompt_logprobs=any(asked),
         whole_prompt_logprobs=any(asked) and any(s.whole_prompt_logprobs for _, s in special),
-        pooling=any(state.pooling for _, state in special),
+        pooling=any(setup.pooling for _, setup in special),
     )
 
 
-def _targets(scheduled: list[ScheduledSequence], states: list[RequestSampling]) -> list[int]:
+def _targets(rows: list[Row], of_rows: list[RequestSetup]) -> list[int]:
     targets: list[int] = []
-    for item, state in zip(scheduled, states, strict=True):
-        end = item.start + item.num_tokens
+    for row, setup in zip(rows, of_rows, strict=True):
         wanted: list[int] = []
-        if state.prompt_logprobs:
-            wanted = item.seq.token_ids[item.start + 1 : min(end + 1, item.group.prompt_len)]
-        targets += wanted + [-1] * (item.num_tokens - len(wanted))
+        if setup.prompt_logprobs:
+            wanted = setup.prompt_token_ids[row.start + 1 : row.end + 1]
+        targets += wanted + [-1] * (len(row.tokens) - len(wanted))
     return targets
 
 
-def _split(packed: np.ndarray, shape: StepShape, table_width: int) -> list[np.ndarray]:
-    sections = _sections(shape, table_width)
-    ends = np.cumsum([int(np.prod(section)) for section in sections])
-    parts = np.split(packed, ends[:-1])
-    return [part.reshape(section) for part, section in zip(parts, sections, strict=True)]
-
-
-def _token_ids(scheduled: list[ScheduledSequence], total: int) -> list[int]:
-    """The step's tokens; a pending one, always the last of its sequence, by its negative code."""
-    if total == len(scheduled):
-        return [item.seq.pending or item.seq.token_ids[item.start] for item in scheduled]
-    tokens: list[int] = []
-    for item in scheduled:
-        tokens += item.seq.token_ids[item.start : item.start + item.num_tokens]
-        if item.seq.pending:
-            tokens.append(item.seq.pending)
-    return tokens
-
-
 def _pack_samples(
-    samplers: list[tuple[int, ScheduledSequence]],
+    samplers: list[tuple[int, Row, RequestSetup]],
     num_samples: list[int],
-    states: list[RequestSampling],
-    seq_of_sample: np.ndarray,
-    positions: np.ndarray,
-    rows: np.ndarray,
+    fields: dict[str, np.ndarray],
 ) -> None:
     """A prompt that forks into n samples takes n rows of one sequence's logits."""
     count = sum(num_samples)
     if not count:
         return
-    seq_of_sample[:count] = np.repeat([i for i, _ in samplers], num_samples)
-    lengths = [item.start + item.num_tokens for _, item in samplers]
-    positions[:count] = np.repeat(lengths, num_samples)
-    words: list[np.ndarray] = []
-    for (_, item), state in zip(samplers, states, strict=True):
-        first = item.seq.index
-        words += state.rows[first : first + item.num_samples]
-    np.concatenate(words, out=rows[:count])
+    fields["row_of_sample"][:count] = np.repeat([i for i, _, _ in samplers], num_samples)
+    ends = [row.start + len(row.tokens) for _, row, _ in samplers]
+    fields["position_of_sample"][:count] = np.repeat(ends, num_samples)
+    words = [
+        setup.rows if len(setup.rows) == 1 else setup.rows[row.sample : row.sample + n]
+        for (_, row, setup), n in zip(samplers, num_samples, strict=True)
+    ]
+    np.concatenate(words, out=fields["sampling"][:count])
 
 
 def _pack_sparse(entries: np.ndarray, out: np.ndarray, padding_row: int) -> None:
@@ -197,31 +178,28 @@ def unpack_step(
     Args:
         previous: What the step before sampled, for the tokens that the host did not know yet.
     """
-    parts, at = [], 0
-    for section in _sections(shape, table_width):
-        size = int(np.prod(section))
-        parts.append(packed[at : at + size].reshape(section))
-        at += size
-    tokens, starts, lens, tables, seq_of_sample, sample_positions, rows, *sparse, targets = parts
-    bias, history = sparse
+    fields = split_fields(packed, shape, table_width)
+    starts, lens = fields["query_start_loc"], fields["context_lens"]
+    tables, history = fields["block_tables"], fields["history"]
     positions, slots = _positions_and_slots(shape, starts, lens, tables, block_size)
     history = history.at[1].set(_fill_pending(history[1], previous))
+    ends = fields["position_of_sample"]
     return StepPlan(
-        token_ids=_fill_pending(tokens, previous),
+        token_ids=_fill_pending(fields["token_ids"], previous),
         positions=positions,
         slot_mapping=slots,
         query_start_loc=starts,
         context_lens=lens,
         block_tables=tables,
-        logits_index=jnp.maximum(starts[seq_of_sample + 1] - 1, 0),
-        num_samples=(sample_positions > 0).sum(dtype=jnp.int32),
-        targets=targets,
-        sampling=unpack_sampling(rows, sample_positions, bias, history),
+        logits_index=jnp.maximum(starts[fields["row_of_sample"] + 1] - 1, 0),
+        num_samples=(ends > 0).sum(dtype=jnp.int32),
+        targets=fields["targets"],
+        sampling=unpack_sampling(fields["sampling"], ends, fields["bias"], history),
     )
 
 
 def _fill_pending(tokens: Int[Array, " X"], previous: Int[Array, " M"]) -> Int[Array, " X"]:
-    """Token -(r + 1) is the one in row r of the step before (see `Sequence.pending`)."""
+    """Token -(r + 1) is the one in row r of the step before (see `Row.tokens`)."""
     return jnp.where(tokens < 0, previous[jnp.maximum(-1 - tokens, 0)], tokens)
 
 

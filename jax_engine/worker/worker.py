@@ -1,91 +1,60 @@
-"""The worker: carries out on the device what the scheduler decided.
+"""The worker: carries out on the device what a `Step` says.
 
 The order within a step is load-bearing: swap in, swap out, copy, then the model writes and
 attends. A copy-on-write destination may be a block that a victim lost in this very step.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
+from jaxtyping import Float, UInt32
 
-from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
-from jax_engine.core.sequence import SequenceGroup
 from jax_engine.models.load import LoadedModel
 from jax_engine.sampling.sampler import SamplerOutput
-from jax_engine.sampling_params import SamplingParams
+from jax_engine.sampling.token_bits import ALL_TOKENS, num_words
+from jax_engine.step import HiddenStates, Moves, RequestSetup, SampleLogprobs, Step, StepResult
 from jax_engine.worker.compiled_steps import CompiledSteps
-from jax_engine.worker.constraints import ConstrainedRows, RequestConstraints, StepConstraints
 from jax_engine.worker.kv_cache import KVCache
 from jax_engine.worker.pooling import PooledStates
-from jax_engine.worker.request_sampling import RequestSampling, request_sampling
 from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import pack_step
-from jax_engine.worker.step_shape import StepShape, step_shape
-
-_NOBODY: dict[SequenceGroup, str] = {}
+from jax_engine.worker.step_shape import step_shape
 
 
-@dataclass(frozen=True, slots=True)
-class SampleLogprobs:
-    """Host copies of log-probabilities, one row a sampled token or a prompt's token."""
-
-    logprobs: np.ndarray
-    ranks: np.ndarray
-    top_token_ids: np.ndarray
-    top_logprobs: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
-class StepInFlight:
+@dataclass(slots=True, eq=False)
+class Ticket:
     """A step that the device is computing, or has computed.
 
     Attributes:
-        plan: What was scheduled.
-        sampled: The sampler's output for all rows, padding included.
-        wants_logprobs: Whether any of the step's requests wanted log-probabilities.
-        output: What else the step computes.
-        wants_logits: Whether any of them needs the raw logits on the host.
-        failed: Requests that the step found no token for, with the reason.
+        output: What it computes; None for a step without rows.
+        sampled: The sampler's output, padding rows included; None until a masked step is sampled.
+        num_samples: How many rows of that are tokens.
+        wants: What any of its requests wants of it.
     """
 
-    plan: SchedulerOutput
-    sampled: SamplerOutput
-    wants_logprobs: bool
-    output: StepOutput
-    failed: dict[SequenceGroup, str]
-    wants_logits: bool = False
+    output: StepOutput | None
+    sampled: SamplerOutput | None
+    num_samples: int
+    wants: "Wants"
 
 
 @dataclass(frozen=True, slots=True)
-class StepResult:
-    """Sampled tokens in the order of the step's sequences (n in a row where a prompt forks).
+class Wants:
+    """What must come to the host beside the tokens: wanted by any of a step's requests."""
 
-    Attributes:
-        token_ids: One Python int for each sampled token.
-        logprobs: None when no request of the step wanted them.
-        failed: Requests whose tokens are not to be used, with the reason.
-        prompt: Of the tokens that follow the step's tokens in their prompts, one row each; None
-            when no request of the step wanted them.
-        pooled: Hidden states, on the device; None as above.
-        logits: The raw ones, [R, V], padding included; None as above.
-    """
-
-    token_ids: list[int]
-    logprobs: SampleLogprobs | None
-    failed: dict[SequenceGroup, str]
-    prompt: SampleLogprobs | None = None
-    pooled: PooledStates | None = None
-    logits: np.ndarray | None = None
+    logprobs: bool = False
+    logits: bool = False
+    token_states: bool = False
 
 
 class Worker:
     """One device's model, KV cache and compiled steps.
 
     Attributes:
-        mask_seconds: Spent on the host on which tokens are allowed, since the start.
+        setups: What it was told of the requests that it has not been told to forget, by number.
     """
 
     def __init__(
@@ -115,10 +84,9 @@ class Worker:
             max_rows=max_rows,
             enforce_eager=enforce_eager,
         )
-        self.mask_seconds = 0.0
-        self._vocab_size = model.config.vocab_size
+        self.setups: dict[int, RequestSetup] = {}
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)
-        self._sampling: dict[str, RequestSampling] = {}
+        self._last_tokens = self._no_tokens
 
     def prepare_first_step(self) -> None:
         """Compiles the step of one short prompt, which most processes need first."""
@@ -126,85 +94,104 @@ class Worker:
         if not self.steps.has(shape):
             self.steps.prepare(shape, self.kv_cache.array)
 
-    def add_request(
+    def launch(self, step: Step) -> Ticket:
+        """Starts one step, and does not wait for it."""
+        self.setups.update([(setup.number, setup) for setup in step.opened])
+        self._move_blocks(step.moves)
+        ticket = self._start(step) if step.rows else Ticket(None, None, 0, Wants())
+        for number in step.closed:
+            self.setups.pop(number, None)
+        return ticket
+
+    def _start(self, step: Step) -> Ticket:
+        shape, packed = pack_step(step, self.setups, self.table_width)
+        self.kv_cache.array, output = self.steps(
+            shape, self.kv_cache.array, packed, self._last_tokens
+        )
+        setups = [self.setups[row.request] for row in step.rows]
+        wants = Wants(
+            any([setup.wants_logprobs for setup in setups]),
+            any([setup.needs_logits for setup in setups]),
+            shape.pooling and any([setup.token_states for setup in setups]),
+        )
+        ticket = Ticket(output, None, sum([row.num_samples for row in step.rows]), wants)
+        if output.sampled is not None:
+            self._keep_tokens(ticket, output.sampled)
+        elif not step.masked:
+            self.sample(ticket, None, None)
+        return ticket
+
+    def _keep_tokens(self, ticket: Ticket, sampled: SamplerOutput) -> None:
+        """For the next step that draws: rows of it may begin with them."""
+        ticket.sampled = sampled
+        if ticket.num_samples:
+            self._last_tokens = sampled.token_ids
+
+    def logits(self, ticket: Ticket) -> Float[np.ndarray, "samples V"]:
+        """The raw logits of a masked step, a row for each token to draw. Waits for the model."""
+        return np.asarray(_unsampled(ticket).logits)[: ticket.num_samples]
+
+    def sample(
         self,
-        request_id: str,
-        params: SamplingParams,
-        seed: int,
-        eos_token_ids: frozenset[int],
-        constraints: RequestConstraints | None = None,
+        ticket: Ticket,
+        allowed: UInt32[np.ndarray, "samples words"] | None,
+        processed: Float[np.ndarray, "samples V"] | None,
     ) -> None:
-        """Packs what the sampler needs of the request, once."""
-        self._sampling[request_id] = request_sampling(params, seed, eos_token_ids, constraints)
-
-    def remove_request(self, request_id: str) -> None:
-        self._sampling.pop(request_id, None)
-
-    def launch(
-        self, output: SchedulerOutput, blocks: BlockManager, before: StepInFlight | None = None
-    ) -> StepInFlight:
-        """Starts one step, and does not wait for it.
+        """The second half of a masked step: draws its tokens, and does not wait for them.
 
         Args:
-            before: The step whose tokens some of this one's sequences wait for
-                (`Sequence.pending`); they reach it on the device.
+            allowed: A bit for each token that a row may draw; None for all tokens.
+            processed: Logits to draw from in place of the raw ones; None for the raw ones.
         """
-        self.move_blocks(output)
-        scheduled, states = output.scheduled, self._sampling
-        rows = [blocks.block_table_row(item.seq.seq_id) for item in scheduled]
-        shape, packed = pack_step(scheduled, rows, states, self.table_width)
-        previous = self._no_tokens if before is None else before.sampled.token_ids
-        self.kv_cache.array, computed = self.steps(shape, self.kv_cache.array, packed, previous)
-        wanted = any([states[item.group.request_id].wants_logprobs for item in scheduled])
-        sampled, failed = computed.sampled, _NOBODY
-        if computed.unsampled is not None:
-            sampled, failed = self._sample(shape, scheduled, computed.unsampled)
-        assert sampled is not None
-        logits = any([states[item.group.request_id].needs_logits for item in scheduled])
-        return StepInFlight(output, sampled, wanted, computed, failed, logits)
+        unsampled = _unsampled(ticket)
+        rows, vocab_size = unsampled.logits.shape
+        mask = np.full((rows, num_words(vocab_size)), ALL_TOKENS)
+        if allowed is not None:
+            mask[: len(allowed)] = allowed
+        logits: Any = unsampled.logits
+        if processed is not None:
+            logits = np.zeros(unsampled.logits.shape, np.float32)
+            logits[: len(processed)] = processed
+        self._keep_tokens(ticket, self.steps.sample(unsampled, logits, mask))
 
-    def _sample(
-        self, shape: StepShape, scheduled: list[ScheduledSequence], unsampled: Unsampled
-    ) -> tuple[SamplerOutput, dict[SequenceGroup, str]]:
-        """The rest of a split step: masks, while the model runs, then its sampler."""
-        parts, row = [], 0
-        for item in scheduled:
-            rows = slice(row, row + item.num_samples)
-            constraints = self._sampling[item.group.request_id].constraints
-            if item.num_samples and constraints is not None:
-                parts.append(ConstrainedRows(item, constraints, rows))
-            row = rows.stop
-        step = StepConstraints(parts, shape.num_rows, self._vocab_size)
-        mask = step.mask()
-        processed = step.process(lambda: np.asarray(unsampled.logits), mask)
-        self.mask_seconds += step.seconds
-        logits = unsampled.logits if processed is None else processed
-        return self.steps.sample(unsampled, logits, mask), step.failed
-
-    def move_blocks(self, output: SchedulerOutput) -> None:
-        """Swaps and copies blocks, as a step needs it before it writes."""
-        self.kv_cache.swap_in(output.blocks_to_swap_in)
-        self.kv_cache.swap_out(output.blocks_to_swap_out)
-        self.kv_cache.copy(output.blocks_to_copy)
-
-    def collect(self, step: StepInFlight) -> StepResult:
+    def collect(self, ticket: Ticket) -> StepResult:
         """Waits for a step's tokens and brings them to the host."""
-        sampled = step.sampled
-        count = sum([item.num_samples for item in step.plan.scheduled])
-        token_ids = np.asarray(sampled.token_ids)[:count].tolist()
-        logprobs = _on_host(sampled, count) if step.wants_logprobs else None
-        prompt, pooled, unsampled = step.output.prompt, step.output.pooled, step.output.unsampled
+        output, sampled, wants = ticket.output, ticket.sampled, ticket.wants
+        if output is None:
+            return StepResult([])
+        assert sampled is not None, "a masked step must be sampled before it is collected"
+        count = ticket.num_samples
         return StepResult(
-            token_ids,
-            logprobs,
-            step.failed,
-            None if prompt is None else _on_host(prompt, step.plan.num_batched_tokens),
-            pooled,
-            np.asarray(unsampled.logits) if unsampled is not None and step.wants_logits else None,
+            np.asarray(sampled.token_ids)[:count].tolist(),
+            _on_host(sampled, count) if wants.logprobs else None,
+            None if output.prompt is None else _on_host(output.prompt, None),
+            None if output.pooled is None else _states(output.pooled, wants.token_states),
+            self.logits(ticket) if wants.logits and output.unsampled is not None else None,
         )
 
+    def recover(self) -> None:
+        """Forgets all requests and steps after one that failed; the cache's contents are lost."""
+        self.setups.clear()
+        self._last_tokens = self._no_tokens
+        self.kv_cache.recover()
 
-def _on_host(output: SamplerOutput, count: int) -> SampleLogprobs:
+    def _move_blocks(self, moves: Moves) -> None:
+        self.kv_cache.swap_in(moves.swap_in)
+        self.kv_cache.swap_out(moves.swap_out)
+        self.kv_cache.copy(moves.copy)
+
+
+def _unsampled(ticket: Ticket) -> Unsampled:
+    assert ticket.output is not None and ticket.output.unsampled is not None, "no masked step"
+    return ticket.output.unsampled
+
+
+def _states(states: PooledStates, with_tokens: bool) -> HiddenStates:
+    tokens = np.asarray(states.tokens) if with_tokens else None
+    return HiddenStates(np.asarray(states.total), np.asarray(states.last), tokens)
+
+
+def _on_host(sampled: SamplerOutput, count: int | None) -> SampleLogprobs:
     """The first `count` rows."""
-    parts = (output.logprobs, output.ranks, output.top_token_ids, output.top_logprobs)
+    parts = sampled.logprobs, sampled.ranks, sampled.top_token_ids, sampled.top_logprobs
     return SampleLogprobs(*(np.asarray(part)[:count] for part in parts))

@@ -2,8 +2,9 @@
 
 import pytest
 
-from jax_engine.core.preemption import PreemptionCosts, cheaper_mode, tokens_to_recompute
+from jax_engine.core.preemption import cheaper_mode, tokens_to_recompute
 from jax_engine.errors import ConfigError
+from jax_engine.worker.preemption_costs import PreemptionCosts
 from tests.core.build import make_group, make_scheduler, step
 
 MODES = ["unified", "sosp", "sosp-mixed"]

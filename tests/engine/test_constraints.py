@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jax_engine import LLM, InvalidRequestError, SamplingParams
 from jax_engine.engine.constraints import ConstraintBuilder
 from reference import sampling as oracle
+from tests.support.engine_driver import kept_requests
 from tests.support.engine_pair import naive_logits
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
 
@@ -203,7 +204,7 @@ def test_refused_before_anything_is_allocated(llm) -> None:
     one.bad_words_token_ids = [[5]]
     with pytest.raises(InvalidRequestError, match="bad_words"):
         engine.add_request("bad", PROMPTS[0], one)
-    assert not engine.has_unfinished_requests() and not engine.worker._sampling
+    assert not engine.has_unfinished_requests() and not kept_requests(engine)
 
 
 def test_constraints_are_built_once_for_each_prompt(llm, monkeypatch) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from jax_engine import LLM, InvalidRequestError, SamplingParams
 from jax_engine.engine.deadlines import Deadlines
 from tests.core.test_complexity import lines_run
+from tests.support.engine_driver import kept_requests
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 4}
@@ -75,7 +76,7 @@ def test_a_request_past_its_deadline_ends_as_far_as_it_came(llm, steps: int) -> 
     assert ended[0].metrics.finished_time == clock.now
     assert run(engine)["other"].outputs[0].token_ids == alone
     assert engine.stats().num_used_blocks == 0
-    assert not engine._running.deadlines and not engine.worker._sampling
+    assert not engine._running.deadlines and not kept_requests(engine)
 
 
 def test_waiting_and_swapped_requests_time_out_too(llm) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jax_engine import LLMEngine, SamplingParams
+from jax_engine.step import Step
 from tests.support.engine_driver import check_idle
 from tests.support.integrity import check_integrity
 from tests.support.raise_at import Place, places_of, raise_everywhere
@@ -39,19 +40,19 @@ def run(engine: LLMEngine) -> dict[str, list[list[int]]]:
 def steps_with_moves(engine: LLMEngine) -> dict[str, int]:
     """How many steps come before the first that moves blocks in each way."""
     worker: Any = engine.worker
-    before, number, move_blocks = dict[str, int](), 0, worker.move_blocks
+    before, number, launch = dict[str, int](), 0, worker.launch
 
-    def noted(plan: Any) -> None:
-        for move in moves_of(plan):
+    def noted(step: Step) -> Any:
+        for move in moves_of(step):
             before.setdefault(move, number)
-        move_blocks(plan)
+        return launch(step)
 
-    worker.move_blocks = noted
+    worker.launch = noted
     add_all(engine)
     while engine.has_unfinished_requests():
         engine.step()
         number += 1
-    del worker.move_blocks
+    del worker.launch
     return before
 
 

@@ -22,6 +22,7 @@ from jax_engine import (
 from jax_engine.engine.interrupt import deferred_interrupt
 from reference import sampling as oracle
 from reference.random_numbers import derive_seed
+from tests.support.engine_driver import kept_requests
 from tests.support.engine_pair import naive_logits
 from tests.support.tiny_llama import VOCAB, tiny_llama
 
@@ -49,7 +50,7 @@ def assert_idle(llm: LLM) -> None:
     assert stats.num_free_blocks == stats.num_blocks
     assert not llm.llm_engine.has_unfinished_requests()
     assert not llm.llm_engine.scheduler.groups
-    assert not llm.llm_engine.worker._sampling
+    assert not kept_requests(llm.llm_engine)
 
 
 def test_i51_outputs_come_in_the_order_of_the_prompts(llm) -> None:

@@ -10,6 +10,7 @@ from jax_engine import (
     SamplingParams,
 )
 from reference.random_numbers import derive_seed
+from tests.support.engine_driver import kept_requests
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 24, "max_num_seqs": 4}
@@ -50,7 +51,7 @@ def check_idle(llm: LLM) -> None:
     engine = llm.llm_engine
     stats = engine.stats()
     assert stats.num_used_blocks == stats.num_running == stats.num_waiting == stats.num_swapped == 0
-    assert not engine.scheduler.groups and not engine.worker._sampling
+    assert not engine.scheduler.groups and not kept_requests(engine)
     assert not engine.has_unfinished_requests()
 
 

@@ -5,11 +5,11 @@ import logging
 import numpy as np
 import pytest
 
-from jax_engine import LLM, InvalidRequestError, SamplingParams
-from jax_engine.core.preemption import PreemptionCosts
+from jax_engine import LLM, SamplingParams
 from jax_engine.errors import OutOfMemoryError
 from jax_engine.worker import preemption_costs
-from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
+from jax_engine.worker.preemption_costs import MeasuredCosts, PreemptionCosts, measure_costs
+from tests.support.engine_driver import kept_requests
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 4}
@@ -84,7 +84,7 @@ def test_measuring_leaves_the_cache_as_it_was(checkpoint) -> None:
     np.testing.assert_array_equal(np.asarray(cache.array), device)
     np.testing.assert_array_equal(cache.host.read(every), host)
     assert worker.steps.compiled_shapes() == compiled
-    assert not worker._sampling
+    assert not kept_requests(llm.llm_engine)
 
 
 def test_an_interruption_while_measuring_is_what_the_caller_sees(checkpoint, monkeypatch) -> None:
@@ -102,23 +102,22 @@ def test_an_interruption_while_measuring_is_what_the_caller_sees(checkpoint, mon
             measure_costs(worker, 40)
 
 
-def test_no_request_is_called_like_the_one_that_is_measured(checkpoint, monkeypatch) -> None:
+def test_no_request_has_the_number_of_the_one_that_is_measured(checkpoint, monkeypatch) -> None:
     """It would lose its sampling parameters, and the step that they are for."""
     llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS)
-    engine, added = llm.llm_engine, []
-    add_request = engine.worker.add_request
+    engine, numbers = llm.llm_engine, []
+    launch = engine.worker.launch
     with monkeypatch.context() as patched:
         patched.setattr(
-            engine.worker, "add_request", lambda *args: (added.append(args[0]), add_request(*args))
+            engine.worker,
+            "launch",
+            lambda step: (numbers.extend(one.number for one in step.opened), launch(step))[1],
         )
         measure_costs(engine.worker, 40)
-    assert added
-    for name in added:
-        with pytest.raises(InvalidRequestError, match="must be a string"):
-            engine.add_request(name, PROMPTS[0], GREEDY)
-    names = ["what a step costs", *(str(name) for name in added[:1])]
-    for name, prompt in zip([*names, "2", "3"], PROMPTS, strict=True):
+    assert numbers and all(number < 0 for number in numbers)
+    for name, prompt in zip(["what a step costs", "-1", "2", "3"], PROMPTS, strict=True):
         engine.add_request(name, prompt, GREEDY)
+    assert all(group.number >= 0 for group in engine.scheduler.groups.values())
     while engine.has_unfinished_requests():
         engine.step()
     assert engine.stats().preemption_costs is not None

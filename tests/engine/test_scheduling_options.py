@@ -31,15 +31,15 @@ def greedy(**changes) -> SamplingParams:
     return SamplingParams(**({"temperature": 0.0, "max_tokens": 4, "ignore_eos": True} | changes))
 
 
-def chunks_of(llm: LLM, run) -> dict[str, list[int]]:
+def chunks_of(llm: LLM, run) -> dict[int, list[int]]:
     """Tokens of each request in each step, while `run()`."""
     worker = llm.llm_engine.worker
     launch, chunks = worker.launch, {}
 
-    def note(output, *more):
-        for item in output.scheduled:
-            chunks.setdefault(item.group.request_id, []).append(item.num_tokens)
-        return launch(output, *more)
+    def note(step):
+        for row in step.rows:
+            chunks.setdefault(row.request, []).append(len(row.tokens))
+        return launch(step)
 
     worker.launch = note
     try:

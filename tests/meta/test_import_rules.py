@@ -55,8 +55,20 @@ def test_engine_never_imports_the_oracle(path: Path) -> None:
 def test_controller_imports_plain_python_only(path: Path) -> None:
     assert _top_level(path) <= {"jax_engine", "jaxtyping", "numpy"}
     engine_parts = {name for name in imported_names(path) if name.startswith("jax_engine")}
-    allowed = ("jax_engine.core", "jax_engine.errors")
+    allowed = ("jax_engine.core", "jax_engine.errors", "jax_engine.step")
     assert all(name.startswith(allowed) for name in engine_parts), engine_parts
+
+
+@pytest.mark.parametrize("path", modules("jax_engine/worker"), ids=_id)
+def test_the_worker_knows_of_the_controller_only_what_a_step_is(path: Path) -> None:
+    """So it can run in another process."""
+    others = (
+        "jax_engine.core",
+        "jax_engine.engine",
+        "jax_engine.guided",
+        "jax_engine.tokenization",
+    )
+    assert not any(name.startswith(others) for name in imported_names(path))
 
 
 @pytest.mark.parametrize("path", modules("examples"), ids=_id)

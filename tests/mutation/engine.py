@@ -23,7 +23,7 @@ REQUESTS: list[Mutant] = [
         ("self._seed, self._num_added)", "self._seed, 0)", "one seed for all unseeded requests"),
         ("arrival + new.timeout", "now + new.timeout", "a timeout begins at the call"),
         ("self.deadlines.remove(request_id)", "pass", "a deadline outlives its request"),
-        ("self._worker.remove_request(request_id)", "pass", "the worker keeps who has ended"),
+        ("self._pipeline.close(group.number)", "pass", "the worker keeps who has ended"),
         ("self.news.pop(request_id, None)", "pass", "who was aborted has news"),
         (
             "finished_time = now",
@@ -158,7 +158,6 @@ STEPS: list[Mutant] = [
         f"{FOLDER}/llm_engine.py",
         SHELL,
         ("self._pipeline.clear()", "pass", "a step in flight is kept after a failure"),
-        ("self.worker.kv_cache.recover()", "pass", "a cache that is gone is used again"),
         ("del self._running.ended[kept:]", "pass", "outputs of a step that failed come later"),
         (
             'self._running.end(request_id, "timeout"',
@@ -177,16 +176,24 @@ STEPS: list[Mutant] = [
             "the step ahead is kept after a failed collect",
         ),
         (
-            "= None, False\n        self._scheduler.drop_steps()",
-            "= None, False",
+            "self._scheduler.drop_steps()\n        self._worker.recover()",
+            "self._worker.recover()",
             "the scheduler waits for a step that failed",
         ),
-        ("self._worker.move_blocks(plan)", "pass", "a step that only moves blocks moves none"),
         (
-            "            self._worker.move_blocks(plan)\n",
-            "            try:\n                self._worker.move_blocks(plan)\n"
-            "            except RuntimeError:\n                pass\n",
+            "        step = self._launch(self._scheduler.schedule())\n",
+            "        plan = self._scheduler.schedule()\n        try:\n"
+            "            step = self._launch(plan)\n        except RuntimeError:\n"
+            "            return None\n",
             "blocks that could not be moved are taken for moved",
+        ),
+        ("        self._worker.recover()\n", "", "a cache that is gone is used again"),
+        ("self._opened[setup.number] = setup", "pass", "the worker is not told of requests"),
+        ("self._opened, self.closed = {}, []", "pass", "the worker is told again and again"),
+        (
+            "if self._opened.pop(number, None) is None:",
+            "if True:",
+            "the worker is told to forget whom it never knew",
         ),
     ),
     *plant(

@@ -85,8 +85,9 @@ MUTANTS: list[Mutant] = [
         SAMPLER_TESTS,
         ("(seed >> 32) & 0xFFFFFFFF", "0", "the upper bits of a seed do not count"),
         (
-            "            params.top_p,\n",
-            "            params.top_p if params.top_p < 0.999 else 1.0,\n",
+            '    floats["temperature"] = 0.0',
+            '    floats["top_p"] = params.top_p if params.top_p < 0.999 else 1.0\n'
+            '    floats["temperature"] = 0.0',
             "a top_p between 0.999 and 1 is off",
         ),
     ),

@@ -91,7 +91,7 @@ MUTANTS: list[Mutant] = [
         ("jnp.sum(logits > chosen", "jnp.sum(logits >= chosen", "ranks start at two"),
     ),
     *plant(
-        "jax_engine/worker/constraints.py",
+        "jax_engine/engine/step_masks.py",
         ("tests/properties/test_nothing_to_draw.py",),
         (
             "part.item.group.beam is None and not left.any()",

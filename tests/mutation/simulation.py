@@ -49,7 +49,7 @@ RUNNING: list[Mutant] = plant(
         "a finished request keeps its deadline",
     ),
     (
-        "        self._worker.remove_request(request_id)\n",
+        "        self._pipeline.close(group.number)\n",
         "",
         "the worker keeps what it knows of ended requests",
     ),
@@ -73,7 +73,7 @@ RUNNING: list[Mutant] = plant(
         "the scheduler goes on with requests of a failed step",
     ),
     (
-        "            self._forget(state.group.request_id)\n        self.ended",
+        "            self._forget(state.group)\n        self.ended",
         "            pass\n        self.ended",
         "requests of a failed step are kept",
     ),
@@ -88,8 +88,9 @@ PIPELINE: list[Mutant] = plant(
     f"{ENGINE}/pipeline.py",
     TESTS,
     (
-        "            self._worker.move_blocks(plan)\n            return None",
-        "            return None",
+        "        step = self._launch(self._scheduler.schedule())\n",
+        "        plan = self._scheduler.schedule()\n        if not plan.scheduled:\n"
+        "            return None\n        step = self._launch(plan)\n",
         "a step that only swaps moves nothing",
     ),
     (
@@ -103,9 +104,9 @@ PIPELINE: list[Mutant] = plant(
         "blocks are forgotten again and again",
     ),
     (
-        "return self._worker.launch(plan, self._scheduler.block_manager, current)",
-        "return self._worker.launch(plan, self._scheduler.block_manager, None)",
-        "a step ahead does not get the tokens of the one before",
+        "self._opened, self.closed = {}, []\n        ticket",
+        "self._opened = {}\n        ticket",
+        "the worker is told to forget again and again",
     ),
 )
 
@@ -117,7 +118,6 @@ LOOP: list[Mutant] = plant(
         "",
         "the ends of a failed step are told by its exception and again",
     ),
-    ("            self.worker.kv_cache.recover()", "            pass", "a lost cache stays lost"),
     (
         'self._running.end(request_id, "timeout", now)',
         'self._running.end(request_id, "timeout", now)\n                break',
@@ -272,11 +272,6 @@ WORKERS: list[Mutant] = [
         ),
         ("return seconds / (2 * count)", "return seconds / count", "a block costs both ways"),
         ("    return clock() - started", "    return clock()", "costs are the time of day"),
-        (
-            "        worker.remove_request(_NAME)",
-            "        pass",
-            "what was measured stays in the worker",
-        ),
     ),
 ]
 

@@ -9,6 +9,7 @@ HOST_BLOCKS = ("tests/worker/test_host_blocks.py",)
 FEW_ROWS = ("tests/worker/test_few_rows.py",)
 COSTS = ("tests/engine/test_preemption_costs.py",)
 PROMPTS = ("tests/engine/test_logprobs.py", "-k prompts")
+SHELL = ("tests/properties/test_engine_shell.py",)
 MASKS = ("tests/engine/test_constraints.py",)
 POOLED = ("tests/engine/test_heads.py", "-k classes or token")
 
@@ -18,13 +19,13 @@ PLANS: list[Mutant] = plant(
     ("starts[1 : count + 1] =", "starts[:count] =", "a sequence begins where it ends"),
     ("starts[count + 1 :] = total", "starts[count + 1 :] = 0", "padding rows begin at 0"),
     (
-        "lens[:count] = [item.start + item.num_tokens for",
-        "lens[:count] = [item.num_tokens for",
+        "[:count] = [row.start + len(row.tokens) for row in rows]",
+        "[:count] = num_tokens",
         "a chunk's context is the chunk alone",
     ),
     (
-        "jnp.maximum(starts[seq_of_sample + 1] - 1, 0)",
-        "jnp.maximum(starts[seq_of_sample + 1] - 2, 0)",
+        'jnp.maximum(starts[fields["row_of_sample"] + 1] - 1, 0)',
+        'jnp.maximum(starts[fields["row_of_sample"] + 1] - 2, 0)',
         "logits of the last token but one",
     ),
     ("jnp.maximum(-1 - tokens, 0)", "jnp.maximum(-tokens, 0)", "a pending token is another row's"),
@@ -33,20 +34,20 @@ PLANS: list[Mutant] = plant(
         "history.at[1].set(history[1])",
         "penalties do not see the pending token",
     ),
-    ("targets[:] = -1", "targets[:] = 0", "padding asks about token 0"),
+    ('"targets"][:] = -1', '"targets"][:] = 0', "padding asks about token 0"),
     (
-        "item.seq.token_ids[item.start + 1 :",
-        "item.seq.token_ids[item.start :",
+        "prompt_token_ids[row.start + 1 : row.end + 1]",
+        "prompt_token_ids[row.start : row.end]",
         "each token is its own target",
     ),
     (
-        "state.rows[first : first + item.num_samples]",
-        "[state.rows[first]] * item.num_samples",
+        "setup.rows[row.sample : row.sample + n]",
+        "setup.rows[row.sample : row.sample + 1].repeat(n, 0)",
         "all samples of a prompt draw alike",
     ),
     ("entries.shape[1] :] = padding_row", "entries.shape[1] :] = 0", "padding edits row 0"),
     ("tables[seq, position // block_size]", "tables[seq, 0]", "all slots in the first block"),
-    ("np.repeat(lengths, num_samples)", "np.repeat(lengths, num_samples) - 1", "drawn as before"),
+    ("np.repeat(ends, num_samples)", "np.repeat(ends, num_samples) - 1", "drawn as before"),
 )
 
 SMALL_PARTS: list[Mutant] = [
@@ -63,21 +64,32 @@ SMALL_PARTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/request_sampling.py",
+        "jax_engine/engine/request_setup.py",
         PLAN,
         ("seed + sample * 0x", "seed + (sample - 1) * 0x", "seeds of samples are shifted by one"),
         (">> 31)) >> 1", ">> 31))", "a derived seed may be larger than a seed can be"),
-        ("row += item.num_samples", "row += 1", "edits of later requests go to rows of a fork"),
-        ("output_len < state.min_tokens", "output_len <= state.min_tokens", "min_tokens + 1"),
-        (">= item.group.prompt_len", "> item.group.prompt_len", "the first token is of the prompt"),
-        (
-            "[*known, pending] if pending else known",
-            "known",
-            "penalties forget the token being sampled",
-        ),
     ),
     *plant(
-        f"{FOLDER}/request_sampling.py",
+        f"{FOLDER}/sparse_edits.py",
+        PLAN,
+        ("first += row.num_samples", "first += 1", "edits of later requests go to rows of a fork"),
+        ("- prompt_len < setup", "- prompt_len <= setup", "min_tokens + 1"),
+        (">= prompt_len)", "> prompt_len)", "the first token is of the prompt"),
+    ),
+    *plant(
+        "jax_engine/core/make_step.py",
+        SHELL,
+        (
+            "[*seq.token_ids, pending] if pending else list(seq.token_ids)",
+            "list(seq.token_ids)",
+            "penalties forget the token being sampled",
+        ),
+        ("num_samples, seq.index, history)", "num_samples, 0, history)", "all samples draw alike"),
+        ("tokens = [pending or seq", "tokens = [seq", "a pending token is read from the past"),
+        ("np.stack(tables) if", "np.stack(tables[::-1]) if", "block tables are another row's"),
+    ),
+    *plant(
+        "jax_engine/engine/request_setup.py",
         ("tests/engine/test_llm_engine.py",),
         ("[engine_seed, number]", "[engine_seed]", "all requests without a seed draw alike"),
     ),
@@ -116,7 +128,7 @@ SMALL_PARTS: list[Mutant] = [
         ("    cache.host.write(blocks, held)\n", "", "what was on the host is overwritten"),
         ("    worker.kv_cache.write(0, held)\n", "", "block 0 is overwritten"),
         ("if self.known is None:", "if True:", "costs are measured each time"),
-        ("        worker.remove_request(_NAME)\n", "        pass\n", "the measured request stays"),
+        ("closed=[_OWN])", "closed=[])", "the measured request stays"),
     ),
     *plant(
         f"{FOLDER}/prompt_logprobs.py",
@@ -125,7 +137,7 @@ SMALL_PARTS: list[Mutant] = [
         ("jnp.maximum(wanted, 0)", "jnp.maximum(wanted - 1, 0)", "of the token before"),
     ),
     *plant(
-        f"{FOLDER}/constraints.py",
+        "jax_engine/engine/step_masks.py",
         MASKS,
         ("row &= constraints.allowed", "row |= constraints.allowed", "nothing is forbidden"),
         ("token // 32] &= ~(", "token // 32] |= (", "bad words are allowed"),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
+from jax_engine.step import Step
 from tests.support.engine_driver import check_idle
 from tests.support.engine_pair import Request
 from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
@@ -26,6 +27,7 @@ from tests.support.reference_worker import (
 from tests.support.side_by_side import SideBySide
 from tests.support.sometimes import SEEN
 from tests.support.strategies import EOS, Settings, settings, token_ids
+from tests.support.through_bytes import send_steps_through_bytes
 
 COLD = [0.0, 1e-6]  # both are greedy
 
@@ -86,10 +88,18 @@ def workloads(draw: st.DrawFn, max_model_len: int, crowded: bool) -> list[Reques
 
 
 def serve(
-    chosen: Settings, workload: list[Request], plan: Aborts, failures: Failures, *, ahead: bool
+    chosen: Settings,
+    workload: list[Request],
+    plan: Aborts,
+    failures: Failures,
+    *,
+    ahead: bool,
+    through_bytes: bool = False,
 ) -> SideBySide:
     """Both engines, to the end, with all comparisons on the way."""
     engine, reference = pair_without_device(chosen, ahead=ahead)
+    if through_bytes:
+        send_steps_through_bytes(engine)
     exact = not ahead or chosen.scheduling != "unified"
     pair = SideBySide(engine, reference, None, exact=exact)
     if chosen.policy != "priority":
@@ -116,10 +126,15 @@ def cases(draw: st.DrawFn) -> tuple[Settings, list[Request], Aborts, Failures]:
     return chosen, workload, plan, {} if how == "no failure" else draw(failures)
 
 
-@given(case=cases(), ahead=st.booleans())
-def test_i29_to_i37_outputs_counts_and_times_are_the_oracle_s(case: Any, ahead: bool) -> None:
-    """With every kind of request, deadlines, aborts, ids that come back, and steps that fail."""
-    serve(*case, ahead=ahead)
+@given(case=cases(), ahead=st.booleans(), through_bytes=st.booleans())
+def test_i29_to_i37_outputs_counts_and_times_are_the_oracle_s(
+    case: Any, ahead: bool, through_bytes: bool
+) -> None:
+    """With every kind of request, deadlines, aborts, ids that come back, and steps that fail.
+
+    In half of all cases each step and each result is sent through bytes.
+    """
+    serve(*case, ahead=ahead, through_bytes=through_bytes)
 
 
 ROOMY = Settings(3, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, True, 0)
@@ -238,13 +253,26 @@ def test_a_deadline_is_its_request_s_and_not_its_id_s() -> None:
 
 
 def test_the_worker_is_told_of_each_request_once() -> None:
+    """When it begins, and when it has ended; of one that ended before it began, never."""
     engine, _ = pair_without_device(ROOMY, ahead=False)
     worker: Any = engine.worker
     assert isinstance(worker, ReferenceWorker)
-    engine.add_request("a", [0], SamplingParams(**ONE))
-    assert list(worker._sampling) == ["a"]
+    steps: list[Step] = []
+    launch = worker.launch
+    worker.launch = lambda step: (steps.append(step), launch(step))[1]  # type: ignore[method-assign]
+    for name in "abc":
+        engine.add_request(name, [0], SamplingParams(**ONE | {"max_tokens": 3}))
     engine.abort_request("a")
-    assert not worker._sampling
+    engine.step()
+    engine.abort_request("b")
+    engine.step()
+    engine.step()
+    assert not engine.has_unfinished_requests()
+    engine.add_request("a", [0], SamplingParams(**ONE))
+    engine.step()
+    assert [[setup.number for setup in step.opened] for step in steps] == [[1, 2], [], [], [3]]
+    assert [step.closed for step in steps] == [[], [1], [], [2]]
+    assert list(worker.setups) == [3]
 
 
 @pytest.mark.parametrize("ahead", [False, True])

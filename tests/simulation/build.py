@@ -41,9 +41,6 @@ class World(Protocol):
     def check_contents(self, engine: LLMEngine, worker: Any, *, cached: bool) -> int:
         """I13, on the device and in the host's memory; how many blocks were looked at there."""
 
-    def num_kept(self, worker: Any) -> int:
-        """Requests that the worker knows of."""
-
 
 @contextmanager
 def simulated_host(faults: Faults) -> Iterator[None]:
@@ -89,6 +86,7 @@ def assemble(settings: Settings, parts: Any, device: Any, clock: SimulatedClock)
     costs = MeasuredCosts(lambda: measure_costs(device, settings.max_model_len, clock))
     budget = config.max_num_batched_tokens or 1
     scheduler = build_scheduler(config, blocks, settings.max_model_len, budget, costs)
+    device.watch(scheduler)
     engine = LLMEngine(
         EngineParts(
             config=config,

@@ -51,3 +51,5 @@ def check_idle(engine: LLMEngine) -> None:
     assert not blocks.tables and not engine.scheduler.groups
     assert not engine.scheduler._state.sequences
     assert engine.outputs() == []
+    kept = set(engine.worker.setups) - set(engine._pipeline.closed)
+    assert not kept, f"the worker keeps the requests {kept}"

@@ -6,6 +6,9 @@ from random import Random
 from typing import Any
 
 from jax_engine.core.output import SchedulerOutput
+from jax_engine.core.scheduler import Scheduler
+from jax_engine.core.sequence import SequenceGroup
+from jax_engine.step import Step
 from jax_engine.worker.step_shape import StepShape, step_shape
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.faults import Faults
@@ -40,7 +43,7 @@ class SimulatedDevice:
             donated to fails.
 
     Attributes:
-        in_flight: Steps that were launched and not collected.
+        in_flight: Tickets of steps that were launched and not collected, with the steps.
         pause: Called while the device computes: other threads may go on.
     """
 
@@ -58,7 +61,7 @@ class SimulatedDevice:
         self.kv_cache = SimulatedCache(worker.kv_cache, self)
         self.steps = SimulatedSteps()
         self.pause: Callable[[], None] = lambda: None
-        self.in_flight: list[Any] = []
+        self.in_flight: list[tuple[Any, Step]] = []
         self._clock = clock
         self._faults = faults
         self._speed = speed
@@ -69,38 +72,48 @@ class SimulatedDevice:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.worker, name)
 
-    def add_request(self, request_id: Any, *args: Any) -> None:
-        if isinstance(request_id, str):
+    def watch(self, scheduler: Scheduler) -> None:
+        """Faults strike where a request is added, and what is planned is counted."""
+        add_group, schedule = scheduler.add_group, scheduler.schedule
+
+        def watched_add(group: SequenceGroup) -> None:
             self._faults.strike("before a request is added")
-        self.worker.add_request(request_id, *args)
-        if isinstance(request_id, str):
+            add_group(group)
             self._faults.strike("after a request was added")
 
-    def launch(self, output: SchedulerOutput, blocks: Any, before: Any = None) -> Any:
-        self._faults.strike("before launch")
-        self._note(output)
-        step = self.worker.launch(output, blocks, before)
-        self.in_flight.append(step)
+        def watched_schedule() -> SchedulerOutput:
+            plan = schedule()
+            for _, mode in plan.preempted:
+                self._log.seen[f"preemption by {mode}"] += 1
+            rebuilt = [item for item in plan.scheduled if item.group.forked and item.num_tokens > 1]
+            self._log.seen["rebuild"] += len(rebuilt)
+            return plan
+
+        scheduler.add_group, scheduler.schedule = watched_add, watched_schedule  # type: ignore[method-assign]
+
+    def launch(self, step: Step) -> Any:
+        self._faults.strike("before launch" if step.rows else "before moves")
+        self._note(step)
+        ticket = self.worker.launch(step)
+        if not step.rows:
+            return ticket
+        self.in_flight.append((ticket, step))
         try:
             self._faults.strike("after launch")
         except BaseException:
             if self._chance.random() < 0.5:
                 self._lose_cache()
             raise
-        return step
+        return ticket
 
-    def move_blocks(self, output: SchedulerOutput) -> None:
-        self._faults.strike("before moves")
-        self._note(output)
-        self.worker.move_blocks(output)
-
-    def collect(self, step: Any) -> Any:
-        num_tokens = sum(item.num_tokens for item in step.plan.scheduled)
+    def collect(self, ticket: Any) -> Any:
+        [step] = [step for one, step in self.in_flight if one is ticket]
+        num_tokens = sum(len(row.tokens) for row in step.rows)
         self.spend(self._speed.step + self._speed.token * num_tokens)
         self.pause()
-        self.in_flight = [one for one in self.in_flight if one is not step]
+        self.in_flight = [pair for pair in self.in_flight if pair[0] is not ticket]
         self._faults.strike("before collect")
-        result = self.worker.collect(step)
+        result = self.worker.collect(ticket)
         self._faults.strike("after collect")
         return result
 
@@ -112,17 +125,13 @@ class SimulatedDevice:
     def spend(self, ticks: int) -> None:
         self._clock.advance(ticks + self._chance.randint(0, self._speed.jitter))
 
-    def _note(self, output: SchedulerOutput) -> None:
-        seen, swaps = self._log.seen, output.blocks_to_swap_in + output.blocks_to_swap_out
-        self.moved(swaps)
-        seen["copy-on-write"] += bool(output.blocks_to_copy)
-        seen["swap in"] += bool(output.blocks_to_swap_in)
-        seen["swap-only step"] += bool(swaps and not output.scheduled)
-        for _, mode in output.preempted:
-            seen[f"preemption by {mode}"] += 1
-        for item in output.scheduled:
-            seen["rebuild"] += item.group.forked and item.num_tokens > 1
-            seen["pending token"] += item.seq.pending < 0
+    def _note(self, step: Step) -> None:
+        seen, moves = self._log.seen, step.moves
+        self.moved(moves.swap_in + moves.swap_out)
+        seen["copy-on-write"] += bool(moves.copy)
+        seen["swap in"] += bool(moves.swap_in)
+        seen["swap-only step"] += bool((moves.swap_in or moves.swap_out) and not step.rows)
+        seen["pending token"] += sum(row.tokens[-1] < 0 for row in step.rows)
 
 
 class SimulatedSteps:

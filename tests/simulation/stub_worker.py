@@ -3,9 +3,9 @@
 It stands where `jax_engine.worker.worker.Worker` stands, behind the same methods; nothing else of
 the simulation knows what a step looks like to a worker. A slot of its cache holds the token that
 was written there and the token's position. A step reads its whole context through the block table,
-and fails if a slot holds anything else than the sequence's own token. The swap space is the
-engine's own, so that the host may run out of memory. There is no sampler and there are no
-log-probabilities: `tests/support/reference_worker.py` has both, as the oracle does them.
+fails if a slot holds another position, and draws what follows the tokens that it found. The swap
+space is the engine's own, so that the host may run out of memory. There is no sampler and there are
+no log-probabilities: `tests/support/reference_worker.py` has both, as the oracle does them.
 """
 
 from dataclasses import dataclass
@@ -13,18 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
+from jax_engine.step import RequestSetup, Row, Step, StepResult
 from jax_engine.worker import host_blocks
-from jax_engine.worker.worker import StepResult
-from reference.random_numbers import derive_seed
 from tests.simulation.model import VOCABULARY, next_token
 
 BLOCKS_A_PIECE = 3  # of the swap space: so few that several pieces are made
 
 
-def contents(token_ids: list[int]) -> np.ndarray:
-    """What the slots of these tokens, the first of a sequence, must hold."""
-    return np.arange(len(token_ids)) * VOCABULARY + np.array(token_ids, np.int64) + 1
+def contents(token_ids: list[int], start: int = 0) -> np.ndarray:
+    """What the slots of these tokens must hold, of which the first is at position `start`."""
+    positions = np.arange(start, start + len(token_ids))
+    return positions * VOCABULARY + np.array(token_ids, np.int64) + 1
 
 
 class StubCache:
@@ -66,96 +65,87 @@ class StubCache:
 
 
 @dataclass(frozen=True)
-class StubStep:
-    """A step on its way: its plan, and what it draws, row by row."""
+class StubTicket:
+    """A step on its way, and what it draws, row by row."""
 
-    plan: SchedulerOutput
+    step: Step
     drawn: list[int]
-
-
-@dataclass(frozen=True)
-class StubRequest:
-    seed: int
-    min_tokens: int
-    ends: frozenset[int]
 
 
 class StubWorker:
     """Has the methods of `Worker` that an engine calls.
 
     Attributes:
-        requests: What it keeps of each request, by id.
+        setups: What it was told of each request, by number.
     """
-
-    mask_seconds = 0.0
 
     def __init__(
         self, *, num_blocks: int, num_cpu_blocks: int, block_size: int, max_model_len: int
     ) -> None:
         self.table_width = -(-max_model_len // block_size)
         self.kv_cache = StubCache(num_blocks, num_cpu_blocks, block_size)
-        self.requests: dict[Any, StubRequest] = {}
+        self.setups: dict[int, RequestSetup] = {}
         self._block_size = block_size
+        self._last_drawn: list[int] = []
 
-    def add_request(
-        self, request_id: Any, params: Any, seed: int, eos: frozenset[int], constraints: Any = None
-    ) -> None:
-        ends = eos | set(params.stop_token_ids or ())
-        self.requests[request_id] = StubRequest(seed, params.min_tokens, ends)
+    def recover(self) -> None:
+        self.setups.clear()
+        self.kv_cache.recover()
 
-    def remove_request(self, request_id: Any) -> None:
-        self.requests.pop(request_id, None)
-
-    def move_blocks(self, output: SchedulerOutput) -> None:
-        self.kv_cache.swap_in(output.blocks_to_swap_in)
-        self.kv_cache.swap_out(output.blocks_to_swap_out)
-        self.kv_cache.copy(output.blocks_to_copy)
-
-    def launch(
-        self, output: SchedulerOutput, blocks: Any, before: StubStep | None = None
-    ) -> StubStep:
+    def launch(self, step: Step) -> StubTicket:
         """All rows write before any of them reads, as in each layer of a model."""
-        self.move_blocks(output)
+        self.setups |= {setup.number: setup for setup in step.opened}
+        self.kv_cache.swap_in(step.moves.swap_in)
+        self.kv_cache.swap_out(step.moves.swap_out)
+        self.kv_cache.copy(step.moves.copy)
         rows = [
-            (item, _context(item, before), self._slots(item, blocks)) for item in output.scheduled
+            (row, self._known(row), self._slots(row, table))
+            for row, table in zip(step.rows, step.block_tables, strict=True)
         ]
-        for item, context, slots in rows:
-            self.kv_cache.array.reshape(-1)[slots[item.start :]] = contents(context)[item.start :]
+        flat = self.kv_cache.array.reshape(-1)
+        for row, tokens, slots in rows:
+            flat[slots[row.start :]] = contents(tokens, row.start)
         drawn: list[int] = []
-        for item, context, slots in rows:
-            found = self.kv_cache.array.reshape(-1)[slots]
-            measured = item.seq.seq_id < 0  # a step that only tells what it costs: all in a block
-            assert measured or (found == contents(context)).all(), (
-                f"I13: {item.group.request_id} reads {found} for {contents(context)}"
-            )
-            drawn += self._draw(item, context)
-        return StubStep(output, drawn)
+        for row, _, slots in rows:
+            if row.seq_id >= 0:  # a step that only tells what it costs has all in one block
+                drawn += self._draw(row, self._read(row, slots))
+        for number in step.closed:
+            self.setups.pop(number, None)
+        if drawn:
+            self._last_drawn = drawn
+        return StubTicket(step, drawn)
 
-    def collect(self, step: StubStep) -> StepResult:
-        return StepResult(list(step.drawn), None, {})
+    def collect(self, ticket: StubTicket) -> StepResult:
+        return StepResult(list(ticket.drawn))
 
-    def _slots(self, item: ScheduledSequence, blocks: Any) -> np.ndarray:
-        positions = np.arange(item.start + item.num_tokens)
-        table = blocks.block_table_row(item.seq.seq_id)
+    def _known(self, row: Row) -> list[int]:
+        """The new tokens; one that the step before has drawn is taken from there."""
+        return [t if t >= 0 else self._last_drawn[-1 - t] for t in row.tokens]
+
+    def _slots(self, row: Row, table: np.ndarray) -> np.ndarray:
+        positions = np.arange(row.end)
         return (
             table[positions // self._block_size] * self._block_size + positions % self._block_size
         )
 
-    def _draw(self, item: ScheduledSequence, context: list[int]) -> list[int]:
-        request = self.requests[item.group.request_id]
-        early = len(context) - item.group.prompt_len < request.min_tokens
-        forbidden = request.ends if early else frozenset()
-        first = item.seq.index
-        return [
-            next_token(context, derive_seed(request.seed, first + i), forbidden)
-            for i in range(item.num_samples)
-        ]
+    def _read(self, row: Row, slots: np.ndarray) -> list[int]:
+        """The tokens of the whole context, as the cache has them."""
+        found = self.kv_cache.array.reshape(-1)[slots] - 1
+        positions = found // VOCABULARY
+        assert (positions == np.arange(row.end)).all(), (
+            f"I13: a row of request {row.request} reads the positions {positions}"
+        )
+        return (found % VOCABULARY).tolist()
+
+    def _draw(self, row: Row, context: list[int]) -> list[int]:
+        setup = self.setups[row.request]
+        early = len(context) - len(setup.prompt_token_ids) < setup.min_tokens
+        forbidden = setup.forbidden[0].tolist() if early else []
+        samples = setup.rows[row.sample : row.sample + row.num_samples]
+        return [next_token(context, seed_of(one), forbidden) for one in samples]
 
 
-def _context(item: ScheduledSequence, before: StubStep | None) -> list[int]:
-    """The tokens that a row reads; one that the step before draws is taken from there."""
-    tokens = item.seq.token_ids[: item.start + item.num_tokens]
-    if len(tokens) < item.start + item.num_tokens:
-        assert before is not None and item.seq.pending < 0
-        tokens = [*tokens, before.drawn[-1 - item.seq.pending]]
-    return tokens
+def seed_of(row: np.ndarray) -> int:
+    """The 64 bits of the seed in a packed row, high word first."""
+    high, low = row[:2].astype(np.uint32).tolist()
+    return high << 32 | low

@@ -67,9 +67,6 @@ class StubWorld:
         )
         return [rules.sample(i, max_model_len) for i in range(params.n)]
 
-    def num_kept(self, worker: StubWorker) -> int:
-        return len(worker.requests)
-
     def check_contents(self, engine: LLMEngine, worker: StubWorker, *, cached: bool) -> int:
         """Args:
         cached: Whether to look at the blocks of the prefix cache as well.

@@ -79,9 +79,6 @@ class TinyWorld:
     def lose_cache(self, worker: Worker) -> None:
         worker.kv_cache.array.delete()
 
-    def num_kept(self, worker: Worker) -> int:
-        return len(worker._sampling)
-
     def samples(self, request: Request, seed: int, max_model_len: int) -> list[Sample] | None:
         if len(request.prompt) >= max_model_len:
             return []  # it is refused

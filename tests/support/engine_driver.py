@@ -72,8 +72,13 @@ def check_idle(engine: LLMEngine) -> None:
         not blocks.tables and not engine.scheduler.groups and not engine.scheduler._state.sequences
     )
     running = engine._running
-    assert not engine.worker._sampling and not running.deadlines
+    assert not kept_requests(engine) and not running.deadlines
     assert not running.states and not running.news and not running.ended
+
+
+def kept_requests(engine: LLMEngine) -> set[int]:
+    """The numbers of requests that the worker knows, and will not forget with the next step."""
+    return set(engine.worker.setups) - set(engine._pipeline.closed)
 
 
 def groups_without_aborts(

@@ -12,18 +12,20 @@ traffic without an oracle's engine beside it.
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from jax_engine import EngineConfig, LLMEngine
 from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.output import SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.build import EngineParts
-from jax_engine.worker.worker import SampleLogprobs, StepResult
+from jax_engine.sampling.inputs import FLOATS, WANTS_PROCESSED, row_fields
+from jax_engine.step import RequestSetup, Row, SampleLogprobs, Step, StepResult
 from reference.engine import ReferenceEngine
 from reference.kv_cache import KVCache, slot_of
-from reference.random_numbers import derive_seed
 from reference.sampling import candidates, log_softmax, sample
 from tests.support.engine_pair import ENGINE_SEED
 from tests.support.reading_model import ReadingModel
@@ -47,7 +49,7 @@ class DeviceError(RuntimeError):
 class Ticket:
     """A step: what was computed, when it was launched."""
 
-    plan: Any
+    step: Step
     result: StepResult
 
 
@@ -57,6 +59,7 @@ class ReferenceWorker:
     Attributes:
         fail_at: Where a step raises, the first that comes there: one of PLACES; None for nowhere.
         in_flight: Steps that were launched and not collected.
+        setups: What it was told of the requests, by number.
     """
 
     Error = DeviceError
@@ -66,57 +69,55 @@ class ReferenceWorker:
         self.eos_token_ids = eos_token_ids
         self.fail_at: str | None = None
         self.in_flight: list[Ticket] = []
-        self.kv_cache = self  # `recover` is all that the engine asks of it
-        self.mask_seconds = 0.0
-        self._sampling: dict[str, tuple[Any, int]] = {}
+        self.setups: dict[int, RequestSetup] = {}
+        self._last_tokens: list[int] = []
         self._memory: Any = new_memory(settings)
 
-    def add_request(
-        self, request_id: str, params: Any, seed: int, eos_token_ids: Any, constraints: Any
-    ) -> None:
-        self._sampling[request_id] = params, seed
-
-    def remove_request(self, request_id: str) -> None:
-        self._sampling.pop(request_id, None)
-
     def recover(self) -> None:
-        """What was in the cache is gone, and so are the steps."""
+        """What was in the cache is gone, and so are the steps and the requests."""
         self.in_flight.clear()
+        self.setups.clear()
         self._memory = new_memory(self.settings)
 
-    def move_blocks(self, plan: Any) -> None:
-        swaps = plan.blocks_to_swap_in or plan.blocks_to_swap_out
-        saw("copy-on-write", bool(plan.blocks_to_copy))
-        saw("swap-only step", bool(swaps and not plan.scheduled))
-        saw("rebuild", any(one.group.forked and one.num_tokens > 1 for one in plan.scheduled))
-        moves = moves_of(plan)
-        if moves and not plan.scheduled:
-            self._may_fail(ALONE)
-        for move, pairs in moves.items():
-            self._may_fail(move)
-            getattr(self._memory, move)(pairs)
-
-    def launch(self, plan: Any, blocks: Any, before: Ticket | None = None) -> Ticket:
-        self._may_fail("launch")
-        self.move_blocks(plan)
-        previous = [] if before is None else before.result.token_ids
-        result = self._compute(plan.scheduled, blocks, previous)
-        self._may_fail("launched")
-        self.in_flight.append(Ticket(plan, result))
-        return self.in_flight[-1]
+    def launch(self, step: Step) -> Ticket:
+        if step.rows:
+            self._may_fail("launch")
+        self.setups |= {setup.number: setup for setup in step.opened}
+        self._move_blocks(step)
+        result = self._compute(step)
+        for number in step.closed:
+            self.setups.pop(number, None)
+        if step.rows:
+            self._may_fail("launched")
+        if result.token_ids:
+            self._last_tokens = result.token_ids
+        ticket = Ticket(step, result)
+        if step.rows:
+            self.in_flight.append(ticket)
+        return ticket
 
     def collect(self, ticket: Ticket) -> StepResult:
-        self.in_flight.remove(ticket)
+        if ticket.step.rows:
+            self.in_flight.remove(ticket)
         self._may_fail("collect")
-        for move in moves_of(ticket.plan):
+        for move in moves_of(ticket.step):
             self._may_fail(COLLECTED_AFTER[move])
         self._may_fail("collected")
         return ticket.result
 
-    def is_in_flight(self, request_id: str) -> bool:
+    def is_in_flight(self, number: int) -> bool:
         """Whether a step that was launched, and not collected, computes tokens of a request."""
-        steps = [ticket.plan.scheduled for ticket in self.in_flight]
-        return any(item.group.request_id == request_id for step in steps for item in step)
+        return any(row.request == number for one in self.in_flight for row in one.step.rows)
+
+    def _move_blocks(self, step: Step) -> None:
+        moves = moves_of(step)
+        saw("copy-on-write", "copy" in moves)
+        saw("swap-only step", bool(moves.keys() - {"copy"}) and not step.rows)
+        if moves and not step.rows:
+            self._may_fail(ALONE)
+        for move, pairs in moves.items():
+            self._may_fail(move)
+            getattr(self._memory, move)(pairs)
 
     def _may_fail(self, place: str) -> None:
         if self.fail_at == place:
@@ -125,76 +126,94 @@ class ReferenceWorker:
             saw(f"a step failed: {place}")
             raise DeviceError(f"injected at {place}")
 
-    def _compute(self, scheduled: list[Any], blocks: Any, previous: list[int]) -> StepResult:
-        if not scheduled:
-            return StepResult([], None, {})
-        texts = [_known(item.seq, previous) for item in scheduled]
-        hidden = self._forward(scheduled, texts, blocks)
+    def _compute(self, step: Step) -> StepResult:
+        if not step.rows:
+            return StepResult([])
+        hidden = self._forward(step)
         tokens: list[int] = []
         rows: list[tuple[np.ndarray, int, Any]] = []
         prompt: list[tuple[np.ndarray, int, Any]] = []
         at = 0
-        for item, text in zip(scheduled, texts, strict=True):
-            logits = [_logits(one) for one in hidden[at : at + item.num_tokens]]
-            at += item.num_tokens
-            for position, row in enumerate(logits, item.start + 1):
-                following = text[position] if position < item.seq.prompt_len else 0
-                prompt.append((log_softmax(row), following, None))
-            drawn = self._sample(item, text, logits[-1]) if item.num_samples else []
+        for row in step.rows:
+            logits = [_logits(one) for one in hidden[at : at + len(row.tokens)]]
+            at += len(row.tokens)
+            text = self.setups[row.request].prompt_token_ids
+            for position, one in enumerate(logits, row.start + 1):
+                following = text[position] if position < len(text) else 0
+                prompt.append((log_softmax(one), following, None))
+            drawn = self._sample(row, logits[-1]) if row.num_samples else []
             tokens += [token for _, token, _ in drawn]
             rows += drawn
-        wants = [self._sampling[item.group.request_id][0] for item in scheduled]
+        setups = [self.setups[row.request] for row in step.rows]
         return StepResult(
             tokens,
-            _logprobs(rows) if any(one.needs_logprobs for one in wants) else None,
-            {},
-            _logprobs(prompt) if any(one.prompt_logprobs is not None for one in wants) else None,
+            _logprobs(rows) if any(one.wants_logprobs for one in setups) else None,
+            _logprobs(prompt) if any(one.prompt_logprobs for one in setups) else None,
         )
 
-    def _forward(self, scheduled: list[Any], texts: list[list[int]], blocks: Any) -> np.ndarray:
-        tables = [list(blocks.block_table(item.seq.seq_id)) for item in scheduled]
-        width = max(len(table) for table in tables)
-        spans = [range(item.start, item.start + item.num_tokens) for item in scheduled]
-        size = self.settings.block_size
+    def _forward(self, step: Step) -> np.ndarray:
+        size, spans = self.settings.block_size, [range(row.start, row.end) for row in step.rows]
         return ReadingModel().forward(
-            np.array([text[p] for text, span in zip(texts, spans, strict=True) for p in span]),
+            np.array([self._known(token) for row in step.rows for token in row.tokens]),
             np.array([p for span in spans for p in span]),
             self._memory,
-            np.array([table + [0] * (width - len(table)) for table in tables]),
+            step.block_tables,
             np.array([span.stop for span in spans]),
             np.cumsum([0, *(len(span) for span in spans)]),
             np.array([
                 slot_of(table, p, size)
-                for table, span in zip(tables, spans, strict=True) for p in span
+                for table, span in zip(step.block_tables.tolist(), spans, strict=True)
+                for p in span
             ]),
         )  # fmt: skip
 
-    def _sample(
-        self, item: Any, text: list[int], logits: np.ndarray
-    ) -> list[tuple[np.ndarray, int, Any]]:
+    def _sample(self, row: Row, logits: np.ndarray) -> list[tuple[np.ndarray, int, Any]]:
         """For each sample its log-probabilities and its token; of a beam its candidates, too."""
-        params, seed = self._sampling[item.group.request_id]
+        setup = self.setups[row.request]
+        length = len(setup.prompt_token_ids)
+        history = [0] * row.end if row.history is None else [*map(self._known, row.history)]
         context: dict[str, Any] = {
-            "prompt_token_ids": text[: item.seq.prompt_len],
-            "output_token_ids": text[item.seq.prompt_len :],
+            "prompt_token_ids": setup.prompt_token_ids,
+            "output_token_ids": history[length:],
             "eos_token_ids": self.eos_token_ids,
         }
-        row = log_softmax(logits)
-        if params.use_beam_search:
-            return [(row, 0, candidates(logits, params, VOCABULARY, **context))]
-        seeds = [derive_seed(seed, item.seq.index + i) for i in range(item.num_samples)]
-        return [(row, sample(logits, params, seed=one, **context), None) for one in seeds]
+        own = log_softmax(logits)
+        samples = [unpacked(setup, row.sample + i) for i in range(row.num_samples)]
+        if samples[0].use_beam_search:
+            return [(own, 0, candidates(logits, samples[0], VOCABULARY, **context))]
+        return [(own, sample(logits, one, seed=one.seed, **context), None) for one in samples]
+
+    def _known(self, token: int) -> int:
+        """A token, or the one that the step before has drawn in its place."""
+        return token if token >= 0 else self._last_tokens[-1 - token]
 
 
-def moves_of(plan: Any) -> dict[str, list[tuple[int, int]]]:
+def unpacked(setup: RequestSetup, sample: int) -> Any:
+    """What the oracle's sampler reads of a request's parameters, from the words of one sample."""
+    words = {name: setup.rows[sample, at] for name, at in row_fields().items()}
+    high, low = words["seed"].view(np.uint32).tolist()
+    floats = {name: _shortest(words[name].view(np.float32)[0]) for name in FLOATS}
+    bias = dict(zip(setup.bias[0].tolist(), setup.bias[1].view(np.float32).tolist(), strict=True))
+    return SimpleNamespace(
+        **floats,
+        seed=high << 32 | low,
+        top_k=int(words["top_k"][0]),
+        use_beam_search=words["want_logprobs"][0] == WANTS_PROCESSED,
+        min_tokens=setup.min_tokens,
+        stop_token_ids=setup.forbidden[0].tolist(),
+        ignore_eos=False,
+        logit_bias=bias or None,
+    )
+
+
+def _shortest(value: np.float32) -> float:
+    """The number that somebody wrote who got this float32."""
+    return float(str(value))
+
+
+def moves_of(step: Step) -> dict[str, list[tuple[int, int]]]:
     """Which blocks a step moves, by one of MOVES, in the order of a step."""
-    pairs = (plan.blocks_to_swap_in, plan.blocks_to_swap_out, plan.blocks_to_copy)
-    return {move: own for move, own in zip(MOVES, pairs, strict=True) if own}
-
-
-def _known(seq: Any, previous: list[int]) -> list[int]:
-    """All tokens of a sequence, the one that the step before has drawn for it included."""
-    return [*seq.token_ids, *([previous[-1 - seq.pending]] if seq.pending else [])]
+    return {move: pairs for move, pairs in zip(MOVES, step.moves, strict=True) if pairs}
 
 
 def _logits(hidden: np.ndarray) -> np.ndarray:
@@ -236,12 +255,21 @@ def _config() -> EngineConfig:
     )
 
 
+class WatchedScheduler(Scheduler):
+    """Notes what no worker sees in a step."""
+
+    def schedule(self) -> SchedulerOutput:
+        plan = super().schedule()
+        saw("rebuild", any(one.group.forked and one.num_tokens > 1 for one in plan.scheduled))
+        return plan
+
+
 def pair_without_device(settings: Settings, *, ahead: bool) -> tuple[LLMEngine, ReferenceEngine]:
     """An engine whose worker is made of the oracle's parts, and the oracle's engine."""
     blocks = settings.block_manager(
         BlockManager, table_width=-(-settings.max_model_len // settings.block_size)
     )
-    scheduler = Scheduler(blocks, **settings.scheduler_arguments)
+    scheduler = WatchedScheduler(blocks, **settings.scheduler_arguments)
     worker: Any = ReferenceWorker(settings, {EOS})
     model: Any = _ModelConfig()
     nothing: Any = None

@@ -98,10 +98,9 @@ class SideBySide:
         """Of nobody's id nothing comes."""
         served = self.running.get(request_id)
         if served is not None:
-            is_in_flight = getattr(
-                self.engine.worker, "is_in_flight", None
-            )  # `ReferenceWorker` tells
-            saw("abort in flight", is_in_flight is not None and is_in_flight(request_id))
+            number, worker = self.engine.scheduler.groups[request_id].number, self.engine.worker
+            is_in_flight = getattr(worker, "is_in_flight", None)  # `ReferenceWorker` tells
+            saw("abort in flight", is_in_flight is not None and is_in_flight(number))
             self._cut_short(served)
         for output in self.engine.abort_request(request_id):
             assert output.finished

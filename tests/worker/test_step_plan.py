@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
-from jax_engine.core.output import ScheduledSequence
-from jax_engine.worker.request_sampling import derive_seed, request_sampling
+from jax_engine.engine.request_setup import derive_seed, request_setup
+from jax_engine.step import Moves, RequestSetup, Row, Step
 from jax_engine.worker.step_plan import pack_step, unpack_step
 
 B, W = 4, 6
@@ -31,10 +31,23 @@ def _unpacked(packed, shape):
     return on_host(_unpack(jnp.asarray(packed), jnp.asarray(PREVIOUS), shape, W, B))
 
 
+@dataclasses.dataclass
+class Case:
+    """A step, what the worker knows of its requests, and all tokens of each row."""
+
+    step: Step
+    setups: dict[int, RequestSetup]
+    texts: list[list[int]]
+
+    def __iter__(self):
+        rows = zip(self.step.rows, self.step.block_tables, self.texts, strict=True)
+        return ((row, self.setups[row.request], table, text) for row, table, text in rows)
+
+
 @st.composite
-def steps(draw):
+def cases(draw):
     """A few sequences with chunks anywhere, and what each of them asked for."""
-    items, rows, sampling = [], [], {}
+    rows, tables, setups, texts = [], [], {}, []
     for i in range(draw(st.integers(1, 6))):
         length = draw(st.integers(1, B * W))
         start = draw(st.integers(0, length - 1))
@@ -46,74 +59,65 @@ def steps(draw):
             logit_bias=draw(st.sampled_from([None, {2: 1.5}])), stop_token_ids=[4],
             prompt_logprobs=draw(st.sampled_from([None, None, 2])),
         )  # fmt: skip
-        tokens = draw(st.lists(st.integers(0, 99), min_size=length, max_size=length))
-        pending = 0
+        text = draw(st.lists(st.integers(0, 99), min_size=length, max_size=length))
+        known = list(text)
         if end == length and draw(st.booleans()):  # the last one is not known on the host
-            pending = -1 - draw(st.integers(0, len(PREVIOUS) - 1))
-            tokens[-1] = int(PREVIOUS[-1 - pending])
-        group = SimpleNamespace(request_id=str(i), prompt_len=max(1, length - 1))
-        known = tokens[:-1] if pending else tokens
-        seq = SimpleNamespace(
-            token_ids=known, index=0, pending=pending, num_tokens=length, all_tokens=tokens
-        )
-        items.append(ScheduledSequence(seq, group, start, end - start, n * (end == length)))
-        rows.append(
-            np.array(draw(st.lists(st.integers(0, 9), min_size=W, max_size=W)), np.int32) + 10 * i
-        )
-        sampling[str(i)] = request_sampling(params, params.seed, EOS)
-    return items, rows, sampling
+            known[-1] = -1 - draw(st.integers(0, len(PREVIOUS) - 1))
+            text[-1] = int(PREVIOUS[-1 - known[-1]])
+        setups[10 + i] = request_setup(10 + i, text[: max(1, length - 1)], params, params.seed, EOS)
+        num_samples = n * (end == length)
+        sample = draw(st.integers(0, n - num_samples)) if num_samples else 0
+        rows.append(Row(i, 10 + i, start, known[start:end], num_samples, sample, known))
+        tables.append(draw(st.lists(st.integers(0, 9), min_size=W, max_size=W)))
+        texts.append(text)
+    tables = np.array(tables, np.int32) + 10 * np.arange(len(rows), dtype=np.int32)[:, None]
+    return Case(Step(rows, tables, Moves([], [], []), [], []), setups, texts)
 
 
-@given(steps())
-def test_i10_unpacking_gives_each_token_its_position_and_slot(step) -> None:
+@given(cases())
+def test_i10_unpacking_gives_each_token_its_position_and_slot(case) -> None:
     """I10, on the device's side: slot of position p is table[p // B] * B + p % B, nothing else."""
-    items, rows, sampling = step
-    shape, packed = pack_step(items, rows, sampling, W)
+    shape, packed = pack_step(case.step, case.setups, W)
     plan = _unpacked(packed, shape)
     at, sample_at = 0, 0
-    for i, (item, row) in enumerate(zip(items, rows, strict=True)):
+    for i, (row, setup, table, text) in enumerate(case):
         assert plan.query_start_loc[i] == at
-        assert plan.context_lens[i] == item.start + item.num_tokens
-        assert np.array_equal(plan.block_tables[i], row)
-        for p in range(item.start, item.start + item.num_tokens):
-            assert plan.token_ids[at] == item.seq.all_tokens[p]
+        assert plan.context_lens[i] == row.end
+        assert np.array_equal(plan.block_tables[i], table)
+        for p in range(row.start, row.end):
+            assert plan.token_ids[at] == text[p]
             assert plan.positions[at] == p
-            assert plan.slot_mapping[at] == row[p // B] * B + p % B
+            assert plan.slot_mapping[at] == table[p // B] * B + p % B
             at += 1
-        for j in range(item.num_samples):
+        for j in range(row.num_samples):
             assert plan.logits_index[sample_at] == at - 1
-            assert plan.sampling.position[sample_at] == item.seq.num_tokens
+            assert plan.sampling.position[sample_at] == len(text)
             seed = plan.sampling.seed[sample_at]
-            state = sampling[item.group.request_id]
-            assert np.array_equal(seed.view(np.int32), state.rows[j][0, :2])
+            assert np.array_equal(seed.view(np.int32), setup.rows[row.sample + j, :2])
             assert plan.sampling.top_k[sample_at] == i
             assert plan.sampling.top_p[sample_at] == 0.25
             sample_at += 1
     assert (plan.slot_mapping[at:] == -1).all()
-    assert (plan.context_lens[len(items) :] == 0).all()
-    assert (plan.query_start_loc[len(items) :] == at).all()
+    assert (plan.context_lens[len(case.texts) :] == 0).all()
+    assert (plan.query_start_loc[len(case.texts) :] == at).all()
     assert (plan.sampling.temperature[sample_at:] == 0).all()
 
 
-@given(steps())
-def test_sparse_entries_name_their_rows(step) -> None:
-    items, rows, sampling = step
-    shape, packed = pack_step(items, rows, sampling, W)
+@given(cases())
+def test_sparse_entries_name_their_rows(case) -> None:
+    shape, packed = pack_step(case.step, case.setups, W)
     plan = _unpacked(packed, shape).sampling
     bias, history = [], []
-    row = 0
-    for item in items:
-        state = sampling[item.group.request_id]
-        output_len = item.seq.num_tokens - item.group.prompt_len
-        for _ in range(item.num_samples):
-            bias += [(row, 2, 1.5)] * bool(state.bias.size)
-            bias += [(row, t, -np.inf) for t in (1, 4) if output_len < state.min_tokens]
-            if state.has_penalties:
-                history += [
-                    (row, t, int(p >= item.group.prompt_len))
-                    for p, t in enumerate(item.seq.all_tokens)
-                ]
-            row += 1
+    at = 0
+    for row, setup, _, text in case:
+        prompt_len = len(setup.prompt_token_ids)
+        for _ in range(row.num_samples):
+            bias += [(at, 2, 1.5)] * bool(setup.bias.size)
+            early = len(text) - prompt_len < setup.min_tokens
+            bias += [(at, t, -np.inf) for t in (1, 4) if early]
+            if setup.has_penalties:
+                history += [(at, t, int(p >= prompt_len)) for p, t in enumerate(text)]
+            at += 1
     real = plan.bias_row < shape.num_rows
     found = zip(plan.bias_row[real], plan.bias_token[real], plan.bias_value[real], strict=True)
     assert sorted(found) == sorted(bias)
@@ -122,16 +126,14 @@ def test_sparse_entries_name_their_rows(step) -> None:
     assert sorted(zip(*columns, strict=True)) == sorted(history)
 
 
-@given(steps())
-def test_targets_are_the_next_tokens_of_prompts_that_are_scored(step) -> None:
-    items, rows, sampling = step
-    shape, packed = pack_step(items, rows, sampling, W)
+@given(cases())
+def test_targets_are_the_next_tokens_of_prompts_that_are_scored(case) -> None:
+    shape, packed = pack_step(case.step, case.setups, W)
     targets = []
-    for item in items:
-        wanted = sampling[item.group.request_id].prompt_logprobs
-        for p in range(item.start + 1, item.start + item.num_tokens + 1):
-            in_prompt = wanted and p < item.group.prompt_len
-            targets.append(item.seq.all_tokens[p] if in_prompt else -1)
+    for row, setup, _, text in case:
+        for p in range(row.start + 1, row.end + 1):
+            in_prompt = setup.prompt_logprobs and p < len(setup.prompt_token_ids)
+            targets.append(text[p] if in_prompt else -1)
     found = _unpacked(packed, shape).targets
     assert shape.prompt_logprobs == any(target >= 0 for target in targets)
     if shape.prompt_logprobs:

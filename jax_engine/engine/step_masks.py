@@ -1,52 +1,27 @@
-"""Which tokens a request may draw next, worked out on the host while the device runs the model.
+"""Which tokens each row of a masked step may draw, worked out while the device runs the model.
 
-What allows or forbids single tokens whatever the output is a static mask, packed once a request.
-Longer bad words, a guide and logits processors depend on the last token, which the host must know:
-`needs_last_token`.
+Grammars and logits processors live here, with the controller, also when the worker is in another
+process: the worker gets a bit for each token, or edited logits (`jax_engine.step`).
 """
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from jaxtyping import Float, UInt32
 
-from jax_engine.core.output import ScheduledSequence
+from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import SequenceGroup
 from jax_engine.core.stopping import NO_TOKEN
+from jax_engine.engine.constraints import RequestConstraints
 from jax_engine.guided.guide import Guide, fill_masks, reason_of
 from jax_engine.sampling.bad_words import completing_tokens
-from jax_engine.sampling.processors import Processor, run_processors
-from jax_engine.sampling.token_bits import as_booleans, num_words
+from jax_engine.sampling.processors import run_processors
+from jax_engine.sampling.token_bits import ALL_TOKENS, as_booleans, num_words
 
 logger = logging.getLogger("jax_engine")
-ALL = np.uint32(0xFFFFFFFF)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestConstraints:
-    """What restricts one request's tokens beyond penalties and bias.
-
-    Attributes:
-        allowed: Bits [words] of `allowed_token_ids` (of all tokens, without them) less the bad
-            words of one token.
-        ends: Bits of the tokens that end a sequence, forbidden before `min_tokens`.
-        bad_words: Those of two tokens and more.
-        processors: In order.
-        guide: The grammar, and where each sequence is in it.
-    """
-
-    allowed: np.ndarray
-    ends: np.ndarray
-    min_tokens: int
-    bad_words: list[list[int]]
-    processors: list[Processor]
-    guide: Guide | None
-
-    @property
-    def needs_last_token(self) -> bool:
-        return bool(self.bad_words or self.processors or self.guide is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +37,45 @@ class ConstrainedRows:
         return self.item.seq.output_token_ids
 
 
+def constrained_rows(
+    plan: SchedulerOutput, constraints: Mapping[int, RequestConstraints]
+) -> list[ConstrainedRows]:
+    """The rows of a step that sample for requests with constraints (by request number)."""
+    found, row = [], 0
+    for item in plan.scheduled:
+        rows = slice(row, row + item.num_samples)
+        row = rows.stop
+        its = constraints.get(item.group.number)
+        if its is not None and item.num_samples:
+            found.append(ConstrainedRows(item, its, rows))
+    return found
+
+
 @dataclass(slots=True)
-class StepConstraints:
-    """The constraints of one split step.
+class StepMasks:
+    """The constraints of one masked step.
 
     Attributes:
-        parts: One for each constrained sequence that is sampled.
-        num_rows: Of the step, padding included.
+        parts: One for each constrained sequence that is sampled; at least one.
+        num_samples: Tokens that the step draws.
         failed: Requests that cannot go on, with the reason; filled as it is found.
         seconds: Spent on masks.
     """
 
     parts: list[ConstrainedRows]
-    num_rows: int
+    num_samples: int
     vocab_size: int
     failed: dict[SequenceGroup, str] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def mask(self) -> np.ndarray:
-        """uint32 [R, words]: the tokens that each row may draw; all for rows without constraints.
+    def allowed(self) -> UInt32[np.ndarray, "samples words"]:
+        """The tokens that each row may draw; all of them for rows without constraints.
 
         Bad words and `min_tokens` may leave nothing of what the others allow: such a request has
         failed, unless it is a beam search.
         """
         started = time.perf_counter()
-        mask = np.full((self.num_rows, num_words(self.vocab_size)), ALL)
+        mask = np.full((self.num_samples, num_words(self.vocab_size)), ALL_TOKENS)
         self._fill_guides(mask)
         for part in self.parts:
             constraints, row = part.constraints, mask[part.rows.start]
@@ -98,8 +87,10 @@ class StepConstraints:
         self.seconds += time.perf_counter() - started
         return mask
 
-    def process(self, logits: Callable[[], np.ndarray], mask: np.ndarray) -> np.ndarray | None:
-        """The logits [R, V] after the requests' own processors; None where there are none.
+    def process(
+        self, logits: Callable[[], np.ndarray], mask: UInt32[np.ndarray, "samples words"]
+    ) -> Float[np.ndarray, "samples V"] | None:
+        """The logits after the requests' own processors; None where there are none.
 
         Args:
             logits: Waits for the model and brings them to the host.

@@ -1,0 +1,46 @@
+"""From what the scheduler decided to the `Step` that a worker carries out: a value, no objects."""
+
+import numpy as np
+
+from jax_engine.core.block_view import BlockView
+from jax_engine.core.output import ScheduledSequence, SchedulerOutput
+from jax_engine.step import Moves, RequestSetup, Row, Step
+
+
+def make_step(
+    plan: SchedulerOutput,
+    blocks: BlockView,
+    opened: list[RequestSetup],
+    closed: list[int],
+    *,
+    masked: bool = False,
+) -> Step:
+    """The plan as a value: later changes of sequences and block tables do not reach it.
+
+    Args:
+        opened, closed, masked: As in `Step`.
+    """
+    tables = [blocks.block_table_row(item.seq.seq_id) for item in plan.scheduled]
+    return Step(
+        [_row(item) for item in plan.scheduled],
+        np.stack(tables) if tables else np.zeros((0, 0), np.int32),
+        Moves(plan.blocks_to_swap_in, plan.blocks_to_swap_out, plan.blocks_to_copy),
+        opened,
+        closed,
+        masked,
+    )
+
+
+def _row(item: ScheduledSequence) -> Row:
+    seq, group, start, num_tokens, num_samples = item
+    pending = seq.pending
+    if num_tokens == 1:
+        tokens = [pending or seq.token_ids[start]]
+    else:
+        tokens = seq.token_ids[start : start + num_tokens]
+        if pending:
+            tokens.append(pending)
+    history = None
+    if group.needs_history and num_samples:
+        history = [*seq.token_ids, pending] if pending else list(seq.token_ids)
+    return Row(seq.seq_id, group.number, start, tokens, num_samples, seq.index, history)

@@ -1,0 +1,64 @@
+"""A worker that only bytes reach, as in another process: the same for every kind of request."""
+
+import numpy as np
+import pytest
+
+from jax_engine import LLM, PoolingParams, SamplingParams
+from jax_engine.structured_outputs import StructuredOutputsParams
+from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
+from tests.support.engine_driver import check_idle
+from tests.support.through_bytes import send_steps_through_bytes
+from tests.support.tiny_llama import tiny_llama
+
+SETTINGS = {"block_size": 4, "max_model_len": 48, "max_num_seqs": 8, "max_logprobs": -1}
+PROMPT = "A B C D"
+KINDS = {
+    "greedy": {"temperature": 0.0},
+    "samples": {"n": 3, "seed": 1},
+    "penalties": {"seed": 2, "frequency_penalty": 1.0, "repetition_penalty": 1.5},
+    "edits": {"seed": 3, "logit_bias": {70: 5.0}, "min_tokens": 3},
+    "log-probabilities": {"seed": 4, "logprobs": 3, "prompt_logprobs": 2},
+    "whole rows": {"seed": 5, "logprobs": -1},
+    "chosen tokens": {"seed": 6, "logprob_token_ids": [70, 71]},
+    "beams": {"n": 2, "use_beam_search": True, "temperature": 0.0},
+    "allowed": {"seed": 7, "allowed_token_ids": [70, 71, 72]},
+    "bad words": {"seed": 8, "bad_words": ["AB", "C"]},
+    "grammar": {"seed": 9, "structured_outputs": StructuredOutputsParams(regex="[A-F]{6}")},
+    # A function that no bytes can carry: it stays where the engine is
+    "processor": {"seed": 10, "logits_processors": [lambda output, logits: np.roll(logits, 1)]},
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    path = tiny_llama(tmp_path_factory.mktemp("models") / "tiny", vocab_size=VOCAB)[0]
+    save_byte_tokenizer(path)
+    return str(path)
+
+
+def outputs(llm: LLM) -> dict[str, object]:
+    engine = llm.llm_engine
+    for name, given in KINDS.items():
+        engine.add_request(name, PROMPT, SamplingParams(**{"max_tokens": 6, **given}))
+    engine.add_request("embedding", PROMPT, PoolingParams())
+    engine.add_request("embedded tokens", PROMPT, PoolingParams(task="token_embed"))
+    found: dict[str, object] = {}
+    while engine.has_unfinished_requests():
+        for one in engine.step():
+            if one.finished:
+                own = one.outputs
+                if isinstance(own, list):
+                    found[one.request_id] = repr((own, one.prompt_logprobs))
+                else:
+                    found[one.request_id] = np.asarray(own.data).tolist()
+    check_idle(engine)
+    return found
+
+
+def test_a_worker_that_only_bytes_reach_gives_the_same(checkpoint) -> None:
+    llm = LLM(checkpoint, num_gpu_blocks_override=120, **SETTINGS)
+    wanted = outputs(llm)
+    assert set(wanted) == {*KINDS, "embedding", "embedded tokens"}
+    worker = send_steps_through_bytes(llm.llm_engine)
+    assert outputs(llm) == wanted
+    assert worker.num_bytes > 10_000
