@@ -16,6 +16,7 @@ from benchmarks.gpu.engine.models import Scale
 from benchmarks.gpu.engine.requests import add
 from benchmarks.workload import read_lengths
 from jax_engine import LLMEngine, RequestOutput
+from jax_engine.step import Step
 
 SETTLE = 0.25  # of the seconds that are measured: steps before it, not measured
 
@@ -71,11 +72,11 @@ def throughput(engine: LLMEngine, scale: Scale, card: Card) -> dict[str, Any]:
     sampled: list[int] = []
     launch = engine.worker.launch
 
-    def watched(output: Any, *rest: Any) -> Any:
-        sequences = [(one.num_tokens, one.start + one.num_tokens) for one in output.scheduled]
+    def watched(step: Step) -> Any:
+        sequences = [(len(row.tokens), row.end) for row in step.rows]
         bounds.append(step_work(engine.model_config, sequences).seconds(card))
-        sampled.append(sum(one.num_samples for one in output.scheduled))
-        return launch(output, *rest)
+        sampled.append(sum(row.num_samples for row in step.rows))
+        return launch(step)
 
     engine.worker.launch = watched  # type: ignore[method-assign]
     try:
