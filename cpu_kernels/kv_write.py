@@ -1,7 +1,7 @@
-"""Storing keys and values in their slots on a CPU: as many copies as there are tokens and heads.
+"""Stores keys and values in their slots, with one copy for each token and head.
 
-XLA's scatter takes some microseconds a token; this one runs at the speed of memory. All cores
-share a prompt's tokens: the first to write to a page waits for Linux to find and clear it.
+This runs at the speed of memory. All cores share a prompt's tokens, because the first write to a
+page waits for Linux to find and clear it.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ def store(
     slot_mapping: Int[Array, " T"],
     layer: int | Int[Array, ""],
 ) -> Shaped[Array, "L 2 N K B D"]:
-    """The cache with key and value of each token in its slot, in place where XLA allows it.
+    """Returns the cache with each token's key and value in its slot, in place where XLA allows it.
 
     Args:
         k, v: of the cache's dtype, which is one of `widen.DTYPES`.
@@ -54,7 +54,7 @@ def _store(call: Any, which: int, new: Any, token: int, slot: int) -> None:
 
 @inner
 def _ranges(call: Any) -> int:
-    """Into how many ranges a call's tokens are cut, one at least."""
+    """Number of ranges that the tokens are cut into."""
     return ranges_for(call.k.shape[0], 2 * call.k.shape[1] * call.k.shape[2])
 
 

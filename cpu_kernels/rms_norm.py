@@ -31,7 +31,7 @@ def add_rms_norm(
     Args:
         x: float32: what a product returned.
         residual: float32 or bfloat16; so are the weight and both results. All else is float32.
-        num_rows: how many rows are wanted; the others are zeros.
+        num_rows: number of rows wanted; the others become zeros.
     """
     result = jax.ShapeDtypeStruct(residual.shape, residual.dtype)
     call = jax.ffi.ffi_call(NAME, (result, result), input_output_aliases={1: 1})

@@ -1,7 +1,8 @@
-"""A sequence with one query token: one part of its context.
+"""Decode attention: one part of the context of a sequence with one query token.
 
-Keys are read once, and then values, in the order in which they lie. Whoever finishes the last part
-of a sequence merges them all, in their order: the same bits whoever that is.
+A part reads its keys once and then its values, in memory order. The thread that finishes the last
+part of a sequence merges all of them in their order, so the result does not depend on which thread
+that is.
 """
 
 from typing import Any
@@ -25,14 +26,14 @@ add_float32, add_bfloat16 = add_run_of(FLOAT32), add_run_of(BFLOAT16)
 
 @inner
 def decode_floats(work: Work) -> int:
-    """Numbers of scratch: queries, scores, and one run of keys or values."""
+    """Scratch in float32: queries, scores, and one run of keys or values."""
     rows = work.kv_heads * padded(work.group)
     return rows * (work.width + PART) + min(PART, work.block_size) * work.width
 
 
 @inner
 def attend_part(work: Work, item: Item, scratch: int) -> None:
-    """One part, and the merge if it is the last of its sequence to be finished."""
+    """Computes one part, and merges the sequence if it was the last part to finish."""
     last = work.lens[item.seq] - 1
     token = work.starts[item.seq]
     low, rows = first_visible(work, last), work.kv_heads * padded(work.group)
@@ -55,7 +56,7 @@ def attend_part(work: Work, item: Item, scratch: int) -> None:
 
 @inlined
 def _as_bfloat16(work: Work) -> bool:
-    """Whether keys and values are widened in registers, and not written as float32 first."""
+    """Whether keys and values are widened in registers instead of being copied as float32."""
     return bool(work.kind == structs.BFLOAT16 and work.dim == work.width)
 
 
@@ -90,7 +91,7 @@ def _score(
 
 @inner
 def _weigh_rows(work: Work, start: int, stop: int, last: int, scores: int, tops: int) -> None:
-    """Scores to weights; their tops and totals."""
+    """Turns scores into weights, and stores their tops and totals."""
     rows, count = padded(work.group), stop - start
     columns = -(-count // LANES) * LANES
     for head in range(work.heads):
@@ -129,7 +130,7 @@ def _add_values(
 
 @inner
 def _merge(work: Work, item: Item, token: int, room: int) -> None:
-    """A sequence's result out of all of its parts; `room` is for one vector."""
+    """Merges all parts of a sequence; `room` holds one row."""
     rows, width = padded(work.group), work.width
     step = 4 * partial_floats(work)
     for head in range(work.heads):

@@ -1,4 +1,4 @@
-"""Keys and values in float32, run by run: the slots of one block that follow one another."""
+"""Reads keys and values run by run: consecutive slots of one block."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from cpu_kernels.simd.structs import FLOAT32
 from cpu_kernels.simd.vectors import LANES, prefetch, store
 from cpu_kernels.simd.widen import item_bytes, widen, widen_run, widen_some
 
-# Which of the two a run is of; numbers that Numba takes for variables, or it compiles each apart.
+# Keys or values. NumPy integers, because Numba would compile a function for each Python constant.
 KEYS, VALUES = np.int64(0), np.int64(1)
 
 

@@ -1,9 +1,9 @@
-"""A call's work, cut into items whose borders depend on one sequence alone.
+"""Cuts a call's work into items whose borders depend on one sequence alone.
 
-So a sequence's result is the same bits in any company and on any number of threads. A sequence
-with one query token has an item for each part of PART positions of its context; another one has
-an item for each KV head and each tile of its queries. Prefills come first, their last tiles
-(which see most) first of all, so that what is left at the end is small.
+So a sequence's result is the same bits in any batch and on any number of threads. A sequence with
+one query token has an item for each part of PART positions of its context. Any other sequence has
+an item for each KV head and each tile of its queries. Prefills come first, and of each its last
+tiles, which see most, so that the last items are small.
 """
 
 from typing import NamedTuple
@@ -67,13 +67,13 @@ def unit_count(work: Work, seq: int) -> int:
 
 @inner
 def unit_heads(work: Work, seq: int) -> int:
-    """Items that a unit is: a decode's is one, for keys of all heads lie side by side."""
+    """Items in a unit: one for a decode, since the keys of all heads lie side by side."""
     return 1 if query_count(work, seq) == 1 else work.kv_heads
 
 
 @inner
 def partial_floats(work: Work) -> int:
-    """Numbers that one part leaves: sums, a top and a total for each query head."""
+    """Floats in a part's partial result: sums, a top and a total for each query head."""
     return work.kv_heads * padded(work.group) * (work.width + 2)
 
 
@@ -110,7 +110,7 @@ def make_plan(work: Work) -> int:
 
 @inner
 def find_item(work: Work, which: int) -> Item:
-    """Item of a number."""
+    """The item with this number."""
     seqs = work.seqs
     plan = work.plan
     table = int64s(plan)
@@ -132,7 +132,7 @@ def find_item(work: Work, which: int) -> Item:
 
 @inner
 def clear_unseeing(work: Work) -> None:
-    """Zeros for the tokens of no sequence, and of sequences without context."""
+    """Writes zeros for tokens of no sequence, and of sequences without context."""
     _clear(work, work.starts[work.seqs], work.tokens)
     for seq in range(work.seqs):
         if query_count(work, seq) == 0:

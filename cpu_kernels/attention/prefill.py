@@ -1,7 +1,7 @@
-"""A sequence with several query tokens: one tile of its queries, for all heads of one KV head.
+"""Prefill attention: one tile of a sequence's queries, for the query heads of one KV head.
 
-Chunks of keys and values are first laid out for the products, in float32: keys as columns, 16 of
-them side by side, values in columns of 16. All rows of the tile then use them.
+Each chunk of keys and values is first packed for the products, in float32: keys as columns, 16 side
+by side, values in columns of 16. All rows of the tile then use it.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ add_tile = micro_kernel_of(ROWS, Floats)
 
 @inner
 def prefill_floats(work: Work) -> int:
-    """Numbers of scratch: queries, sums, tops, totals, keys, values, scores, and one run."""
+    """Scratch in float32: queries, sums, tops, totals, keys, values, scores, and one run."""
     rows = padded(max(TILE_ROWS, work.group))
     run = min(CHUNK, work.block_size)
     return rows * (2 * work.width + 2) + (2 * CHUNK + run) * work.width + ROWS * CHUNK
@@ -78,8 +78,8 @@ def _lay_keys(work: Work, item: Item, start: int, stop: int, keys: int, room: in
             key, column = run + 4 * i * width, position - start + i
             place = keys + 4 * (column // LANES * LANES * width + column % LANES)
             if column % LANES == 0:
-                # Fewer than 16 leave copies of the last one, in columns that nobody sees or that
-                # the next ones take.
+                # Fewer than 16 keys leave copies of the last one in columns that are masked or
+                # overwritten by the next keys.
                 pack(key, 4 * width, count - 1 - i, work.dim, place, BYTES)
                 i += LANES
             else:
@@ -180,6 +180,6 @@ def _tiles(
             out_step,
             rest,
             more,
-            start,  # brought near already
+            start,  # in cache already
             0,
         )

@@ -1,7 +1,7 @@
-"""Query vectors in, results out: one row for each query token and head of a KV head's group.
+"""Reads queries and writes results: one row for each query token and head of a KV head's group.
 
-Rows are padded to a multiple of 4 and to whole vectors, as the products want them; a padding row
-holds zeros, and nothing is read from it.
+Rows are padded to a multiple of 4 and to whole vectors, as the products need them. Padding rows
+hold zeros, and their results are not used.
 """
 
 from typing import Any
@@ -23,13 +23,13 @@ from cpu_kernels.simd.vectors import (
 
 @inner
 def padded(rows: int) -> int:
-    """Rows, rounded up to what a product takes."""
+    """Rows, rounded up to a multiple of what a product takes."""
     return -(-rows // ROWS) * ROWS
 
 
 @inner
 def zero(start: int, count: int) -> None:
-    """Zeros in `count` float32, a multiple of 16, from an address on."""
+    """Writes `count` zeros of float32, a multiple of 16."""
     nothing = spread(0.0)
     for place in range(start, start + 4 * count, BYTES):
         store(place, nothing)
@@ -37,7 +37,7 @@ def zero(start: int, count: int) -> None:
 
 @inner
 def read_queries(work: Work, token: int, count: int, head: int, rows: int) -> None:
-    """Scaled queries of `count` tokens to `rows`; row i * G + g is token i and head g."""
+    """Writes scaled queries of `count` tokens to `rows`; row i * G + g is token i and head g."""
     group, dim, scale = work.group, work.dim, spread(work.scale)
     zero(rows, padded(count * group) * work.width)
     for row in range(count * group):
@@ -49,7 +49,7 @@ def read_queries(work: Work, token: int, count: int, head: int, rows: int) -> No
 
 @inner
 def write_row(work: Work, token: int, head: int, row: int, top: Any, denominator: Any) -> None:
-    """A query head's result: the sums of a row over their denominator."""
+    """Writes a query head's result: a row of sums over the denominator."""
     number, factor = token * work.heads + head, spread(1 / denominator)
     for d in range(0, work.dim, LANES):
         out = work.out + 4 * (number * work.dim + d)

@@ -1,4 +1,4 @@
-"""One row of scores into weights, with what came before it (online softmax)."""
+"""Online softmax: turns one row of scores into weights, given the largest score so far."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from cpu_kernels.simd.vectors import (
     where_less,
 )
 
-# Stands for minus infinity: finite, so that the difference of two of them is not NaN.
+# Stands for minus infinity, but is finite, so that the difference of two is not NaN.
 MASKED = -1e30
 
 
@@ -29,16 +29,16 @@ MASKED = -1e30
 def highest(
     scores: int, width: int, low: int, high: int, away: int, slope: Any, cap: Any, top: Any
 ) -> Any:
-    """The largest score so far. Those that are not visible are made MASKED, in place.
+    """Returns the largest score so far, and sets invisible scores to MASKED in place.
 
     Args:
         scores: address of `width` of them, a multiple of 16.
-        low: first visible one.
-        high: the one after the last visible one.
+        low: first visible score.
+        high: end of the visible scores.
         away: position of the first key minus that of the query.
-        slope: of ALiBi, or 0.
-        cap: bound of the scores' magnitude, or 0.
-        top: largest score before.
+        slope: ALiBi's, or 0.
+        cap: bound on the scores' magnitude, or 0.
+        top: largest score of earlier chunks.
     """
     if low > 0 or high < width or slope != 0 or cap != 0:
         _adjust(scores, width, low, high, away, slope, cap)
@@ -50,11 +50,10 @@ def highest(
 
 @inner
 def weigh(scores: int, width: int, top: Any) -> Any:
-    """Scores to exp(score - top), in place, 0 for those that are MASKED; returns their sum.
+    """Replaces scores by exp(score - top), MASKED ones by 0, and returns their sum.
 
-    No NaN is the top; a NaN stays one. A row at a time after the tops of all rows are known: a
-    row's top takes as long as its weights, and while one row waits for its own the processor would
-    look ahead no farther than the next.
+    The top is never NaN; a NaN score stays NaN. Call it once the tops of all rows are known:
+    waiting for one row's top before its weights would stall the processor in every row.
     """
     shift, masked, zero, sums = spread(top), spread(MASKED), spread(0.0), spread(0.0)
     for place in range(scores, scores + 4 * width, BYTES):
@@ -67,7 +66,7 @@ def weigh(scores: int, width: int, top: Any) -> Any:
 
 @inner
 def _adjust(scores: int, width: int, low: int, high: int, away: int, slope: Any, cap: Any) -> None:
-    """Cap and bias, and MASKED where nothing is to be seen, whatever stands there."""
+    """Applies cap and bias, and sets invisible scores to MASKED whatever they hold."""
     below, above, masked = spread(low - 1), spread(high), spread(MASKED)
     for start in range(0, width, LANES):
         place = scores + 4 * start
@@ -82,12 +81,12 @@ def _adjust(scores: int, width: int, low: int, high: int, away: int, slope: Any,
 
 @inner
 def scale_row(row: int, width: int, factor: Any) -> None:
-    """The `width` numbers at an address times a vector of equal factors."""
+    """Multiplies the `width` numbers at an address by a factor."""
     for place in range(row, row + 4 * width, BYTES):
         store(place, mul(load(place), factor))
 
 
 @inner
 def shrink(old_top: Any, new_top: Any) -> Any:
-    """What sums relative to the old largest score are to be multiplied by, in all lanes."""
+    """The factor, in all lanes, that rescales sums from the old largest score to the new one."""
     return exp(sub(spread(old_top), spread(new_top)))

@@ -38,7 +38,7 @@ def cpu_kernel(
         results: likewise.
         items: how many work items a call has. It runs once, before them, on the calling thread.
         scratch: bytes of memory that each thread gets for its items, uninitialised; their address
-            is the body's third argument. None: the body takes two arguments.
+            is the body's third argument, 0 for no bytes. None: the body takes two arguments.
         finish: runs once, after the last item.
         neighbours: give each thread items that follow one another, as far as possible.
 
@@ -67,18 +67,17 @@ def cpu_kernel(
 
 def _task(block: int) -> int:
     """Works on a call's items until none is left."""
-    seat, memory = sit_down(block), 0
+    seat, memory = sit_down(block), -1  # not asked for yet
     while True:
         item = claim(block, seat)
         if item < 0:
-            if memory != 0:
+            if memory > 0:
                 free(memory)
             return leave(block)
         call = as_call(frame_of(block))
-        if memory == 0:
+        if memory < 0:
             size = scratch_of(call)
-            if size > 0:
-                memory = malloc(size)
+            memory = malloc(size) if size > 0 else 0
         work(call, item, memory)
         done(block)
 

@@ -2,17 +2,17 @@
 
 from cpu_kernels.compiling.jit import inner
 
-# Numbers of a range: some microseconds of work, so that claiming it costs little.
+# Numbers in a range: some microseconds of work, so that claiming it is cheap.
 NUMBERS = 16384
 
 
 @inner
 def ranges_for(rows: int, width: int) -> int:
-    """How many ranges so many rows of so many numbers are cut into, one at least."""
+    """Number of ranges that rows of `width` numbers are cut into, at least one."""
     return max(min(rows, rows * width // NUMBERS), 1)
 
 
 @inner
 def range_of(size: int, index: int, count: int) -> tuple[int, int]:
-    """Where one of `count` equal ranges of `size` things begins and ends."""
+    """Begin and end of range number `index` of `count` equal ranges of `size` things."""
     return size * index // count, size * (index + 1) // count

@@ -48,8 +48,9 @@ class _Whole(JITCodeLibrary):  # type: ignore[misc]
         kernels out of Numba's cache may have the same name for different functions. Private from
         the start, LLVM would put each one with a single caller into it, which takes longer.
         """
-        passes, builder = self._codegen._module_pass_manager()
-        passes.run(self._final_module, builder)
+        made = self._codegen._module_pass_manager()  # Numba 0.61: the passes alone
+        passes, *builder = made if isinstance(made, tuple) else (made,)
+        passes.run(self._final_module, *builder)
         for function in self._final_module.functions:
             if function.linkage == Linkage.linkonce_odr:
                 function.linkage = Linkage.internal

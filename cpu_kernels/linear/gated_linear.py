@@ -1,8 +1,8 @@
 """SwiGLU's first product and its gate on a CPU: silu(x @ gate.T) * (x @ up.T) in one kernel.
 
-The panels of gate and up take turns. A thread multiplies one of each with some rows of x and gates
-what is then still in its own cache: for 2,048 rows the products of both are 25 MB, which would be
-written to memory and read again.
+The panels of gate and up alternate. A thread multiplies one of each with some rows of x and gates
+the products while they are in its own cache. Two kernels would write the products to memory and
+read them again: 25 MB for 2,048 rows of SmolLM2.
 """
 
 from typing import Any
@@ -78,7 +78,7 @@ def gated_linear(
 
 @inner
 def _gated(gate: Any, up: Any) -> Any:
-    """silu(gate) * up; exp is only asked for what is not positive."""
+    """silu(gate) * up; exp gets no positive argument."""
     zero, one = spread(0.0), spread(1.0)
     small = exp(sub(zero, larger(gate, sub(zero, gate))))
     share = div(where_less(gate, zero, small, one), add(one, small))

@@ -1,9 +1,8 @@
-"""Products with a weight in panels, or with one layer's out of a stack: x @ weight.T.
+"""Products with packed weights: x @ weight.T.
 
-A stack is passed whole with the number of the layer, so nothing is copied out of it. The work is
-cut into chunks of some panels of weights and some rows of x. All sums run over a row's numbers in
-the same order: a row's products depend neither on how many rows there are, nor on what these hold,
-nor on the threads.
+The kernel receives a whole stack of layers and the index of one, so nothing is copied. A chunk of
+work is some panels of the weight with some rows of x. Every sum runs over a row in the same order,
+so a row's products depend neither on the other rows nor on the number of threads.
 """
 
 from typing import Any
@@ -33,10 +32,10 @@ def linear(
     layer: Int[Array, ""] | None = None,
     num_rows: Int[Array, ""] | None = None,
 ) -> Float[Array, "T width"]:
-    """x @ weight.T in float32, on a CPU; of a stack, with the weight of one layer.
+    """x @ weight.T in float32; for a stack of weights, with that of one layer.
 
     Args:
-        x: is rounded to the type of the weight, if it has another.
+        x: rounded to the dtype of the weight if it has another.
         panels: the weight [width, in], float32 or bfloat16, as `pack_panels` lays it out.
         layer: which of a stack, int32; a number beyond the ends is taken for the nearest.
         num_rows: how many rows of x are multiplied, int32; the result has zeros for the others,

@@ -32,7 +32,7 @@ def panel_shape(rows: int, size: int, dtype: DTypeLike, parts: int = 1) -> tuple
 
     Args:
         dtype: float32 or bfloat16.
-        parts: how many matrices of as many rows it is made of.
+        parts: number of matrices with equally many rows that the weight consists of.
     """
     numbers = WORD_BYTES // np.dtype(dtype).itemsize
     words = -(-size // (numbers * LANES)) * LANES  # packed 16 at a time
@@ -40,14 +40,14 @@ def panel_shape(rows: int, size: int, dtype: DTypeLike, parts: int = 1) -> tuple
 
 
 def pack_panels(weight: np.ndarray, out: np.ndarray | None = None, *, parts: int = 1) -> np.ndarray:
-    """A weight [*stack, rows, size] in panels [*stack, *panel_shape(...)], packed by all cores.
+    """Packs a weight [*stack, rows, size] into panels [*stack, *panel_shape(...)], on all cores.
 
-    Columns beyond the last row are copies of it, words beyond a row's end zeros.
+    Columns beyond the last row repeat it; words beyond the end of a row are zeros.
 
     Args:
-        out: where they are written; None: to a new array.
-        parts: how many matrices of as many rows it is made of. Their panels take turns: the first
-            of each, then the second of each, and so on.
+        out: the array to write to; None makes a new one.
+        parts: number of matrices with equally many rows that the weight consists of. Their panels
+            alternate: the first of each, then the second of each, and so on.
     """
     *stack, rows, size = weight.shape
     if out is None:
@@ -83,7 +83,10 @@ def _pack_range(
     first: int,
     last: int,
 ) -> None:
-    """Panels number `first` to `last` of a stack of parts of so many rows, Python's lock let go."""
+    """Packs panels `first` to `last - 1` of a stack without Python's lock.
+
+    A part has `rows` rows of `words` words.
+    """
     step = WORD_BYTES * words
     for number in range(first, last):
         layer, panel = number // panels, number % panels
@@ -98,9 +101,9 @@ def _pack_range(
 def take_rows(
     panels: Float[Array, "panels words columns"], rows: Int[Array, " T"], size: int
 ) -> Float[Array, "T size"]:
-    """Rows of a weight in panels; of a number beyond the ends the nearest.
+    """Rows of a weight in panels; a number beyond the ends is clipped.
 
-    The last row needs no care: its copies fill the last panel.
+    Copies of the last row fill the last panel, so it needs no clipping of its own.
     """
     words = panels.reshape(*panels.shape[:2], COLUMNS, -1)
     rows = jnp.clip(rows, 0, panels.shape[0] * COLUMNS - 1)

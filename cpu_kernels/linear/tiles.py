@@ -1,7 +1,7 @@
 """One chunk of a product: some panels of weights with some rows of x, tile by tile.
 
-A panel is read once from memory, for the first tiles, and stays in the second cache for the others.
-The next panel comes near meanwhile.
+The first tiles read a panel from memory; the others find it in the second-level cache. Meanwhile
+the next panel is prefetched.
 """
 
 from typing import Any, NamedTuple
@@ -13,19 +13,19 @@ from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS, VECTORS, micro_kernel_o
 from cpu_kernels.simd.vectors import BYTES
 from cpu_kernels.simd.words import Floats
 
-# Rows of x that a tile may have; with others it computes the last one several times.
+# Tiles exist for these numbers of rows of x. With fewer rows a tile computes its last row again.
 ROW_COUNTS = (1, 2, 4, 8, ROWS) if ROWS == 12 else (1, 2, 3, 4, ROWS)
-PART = 768  # words of a row that are taken at once, so that a tile of x stays in the first cache
+PART = 768  # words of a row multiplied at once, so that a tile of x stays in the first-level cache
 
 
 class Chunk(NamedTuple):
     """Addresses of the first panel, of the first row of x and of the first product.
 
     Attributes:
-        num_panels: how many panels.
-        goes_on: whether the same thread takes the panel that follows the last.
-        columns: how many columns there are from the first panel to the weight's end.
-        tokens, words: how many rows of x, and of how many words.
+        num_panels: number of panels.
+        goes_on: whether the same thread probably multiplies the panel after the last one.
+        columns: number of columns from the first panel to the weight's end.
+        tokens, words: number of rows of x, and of words in each.
         panel_step, x_step, out_step: bytes from one panel to the next, and from row to row.
     """
 
@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
 
 
 def multiply_of(words: type[Floats]) -> Any:
-    """A Numba function: all products of a chunk. All sums run over a row in the same order."""
+    """Makes a Numba function that multiplies a chunk. All sums run over a row in the same order."""
     tile = _tile_of(words)
 
     @inner
@@ -60,9 +60,10 @@ def multiply_of(words: type[Floats]) -> Any:
 
 @inner
 def _ahead(chunk: Chunk, right: int, panel: int, depth: int, number: int) -> tuple[int, int]:
-    """What a panel's tile brings near of the one that follows: from where on, bytes a word.
+    """What a tile prefetches of the next panel: the first address, and bytes for each word.
 
-    A single tile takes all of it, else the first ones a vector of each word.
+    A single tile prefetches the whole panel; otherwise the first tiles prefetch a vector of each
+    word.
     """
     following = right + chunk.panel_step
     if (panel + 1 == chunk.num_panels and not chunk.goes_on) or number >= VECTORS:
@@ -73,7 +74,7 @@ def _ahead(chunk: Chunk, right: int, panel: int, depth: int, number: int) -> tup
 
 
 def _tile_of(words: type[Floats]) -> Any:
-    """A Numba function: tile number `number` of a panel, one of its parts."""
+    """Makes a Numba function that multiplies one tile: a panel, a part of its words, some rows."""
     one, two, three, four, five = (micro_kernel_of(rows, words) for rows in ROW_COUNTS)
     step = words.step
 

@@ -1,7 +1,7 @@
-"""From edited logits to a token on a CPU: temperature, top-k, top-p, min-p and the draw.
+"""From edited logits to a token: temperature, top-k, top-p, min-p and the draw.
 
-A row is copied to memory of the thread's own, which stays near while it is gone through again and
-again. The draw is the inverse CDF in the order of the tokens, by one uniform number.
+Each thread copies its row to private memory, so that the repeated passes over it stay in cache. The
+draw is the inverse CDF in the order of the tokens, by one uniform number.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ from cpu_kernels.simd.vectors import (
 )
 
 NAME = "cpu_kernels.draw"
-BLOCK = SIDE * LANES  # numbers that a copy's length is a multiple of
+BLOCK = SIDE * LANES  # the length of a copy is a multiple of this
 
 
 def draw(
@@ -63,7 +63,7 @@ def draw(
 
 @inner
 def _sampled(call: Any, row: int, logits: int, numbers: int) -> int:
-    """The draw of one row, with memory for two copies of it."""
+    """Draws the token of one row; `numbers` has room for two copies of it."""
     vocab = call.logits.shape[1]
     size = -(-vocab // BLOCK) * BLOCK
     weights = numbers + 4 * size
@@ -82,7 +82,7 @@ def _sampled(call: Any, row: int, logits: int, numbers: int) -> int:
 
 @inner
 def _copy(logits: int, vocab: int, numbers: int, size: int, factor: Any) -> Any:
-    """Copies a row, times a factor, and -inf behind it; returns the largest number."""
+    """Copies a row times a factor, pads it with -inf, and returns the largest number."""
     _fill(numbers + 4 * (size - BLOCK), BLOCK, -np.inf)
     peak, scale = spread(-np.inf), spread(factor)
     for at in range(0, vocab - LANES + 1, LANES):
@@ -105,7 +105,7 @@ def _fill(start: int, count: int, number: Any) -> None:
 
 @inner
 def _weigh(numbers: int, weights: int, size: int, top: Any) -> None:
-    """Probabilities over that of the largest number."""
+    """Writes each number's probability relative to that of the largest."""
     shift = spread(top)
     for at in range(0, 4 * size, BYTES):
         store(weights + at, exp(sub(load(numbers + at), shift)))
@@ -113,7 +113,7 @@ def _weigh(numbers: int, weights: int, size: int, top: Any) -> None:
 
 @inner
 def _block_mass(numbers: int, weights: int, at: int, low: Any, share: Any) -> Any:
-    """Weight of a block of numbers, of those that have not less than these two."""
+    """Total weight of a block's numbers >= `low` with weights >= `share`."""
     sums, zero = spread(0.0), spread(0.0)
     for here in range(at, at + 4 * BLOCK, BYTES):
         weight = load(weights + here)
@@ -124,7 +124,7 @@ def _block_mass(numbers: int, weights: int, at: int, low: Any, share: Any) -> An
 
 @inner
 def _pick(numbers: int, weights: int, size: int, least: Any, min_p: Any, u: Any) -> int:
-    """The draw: the block first, then the token in it."""
+    """Finds the block that the draw falls into, then the token in it."""
     low, share = spread(least), spread(min_p)
     mass = 0.0
     for at in range(0, 4 * size, 4 * BLOCK):
@@ -150,8 +150,11 @@ def _num_rows(call: Any) -> int:
 
 @inner
 def _two_copies(call: Any) -> int:
-    """Bytes for two copies of a row, and to begin on a cache line."""
-    return 8 * (call.logits.shape[1] + BLOCK) + BYTES
+    """Bytes for two copies of a row, aligned to a cache line; 0 if all rows are greedy."""
+    for row in range(call.logits.shape[0]):
+        if call.temperature.float32[row] > 0:
+            return 8 * (call.logits.shape[1] + BLOCK) + BYTES
+    return 0
 
 
 @cpu_kernel(

@@ -18,12 +18,12 @@ from cpu_kernels.simd.vectors import (
     where_less,
 )
 
-STRETCH = 1024  # numbers that are gone through again for the place of the largest
+STRETCH = 1024  # numbers that are searched again for the position of the largest
 
 
 @inner
 def first_of_largest(numbers: int, size: int) -> int:
-    """Place of the first of the largest of `size` float32; 0 if all are -inf or NaN."""
+    """Index of the first largest of `size` float32; 0 if all are -inf or NaN."""
     best, first = np.float32(-np.inf), 0
     for at in range(0, size, STRETCH):
         peak = _peak(numbers + 4 * at, min(size - at, STRETCH))

@@ -1,7 +1,8 @@
-"""The least number that stays of a row, of which so much is to stay: found bit by bit, no sort.
+"""Thresholds for top-k and top-p: the smallest number of a row to keep, found without sorting.
 
-Floats order like their bits (of negative ones flipped). So the largest t for which the weights of
-the numbers >= t reach what is wanted takes 32 passes at most, over memory that is near.
+Floats are ordered like their bits, once those of negative numbers are flipped. A search bit by bit
+finds the largest t such that the numbers >= t have the wanted total weight. It takes at most 32
+passes over memory that stays in cache.
 """
 
 from typing import Any
@@ -19,7 +20,7 @@ from cpu_kernels.simd.vectors import (
     where_less,
 )
 
-# Vectors added up side by side, so that no sum waits for the one before it.
+# Independent sums, so that no addition waits for the one before it.
 SIDE = 4
 _SIGN, _ALL = 0x80000000, 0xFFFFFFFF
 
@@ -28,11 +29,11 @@ _SIGN, _ALL = 0x80000000, 0xFFFFFFFF
 def threshold(numbers: int, weights: int, size: int, wanted: Any) -> Any:
     """The largest t such that the weights of numbers >= t add up to `wanted`, which is above 0.
 
-    What stays is the same with t itself and with any t down to the next number; -inf keeps all.
+    Any t down to the next smaller number keeps the same numbers; -inf keeps all.
 
     Args:
-        numbers: address of `size` float32, a multiple of 64.
-        weights: of theirs.
+        numbers: address of `size` float32; `size` is a multiple of 64.
+        weights: address of their weights.
     """
     key = 0
     for i in range(32):
@@ -48,7 +49,7 @@ def threshold(numbers: int, weights: int, size: int, wanted: Any) -> Any:
 
 @inner
 def weight_above(numbers: int, weights: int, size: int, least: Any) -> Any:
-    """The weights of the numbers >= `least`, added up; 0 if that is NaN."""
+    """The total weight of the numbers >= `least`; 0 if `least` is NaN."""
     low, zero = spread(least), spread(0.0)
     a, b, c, d = zero, zero, zero, zero
     for at in range(0, 4 * size, SIDE * BYTES):
@@ -62,5 +63,5 @@ def weight_above(numbers: int, weights: int, size: int, least: Any) -> Any:
 
 @inner
 def _float_of_key(key: int) -> Any:
-    """Of a whole number in the order of the floats; NaN of those before -inf or after inf."""
+    """The float with this rank in the order of all floats; NaN for ranks outside [-inf, inf]."""
     return float_of_bits(key ^ _SIGN if key & _SIGN else key ^ _ALL)

@@ -1,8 +1,8 @@
 """The micro-kernel of products with packed columns (BLIS): a tile of sums held in registers.
 
-One word of each row on the left is spread over a vector and multiplied with the words of all
-columns, which lie side by side. So no lanes are left to be added up at the end, which with short
-rows takes as long as a third of the products. What a word is, `words.py` says.
+The kernel spreads one word of each left row over a vector and multiplies it with the words of all
+columns, which lie side by side. So no lanes need adding up at the end; with short rows that would
+take a third as long as the products. `words.py` says what a word is.
 """
 
 from typing import Any
@@ -32,17 +32,17 @@ COLUMNS = VECTORS * LANES
 def micro_kernel_of(rows: int, words: type[Floats]) -> Any:
     """A Numba function: out [rows, COLUMNS] = or += left [rows, depth] @ right [depth, COLUMNS].
 
-    Its arguments are in this order, addresses and steps in bytes:
+    It takes these arguments in this order; addresses and steps are in bytes:
         left, left_step: the first row, and from one to the next.
-        last: the last row; those after it are taken for it, and written as it is.
+        last: the last row; rows after it repeat it.
         right, right_step, apart: the first row's 16 columns, those of the next row, and from 16
             columns to the next 16.
-        depth: words of a row on the left.
+        depth: number of words in a left row.
         out, out_step: the first row of sums, float32, and from one to the next.
-        columns: how many are written.
-        more: 0 if the products are to replace what is in out, 1 if they are added to it.
-        ahead, ahead_step: what is brought near meanwhile: VECTORS lines of memory with the first
-            word, and as many so many bytes on with each word after it.
+        columns: number of columns to write.
+        more: 0 to overwrite out, 1 to add to it.
+        ahead, ahead_step: what to prefetch: VECTORS cache lines from `ahead` on with the first
+            word, and from `ahead_step` bytes later with each following word.
     """
 
     @intrinsic
@@ -79,7 +79,7 @@ def micro_kernel_of(rows: int, words: type[Floats]) -> Any:
 def _sums(
     builder: Any, words: Floats, lefts: list[Any], right: list[Any], depth: Any, ahead: list[Any]
 ) -> list[list[Any]]:
-    """A vector of sums for each row and each 16 columns."""
+    """Computes a vector of sums for each row and each 16 columns."""
     start, step, apart = right
     sums = [[cgutils.alloca_once(builder, FLOATS) for _ in range(VECTORS)] for _ in lefts]
     for row in sums:
@@ -121,9 +121,9 @@ def _write(builder: Any, sums: list[list[Any]], outs: list[Any], columns: Any, m
 def _write_vectors(
     builder: Any, vectors: list[Any], places: list[Any], counts: list[Any], added: Any
 ) -> None:
-    """The first of each vector's lanes (a count of None: all), or their sums with what is there.
+    """Stores the first `count` lanes of each vector (None: all), or adds them to memory.
 
-    All is read before anything is written: places may be one and the same.
+    Reads everything before it writes anything, because places may coincide.
     """
 
     def store_all(values: list[Any]) -> None:

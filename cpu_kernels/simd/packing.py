@@ -1,4 +1,4 @@
-"""Rows laid side by side: what lies at the same place of 16 rows makes one vector (packing)."""
+"""Packing: interleaves 16 rows, so that words at the same position make one vector."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ LOW, HIGH = (
 def pack(
     context: Any, source: Any, step: Any, last: Any, count: Any, target: Any, target_step: Any
 ) -> Any:
-    """Words of 16 rows to `target`: the first of each row, then the second of each and so on.
+    """Writes the words of 16 rows to `target`: the first of each row, then the second of each, ...
 
     Args:
         source, step: address of the first row, and bytes from one to the next.
-        last: the last row; those after it are taken for it.
-        count: words of a row. Vectors are written for the next multiple of 16, those beyond zeros.
+        last: the last row; rows after it repeat it.
+        count: words in a row. Vectors are written up to the next multiple of 16, padded by zeros.
         target, target_step: where the first vector goes, and bytes from one to the next.
     """
 

@@ -1,7 +1,7 @@
-"""Products of 4 rows with keys or values: each number is read once, and used four times.
+"""Products of 4 rows with keys or values: each number is read once and used four times.
 
-They are float32, or bfloat16 that is widened in registers. Sums stay in registers, too: with
-AVX-512, which has 32 of them, those of 4 rows and up to 4 keys, or of 4 rows and 32 columns.
+Keys and values are float32, or bfloat16 that is widened in registers. Sums stay in registers too:
+with AVX-512, which has 32 of them, those of 4 rows and up to 4 keys, or 4 rows and 32 columns.
 """
 
 from collections.abc import Callable
@@ -32,13 +32,13 @@ MANY_REGISTERS = processor_has("avx512f")
 
 
 class Numbers(NamedTuple):
-    """What keys and values consist of.
+    """The type of keys and values.
 
     Attributes:
         load: 16 of them at an address, as float32: LLVM values.
         item: bytes of one.
-        keys: how many keys are taken at once. Of float32 one: four take a third less time in the
-            cache, but a tenth more out of memory, which they then read in four places.
+        keys: number of keys multiplied at once. One for float32: four would be a third faster in
+            cache, but a tenth slower from memory, which they read in four places.
     """
 
     load: Callable[[Any, Any], Any]
@@ -51,7 +51,7 @@ BFLOAT16 = Numbers(widened_bfloat16, 2, 4 if MANY_REGISTERS else 1)
 
 
 def score_run_of(numbers: Numbers) -> Any:
-    """A Numba function: the scores of keys that follow one another, in a cache of such numbers."""
+    """Makes a Numba function that scores consecutive keys in a cache of such numbers."""
     some, one = _dots_of(numbers.keys, numbers), _dots_of(1, numbers)
     item, at_once = numbers.item, numbers.keys
 
@@ -79,7 +79,7 @@ def score_run_of(numbers: Numbers) -> Any:
 
 
 def add_run_of(numbers: Numbers) -> Any:
-    """A Numba function: weighted values that follow one another are added to sums."""
+    """Makes a Numba function that adds consecutive weighted values to sums."""
     two, one = _products_of(2, numbers), _products_of(1, numbers)
     vector_bytes = numbers.item * LANES
 
@@ -139,7 +139,7 @@ def _dots_of(keys: int, numbers: Numbers) -> Any:
 
 
 def _write_totals(builder: Any, sums: list[list[Any]], out: Any, out_step: Any) -> None:
-    """The lanes of each sum added up, in the same order however many keys there are."""
+    """Adds up the lanes of each sum, in the same order whatever the number of keys."""
     outs = _apart(builder, out, out_step, ROWS)
     rows = [[builder.load(total) for total in row] for row in sums]
     if len(rows[0]) > 1:
@@ -206,7 +206,7 @@ def _apart(builder: Any, start: Any, step: Any, count: int) -> list[Any]:
 
 
 def _sums(builder: Any, values: list[list[Any]]) -> list[list[Any]]:
-    """Places of vectors that LLVM keeps in registers."""
+    """Variables for vectors, which LLVM keeps in registers."""
     sums = [[cgutils.alloca_once(builder, FLOATS) for _ in row] for row in values]
     for row, places in zip(values, sums, strict=True):
         for value, place in zip(row, places, strict=True):
@@ -215,6 +215,6 @@ def _sums(builder: Any, values: list[list[Any]]) -> list[list[Any]]:
 
 
 def _add(builder: Any, left: list[Any], right: list[Any], totals: list[Any]) -> None:
-    """To each total the product of two vectors."""
+    """Adds the product of two vectors to each total."""
     for a, b, total in zip(left, right, totals, strict=True):
         builder.store(madd_values(builder, a, b, builder.load(total)), total)

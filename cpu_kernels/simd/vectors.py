@@ -1,8 +1,8 @@
 """Vectors of 16 float32 for Numba functions, held in registers.
 
-What decides a kernel's speed is then written down, and not left to a loop vectoriser. LLVM takes a
-vector apart into as many registers as the processor needs: four of NEON, two of AVX2, one of
-AVX-512. A comparison with NaN is false; only `total` may add up in any order.
+Kernels are vectorised by hand, so their speed does not depend on a loop vectoriser. LLVM splits a
+vector into as many registers as the processor needs: four of NEON, two of AVX2, one of AVX-512.
+A comparison with NaN is false. Only `total` may add up in any order.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 def operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Any]:
-    """An intrinsic out of a function of LLVM's builder and the arguments' LLVM values."""
+    """Makes an intrinsic from a function of LLVM's builder and the arguments' LLVM values."""
 
     def decorate(emit: Callable[..., Any]) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -140,7 +140,7 @@ def put(builder: Any, address: Any, value: Any) -> Any:
 
 
 def prefetch_at(builder: Any, address: Any) -> None:
-    """Has the line of memory at an address brought near; any address will do."""
+    """Prefetches the cache line at an address; any address will do."""
     pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
     values = (pointer, INT(0), INT(3), INT(1))
     call(builder, "llvm.prefetch.p0", values, ir.VoidType())
@@ -244,8 +244,8 @@ def _mix(builder: Any, a: Any, b: Any, low: tuple[int, ...], high: tuple[int, ..
 def totals_of_four(builder: Any, values: list[Any]) -> Any:
     """The sums of four vectors' lanes, as a vector of four.
 
-    Together they take a third of the instructions that they take one by one: no lane is added in
-    vain, and no lane is moved across the halves of a register but at the end.
+    Together they take a third of the instructions of four separate sums: every addition uses all
+    lanes, and only the last step moves lanes across the halves of a register.
     """
     a, b, c, d = (_fold(builder, value) for value in values)
     pairs = (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)

@@ -1,6 +1,7 @@
-"""Sixteen numbers of a narrow type, as the float32 that they stand for.
+"""Converts sixteen numbers of a narrow type to float32.
 
-Bits are moved to where float32 has them; no processor is asked for conversions that it may lack.
+Integer operations move the bits to where float32 has them, so no processor needs an instruction
+for the conversion.
 """
 
 from collections.abc import Callable
@@ -39,9 +40,9 @@ def _bits(builder: Any, address: Any, count: Any, width: int) -> Any:
 
 
 def _small_float(builder: Any, bits: Any, width: int, fraction: int, bias: int) -> Any:
-    """Numbers with so many bits, of the fraction among them, and that bias of the exponent.
+    """Converts floats of `width` bits with `fraction` bits of fraction and this exponent bias.
 
-    What all ones in the exponent mean is left to the caller.
+    The caller handles exponents of all ones.
     """
     rest = builder.and_(bits, same((1 << (width - 1)) - 1))
     sign = builder.shl(builder.and_(bits, same(1 << (width - 1))), same(32 - width))
@@ -85,7 +86,7 @@ def _int8(builder: Any, address: Any, count: Any) -> Any:
 
 
 def _loads(emit: Callable[..., Any]) -> tuple[Any, Any]:
-    """Loads of all 16 numbers, and of some."""
+    """Makes two loads: of all 16 numbers, and of the first few."""
     all_of_them = operation(vector, place)(lambda builder, address: emit(builder, address, None))
     return all_of_them, operation(vector, place, place)(emit)
 
@@ -98,7 +99,7 @@ _all_float8, _some_float8 = _loads(_float8)
 
 @inner
 def item_bytes(kind: int) -> int:
-    """Bytes of a number of a type."""
+    """Size in bytes of a number of this type."""
     if kind == FLOAT32:
         return 4
     return 2 if kind in (BFLOAT16, FLOAT16) else 1
@@ -133,7 +134,7 @@ def widen_some(kind: int, address: int, count: int) -> Any:
 
 
 def _run_loop(load_all: Any, width: int) -> Any:
-    """A Numba function: `count` numbers of `width` bytes, a multiple of 16 of them, as float32."""
+    """Makes a Numba function that converts `count` numbers, a multiple of 16, of `width` bytes."""
 
     @inner
     def loop(source: int, count: int, place: int, ahead: int) -> None:
@@ -151,7 +152,7 @@ _int8_run, _float8_run = _run_loop(_all_int8, 1), _run_loop(_all_float8, 1)
 
 @inner
 def widen_run(kind: int, source: int, count: int, place: int, ahead: int) -> None:
-    """`count` numbers, a multiple of 16, to float32 at `place`; the type is asked for but once.
+    """Converts `count` numbers, a multiple of 16, to float32 at `place`, with one test of the type.
 
     Args:
         ahead: distance in bytes to what to prefetch.

@@ -1,7 +1,7 @@
-"""Words of 32 bits, of which products take one of each row at a time: a float32, or two bfloat16.
+"""Words of 32 bits: one float32, or two bfloat16. Products take one word of each row at a time.
 
-Where the processor has an instruction for pairs of bfloat16 they are multiplied as they are; else
-they are widened to float32 in registers.
+Processors with an instruction for pairs of bfloat16 multiply them directly; on others they are
+widened to float32 in registers.
 """
 
 from typing import Any
@@ -37,22 +37,22 @@ class Floats:
         self.builder = builder
 
     def left(self, address: Any) -> list[Any]:
-        """One row's word at an address, each number of it in all lanes of a vector."""
+        """Loads one row's word and spreads each of its numbers over a vector."""
         return [spread_value(self.builder, load_at(self.builder, address, FLOAT))]
 
     def right(self, address: Any) -> list[Any]:
-        """16 rows' words, side by side at an address; as many vectors as `left` returns."""
+        """Loads the words of 16 rows, side by side at an address; as many vectors as `left`."""
         return [load_at(self.builder, address, FLOATS)]
 
     def madd(self, a: Any, b: Any, total: Any) -> Any:
-        """The products of two of their vectors, added to a vector of sums."""
+        """Adds the products of a left and a right vector to a vector of sums."""
         return madd_values(self.builder, a, b, total)
 
 
 class WidenedPairs(Floats):
-    """Words of two bfloat16, with rows of float32 on the left.
+    """Words of two bfloat16 on the right, float32 on the left.
 
-    A bfloat16 is the upper half of a float32: an operation for each of the two vectors.
+    A bfloat16 is the upper half of a float32, so widening takes one operation for each vector.
     """
 
     step = 8
@@ -79,9 +79,9 @@ _PAIRS = ir.VectorType(_Bfloat(), 2 * LANES)
 
 
 class Pairs(Floats):
-    """Words of two bfloat16 on both sides, for a processor that multiplies pairs of them.
+    """Words of two bfloat16 on both sides, for processors that multiply pairs of them.
 
-    Its instruction takes subnormal numbers for 0.
+    The instruction treats subnormal numbers as 0.
     """
 
     def madd(self, a: Any, b: Any, total: Any) -> Any:
@@ -90,10 +90,10 @@ class Pairs(Floats):
         return call(self.builder, name, (total, *pairs), FLOATS)
 
 
-# What two bfloat16 are for this processor.
+# How this processor multiplies words of two bfloat16.
 BFLOAT16_WORDS: type[Floats] = Pairs if MULTIPLIES_PAIRS else WidenedPairs
 
 
 def load_at(builder: Any, address: Any, kind: Any) -> Any:
-    """What lies at an address, which is a multiple of 4."""
+    """Loads a value from an address, a multiple of 4."""
     return builder.load(builder.inttoptr(address, kind.as_pointer()), align=4)
