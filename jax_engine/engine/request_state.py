@@ -123,8 +123,9 @@ class RequestState:
         """Takes the token just appended to `seq`; returns the stop string it completed, if any."""
         output = self._sequence_output(seq)
         token = seq.token_ids[-1]
-        logprobs = result.logprobs
-        if logprobs is not None and self.params.needs_logprobs:
+        if self.params.needs_logprobs:
+            logprobs = result.logprobs
+            assert logprobs is not None
             output.cumulative_logprob += float(logprobs.logprobs[row])
             if output.logprobs is not None:
                 entry = sampled_logprobs(
