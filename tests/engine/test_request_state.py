@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jax_engine import RequestOutputKind, SamplingParams
+from jax_engine import PoolingParams, RequestOutputKind, SamplingParams
+from jax_engine.engine.pooling import PooledParams
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.request_state import RequestState
 from jax_engine.logprobs import FlatLogprobs
 from jax_engine.outputs import RequestMetrics, RequestOutput
-from jax_engine.step import SampleLogprobs, StepResult
+from jax_engine.step import HiddenStates, SampleLogprobs, StepResult
 from tests.support.beam_view import check_beams
 from tests.support.client_view import Asked, Oracle, check_outputs, serve
 from tests.support.engine_driver import check_idle
@@ -47,10 +48,11 @@ GIVEN: dict[str, list[dict[str, Any]]] = {
         *(FREE | {"stop_token_ids": [1], "include_stop_str_in_output": i > 0} for i in range(2)),
         FREE | {"stop_token_ids": [0], "min_tokens": 3, "logprobs": 1},
     ],
+    "parts": [FREE | {"n": 10, "max_tokens": 2}, FREE],  # 8 run at once
     "best of": [FREE | {"best_of": 4, "n": 2}, FREE | {"best_of": 3, "logprobs": 1, "seed": 8}],
     "beams": [BEAMS, BEAMS | {"n": 1, "best_of": 3}, BEAMS | {"prompt_logprobs": 1}],
 }
-PROMPTS = [[0, 1, 1], [1], [0, 0, 1, 2, 1, 1, 0], [2, 1], [1, 0], [0]]
+PROMPTS = [[0, 1, 1], [0, 0, 1, 2, 1, 1, 0], [1], [2, 1], [1, 0], [0]]
 
 
 def may_stop(given: dict[str, Any]) -> bool:
@@ -148,6 +150,32 @@ def test_nothing_changes_in_an_output_that_was_given_out() -> None:
     take(0, 1, 0, -9.0)
     take(1, 2, 0, -9.0)
     assert state.prompt_logprobs[1] is second and state.prompt_logprobs[2] is third
+
+
+def test_hidden_states_are_for_those_that_want_them() -> None:
+    """Others may be in the same step."""
+    prompt, group = Prompt(None, [1, 0, 1]), SimpleNamespace(prompt_len=3)
+    pooling = PooledParams(pooling=PoolingParams(pooling_type="MEAN", normalize=False))
+    item: Any = SimpleNamespace(start=0, num_tokens=3)
+    rows = np.array([[9.0, 9.0], [3.0, 6.0]], np.float32)
+    result = StepResult([], hidden=HiddenStates(rows, rows, None))
+    for params in (pooling, SamplingParams(prompt_logprobs=1)):
+        state = RequestState(prompt, params, group, RequestMetrics(0.0), None)  # type: ignore[arg-type]
+        state.take_prompt(item, 1, 2, result)
+        if state.pooled is not None:
+            assert state.pooled.data().tolist() == [1.0, 2.0]
+    assert state.pooled is None and state.prompt_logprobs == [None] * 3
+
+
+def test_samples_that_wait_for_their_turn_are_not_given_out() -> None:
+    """The next part has its first sequence before it has a token."""
+    engine = small_engine(max_num_seqs=2)
+    engine.add_request("a", [0, 1], SamplingParams(**FREE | {"n": 5, "max_tokens": 2}))
+    counts = []
+    for output in run(engine):
+        assert isinstance(output, RequestOutput) and all(one.token_ids for one in output.outputs)
+        counts.append(len(output.outputs))
+    assert counts == [2, 2, 4, 4, 5, 5]
 
 
 def test_times_and_cached_tokens() -> None:

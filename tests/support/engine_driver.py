@@ -71,8 +71,9 @@ def check_idle(engine: LLMEngine) -> None:
     assert (
         not blocks.tables and not engine.scheduler.groups and not engine.scheduler._state.sequences
     )
-    running = engine._running
+    running, pipeline = engine._running, engine._pipeline
     assert not kept_requests(engine) and not running.deadlines
+    assert not pipeline._constraints and not pipeline._opened
     assert not running.states and not running.news and not running.ended
 
 
