@@ -144,6 +144,7 @@ def test_after_a_failure_a_reset_and_the_step_ahead_are_forgotten(place: str) ->
     with pytest.raises(worker.Error):
         engine.step()
     check_idle(engine)
+    assert engine._pipeline._ahead is None, "it holds memory of the device"
 
 
 def test_a_reset_while_only_those_are_computed_that_have_ended() -> None:

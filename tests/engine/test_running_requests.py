@@ -13,6 +13,7 @@ from jax_engine.engine.request_checks import NewRequest
 from jax_engine.errors import ForkedProcessError, StepFailedError
 from jax_engine.metrics import Counter, Histogram
 from jax_engine.outputs import RequestOutput
+from reference.random_numbers import request_seed
 from tests.support.engine_driver import check_idle
 from tests.support.small_engine import letters, run, small_engine
 
@@ -52,12 +53,38 @@ def test_a_request_arrives_when_it_is_added_or_when_it_says() -> None:
     engine.clock = lambda: 7.0
     engine.add_request("now", [0], GREEDY)
     engine.add_request("then", [0], GREEDY, arrival_time=3.0, timeout=4.5)
+    engine.add_request("in time", [0], replace(GREEDY, max_tokens=1), timeout=0.5)
+    engine.clock = lambda: 7.25
+    outputs: dict[str, Any] = {one.request_id: one for one in engine.step()}
+    assert outputs["in time"].finished and not outputs["then"].finished
     engine.clock = lambda: 7.5
-    outputs: dict[str, Any] = {one.request_id: one for one in run(engine) if one.finished}
+    outputs |= {one.request_id: one for one in run(engine) if one.finished}
     assert outputs["now"].metrics.arrival_time == 7.0
     assert outputs["then"].metrics.arrival_time == 3.0
     assert outputs["then"].outputs[0].stop_reason == "timeout"
     assert outputs["now"].outputs[0].stop_reason is None
+    check_idle(engine)
+
+
+def test_who_has_no_seed_gets_one_of_the_engine_s() -> None:
+    """By how many requests came before it."""
+    engine, other = small_engine(), small_engine()
+    for i, name in enumerate("abc"):
+        engine.add_request(name, [0, 1], DRAW)
+        seed = request_seed(None, other.config.seed, i)
+        other.add_request(name, [0, 1], replace(DRAW, seed=seed))
+    mine, theirs = ends(run(engine)), ends(run(other))
+    tokens = [one.token_ids for one in mine.values()]
+    assert tokens == [one.token_ids for one in theirs.values()]
+    assert tokens[0] != tokens[1] != tokens[2] != tokens[0]
+
+
+def test_who_needs_all_its_tokens_in_each_step() -> None:
+    engine = small_engine()
+    engine.add_request("a", [0], DRAW)
+    engine.add_request("b", [0], replace(DRAW, presence_penalty=0.5))
+    needs = [engine.scheduler.groups[name].needs_history for name in "ab"]
+    assert needs == [False, True]
 
 
 @pytest.mark.parametrize(
