@@ -12,6 +12,7 @@ from jax_engine import EngineConfig, OutOfMemoryError
 from jax_engine.engine import build
 from jax_engine.models.resolve import HubOptions
 from jax_engine.worker.memory import MemoryProfile
+from jax_engine.worker.preemption_costs import PreemptionCosts
 
 BLOCK = 2**20  # bytes
 PROFILE = MemoryProfile(2**33, 2**30, 2**28, 0, BLOCK, 100)
@@ -90,8 +91,25 @@ def test_the_parts(world: World) -> None:
     assert (parts.model_source, parts.head) == (SOURCE, "a head")
     blocks = parts.scheduler.block_manager
     assert (blocks.block_size, blocks.num_gpu_blocks, blocks.num_cpu_blocks) == (4, 100, 64)
+    assert blocks.table_width == 3
     assert (world.worker["num_blocks"], world.worker["num_cpu_blocks"]) == (100, 64)
     assert (world.worker["max_model_len"], world.worker["block_size"]) == (10, 4)
+
+
+def test_costs_are_measured_on_the_worker_when_they_are_needed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[Any] = []
+
+    def measure(worker: Any, max_len: int) -> PreemptionCosts:
+        measured.append((worker, max_len))
+        return PreemptionCosts(0.5, 0.25)
+
+    monkeypatch.setattr(build, "measure_costs", measure)
+    parts = build.build_engine(CONFIG)
+    assert not measured and parts.preemption_costs.known is None
+    assert parts.preemption_costs.seconds_per_block == 0.5
+    assert measured == [(parts.worker, 10)]
 
 
 def test_more_swap_space_than_can_be_asked_for(world: World) -> None:

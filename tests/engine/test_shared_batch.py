@@ -9,6 +9,7 @@ from jax_engine import SamplingParams
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.shared_batch import SharedBatch
+from jax_engine.errors import ForkedProcessError, StepFailedError
 from tests.support.engine_driver import check_idle
 from tests.support.small_engine import run, small_engine
 
@@ -120,3 +121,63 @@ def test_ctrl_c_ends_a_call_and_another_one_while_it_cleans_up_does_nothing(
     assert not engine.is_running(box.request_ids) and engine.is_running(others.request_ids)
     assert batch.wait(others, use_tqdm=False)[0].finished
     check_idle(engine)
+
+
+def timed(batch: SharedBatch, engine: LLMEngine, box: Mailbox, timeouts: list[Any]) -> None:
+    checked = [engine.check_request([0], GREEDY) for _ in timeouts]
+    batch.add(checked, [0] * len(timeouts), timeouts, box)
+
+
+def test_a_step_that_only_others_needed_may_fail(caplog: pytest.LogCaptureFixture) -> None:
+    """This call's requests had run out of time before it began; the others are told."""
+    engine = small_engine()
+    batch, box, others = SharedBatch(engine), Mailbox(), Mailbox()
+    worker: Any = engine.worker
+    engine.clock = lambda: 0.0
+    timed(batch, engine, box, [1.0, 2.0])
+    timed(batch, engine, others, [None])
+    engine.clock = lambda: 5.0
+    worker.fail_at = "launch"
+    outputs: list[Any] = batch.wait(box, use_tqdm=False)
+    assert [one.outputs[0].stop_reason for one in outputs] == ["timeout"] * 2
+    assert "only other calls needed: DeviceError('injected at launch')" in caplog.text
+    with pytest.raises(StepFailedError, match="injected at launch"):
+        batch.wait(others, use_tqdm=False)
+    check_idle(engine)
+
+
+def test_a_step_that_fails_is_the_call_s_own_error() -> None:
+    """Also if some of its requests have ended; and if it failed before it told anybody."""
+    engine = small_engine()
+    batch, box, third = SharedBatch(engine), Mailbox(), Mailbox()
+    worker: Any = engine.worker
+    engine.clock = lambda: 0.0
+    timed(batch, engine, box, [1.0, None])
+    engine.clock = lambda: 5.0
+    worker.fail_at = "collect"
+    with pytest.raises(worker.Error):
+        batch.wait(box, use_tqdm=False)
+    check_idle(engine)
+    add(batch, engine, third, 1)
+    engine.lock._pid += 1  # a fork
+    with pytest.raises(ForkedProcessError):
+        batch._serve(third)
+
+
+def test_requests_that_are_gone_from_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may have aborted them all; if their ends are nowhere, nobody waits for ever."""
+    engine = small_engine()
+    batch, box, lost = SharedBatch(engine), Mailbox(), Mailbox()
+    ids = add(batch, engine, box, 2)
+    serve = engine.serve
+
+    def aborted() -> bool:
+        engine.abort_request(ids)
+        return serve()
+
+    monkeypatch.setattr(engine, "serve", aborted)
+    outputs: list[Any] = batch.wait(box, use_tqdm=False)
+    assert [one.outputs[0].finish_reason for one in outputs] == ["abort"] * 2
+    lost.expect(["never added"])
+    with pytest.raises(StepFailedError, match=r"requests \['never added'\] are not in the engine"):
+        batch.wait(lost, use_tqdm=False)
