@@ -20,7 +20,7 @@ NUM_SEEDS = {
     "thorough": (5000, 5000),
     "mutation": (150, 150),
 }
-NUM_TINY = {"dev": 3, "ci": 12, "rounds": 40, "thorough": 300, "mutation": 0}
+NUM_TINY = {"dev": 3, "ci": 12, "rounds": 30, "thorough": 300, "mutation": 0}
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
 PROFILE = "mutation" if PROFILE == "generated" else PROFILE  # for bugs made by rule: the same
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 
 KERNELS = ("block_copy", "borders", "cpu_kernel", "draw", "gated_linear", "invariants", "kv_write",
-           "linear", "merge", "mosaic", "numba", "paged_attention", "parts", "rms_norm", "triton",
-           "xla", "zeros")  # fmt: skip
+           "linear", "merge", "mosaic", "mosaic_plans", "numba", "paged_attention", "parts",
+           "rms_norm", "triton", "xla", "zeros")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,28 @@ PARTS = (
             "tests/engine/test_parameters_pair.py",
             "tests/engine/test_through_bytes.py",
             "tests/engine/test_sequence_text.py",
+            "tests/mutation/test_sampler_by_hand.py",
         ),
         examples=300,
     ),
-    Part("API", ("tests/engine", "tests/worker"), examples=60),
+    Part(
+        "API",
+        (
+            "tests/engine/test_fuzz_api.py",
+            "tests/engine/test_llm_engine.py",
+            "tests/engine/test_beam_search.py",
+            "tests/engine/test_failed_steps.py",
+            "tests/engine/test_guided.py",
+            "tests/engine/test_parts.py",
+            "tests/engine/test_prompt_states.py",
+            "tests/engine/test_reset_running.py",
+            "tests/engine/test_streaming.py",
+            "tests/models/test_decoder.py",
+            "tests/models/test_fuzz_files.py",
+            "tests/worker/test_step_plan.py",
+        ),
+        examples=200,
+    ),
     Part("kernels", tuple(f"tests/kernels/test_{name}.py" for name in KERNELS), examples=2000),
     Part("small scopes", ("tests/simulation/test_small_scopes.py",), once=True),
 )

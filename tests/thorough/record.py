@@ -7,7 +7,7 @@ import json
 import subprocess
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ def read(path: Path = RECORD) -> list[Run]:
 
 def write(runs: list[Run], path: Path = RECORD) -> None:
     """The whole record; a run that goes on is written after each of its parts."""
-    lines = [json.dumps(asdict(run), separators=(",", ":")) + "\n" for run in runs]
+    lines = [json.dumps(vars(run), separators=(",", ":")) + "\n" for run in runs]
     path.write_text("".join(lines), "utf-8")
 
 
