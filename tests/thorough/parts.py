@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-KERNELS = ("block_copy", "borders", "cpu_kernel", "draw", "gated_linear", "invariants", "kv_write",
-           "linear", "merge", "mosaic", "mosaic_plans", "numba", "paged_attention", "parts",
-           "rms_norm", "triton", "xla", "zeros")  # fmt: skip
+KERNELS = ("block_copy", "borders", "cpu_kernel", "draw", "gated_linear", "kv_write", "linear",
+           "merge", "numba", "parts", "rms_norm", "xla", "zeros")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,29 +43,30 @@ class Part:
         return f"{' '.join(variables)} python {shlex.join(self.command(seed))}"
 
 
-SIMULATION = "tests/simulation/test_simulation.py"
+def _files(folder: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"tests/{folder}/test_{name}.py" for name in names)
+
+
+SIMULATION = "tests/simulation/test_simulation.py::test_nothing_goes_wrong"
 PARTS = (
-    Part("simulation", (f"{SIMULATION}::test_nothing_goes_wrong_in_fresh_simulations",)),
-    Part("tiny simulation", (f"{SIMULATION}::test_nothing_goes_wrong_with_the_real_worker",)),
+    Part("simulation", (f"{SIMULATION}_in_fresh_simulations",)),
+    Part("tiny simulation", (f"{SIMULATION}_with_the_real_worker",)),
     Part(
         "core",
-        (
-            "tests/properties/test_block_manager_pair.py",
-            "tests/properties/test_scheduler_pair.py",
-            "tests/properties/test_overlap.py",
-            "tests/core",
-        ),
-        examples=400,
+        (*_files("properties", "block_manager_pair", "scheduler_pair", "overlap"), "tests/core"),
+        examples=250,
     ),
+    # The first three together: what must have happened is asked of a run that has all of them.
     Part(
         "engine",
-        (
-            "tests/properties/test_engine_shell.py",
-            "tests/properties/test_engine_against_reference.py",
-            "tests/properties/test_engine_aborts.py",
-            "tests/properties/test_client_view.py",
-            "tests/properties/test_mixture_machine.py",
-            "tests/properties/test_nothing_to_draw.py",
+        _files(
+            "properties",
+            "engine_shell",
+            "engine_against_reference",
+            "engine_aborts",
+            "client_view",
+            "mixture_machine",
+            "nothing_to_draw",
         ),
         examples=100,
     ),
@@ -76,33 +76,35 @@ PARTS = (
         (
             "tests/sampling",
             "tests/tokenization",
-            "tests/engine/test_chat.py",
-            "tests/engine/test_parameters_pair.py",
-            "tests/engine/test_through_bytes.py",
-            "tests/engine/test_sequence_text.py",
             "tests/mutation/test_sampler_by_hand.py",
+            *_files("engine", "chat", "parameters_pair", "through_bytes", "sequence_text"),
         ),
         examples=300,
     ),
     Part(
         "API",
         (
-            "tests/engine/test_fuzz_api.py",
-            "tests/engine/test_llm_engine.py",
-            "tests/engine/test_beam_search.py",
-            "tests/engine/test_failed_steps.py",
-            "tests/engine/test_guided.py",
-            "tests/engine/test_parts.py",
-            "tests/engine/test_prompt_states.py",
-            "tests/engine/test_reset_running.py",
-            "tests/engine/test_streaming.py",
-            "tests/models/test_decoder.py",
-            "tests/models/test_fuzz_files.py",
-            "tests/worker/test_step_plan.py",
+            *_files(
+                "engine",
+                "fuzz_api",
+                "llm_engine",
+                "beam_search",
+                "failed_steps",
+                "guided",
+                "parts",
+                "prompt_states",
+                "reset_running",
+                "streaming",
+            ),
+            *_files("models", "decoder", "fuzz_files"),
+            *_files("worker", "step_plan"),
         ),
         examples=200,
     ),
-    Part("kernels", tuple(f"tests/kernels/test_{name}.py" for name in KERNELS), examples=2000),
+    Part("kernels", _files("kernels", *KERNELS), examples=200),
+    # Interpreted backends get a share of their own for each thousand (`tests/kernels/holds.py`).
+    Part("attention", _files("kernels", "paged_attention", "invariants"), examples=1000),
+    Part("GPU kernels", _files("kernels", "mosaic", "mosaic_plans", "triton"), examples=1000),
     Part("small scopes", ("tests/simulation/test_small_scopes.py",), once=True),
 )
 
