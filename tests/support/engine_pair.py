@@ -96,6 +96,7 @@ def build_pair(
         table_width=-(-MAX_LEN // pool.block_size),
     )
     scheduler = Scheduler(blocks, **limits)
+    parts.worker.setups.clear()  # of the engine before, which never told it that these have ended
     own = replace(
         parts.config, scheduling_policy=scheduler.policy, async_scheduling=async_scheduling
     )
