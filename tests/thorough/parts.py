@@ -54,7 +54,7 @@ PARTS = (
     Part(
         "core",
         (*_files("properties", "block_manager_pair", "scheduler_pair", "overlap"), "tests/core"),
-        examples=250,
+        examples=150,
     ),
     # The first three together: what must have happened is asked of a run that has all of them.
     Part(
@@ -70,7 +70,7 @@ PARTS = (
         ),
         examples=100,
     ),
-    Part("reference", ("tests/reference",), examples=300),
+    Part("reference", ("tests/reference",), examples=150),
     Part(
         "sampling and text",
         (
@@ -79,7 +79,7 @@ PARTS = (
             "tests/mutation/test_sampler_by_hand.py",
             *_files("engine", "chat", "parameters_pair", "through_bytes", "sequence_text"),
         ),
-        examples=300,
+        examples=100,
     ),
     Part(
         "API",
@@ -99,7 +99,7 @@ PARTS = (
             *_files("models", "decoder", "fuzz_files"),
             *_files("worker", "step_plan"),
         ),
-        examples=200,
+        examples=60,
     ),
     Part("kernels", _files("kernels", *KERNELS), examples=200),
     # Interpreted backends get a share of their own for each thousand (`tests/kernels/holds.py`).
