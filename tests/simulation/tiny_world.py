@@ -62,12 +62,7 @@ class TinyWorld:
         )
 
     def worker(self, settings: Settings) -> Worker:
-        """The same one for all: its caches hold what earlier simulations left, as after a fault.
-
-        The requests it keeps are forgotten: the engine that would have closed them, with a step
-        that never came, is gone.
-        """
-        self._worker.setups.clear()
+        """The same one for all: its caches hold what earlier simulations left, as after a fault."""
         return self._worker
 
     def parts(self, settings: Settings) -> Any:
