@@ -58,6 +58,8 @@ class SamplingParams:
         top_p: In (0, 1]; the boundary token is kept.
         top_k: >= 1, or 0 or -1 for all; ties with the k-th token are kept.
         min_p: In [0, 1], relative to the most probable token.
+        top_n_sigma: >= 0; keeps tokens whose logits are at most this many standard deviations below
+            the largest one. Forbidden tokens do not count. 0: all.
         seed: Tokens depend only on this and their position. None, or -1: drawn from the engine's
             seed.
         stop: Strings that end the output; not part of it unless `include_stop_str_in_output`.
@@ -106,6 +108,7 @@ class SamplingParams:
     top_p: float = sampler_number(1.0, low=0.0, high=1.0, open_low=True, is_filter=True)
     top_k: int = sampler_number(0, low=-1, packed=_packed_top_k, is_filter=True)
     min_p: float = sampler_number(0.0, low=0.0, high=1.0, is_filter=True)
+    top_n_sigma: float = sampler_number(0.0, low=0.0, is_filter=True)
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None

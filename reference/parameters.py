@@ -54,6 +54,7 @@ NUMBERS: dict[str, tuple[float, float]] = {
     "frequency_penalty": (-2, 2),
     "repetition_penalty": (SMALLEST, ANY),
     "temperature": (0, ANY),
+    "top_n_sigma": (0, ANY),
     "top_p": (SMALLEST, 1),
     "min_p": (0, 1),
     "length_penalty": (-32, 32),
@@ -66,7 +67,9 @@ TOKEN_IDS: dict[str, tuple[float, float]] = {
 }
 # Filters of the draw, and the values at which they are off. A greedy request has none, and neither
 # has beam search: it compares whole outputs, by probabilities that no filter has touched.
-FILTERS: dict[str, tuple[float, ...]] = {"top_k": (0, -1), "top_p": (1.0,), "min_p": (0.0,)}
+FILTERS: dict[str, tuple[float, ...]] = {
+    "top_n_sigma": (0.0,), "top_k": (0, -1), "top_p": (1.0,), "min_p": (0.0,)
+}  # fmt: skip
 # What may be None: "not asked for", or of `max_tokens` "as many as fit".
 OPTIONAL = {
     "best_of", "seed", "max_tokens", "logprobs", "prompt_logprobs", "stop", "logit_bias", *TOKEN_IDS
@@ -100,6 +103,7 @@ class Parameters:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     temperature: float = 1.0
+    top_n_sigma: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0

@@ -46,6 +46,7 @@ class SamplingInputs:
     temperature: Float[Array, "R"]
     top_p: Float[Array, "R"]
     min_p: Float[Array, "R"]
+    top_n_sigma: Float[Array, "R"]
     presence_penalty: Float[Array, "R"]
     frequency_penalty: Float[Array, "R"]
     repetition_penalty: Float[Array, "R"]

@@ -25,6 +25,7 @@ VALUES: dict[str, list[Any]] = {
     "temperature": FLOATS,
     "top_p": FLOATS,
     "min_p": FLOATS,
+    "top_n_sigma": FLOATS,
     "repetition_penalty": FLOATS,
     "presence_penalty": FLOATS,
     "frequency_penalty": FLOATS,
