@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from jax_engine import InvalidRequestError, PoolingParams, RequestOutputKind, SamplingParams
-from jax_engine.engine.pooling import PooledParams, PooledPrompt, as_sampling_params
+from jax_engine.engine.pooling import PooledParams, PooledPrompt, PooledResults, as_sampling_params
+from jax_engine.engine.prompts import Prompt
 from jax_engine.models.config import HeadConfig
 from jax_engine.models.heads import PoolingHead
-from jax_engine.step import HiddenStates
+from jax_engine.outputs import RequestMetrics
+from jax_engine.step import HiddenStates, StepResult
 
 WIDTH = 4
 STATES = np.random.default_rng(0).standard_normal((5, WIDTH)).astype(np.float32)
@@ -138,3 +140,25 @@ def test_dimensions(trained: Any, good: int | None, bad: int, words: str) -> Non
     as_sampling_params(PoolingParams(dimensions=good), model(trained), None)
     with pytest.raises(InvalidRequestError, match=words):
         as_sampling_params(PoolingParams(dimensions=bad), model(trained), None)
+
+
+def test_what_the_client_of_a_pooling_request_gets() -> None:
+    """One output, of the prompt's states alone; the token that ends it is dropped."""
+    params = as_sampling_params(raw(pooling_type="MEAN"), model(), None)
+    assert isinstance(params, PooledParams)
+    end = SimpleNamespace(finish_reason="abort")
+    group: Any = SimpleNamespace(request_id="a", seqs=[end])
+    results = PooledResults(Prompt("x", [1, 0, 1]), params, group)
+    metrics, item = RequestMetrics(0.0), SimpleNamespace(start=0, num_tokens=3)
+    output = results.output(metrics, finished=True)
+    assert not output.finished and output.outputs.data.shape == (0,)
+    rows = np.array([[9.0, 9.0], [3.0, 6.0]], np.float32)
+    results.take_prompt(item, 1, 2, StepResult([]))  # type: ignore[arg-type]
+    results.take_prompt(item, 1, 2, StepResult([], hidden=HiddenStates(rows, rows, None)))  # type: ignore[arg-type]
+    assert results.take_token(end, 0, StepResult([7])) is None  # type: ignore[arg-type]
+    end.finish_reason = "length"
+    output = results.output(metrics, finished=True)
+    assert (output.request_id, output.prompt_token_ids, output.finished) == ("a", [1, 0, 1], True)
+    assert output.outputs.data.tolist() == [1.0, 2.0]
+    assert not results.streams and not results.every_token and results.num_generated == 0
+    assert params.wants_prompt

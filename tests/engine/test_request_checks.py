@@ -8,16 +8,17 @@ import pytest
 
 from jax_engine import InvalidRequestError, RequestTooLargeError, SamplingParams
 from jax_engine.engine import request_checks
-from jax_engine.engine.request_checks import CheckedRequest, RequestChecks, check_service
+from jax_engine.engine.request import Request
+from jax_engine.engine.request_checks import RequestChecks, check_service
 from tests.support.small_engine import letters
 from tests.support.strategies import EOS, VOCABULARY
 
 
-def check(params: Any, prompt: Any = (0, 1), **changes: Any) -> CheckedRequest:
+def check(params: Any, prompt: Any = (0, 1), **changes: Any) -> Request:
     """By an engine with the letters A and B."""
     given = {"tokenizer": letters(), "vocab_size": VOCABULARY, "max_model_len": 8,
              "eos_token_ids": frozenset([EOS]), "max_logprobs": 2} | changes  # fmt: skip
-    return RequestChecks(**given).check(list(prompt), params)
+    return RequestChecks(**given).check("new", list(prompt), params)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_params_are_copied_and_checked_again() -> None:
     params = SamplingParams(stop_token_ids=[1], truncate_prompt_tokens=1)
     checked = check(params)
     assert checked.params is not params and checked.prompt.token_ids == [1]
-    assert checked.constraints is None
+    assert checked.group.constraints is None
     params.stop_token_ids.append(0)  # type: ignore[union-attr]
     assert checked.params.stop_token_ids == [1]
     params.temperature = -1.0

@@ -20,11 +20,10 @@ Times = tuple[float, float | None, float | None]
 
 def ended(lengths: list[int], reason: str | None, times: Times, **more: Any) -> Any:
     """A request of 5 prompt tokens whose samples have these lengths."""
-    given: dict[str, Any] = {"reads_cache": True, "num_cached_tokens": None, "pooled": None} | more
-    pooled = given.pop("pooled")
-    seqs = [SimpleNamespace(output_len=one, finish_reason=reason) for one in lengths]
-    group = SimpleNamespace(prompt_len=5, seqs=seqs, **given)
-    return SimpleNamespace(group=group, metrics=RequestMetrics(*times), pooled=pooled)
+    given: dict[str, Any] = {"reads_cache": True, "num_cached_tokens": None} | more
+    group = SimpleNamespace(prompt_len=5, seqs=[SimpleNamespace(finish_reason=reason)], **given)
+    results = SimpleNamespace(num_generated=sum(lengths))
+    return SimpleNamespace(group=group, metrics=RequestMetrics(*times), results=results)
 
 
 def by_name(metrics: list[Metric]) -> dict[str, Metric]:
@@ -44,8 +43,8 @@ def test_requests_that_have_ended() -> None:
     recorder.take(ended([3, 4], "length", (10.0, 10.5, 12.0), num_cached_tokens=4))
     recorder.take(ended([2], "stop", (20.0, 21.0, 24.0)))
     recorder.take(ended([0], None, (30.0, None, None)))  # a step failed: nothing was computed
-    # Of a pooling request the token that ends it does not count, nor does a cache it never reads.
-    recorder.take(ended([1], "length", (40.0, 42.0, 42.0), pooled=object(), reads_cache=False))
+    # A pooling request generates nothing, and does not read the cache.
+    recorder.take(ended([0], "length", (40.0, 42.0, 42.0), reads_cache=False))
     found = read(recorder)
     values = {name: one.value for name, one in found.items() if isinstance(one, Counter)}
     assert values == {

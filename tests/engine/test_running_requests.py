@@ -9,7 +9,6 @@ from jax_engine import InvalidRequestError, PoolingParams, SamplingParams
 from jax_engine.engine import llm_engine
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.mailbox import Mailbox
-from jax_engine.engine.request_checks import NewRequest
 from jax_engine.errors import ForkedProcessError, StepFailedError
 from jax_engine.metrics import Counter, Histogram
 from jax_engine.outputs import RequestOutput
@@ -34,7 +33,7 @@ def first_draw(engine: LLMEngine) -> list[int]:
 def test_of_requests_that_were_not_accepted_nothing_is_left() -> None:
     """Not even in what those without a seed draw later."""
     engine = small_engine()
-    new = [NewRequest(name, engine.check_request([0], DRAW)) for name in "aba"]
+    new = [engine.check_request([0], DRAW, name) for name in "aba"]
     with pytest.raises(InvalidRequestError, match="request_id 'a' is already running"):
         engine.add_all(new)
     check_idle(engine)
@@ -104,7 +103,7 @@ def test_a_failed_step_tells_everybody() -> None:
     engine.add_request("mine", [0, 1], GREEDY)
     engine.step()
     box.expect(["call's"])
-    engine.add_all([NewRequest("call's", engine.check_request([0], GREEDY))], box)
+    engine.add_all([engine.check_request([0], GREEDY, "call's")], box)
     worker.fail_at = "launch"
     with pytest.raises(worker.Error):
         engine.serve()

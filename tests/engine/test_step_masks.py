@@ -53,16 +53,17 @@ def allowed(masks: StepMasks) -> list[set[int]]:
 
 def test_rows_of_requests_with_constraints() -> None:
     """One each, n of a prompt about to fork, none of a chunk; others count but are left out."""
+    own = rows_of(Group("a", 8), [], slice(0, 1)).constraints
     items: list[Any] = [
-        SimpleNamespace(group=SimpleNamespace(number=number), num_samples=count)
-        for number, count in [(7, 1), (8, 2), (9, 0), (6, 3), (8, 1)]
+        SimpleNamespace(group=SimpleNamespace(constraints=one), num_samples=count)
+        for one, count in [(None, 1), (own, 2), (own, 0), (None, 3), (own, 1)]
     ]
-    constraints: dict[int, Any] = {8: "of 8", 9: "of 9"}
-    found = constrained_rows(SchedulerOutput(items), constraints)
+    found = constrained_rows(SchedulerOutput(items))
     assert [(one.item, one.constraints, one.rows) for one in found] == [
-        (items[1], "of 8", slice(1, 3)),
-        (items[4], "of 8", slice(6, 7)),
+        (items[1], own, slice(1, 3)),
+        (items[4], own, slice(6, 7)),
     ]
+    assert constrained_rows(SchedulerOutput([items[0], items[3]])) == []
 
 
 def test_allowed_tokens_and_bad_words(monkeypatch: pytest.MonkeyPatch) -> None:

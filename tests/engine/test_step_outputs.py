@@ -1,5 +1,6 @@
 """From a step's rows to the requests that they belong to."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +15,12 @@ from jax_engine.step import StepResult
 def test_each_request_is_told_where_its_rows_are(found: str) -> None:
     """Also behind the rows of one that ended after the step was planned, and is known no more."""
     calls: list[Any] = []
-    states: Any = {
-        name: SimpleNamespace(take_prompt=lambda *args, name=name: calls.append((name, *args)))
+
+    def note(*call: Any) -> None:
+        calls.append(call)
+
+    requests: Any = {
+        name: SimpleNamespace(results=SimpleNamespace(take_prompt=partial(note, name)))
         for name in ("b", "c")
     }
     items: list[Any] = [
@@ -28,5 +33,5 @@ def test_each_request_is_told_where_its_rows_are(found: str) -> None:
     ]
     nothing: Any = object()
     result = StepResult([], **{found: nothing})
-    take_prompts(states, SchedulerOutput(items), result)
+    take_prompts(requests, SchedulerOutput(items), result)
     assert calls == [("b", items[1], 1, 3, result), ("c", items[2], 2, 8, result)]

@@ -71,10 +71,10 @@ def check_idle(engine: LLMEngine) -> None:
     assert (
         not blocks.tables and not engine.scheduler.groups and not engine.scheduler._state.sequences
     )
-    running, pipeline = engine._running, engine._pipeline
+    running = engine._running
     assert not kept_requests(engine) and not running.deadlines
-    assert not pipeline._constraints and not pipeline._opened
-    assert not running.states and not running.news and not running.ended
+    assert not engine._pipeline._opened
+    assert not running.requests and not running.news and not running.ended
 
 
 def kept_requests(engine: LLMEngine) -> set[int]:

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jax_engine import PoolingParams, RequestOutputKind, SamplingParams
-from jax_engine.engine.pooling import PooledParams
+from jax_engine import RequestOutputKind, SamplingParams
 from jax_engine.engine.prompts import Prompt
-from jax_engine.engine.request_state import RequestState
+from jax_engine.engine.results import results_for
 from jax_engine.logprobs import FlatLogprobs
 from jax_engine.outputs import RequestMetrics, RequestOutput
-from jax_engine.step import HiddenStates, SampleLogprobs, StepResult
+from jax_engine.step import SampleLogprobs, StepResult
 from tests.support.beam_view import check_beams
 from tests.support.client_view import Asked, Oracle, check_outputs, serve
 from tests.support.engine_driver import check_idle
@@ -131,40 +130,22 @@ def test_many_log_probabilities_in_few_objects(kind: RequestOutputKind) -> None:
 def test_nothing_changes_in_an_output_that_was_given_out() -> None:
     """Of a prompt that is computed again, rounding may differ: what was given stays."""
     prompt: Any = Prompt(None, [1, 0, 1])
-    group: Any = SimpleNamespace(prompt_len=3)
-    params = SamplingParams(prompt_logprobs=1)
-    state = RequestState(prompt, params, group, RequestMetrics(0.0), None)
+    group: Any = SimpleNamespace(prompt_len=3, seqs=[], request_id="a", num_cached_tokens=None)
+    results = results_for(prompt, SamplingParams(prompt_logprobs=1), group, None)
 
-    def take(start: int, num_tokens: int, row: int, first: float) -> None:
+    def take(start: int, num_tokens: int, row: int, first: float) -> Any:
         values = np.float32(first) - np.arange(8, dtype=np.float32)
         ranks, top = np.arange(8), np.zeros((8, 1), int)
-        result = StepResult([], prompt=SampleLogprobs(values, ranks, top, values[:, None]))
+        step = StepResult([], prompt=SampleLogprobs(values, ranks, top, values[:, None]))
         item: Any = SimpleNamespace(start=start, num_tokens=num_tokens)
-        state.take_prompt(item, 0, row, result)
+        results.take_prompt(item, 0, row, step)
+        return results.output(RequestMetrics(0.0), finished=False).prompt_logprobs
 
-    take(0, 2, 4, -1.0)
-    assert state.prompt_logprobs is not None
-    first, second, third = state.prompt_logprobs
-    assert first is None and second is not None and third is not None
-    assert (second[0].logprob, third[1].logprob) == (-5.0, -6.0)
+    first, second, third = take(0, 2, 4, -1.0)
+    assert first is None and (second[0].logprob, third[1].logprob) == (-5.0, -6.0)
     take(0, 1, 0, -9.0)
-    take(1, 2, 0, -9.0)
-    assert state.prompt_logprobs[1] is second and state.prompt_logprobs[2] is third
-
-
-def test_hidden_states_are_for_those_that_want_them() -> None:
-    """Others may be in the same step."""
-    prompt, group = Prompt(None, [1, 0, 1]), SimpleNamespace(prompt_len=3)
-    pooling = PooledParams(pooling=PoolingParams(pooling_type="MEAN", normalize=False))
-    item: Any = SimpleNamespace(start=0, num_tokens=3)
-    rows = np.array([[9.0, 9.0], [3.0, 6.0]], np.float32)
-    result = StepResult([], hidden=HiddenStates(rows, rows, None))
-    for params in (pooling, SamplingParams(prompt_logprobs=1)):
-        state = RequestState(prompt, params, group, RequestMetrics(0.0), None)  # type: ignore[arg-type]
-        state.take_prompt(item, 1, 2, result)
-        if state.pooled is not None:
-            assert state.pooled.data().tolist() == [1.0, 2.0]
-    assert state.pooled is None and state.prompt_logprobs == [None] * 3
+    _, again, last = take(1, 2, 0, -9.0)
+    assert again is second and last is third
 
 
 def test_samples_that_wait_for_their_turn_are_not_given_out() -> None:
