@@ -67,6 +67,13 @@ def test_what_there_is_not_is_refused() -> None:
         refuse_adapters(None, {"num_crops": 4})
 
 
+def test_what_is_right_can_be_added() -> None:
+    prompts = [[0, 1], [1]]
+    checked = check_all(small_engine(), prompts, [SamplingParams(), SamplingParams(max_tokens=3)])
+    assert [one.prompt.token_ids for one in checked] == prompts
+    assert [one.params.max_tokens for one in checked] == [16, 3]
+
+
 @pytest.mark.parametrize(
     ("count", "wrong", "rest"),
     [

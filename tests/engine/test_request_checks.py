@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
-from jax_engine import InvalidRequestError, RequestTooLargeError, SamplingParams
+from jax_engine import InvalidRequestError, PoolingParams, RequestTooLargeError, SamplingParams
 from jax_engine.engine import request_checks
+from jax_engine.engine.pooling import PooledParams, PooledResults
+from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.request import Request
 from jax_engine.engine.request_checks import RequestChecks, check_service
+from jax_engine.engine.results import CumulativeResults
 from tests.support.small_engine import letters
 from tests.support.strategies import EOS, VOCABULARY
 
@@ -75,6 +78,17 @@ def test_params_are_copied_and_checked_again() -> None:
         check(params)
     with pytest.raises(InvalidRequestError, match="sampling_params must be SamplingParams, got"):
         check({"temperature": 0.0})
+
+
+def test_a_pooling_request_has_results_of_its_own() -> None:
+    params = PooledParams(pooling=PoolingParams())
+    request = check(params)
+    assert isinstance(request.results, PooledResults) and request.prompt == Prompt(None, [0, 1])
+    assert isinstance(request.params, PooledParams) and request.params is not params
+    output = request.output(finished=True)
+    assert (output.request_id, output.prompt_token_ids) == ("new", [0, 1])
+    request = check(SamplingParams())
+    assert type(request.results) is CumulativeResults and request.prompt == Prompt(None, [0, 1])
 
 
 def test_a_trace_is_replayed_and_beams_are_counted() -> None:

@@ -48,7 +48,11 @@ GIVEN: dict[str, list[dict[str, Any]]] = {
         FREE | {"stop_token_ids": [0], "min_tokens": 3, "logprobs": 1},
     ],
     "parts": [FREE | {"n": 10, "max_tokens": 2}, FREE],  # 8 run at once
-    "best of": [FREE | {"best_of": 4, "n": 2}, FREE | {"best_of": 3, "logprobs": 1, "seed": 8}],
+    "best of": [
+        FREE | {"best_of": 4, "n": 2},
+        FREE | {"best_of": 3, "logprobs": 1, "seed": 8},
+        *(FREE | {"best_of": 4, "n": 2, "seed": i, "ignore_eos": False} for i in range(3)),
+    ],
     "beams": [BEAMS, BEAMS | {"n": 1, "best_of": 3}, BEAMS | {"prompt_logprobs": 1}],
 }
 PROMPTS = [[0, 1, 1], [0, 0, 1, 2, 1, 1, 0], [1], [2, 1], [1, 0], [0]]

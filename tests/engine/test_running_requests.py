@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from jax_engine import InvalidRequestError, PoolingParams, SamplingParams
+from jax_engine import (
+    InvalidRequestError,
+    PoolingParams,
+    RequestOutputKind,
+    RequestTooLargeError,
+    SamplingParams,
+)
 from jax_engine.engine import llm_engine
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.mailbox import Mailbox
@@ -156,8 +162,29 @@ def test_requests_that_are_not_accepted() -> None:
         given: Any = {"request_id": "a", "prompt": [0], "params": None} | changes
         with pytest.raises(InvalidRequestError, match=words):
             engine.add_request(**given)
+    with pytest.raises(RequestTooLargeError):
+        engine.check_request([0] * 40)  # there is no room for a token behind it
     check_idle(engine)
     assert engine.check_request([0]).params.max_tokens == 16
+
+
+@pytest.mark.parametrize("kind", RequestOutputKind)
+def test_where_the_end_of_an_aborted_request_goes(kind: RequestOutputKind) -> None:
+    """Of deltas behind those of the last step, which the caller may not have read yet."""
+    engine, box = small_engine(), Mailbox()
+    params = replace(DRAW, output_kind=kind)
+    engine.add_request("mine", [0], params)
+    engine.add_all([engine.check_request([0], params, "call's")], box)
+    box.expect(["call's"])
+    engine.step()
+    given = engine.abort_request(["mine", "call's", "mine", "nobody"])
+    if kind is RequestOutputKind.DELTA:
+        assert [one.request_id for one in given] == ["call's"]
+        given += engine.outputs()
+    assert {one.request_id for one in given} == {"mine", "call's"} and len(given) == 2
+    assert engine.outputs() == []
+    assert [one.request_id for one in box.take(wait=False)] == ["call's"]
+    check_idle(engine)
 
 
 def test_who_is_running() -> None:

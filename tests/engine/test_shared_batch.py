@@ -48,6 +48,7 @@ def test_ids_are_the_next_that_nobody_has() -> None:
     assert [one.request_id for one in outputs] == ["0", "2", "3"]
     run(engine)
     check_idle(engine)
+    assert add(batch, engine, Mailbox(), 1) == ["4"], "no id comes twice"
 
 
 def test_the_bar_is_that_of_the_call() -> None:

@@ -64,6 +64,8 @@ def test_rows_of_requests_with_constraints() -> None:
         (items[4], own, slice(6, 7)),
     ]
     assert constrained_rows(SchedulerOutput([items[0], items[3]])) == []
+    (found_alone,) = constrained_rows(SchedulerOutput([items[1]]))
+    assert found_alone.rows == slice(0, 2)
 
 
 def test_allowed_tokens_and_bad_words(monkeypatch: pytest.MonkeyPatch) -> None:
