@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from jax_engine.layers.linear import Linear
 from jax_engine.layers.rotary import apply_rotary
 from jax_engine.models.config import ModelConfig
+from jax_engine.weights.format import WeightFormat
 from pallas_kernels import paged_attention, write_kv
 
 
@@ -48,11 +49,18 @@ class Attention(nnx.Module):  # type: ignore[misc]
         config: ModelConfig,
         *,
         dtype: jnp.dtype,
+        weight_format: WeightFormat,
         stack: tuple[int, ...] = (),
     ):
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
         self.head_dim, self.window = config.head_dim, config.sliding_window
-        linear = functools.partial(Linear, bias=config.attention_bias, dtype=dtype, stack=stack)
+        linear = functools.partial(
+            Linear,
+            bias=config.attention_bias,
+            dtype=dtype,
+            weight_format=weight_format,
+            stack=stack,
+        )
         rows = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
         self.qkv = linear(config.hidden_size, rows)
         self.o = linear(self.num_heads * self.head_dim, config.hidden_size)

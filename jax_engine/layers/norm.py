@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layers.linear import on_numba
+from jax_engine.weights.choose import on_numba
 
 
 class RMSNorm(nnx.Module):  # type: ignore[misc]

@@ -1,10 +1,12 @@
 """The one decoder of this engine: Llama's shape, configured by ModelConfig.
 
-Layers run with `lax.scan`, so the cost of compilation does not grow with depth: norms and biases
-have a leading axis L that the scan slices, and so have the matrices, which on a CPU each layer
-gets whole, with its index (see layers/linear.py). The KV cache travels through the scan as
-its carry and is indexed by layer: it is updated in place and never copied.
+Layers run with `lax.scan`, so the cost of compilation does not grow with depth. All weights have a
+leading axis L. The scan slices norms and biases; it slices a matrix, or hands it over whole with
+the layer's index, as its format says. The KV cache travels through the scan as its carry and is
+indexed by layer: it is updated in place and never copied.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +15,13 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.attention import Attention, AttentionInputs
 from jax_engine.layers.embedding import Embedding
-from jax_engine.layers.linear import Linear, Matrix, result_dtype
+from jax_engine.layers.linear import Linear
 from jax_engine.layers.mlp import GatedMLP
 from jax_engine.layers.norm import RMSNorm
 from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
 from jax_engine.models.config import ModelConfig
-from pallas_kernels.device import target_device
+from jax_engine.weights.choose import Formats
+from jax_engine.weights.format import Weight, WeightFormat
 
 
 class DecoderLayer(nnx.Module):  # type: ignore[misc]
@@ -33,17 +36,19 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
         config: ModelConfig,
         *,
         dtype: jnp.dtype,
+        weight_format: WeightFormat,
         stack: tuple[int, ...] = (),
     ):
         width, eps = config.hidden_size, config.rms_norm_eps
         self.input_norm = RMSNorm(width, eps=eps, dtype=dtype, stack=stack)
-        self.attention = Attention(config, dtype=dtype, stack=stack)
+        self.attention = Attention(config, dtype=dtype, weight_format=weight_format, stack=stack)
         self.post_attention_norm = RMSNorm(width, eps=eps, dtype=dtype, stack=stack)
         self.mlp = GatedMLP(
             width,
             config.intermediate_size,
             bias=config.mlp_bias,
             dtype=dtype,
+            weight_format=weight_format,
             stack=stack,
         )
 
@@ -72,13 +77,15 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         lm_head: [V, E], or None when the embedding serves as the head too.
     """
 
-    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype):
+    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype, formats: Formats):
         self.config = config
-        tied = config.tie_word_embeddings
-        self.embed = Embedding(config.vocab_size, config.hidden_size, dtype=dtype, is_head=tied)
-        self.layers = DecoderLayer(config, dtype=dtype, stack=(config.num_layers,))
-        self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, dtype=dtype)
-        self.lm_head = None if tied else Linear(config.hidden_size, config.vocab_size, dtype=dtype)
+        tied, width, vocab = config.tie_word_embeddings, config.hidden_size, config.vocab_size
+        matrices: dict[str, Any] = {"dtype": dtype, "weight_format": formats.products}
+        table = formats.products if tied else formats.lookup
+        self.embed = Embedding(vocab, width, dtype=dtype, weight_format=table)
+        self.layers = DecoderLayer(config, **matrices, stack=(config.num_layers,))
+        self.norm = RMSNorm(width, eps=config.rms_norm_eps, dtype=dtype)
+        self.lm_head = None if tied else Linear(width, vocab, **matrices)
 
     def __call__(
         self,
@@ -93,8 +100,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
             config.rope, config.head_dim, config.max_position_embeddings
         )
         angles = rotary_angles(positions, frequencies, scaling)
-        unsliced = Matrix if target_device().platform == "cpu" else nnx.Nothing()
-        graphdef, whole, stacked = nnx.split(self.layers, unsliced, ...)
+        graphdef, whole, stacked = nnx.split(self.layers, _is_indexed, ...)
 
         def one_layer(carry, sliced_and_index):  # type: ignore[no-untyped-def]
             x, residual, cache = carry
@@ -103,7 +109,8 @@ class Decoder(nnx.Module):  # type: ignore[misc]
             return layers(x, residual, angles, cache, attn, layer), None
 
         embedded = self.embed(token_ids)
-        start = (embedded.astype(result_dtype(embedded)), jnp.zeros_like(embedded), kv_cache)
+        dtype = self.layers.mlp.down.result_dtype(embedded.dtype)
+        start = (embedded.astype(dtype), jnp.zeros_like(embedded), kv_cache)
         indices = jnp.arange(config.num_layers, dtype=jnp.int32)
         (x, residual, kv_cache), _ = jax.lax.scan(one_layer, start, (stacked, indices))
         hidden, _ = self.norm(x, residual, attn.query_start_loc[-1])
@@ -117,3 +124,8 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         if self.lm_head is None:
             return self.embed.logits(hidden, num_rows)
         return self.lm_head(hidden, num_rows=num_rows, out_dtype=jnp.dtype(jnp.float32))
+
+
+def _is_indexed(path: Any, variable: Any) -> bool:
+    """Whether a layer receives the weight of all layers, and the scan does not slice it."""
+    return isinstance(variable, Weight) and variable.format.indexed

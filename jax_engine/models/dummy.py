@@ -10,31 +10,32 @@ import numpy as np
 
 from jax_engine.host_memory import allocating
 from jax_engine.models.weights import Leaf, on_device
+from jax_engine.weights.format import VALUES
 
 DEVIATION = 0.02
 _BOUND = DEVIATION * 3**0.5  # of the uniform distribution, several times faster than the normal
 
 
-def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, jax.Array]:
+def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, dict[str, jax.Array]]:
     """Every leaf drawn on the device from (seed, its name, its layer): uniform, deviation 0.02.
 
     Norm scales are one plus that. The numbers do not depend on the order of the leaves, and
     are the same, rounded, in every dtype. Raises OutOfMemoryError.
     """
     key = jax.random.key(seed)
-    drawn = {}
+    made = {}
     for name, leaf in leaves.items():
         with allocating(f"the weights {name}", leaf.num_bytes):
             values = _random_leaf(key, name, leaf).block_until_ready()
-            drawn[name] = values if leaf.panels is None else on_device(leaf, np.asarray(values))
-    return drawn
+            made[name] = {VALUES: values} if leaf.unchanged else on_device(leaf, np.asarray(values))
+    return made
 
 
 def _random_leaf(key: jax.Array, name: str, leaf: Leaf) -> jax.Array:
     key = jax.random.fold_in(key, zlib.crc32(name.encode()))
     mean = 1.0 if "norm." in name else 0.0
     draw = _draw_stack if name.startswith("layers.") else _draw
-    values: jax.Array = draw(key, leaf.shape, leaf.dtype, mean)
+    values: jax.Array = draw(key, leaf.matrix.shape, leaf.matrix.dtype, mean)
     return values
 
 

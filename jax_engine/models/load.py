@@ -35,6 +35,7 @@ from jax_engine.models.weights import (
     fill_state,
     load_leaves,
 )
+from jax_engine.weights.choose import Formats, choose_formats
 from pallas_kernels.device import target_device
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def open_model(
         graphdef=graphdef,
         params=state,
         source=source,
-        num_parameters=sum(math.prod(leaf.shape) for leaf in leaves.values()),
+        num_parameters=sum(math.prod(leaf.matrix.shape) for leaf in leaves.values()),
         num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
         head=head,
     )
@@ -193,9 +194,17 @@ def _checked(
     return CheckedTensors(source, pieces)
 
 
-def abstract_decoder(config: ModelConfig, dtype: Any) -> tuple[Any, nnx.State]:
-    """Graph and state of the decoder, with shapes in place of arrays."""
-    decoder = nnx.eval_shape(lambda: Decoder(config, dtype=jnp.dtype(dtype)))
+def abstract_decoder(
+    config: ModelConfig, dtype: Any, formats: Formats | None = None
+) -> tuple[Any, nnx.State]:
+    """Graph and state of the decoder, with shapes in place of arrays.
+
+    Args:
+        formats: of the weights; None: those that suit the device.
+    """
+    dtype = jnp.dtype(dtype)
+    formats = formats or choose_formats(dtype)
+    decoder = nnx.eval_shape(lambda: Decoder(config, dtype=dtype, formats=formats))
     graphdef, state = nnx.split(decoder)
     return graphdef, state
 

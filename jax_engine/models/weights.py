@@ -20,28 +20,39 @@ from flax import nnx
 
 from jax_engine.errors import WeightsError
 from jax_engine.host_memory import allocating
-from jax_engine.layers.linear import Matrix
 from jax_engine.models import huge_pages
 from jax_engine.models.config import ModelConfig
+from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat
 
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """Shape and dtype of one array of the decoder's state.
+    """One parameter of the decoder: a norm, a bias, or a weight in a format.
 
     Attributes:
-        panels: the shape in which the device holds a matrix in panels; None: it holds `shape`.
-        parts: of how many matrices the panels take turns.
+        matrix: shape and dtype of its numbers.
+        format: of a weight; None: a plain array.
     """
 
-    shape: tuple[int, ...]
-    dtype: Any
-    panels: tuple[int, ...] | None = None
-    parts: int = 1
+    matrix: Matrix
+    format: WeightFormat | None = None
+
+    @property
+    def arrays(self) -> dict[str, ArraySpec]:
+        """What the device holds of it; a plain array is called VALUES."""
+        if self.format is not None:
+            return self.format.arrays(self.matrix)
+        shape = self.matrix.shape
+        return {VALUES: ArraySpec(shape, self.matrix.dtype, (None,) * len(shape))}
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the device holds the numbers as they are."""
+        return self.format is None or self.format.unchanged
 
     @property
     def num_bytes(self) -> int:
-        return math.prod(self.panels or self.shape) * int(np.dtype(self.dtype).itemsize)
+        return sum(math.prod(one.shape) * one.dtype.itemsize for one in self.arrays.values())
 
 
 class TensorSource(Protocol):
@@ -80,17 +91,27 @@ def abstract_leaves(state: nnx.State) -> dict[str, Leaf]:
 
 
 def _leaf(variable: nnx.Variable) -> Leaf:
+    if isinstance(variable, Weight):
+        return Leaf(variable.matrix, variable.format)
     value = variable.get_value()
-    if isinstance(variable, Matrix) and variable.in_panels:
-        return Leaf(variable.unpacked, value.dtype, value.shape, variable.parts)
-    return Leaf(value.shape, value.dtype)
+    return Leaf(Matrix(value.shape, value.dtype))
 
 
-def fill_state(state: nnx.State, arrays: Mapping[str, jax.Array]) -> nnx.State:
-    """An abstract state with an array in each leaf's place."""
-    flat = nnx.to_flat_state(state)
-    filled = [(path, variable.replace(arrays[leaf_name(path)])) for path, variable in flat]
+def fill_state(state: nnx.State, arrays: Mapping[str, Mapping[str, jax.Array]]) -> nnx.State:
+    """An abstract state with arrays in each leaf's place.
+
+    Args:
+        arrays: of each leaf by its name, as `Leaf.arrays` has them.
+    """
+    filled = []
+    for path, variable in nnx.to_flat_state(state):
+        held = arrays[leaf_name(path)]
+        filled.append((path, variable.replace(_value(variable, held))))
     return nnx.from_flat_state(filled)
+
+
+def _value(variable: nnx.Variable, held: Mapping[str, jax.Array]) -> Any:
+    return dict(held) if isinstance(variable, Weight) else held[VALUES]
 
 
 def fused_rows(config: ModelConfig, leaf: str) -> tuple[int, ...] | None:
@@ -141,7 +162,8 @@ def checked_pieces(
     """
     _check_num_layers(source, config, names)
     pieces = {
-        name: list(pieces_of(config, name, names, leaf.shape)) for name, leaf in leaves.items()
+        name: list(pieces_of(config, name, names, leaf.matrix.shape))
+        for name, leaf in leaves.items()
     }
     if config.tie_word_embeddings:  # some checkpoints store the head a second time
         ignored_suffixes = (*ignored_suffixes, *names.get("lm_head.weight", ()))
@@ -193,14 +215,14 @@ def _check_tensors(
 
 def load_leaves(
     source: TensorSource, leaves: Mapping[str, Leaf], pieces: Mapping[str, list[Piece]]
-) -> dict[str, jax.Array]:
+) -> dict[str, dict[str, jax.Array]]:
     """All leaves as device arrays, from the tensors that `checked_pieces` found.
 
     Raises:
         WeightsError: A tensor is unreadable.
         OutOfMemoryError: The system gave no memory for a leaf.
     """
-    arrays: dict[str, jax.Array] = {}
+    arrays: dict[str, dict[str, jax.Array]] = {}
     largest_first = sorted(leaves, key=lambda name: -leaves[name].num_bytes)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         for name in largest_first:
@@ -211,22 +233,21 @@ def load_leaves(
 
 def _load_leaf(
     source: TensorSource, leaf: Leaf, pieces: list[Piece], pool: ThreadPoolExecutor
-) -> jax.Array:
-    buffer = aligned_empty(leaf.shape, leaf.dtype)
+) -> dict[str, jax.Array]:
+    buffer = aligned_empty(leaf.matrix.shape, leaf.matrix.dtype)
     reads = [pool.submit(source.read_into, piece.name, buffer[piece.index]) for piece in pieces]
     for read in reads:
         read.result()
     return on_device(leaf, buffer)
 
 
-def on_device(leaf: Leaf, values: np.ndarray) -> jax.Array:
-    """A leaf's numbers [leaf.shape] as an array of the device, in panels if it holds them so."""
-    if leaf.panels is not None:
-        from cpu_kernels.linear.panels import pack_panels
-
-        values = pack_panels(values, aligned_empty(leaf.panels, leaf.dtype), parts=leaf.parts)
-    array: jax.Array = jax.device_put(values).block_until_ready()
-    return array
+def on_device(leaf: Leaf, values: np.ndarray) -> dict[str, jax.Array]:
+    """The arrays of a leaf on the device, made from its numbers."""
+    held = {VALUES: values}
+    if leaf.format is not None and not leaf.unchanged:
+        held = {name: aligned_empty(one.shape, one.dtype) for name, one in leaf.arrays.items()}
+        leaf.format.pack(values, held, leaf.matrix)
+    return {name: jax.device_put(one).block_until_ready() for name, one in held.items()}
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt32
 
-from jax_engine.layers.linear import on_numba
 from jax_engine.sampling.filters import lowest_kept
 from jax_engine.sampling.greedy import most_probable
 from jax_engine.sampling.inputs import SamplingInputs
+from jax_engine.weights.choose import on_numba
 
 GROUP = 128
 

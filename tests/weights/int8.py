@@ -1,0 +1,54 @@
+"""A third format, for tests: int8 codes with a scale for each row. One class in one file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat
+
+
+@dataclass(frozen=True)
+class Int8(WeightFormat):
+    """Two arrays: codes int8 [*stack, out, in], and scales [*stack, out], powers of two."""
+
+    def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
+        layers = ("layer",) * (len(matrix.shape) - 2)
+        out = None if matrix.gated else "out"
+        return {
+            "codes": ArraySpec(matrix.shape, jnp.dtype(jnp.int8), (*layers, out, "in")),
+            "scale": ArraySpec(matrix.shape[:-1], jnp.dtype(jnp.float32), (*layers, out)),
+        }
+
+    def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
+        wide = values.astype(np.float32)
+        largest = np.abs(wide).max(axis=-1)
+        scale = np.exp2(np.ceil(np.log2(np.maximum(largest, 2.0**-100) / 127)))
+        held["scale"][...] = scale
+        held["codes"][...] = np.rint(wide / scale[..., None])
+
+    def matmul(
+        self, x: Any, weight: Weight, layer: Any, num_rows: Any, *, out_dtype: jnp.dtype
+    ) -> Any:
+        codes, scale = weight.arrays["codes"], weight.arrays["scale"]
+        wide = codes.astype(jnp.float32)
+        contract = (((1,), (1,)), ((), ()))
+        out = lax.dot_general(x.astype(jnp.float32), wide, contract) * scale
+        return out.astype(out_dtype)
+
+    def take_rows(self, weight: Weight, ids: Any) -> Any:
+        codes, scale = weight.arrays["codes"], weight.arrays["scale"]
+        rows = jnp.clip(ids, 0, len(scale) - 1)
+        return (codes[rows] * scale[rows, None]).astype(weight.matrix.dtype)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """The numbers [.., out, in] that the format makes of these; of its own numbers the same."""
+    matrix = Matrix(values.shape, jnp.dtype(values.dtype))
+    held = {name: np.empty(a.shape, a.dtype) for name, a in Int8().arrays(matrix).items()}
+    Int8().pack(values, held, matrix)
+    found: np.ndarray = held["codes"] * held["scale"][..., None]
+    return found.astype(values.dtype)
