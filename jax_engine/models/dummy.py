@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_engine.host_memory import allocating
-from jax_engine.models.weights import Leaf, on_device
+from jax_engine.models.leaves import LAYERS, Leaf
+from jax_engine.models.load_leaves import packed
 from jax_engine.weights.format import VALUES
 
 DEVIATION = 0.02
@@ -27,14 +28,14 @@ def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, dict[str, 
     for name, leaf in leaves.items():
         with allocating(f"the weights {name}", leaf.num_bytes):
             values = _random_leaf(key, name, leaf).block_until_ready()
-            made[name] = {VALUES: values} if leaf.unchanged else on_device(leaf, np.asarray(values))
+            made[name] = {VALUES: values} if leaf.unchanged else packed(leaf, np.asarray(values))
     return made
 
 
 def _random_leaf(key: jax.Array, name: str, leaf: Leaf) -> jax.Array:
     key = jax.random.fold_in(key, zlib.crc32(name.encode()))
     mean = 1.0 if "norm." in name else 0.0
-    draw = _draw_stack if name.startswith("layers.") else _draw
+    draw = _draw_stack if name.startswith(LAYERS) else _draw
     values: jax.Array = draw(key, leaf.matrix.shape, leaf.matrix.dtype, mean)
     return values
 

@@ -15,33 +15,30 @@ from jax_engine.config import HfOverrides, LoadFormat
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked, read_json
 from jax_engine.host_memory import check_fits
+from jax_engine.models.check_tensors import check_tensors
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
 from jax_engine.models.families.hf_config import token_ids
 from jax_engine.models.heads import SUFFIXES, PoolingHead, random_head, read_head
 from jax_engine.models.hf_overrides import overridden
+from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state, transforms_of
+from jax_engine.models.load_leaves import load_leaves
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.registry import config_from_hf, family_of
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.schemas import GenerationFields
-from jax_engine.models.weights import (
-    Leaf,
-    Piece,
-    TensorSource,
-    abstract_leaves,
-    checked_pieces,
-    fill_state,
-    load_leaves,
-)
 from jax_engine.weights.choose import Formats, choose_formats
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Transform, transform_of
 from pallas_kernels.device import target_device
 
 if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile
 
 logger = logging.getLogger(__name__)
+HEAD = "lm_head"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +65,7 @@ class CheckedTensors:
     """An open checkpoint that has all tensors of the configuration in their shapes."""
 
     source: TensorSource
-    pieces: Mapping[str, list[Piece]]
+    transforms: Mapping[str, Transform]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +91,7 @@ class ModelFiles:
         if self.tensors is None:
             arrays = random_leaves(leaves, self.seed)
         else:
-            arrays = load_leaves(self.tensors.source, leaves, self.tensors.pieces)
+            arrays = load_leaves(self.tensors.source, leaves, self.tensors.transforms)
         logger.info("weights of %s ready in %.1f s", model.source, time.perf_counter() - started)
         return dataclasses.replace(model, params=fill_state(model.params, arrays))
 
@@ -190,8 +187,15 @@ def _checked(
     ignored = family.IGNORED_SUFFIXES
     if config.head is not None:
         ignored += SUFFIXES
-    pieces = checked_pieces(source, config, leaves, family.WEIGHTS, ignored)
-    return CheckedTensors(source, pieces)
+    declared = family.weights(config)
+    if config.tie_word_embeddings and HEAD in declared:  # some checkpoints store it once more
+        head = transform_of(declared[HEAD]).templates()
+        ignored += tuple(name.replace("{kind}", "weight") for name in head)
+    transforms = transforms_of(leaves, declared)
+    check_tensors(
+        source, leaves, transforms, num_layers=config.num_layers, ignored_suffixes=ignored
+    )
+    return CheckedTensors(source, transforms)
 
 
 def abstract_decoder(

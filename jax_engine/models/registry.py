@@ -11,16 +11,18 @@ from jax_engine.models.families import llama, mistral
 from jax_engine.models.families.hf_config import FILE
 from jax_engine.models.heads import head_config, split_architecture
 from jax_engine.models.schemas import ArchitectureFields, MatryoshkaFields
+from jax_engine.weights.transforms import Declaration
 
 
 class Family(Protocol):
     """What a file under families/ declares (see docs: adding a model)."""
 
     ARCHITECTURE: str
-    WEIGHTS: dict[str, tuple[str, ...]]
     IGNORED_SUFFIXES: tuple[str, ...]
 
     def from_hf(self, raw: Mapping[str, Any]) -> ModelConfig: ...
+
+    def weights(self, config: ModelConfig) -> Mapping[str, Declaration]: ...
 
 
 FAMILIES: dict[str, Family] = {family.ARCHITECTURE: family for family in (llama, mistral)}

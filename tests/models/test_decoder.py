@@ -9,9 +9,9 @@ import pytest
 
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.dummy import random_leaves
+from jax_engine.models.leaves import abstract_leaves, fill_state
 from jax_engine.models.load import abstract_decoder, load_model
 from jax_engine.models.registry import config_from_hf
-from jax_engine.models.weights import abstract_leaves, fill_state
 from jax_engine.weights.choose import Formats
 from jax_engine.weights.dense import Dense, IndexedDense
 from reference.kv_cache import KVCache

@@ -12,33 +12,43 @@ GUIDED = ("tests/guided/test_compiler.py",)
 
 LOADING: list[Mutant] = [
     *plant(
-        f"{FOLDER}/weights.py",
+        f"{FOLDER}/families/llama.py",
         DECODER,
-        ("start += count", "start += 0", "fused tensors lie on each other"),
+        ('for name in "qkv"]', 'for name in "kqv"]', "keys are taken for queries"),
+        ('("gate", "up")', '("up", "gate")', "gate and up are swapped"),
+    ),
+    *plant(
+        f"{FOLDER}/load.py",
+        SAFETENSORS,
         (
-            "(config.intermediate_size,) * 2",
-            "(2 * config.intermediate_size,)",
-            "gate fills up's rows",
+            "if config.tie_word_embeddings and HEAD in declared:",
+            "if False:",
+            "a head stored twice is refused",
         ),
     ),
     *plant(
-        f"{FOLDER}/weights.py",
-        SAFETENSORS,
-        ("if config.tie_word_embeddings:", "if False:", "a head stored twice is refused"),
+        f"{FOLDER}/check_tensors.py",
+        ("tests/models/test_fuzz_files.py", *SAFETENSORS),
+        ("if found != shape:", "if len(found) != len(shape):", "any size will do"),
     ),
     *plant(
-        f"{FOLDER}/weights.py",
-        ("tests/models/test_fuzz_files.py", *SAFETENSORS),
-        ("if found != piece.shape:", "if len(found) != len(piece.shape):", "any size will do"),
+        f"{FOLDER}/load_leaves.py",
+        ("tests/weights/test_loading.py",),
+        (
+            "if leaf.unchanged:",
+            "if False:",
+            "what is held as it is takes a second copy",
+        ),
+        (
+            "yield (place,), part, words",
+            "yield (0,), part, words",
+            "all layers on the first one's place",
+        ),
     ),
     *plant(
         f"{FOLDER}/gguf_loader.py",
         GGUF,
-        (
-            "interleaved.swapaxes(1, 2)",
-            "interleaved.reshape(heads, 2, half, *out.shape[1:])",
-            "llama.cpp's order of rows is kept",
-        ),
+        ("if heads is None:", "if True:", "llama.cpp's order of rows is kept"),
         (
             '"attn_k": config.num_kv_heads',
             '"attn_k": config.num_heads',

@@ -44,6 +44,22 @@ MUTANTS: list[Mutant] = [
         ("indexed = True", "indexed = False", "the scan slices what is indexed again"),
     ),
     *plant(
+        f"{FOLDER}/transforms.py",
+        ("tests/weights/test_transforms.py", "tests/weights/test_declarations.py"),
+        ("start += size", "start += 0", "fused tensors lie on each other"),
+        ("self.word: value}", "self.word: place}", "layers are numbered from zero in every stack"),
+        ("np.take(values, self.order, self.axis)", "values", "the rows stay where they are"),
+        ("out[...] = values + 1", "out[...] = values", "a norm lacks its one"),
+        ("np.empty(out.shape, np.float32)", "np.empty(out.shape, out.dtype)", "one in bfloat16"),
+    ),
+    *plant(
+        f"{FOLDER}/row_orders.py",
+        ("tests/weights/test_transforms.py",),
+        ("reshape(-1, 2).T", "reshape(2, -1).T", "halves to pairs, the wrong way round"),
+        ("rotary_dim or head_dim", "head_dim", "rows that do not turn are moved, too"),
+        ("np.cumsum(counts)[:-1], axis=1", "len(counts), axis=1", "as many keys as queries"),
+    ),
+    *plant(
         f"{FOLDER}/choose.py",
         FORMATS,
         ('target_device().platform == "cpu"', "False", "a CPU copies each layer's weights"),

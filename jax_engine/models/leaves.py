@@ -1,0 +1,100 @@
+"""The decoder's parameters by name: what they are, and where their arrays go."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from flax import nnx
+
+from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat
+from jax_engine.weights.transforms import Declaration, Stack, Transform, transform_of
+
+LAYERS = "layers."  # how names of stacked leaves begin
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One parameter of the decoder: a norm, a bias, or a weight in a format.
+
+    Attributes:
+        matrix: shape and dtype of its numbers.
+        format: of a weight; None: a plain array.
+    """
+
+    matrix: Matrix
+    format: WeightFormat | None = None
+
+    @property
+    def arrays(self) -> dict[str, ArraySpec]:
+        """What the device holds of it; a plain array is called VALUES."""
+        if self.format is not None:
+            return self.format.arrays(self.matrix)
+        shape = self.matrix.shape
+        return {VALUES: ArraySpec(shape, self.matrix.dtype, (None,) * len(shape))}
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the device holds the numbers as they are."""
+        return self.format is None or self.format.unchanged
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(math.prod(one.shape) * one.dtype.itemsize for one in self.arrays.values())
+
+
+def leaf_name(path: tuple[Any, ...]) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def abstract_leaves(state: nnx.State) -> dict[str, Leaf]:
+    """The leaves of an abstract decoder's state by dotted name."""
+    return {leaf_name(path): _leaf(variable) for path, variable in nnx.to_flat_state(state)}
+
+
+def _leaf(variable: nnx.Variable) -> Leaf:
+    if isinstance(variable, Weight):
+        return Leaf(variable.matrix, variable.format)
+    value = variable.get_value()
+    return Leaf(Matrix(value.shape, value.dtype))
+
+
+def fill_state(state: nnx.State, arrays: Mapping[str, Mapping[str, jax.Array]]) -> nnx.State:
+    """An abstract state with arrays in each leaf's place.
+
+    Args:
+        arrays: of each leaf by its name, as `Leaf.arrays` has them.
+    """
+    filled = []
+    for path, variable in nnx.to_flat_state(state):
+        held = arrays[leaf_name(path)]
+        filled.append((path, variable.replace(_value(variable, held))))
+    return nnx.from_flat_state(filled)
+
+
+def _value(variable: nnx.Variable, held: Mapping[str, jax.Array]) -> Any:
+    return dict(held) if isinstance(variable, Weight) else held[VALUES]
+
+
+def transforms_of(
+    leaves: Mapping[str, Leaf], declared: Mapping[str, Declaration]
+) -> dict[str, Transform]:
+    """How each leaf is made of a checkpoint's tensors.
+
+    A declaration is found by the leaf's name, or by its module's. Then {kind} stands for "weight"
+    or "bias", the last part of the name. In leaves of all layers, {layer} stands for their numbers.
+
+    Args:
+        declared: A family's `weights`.
+    """
+    return {name: _transform(name, leaf, declared) for name, leaf in leaves.items()}
+
+
+def _transform(name: str, leaf: Leaf, declared: Mapping[str, Declaration]) -> Transform:
+    module, _, kind = name.rpartition(".")
+    found = transform_of(declared[name] if name in declared else declared[module])
+    one = found.renamed(lambda template: template.replace("{kind}", kind))
+    if not name.startswith(LAYERS):
+        return one
+    return Stack("layer", range(leaf.matrix.shape[0]), one)
