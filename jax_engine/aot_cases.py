@@ -11,7 +11,8 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from jax_engine.models.config import ModelConfig, RopeConfig
+from jax_engine.model_spec import RopeConfig
+from jax_engine.models.config import ModelConfig
 from jax_engine.models.load import LoadedModel, abstract_decoder
 from jax_engine.worker.compiled_steps import CompiledSteps, compiler_options
 from jax_engine.worker.kv_cache import kv_cache_shape

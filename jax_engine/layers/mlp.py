@@ -8,6 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.linear import Linear
+from jax_engine.model_spec import MlpSpec
 from jax_engine.weights.format import WeightFormat
 
 
@@ -42,18 +43,17 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
 
     def __init__(
         self,
-        hidden_size: int,
-        intermediate_size: int,
+        spec: MlpSpec,
+        width: int,
         *,
-        bias: bool,
         dtype: jnp.dtype,
         weight_format: WeightFormat,
         stack: tuple[int, ...],
     ):
-        options: dict[str, Any] = {"bias": bias, "dtype": dtype, "stack": stack}
+        options: dict[str, Any] = {"bias": spec.bias, "dtype": dtype, "stack": stack}
         options["weight_format"] = weight_format
-        self.gate_up = GatedLinear(hidden_size, 2 * intermediate_size, **options)
-        self.down = Linear(intermediate_size, hidden_size, **options)
+        self.gate_up = GatedLinear(width, 2 * spec.width, **options)
+        self.down = Linear(spec.width, width, **options)
 
     def __call__(
         self,

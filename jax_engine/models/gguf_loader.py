@@ -11,7 +11,8 @@ from gguf.quants import dequantize
 
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.file_schema import checked, short
-from jax_engine.models.config import ModelConfig, RopeConfig, RopeType
+from jax_engine.model_spec import RopeConfig, RopeType
+from jax_engine.models.config import ModelConfig
 from jax_engine.models.families import llama
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.schemas import GgufFields

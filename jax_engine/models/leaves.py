@@ -8,10 +8,9 @@ from typing import Any
 import jax
 from flax import nnx
 
+from jax_engine.model_spec import ModelSpec
 from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat
 from jax_engine.weights.transforms import Declaration, Stack, Transform, transform_of
-
-LAYERS = "layers."  # how names of stacked leaves begin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,11 +19,16 @@ class Leaf:
 
     Attributes:
         matrix: shape and dtype of its numbers.
+        declared: the name under which families declare it: for leaves of layers
+            "layers.attention.qkv.weight", whichever group they are in.
         format: of a weight; None: a plain array.
+        layers: numbers of the layers that are stacked in it; None: it is not in a layer.
     """
 
     matrix: Matrix
+    declared: str
     format: WeightFormat | None = None
+    layers: range | None = None
 
     @property
     def arrays(self) -> dict[str, ArraySpec]:
@@ -48,16 +52,19 @@ def leaf_name(path: tuple[Any, ...]) -> str:
     return ".".join(str(part) for part in path)
 
 
-def abstract_leaves(state: nnx.State) -> dict[str, Leaf]:
+def abstract_leaves(state: nnx.State, spec: ModelSpec) -> dict[str, Leaf]:
     """The leaves of an abstract decoder's state by dotted name."""
-    return {leaf_name(path): _leaf(variable) for path, variable in nnx.to_flat_state(state)}
+    return {leaf_name(path): _leaf(path, one, spec) for path, one in nnx.to_flat_state(state)}
 
 
-def _leaf(variable: nnx.Variable) -> Leaf:
+def _leaf(path: tuple[Any, ...], variable: nnx.Variable, spec: ModelSpec) -> Leaf:
+    declared, layers = leaf_name(path), None
+    if path[0] == "groups":  # groups, number, places, number, and the path within the layer
+        declared, layers = "layers." + leaf_name(path[4:]), spec.numbers(path[1], path[3])
     if isinstance(variable, Weight):
-        return Leaf(variable.matrix, variable.format)
+        return Leaf(variable.matrix, declared, variable.format, layers)
     value = variable.get_value()
-    return Leaf(Matrix(value.shape, value.dtype))
+    return Leaf(Matrix(value.shape, value.dtype), declared, None, layers)
 
 
 def fill_state(state: nnx.State, arrays: Mapping[str, Mapping[str, jax.Array]]) -> nnx.State:
@@ -88,13 +95,12 @@ def transforms_of(
     Args:
         declared: A family's `weights`.
     """
-    return {name: _transform(name, leaf, declared) for name, leaf in leaves.items()}
+    return {name: _transform(leaf, declared) for name, leaf in leaves.items()}
 
 
-def _transform(name: str, leaf: Leaf, declared: Mapping[str, Declaration]) -> Transform:
+def _transform(leaf: Leaf, declared: Mapping[str, Declaration]) -> Transform:
+    name = leaf.declared
     module, _, kind = name.rpartition(".")
     found = transform_of(declared[name] if name in declared else declared[module])
     one = found.renamed(lambda template: template.replace("{kind}", kind))
-    if not name.startswith(LAYERS):
-        return one
-    return Stack("layer", range(leaf.matrix.shape[0]), one)
+    return one if leaf.layers is None else Stack("layer", leaf.layers, one)

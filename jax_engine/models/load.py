@@ -15,6 +15,7 @@ from jax_engine.config import HfOverrides, LoadFormat
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked, read_json
 from jax_engine.host_memory import check_fits
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.check_tensors import check_tensors
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
@@ -25,7 +26,7 @@ from jax_engine.models.hf_overrides import overridden
 from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state, transforms_of
 from jax_engine.models.load_leaves import load_leaves
 from jax_engine.models.open_gguf import open_gguf
-from jax_engine.models.registry import config_from_hf, family_of
+from jax_engine.models.registry import config_from_hf, family_of, specification_of
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.schemas import GenerationFields
@@ -74,11 +75,13 @@ class ModelFiles:
 
     Attributes:
         abstract: the model with shapes in place of weights: steps can be compiled for it.
+        leaves: its parameters by name.
         gguf: the open GGUF file, or None for a directory.
         tensors: the weights' places; None for random weights, drawn from `seed`.
     """
 
     abstract: LoadedModel
+    leaves: Mapping[str, Leaf]
     gguf: "GgufFile | None"
     tensors: CheckedTensors | None
     seed: int
@@ -87,7 +90,7 @@ class ModelFiles:
         """The same model with its weights on the device. Raises WeightsError, OutOfMemoryError."""
         started = time.perf_counter()
         model = self.abstract
-        leaves = abstract_leaves(model.params)
+        leaves = self.leaves
         if self.tensors is None:
             arrays = random_leaves(leaves, self.seed)
         else:
@@ -141,7 +144,7 @@ def open_model(
     config = _read_config(source, gguf, hf_overrides)
     check_max_model_len(config, max_model_len)
     graphdef, state = abstract_decoder(config, dtype)
-    leaves = abstract_leaves(state)
+    leaves = abstract_leaves(state, specification_of(config))
     tensors = None
     if load_format != "dummy":
         tensors = _checked(_source(source, gguf, config), config, leaves)
@@ -163,7 +166,7 @@ def open_model(
     if target_device().platform == "cpu":
         what = f"{abstract.num_parameters} parameters in {config.num_layers} layers"
         check_fits(what, abstract.num_bytes)
-    return ModelFiles(abstract, gguf, tensors, seed)
+    return ModelFiles(abstract, leaves, gguf, tensors, seed)
 
 
 def tensor_source(path: Path) -> TensorSource:
@@ -199,16 +202,21 @@ def _checked(
 
 
 def abstract_decoder(
-    config: ModelConfig, dtype: Any, formats: Formats | None = None
+    config: ModelConfig,
+    dtype: Any,
+    *,
+    formats: Formats | None = None,
+    spec: ModelSpec | None = None,
 ) -> tuple[Any, nnx.State]:
     """Graph and state of the decoder, with shapes in place of arrays.
 
     Args:
         formats: of the weights; None: those that suit the device.
+        spec: None: that of the configuration's family.
     """
     dtype = jnp.dtype(dtype)
-    formats = formats or choose_formats(dtype)
-    decoder = nnx.eval_shape(lambda: Decoder(config, dtype=dtype, formats=formats))
+    formats, spec = formats or choose_formats(dtype), spec or specification_of(config)
+    decoder = nnx.eval_shape(lambda: Decoder(config, spec, dtype=dtype, formats=formats))
     graphdef, state = nnx.split(decoder)
     return graphdef, state
 

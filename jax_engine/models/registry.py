@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.families import llama, mistral
 from jax_engine.models.families.hf_config import FILE
@@ -21,6 +22,8 @@ class Family(Protocol):
     IGNORED_SUFFIXES: tuple[str, ...]
 
     def from_hf(self, raw: Mapping[str, Any]) -> ModelConfig: ...
+
+    def specification(self, config: ModelConfig) -> ModelSpec: ...
 
     def weights(self, config: ModelConfig) -> Mapping[str, Declaration]: ...
 
@@ -38,6 +41,11 @@ def family_of(architecture: str) -> Family:
             "Adding one takes a file in jax_engine/models/families/."
         )
     return family
+
+
+def specification_of(config: ModelConfig) -> ModelSpec:
+    """The layers of a model. Raises ConfigError."""
+    return family_of(config.architecture).specification(config)
 
 
 def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:

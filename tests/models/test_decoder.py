@@ -11,7 +11,7 @@ from jax_engine.models.config import ModelConfig
 from jax_engine.models.dummy import random_leaves
 from jax_engine.models.leaves import abstract_leaves, fill_state
 from jax_engine.models.load import abstract_decoder, load_model
-from jax_engine.models.registry import config_from_hf
+from jax_engine.models.registry import config_from_hf, specification_of
 from jax_engine.weights.choose import Formats
 from jax_engine.weights.dense import Dense, IndexedDense
 from reference.kv_cache import KVCache
@@ -46,12 +46,20 @@ def reference_logits(
     config: dict[str, Any],
     token_ids: list[int],
     weights: dict[str, np.ndarray] | None = None,
+    *,
+    oracle: Transformer | None = None,
 ) -> np.ndarray:
-    """Logits [T, V] of the oracle with the same weights; None: those of the tiny checkpoint."""
-    fields = TransformerConfig.__dataclass_fields__
-    known = {name: value for name, value in config.items() if name in fields}
-    oracle_config = TransformerConfig(**known)
-    oracle = Transformer(oracle_config, tiny.weights(config) if weights is None else weights)
+    """Logits [T, V] of the oracle with the same weights.
+
+    Args:
+        weights: None: those of the tiny checkpoint.
+        oracle: None: that of the configuration.
+    """
+    if oracle is None:
+        fields = TransformerConfig.__dataclass_fields__
+        known = {name: value for name, value in config.items() if name in fields}
+        oracle = Transformer(TransformerConfig(**known), weights or tiny.weights(config))
+    oracle_config = oracle.config
     length = len(token_ids)
     cache = KVCache(
         num_layers=oracle_config.num_hidden_layers,
@@ -96,8 +104,9 @@ def test_all_formats_are_the_same_model(name: str, formats: Formats) -> None:
 
 def dummy_run(config: ModelConfig, formats: Formats | None) -> PagedRun:
     """The same random weights in any formats."""
-    graphdef, state = abstract_decoder(config, "float32", formats)
-    params = fill_state(state, random_leaves(abstract_leaves(state), seed=5))
+    graphdef, state = abstract_decoder(config, "float32", formats=formats)
+    leaves = abstract_leaves(state, specification_of(config))
+    params = fill_state(state, random_leaves(leaves, seed=5))
     return PagedRun(config, graphdef, params)
 
 
@@ -106,7 +115,7 @@ def test_the_compiled_step_copies_neither_cache_nor_weights() -> None:
     config = tiny.CONFIGS["plain"] | {"hidden_size": 64, "intermediate_size": 192}
     model_config = config_from_hf(config | {"num_hidden_layers": 3})
     graphdef, state = abstract_decoder(model_config, "float32")
-    arrays = random_leaves(abstract_leaves(state), seed=0)
+    arrays = random_leaves(abstract_leaves(state, specification_of(model_config)), seed=0)
     run = PagedRun(model_config, graphdef, fill_state(state, arrays), num_blocks=512)
     compiled = run.step.lower(*run.arguments([3])).compile()
     memory = compiled.memory_analysis()

@@ -12,7 +12,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.models.config import RopeConfig
+from jax_engine.model_spec import RopeConfig
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.gguf_loader import (
     SUPPORTED_TYPES,

@@ -48,23 +48,23 @@ REST: list[Mutant] = [
     *plant(
         f"{FOLDER}/attention.py",
         PLAIN,
-        ("self.head_dim**-0.5", "self.head_dim**-1.0", "scores are divided by D, not by its root"),
+        ("spec.head_dim**-0.5", "spec.head_dim**-1.0", "scores are divided by D, not by its root"),
         ("apply_rotary(k, angles)", "k", "keys are not rotated"),
         (
-            "(self.num_heads, self.num_heads + self.num_kv_heads)",
-            "(self.num_heads, self.num_heads + self.num_kv_heads - 1)",
+            "(spec.num_heads, spec.num_heads + spec.num_kv_heads)",
+            "(spec.num_heads, spec.num_heads + spec.num_kv_heads - 1)",
             "one head of keys goes to the values",
         ),
     ),
     *plant(
-        f"{FOLDER}/attention.py",
+        "jax_engine/models/families/llama.py",
         ("tests/models/test_decoder.py", "-k one_kind"),
         ("bias=config.attention_bias", "bias=config.mlp_bias", "the MLP's bias decides"),
     ),
     *plant(
         f"{FOLDER}/attention.py",
         ("tests/models/test_decoder.py", "-k transformers and mistral"),
-        ("window=self.window", "window=None", "the window does not reach the kernel"),
+        ("window=spec.window", "window=None", "the window does not reach the kernel"),
     ),
     *plant(
         f"{FOLDER}/mlp.py",

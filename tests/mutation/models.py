@@ -101,9 +101,43 @@ LOADING: list[Mutant] = [
         f"{FOLDER}/dummy.py",
         SAFETENSORS,
         (
-            "jax.random.fold_in(key, zlib.crc32(name.encode()))",
+            "jax.random.fold_in(key, zlib.crc32(leaf.declared.encode()))",
             "key",
             "all leaves get the same numbers",
+        ),
+    ),
+]
+
+SPECIFICATION: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/decoder.py",
+        ("tests/models/test_specification.py",),
+        (
+            "index * period + (first + place)",
+            "index + (first + place)",
+            "layers of a pattern share parts of the cache",
+        ),
+        (
+            "index * period + (first + place)",
+            "index * period + place",
+            "every group begins at the first layer of the cache",
+        ),
+        ("attn, index, number)", "attn, number, number)", "weights by the cache's numbers"),
+    ),
+    *plant(
+        "jax_engine/model_spec.py",
+        ("tests/models/test_specification.py",),
+        ("range(first + place, last, period)", "range(first + place, last)", "layers read twice"),
+        ("self.groups[:group]", "self.groups[:0]", "every group's layers are the first ones"),
+        ("len(shapes) != 1", "len(shapes) == 0", "a cache of two shapes is accepted"),
+    ),
+    *plant(
+        f"{FOLDER}/dummy.py",
+        ("tests/models/test_specification.py",),
+        (
+            "jnp.asarray(leaf.layers)",
+            "jnp.arange(len(leaf.layers))",
+            "random numbers depend on the grouping",
         ),
     ),
 ]
@@ -152,4 +186,4 @@ GUIDES: list[Mutant] = [
     ),
 ]
 
-MUTANTS = LOADING + SCORES + GUIDES
+MUTANTS = LOADING + SPECIFICATION + SCORES + GUIDES

@@ -42,7 +42,7 @@ class Watched(Int8):
 
 def test_a_format_packs_one_layer_at_a_time() -> None:
     form = Watched()
-    leaf = Leaf(Matrix((L, X, OUT, IN), FLOAT32), form)
+    leaf = Leaf(Matrix((L, X, OUT, IN), FLOAT32), "w", form)
     source = ArraysSource(TENSORS)
     held = load_leaves(source, {"experts": leaf}, {"experts": EXPERTS})["experts"]
     assert form.shapes == [(X, OUT, IN)] * L
@@ -61,14 +61,14 @@ def test_what_is_held_unchanged_is_read_in_place() -> None:
             places.append(out.ctypes.data)
             super().read_into(name, out)
 
-    leaf = Leaf(Matrix((L, X, OUT, IN), FLOAT32), Dense())
+    leaf = Leaf(Matrix((L, X, OUT, IN), FLOAT32), "w", Dense())
     array = load_leaves(Source(TENSORS), {"w": leaf}, {"w": EXPERTS})["w"][VALUES]
     assert min(places) == array.unsafe_buffer_pointer()
     np.testing.assert_array_equal(np.asarray(array).reshape(-1, OUT, IN), [*TENSORS.values()])
 
 
 def test_experts_in_panels() -> None:
-    leaf = Leaf(Matrix((L, X, OUT, IN), FLOAT32, gated=False), Panels())
+    leaf = Leaf(Matrix((L, X, OUT, IN), FLOAT32, gated=False), "w", Panels())
     (array,) = load_leaves(ArraysSource(TENSORS), {"w": leaf}, {"w": EXPERTS})["w"].values()
     assert array.shape[:2] == (L, X)
     alone = np.empty(array.shape[2:], np.float32)
@@ -81,6 +81,6 @@ def test_memory_that_runs_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     monkeypatch.setattr("jax_engine.models.huge_pages.empty", refuse)
-    leaf = Leaf(Matrix((L, X, OUT, IN), FLOAT32), Dense())
+    leaf = Leaf(Matrix((L, X, OUT, IN), FLOAT32), "w", Dense())
     with pytest.raises(OutOfMemoryError, match="the weights experts"):
         load_leaves(ArraysSource(TENSORS), {"experts": leaf}, {"experts": EXPERTS})

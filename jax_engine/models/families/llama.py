@@ -5,6 +5,7 @@ from typing import Any
 
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked
+from jax_engine.model_spec import AttentionSpec, LayerGroup, LayerSpec, MlpSpec, ModelSpec
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.families.hf_config import FILE, rope_from_hf, token_ids
 from jax_engine.models.schemas import LlamaFields
@@ -41,6 +42,28 @@ def from_hf(raw: Mapping[str, Any]) -> ModelConfig:
         mlp_bias=bool(fields.mlp_bias),
         eos_token_ids=token_ids(fields.eos_token_id),
         bos_token_id=fields.bos_token_id,
+    )
+
+
+def specification(config: ModelConfig) -> ModelSpec:
+    """Every layer alike."""
+    attention = AttentionSpec(
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        rope=config.rope,
+        window=config.sliding_window,
+        bias=config.attention_bias,
+    )
+    mlp = MlpSpec(config.intermediate_size, bias=config.mlp_bias)
+    layer = LayerSpec(attention, mlp, config.rms_norm_eps)
+    return ModelSpec(
+        vocab_size=config.vocab_size,
+        width=config.hidden_size,
+        groups=(LayerGroup((layer,), config.num_layers),),
+        norm_eps=config.rms_norm_eps,
+        max_position_embeddings=config.max_position_embeddings,
+        tied=config.tie_word_embeddings,
     )
 
 

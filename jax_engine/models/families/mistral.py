@@ -12,6 +12,7 @@ from jax_engine.models.schemas import SlidingWindowFields
 
 ARCHITECTURE = "MistralForCausalLM"
 IGNORED_SUFFIXES = llama.IGNORED_SUFFIXES
+specification = llama.specification
 weights = llama.weights
 
 
