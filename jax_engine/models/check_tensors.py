@@ -29,7 +29,7 @@ def check_tensors(
     _check_num_layers(source, transforms.values(), num_layers)
     wanted: dict[str, Shape] = {}
     for name, transform in transforms.items():
-        wanted.update(transform.tensors(leaves[name].matrix.shape, {}))
+        wanted.update(leaves[name].tensors(transform))
     present = set(source.names())
     missing = [name for name in wanted if name not in present]
     if missing:

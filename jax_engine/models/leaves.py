@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -10,7 +10,14 @@ from flax import nnx
 
 from jax_engine.model_spec import ModelSpec
 from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat
-from jax_engine.weights.transforms import Declaration, Stack, Transform, transform_of
+from jax_engine.weights.transforms import (
+    Declaration,
+    Shape,
+    Stack,
+    Transform,
+    elements,
+    transform_of,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +44,19 @@ class Leaf:
             return self.format.arrays(self.matrix)
         shape = self.matrix.shape
         return {VALUES: ArraySpec(shape, self.matrix.dtype, (None,) * len(shape))}
+
+    def tensors(self, made_of: Transform) -> Iterator[tuple[str, Shape]]:
+        """The checkpoint's tensors that it is loaded from, each with the shape it must have."""
+        for index, part, words in elements(made_of):
+            matrix = self.element(index)
+            if self.format is None:
+                yield from part.tensors(matrix.shape, words)
+            else:
+                yield from self.format.tensors(part, matrix, words)
+
+    def element(self, index: tuple[int, ...]) -> Matrix:
+        """What stands at an index of the stack."""
+        return self.matrix._replace(shape=self.matrix.shape[len(index) :])
 
     @property
     def unchanged(self) -> bool:

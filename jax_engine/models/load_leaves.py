@@ -8,7 +8,7 @@ device the aligned buffer *is* the device array (no copy is made).
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,7 +20,7 @@ from jax_engine.models import huge_pages
 from jax_engine.models.leaves import Leaf
 from jax_engine.weights.format import VALUES
 from jax_engine.weights.tensor_source import TensorSource
-from jax_engine.weights.transforms import Stack, Transform, Words
+from jax_engine.weights.transforms import Transform, Words, elements
 
 Arrays = dict[str, jax.Array]
 
@@ -50,26 +50,14 @@ def _load_leaf(
 
     def load(index: tuple[int, ...], part: Transform, words: Words) -> None:
         here = {name: array[index] for name, array in held.items()}
-        if leaf.unchanged:
+        if leaf.format is None:
             part.read_into(source, here[VALUES], words)
-            return
-        assert leaf.format is not None
-        values = np.empty(leaf.matrix.shape[len(index) :], leaf.matrix.dtype)
-        part.read_into(source, values, words)
-        leaf.format.pack(values, here, leaf.matrix)
+        else:
+            leaf.format.load(source, part, words, here, leaf.element(index))
 
-    for done in [pool.submit(load, *one) for one in _elements(transform)]:
+    for done in [pool.submit(load, *one) for one in elements(transform)]:
         done.result()
     return _on_device(held)
-
-
-def _elements(transform: Transform) -> Iterator[tuple[tuple[int, ...], Transform, Words]]:
-    """The parts that are read one by one: each layer of a stack."""
-    if not isinstance(transform, Stack):
-        yield (), transform, {}
-        return
-    for place, part, words in transform.each({}):
-        yield (place,), part, words
 
 
 def packed(leaf: Leaf, values: np.ndarray) -> Arrays:

@@ -9,6 +9,8 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Transform, Words
 
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
 
@@ -27,6 +29,17 @@ class Dense(WeightFormat):
 
     def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
         held[VALUES][...] = values
+
+    def load(
+        self,
+        source: TensorSource,
+        made_of: Transform,
+        words: Words,
+        held: Mapping[str, np.ndarray],
+        matrix: Matrix,
+    ) -> None:
+        """Straight into the array."""
+        made_of.read_into(source, held[VALUES], words)
 
     def matmul(
         self,

@@ -1,7 +1,7 @@
 """What a weight format is: the arrays that hold a matrix, and what a layer does with them."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import jax
@@ -9,6 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
+
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Shape, Transform, Words
 
 VALUES = "values"  # the name of an array that is the matrix itself, unchanged
 
@@ -82,10 +85,13 @@ class Weight(nnx.Param):  # type: ignore[misc]
 class WeightFormat(abc.ABC):
     """A way to hold a matrix. Formats of equal fields are equal and hashable.
 
+    A format whose checkpoints hold plain numbers has four methods to write. One with checkpoints of
+    its own, such as codes and scales, says so in `tensors` and `load`, too.
+
     Attributes:
         indexed: whether a product receives all layers' weights and the number of one. Otherwise
             the scan over layers slices the arrays, and a product receives one layer's.
-        unchanged: whether its only array is the matrix itself, so that loading need not pack.
+        unchanged: whether its only array, VALUES, is the matrix itself.
     """
 
     indexed = False
@@ -97,11 +103,11 @@ class WeightFormat(abc.ABC):
 
     @abc.abstractmethod
     def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
-        """Stores numbers in the arrays of a format. Several threads may, each its own layers.
+        """Stores a matrix's numbers in its arrays. Several threads may, each its own layers.
 
         Args:
-            values: [*stack, out, in] in the matrix's dtype, of all layers or of some.
-            held: the arrays of the same layers, to be written.
+            values: [*stack, out, in] in the matrix's dtype.
+            held: the arrays, to be written.
         """
 
     @abc.abstractmethod
@@ -124,6 +130,30 @@ class WeightFormat(abc.ABC):
     @abc.abstractmethod
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
         """Rows of a single matrix in the matrix's dtype; a number beyond the ends is clipped."""
+
+    def tensors(
+        self, made_of: Transform, matrix: Matrix, words: Words
+    ) -> Iterator[tuple[str, Shape]]:
+        """The checkpoint's tensors that `load` reads, each with the shape it must have."""
+        return made_of.tensors(matrix.shape, words)
+
+    def load(
+        self,
+        source: TensorSource,
+        made_of: Transform,
+        words: Words,
+        held: Mapping[str, np.ndarray],
+        matrix: Matrix,
+    ) -> None:
+        """Reads a matrix and stores it in its arrays. Several threads may, each its own layers.
+
+        Args:
+            made_of: how the numbers of the matrix are made of tensors.
+            words: what stands for the words in braces in their names.
+        """
+        values = np.empty(matrix.shape, matrix.dtype)
+        made_of.read_into(source, values, words)
+        self.pack(values, held, matrix)
 
     def gated_matmul(
         self,

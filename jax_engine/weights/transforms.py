@@ -49,6 +49,15 @@ class Transform(abc.ABC):
 Declaration = str | Transform
 
 
+def elements(transform: Transform) -> Iterator[tuple[tuple[int, ...], Transform, Words]]:
+    """What is read at a time: each element of a stack; else the whole. With its index."""
+    if not isinstance(transform, Stack):
+        yield (), transform, {}
+        return
+    for place, part, words in transform.each({}):
+        yield (place,), part, words
+
+
 def transform_of(declared: Declaration) -> Transform:
     """A name stands for the tensor as it is."""
     return Tensor(declared) if isinstance(declared, str) else declared

@@ -23,6 +23,11 @@ MUTANTS: list[Mutant] = [
             "dynamic_index_in_dim(values, 0 * layer",
             "every layer multiplies by the first one's matrix",
         ),
+        (
+            "made_of.read_into(source, held[VALUES], words)",
+            "super().load(source, made_of, words, held, matrix)",
+            "what is held as it is takes a second copy",
+        ),
         ("out_dtype)[:tokens]", "out_dtype)", "a row too many comes back"),
         ('get(mode="clip")', 'get(mode="clip") * 0.5', "vectors at half their length"),
         ('None if matrix.gated else "out"', '"out"', "gates are cut from what they gate"),

@@ -1,6 +1,6 @@
 """A third format, for tests: int8 codes with a scale for each row. One class in one file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,8 @@ import numpy as np
 from jax import lax
 
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Shape, Transform, Words
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,33 @@ class Int8(WeightFormat):
         codes, scale = weight.arrays["codes"], weight.arrays["scale"]
         rows = jnp.clip(ids, 0, len(scale) - 1)
         return (codes[rows] * scale[rows, None]).astype(weight.matrix.dtype)
+
+
+@dataclass(frozen=True)
+class Int8Checkpoint(Int8):
+    """The same, where checkpoints hold the codes and, under another name, the scales."""
+
+    def tensors(
+        self, made_of: Transform, matrix: Matrix, words: Words
+    ) -> Iterator[tuple[str, Shape]]:
+        yield from made_of.tensors(matrix.shape, words)
+        yield from _scales(made_of).tensors(matrix.shape[:-1], words)
+
+    def load(
+        self,
+        source: TensorSource,
+        made_of: Transform,
+        words: Words,
+        held: Mapping[str, np.ndarray],
+        matrix: Matrix,
+    ) -> None:
+        made_of.read_into(source, held["codes"], words)
+        _scales(made_of).read_into(source, held["scale"], words)
+
+
+def _scales(made_of: Transform) -> Transform:
+    """Rows are put in the same order, since scales have the same first axis."""
+    return made_of.renamed(lambda name: name.replace(".weight", ".scale"))
 
 
 def rounded(values: np.ndarray) -> np.ndarray:

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, SamplingParams
+from jax_engine.errors import WeightsError
 from jax_engine.models.load import load_model
 from jax_engine.weights.choose import Formats
+from jax_engine.weights.format import Matrix
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
 from tests.models.paged import PagedRun
 from tests.models.test_decoder import TOLERANCE, reference_logits
-from tests.weights.int8 import Int8, rounded
+from tests.weights.int8 import Int8, Int8Checkpoint, rounded
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +69,33 @@ def test_the_engine_generates_with_it(tmp_path: Path) -> None:
     tokens = list(output.outputs[0].token_ids)
     logits = reference_logits(config, prompt + tokens, tensors)[len(prompt) - 1 : -1]
     assert tokens == logits.argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("name", ["tied", "biases"])
+def test_its_own_checkpoints_of_codes_and_scales(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other tensors than the family declares, fused by the family's transforms."""
+    chosen = Formats(Int8Checkpoint(), Int8Checkpoint())
+    monkeypatch.setattr("jax_engine.models.load.choose_formats", lambda dtype: chosen)
+    config = tiny.CONFIGS[name]
+    plain = rounded_weights(config)
+    tensors: dict[str, np.ndarray] = {}
+    for tensor, values in plain.items():
+        if values.ndim == 1:
+            tensors[tensor] = values
+            continue
+        form, matrix = Int8(), Matrix(values.shape, jnp.dtype(jnp.float32))
+        held = {part: np.empty(a.shape, a.dtype) for part, a in form.arrays(matrix).items()}
+        form.pack(values, held, matrix)
+        tensors[tensor] = held["codes"].astype(np.float32)
+        tensors[tensor.replace(".weight", ".scale")] = held["scale"]
+    directory = write_checkpoint(tmp_path, config, tensors)
+    model = load_model(str(directory))
+    found = PagedRun(model.config, model.graphdef, model.params).feed(tiny.PROMPT)
+    expected = reference_logits(config, tiny.PROMPT, plain)
+    np.testing.assert_allclose(found, expected, **TOLERANCE)
+    lost = next(tensor for tensor in tensors if tensor.endswith("k_proj.scale"))
+    del tensors[lost]
+    with pytest.raises(WeightsError, match=f"tensors are missing, {lost}"):
+        load_model(str(write_checkpoint(directory, config, tensors)))
