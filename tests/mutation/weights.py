@@ -3,7 +3,7 @@
 from tests.mutation.planting import Mutant, plant
 
 FOLDER = "jax_engine/weights"
-FORMATS = ("tests/weights/test_formats.py",)
+FORMATS = ("tests/weights/test_formats.py", "tests/weights/test_loading.py")
 DECODER = ("tests/models/test_decoder.py", "-k formats")
 
 MUTANTS: list[Mutant] = [
