@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 from jax_engine.models.config import ModelConfig, RopeConfig
 from jax_engine.models.load import LoadedModel, abstract_decoder
-from jax_engine.worker.compiled_steps import CompiledSteps, compiler_options
+from jax_engine.operations import this_device
+from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import kv_cache_shape
 from jax_engine.worker.step_shape import StepShape
 from pallas_kernels.aot.compiling import Program
@@ -97,5 +98,5 @@ def _step(config: ModelConfig, shape: StepShape) -> Program:
         arguments,
         donated=(1,),
         watched=watch(cache.shape, weights),
-        options=compiler_options(),
+        options=this_device().compiler_options,
     )
