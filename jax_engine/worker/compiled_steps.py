@@ -152,8 +152,14 @@ class CompiledSteps:
         model = nnx.merge(*jax.tree.unflatten(self._structure, weights))
         plan = unpack_step(packed, previous, shape, self.table_width, self.block_size)
         tables, lens, starts = plan.block_tables, plan.context_lens, plan.query_start_loc
+        queries = (shape.num_tokens, model.config.num_heads, model.config.head_dim)
         metadata = make_metadata(
-            tables, lens, starts, shape.num_tokens, decode_only=shape.decode_only
+            tables,
+            lens,
+            starts,
+            shape.num_tokens,
+            decode_only=shape.decode_only,
+            call=(jax.ShapeDtypeStruct(queries, kv_cache.dtype), kv_cache),
         )
         attention = AttentionInputs(
             block_tables=tables,
