@@ -1,4 +1,6 @@
-"""The engine's whole step, for `python -m pallas_kernels.aot`: compiled, with no weights allocated.
+"""The engine's whole step, compiled with no weights allocated.
+
+For `python -m pallas_kernels.aot --cases jax_engine.aot_cases`, which `make aot` runs.
 
 A step must leave the KV cache where it is and read each weight once: no copy of either, and
 temporaries of no more than its activations.
@@ -21,6 +23,12 @@ from pallas_kernels.aot.compiling import Program
 from pallas_kernels.aot.hlo import watch
 from pallas_kernels.aot.targets import Target
 
+# What every change is held to: a small model's steps and a large one's decode.
+QUICK = (
+    "step/smollm2-135m/decode-32",
+    "step/smollm2-135m/mixed-512",
+    "step/llama-3.1-8b/decode-*",
+)
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
 MAX_ROWS = 256
 
