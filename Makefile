@@ -8,14 +8,16 @@ INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -
 START := import jax, numba, jax_engine.llm; \
 	jax.jit(jax.numpy.abs).lower(0); numba.njit('int64()')(lambda: 0)
 JOBS ?= 2
+MINUTES ?= 30
 
-.PHONY: help demo test coverage lint format docs mutation aot clean
+.PHONY: help demo test coverage thorough lint format docs mutation aot clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      complete a few prompts with SmolLM2 (downloads 93 MB the first time)"
 	@echo "make test      every test; HYPOTHESIS_PROFILE=dev|ci|thorough (dev by default)"
 	@echo "make coverage  the oracle's hand-written examples: 100 % of lines and branches of reference/"
+	@echo "make thorough  rounds of random tests for MINUTES=30, added to a record; see docs/correctness.md"
 	@echo "make lint      ruff, format check, spelling, mypy --strict"
 	@echo "make docs      the documentation into site/; a dead link or heading is an error"
 	@echo "make mutation  plant 3,000 bugs and see that the tests catch them (hours)"
@@ -48,6 +50,10 @@ test: coverage
 # slows JAX: nothing else runs under it.
 coverage: .venv/.installed-test
 	$(BIN)/python -m pytest tests/reference reference -m "not hypothesis" --cov --cov-report=term
+
+# One part at a time: its minutes are those of one core.
+thorough: .venv/.installed-test
+	$(BIN)/python -m tests.thorough --minutes $(MINUTES)
 
 lint: .venv/.installed-lint
 	$(BIN)/ruff check .

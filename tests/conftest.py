@@ -72,6 +72,15 @@ settings.register_profile(
 settings.register_profile(
     "thorough", settings.get_profile("ci"), max_examples=20_000, stateful_step_count=100
 )
+# What `python -m tests.thorough` uses: each of its parts says how many examples take some minutes.
+# Without a database a seed alone repeats a run.
+settings.register_profile(
+    "rounds",
+    settings.get_profile("ci"),
+    max_examples=int(os.environ.get("ROUNDS_EXAMPLES", "1000")),
+    stateful_step_count=60,
+    database=None,
+)
 # What the mutation check uses: the same examples each time, so that a survivor can be looked at,
 # and no shrinking, since a caught bug needs no explanation.
 settings.register_profile(
@@ -94,6 +103,10 @@ os.environ.setdefault(
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Sometimes())
+    if config.getoption("--counts") is not None:
+        from tests.support.counting import Counting
+
+        config.pluginmanager.register(Counting(config.getoption("--counts")))
 
 
 def pytest_report_header() -> list[str]:
@@ -103,13 +116,19 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`pytest tests/kernels --kernel some.module:function`: see docs/conformance.md."""
+    """`--kernel some.module:function`: see docs/conformance.md; `--counts`: docs/correctness.md."""
     parser.addoption(
         "--kernel",
         action="append",
         default=[],
         metavar="MODULE:NAME",
         help="run the kernels' property tests on this paged attention instead of ours",
+    )
+    parser.addoption(
+        "--counts",
+        type=Path,
+        metavar="FILE",
+        help="write how many examples each test ran, as JSON; in one process only",
     )
 
 

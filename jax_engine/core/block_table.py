@@ -62,11 +62,15 @@ class BlockTable:
         self.registers = False
 
     def prefix(self, num_blocks: int) -> "BlockTable":
-        """A table of the first `num_blocks` blocks, for a fork."""
-        child = BlockTable(len(self.row), self.chain[:num_blocks])
+        """A table of the first `num_blocks` blocks, for a fork.
+
+        The chain may be ahead of what is computed: a fork may fill those blocks with other tokens.
+        """
+        child = BlockTable(len(self.row), [])
         child.extend(self.ids[:num_blocks])
         child.device = self.device
         child.num_tried = min(self.num_tried, num_blocks)
+        child.chain = self.chain[: child.num_tried]
         child.registers = self.registers
         return child
 

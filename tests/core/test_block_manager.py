@@ -177,6 +177,17 @@ def test_i26_a_fork_of_a_prefix_registers_the_blocks_it_fills_itself() -> None:
     assert blocks.cached_blocks([*other, 5]) == blocks.block_table(1)
 
 
+def test_i25_a_fork_that_leaves_the_prompt_is_cached_by_its_own_tokens() -> None:
+    """The parent has looked up its whole prompt, but computed only the first token."""
+    blocks, chain = BlockManager(2, 4, enable_prefix_caching=True), []
+    blocks.cached_blocks([0, 0, 0], None, chain)
+    blocks.allocate_slots(0, [0, 0, 0], 0, 1, chain=chain)
+    blocks.fork(0, 1)
+    blocks.allocate_slots(1, [0, 1], 1, 2)
+    assert blocks.cached_blocks([0, 0, 0]) == []
+    assert blocks.cached_blocks([0, 1, 0]) == blocks.block_table(1)
+
+
 def test_i12_a_fork_of_a_swapped_out_sequence_is_where_its_blocks_are() -> None:
     blocks = BlockManager(2, 8, 8)
     blocks.allocate_slots(0, PROMPT, 0, 4)

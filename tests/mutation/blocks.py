@@ -200,6 +200,11 @@ TABLE: list[Mutant] = plant(
     ("self.room = 0\n        self.registers = False", "self.room = 0", "swapped tables register"),
     ("self.row[index] = block", "pass", "the worker's row keeps the block before the copy"),
     (
+        "child.chain = self.chain[: child.num_tried]",
+        "child.chain = self.chain[:num_blocks]",
+        "a fork that leaves the prompt is cached as the prompt",
+    ),
+    (
         "child.num_tried = min(self.num_tried, num_blocks)",
         "child.num_tried = self.num_tried",
         "a shorter fork believes that it has registered later blocks",

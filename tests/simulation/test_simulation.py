@@ -1,22 +1,43 @@
-"""A handful of fresh seeds in each run, thousands under `thorough`."""
+"""A handful of fresh seeds in each run, thousands under `thorough`.
+
+`SIMULATION_SEED` is the first seed, where it is set.
+"""
 
 import os
 from random import Random
 
 import pytest
 
-from tests.simulation.run import run_seeds
+from tests.simulation.run import Totals, Worker, run_seeds
+from tests.support.counting import exercised
+from tests.support.sometimes import saw
 
 # Seeds of a run, and the most until everything that must happen sometimes has happened
-NUM_SEEDS = {"dev": (40, 800), "ci": (200, 1000), "thorough": (5000, 5000), "mutation": (150, 150)}
-NUM_TINY = {"dev": 3, "ci": 12, "thorough": 300, "mutation": 0}
+NUM_SEEDS = {
+    "dev": (40, 800),
+    "ci": (200, 1000),
+    "rounds": (1000, 1000),
+    "thorough": (5000, 5000),
+    "mutation": (150, 150),
+}
+NUM_TINY = {"dev": 3, "ci": 12, "rounds": 30, "thorough": 300, "mutation": 0}
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
 PROFILE = "mutation" if PROFILE == "generated" else PROFILE  # for bugs made by rule: the same
 
 
 def first_seed() -> int:
     """Another one in each run, but the same for all planted bugs."""
-    return 0 if PROFILE == "mutation" else Random().randrange(2**32)
+    if PROFILE == "mutation":
+        return 0
+    return int(os.environ.get("SIMULATION_SEED", Random().randrange(2**32)))
+
+
+def note(totals: Totals, worker: Worker) -> None:
+    """For the record of `python -m tests.thorough`."""
+    exercised(totals.num_seeds)
+    saw(f"simulated seeds, {worker}", totals.num_seeds)
+    saw(f"simulated steps, {worker}", totals.num_steps)
+    saw(f"simulated hours, {worker}", round(totals.seconds / 3600))
 
 
 def test_nothing_goes_wrong_in_fresh_simulations() -> None:
@@ -24,6 +45,7 @@ def test_nothing_goes_wrong_in_fresh_simulations() -> None:
     first, (enough, most) = first_seed(), NUM_SEEDS[PROFILE]
     print(f"python -m tests.simulation --seeds {first}:{first + most}")
     totals = run_seeds(range(first, first + most), enough=enough)
+    note(totals, "stub")
     assert not totals.missing, f"never happened in {totals} from {first} on"
 
 
@@ -32,7 +54,9 @@ def test_nothing_goes_wrong_with_the_real_worker() -> None:
     """I13 for keys and values, on the device and in the host's memory; I39 for the tokens."""
     first, count = first_seed(), NUM_TINY[PROFILE]
     print(f"python -m tests.simulation --worker tiny --seeds {first}:{first + count}")
-    assert run_seeds(range(first, first + count), "tiny").num_steps > 0
+    totals = run_seeds(range(first, first + count), "tiny")
+    note(totals, "tiny")
+    assert totals.num_steps > 0
 
 
 @pytest.mark.parametrize("seed", [1000658, 1003222])

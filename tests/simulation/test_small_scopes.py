@@ -8,6 +8,7 @@ import os
 import pytest
 
 from tests.simulation.small_scopes import Explored, Scope, explore
+from tests.support.counting import exercised
 
 ONE, LONGER = ((0,), 1, 3), ((0, 1), 1, 2)  # prompt, n, max_tokens
 TWO, UNEVEN = ((1,), 2, 2), ((0, 1, 0), 2, 2)  # of the last the samples share half a block
@@ -24,7 +25,7 @@ THOROUGH = [
     ((((0,), 1, 5), ((1, 0), 1, 4), ((0, 0), 2, 3)), 7, 1, 3000),
     ((TWO, TWO, TWO), 6, 1, 150),
 ]
-IS_THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+IS_THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") in ("rounds", "thorough")
 SCOPES = DEV + THOROUGH if IS_THOROUGH else DEV
 MODES = ["unified", "sosp", "sosp-mixed"] if IS_THOROUGH else ["unified", "sosp"]
 
@@ -41,6 +42,7 @@ def test_every_interleaving_of_a_few_requests(scheduling, mode) -> None:
         total.num_preemptions += found.num_preemptions
         total.num_copies += found.num_copies
     print(scheduling, mode, total)
+    exercised(total.num_states)
     assert total.num_states >= 530 and total.num_preemptions and total.num_copies
 
 

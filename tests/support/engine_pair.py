@@ -56,8 +56,15 @@ def model_pair(window: int | None) -> tuple[Path, Transformer]:
     return tiny_llama(folder, sliding_window=window)
 
 
-@functools.cache
 def parts_for(pool: Pool) -> EngineParts:
+    """The parts of an engine, made once; the worker forgets the requests of the engine before."""
+    parts = _parts_for(pool)
+    parts.worker.setups.clear()  # what ended in that engine's last step it was never told
+    return parts
+
+
+@functools.cache
+def _parts_for(pool: Pool) -> EngineParts:
     path, _ = model_pair(pool.sliding_window)
     config = EngineConfig(
         model=str(path),

@@ -1,0 +1,119 @@
+"""The parts of a round: which tests, with how many examples, and the command that runs them."""
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+KERNELS = ("block_copy", "borders", "cpu_kernel", "draw", "gated_linear", "kv_write", "linear",
+           "merge", "numba", "parts", "rms_norm", "xla", "zeros")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """
+    Attributes:
+        tests: Paths, as pytest takes them.
+        examples: Of each property at most (`max_examples`).
+        once: The first round is enough, since nothing is drawn.
+    """
+
+    name: str
+    tests: tuple[str, ...]
+    examples: int = 1000
+    once: bool = False
+
+    def command(self, seed: int, *options: str) -> list[str]:
+        """pytest and its arguments, without the interpreter's path."""
+        return ["-m", "pytest", "-q", "-x", *self.tests, f"--hypothesis-seed={seed}", *options]
+
+    def environment(self, seed: int) -> dict[str, str]:
+        """The variables that, with the command, repeat a part."""
+        return {
+            "HYPOTHESIS_PROFILE": "rounds",
+            "ROUNDS_EXAMPLES": str(self.examples),
+            "KERNELS_SEED": str(seed),
+            "SIMULATION_SEED": str(seed),
+        }
+
+    def repeated(self, seed: int) -> str:
+        """The line for a shell that runs this part again with the same examples."""
+        variables = [f"{name}={value}" for name, value in self.environment(seed).items()]
+        return f"{' '.join(variables)} python {shlex.join(self.command(seed))}"
+
+
+def _files(folder: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"tests/{folder}/test_{name}.py" for name in names)
+
+
+SIMULATION = "tests/simulation/test_simulation.py::test_nothing_goes_wrong"
+PARTS = (
+    Part("simulation", (f"{SIMULATION}_in_fresh_simulations",)),
+    Part("tiny simulation", (f"{SIMULATION}_with_the_real_worker",)),
+    Part(
+        "core",
+        (*_files("properties", "block_manager_pair", "scheduler_pair", "overlap"), "tests/core"),
+        examples=150,
+    ),
+    # The first three together: what must have happened is asked of a run that has all of them.
+    Part(
+        "engine",
+        _files(
+            "properties",
+            "engine_shell",
+            "engine_against_reference",
+            "engine_aborts",
+            "client_view",
+            "mixture_machine",
+            "nothing_to_draw",
+        ),
+        examples=100,
+    ),
+    Part("reference", ("tests/reference",), examples=150),
+    Part(
+        "sampling and text",
+        (
+            "tests/sampling",
+            "tests/tokenization",
+            "tests/mutation/test_sampler_by_hand.py",
+            *_files("engine", "chat", "parameters_pair", "through_bytes", "sequence_text"),
+        ),
+        examples=100,
+    ),
+    Part(
+        "API",
+        (
+            *_files(
+                "engine",
+                "fuzz_api",
+                "llm_engine",
+                "beam_search",
+                "failed_steps",
+                "guided",
+                "parts",
+                "prompt_states",
+                "reset_running",
+                "streaming",
+            ),
+            *_files("models", "decoder", "fuzz_files"),
+            *_files("worker", "step_plan"),
+        ),
+        examples=60,
+    ),
+    Part("kernels", _files("kernels", *KERNELS), examples=200),
+    # Interpreted backends get a share of their own for each thousand (`tests/kernels/holds.py`).
+    Part("attention", _files("kernels", "paged_attention", "invariants"), examples=1000),
+    Part("GPU kernels", _files("kernels", "mosaic", "mosaic_plans", "triton"), examples=1000),
+    Part("small scopes", ("tests/simulation/test_small_scopes.py",), once=True),
+)
+
+
+def seed_of(part: Part, number: int, run_seed: int) -> int:
+    """A part's own seed in a round of a run."""
+    return Random(f"{run_seed} {number} {part.name}").randrange(2**32)
+
+
+def variables_for(part: Part, seed: int, root: Path) -> dict[str, str]:
+    """The whole environment of a part's process."""
+    return os.environ | part.environment(seed) | {"PYTHONPATH": str(root)}
