@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,7 @@ from jax_engine.layers.linear import Linear
 from jax_engine.layers.rotary import apply_rotary
 from jax_engine.model_spec import AttentionSpec
 from jax_engine.weights.format import WeightFormat
-from pallas_kernels import paged_attention, write_kv
+from pallas_kernels import AttentionMetadata, paged_attention, write_kv
 
 
 @jax.tree_util.register_dataclass
@@ -26,14 +25,15 @@ class AttentionInputs:
     tokens the slot -1.
 
     Attributes:
-        metadata: what `pallas_kernels.make_metadata` derived from the rest, or None.
+        metadata: what `pallas_kernels.make_metadata` derived from the rest: the backend of all
+            layers, and its work.
     """
 
     block_tables: Int[Array, "S W"]
     context_lens: Int[Array, " S"]
     query_start_loc: Int[Array, " S+1"]
     slot_mapping: Int[Array, " T"]
-    metadata: Any = None
+    metadata: AttentionMetadata
 
 
 class Attention(nnx.Module):  # type: ignore[misc]

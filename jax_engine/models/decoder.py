@@ -23,8 +23,7 @@ from jax_engine.layers.norm import RMSNorm
 from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
 from jax_engine.model_spec import LayerGroup, LayerSpec, ModelSpec, RopeConfig
 from jax_engine.models.config import ModelConfig
-from jax_engine.weights.choose import Formats
-from jax_engine.weights.format import Weight, WeightFormat
+from jax_engine.weights.format import Formats, Weight, WeightFormat
 
 Angles = Mapping[tuple[RopeConfig, int], tuple[Array, Array]]  # by RoPE and size of a head
 Carry = tuple[Array, Array, Array]  # what the last part returned, the sum before it, the cache

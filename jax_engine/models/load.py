@@ -30,10 +30,10 @@ from jax_engine.models.registry import config_from_hf, family_of, specification_
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.schemas import GenerationFields
-from jax_engine.weights.choose import Formats, choose_formats
+from jax_engine.operations import formats_for, this_device
+from jax_engine.weights.format import Formats
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, transform_of
-from pallas_kernels.device import target_device
 
 if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile
@@ -163,7 +163,7 @@ def open_model(
         num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
         head=head,
     )
-    if target_device().platform == "cpu":
+    if this_device().in_host_memory:
         what = f"{abstract.num_parameters} parameters in {config.num_layers} layers"
         check_fits(what, abstract.num_bytes)
     return ModelFiles(abstract, leaves, gguf, tensors, seed)
@@ -215,7 +215,7 @@ def abstract_decoder(
         spec: None: that of the configuration's family.
     """
     dtype = jnp.dtype(dtype)
-    formats, spec = formats or choose_formats(dtype), spec or specification_of(config)
+    formats, spec = formats or formats_for(dtype), spec or specification_of(config)
     decoder = nnx.eval_shape(lambda: Decoder(config, spec, dtype=dtype, formats=formats))
     graphdef, state = nnx.split(decoder)
     return graphdef, state

@@ -3,7 +3,6 @@
 format.py    what every format has to say: arrays, packing, products, rows
 dense.py     one array [out, in]: on GPUs, and on CPUs without kernels
 panels.py    packed for the CPU's kernels
-choose.py    the formats for a device and a dtype
 
-A further format, such as a quantisation, is a further file.
+`jax_engine/operations/formats.py` chooses the formats for a device and a dtype. A further format, such as a quantisation, is a further file.
 """

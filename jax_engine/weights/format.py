@@ -185,3 +185,15 @@ def empty_weight(matrix: Matrix, weight_format: WeightFormat) -> Weight:
     specs = weight_format.arrays(matrix)
     zeros = {name: jnp.zeros(spec.shape, spec.dtype) for name, spec in specs.items()}
     return Weight(zeros, matrix=matrix, format=weight_format)
+
+
+class Formats(NamedTuple):
+    """The formats of a model's weights.
+
+    Attributes:
+        products: of weights that activations are multiplied by.
+        lookup: of a table whose rows are only looked up.
+    """
+
+    products: WeightFormat
+    lookup: WeightFormat

@@ -12,8 +12,8 @@ from jax_engine.models.dummy import random_leaves
 from jax_engine.models.leaves import abstract_leaves, fill_state
 from jax_engine.models.load import abstract_decoder, load_model
 from jax_engine.models.registry import config_from_hf, specification_of
-from jax_engine.weights.choose import Formats
 from jax_engine.weights.dense import Dense, IndexedDense
+from jax_engine.weights.format import Formats
 from reference.kv_cache import KVCache
 from reference.transformer import Transformer, TransformerConfig
 from tests.golden import tiny_checkpoints as tiny

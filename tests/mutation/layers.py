@@ -91,8 +91,8 @@ REST: list[Mutant] = [
         PLAIN,
         ("num_tokens, eps=self.eps", "num_tokens, eps=0.1", "another epsilon"),
         (
-            "add_rms_norm(wide, residual,",
-            "add_rms_norm(wide, residual * 0,",
+            "x, residual, self",
+            "x, residual * 0, self",
             "the residual is forgotten",
         ),
     ),

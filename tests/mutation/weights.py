@@ -65,8 +65,8 @@ MUTANTS: list[Mutant] = [
         ("np.cumsum(counts)[:-1], axis=1", "len(counts), axis=1", "as many keys as queries"),
     ),
     *plant(
-        f"{FOLDER}/choose.py",
+        "jax_engine/operations/formats.py",
         FORMATS,
-        ('target_device().platform == "cpu"', "False", "a CPU copies each layer's weights"),
+        ("this_device().slices_are_copied", "False", "a CPU copies each layer's weights"),
     ),
 ]

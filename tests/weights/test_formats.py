@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpu_kernels.simd.micro_kernel import COLUMNS
-from jax_engine.weights.choose import choose_formats
+from jax_engine.operations import formats_for
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Matrix, Weight, WeightFormat
 from jax_engine.weights.panels import Panels
@@ -155,6 +155,6 @@ def test_an_array_cut_along_out_holds_those_rows(
 def test_formats_of_this_device() -> None:
     """Numba's kernels know two dtypes; formats of equal fields are the same to JAX."""
     for name in ("float32", "bfloat16"):
-        assert choose_formats(jnp.dtype(name)) == (Panels(), Dense())
-    assert choose_formats(jnp.dtype("float16")) == (IndexedDense(), Dense())
+        assert formats_for(jnp.dtype(name)) == (Panels(), Dense())
+    assert formats_for(jnp.dtype("float16")) == (IndexedDense(), Dense())
     assert hash(Dense()) == hash(Dense()) and Dense() != IndexedDense()
