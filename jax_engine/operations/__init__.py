@@ -7,8 +7,9 @@
     device.py   what else differs between devices: memory, dtypes, options of XLA
 
 Nothing else in `jax_engine` asks which device this is, or imports `cpu_kernels`, but for the weight
-format of these kernels (tests/meta/test_devices.py). Attention and the KV write are public functions of `pallas_kernels`,
-which choose their backend by the same questions; a step's metadata carries the choice.
+format of these kernels (tests/meta/test_devices.py). Attention and the KV write are public
+functions of `pallas_kernels`, which choose their backend by the same questions; a step's metadata
+carries the choice.
 """
 
 from jax_engine.operations.device import Device, memory_bytes, this_device
