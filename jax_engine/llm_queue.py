@@ -13,7 +13,8 @@ from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.prompts import PromptInput, as_prompt_list
-from jax_engine.engine.request_checks import CheckedRequest, check_service
+from jax_engine.engine.request import Request
+from jax_engine.engine.request_checks import check_service
 from jax_engine.engine.shared_batch import SharedBatch
 from jax_engine.engine.tokenization_options import tokenized
 from jax_engine.errors import InvalidRequestError
@@ -157,7 +158,7 @@ class QueueMethods:
             self.llm_engine.abort_all(mailbox)
             raise
 
-    def _check(self, call: Call, use_tqdm: UseTqdm) -> list[CheckedRequest]:
+    def _check(self, call: Call, use_tqdm: UseTqdm) -> list[Request]:
         self.llm_engine.check_process()
         for priority, timeout in zip(call.priorities, call.timeouts, strict=True):
             check_service(self.llm_engine.config.scheduling_policy, priority, timeout)

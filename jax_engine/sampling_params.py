@@ -178,6 +178,11 @@ class SamplingParams:
         )
 
     @property
+    def wants_prompt(self) -> bool:
+        """Whether something is wanted of each token of the prompt, so that all are computed."""
+        return self.prompt_logprobs is not None
+
+    @property
     def stop_strings(self) -> list[str]:
         if self.stop is None:
             return []

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Protocol
 
 from jax_engine.core.beam_search import BeamSearch, Candidate
 from jax_engine.core.prefix_cache import Node
@@ -105,6 +106,14 @@ class Sequence:
         )
 
 
+class Constraints(Protocol):
+    """What restricts a request's tokens beyond its parameters."""
+
+    @property
+    def needs_last_token(self) -> bool:
+        """Whether what may come next depends on the token before it."""
+
+
 class SequenceGroup:
     """One request and its sequences.
 
@@ -116,6 +125,7 @@ class SequenceGroup:
         arrival_time: Seconds; earlier is served first.
         priority: Under the priority policy: smaller is served first.
         cache_salt: Requests of different salts share no cached prefix.
+        constraints: What restricts its tokens beyond `params`; the engine knows how.
 
     Attributes:
         seqs: Those of all parts so far: of a part one until `forked`, then `part_size`; finished
@@ -135,19 +145,19 @@ class SequenceGroup:
         num_cached_tokens: Prompt tokens found in the prefix cache when first admitted.
         reads_cache: Whether its prompt may come from the prefix cache. Not if something is wanted
             of each prompt token (`prompt_logprobs`, pooling).
+        needs_history: Whether the worker needs all its tokens to sample.
         needs_last_token: Whether what it may draw next depends on the values of its tokens, so that
-            no step can be planned ahead of one that samples for it; set by the engine.
+            no step can be planned ahead of one that samples for it.
         number: Its name between controller and worker (`RequestSetup.number`); set by the engine.
-        needs_history: Whether the worker needs all its tokens to sample; set by the engine.
         key: Order in every queue; set by the scheduler.
         stop: When its sequences end; set by the scheduler.
     """
 
     __slots__ = (
-        "arrival_time", "beam", "cache_salt", "eos_token_ids", "forked", "key", "needs_history",
-        "needs_last_token", "num_cached_tokens", "num_left", "num_samples", "num_unattached",
-        "number", "params", "part_size", "part_start", "priority", "prompt_len", "reads_cache",
-        "request_id", "reserved", "samples_per_seq", "seqs", "stop",
+        "arrival_time", "beam", "cache_salt", "constraints", "eos_token_ids", "forked", "key",
+        "needs_history", "needs_last_token", "num_cached_tokens", "num_left", "num_samples",
+        "num_unattached", "number", "params", "part_size", "part_start", "priority", "prompt_len",
+        "reads_cache", "request_id", "reserved", "samples_per_seq", "seqs", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -159,6 +169,7 @@ class SequenceGroup:
         arrival_time: float = 0.0,
         priority: int = 0,
         cache_salt: str | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt_len = len(prompt_token_ids)
@@ -177,9 +188,10 @@ class SequenceGroup:
         self.forked = False
         self.num_unattached = 0
         self.num_cached_tokens: int | None = None
-        wanted = (getattr(params, name, None) for name in ("prompt_logprobs", "pooling"))
-        self.reads_cache = all(one is None for one in wanted)
-        self.needs_last_token = self.needs_history = False
+        self.reads_cache = not params.wants_prompt
+        self.needs_history = params.has_penalties
+        self.constraints = constraints
+        self.needs_last_token = constraints is not None and constraints.needs_last_token
         self.number = 0
         self.key: tuple[float, ...]
         self.stop: StopRule

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from jax_engine.checks import shown
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
-from jax_engine.engine.request_checks import CheckedRequest
+from jax_engine.engine.request import Request
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import AnyRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
@@ -43,13 +43,13 @@ def check_all(
     params: Sequence[SamplingParams | PoolingParams],
     *,
     use_tqdm: UseTqdm = False,
-) -> list[CheckedRequest]:
+) -> list[Request]:
     """What `SharedBatch.add` accepts, for each prompt.
 
     Raises:
         InvalidRequestError: Something is wrong with some of them; the message says with which.
     """
-    checked: list[CheckedRequest] = []
+    checked: list[Request] = []
     problems: list[InvalidRequestError] = []
     where: list[int] = []
     pairs = zip(prompts, params, strict=True)

@@ -20,13 +20,8 @@ from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import as_sampling_params
 from jax_engine.engine.prompts import PromptInput
-from jax_engine.engine.request_checks import (
-    CheckedRequest,
-    NewRequest,
-    RequestChecks,
-    check_request_id,
-    check_service,
-)
+from jax_engine.engine.request import Request
+from jax_engine.engine.request_checks import RequestChecks, check_request_id, check_service
 from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.engine.step_outputs import sampled_rows, sampled_tokens, take_prompts, take_step
@@ -72,9 +67,7 @@ class LLMEngine(VllmParts):
         self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
         ahead = self.config.overlaps_steps
         self._pipeline = StepPipeline(self.scheduler, self.worker, vocab_size, look_ahead=ahead)
-        self._running = RunningRequests(
-            self.scheduler, self._pipeline, self.tokenizer, eos, self.config.seed
-        )
+        self._running = RunningRequests(self.scheduler, self._pipeline, eos, self.config.seed)
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLMEngine":
@@ -106,7 +99,7 @@ class LLMEngine(VllmParts):
         prompt: PromptInput,
         params: SamplingParams | PoolingParams | None = None,
         request_id: str = "new",
-    ) -> CheckedRequest:
+    ) -> Request:
         """Parses and validates without accepting anything.
 
         Returns:
@@ -119,9 +112,9 @@ class LLMEngine(VllmParts):
         self.check_process()  # no lock: requests are checked while others run
         given = SamplingParams() if params is None else params
         params = self.with_processors(as_sampling_params(given, self.model_config, self.head))
-        checked = self._checks.check(prompt, params)
-        self.scheduler.check_group(self._running.group(request_id, checked.prompt, checked.params))
-        return checked
+        request = self._checks.check(request_id, prompt, params)
+        self.scheduler.check_group(request.group)
+        return request
 
     def add_request(
         self,
@@ -146,10 +139,11 @@ class LLMEngine(VllmParts):
         """
         check_request_id(request_id)
         check_service(self.config.scheduling_policy, priority, timeout, arrival_time)
-        checked = self.check_request(prompt, params, request_id)
-        self.add_all([NewRequest(request_id, checked, arrival_time, priority, timeout)])
+        request = self.check_request(prompt, params, request_id)
+        request.serve_as(request_id, arrival_time=arrival_time, priority=priority, timeout=timeout)
+        self.add_all([request])
 
-    def add_all(self, requests: Sequence[NewRequest], mailbox: Mailbox | None = None) -> None:
+    def add_all(self, requests: Sequence[Request], mailbox: Mailbox | None = None) -> None:
         """Accepts checked requests: all of them or, whatever goes wrong, none.
 
         Args:
@@ -165,11 +159,11 @@ class LLMEngine(VllmParts):
     def is_running(self, request_ids: Iterable[str]) -> bool:
         """Whether any of these ids belongs to an unfinished request."""
         with self.lock:
-            return any(one in self._running.states for one in request_ids)
+            return any(one in self._running.requests for one in request_ids)
 
     def has_unfinished_requests(self) -> bool:
         """Whether `step` has anything to run, or outputs of another thread's step to return."""
-        return bool(self._running.states or self._running.ended)
+        return bool(self._running.requests or self._running.ended)
 
     def step(self) -> list[AnyRequestOutput]:
         """Runs one step; returns the requests with something new (see `RequestOutputKind`).
@@ -195,11 +189,11 @@ class LLMEngine(VllmParts):
             return self._step()
 
     def _step(self) -> bool:
-        if not self._running.states:
+        if not self._running.requests:
             return False
         try:
             self._end_overdue()
-            if self._running.states:
+            if self._running.requests:
                 self._run_step()
         except BaseException as error:
             self._abandon(error)
@@ -211,12 +205,12 @@ class LLMEngine(VllmParts):
         step, result = self._pipeline.step()
         plan = step.plan
         self._stats.record(plan)
-        take_prompts(running.states, plan, result)
+        take_prompts(running.requests, plan, result)
         self._end_failed(step.failed)
         sampled = sampled_rows(plan)
         ended = self.scheduler.update(sampled_tokens(sampled, result))
         now = self.clock()
-        taken = take_step(self.scheduler, running.states, sampled, result, now)
+        taken = take_step(self.scheduler, running.requests, sampled, result, now)
         running.news |= taken.streaming
         for request_id in dict.fromkeys([group.request_id for group in ended] + taken.stopped):
             running.finish(request_id, now)

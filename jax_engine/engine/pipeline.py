@@ -12,7 +12,6 @@ from jax_engine.core.make_step import make_step
 from jax_engine.core.output import SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.sequence import SequenceGroup
-from jax_engine.engine.constraints import RequestConstraints
 from jax_engine.engine.step_masks import StepMasks, constrained_rows
 from jax_engine.host_memory import allocating
 from jax_engine.step import RequestSetup, StepResult
@@ -57,18 +56,14 @@ class StepPipeline:
         self._vocab_size = vocab_size
         self._ahead: StepInFlight | None = None
         self._restart = False
-        self._constraints: dict[int, RequestConstraints] = {}
         self._opened: dict[int, RequestSetup] = {}
 
-    def open(self, setup: RequestSetup, constraints: RequestConstraints | None) -> None:
+    def open(self, setup: RequestSetup) -> None:
         """Tells the worker of a request, with the next step."""
         self._opened[setup.number] = setup
-        if constraints is not None:
-            self._constraints[setup.number] = constraints
 
     def close(self, number: int) -> None:
         """Lets the worker forget a request, with the next step."""
-        self._constraints.pop(number, None)
         if self._opened.pop(number, None) is None:
             self.closed.append(number)
 
@@ -101,7 +96,7 @@ class StepPipeline:
     def clear(self) -> None:
         """Forgets all steps, after a failure; their requests must have ended."""
         self._ahead, self._restart = None, False
-        self._constraints, self._opened, self.closed = {}, {}, []
+        self._opened, self.closed = {}, []
         self._scheduler.drop_steps()
         self._worker.recover()
 
@@ -119,7 +114,7 @@ class StepPipeline:
         return step if step.plan.scheduled else None
 
     def _launch(self, plan: SchedulerOutput) -> StepInFlight:
-        parts = constrained_rows(plan, self._constraints) if self._constraints else []
+        parts = constrained_rows(plan)
         opened, closed = list(self._opened.values()), self.closed
         blocks = self._scheduler.block_manager
         step = make_step(plan, blocks, opened, closed, masked=bool(parts))

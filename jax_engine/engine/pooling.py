@@ -5,12 +5,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jax_engine.core.output import ScheduledSequence
+from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.engine.prompts import Prompt
 from jax_engine.errors import InvalidRequestError
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import PoolingHead, probabilities
+from jax_engine.outputs import PoolingOutput, PoolingRequestOutput, RequestMetrics
 from jax_engine.pooling_params import PoolingParams, PoolingTask
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
-from jax_engine.step import HiddenStates
+from jax_engine.step import HiddenStates, StepResult
 
 _EXAMPLES = {
     "classify": "LlamaForSequenceClassification",
@@ -24,6 +27,11 @@ class PooledParams(SamplingParams):
 
     pooling: PoolingParams
     head: PoolingHead | None = None
+
+    @property
+    def wants_prompt(self) -> bool:
+        """Whether something is wanted of each token of the prompt: always."""
+        return True
 
 
 def as_sampling_params(
@@ -130,3 +138,40 @@ class PooledPrompt:
             lengths = np.linalg.norm(pooled, axis=-1, keepdims=True)
             pooled = pooled / np.maximum(lengths, 1e-12)
         return pooled
+
+
+class PooledResults:
+    """One output: what the prompt's hidden states come to. The token that ends it is dropped.
+
+    Attributes:
+        streams, every_token: As in `FinalResults`.
+        num_generated: Output tokens that the client sees.
+    """
+
+    streams = every_token = False
+    num_generated = 0
+
+    def __init__(self, prompt: Prompt, params: PooledParams, group: SequenceGroup) -> None:
+        self._prompt = prompt
+        self._group = group
+        self._pooled = PooledPrompt(params)
+
+    def take_prompt(
+        self, item: ScheduledSequence, index: int, row: int, result: StepResult
+    ) -> None:
+        """As `FinalResults.take_prompt`."""
+        if result.hidden is not None:
+            self._pooled.add(item, result.hidden, index, row)
+
+    def take_token(self, seq: Sequence, row: int, result: StepResult) -> str | None:
+        """Takes nothing: the token says only that the whole prompt was computed."""
+        return None
+
+    def output(self, metrics: RequestMetrics, *, finished: bool) -> PoolingRequestOutput:
+        """The vector or scores; empty if the request was aborted before anything was computed."""
+        return PoolingRequestOutput(
+            self._group.request_id,
+            PoolingOutput(self._pooled.data()),
+            self._prompt.token_ids,
+            finished=self._group.seqs[0].finish_reason != "abort",
+        )

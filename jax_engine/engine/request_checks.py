@@ -2,13 +2,16 @@
 
 import logging
 from copy import copy
-from dataclasses import dataclass
 from functools import cache
 
 from jax_engine.checks import check_integer, check_number
+from jax_engine.core.sequence import SequenceGroup
 from jax_engine.engine.beam_search import check_beams
-from jax_engine.engine.constraints import ConstraintBuilder, RequestConstraints
-from jax_engine.engine.prompts import Prompt, PromptInput, parse_prompt, truncate_prompt
+from jax_engine.engine.constraints import ConstraintBuilder
+from jax_engine.engine.pooling import PooledParams, PooledResults
+from jax_engine.engine.prompts import PromptInput, parse_prompt, truncate_prompt
+from jax_engine.engine.request import Request
+from jax_engine.engine.results import results_for
 from jax_engine.engine.trace_replay import replay_trace
 from jax_engine.errors import InvalidRequestError
 from jax_engine.sampling_params import SamplingParams
@@ -16,21 +19,6 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 
 _MOST = 2**63 - 1  # of a priority
 logger = logging.getLogger("jax_engine")
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedRequest:
-    """A request that can be accepted, once: its grammar follows one request's sequences.
-
-    Attributes:
-        prompt: Parsed and cut.
-        params: The request's own copy: the caller may go on changing what it gave.
-        constraints: What restricts its tokens; None if nothing does.
-    """
-
-    prompt: Prompt
-    params: SamplingParams
-    constraints: RequestConstraints | None
 
 
 class RequestChecks:
@@ -57,8 +45,8 @@ class RequestChecks:
         self._max_logprobs = vocab_size if max_logprobs == -1 else max_logprobs
         self._constraints = ConstraintBuilder(tokenizer, vocab_size, eos_token_ids)
 
-    def check(self, prompt: PromptInput, params: SamplingParams) -> CheckedRequest:
-        """All checks; what they work out on the way is what accepting the request needs.
+    def check(self, request_id: str, prompt: PromptInput, params: SamplingParams) -> Request:
+        """All checks; the request is built of what they work out on the way.
 
         Raises:
             InvalidRequestError: The prompt or a parameter does not suit this model.
@@ -76,7 +64,17 @@ class RequestChecks:
         self._check_tokens(own)
         self._check_logprobs(own)
         check_beams(own, self._eos_token_ids, self._vocab_size)
-        return CheckedRequest(parsed, own, self._constraints.build(own))
+        group = SequenceGroup(
+            request_id,
+            parsed.token_ids,
+            own,
+            eos_token_ids=self._eos_token_ids,
+            cache_salt=parsed.cache_salt,
+            constraints=self._constraints.build(own),
+        )
+        if isinstance(own, PooledParams):
+            return Request(parsed, own, group, PooledResults(parsed, own, group))
+        return Request(parsed, own, group, results_for(parsed, own, group, self._tokenizer))
 
     def _check_tokens(self, params: SamplingParams) -> None:
         for name in (
@@ -108,22 +106,6 @@ class RequestChecks:
                     f"{name} must be at most max_logprobs ({self._max_logprobs}), got {wanted}: "
                     "build the engine with a larger max_logprobs, or -1"
                 )
-
-
-@dataclass(frozen=True, slots=True)
-class NewRequest:
-    """A checked request with its name and when it is to be served, as `LLMEngine.add_all` wants it.
-
-    Attributes:
-        arrival_time, priority, timeout: As in `LLMEngine.add_request`; `check_service` has seen
-            them.
-    """
-
-    request_id: str
-    checked: CheckedRequest
-    arrival_time: float | None = None
-    priority: int = 0
-    timeout: float | None = None
 
 
 def check_request_id(request_id: object) -> None:

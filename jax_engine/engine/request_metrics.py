@@ -2,7 +2,7 @@
 
 from collections import Counter as Tally
 
-from jax_engine.engine.request_state import RequestState
+from jax_engine.engine.request import Request
 from jax_engine.engine.stats import EngineStats
 from jax_engine.metrics import Counter, Gauge, Metric, Observations
 
@@ -34,9 +34,9 @@ class RequestRecorder:
             "vllm:request_generation_tokens": Observations(TOKENS),
         }
 
-    def take(self, state: RequestState) -> None:
-        group, times = state.group, state.metrics
-        generated = 0 if state.pooled is not None else sum(seq.output_len for seq in group.seqs)
+    def take(self, request: Request) -> None:
+        group, times = request.group, request.metrics
+        generated = request.results.num_generated
         self._totals["vllm:prompt_tokens"] += group.prompt_len
         self._totals["vllm:generation_tokens"] += generated
         if group.reads_cache:

@@ -13,7 +13,7 @@ from jax_engine.engine.batch import Progress, UseTqdm, progress_bar
 from jax_engine.engine.interrupt import Interrupt, deferred_interrupt
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.mailbox import Mailbox
-from jax_engine.engine.request_checks import CheckedRequest, NewRequest
+from jax_engine.engine.request import Request
 from jax_engine.errors import StepFailedError
 from jax_engine.outputs import AnyRequestOutput
 
@@ -32,7 +32,7 @@ class SharedBatch:
 
     def add(
         self,
-        requests: Sequence[CheckedRequest],
+        requests: Sequence[Request],
         priorities: Sequence[int],
         timeouts: Sequence[float | None],
         mailbox: Mailbox,
@@ -47,18 +47,15 @@ class SharedBatch:
             while self._engine.is_running(str(first + i) for i in range(len(requests))):
                 first += 1  # somebody who drives the engine step by step has taken one
             ids = [str(first + i) for i in range(len(requests))]
-            new = [
-                NewRequest(request_id, request, priority=priority, timeout=timeout)
-                for request_id, request, priority, timeout in zip(
-                    ids, requests, priorities, timeouts, strict=True
-                )
-            ]
-            self._add(new, ids, mailbox, next_number=first + len(ids))
+            service = zip(requests, ids, priorities, timeouts, strict=True)
+            for request, request_id, priority, timeout in service:
+                request.serve_as(request_id, priority=priority, timeout=timeout)
+            self._add(requests, ids, mailbox, next_number=first + len(ids))
             return ids
 
     def _add(
         self,
-        new: Sequence[NewRequest],
+        requests: Sequence[Request],
         ids: Sequence[str],
         mailbox: Mailbox,
         *,
@@ -66,7 +63,7 @@ class SharedBatch:
     ) -> None:
         try:
             mailbox.expect(ids)
-            self._engine.add_all(new, mailbox)
+            self._engine.add_all(requests, mailbox)
             self._num_requests = next_number
         except BaseException:
             mailbox.forget(ids)

@@ -6,7 +6,7 @@ process: the worker gets a bit for each token, or edited logits (`jax_engine.ste
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,16 +37,16 @@ class ConstrainedRows:
         return self.item.seq.output_token_ids
 
 
-def constrained_rows(
-    plan: SchedulerOutput, constraints: Mapping[int, RequestConstraints]
-) -> list[ConstrainedRows]:
-    """The rows of a step that sample for requests with constraints (by request number)."""
+def constrained_rows(plan: SchedulerOutput) -> list[ConstrainedRows]:
+    """The rows of a step that sample for requests with constraints."""
+    if all([item.group.constraints is None for item in plan.scheduled]):  # as in most steps
+        return []
     found, row = [], 0
     for item in plan.scheduled:
         rows = slice(row, row + item.num_samples)
         row = rows.stop
-        its = constraints.get(item.group.number)
-        if its is not None and item.num_samples:
+        its = item.group.constraints
+        if isinstance(its, RequestConstraints) and item.num_samples:
             found.append(ConstrainedRows(item, its, rows))
     return found
 

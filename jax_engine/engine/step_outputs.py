@@ -7,7 +7,7 @@ from typing import Any
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.beam_search import candidates_of
-from jax_engine.engine.request_state import RequestState
+from jax_engine.engine.request import Request
 from jax_engine.step import StepResult
 
 type SampledRows = list[tuple[ScheduledSequence, int]]
@@ -22,7 +22,7 @@ class TakenStep:
         stopped: Ids of those whose last sequence a stop string has ended.
     """
 
-    streaming: dict[str, RequestState] = field(default_factory=dict)
+    streaming: dict[str, Request] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
 
 
@@ -47,7 +47,7 @@ def sampled_tokens(sampled: SampledRows, result: StepResult) -> dict[int, list[A
 
 
 def take_prompts(
-    states: Mapping[str, RequestState], plan: SchedulerOutput, result: StepResult
+    requests: Mapping[str, Request], plan: SchedulerOutput, result: StepResult
 ) -> None:
     """Hands what was computed of prompts to the requests that asked for it."""
     if result.prompt is None and result.hidden is None:
@@ -55,13 +55,13 @@ def take_prompts(
     row = 0
     for index, item in enumerate(plan.scheduled):
         if item.seq.finish_reason is None:
-            states[item.group.request_id].take_prompt(item, index, row, result)
+            requests[item.group.request_id].results.take_prompt(item, index, row, result)
         row += item.num_tokens
 
 
 def take_step(
     scheduler: Scheduler,
-    states: Mapping[str, RequestState],
+    requests: Mapping[str, Request],
     sampled: SampledRows,
     result: StepResult,
     now: float,
@@ -70,31 +70,31 @@ def take_step(
     taken = TakenStep()
     for item, row in sampled:
         request_id = item.group.request_id
-        state = states[request_id]
-        if state.metrics.first_token_time is None:
-            state.metrics.first_token_time = now
-        if state.every_token and _take_tokens(scheduler, state, item, row, result):
+        request = requests[request_id]
+        if request.metrics.first_token_time is None:
+            request.metrics.first_token_time = now
+        if request.results.every_token and _take_tokens(scheduler, request, item, row, result):
             taken.stopped.append(request_id)
-        if state.streams:
-            taken.streaming[request_id] = state
+        if request.results.streams:
+            taken.streaming[request_id] = request
     return taken
 
 
 def _take_tokens(
     scheduler: Scheduler,
-    state: RequestState,
+    request: Request,
     item: ScheduledSequence,
     row: int,
     result: StepResult,
 ) -> bool:
     """Looks at the new tokens of one sequence (of its forks); True if all has now ended."""
     for i in range(item.num_samples):
-        seq = state.group.seqs[item.seq.index + i]
-        stopped_by = state.add_token(seq, row + i, result)
+        seq = request.group.seqs[item.seq.index + i]
+        stopped_by = request.results.take_token(seq, row + i, result)
         if stopped_by is None:
             continue
         if seq.finish_reason is None:
             scheduler.finish_sequence(seq.seq_id, "stop", stopped_by)
         else:  # its last token completed the stop string
             seq.finish("stop", stopped_by)
-    return state.group.finished
+    return request.group.finished

@@ -12,8 +12,9 @@ MOST_STEPS = 2000
 
 def make_params(**changes: Any) -> Any:
     defaults = dict(
-        n=1, best_of=None, max_tokens=8, min_tokens=0, stop_token_ids=(), ignore_eos=False
-    )
+        n=1, best_of=None, max_tokens=8, min_tokens=0, stop_token_ids=(), ignore_eos=False,
+        has_penalties=False, wants_prompt=False,
+    )  # fmt: skip
     return SimpleNamespace(**{**defaults, **changes})
 
 

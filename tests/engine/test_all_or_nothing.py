@@ -82,7 +82,7 @@ def test_a_request_is_added_whole_or_not_at_all(llm, fresh_tokens, kind) -> None
 
     def check() -> None:
         if added:  # nothing was raised
-            engine._running._take_back(engine._running.states[added.pop()].group)
+            engine._running._take_back(engine._running.requests[added.pop()])
             engine._running._num_added = 0
         check_idle(engine)
         assert counters(llm) == (0, 0, 0)

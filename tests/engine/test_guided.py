@@ -143,7 +143,7 @@ def test_streams_and_aborts_leave_nothing_behind(llm) -> None:
     engine.add_request("a", "x", replace(guided(regex="[ab]{100}"), n=3))
     engine.add_request("b", "y", guided(regex="[ab]{4}"))
     texts = []
-    while "b" in engine._running.states:
+    while "b" in engine._running.requests:
         texts += [o.outputs[0].text for o in engine.step() if o.request_id == "b"]
     assert texts[:4] == [texts[-1][:i] for i in range(1, 5)]
     engine.abort_request("a")

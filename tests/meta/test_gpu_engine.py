@@ -36,7 +36,7 @@ def test_all_of_it_in_miniature(tmp_path: Path) -> None:
     (parts,) = found["models"].values()
     assert set(parts) == {"start", "warm-up", *MAIN, "options", "trace"}
     assert all(rate > 0 for rate in found["card"].values())
-    assert parts["throughput"]["new_prompts"] > 0
+    assert parts["throughput"]["steps"] > 0 and parts["throughput"]["output_tokens_per_s"] > 0
     assert "attention over pages" in parts["profile"]["decode of 1"]["parts"]
     page = (tmp_path / "smoke-engine.md").read_text("utf-8")
     assert "| model | what | measured | expected | aim |" in page

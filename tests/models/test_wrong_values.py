@@ -201,7 +201,7 @@ def test_counts_that_no_file_could_hold(tmp_path: Path) -> None:
     (directory / "config.json").write_text(json.dumps(CONFIG | layers))
     with pytest.raises(WeightsError, match="has 10000000 layers, but there are tensors of 2"):
         load_model(str(directory))
-    with pytest.raises(OutOfMemoryError, match=r"288\.\d+ GiB for .* in 10000000 layers.*RAM"):
+    with pytest.raises(OutOfMemoryError, match=r"\d+\.\d+ GiB for .* in 10000000 layers.*RAM"):
         load_model(str(directory), load_format="dummy")
     path = write_gguf(tmp_path / "m.gguf", extra={"llama.block_count": 10**7})
     with pytest.raises(WeightsError, match="has 10000000 layers, but there are tensors of 2"):

@@ -11,26 +11,34 @@ FOLDER = "jax_engine/engine"
 
 REQUESTS: list[Mutant] = [
     *plant(
-        f"{FOLDER}/running_requests.py",
+        f"{FOLDER}/request_checks.py",
         SHELL,
-        ("cache_salt=prompt.cache_salt,", "cache_salt=None,", "a salt never reaches the cache"),
-        ("= arrival, new.priority", "= arrival, 0", "priorities are forgotten"),
+        ("cache_salt=parsed.cache_salt,", "cache_salt=None,", "a salt never reaches the cache"),
+    ),
+    *plant(
+        f"{FOLDER}/request.py",
+        SHELL,
+        ("= request_id, priority", "= request_id, 0", "priorities are forgotten"),
         (
-            "now if new.arrival_time is None else new.arrival_time",
+            "now if self.arrival_time is None else self.arrival_time",
             "now",
             "the time of arrival is that of the call",
         ),
+    ),
+    *plant(
+        f"{FOLDER}/running_requests.py",
+        SHELL,
         ("self._seed, self._num_added)", "self._seed, 0)", "one seed for all unseeded requests"),
-        ("arrival + new.timeout", "now + new.timeout", "a timeout begins at the call"),
+        ("arrival + request.timeout", "now + request.timeout", "a timeout begins at the call"),
         ("self.deadlines.remove(request_id)", "pass", "a deadline outlives its request"),
-        ("self._pipeline.close(group.number)", "pass", "the worker keeps who has ended"),
+        ("self._pipeline.close(request.group.number)", "pass", "the worker keeps who has ended"),
         ("self.news.pop(request_id, None)", "pass", "who was aborted has news"),
         (
             "finished_time = now",
-            "finished_time = state.metrics.first_token_time",
+            "finished_time = request.metrics.first_token_time",
             "the end is when the first token came",
         ),
-        ("self.recorder.take(state)", "pass", "ends are not counted"),
+        ("self.recorder.take(request)", "pass", "ends are not counted"),
         (
             "self._scheduler.abort(request_id, stop_reason)",
             "self._scheduler.abort(request_id)",
@@ -57,7 +65,7 @@ REQUESTS: list[Mutant] = [
 
 OUTPUTS: list[Mutant] = [
     *plant(
-        f"{FOLDER}/request_state.py",
+        f"{FOLDER}/sequence_results.py",
         SHELL,
         (
             "cumulative_logprob += float(",
@@ -69,6 +77,10 @@ OUTPUTS: list[Mutant] = [
             "result.logits, 0, token",
             "log-probabilities are those of the step's first row",
         ),
+    ),
+    *plant(
+        f"{FOLDER}/results.py",
+        SHELL,
         (
             "row + position - item.start - 1,",
             "row + position - item.start,",
@@ -84,40 +96,39 @@ OUTPUTS: list[Mutant] = [
             "return not seq.output_len, self._seq",
             "best_of returns the worst",
         ),
-        (" and finished and not beams", " and not beams", "best_of is ranked before it has ended"),
         (
-            "self.group.num_cached_tokens or 0,",
+            "self._group.num_cached_tokens or 0,",
             "0,",
             "cached tokens are not told",
         ),
         (
-            "output.cumulative_logprob if self.params.needs_logprobs else None",
-            "output.cumulative_logprob",
+            "results.cumulative_logprob if self._params.needs_logprobs else None",
+            "results.cumulative_logprob",
             "a sum of log-probabilities that nobody took",
         ),
         (
-            "output.cumulative_logprob = seq.cumulative_logprob",
+            "results.cumulative_logprob = seq.cumulative_logprob",
             "pass",
             "a beam without its log-probability",
         ),
     ),
     *plant(
-        f"{FOLDER}/request_state.py",
+        f"{FOLDER}/results.py",
         STREAMING,
-        ("metrics=replace(self.metrics)", "metrics=self.metrics", "times given out change later"),
+        ("metrics=replace(metrics)", "metrics=metrics", "times given out change later"),
         (
-            "num_tokens_given += len(",
-            "num_tokens_given = len(",
+            "num_tokens + len(delta.token_ids), num_chars",
+            "len(delta.token_ids), num_chars",
             "a third delta begins where the second did",
         ),
         (
-            "return ended or seq.output_len",
-            "return seq.output_len",
+            " or (seq.finish_reason is not None and not ended)",
+            "",
             "an end without a token is not told in deltas",
         ),
         (
-            "self.prompt_given = self.deltas",
-            "self.prompt_given = False",
+            "self._prompt_given = True",
+            "self._prompt_given = False",
             "what a prompt was given is given again with each delta",
         ),
     ),
@@ -145,11 +156,11 @@ OUTPUTS: list[Mutant] = [
             "tokens shift after an abort",
         ),
         (
-            "state.group.seqs[item.seq.index + i]",
-            "state.group.seqs[i]",
+            "request.group.seqs[item.seq.index + i]",
+            "request.group.seqs[i]",
             "log-probabilities of later parts go to the first",
         ),
-        ("state.add_token(seq, row + i,", "state.add_token(seq, row,", "samples share a row"),
+        (".take_token(seq, row + i,", ".take_token(seq, row,", "samples share a row"),
     ),
 ]
 
@@ -189,7 +200,11 @@ STEPS: list[Mutant] = [
         ),
         ("        self._worker.recover()\n", "", "a cache that is gone is used again"),
         ("self._opened[setup.number] = setup", "pass", "the worker is not told of requests"),
-        ("self._opened, self.closed = {}, []", "pass", "the worker is told again and again"),
+        (
+            "        self._opened, self.closed = {}, []\n        ticket",
+            "        ticket",
+            "the worker is told again and again",
+        ),
         (
             "if self._opened.pop(number, None) is None:",
             "if True:",
@@ -240,7 +255,7 @@ COUNTS: list[Mutant] = [
         f"{FOLDER}/request_metrics.py",
         SHELL,
         (
-            "sum(seq.output_len for seq in group.seqs)",
+            "request.results.num_generated",
             "len(group.seqs)",
             "tokens are counted as samples",
         ),

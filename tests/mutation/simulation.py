@@ -34,8 +34,8 @@ RUNNING: list[Mutant] = plant(
         "a request that was not accepted takes a number",
     ),
     (
-        "self.deadlines.add(request_id, arrival + new.timeout)",
-        "self.deadlines.add(request_id, now + new.timeout)",
+        "self.deadlines.add(request_id, arrival + request.timeout)",
+        "self.deadlines.add(request_id, now + request.timeout)",
         "time counts from when a request is added, not from its arrival",
     ),
     (
@@ -49,15 +49,15 @@ RUNNING: list[Mutant] = plant(
         "a finished request keeps its deadline",
     ),
     (
-        "        self._pipeline.close(group.number)\n",
+        "        self._pipeline.close(request.group.number)\n",
         "",
         "the worker keeps what it knows of ended requests",
     ),
     (
         "        outputs = self.ended\n"
-        "        outputs += [state.request_output(finished=False) for state in self.news.values()]",
+        "        outputs += [request.output(finished=False) for request in self.news.values()]",
         "        outputs: list[AnyRequestOutput] = [\n"
-        "            state.request_output(finished=False) for state in self.news.values()\n"
+        "            request.output(finished=False) for request in self.news.values()\n"
         "        ]\n"
         "        outputs += self.ended",
         "an id that is used again gets the news before the end of the first",
@@ -73,12 +73,12 @@ RUNNING: list[Mutant] = plant(
         "the scheduler goes on with requests of a failed step",
     ),
     (
-        "            self._forget(state.group)\n        self.ended",
+        "            self._forget(request)\n        self.ended",
         "            pass\n        self.ended",
         "requests of a failed step are kept",
     ),
     (
-        "            if state.mailbox is not None:\n                state.mailbox.fail(error)",
+        "            if request.mailbox is not None:\n                request.mailbox.fail(error)",
         "            pass",
         "who waits is not told that a step failed",
     ),
@@ -173,16 +173,20 @@ CALLS: list[Mutant] = [
 
 OUTPUTS: list[Mutant] = [
     *plant(
-        f"{ENGINE}/request_state.py",
+        f"{ENGINE}/results.py",
         TESTS,
         (
-            "ended = seq.finish_reason is not None and not output.end_given",
-            "ended = seq.finish_reason is not None",
+            "(seq.finish_reason is not None and not ended)",
+            "seq.finish_reason is not None",
             "the end of a sample is told in each delta that follows",
         ),
+    ),
+    *plant(
+        f"{ENGINE}/sequence_results.py",
+        TESTS,
         (
-            "                output.text.finish()  # what was held back",
-            "                pass  # what was held back",
+            "            self._text.finish()  # what was held back",
+            "            pass  # what was held back",
             "text that was held back is lost at an abort",
         ),
     ),

@@ -73,7 +73,7 @@ def check_idle(engine: LLMEngine) -> None:
     )
     running = engine._running
     assert not kept_requests(engine) and not running.deadlines
-    assert not running.states and not running.news and not running.ended
+    assert not running.requests and not running.news and not running.ended
 
 
 def kept_requests(engine: LLMEngine) -> set[int]:

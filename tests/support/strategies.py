@@ -97,6 +97,8 @@ class Request:
             min_tokens=self.min_tokens,
             stop_token_ids=list(self.stop_token_ids),
             ignore_eos=self.ignore_eos,
+            has_penalties=False,
+            wants_prompt=False,
             seed=None,
             temperature=0.0,
             top_k=0,

@@ -1,0 +1,63 @@
+"""A request as the engine keeps it, from its check until its last output."""
+
+from dataclasses import dataclass, field
+
+from jax_engine.core.sequence import SequenceGroup
+from jax_engine.engine.mailbox import Mailbox
+from jax_engine.engine.pooling import PooledResults
+from jax_engine.engine.prompts import Prompt
+from jax_engine.engine.results import FinalResults
+from jax_engine.outputs import AnyRequestOutput, RequestMetrics
+from jax_engine.sampling_params import SamplingParams
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request. It is built once, by `RequestChecks`, and can be accepted once.
+
+    Attributes:
+        prompt: Parsed and cut.
+        params: The request's own copy: the caller may go on changing what it gave.
+        group: The request as the scheduler knows it, with its id and its sequences.
+        results: What it has produced, and how that is given out.
+        arrival_time: Seconds of the engine's clock; None: when it is accepted.
+        timeout: Seconds after its arrival; None: no limit.
+        mailbox: Where its end is to go; None if `LLMEngine.step` returns it.
+        metrics: When it arrived, got its first token and finished.
+    """
+
+    prompt: Prompt
+    params: SamplingParams
+    group: SequenceGroup
+    results: FinalResults | PooledResults
+    arrival_time: float | None = None
+    timeout: float | None = None
+    mailbox: Mailbox | None = None
+    metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
+
+    @property
+    def request_id(self) -> str:
+        """Unique among the requests that run."""
+        return self.group.request_id
+
+    def serve_as(
+        self,
+        request_id: str,
+        *,
+        arrival_time: float | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+    ) -> None:
+        """Says under which id and when it is to be served; `check_service` has seen the values."""
+        self.group.request_id, self.group.priority = request_id, priority
+        self.arrival_time, self.timeout = arrival_time, timeout
+
+    def arrive(self, now: float) -> float:
+        """Notes and returns when it arrived, on the engine's clock."""
+        arrival = now if self.arrival_time is None else self.arrival_time
+        self.group.arrival_time = self.metrics.arrival_time = arrival
+        return arrival
+
+    def output(self, *, finished: bool) -> AnyRequestOutput:
+        """The next output of it; `finished` says that it is the last one."""
+        return self.results.output(self.metrics, finished=finished)
