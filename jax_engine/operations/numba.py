@@ -28,5 +28,5 @@ def add_rms_norm(
 def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
     """See `sampling.draw.draw`."""
     u = uniforms(inputs.seed, inputs.position)
-    filters = (inputs.top_k, inputs.top_p, inputs.min_p)
+    filters = (inputs.top_n_sigma, inputs.top_k, inputs.top_p, inputs.min_p)
     return draw_kernel(logits, inputs.temperature, *filters, u)

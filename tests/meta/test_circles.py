@@ -10,9 +10,6 @@ type Graph = dict[str, set[str]]
 
 # Circles that are still there, and what ends each. A new one is a mistake in the design.
 KNOWN: dict[frozenset[str], str] = {
-    frozenset({"jax_engine.core.beam_search", "jax_engine.core.sequence"}): (
-        "a group holds its beam search, whose hypotheses are sequences: sequence and group part"
-    ),
     frozenset({"jax_engine.sampling_checks", "jax_engine.sampling_params"}): (
         "the checks read the parameters that call them: one table declares a parameter's range"
     ),
