@@ -4,7 +4,7 @@
     linear/linear.py               x @ weight.T, with weights packed by linear/panels.py
     linear/gated_linear.py         silu(x @ gate.T) * (x @ up.T)
     rms_norm.py                    residual addition and RMS norm
-    sampling/draw.py               temperature, top-k, top-p, min-p and the draw of a token
+    sampling/draw.py               temperature, the filters and the draw of a token
     kv_write.py                    stores keys and values in their slots
     zeros.py                       an array of zeros that takes no memory until it is written
 

@@ -5,10 +5,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from jax_engine.checks import shown
-from jax_engine.core.limits import Scheduling
-from jax_engine.core.output import PreemptionRule
-from jax_engine.core.scheduler import Policy
 from jax_engine.errors import ConfigError
+from jax_engine.modes import Policy, PreemptionRule, Scheduling
 from jax_engine.pooling_params import PoolerConfig
 from jax_engine.profiler_config import ProfilerConfig
 from jax_engine.typed_fields import check_types, named_fields, suggestion
@@ -207,30 +205,14 @@ class EngineConfig:
     def resolve_lengths(self, model_limit: int) -> tuple[int, int]:
         """(max_model_len, max_num_batched_tokens) for a model of that many positions.
 
-        Raises:
-            ConfigError: They contradict the model, each other or max_num_seqs.
+        The model's loader checks the first, `jax_engine.core.limits.Limits` the second.
         """
         max_len = self.max_model_len if self.max_model_len is not None else model_limit
-        if max_len > model_limit:
-            raise ConfigError(
-                f"max_model_len must be at most the model's {model_limit} positions, got {max_len}"
-            )
         budget = self.max_num_batched_tokens
         if budget is None:
             budget = 2048 if self.chunked_prefill else max(2048, max_len)
             if self.scheduling != "unified":
                 budget = max(budget, self.max_num_seqs)
-        if not self.chunked_prefill and budget < max_len:
-            raise ConfigError(
-                f"max_num_batched_tokens must be at least max_model_len ({max_len}) when prompts "
-                f"are not chunked, got {budget}: raise it, lower max_model_len, or set "
-                "enable_chunked_prefill=True"
-            )
-        if self.scheduling != "unified" and budget < self.max_num_seqs:
-            raise ConfigError(
-                f"max_num_batched_tokens must be at least max_num_seqs ({self.max_num_seqs}) with "
-                f"scheduling={self.scheduling!r}, got {budget}"
-            )
         return max_len, budget
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from jax_engine.checks import check_integer, check_number
 from jax_engine.errors import InvalidRequestError
+from jax_engine.sampler_numbers import sampler_numbers
 
 if TYPE_CHECKING:
     from jax_engine.sampling_params import SamplingParams
@@ -19,7 +20,7 @@ def check_sampling_params(params: "SamplingParams") -> None:
         InvalidRequestError: A field is out of range; the message names it and the range.
     """
     _check_counts(params)
-    _check_filters(params)
+    _check_sampler(params)
     _check_stops(params)
     _check_constraints(params)
     _check_guide(params)
@@ -99,14 +100,9 @@ def _check_deltas(params: "SamplingParams") -> None:
         )
 
 
-def _check_filters(params: "SamplingParams") -> None:
-    check_number("presence_penalty", params.presence_penalty, -2.0, 2.0)
-    check_number("frequency_penalty", params.frequency_penalty, -2.0, 2.0)
-    check_number("repetition_penalty", params.repetition_penalty, 0.0, open_low=True)
-    check_number("temperature", params.temperature, 0.0)
-    check_number("top_p", params.top_p, 0.0, 1.0, open_low=True)
-    check_number("min_p", params.min_p, 0.0, 1.0)
-    check_integer("top_k", params.top_k, -1)
+def _check_sampler(params: "SamplingParams") -> None:
+    for name, number in sampler_numbers(type(params)).items():
+        number.check(name, getattr(params, name))
     if params.greedy and params.num_samples > 1 and not params.use_beam_search:
         raise InvalidRequestError(
             f"best_of (or n) must be 1 when temperature is 0 (greedy), got {params.num_samples}: "
@@ -151,11 +147,8 @@ def _check_beams(params: "SamplingParams") -> None:
     check_number("length_penalty", params.length_penalty, -32.0, 32.0)
     if not params.use_beam_search:
         return
-    for name, off in (("top_p", (1.0,)), ("top_k", (0, -1)), ("min_p", (0.0,))):
-        if getattr(params, name) not in off:
-            raise InvalidRequestError(
-                f"{name} must be {off[0]} with use_beam_search, got {getattr(params, name)}"
-            )
+    for name, number in sampler_numbers(type(params)).items():
+        number.check_off(name, getattr(params, name), "use_beam_search")
     for name in ("stop", "logprobs", "logprob_token_ids"):
         if getattr(params, name) not in (None, []):
             raise InvalidRequestError(

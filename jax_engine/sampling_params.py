@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from jax_engine.checks import shown
 from jax_engine.errors import InvalidRequestError
+from jax_engine.sampler_numbers import sampler_number, sampler_numbers
 from jax_engine.sampling_checks import check_sampling_params, clipped_bias
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.typed_fields import check_types, named_fields
@@ -16,17 +17,20 @@ MAX_CANDIDATES = 64  # the most probable tokens that the sampler gives of each r
 GREEDY_EPS = 1e-5  # a temperature below this is greedy, as in vLLM
 
 EarlyStopping = bool | Literal["never"]
-# What `from_optional` takes None for
-_NONE_IS_DEFAULT = (
-    "n", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p",
-    "top_k", "min_p", "min_tokens",
-)  # fmt: skip
 _LISTS = (
     "stop", "allowed_token_ids", "logprob_token_ids", "bad_words", "logits_processors",
     "trace_decode_token_ids",
 )  # fmt: skip
 # (output token ids, logits [V]) or (prompt token ids, output token ids, logits [V]) -> logits [V]
 LogitsProcessor = Callable[..., Any]
+
+
+def _packed_temperature(temperature: float) -> float:
+    return 0.0 if temperature < GREEDY_EPS else temperature
+
+
+def _packed_top_k(top_k: int) -> int:
+    return min(max(top_k, 0), 2**31 - 1)
 
 
 class RequestOutputKind(Enum):
@@ -54,6 +58,8 @@ class SamplingParams:
         top_p: In (0, 1]; the boundary token is kept.
         top_k: >= 1, or 0 or -1 for all; ties with the k-th token are kept.
         min_p: In [0, 1], relative to the most probable token.
+        top_n_sigma: >= 0; keeps tokens whose logits are at most this many standard deviations below
+            the largest one. Forbidden tokens do not count. 0: all.
         seed: Tokens depend only on this and their position. None, or -1: drawn from the engine's
             seed.
         stop: Strings that end the output; not part of it unless `include_stop_str_in_output`.
@@ -95,13 +101,14 @@ class SamplingParams:
 
     n: int = 1
     best_of: int | None = None
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
+    presence_penalty: float = sampler_number(0.0, low=-2.0, high=2.0)
+    frequency_penalty: float = sampler_number(0.0, low=-2.0, high=2.0)
+    repetition_penalty: float = sampler_number(1.0, low=0.0, open_low=True)
+    temperature: float = sampler_number(1.0, low=0.0, packed=_packed_temperature)
+    top_p: float = sampler_number(1.0, low=0.0, high=1.0, open_low=True, is_filter=True)
+    top_k: int = sampler_number(0, low=-1, packed=_packed_top_k, is_filter=True)
+    min_p: float = sampler_number(0.0, low=0.0, high=1.0, is_filter=True)
+    top_n_sigma: float = sampler_number(0.0, low=0.0, is_filter=True)
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
@@ -149,10 +156,11 @@ class SamplingParams:
     @classmethod
     def from_optional(cls, **settings: Any) -> Self:
         """The same, where None for a number stands for its default."""
+        none_is_default = {"n", "min_tokens", *sampler_numbers(cls)}
         given = {
             name: value
             for name, value in settings.items()
-            if value is not None or name not in _NONE_IS_DEFAULT
+            if value is not None or name not in none_is_default
         }
         return cls(**given)
 

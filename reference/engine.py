@@ -16,7 +16,7 @@ state is the token itself, and its logits want the next one.
 >>> cache = KVCache(num_layers=1, num_blocks=8, num_kv_heads=1, block_size=4, head_dim=1)
 >>> params = SimpleNamespace(
 ...     n=1, best_of=None, max_tokens=3, min_tokens=0, stop_token_ids=None, ignore_eos=False,
-...     seed=None, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, logit_bias=None,
+...     seed=None, temperature=0.0, top_n_sigma=0.0, top_k=0, top_p=1.0, min_p=0.0, logit_bias=None,
 ...     repetition_penalty=1.0, frequency_penalty=0.0, presence_penalty=0.0,
 ... )
 >>> engine = ReferenceEngine(

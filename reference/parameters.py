@@ -54,6 +54,7 @@ NUMBERS: dict[str, tuple[float, float]] = {
     "frequency_penalty": (-2, 2),
     "repetition_penalty": (SMALLEST, ANY),
     "temperature": (0, ANY),
+    "top_n_sigma": (0, ANY),
     "top_p": (SMALLEST, 1),
     "min_p": (0, 1),
     "length_penalty": (-32, 32),
@@ -64,6 +65,11 @@ TOKEN_IDS: dict[str, tuple[float, float]] = {
     "allowed_token_ids": (1, ANY),
     "logprob_token_ids": (1, MAX_LOGPROB_TOKEN_IDS),
 }
+# Filters of the draw, and the values at which they are off. A greedy request has none, and neither
+# has beam search: it compares whole outputs, by probabilities that no filter has touched.
+FILTERS: dict[str, tuple[float, ...]] = {
+    "top_n_sigma": (0.0,), "top_k": (0, -1), "top_p": (1.0,), "min_p": (0.0,)
+}  # fmt: skip
 # What may be None: "not asked for", or of `max_tokens` "as many as fit".
 OPTIONAL = {
     "best_of", "seed", "max_tokens", "logprobs", "prompt_logprobs", "stop", "logit_bias", *TOKEN_IDS
@@ -97,6 +103,7 @@ class Parameters:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     temperature: float = 1.0
+    top_n_sigma: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
@@ -143,7 +150,7 @@ def parameters(**given: Any) -> Parameters:
     if given.get("seed") is not None:
         form["seed"] = None if given["seed"] == -1 else given["seed"] % 2**64
     if _greedy(given):
-        form |= {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        form |= {"temperature": 0.0} | {name: off[0] for name, off in FILTERS.items()}
     return Parameters(**form)
 
 
@@ -170,10 +177,7 @@ def _contradictions(given: Mapping[str, Any]) -> set[str]:
         # There would be no text to find it in
         ("stop", bool(stop) and not given.get("detokenize", True)),
         ("logprobs", chosen is not None and given.get("logprobs") not in (None, len(chosen))),
-        # A search compares whole outputs, by probabilities that no filter has touched
-        ("top_k", beams and given.get("top_k", 0) not in (0, -1)),
-        ("top_p", beams and given.get("top_p", 1) != 1),
-        ("min_p", beams and given.get("min_p", 0) != 0),
+        *((name, beams and given.get(name, off[0]) not in off) for name, off in FILTERS.items()),
         ("stop", beams and bool(stop)),
         ("logprobs", beams and given.get("logprobs") is not None),
         ("logprob_token_ids", beams and chosen is not None),

@@ -5,13 +5,17 @@ what picks each next token is this. The rules, in this order:
 
 0. to 3. edit the logits: see the chapter `logits`. Here it goes on:
 4. temperature: below 1e-5 the token is the argmax, the lowest id if several are equal, and rules 5
-   to 8 do not apply. Else the logits are divided by it;
-5. `top_k`: keep the logits not below the k-th largest, so ties with it stay. 0 or -1 is off;
-6. `top_p`, on the softmax of what is left: keep a token if and only if the mass of the tokens
+   to 9 do not apply. Else the logits are divided by it;
+5. `top_n_sigma`: keep the logits that are at most n standard deviations below the largest one. The
+   standard deviation is that of all logits that rules 0 to 3 left, so -inf does not count; it is
+   the root of the mean squared distance from their mean. The temperature does not matter here,
+   since it divides all differences alike. 0 is off;
+6. `top_k`: keep the logits not below the k-th largest, so ties with it stay. 0 or -1 is off;
+7. `top_p`, on the softmax of what is left: keep a token if and only if the mass of the tokens
    strictly more probable than it is below top_p. That is the smallest set of most probable tokens
    whose mass reaches top_p, the one that crosses the boundary included, and its ties. 1 is off;
-7. `min_p`: keep tokens at least min_p times as probable as the most probable one. 0 is off;
-8. the probabilities left are made to sum to 1, and one number u in [0, 1) picks: the smallest id
+8. `min_p`: keep tokens at least min_p times as probable as the most probable one. 0 is off;
+9. the probabilities left are made to sum to 1, and one number u in [0, 1) picks: the smallest id
    whose cumulative probability, summed in order of the ids, is larger than u.
 
 u = uniform(seed, position), of the chapter `random_numbers`, where the position is the number of
@@ -55,6 +59,8 @@ class SamplingOptions(LogitsOptions, Protocol):
     @property
     def temperature(self) -> float: ...
     @property
+    def top_n_sigma(self) -> float: ...
+    @property
     def top_k(self) -> int: ...
     @property
     def top_p(self) -> float: ...
@@ -72,8 +78,25 @@ def log_softmax(logits: Float[np.ndarray, "V"]) -> Float[np.ndarray, "V"]:
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
 
-def keep_top_k(logits: Float[np.ndarray, "V"], k: int) -> Float[np.ndarray, "V"]:
+def keep_top_n_sigma(logits: Float[np.ndarray, "V"], n: float) -> Float[np.ndarray, "V"]:
     """Rule 5.
+
+    The mean of 5, 3, 1 and -1 is 2, and their standard deviation is the root of 5, about 2.24. So
+    one of them reaches down from 5 to 2.76, and two reach down to 0.53:
+
+    >>> keep_top_n_sigma(np.array([5.0, 3.0, 1.0, -1.0, -np.inf]), 1.0).tolist()
+    [5.0, 3.0, -inf, -inf, -inf]
+    >>> keep_top_n_sigma(np.array([5.0, 3.0, 1.0, -1.0, -np.inf]), 2.0).tolist()
+    [5.0, 3.0, 1.0, -inf, -inf]
+    """
+    if n <= 0.0:
+        return logits
+    possible = logits[logits > -np.inf]
+    return np.where(logits >= possible.max() - n * possible.std(), logits, -np.inf)
+
+
+def keep_top_k(logits: Float[np.ndarray, "V"], k: int) -> Float[np.ndarray, "V"]:
+    """Rule 6.
 
     >>> keep_top_k(np.array([1.0, 3.0, 2.0, 2.0]), 2).tolist()
     [-inf, 3.0, 2.0, 2.0]
@@ -84,7 +107,7 @@ def keep_top_k(logits: Float[np.ndarray, "V"], k: int) -> Float[np.ndarray, "V"]
 
 
 def keep_top_p(logits: Float[np.ndarray, "V"], p: float) -> Float[np.ndarray, "V"]:
-    """Rule 6.
+    """Rule 7.
 
     Of 1/2, 1/4, 1/8, 1/8, a top_p of 0.6 is crossed by the second token. With 0.8 it is crossed by
     the third, and the fourth is as probable:
@@ -105,7 +128,7 @@ def keep_top_p(logits: Float[np.ndarray, "V"], p: float) -> Float[np.ndarray, "V
 
 
 def keep_min_p(logits: Float[np.ndarray, "V"], min_p: float) -> Float[np.ndarray, "V"]:
-    """Rule 7. Only a quotient of probabilities counts, so it does not matter what was cut before.
+    """Rule 8. Only a quotient of probabilities counts, so it does not matter what was cut before.
 
     >>> np.isfinite(keep_min_p(np.log([0.6, 0.3, 0.1]), 0.25)).tolist()
     [True, True, False]
@@ -122,7 +145,7 @@ def distribution(
     output_token_ids: TokenIds = (),
     eos_token_ids: Collection[int] = (),
 ) -> Float[np.ndarray, "V"]:
-    """Rules 0 to 7: the probability of each token. Of one alone, when the temperature is 0.
+    """Rules 0 to 8: the probability of each token. Of one alone, when the temperature is 0.
 
     Raises NoTokenLeft if there is none to have one.
     """
@@ -139,13 +162,14 @@ def distribution(
         certain = np.zeros(len(edited))
         certain[np.argmax(edited)] = 1.0
         return certain
-    kept = keep_top_k(edited / params.temperature, params.top_k)
+    kept = keep_top_n_sigma(edited / params.temperature, float(params.top_n_sigma))
+    kept = keep_top_k(kept, params.top_k)
     kept = keep_top_p(kept, float(params.top_p))
     return _softmax(keep_min_p(kept, float(params.min_p)))
 
 
 def draw(probabilities: Float[np.ndarray, "V"], u: float) -> int:
-    """Rule 8. The last cumulative probability is 1 exactly, so every u < 1 picks a token.
+    """Rule 9. The last cumulative probability is 1 exactly, so every u < 1 picks a token.
 
     >>> [draw(np.array([0.25, 0.0, 0.75]), u) for u in (0.0, 0.24, 0.25, 0.99)]
     [0, 0, 2, 2]

@@ -1,4 +1,4 @@
-"""From edited logits to a token: temperature, top-k, top-p, min-p and the draw.
+"""From edited logits to a token: temperature, the filters and the draw.
 
 Each thread copies its row to private memory, so that the repeated passes over it stay in cache. The
 draw is the inverse CDF in the order of the tokens, by one uniform number.
@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
+from cpu_kernels.sampling.deviation import deviation
 from cpu_kernels.sampling.greedy import first_of_largest
 from cpu_kernels.sampling.thresholds import SIDE, threshold, weight_above
 from cpu_kernels.simd.functions import exp
@@ -41,6 +42,7 @@ BLOCK = SIDE * LANES  # the length of a copy is a multiple of this
 def draw(
     logits: Float[Array, "R V"],
     temperature: Float[Array, "R"],
+    top_n_sigma: Float[Array, "R"],
     top_k: Int[Array, "R"],
     top_p: Float[Array, "R"],
     min_p: Float[Array, "R"],
@@ -52,12 +54,13 @@ def draw(
 
     Args:
         logits: float32.
+        top_n_sigma: 0 for all.
         top_k: 0 for all.
         u: in [0, 1): the first token whose cumulative probability exceeds it is drawn.
     """
     result = jax.ShapeDtypeStruct(logits.shape[:1], jnp.int32)
     call = jax.ffi.ffi_call(NAME, result)
-    tokens: Array = call(logits, temperature, top_k, top_p, min_p, u)
+    tokens: Array = call(logits, temperature, top_n_sigma, top_k, top_p, min_p, u)
     return tokens
 
 
@@ -69,10 +72,13 @@ def _sampled(call: Any, row: int, logits: int, numbers: int) -> int:
     weights = numbers + 4 * size
     top = _copy(logits, vocab, numbers, size, np.float32(1) / call.temperature.float32[row])
     k, top_p = call.top_k.int32[row], call.top_p.float32[row]
+    sigmas = call.top_n_sigma.float32[row]
     least = np.float32(-np.inf)
+    if sigmas > 0:
+        least = top - sigmas * deviation(numbers, size)
     if 0 < k < vocab:
         _fill(weights, size, 1.0)
-        least = threshold(numbers, weights, size, np.float32(k))
+        least = max(threshold(numbers, weights, size, np.float32(k)), least)
     _weigh(numbers, weights, size, top)
     if top_p < 1:
         mass = weight_above(numbers, weights, size, least)
@@ -159,7 +165,7 @@ def _two_copies(call: Any) -> int:
 
 @cpu_kernel(
     NAME,
-    operands="logits temperature top_k top_p min_p u",
+    operands="logits temperature top_n_sigma top_k top_p min_p u",
     results="tokens",
     items=_num_rows,
     scratch=_two_copies,

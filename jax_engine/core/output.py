@@ -5,12 +5,10 @@ copy may land in a block that a victim lost in this very step, so swapping out c
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from jax_engine.core.sequence import Sequence, SequenceGroup
-
-PreemptionMode = Literal["recompute", "swap"]
-PreemptionRule = Literal["recompute", "swap", "auto"]  # "auto": what costs less, group by group
+from jax_engine.modes import PreemptionMode
 
 
 class ScheduledSequence(NamedTuple):

@@ -6,26 +6,20 @@ One step is `schedule()`, the model, `update(sampled)`. While the model runs, `a
 
 from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
-from typing import Any, Literal
+from typing import Any
 
 from jax_engine.core import sosp, unified
 from jax_engine.core.admission import check_request
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.decoding import end_sequence, take_samples
-from jax_engine.core.limits import Limits, Scheduling, check_config
-from jax_engine.core.output import (
-    PreemptionMode,
-    PreemptionRule,
-    ScheduledSequence,
-    SchedulerOutput,
-)
+from jax_engine.core.limits import Limits, check_prefix_caching
+from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.preemption import Costs
 from jax_engine.core.sequence import Sequence, SequenceGroup
 from jax_engine.core.state import SchedulerState
 from jax_engine.core.stopping import StopRule
 from jax_engine.errors import InvalidRequestError
-
-Policy = Literal["fcfs", "priority"]
+from jax_engine.modes import Policy, PreemptionMode, PreemptionRule, Scheduling
 
 
 class Scheduler:
@@ -65,10 +59,11 @@ class Scheduler:
             max_num_seqs,
             max_num_batched_tokens,
             max_model_len,
+            scheduling,
             enable_chunked_prefill and scheduling == "unified",
             long_prefill_token_threshold,
         )
-        check_config(limits, block_manager, scheduling)
+        check_prefix_caching(block_manager.enable_prefix_caching, scheduling)
         self.block_manager = block_manager
         self.scheduling = scheduling
         self.policy = policy

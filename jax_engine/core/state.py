@@ -12,14 +12,10 @@ from operator import attrgetter
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.block_pool import OutOfBlocksError
 from jax_engine.core.limits import Limits
-from jax_engine.core.output import (
-    PreemptionMode,
-    PreemptionRule,
-    ScheduledSequence,
-    SchedulerOutput,
-)
+from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.preemption import Costs, check_rule, mode_for
 from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
+from jax_engine.modes import PreemptionMode, PreemptionRule
 
 logger = logging.getLogger("jax_engine.core")
 LOG_EVERY = 50  # preemptions come in bursts; the others are logged at DEBUG

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jax_engine.config import EngineConfig
 from jax_engine.core.block_manager import BlockManager
+from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.host_memory import allocating
 from jax_engine.models.config import ModelConfig
@@ -86,7 +87,8 @@ def _build(config: EngineConfig) -> EngineParts:
         hf_overrides=config.hf_overrides,
     )
     model = files.abstract
-    max_len, budget = config.resolve_lengths(model.config.max_context_len)
+    limits = limits_of(config, model.config.max_context_len)
+    max_len, budget = limits.max_model_len, limits.max_num_batched_tokens
     memory = _memory(config, model, dtype, max_len, budget)
     num_cpu_blocks = int(config.swap_space * 2**30 // memory.block)
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # what can be asked for at most
@@ -104,7 +106,7 @@ def _build(config: EngineConfig) -> EngineParts:
         table_width=-(-max_len // config.block_size),
         host_room=host_room,
     )
-    scheduler = build_scheduler(config, blocks, max_len, budget, costs)
+    scheduler = build_scheduler(config, blocks, limits, costs)
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(files.load)
         wait([loading], ALONE_S)
@@ -164,15 +166,28 @@ def _tokenizer(config: EngineConfig, files: ModelFiles, hub: HubOptions) -> Toke
     return load_tokenizer(source, replace(hub, revision=revision))
 
 
+def limits_of(config: EngineConfig, model_limit: int) -> Limits:
+    """What steps and requests may take with a model of that many positions.
+
+    Raises:
+        ConfigError: Settings contradict each other.
+    """
+    max_len, budget = config.resolve_lengths(model_limit)
+    threshold = config.long_prefill_token_threshold
+    return Limits(
+        config.max_num_seqs, budget, max_len, config.scheduling, config.chunked_prefill, threshold
+    )
+
+
 def build_scheduler(
-    config: EngineConfig, blocks: BlockManager, max_len: int, budget: int, costs: MeasuredCosts
+    config: EngineConfig, blocks: BlockManager, limits: Limits, costs: MeasuredCosts
 ) -> Scheduler:
-    """What the configuration says of scheduling, for sequences and steps of so many tokens."""
+    """What the configuration says of scheduling, within these limits."""
     return Scheduler(
         blocks,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=budget,
-        max_model_len=max_len,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=limits.max_model_len,
         scheduling=config.scheduling,
         policy=config.scheduling_policy,
         preemption_mode=config.preemption_mode,

@@ -7,20 +7,13 @@ from typing import Any
 from jax_engine.config import EngineConfig
 from jax_engine.errors import InvalidRequestError, WeightsError
 from jax_engine.file_schema import read_json
+from jax_engine.sampler_numbers import sampler_numbers
 from jax_engine.sampling_params import SamplingParams
 
 logger = logging.getLogger("jax_engine")
 
-_NAMES = {
-    "repetition_penalty": "repetition_penalty",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "max_new_tokens": "max_tokens",
-}
+# Names of generation_config.json, and those of `SamplingParams`
+_NAMES = {name: name for name in sampler_numbers(SamplingParams)} | {"max_new_tokens": "max_tokens"}
 
 
 def default_sampling(config: EngineConfig, source: Path) -> dict[str, Any]:

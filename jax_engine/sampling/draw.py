@@ -20,12 +20,12 @@ GROUP = 128
 
 
 def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
-    """Temperature, top-k, top-p, min-p and the draw; the most probable token where it is greedy."""
+    """Temperature, the filters and the draw; the most probable token where it is greedy."""
     if on_numba(logits.dtype):
         from cpu_kernels.sampling.draw import draw as draw_on_cpu
 
         u = uniforms(inputs.seed, inputs.position)
-        filters = (inputs.top_k, inputs.top_p, inputs.min_p)
+        filters = (inputs.top_n_sigma, inputs.top_k, inputs.top_p, inputs.min_p)
         return draw_on_cpu(logits, inputs.temperature, *filters, u)
     greedy = most_probable(logits)
     tokens: Array = lax.cond(
@@ -44,9 +44,10 @@ def tempered(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array
 def draw_in_parts(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
     """The draw by XLA, as if no row were greedy."""
     scaled = tempered(logits, inputs)
+    filtered = (inputs.top_n_sigma > 0) | (inputs.top_k > 0) | (inputs.top_p < 1.0)
     lowest = lax.cond(
-        jnp.any((inputs.top_k > 0) | (inputs.top_p < 1.0)),
-        lambda: lowest_kept(scaled, inputs.top_k, inputs.top_p),
+        jnp.any(filtered),
+        lambda: lowest_kept(scaled, inputs.top_n_sigma, inputs.top_k, inputs.top_p),
         lambda: jnp.full(logits.shape[0], -jnp.inf),
     )
     return inverse_cdf(scaled, lowest, inputs.min_p, uniforms(inputs.seed, inputs.position))

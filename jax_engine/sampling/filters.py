@@ -1,10 +1,10 @@
-"""Top-k and top-p without sorting the vocabulary: find a threshold, keep what reaches it.
+"""Top-n-sigma, top-k and top-p without sorting: find a threshold, keep the logits that reach it.
 
-Each row keeps its logits >= t. Usually t is among the 256 largest logits (a partial sort finds
-those quickly). Where it is not, it is found bit by bit: floats order like their bits (negative
-ones flipped), so the largest t with "at least k logits >= t", or "the mass of logits >= t reaches
-p", takes 32 passes of compare and sum over all rows at once. Either way ties with the boundary
-token are kept, which makes the result independent of the order of tokens.
+Each row keeps its logits >= t. For top-k and top-p, t is usually among the 256 largest logits (a
+partial sort finds those quickly). Where it is not, it is found bit by bit: floats order like their
+bits (negative ones flipped), so the largest t with "at least k logits >= t", or "the mass of logits
+>= t reaches p", takes 32 passes of compare and sum over all rows at once. Either way ties with the
+boundary token are kept, which makes the result independent of the order of tokens.
 """
 
 import jax.numpy as jnp
@@ -16,15 +16,46 @@ CANDIDATES = 256
 
 
 def lowest_kept(
-    logits: Float[Array, "R V"], top_k: Int[Array, "R"], top_p: Float[Array, "R"]
+    logits: Float[Array, "R V"],
+    top_n_sigma: Float[Array, "R"],
+    top_k: Int[Array, "R"],
+    top_p: Float[Array, "R"],
 ) -> Float[Array, "R"]:
-    """The least logit that stays after top-k, then top-p of what top-k left (V1's order)."""
+    """The least logit that stays after top-n-sigma, then top-k, then top-p of what these left."""
+    nearest: Array = lax.cond(
+        jnp.any(top_n_sigma > 0),
+        lambda: _deviation_threshold(logits, top_n_sigma),
+        lambda: jnp.full(logits.shape[0], -jnp.inf),
+    )
+    lowest: Array = lax.cond(
+        jnp.any((top_k > 0) | (top_p < 1.0)),
+        lambda: _lowest_of_most_probable(logits, nearest, top_k, top_p),
+        lambda: nearest,
+    )
+    return lowest
+
+
+def _deviation_threshold(
+    logits: Float[Array, "R V"], top_n_sigma: Float[Array, "R"]
+) -> Float[Array, "R"]:
+    """The largest logit less n standard deviations of those above -inf; -inf where n is 0."""
+    sigma = jnp.std(logits, axis=1, where=logits > -jnp.inf)
+    return jnp.where(top_n_sigma > 0, jnp.max(logits, axis=1) - top_n_sigma * sigma, -jnp.inf)
+
+
+def _lowest_of_most_probable(
+    logits: Float[Array, "R V"],
+    nearest: Float[Array, "R"],
+    top_k: Int[Array, "R"],
+    top_p: Float[Array, "R"],
+) -> Float[Array, "R"]:
+    """The least logit that stays after top-k, then top-p (V1's order); at least `nearest`."""
     vocab = logits.shape[1]
     k = jnp.where(top_k <= 0, vocab, jnp.minimum(top_k, vocab))
     weights = jnp.exp(logits - jnp.max(logits, axis=1, keepdims=True))
     # Without the barrier XLA slices the result further, no longer sees a top-k, and sorts it all.
     candidates = lax.optimization_barrier(lax.top_k(logits, min(CANDIDATES, vocab))[0])
-    by_count = _count_threshold(logits, candidates, k)
+    by_count = jnp.maximum(_count_threshold(logits, candidates, k), nearest)
     left = jnp.where(logits >= by_count[:, None], weights, 0.0)
     return _mass_threshold(logits, candidates, left, by_count, top_p)
 

@@ -8,14 +8,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Int32, UInt32
 
+from jax_engine.sampler_numbers import sampler_numbers
 from jax_engine.sampling_params import SamplingParams
 
-# The int32 words of a packed row: two of the seed, two integers, then floats by their bits.
+# The int32 words of a packed row: two of the seed, the integers, then the floats by their bits.
+NUMBERS = sampler_numbers(SamplingParams)
 SEED_WORDS = 2
-INTEGERS = ("top_k", "want_logprobs")
-FLOATS = (
-    "temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
-)  # fmt: skip
+INTEGERS = (*(name for name, number in NUMBERS.items() if number.is_integer), "want_logprobs")
+FLOATS = tuple(name for name, number in NUMBERS.items() if not number.is_integer)
 ROW_WIDTH = SEED_WORDS + len(INTEGERS) + len(FLOATS)
 # Values of the word of log-probabilities; 0 for none
 WANTS_RAW, WANTS_PROCESSED = 1, 2
@@ -25,6 +25,8 @@ WANTS_RAW, WANTS_PROCESSED = 1, 2
 @dataclass(frozen=True)
 class SamplingInputs:
     """One row a sampled token; R rows, padding rows are greedy.
+
+    Each of NUMBERS is here by its name, as it is packed.
 
     Attributes:
         seed: The 64 bits of the request's seed (of its i-th sample), high word first.
@@ -44,6 +46,7 @@ class SamplingInputs:
     temperature: Float[Array, "R"]
     top_p: Float[Array, "R"]
     min_p: Float[Array, "R"]
+    top_n_sigma: Float[Array, "R"]
     presence_penalty: Float[Array, "R"]
     frequency_penalty: Float[Array, "R"]
     repetition_penalty: Float[Array, "R"]
@@ -78,15 +81,14 @@ def sampling_row(params: SamplingParams, seed: int) -> Int32[np.ndarray, " words
     wants = 0
     if params.needs_logprobs:
         wants = WANTS_PROCESSED if params.use_beam_search else WANTS_RAW
-    integers = {"top_k": min(max(params.top_k, 0), 2**31 - 1), "want_logprobs": wants}
-    floats = {name: getattr(params, name) for name in FLOATS}
-    floats["temperature"] = 0.0 if params.greedy else params.temperature
+    words = {name: number.packed(getattr(params, name)) for name, number in NUMBERS.items()}
+    words["want_logprobs"] = wants
     high, low = (seed >> 32) & 0xFFFFFFFF, seed & 0xFFFFFFFF
     return np.concatenate(
         [
             np.array([high, low], np.uint32).view(np.int32),
-            np.array([integers[name] for name in INTEGERS], np.int32),
-            np.array([floats[name] for name in FLOATS], np.float32).view(np.int32),
+            np.array([words[name] for name in INTEGERS], np.int32),
+            np.array([words[name] for name in FLOATS], np.float32).view(np.int32),
         ]
     )
 

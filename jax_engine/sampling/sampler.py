@@ -1,8 +1,8 @@
 """Logits to tokens for a whole batch, whatever each request asked for.
 
 Order (V1's): logits processors (on the host), penalties, bias and forbidden tokens, temperature,
-top-k, top-p, min-p, draw. What no row of the batch asks for is skipped at run time (`lax.cond`), so
-a greedy batch costs one argmax.
+top-n-sigma, top-k, top-p, min-p, draw. What no row of the batch asks for is skipped at run time
+(`lax.cond`), so a greedy batch costs one argmax.
 """
 
 from dataclasses import dataclass

@@ -11,6 +11,7 @@ WORDS = ["Paris", "a", "located", "the", "in", "Lyon"]
 LOGITS = np.log([16.0, 8.0, 4.0, 2.0, 1.0, 1.0])
 OFF = {
     "temperature": 1.0,
+    "top_n_sigma": 0.0,
     "top_k": 0,
     "top_p": 1.0,
     "min_p": 0.0,

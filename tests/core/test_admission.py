@@ -153,9 +153,12 @@ def test_checking_adds_nothing() -> None:
     [
         ({"max_num_seqs": 0}, "max_num_seqs must be at least 1, got 0"),
         ({"max_num_batched_tokens": 0}, "max_num_batched_tokens must be at least 1"),
-        ({"max_num_batched_tokens": 31, "scheduling": "sosp"}, "31 is below max_model_len 32"),
-        ({"max_num_batched_tokens": 31, "enable_chunked_prefill": False}, "below max_model_len"),
-        ({"max_num_seqs": 33, "scheduling": "sosp-mixed"}, "32 is below max_num_seqs 33"),
+        ({"max_num_batched_tokens": 31, "scheduling": "sosp"}, r"least max_model_len \(32\)"),
+        (
+            {"max_num_batched_tokens": 31, "enable_chunked_prefill": False},
+            r"least max_model_len \(32\).* got 31",
+        ),
+        ({"max_num_seqs": 33, "scheduling": "sosp-mixed"}, r"least max_num_seqs \(33\).* got 32"),
         ({"caching": True, "scheduling": "sosp"}, "enable_prefix_caching=True needs"),
         ({"long_prefill_token_threshold": -1}, "must be at least 0, got -1"),
         (

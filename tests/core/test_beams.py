@@ -226,7 +226,7 @@ def test_places_stay_reserved_for_the_width(scheduling: str) -> None:
 def test_the_barrier_holds_candidates_while_others_are_computed() -> None:
     """With a budget of 2 tokens a step, three beams take two steps; the first two wait."""
     scheduler, group = started()
-    scheduler._state.limits = type(scheduler._state.limits)(8, 2, 32, True, 0)
+    scheduler._state.limits = type(scheduler._state.limits)(8, 2, 32)
     first = scripted(scheduler, {0: [(21, -1.0), (9, -9.0)], 1: [(22, -1.0), (9, -9.0)]})
     assert len(first.scheduled) == 2
     assert [seq.candidates is not None for seq in group.seqs] == [True, True, False]

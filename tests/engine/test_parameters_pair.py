@@ -8,7 +8,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from jax_engine import InvalidRequestError, RequestOutputKind, SamplingParams
-from reference.parameters import Parameters, parameters, wrong
+from reference.parameters import FILTERS, Parameters, parameters, wrong
 
 INTEGERS = [-3, -2, -1, 0, 1, 2, 3, 16, 17, 64, 65, 16384, 16385, 2**63, 2**64 - 1, True, None, 1.5]
 FLOATS = [-32.5, -2.0, -0.1, 0.0, 0.99e-5, 1e-5, 0.5, 1.0, 1.1, 2.0, 2.1, 33.0, math.inf, math.nan]
@@ -25,6 +25,7 @@ VALUES: dict[str, list[Any]] = {
     "temperature": FLOATS,
     "top_p": FLOATS,
     "min_p": FLOATS,
+    "top_n_sigma": FLOATS,
     "repetition_penalty": FLOATS,
     "presence_penalty": FLOATS,
     "frequency_penalty": FLOATS,
@@ -96,12 +97,11 @@ def test_the_same_is_refused_and_the_rest_means_the_same(given: dict[str, Any]) 
 
 def meaning(params: SamplingParams) -> dict[str, Any]:
     """What the engine reads of its own object."""
-    filters = (max(0, params.top_k), params.top_p, params.min_p)
     return _as_named(params) | {
         "stop": params.stop_strings,
         "logit_bias": params.logit_bias or {},
         "temperature": 0.0 if params.greedy else params.temperature,
-        "filters": None if params.greedy else filters,
+        "filters": None if params.greedy else _filters(params),
         "seed": None if params.seed is None else params.seed % 2**64,
         "deltas": params.gives_deltas,
         "sums": params.needs_logprobs,
@@ -111,16 +111,20 @@ def meaning(params: SamplingParams) -> dict[str, Any]:
 def meaning_of(params: Parameters) -> dict[str, Any]:
     """The same of the oracle's."""
     wanted = params.logprobs is not None or params.logprob_token_ids is not None
-    filters = (params.top_k, params.top_p, params.min_p)
     return _as_named(params) | {
         "stop": list(params.stop),
         "logit_bias": params.logit_bias,
         "temperature": params.temperature,
-        "filters": None if params.temperature == 0.0 else filters,
+        "filters": None if params.temperature == 0.0 else _filters(params),
         "seed": params.seed,
         "deltas": params.output_kind == "DELTA",
         "sums": wanted or params.ranked or params.use_beam_search,
     }
+
+
+def _filters(params: SamplingParams | Parameters) -> dict[str, Any]:
+    filters = {name: getattr(params, name) for name in FILTERS}
+    return filters | {"top_k": max(0, params.top_k)}
 
 
 def _as_named(params: SamplingParams | Parameters) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """The draw on a CPU against the oracle's rules, where rounding decides nothing."""
 
+import dataclasses
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from cpu_kernels.sampling.draw import draw
@@ -17,12 +18,15 @@ VOCABS = st.one_of(st.integers(1, 140), st.sampled_from([300, 1000, STRETCH, 2 *
 _draw = jax.jit(draw)
 
 
-def tokens_of(logits: Any, u: Any, *, temperature: Any = 1.0, k: Any = 0, p: Any = 1.0, m: Any = 0):
+def tokens_of(
+    logits: Any, u: Any, *, temperature: Any = 1, n: Any = 0, k: Any = 0, p: Any = 1, m: Any = 0
+) -> np.ndarray:
     """One token for each of the rows, or for each u of the same row."""
     u = np.float32(np.atleast_1d(u))
     rows = np.broadcast_to(np.float32(logits), (len(u), np.shape(logits)[-1]))
-    settings = (temperature, np.float32), (k, np.int32), (p, np.float32), (m, np.float32)
-    each = [np.full(len(u), value, kind) for value, kind in settings]
+    settings = (temperature, n, k, p, m)
+    kinds = (np.float32, np.float32, np.int32, np.float32, np.float32)
+    each = [np.full(len(u), value, kind) for value, kind in zip(settings, kinds, strict=True)]
     return np.asarray(_draw(rows, *each, u))
 
 
@@ -31,29 +35,35 @@ def tokens_of(logits: Any, u: Any, *, temperature: Any = 1.0, k: Any = 0, p: Any
     seed=st.integers(0, 2**32),
     levels=st.sampled_from([2, 20, 10_000]),
     temperature=st.sampled_from([0.3, 1.0, 2.5]),
+    n=st.sampled_from([0.0, 0.0, 0.001, 0.7, 1.3, 2.2, 50.0]),
     k=st.sampled_from([0, 1, 2, 5, 260, 999, 3000]),
     p=st.sampled_from([1.0, 0.99, 0.8, 0.31, 0.001]),
     min_p=st.sampled_from([0.0, 0.013, 0.4, 1.0]),
 )
+@example(vocab=140, seed=0, levels=10_000, temperature=1.0, n=1.3, k=0, p=1.0, min_p=0.0)
+@example(vocab=300, seed=0, levels=10_000, temperature=2.5, n=1.3, k=260, p=1.0, min_p=0.0)
+@example(vocab=300, seed=0, levels=10_000, temperature=2.5, n=1.3, k=260, p=0.8, min_p=0.0)
+@example(vocab=140, seed=0, levels=10_000, temperature=2.5, n=2.2, k=0, p=0.8, min_p=0.0)
 def test_i49_each_token_is_drawn_in_the_middle_of_its_interval(
-    vocab, seed, levels, temperature, k, p, min_p
+    vocab, seed, levels, temperature, n, k, p, min_p
 ) -> None:
     """I49: tokens, intervals and their order are the oracle's; few levels make many ties."""
     rng = np.random.default_rng(seed)
     logits = (rng.integers(-levels, levels, vocab) * (4.0 / levels)).astype(np.float32)
     logits[rng.random(vocab) < 0.1] = -np.inf
     assume(np.isfinite(logits).any())
-    params = SamplingParams(temperature=temperature, top_k=k)
+    border = logits.max() - n * np.std(logits[np.isfinite(logits)], dtype=np.float64)
+    assume(n == 0.0 or np.abs(logits[logits < logits.max()] - border).min(initial=1) > 1e-4)
+    params = SamplingParams(temperature=temperature, top_n_sigma=n, top_k=k)
     mass = np.cumsum(np.sort(oracle.distribution(logits, params))[::-1])
     assume(p == 1.0 or np.abs(mass - p).min() > 1e-5)  # rounding decides there
-    wanted = oracle.distribution(
-        logits, SamplingParams(temperature=temperature, top_k=k, top_p=p, min_p=min_p)
-    )
+    wanted = oracle.distribution(logits, dataclasses.replace(params, top_p=p, min_p=min_p))
     certain = np.flatnonzero(wanted > 2e-5)
     middle = (np.cumsum(wanted) - wanted / 2)[certain]
-    found = tokens_of(logits, middle, temperature=temperature, k=k, p=p, m=min_p)
+    settings = {"temperature": temperature, "n": n, "k": k, "p": p, "m": min_p}
+    found = tokens_of(logits, middle, **settings)
     np.testing.assert_array_equal(found, certain)
-    ends = tokens_of(logits, [0, 1 - 2**-24], temperature=temperature, k=k, p=p, m=min_p)
+    ends = tokens_of(logits, [0, 1 - 2**-24], **settings)
     assert (wanted[ends] > 0).all()
 
 
@@ -63,7 +73,7 @@ def test_without_temperature_it_is_the_first_of_the_most_probable(vocab, seed) -
     logits = np.random.default_rng(seed).integers(-3, 1, (5, vocab)).astype(np.float32)
     logits[logits == -3] = -np.inf
     logits[4, :] = -np.inf
-    found = tokens_of(logits, np.full(5, 0.99), temperature=0, k=3, p=0.5, m=0.5)
+    found = tokens_of(logits, np.full(5, 0.99), temperature=0, n=1, k=3, p=0.5, m=0.5)
     np.testing.assert_array_equal(found, np.argmax(logits, axis=1))
 
 
@@ -72,6 +82,7 @@ def test_a_row_is_drawn_the_same_whatever_is_beside_it() -> None:
     logits, u = rng.standard_normal((40, 700)).astype(np.float32), rng.random(40)
     settings = {
         "temperature": rng.choice([0.0, 0.5, 1.0], 40),
+        "n": rng.choice([0.0, 1.5], 40),
         "k": rng.choice([0, 30], 40),
         "p": rng.choice([1.0, 0.9], 40),
         "m": rng.choice([0.0, 0.1], 40),
@@ -83,7 +94,7 @@ def test_a_row_is_drawn_the_same_whatever_is_beside_it() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("settings", [{}, {"k": 2}, {"p": 0.7}, {"m": 0.5}])
+@pytest.mark.parametrize("settings", [{}, {"n": 1}, {"k": 2}, {"p": 0.7}, {"m": 0.5}])
 def test_what_is_not_a_number_is_never_drawn(temperature: float, settings: dict[str, Any]) -> None:
     logits = np.full((4, 90), np.nan, np.float32)
     logits[1, [7, 80]] = 0.0
@@ -101,3 +112,17 @@ def test_top_k_may_keep_most_of_a_large_vocabulary() -> None:
     found = tokens_of(logits, u, k=30_000)
     assert np.isin(found, kept).all()
     assert logits[found].min() < 0.5  # of the lower ones some
+
+
+@pytest.mark.parametrize("mean", [0.0, 3000.0, -3000.0])
+def test_top_n_sigma_is_about_differences_of_logits(mean: float) -> None:
+    """1024 logits in steps of 1/128, wherever they lie: 1.5 deviations keep the upper 444."""
+    num_tokens = 1024
+    logits = np.random.default_rng(0).permutation(num_tokens).astype(np.float32) / 128 + mean
+    reach = 1.5 * float(np.std(logits, dtype=np.float64))
+    kept = np.flatnonzero(logits >= logits.max() - reach)
+    assert len(kept) == 444
+    u = np.random.default_rng(1).random(4000)
+    found = np.unique(tokens_of(logits, u, temperature=4, n=1.5))
+    assert np.isin(found, kept).all() and len(found) > 0.9 * len(kept)
+    assert kept[np.argmin(logits[kept])] in found

@@ -172,6 +172,18 @@ MUTANTS: list[Mutant] = [
         ),
         ("where_less(share, weight, weight, zero)", "weight", "the mass of what min-p cuts"),
         ("BLOCK), BLOCK, -np.inf)", "BLOCK), BLOCK, 0.0)", "tokens behind the vocabulary"),
+        (
+            "max(threshold(numbers, weights, size, np.float32(k)), least)",
+            "threshold(numbers, weights, size, np.float32(k))",
+            "top-n-sigma is forgotten with top-k",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/sampling/deviation.py",
+        DRAW,
+        ("where_less(least, number, one, zero)", "one", "the padding of a row counts"),
+        ("spread(total(sums) / count), zero", "zero, zero", "deviations from 0"),
+        ("np.sqrt(total(squares) / count)", "total(squares) / count", "the variance"),
     ),
     *plant(
         f"{FOLDER}/sampling/thresholds.py",

@@ -18,6 +18,8 @@ TESTS = (
     "-mnot hypothesis",
 )
 
+SAMPLING_TESTS = ("tests/reference/test_sampling.py", "-mnot hypothesis")
+
 MUTANTS: list[Mutant] = [
     *plant(
         "reference/blocks.py",
@@ -115,5 +117,20 @@ MUTANTS: list[Mutant] = [
         TESTS,
         ("(first ^ second) >> 9", "first >> 9", "half of the cipher's bits"),
         ("(seed // WORD, seed % WORD)", "(0, seed % WORD)", "the upper half of a seed is lost"),
+    ),
+    *plant(
+        "reference/sampling.py",
+        SAMPLING_TESTS,
+        (
+            "possible = logits[logits > -np.inf]",
+            "possible = np.maximum(logits, -100.0)",
+            "forbidden tokens count in the deviation",
+        ),
+        ("logits >= possible.max()", "logits > possible.max()", "the border is left out"),
+        (
+            "keep_top_k(kept, params.top_k)",
+            "keep_top_k(edited / params.temperature, params.top_k)",
+            "top-k forgets what top-n-sigma cut",
+        ),
     ),
 ]

@@ -5,6 +5,7 @@ from tests.mutation.planting import Mutant, plant
 VIEW_TESTS = ("tests/properties/test_client_view.py",)
 PARAMS_TESTS = ("tests/engine/test_parameters_pair.py", "tests/engine/test_sampling_params.py")
 SAMPLER_TESTS = ("tests/sampling/test_sampler.py",)
+ROW_TESTS = ("tests/sampling/test_inputs.py",)
 SHELL_TESTS = ("tests/properties/test_engine_shell.py",)
 
 MUTANTS: list[Mutant] = [
@@ -24,7 +25,7 @@ MUTANTS: list[Mutant] = [
             "a clone shares its lists",
         ),
         (
-            "if value is not None or name not in _NONE_IS_DEFAULT",
+            "if value is not None or name not in none_is_default",
             "if value is not None",
             "from_optional takes max_tokens=None for 16",
         ),
@@ -44,6 +45,18 @@ MUTANTS: list[Mutant] = [
             "beams give deltas",
         ),
         ("self.n if self.best_of is None else self.best_of", "self.n", "best_of is ignored"),
+        ("high=1.0, open_low=True", "high=1.0", "top_p=0 is accepted"),
+    ),
+    *plant(
+        "jax_engine/sampler_numbers.py",
+        PARAMS_TESTS,
+        (
+            "if self.is_filter and self.packed(value) != self.packed(self.default):",
+            "if self.is_filter and value != self.default:",
+            "top_k=-1 is refused with beams",
+        ),
+        ("self.is_filter and ", "", "beams refuse a temperature"),
+        ("int(self.low), high)", "int(self.low) + 1, high)", "the least integer is refused"),
     ),
     *plant(
         "jax_engine/sampling_params.py",
@@ -57,11 +70,6 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/sampling_checks.py",
         PARAMS_TESTS,
-        (
-            "params.top_p, 0.0, 1.0, open_low=True",
-            "params.top_p, 0.0, 1.0",
-            "top_p=0 is accepted",
-        ),
         ("params.min_tokens > params.max_tokens", "False", "min_tokens beyond max_tokens"),
         (
             "params.gives_deltas and params.num_samples > params.n",
@@ -73,7 +81,6 @@ MUTANTS: list[Mutant] = [
         ("token_id = int(token)", "token_id = token", "JSON's keys are refused"),
         ("params.greedy and params.num_samples > 1", "params.greedy and params.n > 1", "best_of"),
         ("params.stop_strings and not params.detokenize", "False", "stop strings without text"),
-        ('("top_k", (0, -1))', '("top_k", (0,))', "top_k=-1 is refused with beams"),
         (
             "params.logprobs not in (None, len(tokens))",
             "params.logprobs is not None",
@@ -84,12 +91,21 @@ MUTANTS: list[Mutant] = [
         "jax_engine/sampling/inputs.py",
         SAMPLER_TESTS,
         ("(seed >> 32) & 0xFFFFFFFF", "0", "the upper bits of a seed do not count"),
+    ),
+    *plant(
+        "jax_engine/sampling_params.py",
+        SAMPLER_TESTS,
         (
-            '    floats["temperature"] = 0.0',
-            '    floats["top_p"] = params.top_p if params.top_p < 0.999 else 1.0\n'
-            '    floats["temperature"] = 0.0',
+            "high=1.0, open_low=True, is_filter=True",
+            "high=1.0, open_low=True, is_filter=True, packed=lambda p: p if p < 0.999 else 1.0",
             "a top_p between 0.999 and 1 is off",
         ),
+    ),
+    *plant(
+        "jax_engine/sampling_params.py",
+        ROW_TESTS,
+        ("low=0.0, packed=_packed_temperature", "low=0.0", "a hundred-thousandth draws"),
+        ("min(max(top_k, 0), 2**31 - 1)", "max(top_k, 0)", "a top_k of more than 32 bits"),
     ),
     *plant(
         "jax_engine/engine/request_checks.py",

@@ -40,6 +40,17 @@ MUTANTS: list[Mutant] = [
             "top-p counts what top-k left out",
         ),
         ("mass >= wanted", "mass > wanted", "the search stops one token late"),
+        (
+            "jnp.std(logits, axis=1, where=logits > -jnp.inf)",
+            "jnp.std(jnp.maximum(logits, -100.0), axis=1)",
+            "forbidden tokens count in the deviation",
+        ),
+        (
+            "jnp.maximum(_count_threshold(logits, candidates, k), nearest)",
+            "_count_threshold(logits, candidates, k)",
+            "top-p counts what top-n-sigma left out",
+        ),
+        ("jnp.where(top_n_sigma > 0, jnp.max", "jnp.where(True, jnp.max", "0 keeps the largest"),
     ),
     *plant(
         f"{FOLDER}/logits.py",

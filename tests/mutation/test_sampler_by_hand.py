@@ -11,7 +11,7 @@ from jax_engine.sampling.logits import apply_bias
 def test_i49_top_k_beyond_the_partial_sort_keeps_k() -> None:
     """I49: 300 of 1000 different logits; the sort covers 256, the rest is a search bit by bit."""
     logits = np.random.default_rng(0).permutation(1000).astype(np.float32)[None] / 100
-    lowest = lowest_kept(jnp.asarray(logits), jnp.array([300]), jnp.ones(1))
+    lowest = lowest_kept(jnp.asarray(logits), jnp.zeros(1), jnp.array([300]), jnp.ones(1))
     kept = logits >= np.asarray(lowest)[:, None]
     assert set(np.flatnonzero(kept[0])) == set(np.argsort(logits[0])[-300:])
 
@@ -19,7 +19,7 @@ def test_i49_top_k_beyond_the_partial_sort_keeps_k() -> None:
 def test_i49_top_p_beyond_the_partial_sort_keeps_the_boundary_token() -> None:
     """I49: of 1000 equally probable tokens but for a trifle, 0.5 needs 500."""
     logits = np.arange(1000, dtype=np.float32)[None] * 1e-6
-    lowest = lowest_kept(jnp.asarray(logits), jnp.array([0]), jnp.full(1, 0.5))
+    lowest = lowest_kept(jnp.asarray(logits), jnp.zeros(1), jnp.array([0]), jnp.full(1, 0.5))
     kept = logits >= np.asarray(lowest)[:, None]
     assert abs(int(kept.sum()) - 500) <= 1 and kept[0, -400:].all()
 
@@ -35,6 +35,7 @@ def test_bias_is_added_to_the_logit() -> None:
         temperature=row,
         top_p=row + 1,
         min_p=row,
+        top_n_sigma=row,
         presence_penalty=row,
         frequency_penalty=row,
         repetition_penalty=row + 1,

@@ -79,6 +79,7 @@ def requests(draw: st.DrawFn) -> Asked:
         "temperature": draw(st.sampled_from([0.0, 1e-6])) if greedy else 1.3,
         "seed": draw(st.sampled_from(SEEDS)),
         "top_k": draw(st.sampled_from([-1, 0, 0, 5])),
+        "top_n_sigma": draw(st.sampled_from([0.0, 0.0, 1.5])),
         "top_p": draw(st.sampled_from([1.0, 1.0, 0.9])),
         "max_tokens": draw(st.sampled_from([1, 4, 9, 9, 12])),
         "min_tokens": draw(st.sampled_from([0, 0, 1, 3])),

@@ -22,6 +22,8 @@ class Kind(Enum):
         ({"top_k": -1}, {}),
         ({"top_k": 3, "top_p": 0.5}, {"top_k": 3, "top_p": 0.5}),
         ({"temperature": 0.99e-5, "top_k": 3, "top_p": 0.5, "min_p": 1}, {"temperature": 0.0}),
+        ({"temperature": 0.0, "top_n_sigma": 1.0}, {"temperature": 0.0}),
+        ({"top_n_sigma": 20}, {"top_n_sigma": 20}),
         ({"temperature": 1e-5, "top_k": 3}, {"temperature": 1e-5, "top_k": 3}),
         ({"seed": -1}, {}),
         ({"seed": 2**64 - 1}, {"seed": 2**64 - 1}),
@@ -49,6 +51,8 @@ def test_one_form(given: dict[str, Any], changes: dict[str, Any]) -> None:
     ("given", "names"),
     [
         ({"n": 0, "top_k": -2, "top_p": 0.0, "min_p": 1.1}, {"n", "top_k", "top_p", "min_p"}),
+        ({"top_n_sigma": -0.1}, {"top_n_sigma"}),
+        ({"top_n_sigma": float("inf")}, {"top_n_sigma"}),
         ({"n": True, "temperature": False}, {"n", "temperature"}),
         ({"n": 2.0, "temperature": "1"}, {"n", "temperature"}),
         ({"n": 16385}, {"n"}),
@@ -87,6 +91,7 @@ def test_one_form(given: dict[str, Any], changes: dict[str, Any]) -> None:
         (
             {
                 "use_beam_search": True,
+                "top_n_sigma": 1.0,
                 "top_k": 1,
                 "top_p": 0.9,
                 "min_p": 0.1,
@@ -94,7 +99,15 @@ def test_one_form(given: dict[str, Any], changes: dict[str, Any]) -> None:
                 "logprobs": 0,
                 "logprob_token_ids": [1],
             },
-            {"top_k", "top_p", "min_p", "stop", "logprobs", "logprob_token_ids"},
+            {
+                "top_n_sigma",
+                "top_k",
+                "top_p",
+                "min_p",
+                "stop",
+                "logprobs",
+                "logprob_token_ids",
+            },
         ),
         ({"use_beam_search": True, "n": 3, "temperature": 0.0, "top_k": -1}, set()),
     ],

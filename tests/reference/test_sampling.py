@@ -1,6 +1,7 @@
 """The sampler against each rule restated token by token (I49)."""
 
 import math
+import statistics
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,7 @@ from reference.sampling import (
     draw,
     keep_min_p,
     keep_top_k,
+    keep_top_n_sigma,
     keep_top_p,
     log_softmax,
     sample,
@@ -25,6 +27,7 @@ from reference.sampling import (
 @dataclass(frozen=True)
 class Params:
     temperature: float = 1.0
+    top_n_sigma: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
@@ -45,8 +48,14 @@ logits_of = st.lists(
 top_ks = st.integers(-1, 14)
 top_ps = st.floats(0.01, 1.0)
 min_ps = st.floats(0.0, 1.0)
+sigmas = st.floats(0.0, 4.0)
 all_params = st.builds(
-    Params, temperature=st.floats(0.1, 3.0), top_k=top_ks, top_p=top_ps, min_p=min_ps
+    Params,
+    temperature=st.floats(0.1, 3.0),
+    top_n_sigma=st.just(0.0) | sigmas,
+    top_k=top_ks,
+    top_p=top_ps,
+    min_p=min_ps,
 )
 tokens = st.lists(st.integers(0, 7), max_size=10)
 VOCABULARY = np.linspace(-2.0, 2.0, 8)
@@ -61,6 +70,51 @@ def test_log_softmax_is_of_the_raw_logits() -> None:
     logits = np.array([1000.0, 999.0, -np.inf], dtype=np.float32)
     expected = [-math.log1p(math.exp(-1)), -1 - math.log1p(math.exp(-1)), -np.inf]
     np.testing.assert_allclose(log_softmax(logits), expected)
+
+
+@given(logits=logits_of, n=sigmas, forbidden=st.integers(0, 3))
+def test_i49_top_n_sigma_reaches_down_from_the_largest(
+    logits: np.ndarray, n: float, forbidden: int
+) -> None:
+    """The deviation is restated by the standard library; what is forbidden has no part in it."""
+    sigma = statistics.pstdev(logits)
+    assume(n == 0.0 or np.abs(logits.max() - n * sigma - logits).min() > 1e-9)
+    wanted = [n == 0.0 or logit >= logits.max() - n * sigma for logit in logits]
+    given = np.append(logits, [-np.inf] * forbidden)
+    assert np.isfinite(keep_top_n_sigma(given, n)).tolist() == wanted + [False] * forbidden
+
+
+def test_i49_top_n_sigma_includes_the_boundary() -> None:
+    """The deviation is 4. Two of them end upon the lower tokens, which stay."""
+    logits = np.array([9.0, 1.0, 1.0, 1.0, 9.0, -np.inf, 1.0, 9.0, 9.0])
+    kept = {n: np.isfinite(keep_top_n_sigma(logits, n)).tolist() for n in (1.0, 2.0, 3.0)}
+    top, all_of_them = (logits == 9).tolist(), (logits > 0).tolist()
+    assert kept == {1.0: top, 2.0: all_of_them, 3.0: all_of_them}
+
+
+def test_i49_top_n_sigma_is_of_the_edited_logits_at_any_temperature() -> None:
+    """Without its bias the first token is among those that stay; a forbidden one counts nowhere."""
+    logits, bias = np.array([9.0, 8.5, 1.0, 1.0, 50.0]), {0: -8.0, 4: -np.inf}
+    for temperature in (0.1, 1.0, 10.0):
+        one = Params(temperature=temperature, top_n_sigma=1.0)
+        plain = distribution(logits[:4], one) > 0
+        edited = distribution(logits, replace(one, logit_bias=bias)) > 0
+        assert plain.tolist() == [True, True, False, False]
+        assert edited.tolist() == [False, True, False, False, False]
+    assert distribution(logits, Params(temperature=0.0, top_n_sigma=0.1))[4] == 1.0
+
+
+def test_i49_top_k_and_top_p_are_of_what_top_n_sigma_left() -> None:
+    """Alone it leaves 0.5 and 0.3; of these 0.6 takes the first one, which has 5 of 8."""
+    logits = np.log([0.5, 0.3, 0.1, 0.1])
+    both = [distribution(logits, Params(top_n_sigma=n, top_p=0.6)) for n in (0.0, 1.2)]
+    assert [(one > 0).tolist() for one in both] == [
+        [True, True, False, False],
+        [True, False, False, False],
+    ]
+    np.testing.assert_allclose(
+        distribution(logits, Params(top_n_sigma=1.2, top_k=3)), [0.625, 0.375, 0, 0]
+    )
 
 
 @given(logits=logits_of, k=top_ks)
@@ -109,9 +163,10 @@ def test_i49_the_distribution(logits: np.ndarray, params: Params) -> None:
     scaled = logits / params.temperature
     assert math.isclose(result.sum(), 1.0)
     assert support[logits == logits.max()].all()
+    assert not (support & np.isneginf(keep_top_n_sigma(scaled, params.top_n_sigma))).any()
     assert not (support & np.isneginf(keep_top_k(scaled, params.top_k))).any()
     assert not (support & np.isneginf(keep_min_p(scaled, params.min_p * (1 - 1e-12)))).any()
-    if params.top_k <= 0:  # else top-p is of what top-k left
+    if params.top_k <= 0 and params.top_n_sigma == 0:  # else top-p is of what these left
         assert not (support & np.isneginf(keep_top_p(scaled, params.top_p))).any()
     plain = np.exp(scaled - scaled.max())
     np.testing.assert_allclose(result[support] / result.max(), plain[support])
@@ -122,6 +177,8 @@ def test_i49_the_order_of_the_vocabulary_does_not_matter(
     logits: np.ndarray, params: Params, seed: int
 ) -> None:
     order = np.random.default_rng(seed).permutation(len(logits))
+    reach = params.top_n_sigma * logits.std()
+    assume(np.abs(logits.max() - reach - logits)[logits != logits.max()].min(initial=1.0) > 1e-9)
     scaled = np.sort(probabilities(logits / params.temperature))[::-1]
     for boundary in (np.cumsum(scaled) - params.top_p, scaled / scaled[0] - params.min_p):
         assume(np.abs(boundary).min() > 1e-9)

@@ -30,6 +30,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"temperature": 1.7, "top_p": 0.8, "min_p": 0.1},
     {"temperature": 0.9, "top_k": 5, "min_p": 0.2, **PENALTIES},
     {"temperature": 1.3, "top_k": 9, "top_p": 0.95, "min_p": 0.05, **PENALTIES},
+    {"temperature": 3.0, "top_n_sigma": 1.0, "top_p": 0.8},
+    {"temperature": 1.5, "top_n_sigma": 1.8, "top_k": 9, "min_p": 0.2, **PENALTIES},
     {"temperature": 2.0, "top_p": 0.7, "repetition_penalty": 0.6, "logit_bias": {6: 3.0, 3: -2.0}},
 ]
 

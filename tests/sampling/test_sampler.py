@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from jax_engine.sampling.inputs import sampling_row, unpack_sampling
 from jax_engine.sampling.sampler import MAX_CANDIDATES
 from jax_engine.sampling.token_bits import token_bits
 from reference import sampling as oracle
+from reference.parameters import FILTERS
 from reference.random_numbers import uniform
 from tests.sampling.forms import each_form, sample_by
 
@@ -40,6 +42,7 @@ def requests(draw, vocab: int):
     tokens = st.lists(st.integers(0, vocab - 1), max_size=6)
     params = SamplingParams(
         temperature=draw(st.sampled_from([0.0, 0.3, 1.0, 2.5])),
+        top_n_sigma=draw(st.sampled_from([0.0, 0.0, 0.01, 0.7, 1.5, 2.5, 40.0])),
         top_k=draw(st.sampled_from([-1, 0, 1, 2, 5, 280, 2000])),
         top_p=draw(st.sampled_from([1.0, 0.95, 0.5, 0.1, 1e-6])),
         min_p=draw(st.sampled_from([0.0, 0.05, 0.6, 1.0])),
@@ -94,11 +97,13 @@ def test_i49_any_mixture_of_requests_samples_as_the_reference_does(
     for row, (params, prompt, output) in enumerate(batch):
         u = uniform(params.seed, len(prompt) + len(output))
         near = set()
-        # float32 sums may fall on the other side of an edge that top_p or u all but hits.
-        for top_p in {max(params.top_p * (1 - 1e-5), 1e-9), min(params.top_p * (1 + 1e-5), 1.0)}:
+        # float32 sums may fall on the other side of an edge that a filter or u all but hits.
+        top_ps = {max(params.top_p * (1 - 1e-5), 1e-9), min(params.top_p * (1 + 1e-5), 1.0)}
+        sigmas = {params.top_n_sigma * (1 + change) for change in (-1e-5, 1e-5)}
+        for top_p, top_n_sigma in itertools.product(top_ps, sigmas):
             wanted = oracle.distribution(
                 logits[row],
-                dataclasses.replace(params, top_p=top_p),
+                dataclasses.replace(params, top_p=top_p, top_n_sigma=top_n_sigma),
                 prompt_token_ids=prompt,
                 output_token_ids=output,
                 eos_token_ids=[EOS],
@@ -110,19 +115,22 @@ def test_i49_any_mixture_of_requests_samples_as_the_reference_does(
 
 @given(data=st.data(), vocab=st.sampled_from(VOCABS))
 def test_i49_the_support_is_exactly_the_reference_s(data, vocab) -> None:
-    """I49: support within top-k, top-p and min-p; the boundary token and the argmax stay."""
+    """I49: support within all filters; the boundary token and the argmax stay."""
     levels = data.draw(st.sampled_from([3, 20, 10_000]))  # few levels: many ties
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     logits = (rng.integers(0, levels, (1, vocab)) * (6.0 / levels)).astype(np.float32)
     k = data.draw(st.sampled_from([0, 1, 2, 5, 260, vocab]))
     p = data.draw(st.sampled_from([1.0, 0.9995, 0.99, 0.8, 0.31, 0.001]))
     min_p = data.draw(st.sampled_from([0.0, 0.013, 0.4]))
-    params = SamplingParams(top_k=k, top_p=p, min_p=min_p)
+    n = data.draw(st.sampled_from([0.0, 0.0, 0.7, 1.3, 2.2, 50.0]))
+    params = SamplingParams(top_n_sigma=n, top_k=k, top_p=p, min_p=min_p)
     wanted = oracle.distribution(logits[0], params)
-    kept = oracle.distribution(logits[0], SamplingParams(top_k=k))
+    kept = oracle.distribution(logits[0], SamplingParams(top_n_sigma=n, top_k=k))
     mass = np.cumsum(np.sort(kept)[::-1])
+    border = logits.max() - n * logits.std(dtype=np.float64)
     assume(np.abs(mass - p).min() > 1e-5 or p == 1.0)  # rounding decides there
-    lowest = _lowest(logits, np.array([k]), np.float32([p]))
+    assume(np.abs(logits[logits < logits.max()] - border).min(initial=1) > 1e-4)
+    lowest = _lowest(logits, np.float32([n]), np.array([k]), np.float32([p]))
     keep = np.asarray(_weights(logits, lowest, np.float32([min_p]))[0]) > 0
     assert np.array_equal(keep, wanted > 0)
     assert keep[np.argmax(logits[0])]
@@ -153,7 +161,8 @@ def test_i49_each_row_of_a_batch_keeps_its_own_top_k_and_top_p(vocab) -> None:
     rng = np.random.default_rng(0)
     logits = rng.permuted(np.tile(np.linspace(-2, 2, vocab), (len(settings), 1)), axis=1)
     top_k, top_p = (np.array(values) for values in zip(*settings, strict=True))
-    lowest = lowest_kept(jnp.float32(logits), jnp.int32(top_k), jnp.float32(top_p))
+    sigmas = jnp.zeros(len(settings))
+    lowest = lowest_kept(jnp.float32(logits), sigmas, jnp.int32(top_k), jnp.float32(top_p))
     for row, (k, p) in enumerate(settings):
         falling = np.sort(logits[row])[::-1][: k or vocab]
         mass = np.cumsum(np.exp(falling)) / np.exp(falling).sum()
@@ -162,13 +171,31 @@ def test_i49_each_row_of_a_batch_keeps_its_own_top_k_and_top_p(vocab) -> None:
         assert abs(kept - wanted) <= rounding, (k, p)
 
 
+@pytest.mark.parametrize("mean", [0.0, 3000.0])
+def test_i49_each_row_of_a_batch_has_its_own_top_n_sigma(mean) -> None:
+    """1000 logits in steps of 1/128, wherever they lie, of which 100 are forbidden."""
+    numbers = itertools.product((0.0, 0.5, 1.5, 2.9, 50.0), (0, 5, 300), (1.0, 0.47))
+    settings = [SamplingParams(top_n_sigma=n, top_k=k, top_p=p) for n, k, p in numbers]
+    logits = np.random.default_rng(0).permutation(1000).astype(np.float32) / 128 + mean
+    logits[:100] = -np.inf
+    sigmas, top_ps = ([getattr(one, name) for one in settings] for name in ("top_n_sigma", "top_p"))
+    top_ks = np.array([one.top_k for one in settings])
+    rows = np.tile(logits, (len(settings), 1))
+    lowest = np.asarray(_lowest(rows, np.float32(sigmas), top_ks, np.float32(top_ps)))
+    for row, params in enumerate(settings):
+        wanted = oracle.distribution(logits, params) > 0
+        possible = logits > -np.inf
+        assert np.array_equal((logits >= lowest[row]) & possible, wanted), params
+
+
 def test_i49_a_number_on_the_border_of_two_tokens_draws_the_second() -> None:
     """Of 1024 equally probable tokens, whose sums are exact."""
     num_tokens = 1024
     logits, ones = jnp.zeros((num_tokens, num_tokens)), jnp.ones(num_tokens)
     u = jnp.arange(num_tokens, dtype=jnp.float32) / num_tokens
     parts = inverse_cdf(logits, -jnp.inf * ones, 0 * ones, u)
-    kernel = draw_on_cpu(logits, ones, jnp.zeros(num_tokens, jnp.int32), ones, 0 * ones, u)
+    all_of_them = jnp.zeros(num_tokens, jnp.int32)
+    kernel = draw_on_cpu(logits, ones, 0 * ones, all_of_them, ones, 0 * ones, u)
     for tokens in (parts, kernel):
         assert np.array_equal(tokens, np.arange(num_tokens))
 
@@ -237,7 +264,7 @@ def test_a_beam_s_candidates_are_of_the_edited_and_tempered_logits(data, vocab) 
     drawn = data.draw(st.lists(requests(vocab), min_size=ROWS, max_size=ROWS))
     kinds = data.draw(st.lists(st.sampled_from(["beams", "raw", "none"]), min_size=4, max_size=4))
     changes = {
-        "beams": {"use_beam_search": True, "top_k": 0, "top_p": 1.0, "min_p": 0.0},
+        "beams": {"use_beam_search": True} | {name: off[0] for name, off in FILTERS.items()},
         "raw": {"logprobs": 0},
         "none": {},
     }

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from jax_engine import EngineConfig, LLMEngine
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.engine.build import EngineParts, build_scheduler
+from jax_engine.engine.build import EngineParts, build_scheduler, limits_of
 from jax_engine.worker import host_blocks
 from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
 from tests.simulation.clock import SimulatedClock
@@ -84,8 +84,8 @@ def assemble(settings: Settings, parts: Any, device: Any, clock: SimulatedClock)
         host_room=host_room,
     )
     costs = MeasuredCosts(lambda: measure_costs(device, settings.max_model_len, clock))
-    budget = config.max_num_batched_tokens or 1
-    scheduler = build_scheduler(config, blocks, settings.max_model_len, budget, costs)
+    limits = limits_of(config, settings.max_model_len)
+    scheduler = build_scheduler(config, blocks, limits, costs)
     device.watch(scheduler)
     engine = LLMEngine(
         EngineParts(

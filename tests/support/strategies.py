@@ -101,6 +101,7 @@ class Request:
             wants_prompt=False,
             seed=None,
             temperature=0.0,
+            top_n_sigma=0.0,
             top_k=0,
             top_p=1.0,
             min_p=0.0,

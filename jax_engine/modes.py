@@ -1,0 +1,8 @@
+"""Names of the modes of scheduling and preemption, for settings and for the scheduler."""
+
+from typing import Literal
+
+Scheduling = Literal["unified", "sosp", "sosp-mixed"]
+Policy = Literal["fcfs", "priority"]
+PreemptionMode = Literal["recompute", "swap"]
+PreemptionRule = Literal["recompute", "swap", "auto"]  # "auto": what costs less, group by group
