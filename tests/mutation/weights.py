@@ -4,7 +4,7 @@ from tests.mutation.planting import Mutant, plant
 
 FOLDER = "jax_engine/weights"
 FORMATS = ("tests/weights/test_formats.py", "tests/weights/test_loading.py")
-DECODER = ("tests/models/test_decoder.py", "-k formats")
+COPIES = ("tests/models/test_decoder.py", "-k copies")
 
 MUTANTS: list[Mutant] = [
     *plant(
@@ -44,9 +44,9 @@ MUTANTS: list[Mutant] = [
         ("layer=layer, num_rows=num_rows)", "num_rows=num_rows)", "always the first layer"),
     ),
     *plant(
-        f"{FOLDER}/dense.py",
-        DECODER,
-        ("indexed = True", "indexed = False", "the scan slices what is indexed again"),
+        f"{FOLDER}/panels.py",
+        COPIES,
+        ("indexed = True", "indexed = False", "the scan copies each layer's panels"),
     ),
     *plant(
         f"{FOLDER}/transforms.py",
