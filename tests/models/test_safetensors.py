@@ -121,6 +121,8 @@ def test_dummy_weights_need_no_files_and_repeat(tmp_path: Path) -> None:
         assert (a != c).mean() > 0.9
         center = 1.0 if a.mean() > 0.5 else 0.0
         assert 0.015 < (a - center).std() < 0.025
+    norms = [leaf for leaf in leaves(first) if leaf.shape == (2, 32)]
+    assert len(norms) == 2 and (norms[0] != norms[1]).mean() > 0.9
 
 
 @pytest.mark.parametrize(

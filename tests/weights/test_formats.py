@@ -29,7 +29,7 @@ cases = pytest.mark.parametrize(
     ("form", "dtype"), CASES, ids=lambda one: getattr(one, "name", None)
 )
 # A few of each, since every shape is compiled.
-tokens_of, sizes = st.sampled_from((1, 2, 13, 33)), st.sampled_from((1, 7, 32, 33))
+tokens_of, sizes = st.sampled_from((1, 13)), st.sampled_from((1, 7, 33))
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
 
 
