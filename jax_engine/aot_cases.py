@@ -1,4 +1,6 @@
-"""The engine's whole step, for `python -m pallas_kernels.aot`: compiled, with no weights allocated.
+"""The engine's whole step, compiled with no weights allocated.
+
+For `python -m pallas_kernels.aot --cases jax_engine.aot_cases`, which `make aot` runs.
 
 A step must leave the KV cache where it is and read each weight once: no copy of either, and
 temporaries of no more than its activations.
@@ -11,15 +13,23 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from jax_engine.models.config import ModelConfig, RopeConfig
+from jax_engine.model_spec import RopeConfig
+from jax_engine.models.config import ModelConfig
 from jax_engine.models.load import LoadedModel, abstract_decoder
-from jax_engine.worker.compiled_steps import CompiledSteps, compiler_options
+from jax_engine.operations import this_device
+from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import kv_cache_shape
 from jax_engine.worker.step_shape import StepShape
 from pallas_kernels.aot.compiling import Program
 from pallas_kernels.aot.hlo import watch
 from pallas_kernels.aot.targets import Target
 
+# What every change is held to: a small model's steps and a large one's decode.
+QUICK = (
+    "step/smollm2-135m/decode-32",
+    "step/smollm2-135m/mixed-512",
+    "step/llama-3.1-8b/decode-*",
+)
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
 MAX_ROWS = 256
 
@@ -97,5 +107,5 @@ def _step(config: ModelConfig, shape: StepShape) -> Program:
         arguments,
         donated=(1,),
         watched=watch(cache.shape, weights),
-        options=compiler_options(),
+        options=this_device().compiler_options,
     )

@@ -59,13 +59,29 @@ def choose_for_call(backend: Backend, call: Call, options: Options) -> str:
     return _choose(backend, lambda name: implementation(name).missing(call, options))
 
 
+def backend_names(backend: Backend) -> tuple[str, ...]:
+    """The backends that are asked for, the best first.
+
+    Raises:
+        ValueError: no such backend.
+    """
+    names = (backend,) if isinstance(backend, str) else backend
+    unknown = [name for name in names or () if name not in BACKENDS]
+    if unknown or names == ():
+        raise ValueError(
+            f"{backend=} does not exist; use one of {', '.join(BACKENDS)}, several of them in "
+            "order of preference, or None to let the device decide"
+        )
+    return tuple(BACKENDS) if names is None else names
+
+
 def require_xla(backend: Backend) -> None:
     """For operations that XLA compiles well everywhere, so that there is no other backend.
 
     Raises:
         ValueError: "xla" is not among the backends asked for.
     """
-    names = _names(backend)
+    names = backend_names(backend)
     if "xla" not in names:
         raise ValueError(f"{backend=} lacks this operation; 'xla' or None has it on every device")
 
@@ -76,7 +92,7 @@ def numba_or_xla(backend: Backend, dtype: jnp.dtype) -> str:
     Raises:
         ValueError: none of those asked for is able to.
     """
-    for name in _names(backend):
+    for name in backend_names(backend):
         if name == "xla" or (name == "numba" and _suits_numba(dtype)):
             return name
     raise ValueError(
@@ -93,20 +109,9 @@ def _suits_numba(dtype: jnp.dtype) -> bool:
     return runs_cpu_kernels() and dtype.name in implementation("numba").DTYPES
 
 
-def _names(backend: Backend) -> tuple[str, ...]:
-    names = (backend,) if isinstance(backend, str) else backend
-    unknown = [name for name in names or () if name not in BACKENDS]
-    if unknown or names == ():
-        raise ValueError(
-            f"{backend=} does not exist; use one of {', '.join(BACKENDS)}, several of them in "
-            "order of preference, or None to let the device decide"
-        )
-    return tuple(BACKENDS) if names is None else names
-
-
 def _choose(backend: Backend, missing: Callable[[str], str | None]) -> str:
     lacks: dict[str, str] = {}
-    for name in _names(backend):
+    for name in backend_names(backend):
         lack = _unavailable(name, may_interpret=isinstance(backend, str)) or missing(name)
         if lack is None:
             return name

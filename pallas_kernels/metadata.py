@@ -5,10 +5,22 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from pallas_kernels.backends import Backend, choose_backend, implementation
+from pallas_kernels.backends import (
+    Backend,
+    backend_names,
+    choose_backend,
+    choose_for_call,
+    implementation,
+)
+from pallas_kernels.call import Call, Options
 from pallas_kernels.checks import check_step
+
+
+class MetadataError(ValueError):
+    """Metadata given to a call that it was not made for."""
 
 
 @functools.partial(
@@ -18,7 +30,7 @@ from pallas_kernels.checks import check_step
 )
 @dataclasses.dataclass(frozen=True)
 class AttentionMetadata:
-    """The work of one step, laid out for one backend.
+    """The work of one step, laid out for one backend, which runs the attention of all layers.
 
     Attributes:
         work: the backend's own lists of what there is to do.
@@ -34,13 +46,29 @@ class AttentionMetadata:
     num_seqs: int
     decode_only: bool
 
-    def check(self, num_tokens: int, num_seqs: int) -> None:
-        """Raise ValueError where this belongs to a step of other sizes."""
+    def check(self, call: Call, options: Options, backend: Backend) -> None:
+        """Raise MetadataError where a call has other sizes, or its backend is another.
+
+        Args:
+            backend: what the call asks for.
+        """
+        num_tokens, num_seqs = call.q.shape[0], call.context_lens.shape[0]
         if (self.num_tokens, self.num_seqs) != (num_tokens, num_seqs):
-            raise ValueError(
+            raise MetadataError(
                 f"metadata of another step: made for T={self.num_tokens} S={self.num_seqs}, given "
                 f"with T={num_tokens} S={num_seqs}"
             )
+        if self.backend not in backend_names(backend):
+            raise MetadataError(
+                f"metadata of another backend: made for {self.backend!r}, given with {backend=}"
+            )
+        try:
+            choose_for_call(self.backend, call, options)
+        except ValueError as error:
+            raise MetadataError(
+                f"metadata of a backend that does not support this call: {error}. "
+                "`make_metadata(..., call=(q, kv_cache))` chooses one that does."
+            ) from error
 
 
 def make_metadata(
@@ -51,8 +79,11 @@ def make_metadata(
     *,
     decode_only: bool = False,
     backend: Backend = None,
+    call: tuple[Any, Any] | None = None,
 ) -> AttentionMetadata:
-    """Prepare one step's attention; see `paged_attention` for the arrays.
+    """Prepare one step's attention, and choose the backend of all its layers.
+
+    See `paged_attention` for the arrays.
 
     Args:
         block_tables: block tables; only the shape is used.
@@ -61,14 +92,20 @@ def make_metadata(
         num_tokens: T, the padded number of tokens of the step.
         decode_only: a promise, not checked, that no sequence has more than one query token;
             nothing is compiled for prefills then. T = 1 implies it.
-        backend: the same as `paged_attention` will be given.
+        backend: a name, several in order of preference, or None for the best one.
+        call: the queries and the cache of the calls to come, or `jax.ShapeDtypeStruct`s of them:
+            the backend is one that supports them. None: the best one of this device.
 
     Raises:
         ValueError: shapes that do not belong together, no tokens, or a backend that cannot run.
     """
     check_step(block_tables, context_lens, query_start_loc, num_tokens)
     decode_only = decode_only or num_tokens == 1
-    name = choose_backend(backend)
+    if call is None:
+        name = choose_backend(backend)
+    else:
+        batch = (block_tables, context_lens, query_start_loc)
+        name = choose_for_call(backend, Call(*call, *batch, jnp.int32(0)), Options(scale=1.0))
     work = implementation(name).make_metadata(
         block_tables, context_lens, query_start_loc, num_tokens, decode_only=decode_only
     )

@@ -69,8 +69,8 @@ def paged_attention(
             (any device); a tuple of names takes the first that supports this call, None the best
             one. The kernels of a GPU backend named alone are interpreted, slowly, where there is
             no GPU but the CPU.
-        metadata: from `make_metadata` with the same `backend`, to share between layers; made
-            here when None, or when it was made for another backend than the one that runs.
+        metadata: from `make_metadata`, to share between layers; made here when None. Its backend
+            runs the call.
 
     Returns:
         One vector a token and head, in q's dtype; zeros for tokens past `query_start_loc[S]`.
@@ -79,19 +79,19 @@ def paged_attention(
     Raises:
         ValueError: shapes or options that do not fit, or a backend that lacks something; the
             message names it, and a backend that has it.
+        MetadataError: metadata of another step, of a backend that `backend` does not name, or of
+            one that lacks something.
     """
     layer = jnp.asarray(layer, jnp.int32)
     arrays = (q, kv_cache, block_tables, context_lens, query_start_loc, layer)
     call = Call(*arrays, alibi_slopes, sinks, kv_scales)
     options = Options(scale, window, soft_cap, return_lse)
     check_call(call, options)
-    name = choose_for_call(backend, call, options)
-    decode_only = False
-    if metadata is not None:
-        metadata.check(q.shape[0], context_lens.shape[0])
-        decode_only = metadata.decode_only
-    if metadata is None or metadata.backend != name:
+    if metadata is None:
+        name = choose_for_call(backend, call, options)
         batch = (block_tables, context_lens, query_start_loc, q.shape[0])
-        metadata = make_metadata(*batch, decode_only=decode_only, backend=name)
-    out, lse = implementation(name).attend(call, options, metadata.work)
+        metadata = make_metadata(*batch, backend=name)
+    else:
+        metadata.check(call, options, backend)
+    out, lse = implementation(metadata.backend).attend(call, options, metadata.work)
     return (out, lse) if return_lse else out

@@ -45,6 +45,7 @@ CHECKED_SHAPES = [
     "jax_engine.layers",
     "jax_engine.models",
     "jax_engine.sampling",
+    "jax_engine.weights",
     "jax_engine.worker",
 ]
 # Runs where PyTorch is, makes the golden files; everywhere else only its results are read.

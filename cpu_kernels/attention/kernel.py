@@ -10,7 +10,7 @@ from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.memory import free
 
-NAME = "cpu_kernels.paged_attention"
+NAME = "cpu_kernels.attention"
 
 
 @inner
@@ -34,7 +34,8 @@ def _free_plan(call: Any) -> None:
 
 @cpu_kernel(
     NAME,
-    operands="q kv_cache block_tables context_lens query_start_loc layer numbers window slopes",
+    operands="q kv_cache block_tables context_lens query_start_loc layer scale soft_cap window "
+    "slopes",
     results="out top denominator work",
     items=_items,
     scratch=_scratch,

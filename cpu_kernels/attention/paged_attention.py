@@ -42,9 +42,15 @@ def attention(
         jax.ShapeDtypeStruct((WORK_BYTES,), jnp.uint8),
     )
     sequences = (block_tables, context_lens, query_start_loc)
-    numbers = jnp.array([scale, soft_cap], jnp.float32)
     call = jax.ffi.ffi_call(NAME, results)
     out, top, denominator, _ = call(
-        q, kv_cache, *sequences, layer, numbers, jnp.int32(window), slopes
+        q,
+        kv_cache,
+        *sequences,
+        layer,
+        jnp.float32(scale),
+        jnp.float32(soft_cap),
+        jnp.int32(window),
+        slopes,
     )
     return out, top, denominator

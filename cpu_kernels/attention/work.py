@@ -51,7 +51,7 @@ def read_work(call: Any) -> Work:
     work.top, work.denominator = call.top.float32, call.denominator.float32
     work.kind = call.kv_cache.dtype
     work.layer, work.window = call.layer.int32[0], call.window.int32[0]
-    work.scale, work.cap = call.numbers.float32[0], call.numbers.float32[1]
+    work.scale, work.cap = call.scale.float32[0], call.soft_cap.float32[0]
     q, cache, tables = call.q.shape, call.kv_cache.shape, call.block_tables.shape
     work.tokens, work.heads, work.dim = q[0], q[1], q[2]
     work.seqs, work.table_width = tables[0], tables[1]

@@ -19,9 +19,11 @@ from cpu_kernels.simd.memory import call_address, clear, fetch_add, free, malloc
 from cpu_kernels.simd.structs import int64s
 
 # Words of a shared block: items done, threads that hold the block, items, frame, threads that have
-# sat down, ranges; then the arguments of XLA's function that runs a task on another thread; then a
+# sat down, ranges; then the arguments of XLA's function that runs a task on another thread: their
+# size in bytes, a word for extensions, the call's context, the task and what it is given; then a
 # cache line for each range, with the next item of it.
-DONE, HOLDERS, ITEMS, FRAME, SEATS, RANGES, SCHEDULED, NEXT = 0, 1, 2, 3, 4, 5, 8, 16
+DONE, HOLDERS, ITEMS, FRAME, SEATS, RANGES = 0, 1, 2, 3, 4, 5
+SCHEDULED, SCHEDULED_CONTEXT, SCHEDULED_TASK, SCHEDULED_DATA, NEXT = 8, 10, 11, 12, 16
 LINE = 8  # words of a cache line
 SCHEDULE = 17  # XLA's function, in its table of functions
 SCHEDULE_BYTES = 40  # of its arguments
@@ -91,8 +93,8 @@ def share(frame: int, items: int, ranges: int, task: int) -> int:
     clear(block, 8 * BLOCK_WORDS)
     words, fields = int64s(block), int64s(frame)
     words[HOLDERS], words[ITEMS], words[FRAME], words[RANGES] = 2, items, frame, ranges
-    words[SCHEDULED], words[SCHEDULED + 2] = SCHEDULE_BYTES, fields[CONTEXT]
-    words[SCHEDULED + 3], words[SCHEDULED + 4] = task, block
+    words[SCHEDULED], words[SCHEDULED_CONTEXT] = SCHEDULE_BYTES, fields[CONTEXT]
+    words[SCHEDULED_TASK], words[SCHEDULED_DATA] = task, block
     schedule = int64s(fields[API])[SCHEDULE]
     for _ in range(min(THREADS, items) - 1):
         fetch_add(block + 8 * HOLDERS, 1)

@@ -16,10 +16,13 @@ def shipped(
 ) -> Float[Array, "S H D"]:
     """Rung 7: any mixture of decodes and prefill chunks, with the backend that the device has."""
     starts = jnp.arange(len(q) + 1, dtype=jnp.int32)
-    metadata = make_metadata(block_tables, context_lens, starts, len(q), decode_only=True)
+    cache = kv_cache[None]
+    metadata = make_metadata(
+        block_tables, context_lens, starts, len(q), decode_only=True, call=(q, cache)
+    )
     result = paged_attention(
         q,
-        kv_cache[None],
+        cache,
         block_tables,
         context_lens,
         starts,

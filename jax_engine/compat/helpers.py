@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 
 from jax_engine.engine.saved_state import PATTERN
-from pallas_kernels.device import target_device
+from jax_engine.operations import this_device
 
 
 def init_logger(name: str) -> logging.Logger:
@@ -56,7 +56,7 @@ class Platform:
         return "cuda" if self.is_cuda() else self._platform()
 
     def _platform(self) -> str:
-        return str(target_device().platform)
+        return this_device().platform
 
     def is_cuda(self) -> bool:
         return self._platform() == "gpu"

@@ -33,17 +33,17 @@ SAME: tuple[tuple[str, str, str], ...] = (
     ("vllm.engine.async_llm_engine", "jax_engine.compat.async_llm", "AsyncLLMEngine"),
     (
         "vllm.v1.sample.logits_processor",
-        "jax_engine.compat.logits_processors",
+        "jax_engine.engine.vllm_processors",
         "LogitsProcessor AdapterLogitsProcessor RequestLogitsProcessor BatchUpdate",
     ),
     (
         "vllm.v1.sample.logits_processor",
-        "jax_engine.compat.logits_processors",
+        "jax_engine.engine.vllm_processors",
         "MoveDirectionality",
     ),
     (
         "vllm.v1.sample.logits_processor.builtin",
-        "jax_engine.compat.logits_processors",
+        "jax_engine.engine.vllm_processors",
         "process_dict_updates",
     ),
     ("vllm.lora.request", "jax_engine.compat.requests", "LoRARequest"),

@@ -7,7 +7,7 @@ for more samples than fit runs in parts, each of which fits: all parts finish, s
 
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.limits import Limits
-from jax_engine.core.sequence import SequenceGroup
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.errors import InvalidRequestError, RequestTooLargeError
 
 

@@ -7,14 +7,10 @@ selection is the one of transformers' `generate`, so that outputs can be held ag
 from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from jax_engine.core.sequence import Candidate, Sequence
 from jax_engine.core.stopping import SamplingLimits
-
-if TYPE_CHECKING:
-    from jax_engine.core.sequence import Sequence
-
-type Candidate = tuple[int, float]  # a token id and its log-probability
 
 
 class Choice(NamedTuple):
@@ -44,7 +40,7 @@ class Hypothesis(NamedTuple):
     """
 
     score: float
-    seq: "Sequence"
+    seq: Sequence
 
 
 def num_candidates(params: SamplingLimits, eos_token_ids: Collection[int]) -> int:
@@ -103,7 +99,7 @@ class BeamSearch:
             params.early_stopping,
         )
 
-    def add(self, value: float, seq: "Sequence") -> None:
+    def add(self, value: float, seq: Sequence) -> None:
         """Keeps a beam that ended with this cumulative log-probability, if it is good enough."""
         score = value / seq.output_len**self.length_penalty
         self.hypotheses.append(Hypothesis(score, seq))

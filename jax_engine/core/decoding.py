@@ -8,13 +8,9 @@ import logging
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
-from jax_engine.core.beam_search import (
-    BeamSearch,
-    Candidate,
-    Choice,
-    best_choices,
-)
-from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
+from jax_engine.core.beam_search import BeamSearch, Choice, best_choices
+from jax_engine.core.sequence import Candidate, Sequence, SequenceStatus
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.state import SchedulerState
 from jax_engine.core.stopping import NO_TOKEN
 

@@ -7,7 +7,8 @@ copy may land in a block that a victim lost in this very step, so swapping out c
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.core.sequence import Sequence
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.modes import PreemptionMode
 
 

@@ -7,7 +7,7 @@ moves each block twice, recomputing runs all computed tokens through the model o
 from typing import Protocol
 
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.sequence import SequenceGroup
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.swapping import distinct_blocks
 from jax_engine.errors import ConfigError
 from jax_engine.modes import PreemptionMode, PreemptionRule

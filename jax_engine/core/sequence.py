@@ -1,19 +1,12 @@
-"""§4.4-4.5, sequences and sequence groups: what the scheduler moves between its queues.
+"""§4.4, sequences: one sampled continuation of a prompt each."""
 
-A group is one request: one sequence until the prompt is computed, then `best_of` that share it, or
-as many beams. All its unfinished sequences are in the same state: they are scheduled and preempted
-together. Of more samples than can run at once there are several parts, one after the other.
-"""
-
-from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Protocol
 
-from jax_engine.core.beam_search import BeamSearch, Candidate
 from jax_engine.core.prefix_cache import Node
-from jax_engine.core.stopping import SamplingLimits, StopRule
+
+type Candidate = tuple[int, float]  # a token id and its log-probability
 
 
 class SequenceStatus(Enum):
@@ -104,145 +97,3 @@ class Sequence:
             cumulative_logprob=self.cumulative_logprob,
             token_logprobs=list(self.token_logprobs),
         )
-
-
-class Constraints(Protocol):
-    """What restricts a request's tokens beyond its parameters."""
-
-    @property
-    def needs_last_token(self) -> bool:
-        """Whether what may come next depends on the token before it."""
-
-
-class SequenceGroup:
-    """One request and its sequences.
-
-    Args:
-        request_id: Unique among the unfinished.
-        prompt_token_ids: At least one.
-        params: The request's sampling parameters.
-        eos_token_ids: Tokens that end a sequence unless `params.ignore_eos`.
-        arrival_time: Seconds; earlier is served first.
-        priority: Under the priority policy: smaller is served first.
-        cache_salt: Requests of different salts share no cached prefix.
-        constraints: What restricts its tokens beyond `params`; the engine knows how.
-
-    Attributes:
-        seqs: Those of all parts so far: of a part one until `forked`, then `part_size`; finished
-            ones stay. In a beam search the running beams, best first, and in the end its
-            hypotheses.
-        part_size: Samples that run at a time; the last part has the rest. Set by the scheduler.
-        part_start: Place in `seqs` of the present part's first sequence.
-        num_left: Samples of the parts to come.
-        beam: The state of a beam search; None for other requests.
-        num_samples: k, the sequences to sample, or the beams: `best_of`, or `n`.
-        samples_per_seq: Tokens to sample for a sequence in a step: for a prompt that is about to
-            fork the part's samples, else 1. A beam's prompt forks by its candidates, so it is 1
-            from the start.
-        reserved: Sequences it counts against max_num_seqs: the part's samples, and once forked the
-            unfinished ones; always k in a beam search.
-        num_unattached: Unfinished sequences that wait for the leader (see `Sequence.attached`).
-        num_cached_tokens: Prompt tokens found in the prefix cache when first admitted.
-        reads_cache: Whether its prompt may come from the prefix cache. Not if something is wanted
-            of each prompt token (`prompt_logprobs`, pooling).
-        needs_history: Whether the worker needs all its tokens to sample.
-        needs_last_token: Whether what it may draw next depends on the values of its tokens, so that
-            no step can be planned ahead of one that samples for it.
-        number: Its name between controller and worker (`RequestSetup.number`); set by the engine.
-        key: Order in every queue; set by the scheduler.
-        stop: When its sequences end; set by the scheduler.
-    """
-
-    __slots__ = (
-        "arrival_time", "beam", "cache_salt", "constraints", "eos_token_ids", "forked", "key",
-        "needs_history", "needs_last_token", "num_cached_tokens", "num_left", "num_samples",
-        "num_unattached", "number", "params", "part_size", "part_start", "priority", "prompt_len",
-        "reads_cache", "request_id", "reserved", "samples_per_seq", "seqs", "stop",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        request_id: str,
-        prompt_token_ids: SequenceOf[int],
-        params: SamplingLimits,
-        eos_token_ids: Collection[int] = (),
-        arrival_time: float = 0.0,
-        priority: int = 0,
-        cache_salt: str | None = None,
-        constraints: Constraints | None = None,
-    ) -> None:
-        self.request_id = request_id
-        self.prompt_len = len(prompt_token_ids)
-        self.seqs = [Sequence(-1, 0, list(prompt_token_ids), self.prompt_len)]
-        self.params = params
-        self.eos_token_ids = eos_token_ids
-        self.arrival_time = arrival_time
-        self.priority = priority
-        self.cache_salt = cache_salt
-        self.num_samples = params.best_of or params.n
-        self.beam = BeamSearch.for_request(params, eos_token_ids)
-        self.samples_per_seq = self.num_samples if self.beam is None else 1
-        self.reserved = self.num_samples
-        self.part_size = self.num_samples
-        self.part_start = self.num_left = 0
-        self.forked = False
-        self.num_unattached = 0
-        self.num_cached_tokens: int | None = None
-        self.reads_cache = not params.wants_prompt
-        self.needs_history = params.has_penalties
-        self.constraints = constraints
-        self.needs_last_token = constraints is not None and constraints.needs_last_token
-        self.number = 0
-        self.key: tuple[float, ...]
-        self.stop: StopRule
-
-    @property
-    def prompt_token_ids(self) -> list[int]:
-        return self.seqs[0].token_ids[: self.prompt_len]
-
-    @property
-    def part(self) -> list[Sequence]:
-        """The sequences of the present part: those of the parts before it have finished."""
-        return self.seqs[self.part_start :] if self.part_start else self.seqs
-
-    def limit_parts(self, part_size: int) -> None:
-        """Samples at most this many at a time; before anything is scheduled, and not for beams."""
-        self.part_size = self.samples_per_seq = self.reserved = part_size
-        self.num_left = self.num_samples - part_size
-
-    def start_next_part(self) -> None:
-        """Appends the sequence that the next samples begin with, at the prompt."""
-        first = self.num_samples - self.num_left
-        self.samples_per_seq = self.reserved = min(self.part_size, self.num_left)
-        self.num_left -= self.reserved
-        self.part_start = len(self.seqs)
-        self.seqs.append(Sequence(-1, first, self.prompt_token_ids, self.prompt_len))
-        self.forked = False
-
-    @property
-    def finished(self) -> bool:
-        return all(seq.finish_reason is not None for seq in self.part)
-
-    @property
-    def leader(self) -> Sequence:
-        """The first unfinished sequence; it recomputes what the others share."""
-        return next(seq for seq in self.part if seq.finish_reason is None)
-
-    def unfinished(self) -> list[Sequence]:
-        return [seq for seq in self.part if seq.finish_reason is None]
-
-    def attached(self) -> list[Sequence]:
-        """The unfinished sequences that may be scheduled now."""
-        if len(self.seqs) == 1:
-            return self.seqs
-        return [seq for seq in self.part if seq.finish_reason is None and seq.attached]
-
-    def decoding(self) -> list[Sequence]:
-        """The unfinished sequences but for beams that have their candidates and wait."""
-        return [seq for seq in self.part if seq.finish_reason is None and seq.candidates is None]
-
-    def set_status(self, status: SequenceStatus) -> None:
-        """All unfinished sequences of a group share one status."""
-        for seq in self.part:
-            if seq.finish_reason is None:
-                seq.status = status

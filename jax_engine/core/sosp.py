@@ -5,7 +5,8 @@ possible, else decode. The mixed form is the paper's: one step decodes, swaps in
 """
 
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
-from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.core.sequence import Sequence
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.state import SchedulerState
 
 

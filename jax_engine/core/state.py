@@ -14,7 +14,8 @@ from jax_engine.core.block_pool import OutOfBlocksError
 from jax_engine.core.limits import Limits
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.preemption import Costs, check_rule, mode_for
-from jax_engine.core.sequence import Sequence, SequenceGroup, SequenceStatus
+from jax_engine.core.sequence import Sequence, SequenceStatus
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.modes import PreemptionMode, PreemptionRule
 
 logger = logging.getLogger("jax_engine.core")

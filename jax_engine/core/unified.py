@@ -6,7 +6,8 @@ first, then those swapped out, then waiting ones, always oldest first and never 
 """
 
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
-from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.core.sequence import Sequence
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.state import SchedulerState
 
 

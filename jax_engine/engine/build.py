@@ -19,6 +19,7 @@ from jax_engine.models.heads import PoolingHead
 from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.load import LoadedModel, ModelFiles, open_model
 from jax_engine.models.resolve import HubOptions
+from jax_engine.operations import this_device
 from jax_engine.progress_log import compiling, show_progress_lines
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker.compilation_cache import enable_compilation_cache
@@ -34,7 +35,6 @@ from jax_engine.worker.memory import (
 from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
 from jax_engine.worker.step_shape import largest_step_shape
 from jax_engine.worker.worker import Worker
-from pallas_kernels.device import target_device
 
 logger = logging.getLogger("jax_engine")
 
@@ -126,7 +126,7 @@ def _build(config: EngineConfig) -> EngineParts:
         if config.load_format != "dummy":  # else there is nothing to wait for
             worker.prepare_first_step()
         worker.steps.set_weights(loading.result())
-    if target_device().platform == "cpu":
+    if this_device().in_host_memory:
         gather_in_background(worker.steps.weights)
     eos = set(model.config.eos_token_ids) | set(tokenizer.eos_token_ids if tokenizer else ())
     logger.info(
@@ -153,7 +153,7 @@ def _build(config: EngineConfig) -> EngineParts:
 def resolve_dtype(name: str) -> Any:
     """The dtype of weights, activations and KV cache."""
     if name == "auto":
-        name = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+        name = this_device().auto_dtype
     return jnp.dtype(_DTYPES.get(name, name))
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from jax_engine.config import EngineConfig
-from jax_engine.core.sequence import SequenceGroup
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.engine_lock import EngineLock
 from jax_engine.engine.mailbox import Mailbox

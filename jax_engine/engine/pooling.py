@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jax_engine.core.output import ScheduledSequence
-from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.core.sequence import Sequence
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.prompts import Prompt
 from jax_engine.errors import InvalidRequestError
 from jax_engine.models.config import ModelConfig

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from jax_engine.core.sequence import SequenceGroup
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pooling import PooledResults
 from jax_engine.engine.prompts import Prompt

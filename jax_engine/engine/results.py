@@ -6,7 +6,8 @@ Pooling requests have results of another kind (`pooling.PooledResults`).
 from dataclasses import replace
 
 from jax_engine.core.output import ScheduledSequence
-from jax_engine.core.sequence import Sequence, SequenceGroup
+from jax_engine.core.sequence import Sequence
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.sequence_results import SequenceResults
 from jax_engine.engine.sequence_text import SequenceText

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, UInt32
 
 from jax_engine.core.output import ScheduledSequence, SchedulerOutput
-from jax_engine.core.sequence import SequenceGroup
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.stopping import NO_TOKEN
 from jax_engine.engine.constraints import RequestConstraints
 from jax_engine.guided.guide import Guide, fill_masks, reason_of

@@ -1,17 +1,19 @@
 """The parts of vLLM's `llm_engine.vllm_config` that its programs read."""
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jax_engine.engine.build import EngineParts
 from jax_engine.file_schema import read_json
 from jax_engine.models.hf_overrides import overridden
 
-if TYPE_CHECKING:
-    from jax_engine.engine.llm_engine import LLMEngine
 
+def vllm_config(engine: EngineParts) -> SimpleNamespace:
+    """`model_config` with `hf_config`, `cache_config`, `scheduler_config`: to be read only.
 
-def vllm_config(engine: "LLMEngine") -> SimpleNamespace:
-    """`model_config` with `hf_config`, `cache_config`, `scheduler_config`: to be read only."""
+    Args:
+        engine: its parts, or the `LLMEngine` itself, whose attributes have the same names.
+    """
     config, model = engine.config, engine.model_config
     return SimpleNamespace(
         model_config=SimpleNamespace(
@@ -37,7 +39,7 @@ def vllm_config(engine: "LLMEngine") -> SimpleNamespace:
     )
 
 
-def _hf_config(engine: "LLMEngine") -> SimpleNamespace:
+def _hf_config(engine: EngineParts) -> SimpleNamespace:
     """The fields of config.json; of a GGUF file, which has none, only the labels."""
     raw: dict[str, Any] = {}
     if engine.model_source.is_dir():

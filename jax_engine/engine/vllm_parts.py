@@ -9,6 +9,7 @@ from jax_engine.config import EngineConfig
 from jax_engine.engine.pooling import PooledParams
 from jax_engine.engine.saved_state import save_state
 from jax_engine.engine.vllm_config import vllm_config
+from jax_engine.engine.vllm_processors import request_processor
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 from jax_engine.sampling_params import SamplingParams
@@ -69,7 +70,5 @@ class VllmParts:
         classes = self.config.logits_processors
         if not classes or isinstance(params, PooledParams):
             return params
-        from jax_engine.compat.logits_processors import request_processor
-
         added = request_processor(classes, params, self.vllm_config)
         return replace(params, logits_processors=[*(params.logits_processors or []), added])

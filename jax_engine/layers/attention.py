@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +10,9 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.linear import Linear
 from jax_engine.layers.rotary import apply_rotary
-from jax_engine.models.config import ModelConfig
-from pallas_kernels import paged_attention, write_kv
+from jax_engine.model_spec import AttentionSpec
+from jax_engine.weights.format import WeightFormat
+from pallas_kernels import AttentionMetadata, paged_attention, write_kv
 
 
 @jax.tree_util.register_dataclass
@@ -25,14 +25,15 @@ class AttentionInputs:
     tokens the slot -1.
 
     Attributes:
-        metadata: what `pallas_kernels.make_metadata` derived from the rest, or None.
+        metadata: what `pallas_kernels.make_metadata` derived from the rest: the backend of all
+            layers, and its work.
     """
 
     block_tables: Int[Array, "S W"]
     context_lens: Int[Array, " S"]
     query_start_loc: Int[Array, " S+1"]
     slot_mapping: Int[Array, " T"]
-    metadata: Any = None
+    metadata: AttentionMetadata
 
 
 class Attention(nnx.Module):  # type: ignore[misc]
@@ -45,17 +46,24 @@ class Attention(nnx.Module):  # type: ignore[misc]
 
     def __init__(
         self,
-        config: ModelConfig,
+        spec: AttentionSpec,
+        width: int,
         *,
         dtype: jnp.dtype,
+        weight_format: WeightFormat,
         stack: tuple[int, ...] = (),
     ):
-        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
-        self.head_dim, self.window = config.head_dim, config.sliding_window
-        linear = functools.partial(Linear, bias=config.attention_bias, dtype=dtype, stack=stack)
-        rows = (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
-        self.qkv = linear(config.hidden_size, rows)
-        self.o = linear(self.num_heads * self.head_dim, config.hidden_size)
+        self.spec = spec
+        linear = functools.partial(
+            Linear,
+            bias=spec.bias,
+            dtype=dtype,
+            weight_format=weight_format,
+            stack=stack,
+        )
+        rows = (spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
+        self.qkv = linear(width, rows)
+        self.o = linear(spec.num_heads * spec.head_dim, width)
 
     def __call__(
         self,
@@ -64,17 +72,23 @@ class Attention(nnx.Module):  # type: ignore[misc]
         kv_cache: Float[Array, "L 2 N K B D"],
         attn: AttentionInputs,
         layer: Int[Array, ""],
+        cache_layer: Int[Array, ""],
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
-        """All keys and values of the step are written before any query attends."""
-        tokens, num_tokens = x.shape[0], attn.query_start_loc[-1]
+        """All keys and values of the step are written before any query attends.
+
+        Args:
+            layer: its number in the stack of weights.
+            cache_layer: its number in the cache.
+        """
+        spec, tokens, num_tokens = self.spec, x.shape[0], attn.query_start_loc[-1]
         with jax.named_scope("qkv"):
-            qkv = self.qkv(x, layer, num_tokens).reshape(tokens, -1, self.head_dim)
-        q, k, v = jnp.split(qkv, (self.num_heads, self.num_heads + self.num_kv_heads), axis=1)
+            qkv = self.qkv(x, layer, num_tokens).reshape(tokens, -1, spec.head_dim)
+        q, k, v = jnp.split(qkv, (spec.num_heads, spec.num_heads + spec.num_kv_heads), axis=1)
         with jax.named_scope("rotary"):
             q, k = apply_rotary(q, angles), apply_rotary(k, angles).astype(kv_cache.dtype)
         with jax.named_scope("kv_write"):
             v = v.astype(kv_cache.dtype)
-            kv_cache = write_kv(kv_cache, k, v, attn.slot_mapping, layer=layer)
+            kv_cache = write_kv(kv_cache, k, v, attn.slot_mapping, layer=cache_layer)
         with jax.named_scope("attention"):
             out = paged_attention(
                 q,
@@ -82,9 +96,9 @@ class Attention(nnx.Module):  # type: ignore[misc]
                 attn.block_tables,
                 attn.context_lens,
                 attn.query_start_loc,
-                layer=layer,
-                scale=self.head_dim**-0.5,
-                window=self.window,
+                layer=cache_layer,
+                scale=spec.head_dim**-0.5,
+                window=spec.window,
                 metadata=attn.metadata,
             )
         with jax.named_scope("attention_output"):

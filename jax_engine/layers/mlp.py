@@ -1,21 +1,26 @@
 """The gated feed-forward network of Llama (SwiGLU)."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.linear import Linear
+from jax_engine.model_spec import MlpSpec
+from jax_engine.weights.format import WeightFormat
 
 
 class GatedLinear(Linear):
     """silu(gate(x)) * up(x), gate and up in one product.
 
     Attributes:
-        weight: [*stack, 2F, E], the gate's rows, then those of up; on a CPU in panels that take
-            turns.
+        weight: [*stack, 2F, E], in a format: the gate's rows, then those of up.
         bias: [*stack, 2F], or None.
     """
+
+    gated = True
 
     def __call__(  # type: ignore[override]
         self,
@@ -24,17 +29,8 @@ class GatedLinear(Linear):
         num_tokens: Int[Array, ""] | None,
     ) -> Float[Array, "T F"]:
         """In x's dtype, rounded once. Arguments as of `Linear`."""
-        if self.weight.in_panels:
-            from cpu_kernels.linear.gated_linear import gated_linear
-
-            panels, width = self.weight[...], self.weight.unpacked[-2] // 2
-            bias = None if self.bias is None else self.bias[...]
-            count = jnp.int32(x.shape[0]) if num_tokens is None else num_tokens
-            return gated_linear(
-                x, panels, bias, width=width, layer=layer, num_rows=count, dtype=x.dtype
-            )
-        gate, up = jnp.split(super().__call__(x, layer, num_tokens), 2, axis=-1)
-        return (jax.nn.silu(gate) * up).astype(x.dtype)
+        bias = None if self.bias is None else self.bias[...]
+        return self.weight.gated_matmul(x, bias, layer, num_tokens)
 
 
 class GatedMLP(nnx.Module):  # type: ignore[misc]
@@ -47,17 +43,17 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
 
     def __init__(
         self,
-        hidden_size: int,
-        intermediate_size: int,
+        spec: MlpSpec,
+        width: int,
         *,
-        bias: bool,
         dtype: jnp.dtype,
+        weight_format: WeightFormat,
         stack: tuple[int, ...],
     ):
-        self.gate_up = GatedLinear(
-            hidden_size, 2 * intermediate_size, bias=bias, dtype=dtype, stack=stack, parts=2
-        )
-        self.down = Linear(intermediate_size, hidden_size, bias=bias, dtype=dtype, stack=stack)
+        options: dict[str, Any] = {"bias": spec.bias, "dtype": dtype, "stack": stack}
+        options["weight_format"] = weight_format
+        self.gate_up = GatedLinear(width, 2 * spec.width, **options)
+        self.down = Linear(spec.width, width, **options)
 
     def __call__(
         self,

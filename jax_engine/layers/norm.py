@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layers.linear import on_numba
+from jax_engine.operations import operations_for
 
 
 class RMSNorm(nnx.Module):  # type: ignore[misc]
@@ -23,20 +23,13 @@ class RMSNorm(nnx.Module):  # type: ignore[misc]
     def __call__(
         self, x: Float[Array, "T E"], residual: Float[Array, "T E"], num_tokens: Int[Array, ""]
     ) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
-        """The norm and s, both in residual's dtype; computed in float32.
+        """The norm and s, both in residual's dtype; see `operations.xla.add_rms_norm`.
 
         Args:
-            x: what the part before returned; on a CPU float32.
-            num_tokens: how many are not padding; on a CPU the others cost nothing.
+            num_tokens: how many tokens are not padding.
         """
-        weight = self.weight[...]
-        if on_numba(residual.dtype):
-            from cpu_kernels.rms_norm import add_rms_norm
-
-            wide = x.astype(jnp.float32)
-            return add_rms_norm(wide, residual, weight, num_tokens, eps=self.eps)
-        residual = (x + residual).astype(residual.dtype)
-        wide = residual.astype(jnp.float32)
-        scale = jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + self.eps)
-        normed: Array = wide * scale * weight.astype(jnp.float32)
-        return normed.astype(residual.dtype), residual
+        operations = operations_for(residual.dtype)
+        normed: tuple[Array, Array] = operations.add_rms_norm(
+            x, residual, self.weight[...], num_tokens, eps=self.eps
+        )
+        return normed

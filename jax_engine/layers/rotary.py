@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jax_engine.models.config import RopeConfig
+from jax_engine.model_spec import RopeConfig
 
 
 def inverse_frequencies(

@@ -1,59 +1,12 @@
 """What a decoder needs to know about a model, whichever file it came from."""
 
 import dataclasses
-from typing import Literal, get_args
+from typing import Literal
 
 from jax_engine.errors import ConfigError
+from jax_engine.model_spec import RopeConfig
 
 HeadTask = Literal["classify", "token_classify"]
-RopeType = Literal["none", "linear", "dynamic", "llama3", "yarn"]
-
-
-@dataclasses.dataclass(frozen=True)
-class RopeConfig:
-    """Rotary embedding: the base `theta`, and how it is stretched beyond the trained context.
-
-    `factor` is the stretch; `original_max_position_embeddings` the trained context where the
-    scaling needs it (llama3, yarn). `frequency_factors` (D/2 divisors, from a GGUF file's
-    rope_freqs tensor) replaces the llama3 formula, whose result it is.
-    """
-
-    theta: float = 10000.0
-    type: RopeType = "none"
-    factor: float = 1.0
-    original_max_position_embeddings: int | None = None
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    attention_factor: float | None = None
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
-    truncate: bool = True
-    frequency_factors: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.type not in get_args(RopeType):
-            known = ", ".join(get_args(RopeType))
-            raise ConfigError(f"rope type {self.type!r} is not supported; known: {known}.")
-        if self.theta <= 0 or self.factor <= 0:
-            raise ConfigError(
-                f"rope theta and factor must be positive, got {self.theta=}, {self.factor=}."
-            )
-        if self.type == "llama3" and self.frequency_factors is None:
-            _require_original_context(self)
-            if self.high_freq_factor <= self.low_freq_factor:
-                raise ConfigError(
-                    f"rope high_freq_factor must exceed low_freq_factor ({self.low_freq_factor}), "
-                    f"got {self.high_freq_factor}."
-                )
-        if self.type == "yarn":
-            _require_original_context(self)
-
-
-def _require_original_context(rope: RopeConfig) -> None:
-    if not rope.original_max_position_embeddings:
-        raise ConfigError(f"rope type {rope.type!r} needs original_max_position_embeddings > 0.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +44,7 @@ class ModelConfig:
     head_dim: int
     max_position_embeddings: int
     rms_norm_eps: float = 1e-5
-    rope: RopeConfig = RopeConfig()
+    rope: RopeConfig = dataclasses.field(default_factory=RopeConfig)
     tie_word_embeddings: bool = False
     sliding_window: int | None = None
     attention_bias: bool = False

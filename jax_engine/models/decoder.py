@@ -1,10 +1,14 @@
-"""The one decoder of this engine: Llama's shape, configured by ModelConfig.
+"""The one decoder of this engine, built by a specification.
 
-Layers run with `lax.scan`, so the cost of compilation does not grow with depth: norms and biases
-have a leading axis L that the scan slices, and so have the matrices, which on a CPU each layer
-gets whole, with its index (see layers/linear.py). The KV cache travels through the scan as
-its carry and is indexed by layer: it is updated in place and never copied.
+Layers run with `lax.scan`, so the cost of compilation does not grow with depth. A group of layers
+is one scan over the repetitions of its pattern (`jax_engine/model_spec.py`): all weights at one
+place of a pattern have a leading axis, their repetitions. The scan slices norms and biases; it
+slices a matrix, or hands it over whole with its number, as its format says. The KV cache travels
+through the scans as their carry and is indexed by layer: it is updated in place and never copied.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,72 +17,113 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.attention import Attention, AttentionInputs
 from jax_engine.layers.embedding import Embedding
-from jax_engine.layers.linear import Linear, Matrix, result_dtype
+from jax_engine.layers.linear import Linear
 from jax_engine.layers.mlp import GatedMLP
 from jax_engine.layers.norm import RMSNorm
 from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
+from jax_engine.model_spec import LayerGroup, LayerSpec, ModelSpec, RopeConfig
 from jax_engine.models.config import ModelConfig
-from pallas_kernels.device import target_device
+from jax_engine.weights.format import Formats, Weight, WeightFormat
+
+Angles = Mapping[tuple[RopeConfig, int], tuple[Array, Array]]  # by RoPE and size of a head
+Carry = tuple[Array, Array, Array]  # what the last part returned, the sum before it, the cache
 
 
 class DecoderLayer(nnx.Module):  # type: ignore[misc]
     """Attention, then the MLP, each behind a norm of the sum of all that came before.
 
     The last part's result is added by the norm that follows, in one pass over both. With
-    `stack=(L,)` it holds all L layers.
+    `stack=(n,)` it holds n layers.
     """
 
     def __init__(
         self,
-        config: ModelConfig,
+        spec: LayerSpec,
+        width: int,
         *,
         dtype: jnp.dtype,
+        weight_format: WeightFormat,
         stack: tuple[int, ...] = (),
     ):
-        width, eps = config.hidden_size, config.rms_norm_eps
-        self.input_norm = RMSNorm(width, eps=eps, dtype=dtype, stack=stack)
-        self.attention = Attention(config, dtype=dtype, stack=stack)
-        self.post_attention_norm = RMSNorm(width, eps=eps, dtype=dtype, stack=stack)
-        self.mlp = GatedMLP(
-            width,
-            config.intermediate_size,
-            bias=config.mlp_bias,
-            dtype=dtype,
-            stack=stack,
-        )
+        matrices: dict[str, Any] = {"dtype": dtype, "weight_format": weight_format, "stack": stack}
+        self.input_norm = RMSNorm(width, eps=spec.norm_eps, dtype=dtype, stack=stack)
+        self.attention = Attention(spec.attention, width, **matrices)
+        self.post_attention_norm = RMSNorm(width, eps=spec.norm_eps, dtype=dtype, stack=stack)
+        self.mlp = GatedMLP(spec.mlp, width, **matrices)
 
     def __call__(
         self,
-        x: Float[Array, "T E"],
-        residual: Float[Array, "T E"],
-        angles: tuple[Float[Array, "T 1 half"], Float[Array, "T 1 half"]],
-        kv_cache: Float[Array, "L 2 N K B D"],
+        carry: Carry,
+        angles: Angles,
         attn: AttentionInputs,
         layer: Int[Array, ""],
-    ) -> tuple[Float[Array, "T E"], Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
-        """What the MLP returned, the sum of all before it, and the cache."""
-        num_tokens = attn.query_start_loc[-1]
+        cache_layer: Int[Array, ""],
+    ) -> Carry:
+        """
+        Args:
+            layer: its number in the stack.
+            cache_layer: its number in the cache.
+        """
+        x, residual, kv_cache = carry
+        num_tokens, spec = attn.query_start_loc[-1], self.attention.spec
+        own_angles = angles[spec.rope, spec.head_dim]
         hidden, residual = self.input_norm(x, residual, num_tokens)
-        x, kv_cache = self.attention(hidden, angles, kv_cache, attn, layer)
+        x, kv_cache = self.attention(hidden, own_angles, kv_cache, attn, layer, cache_layer)
         hidden, residual = self.post_attention_norm(x, residual, num_tokens)
         return self.mlp(hidden, layer, num_tokens), residual, kv_cache
+
+
+class LayerStack(nnx.Module):  # type: ignore[misc]
+    """A group of layers.
+
+    Attributes:
+        places: for each place of the pattern one DecoderLayer that holds all repetitions.
+    """
+
+    def __init__(self, group: LayerGroup, width: int, first: int, **matrices: Any):
+        self.repeats, self.first = group.repeats, first
+        stack = (group.repeats,)
+        self.places = nnx.List(
+            [DecoderLayer(spec, width, **matrices, stack=stack) for spec in group.pattern]
+        )
+
+    def __call__(self, carry: Carry, angles: Angles, attn: AttentionInputs) -> Carry:
+        graphdef, whole, stacked = nnx.split(self.places, _is_indexed, ...)
+        first, period = self.first, len(self.places)
+
+        def pattern(carry: Carry, sliced_and_index: tuple[Any, Array]) -> tuple[Carry, None]:
+            sliced, index = sliced_and_index
+            for place, layer in enumerate(nnx.merge(graphdef, whole, sliced)):
+                number = index * period + (first + place)
+                carry = layer(carry, angles, attn, index, number)
+            return carry, None
+
+        indices = jnp.arange(self.repeats, dtype=jnp.int32)
+        return jax.lax.scan(pattern, carry, (stacked, indices))[0]
 
 
 class Decoder(nnx.Module):  # type: ignore[misc]
     """Token ids to hidden states over a paged KV cache, and hidden states to logits.
 
     Attributes:
-        layers: one DecoderLayer that holds the weights of all L.
+        groups: one LayerStack for each group of the specification.
         lm_head: [V, E], or None when the embedding serves as the head too.
     """
 
-    def __init__(self, config: ModelConfig, *, dtype: jnp.dtype):
-        self.config = config
-        tied = config.tie_word_embeddings
-        self.embed = Embedding(config.vocab_size, config.hidden_size, dtype=dtype, is_head=tied)
-        self.layers = DecoderLayer(config, dtype=dtype, stack=(config.num_layers,))
-        self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps, dtype=dtype)
-        self.lm_head = None if tied else Linear(config.hidden_size, config.vocab_size, dtype=dtype)
+    def __init__(self, config: ModelConfig, spec: ModelSpec, *, dtype: jnp.dtype, formats: Formats):
+        self.config, self.spec = config, spec
+        matrices: dict[str, Any] = {"dtype": dtype, "weight_format": formats.products}
+        table = formats.products if spec.tied else formats.lookup
+        self.embed = Embedding(spec.vocab_size, spec.width, dtype=dtype, weight_format=table)
+        firsts = [spec.numbers(number, 0).start for number in range(len(spec.groups))]
+        self.groups = nnx.List(
+            [
+                LayerStack(group, spec.width, first, **matrices)
+                for group, first in zip(spec.groups, firsts, strict=True)
+            ]
+        )
+        self.norm = RMSNorm(spec.width, eps=spec.norm_eps, dtype=dtype)
+        self.lm_head = None if spec.tied else Linear(spec.width, spec.vocab_size, **matrices)
 
     def __call__(
         self,
@@ -88,26 +133,24 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         attn: AttentionInputs,
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
         """Normed hidden states of a ragged batch of tokens, and the cache with their K/V."""
-        config = self.config
-        frequencies, scaling = inverse_frequencies(
-            config.rope, config.head_dim, config.max_position_embeddings
-        )
-        angles = rotary_angles(positions, frequencies, scaling)
-        unsliced = Matrix if target_device().platform == "cpu" else nnx.Nothing()
-        graphdef, whole, stacked = nnx.split(self.layers, unsliced, ...)
-
-        def one_layer(carry, sliced_and_index):  # type: ignore[no-untyped-def]
-            x, residual, cache = carry
-            sliced, layer = sliced_and_index
-            layers = nnx.merge(graphdef, whole, sliced)
-            return layers(x, residual, angles, cache, attn, layer), None
-
+        angles = self._angles(positions)
         embedded = self.embed(token_ids)
-        start = (embedded.astype(result_dtype(embedded)), jnp.zeros_like(embedded), kv_cache)
-        indices = jnp.arange(config.num_layers, dtype=jnp.int32)
-        (x, residual, kv_cache), _ = jax.lax.scan(one_layer, start, (stacked, indices))
+        dtype = self.groups[0].places[0].mlp.down.result_dtype(embedded.dtype)
+        carry = (embedded.astype(dtype), jnp.zeros_like(embedded), kv_cache)
+        for group in self.groups:
+            carry = group(carry, angles, attn)
+        x, residual, kv_cache = carry
         hidden, _ = self.norm(x, residual, attn.query_start_loc[-1])
         return hidden, kv_cache
+
+    def _angles(self, positions: Int[Array, " T"]) -> Angles:
+        """Of each kind of rotary embedding that layers have, once a step."""
+        every = [one.attention for group in self.spec.groups for one in group.pattern]
+        longest = self.spec.max_position_embeddings
+        return {
+            (rope, size): rotary_angles(positions, *inverse_frequencies(rope, size, longest))
+            for rope, size in dict.fromkeys((one.rope, one.head_dim) for one in every)
+        }
 
     @jax.named_scope("head")
     def compute_logits(
@@ -117,3 +160,8 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         if self.lm_head is None:
             return self.embed.logits(hidden, num_rows)
         return self.lm_head(hidden, num_rows=num_rows, out_dtype=jnp.dtype(jnp.float32))
+
+
+def _is_indexed(path: Any, variable: Any) -> bool:
+    """Whether a layer receives the weight of all layers, and the scan does not slice it."""
+    return isinstance(variable, Weight) and variable.format.indexed

@@ -9,32 +9,37 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_engine.host_memory import allocating
-from jax_engine.models.weights import Leaf, on_device
+from jax_engine.models.leaves import Leaf
+from jax_engine.models.load_leaves import packed
+from jax_engine.weights.format import VALUES
 
 DEVIATION = 0.02
 _BOUND = DEVIATION * 3**0.5  # of the uniform distribution, several times faster than the normal
 
 
-def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, jax.Array]:
+def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, dict[str, jax.Array]]:
     """Every leaf drawn on the device from (seed, its name, its layer): uniform, deviation 0.02.
 
     Norm scales are one plus that. The numbers do not depend on the order of the leaves, and
     are the same, rounded, in every dtype. Raises OutOfMemoryError.
     """
     key = jax.random.key(seed)
-    drawn = {}
+    made = {}
     for name, leaf in leaves.items():
         with allocating(f"the weights {name}", leaf.num_bytes):
-            values = _random_leaf(key, name, leaf).block_until_ready()
-            drawn[name] = values if leaf.panels is None else on_device(leaf, np.asarray(values))
-    return drawn
+            values = _random_leaf(key, leaf).block_until_ready()
+            made[name] = {VALUES: values} if leaf.unchanged else packed(leaf, np.asarray(values))
+    return made
 
 
-def _random_leaf(key: jax.Array, name: str, leaf: Leaf) -> jax.Array:
-    key = jax.random.fold_in(key, zlib.crc32(name.encode()))
-    mean = 1.0 if "norm." in name else 0.0
-    draw = _draw_stack if name.startswith("layers.") else _draw
-    values: jax.Array = draw(key, leaf.shape, leaf.dtype, mean)
+def _random_leaf(key: jax.Array, leaf: Leaf) -> jax.Array:
+    key = jax.random.fold_in(key, zlib.crc32(leaf.declared.encode()))
+    mean = 1.0 if "norm." in leaf.declared else 0.0
+    shape, dtype = leaf.matrix.shape, leaf.matrix.dtype
+    if leaf.layers is None:
+        values: jax.Array = _draw(key, shape, dtype, mean)
+    else:
+        values = _draw_stack(key, jnp.asarray(leaf.layers), shape[1:], dtype, mean)
     return values
 
 
@@ -44,9 +49,11 @@ def _draw(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype, mean: float)
     return values.astype(dtype)
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _draw_stack(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype, mean: float) -> jax.Array:
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+def _draw_stack(
+    key: jax.Array, layers: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype, mean: float
+) -> jax.Array:
     """Layer by layer, so that the float32 numbers are never there all at once."""
-    keys = jax.vmap(lambda layer: jax.random.fold_in(key, layer))(jnp.arange(shape[0]))
-    values: jax.Array = jax.lax.map(lambda one: _draw(one, shape[1:], dtype, mean), keys)
+    keys = jax.vmap(lambda layer: jax.random.fold_in(key, layer))(layers)
+    values: jax.Array = jax.lax.map(lambda one: _draw(one, shape, dtype, mean), keys)
     return values

@@ -11,10 +11,13 @@ from gguf.quants import dequantize
 
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.file_schema import checked, short
-from jax_engine.models.config import ModelConfig, RopeConfig, RopeType
+from jax_engine.model_spec import RopeConfig, RopeType
+from jax_engine.models.config import ModelConfig
 from jax_engine.models.families import llama
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.schemas import GgufFields
+from jax_engine.weights.row_orders import rope_halves
+from jax_engine.weights.transforms import Tensor, Transform
 
 _NAMES = {  # Hugging Face: GGUF, without .weight or .bias
     "model.embed_tokens": "token_embd",
@@ -34,7 +37,7 @@ _HF_NAMES = {gguf: hf for hf, gguf in _NAMES.items()}
 _ROPE_FACTORS = "rope_freqs.weight"
 _KINDS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 SUPPORTED_TYPES = tuple(GGMLQuantizationType[kind] for kind in _KINDS)
-_CHUNK = 1 << 17  # values decoded at a time: the temporaries stay in the cache
+_CHUNK = 1 << 17  # values decoded at a time
 
 
 def config_from_gguf(file: GgufFile) -> ModelConfig:
@@ -135,41 +138,63 @@ def decode(file: GgufFile, name: str, start: int, stop: int) -> np.ndarray:
     return values.reshape(-1)
 
 
+class GgufTensors:
+    """The tensors of a GGUF file as they are, decoded."""
+
+    def __init__(self, file: GgufFile):
+        self.location = file.path
+        self._file = file
+
+    def names(self) -> Collection[str]:
+        return [name for name in self._file.tensors if name != _ROPE_FACTORS]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._file.tensors[name].shape
+
+    def describe(self, name: str) -> str:
+        return f"{self.location}, tensor {name}"
+
+    def read_into(self, name: str, out: np.ndarray) -> None:
+        """Chunk by chunk, so that the temporaries stay in the cache."""
+        contiguous = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
+        flat = contiguous.reshape(-1)
+        for start in range(0, flat.size, _CHUNK):
+            stop = min(start + _CHUNK, flat.size)
+            flat[start:stop] = decode(self._file, name, start, stop)
+        if contiguous is not out:
+            out[...] = contiguous
+
+
 class GgufSource:
-    """The tensors of a GGUF file under Hugging Face's names and in Hugging Face's layout."""
+    """The tensors of a GGUF file under Hugging Face's names and in Hugging Face's layout.
+
+    Rows of q and k are put back from llama.cpp's interleaved RoPE order to halves.
+    """
 
     def __init__(self, file: GgufFile, config: ModelConfig):
         self.location = file.path
-        self._file = file
+        self._tensors = GgufTensors(file)
+        self._gguf_names = {_hf_name(name): name for name in self._tensors.names()}
         self._heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}
-        self._gguf_names = {_hf_name(name): name for name in file.tensors if name != _ROPE_FACTORS}
+        self._head_dim = config.head_dim
 
     def names(self) -> Collection[str]:
         return self._gguf_names.keys()
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._file.tensors[self._gguf_names[name]].shape
+        return self._tensors.shape(self._gguf_names[name])
 
     def describe(self, name: str) -> str:
-        return f"{self.location}, tensor {self._gguf_names[name]}"
+        return self._tensors.describe(self._gguf_names[name])
 
     def read_into(self, name: str, out: np.ndarray) -> None:
-        """Q and K rows are put back from llama.cpp's interleaved RoPE order to rotate-half."""
-        gguf_name = self._gguf_names[name]
+        self._transform(self._gguf_names[name]).read_into(self._tensors, out, {})
+
+    def _transform(self, gguf_name: str) -> Transform:
         heads = self._heads.get(gguf_name.split(".")[-2])
         if heads is None:
-            self._decode_into(gguf_name, out.reshape(-1))
-            return
-        values = np.empty(out.shape, np.float32)
-        self._decode_into(gguf_name, values.reshape(-1))
-        half = out.shape[0] // heads // 2
-        interleaved = values.reshape(heads, half, 2, *out.shape[1:])
-        out.reshape(heads, 2, half, *out.shape[1:])[...] = interleaved.swapaxes(1, 2)
-
-    def _decode_into(self, gguf_name: str, flat: np.ndarray) -> None:
-        for start in range(0, flat.size, _CHUNK):
-            stop = min(start + _CHUNK, flat.size)
-            flat[start:stop] = decode(self._file, gguf_name, start, stop)
+            return Tensor(gguf_name)
+        return rope_halves(gguf_name, heads, self._head_dim)
 
 
 def _hf_name(gguf_name: str) -> str:

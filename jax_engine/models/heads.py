@@ -16,7 +16,7 @@ from msgspec import Meta
 from jax_engine.errors import WeightsError
 from jax_engine.file_schema import checked
 from jax_engine.models.config import HeadConfig, HeadTask
-from jax_engine.models.weights import TensorSource
+from jax_engine.weights.tensor_source import TensorSource
 
 # How the name of an architecture ends -> what its head is for.
 ENDINGS: dict[str, HeadTask] = {

@@ -15,32 +15,31 @@ from jax_engine.config import HfOverrides, LoadFormat
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked, read_json
 from jax_engine.host_memory import check_fits
+from jax_engine.model_spec import ModelSpec
+from jax_engine.models.check_tensors import check_tensors
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
 from jax_engine.models.families.hf_config import token_ids
 from jax_engine.models.heads import SUFFIXES, PoolingHead, random_head, read_head
 from jax_engine.models.hf_overrides import overridden
+from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state, transforms_of
+from jax_engine.models.load_leaves import load_leaves
 from jax_engine.models.open_gguf import open_gguf
-from jax_engine.models.registry import config_from_hf, family_of
+from jax_engine.models.registry import config_from_hf, family_of, specification_of
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.schemas import GenerationFields
-from jax_engine.models.weights import (
-    Leaf,
-    Piece,
-    TensorSource,
-    abstract_leaves,
-    checked_pieces,
-    fill_state,
-    load_leaves,
-)
-from pallas_kernels.device import target_device
+from jax_engine.operations import formats_for, this_device
+from jax_engine.weights.format import Formats
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Transform, transform_of
 
 if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile
 
 logger = logging.getLogger(__name__)
+HEAD = "lm_head"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +66,7 @@ class CheckedTensors:
     """An open checkpoint that has all tensors of the configuration in their shapes."""
 
     source: TensorSource
-    pieces: Mapping[str, list[Piece]]
+    transforms: Mapping[str, Transform]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,11 +75,13 @@ class ModelFiles:
 
     Attributes:
         abstract: the model with shapes in place of weights: steps can be compiled for it.
+        leaves: its parameters by name.
         gguf: the open GGUF file, or None for a directory.
         tensors: the weights' places; None for random weights, drawn from `seed`.
     """
 
     abstract: LoadedModel
+    leaves: Mapping[str, Leaf]
     gguf: "GgufFile | None"
     tensors: CheckedTensors | None
     seed: int
@@ -89,11 +90,11 @@ class ModelFiles:
         """The same model with its weights on the device. Raises WeightsError, OutOfMemoryError."""
         started = time.perf_counter()
         model = self.abstract
-        leaves = abstract_leaves(model.params)
+        leaves = self.leaves
         if self.tensors is None:
             arrays = random_leaves(leaves, self.seed)
         else:
-            arrays = load_leaves(self.tensors.source, leaves, self.tensors.pieces)
+            arrays = load_leaves(self.tensors.source, leaves, self.tensors.transforms)
         logger.info("weights of %s ready in %.1f s", model.source, time.perf_counter() - started)
         return dataclasses.replace(model, params=fill_state(model.params, arrays))
 
@@ -143,7 +144,7 @@ def open_model(
     config = _read_config(source, gguf, hf_overrides)
     check_max_model_len(config, max_model_len)
     graphdef, state = abstract_decoder(config, dtype)
-    leaves = abstract_leaves(state)
+    leaves = abstract_leaves(state, specification_of(config))
     tensors = None
     if load_format != "dummy":
         tensors = _checked(_source(source, gguf, config), config, leaves)
@@ -158,14 +159,14 @@ def open_model(
         graphdef=graphdef,
         params=state,
         source=source,
-        num_parameters=sum(math.prod(leaf.shape) for leaf in leaves.values()),
+        num_parameters=sum(math.prod(leaf.matrix.shape) for leaf in leaves.values()),
         num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
         head=head,
     )
-    if target_device().platform == "cpu":
+    if this_device().in_host_memory:
         what = f"{abstract.num_parameters} parameters in {config.num_layers} layers"
         check_fits(what, abstract.num_bytes)
-    return ModelFiles(abstract, gguf, tensors, seed)
+    return ModelFiles(abstract, leaves, gguf, tensors, seed)
 
 
 def tensor_source(path: Path) -> TensorSource:
@@ -189,13 +190,33 @@ def _checked(
     ignored = family.IGNORED_SUFFIXES
     if config.head is not None:
         ignored += SUFFIXES
-    pieces = checked_pieces(source, config, leaves, family.WEIGHTS, ignored)
-    return CheckedTensors(source, pieces)
+    declared = family.weights(config)
+    if config.tie_word_embeddings and HEAD in declared:  # some checkpoints store it once more
+        head = transform_of(declared[HEAD]).templates()
+        ignored += tuple(name.replace("{kind}", "weight") for name in head)
+    transforms = transforms_of(leaves, declared)
+    check_tensors(
+        source, leaves, transforms, num_layers=config.num_layers, ignored_suffixes=ignored
+    )
+    return CheckedTensors(source, transforms)
 
 
-def abstract_decoder(config: ModelConfig, dtype: Any) -> tuple[Any, nnx.State]:
-    """Graph and state of the decoder, with shapes in place of arrays."""
-    decoder = nnx.eval_shape(lambda: Decoder(config, dtype=jnp.dtype(dtype)))
+def abstract_decoder(
+    config: ModelConfig,
+    dtype: Any,
+    *,
+    formats: Formats | None = None,
+    spec: ModelSpec | None = None,
+) -> tuple[Any, nnx.State]:
+    """Graph and state of the decoder, with shapes in place of arrays.
+
+    Args:
+        formats: of the weights; None: those that suit the device.
+        spec: None: that of the configuration's family.
+    """
+    dtype = jnp.dtype(dtype)
+    formats, spec = formats or formats_for(dtype), spec or specification_of(config)
+    decoder = nnx.eval_shape(lambda: Decoder(config, spec, dtype=dtype, formats=formats))
     graphdef, state = nnx.split(decoder)
     return graphdef, state
 

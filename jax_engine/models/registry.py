@@ -6,21 +6,26 @@ from typing import Any, Protocol
 
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.families import llama, mistral
 from jax_engine.models.families.hf_config import FILE
 from jax_engine.models.heads import head_config, split_architecture
 from jax_engine.models.schemas import ArchitectureFields, MatryoshkaFields
+from jax_engine.weights.transforms import Declaration
 
 
 class Family(Protocol):
     """What a file under families/ declares (see docs: adding a model)."""
 
     ARCHITECTURE: str
-    WEIGHTS: dict[str, tuple[str, ...]]
     IGNORED_SUFFIXES: tuple[str, ...]
 
     def from_hf(self, raw: Mapping[str, Any]) -> ModelConfig: ...
+
+    def specification(self, config: ModelConfig) -> ModelSpec: ...
+
+    def weights(self, config: ModelConfig) -> Mapping[str, Declaration]: ...
 
 
 FAMILIES: dict[str, Family] = {family.ARCHITECTURE: family for family in (llama, mistral)}
@@ -36,6 +41,11 @@ def family_of(architecture: str) -> Family:
             "Adding one takes a file in jax_engine/models/families/."
         )
     return family
+
+
+def specification_of(config: ModelConfig) -> ModelSpec:
+    """The layers of a model. Raises ConfigError."""
+    return family_of(config.architecture).specification(config)
 
 
 def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:

@@ -1,9 +1,9 @@
 """One token a row by inverse CDF: a single uniform number, and no sort.
 
 The uniform depends on the row's seed and position and on nothing else, so a request draws the same
-tokens whoever shares its batch. On a CPU one kernel does the rest. For XLA it is in parts, and the
-cumulative sum in two levels (sums of 128 tokens, then the tokens of one such group), because a scan
-over the whole vocabulary is the slow part.
+tokens whoever shares its batch. The cumulative sum has two levels (sums of 128 tokens, then the
+tokens of one such group), because a scan over the whole vocabulary is the slow part. This is what
+XLA compiles; on a CPU one kernel does it (cpu_kernels/sampling/draw.py).
 """
 
 import jax
@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt32
 
-from jax_engine.layers.linear import on_numba
 from jax_engine.sampling.filters import lowest_kept
 from jax_engine.sampling.greedy import most_probable
 from jax_engine.sampling.inputs import SamplingInputs
@@ -21,12 +20,6 @@ GROUP = 128
 
 def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
     """Temperature, the filters and the draw; the most probable token where it is greedy."""
-    if on_numba(logits.dtype):
-        from cpu_kernels.sampling.draw import draw as draw_on_cpu
-
-        u = uniforms(inputs.seed, inputs.position)
-        filters = (inputs.top_n_sigma, inputs.top_k, inputs.top_p, inputs.min_p)
-        return draw_on_cpu(logits, inputs.temperature, *filters, u)
     greedy = most_probable(logits)
     tokens: Array = lax.cond(
         jnp.any(inputs.temperature > 0),
@@ -42,7 +35,7 @@ def tempered(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array
 
 
 def draw_in_parts(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
-    """The draw by XLA, as if no row were greedy."""
+    """The draw, as if no row were greedy."""
     scaled = tempered(logits, inputs)
     filtered = (inputs.top_n_sigma > 0) | (inputs.top_k > 0) | (inputs.top_p < 1.0)
     lowest = lax.cond(

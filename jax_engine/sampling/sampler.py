@@ -5,6 +5,7 @@ top-n-sigma, top-k, top-p, min-p, draw. What no row of the batch asks for is ski
 (`lax.cond`), so a greedy batch costs one argmax.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt32
 
-from jax_engine.sampling.draw import draw, tempered
+from jax_engine.sampling.draw import tempered
 from jax_engine.sampling.inputs import WANTS_PROCESSED, SamplingInputs
 from jax_engine.sampling.logits import apply_bias, apply_penalties, forbid_tokens
 from jax_engine.sampling_params import MAX_CANDIDATES
@@ -46,6 +47,8 @@ def sample(
     inputs: SamplingInputs,
     processed: Float[Array, "R V"] | None = None,
     allowed: UInt32[Array, "R words"] | None = None,
+    *,
+    draw: Callable[[Array, SamplingInputs], Array],
 ) -> SamplerOutput:
     """One token for each row of float32 logits.
 
@@ -53,6 +56,7 @@ def sample(
         logits: The model's: what log-probabilities are of.
         processed: The same after `logits_processors`, where there are any.
         allowed: A bit for each token that may be drawn (`token_bits`); None: all may.
+        draw: The implementation of `sampling.draw.draw` that this device runs (`operations`).
     """
     edited = logits if processed is None else processed
     if inputs.history_row.shape[0]:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, UInt32
 from jax_engine.host_memory import give_back
 from jax_engine.layers.attention import AttentionInputs
 from jax_engine.models.load import LoadedModel
+from jax_engine.operations import operations_for, this_device
 from jax_engine.progress_log import compiling
 from jax_engine.sampling.inputs import SamplingInputs, first_rows
 from jax_engine.sampling.sampler import SamplerOutput, sample
@@ -24,19 +25,8 @@ from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import packed_length, unpack_step
 from jax_engine.worker.step_shape import StepShape
 from pallas_kernels import make_metadata
-from pallas_kernels.device import target_device
 
 logger = logging.getLogger("jax_engine.compile")
-
-
-def compiler_options() -> dict[str, Any]:
-    """Options of XLA for a step on the default device.
-
-    On a GPU the scan over layers must not copy each layer's weights out of their stack before it
-    multiplies by them, which would triple the traffic of decoding. XLA reads them where they are
-    in products by cuBLAS, not in those that it makes with Triton.
-    """
-    return {"xla_gpu_enable_triton_gemm": False} if target_device().platform == "gpu" else {}
 
 
 class CompiledSteps:
@@ -135,7 +125,7 @@ class CompiledSteps:
     def compile(self, shape: StepShape, kv_cache: Any) -> Any:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""
         step, arguments = self.function(shape, kv_cache)
-        jitted = jax.jit(step, donate_argnums=1, compiler_options=compiler_options())
+        jitted = jax.jit(step, donate_argnums=1, compiler_options=this_device().compiler_options)
         compiled = jitted.lower(*arguments).compile()
         give_back()
         return compiled
@@ -162,8 +152,14 @@ class CompiledSteps:
         model = nnx.merge(*jax.tree.unflatten(self._structure, weights))
         plan = unpack_step(packed, previous, shape, self.table_width, self.block_size)
         tables, lens, starts = plan.block_tables, plan.context_lens, plan.query_start_loc
+        queries = (shape.num_tokens, model.config.num_heads, model.config.head_dim)
         metadata = make_metadata(
-            tables, lens, starts, shape.num_tokens, decode_only=shape.decode_only
+            tables,
+            lens,
+            starts,
+            shape.num_tokens,
+            decode_only=shape.decode_only,
+            call=(jax.ShapeDtypeStruct(queries, kv_cache.dtype), kv_cache),
         )
         attention = AttentionInputs(
             block_tables=tables,
@@ -202,6 +198,7 @@ class CompiledSteps:
         allowed: UInt32[Array, "R words"] | None = None,
     ) -> SamplerOutput:
         """Tokens padded to M, so that the next step takes those of any step."""
-        sampled = sample(logits, inputs, processed, allowed)
+        draw = operations_for(logits.dtype).draw
+        sampled = sample(logits, inputs, processed, allowed, draw=draw)
         tokens = jnp.pad(sampled.token_ids, (0, self.max_rows - logits.shape[0]))
         return dataclasses.replace(sampled, token_ids=tokens)

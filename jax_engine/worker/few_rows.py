@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Int
 
+from jax_engine.operations import this_device
 from jax_engine.sampling.sampler import SamplerOutput
 from jax_engine.worker.step_shape import StepShape
-from pallas_kernels.device import target_device
 
 FEW_ROWS = 32
 
@@ -26,7 +26,8 @@ def sample_needed_rows(
     Args:
         sample_first: The output of the first so many rows.
     """
-    if shape.decode_only or shape.num_rows <= FEW_ROWS or target_device().platform != "cpu":
+    all_are_cheap = shape.num_rows <= FEW_ROWS or not this_device().logits_are_slow
+    if shape.decode_only or all_are_cheap:
         return sample_first(shape.num_rows)
 
     def few() -> SamplerOutput:

@@ -11,10 +11,9 @@ from jaxtyping import Array, Float
 
 from jax_engine.host_memory import allocating, check_fits
 from jax_engine.models.config import ModelConfig
+from jax_engine.operations import operations_for, this_device
 from jax_engine.worker.host_blocks import HostBlocks
 from pallas_kernels import copy_blocks, gather_blocks, scatter_blocks
-from pallas_kernels.backends import runs_cpu_kernels
-from pallas_kernels.device import target_device
 
 BLOCKS_A_CALL = 8  # of this one size, so that copies and swaps are three programs
 
@@ -103,14 +102,11 @@ class KVCache:
 def _zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """On a CPU memory is taken block by block, when it is first used; its addresses are at once."""
     num_bytes = math.prod(shape) * jnp.dtype(dtype).itemsize
-    if target_device().platform == "cpu":
+    if this_device().in_host_memory:
         check_fits("the KV cache", num_bytes)
     with allocating("the KV cache", num_bytes):
-        if not runs_cpu_kernels():
-            return jnp.zeros(shape, dtype).block_until_ready()
-        from cpu_kernels.zeros import zeros
-
-        return zeros(shape, dtype).block_until_ready()
+        array: Array = operations_for(jnp.dtype(dtype)).zeros(shape, dtype)
+        return array.block_until_ready()
 
 
 def _parts(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:

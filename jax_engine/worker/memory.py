@@ -8,13 +8,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax
-
 from jax_engine.errors import OutOfMemoryError
-from jax_engine.host_memory import gib, ram_bytes
+from jax_engine.host_memory import gib
+from jax_engine.operations import memory_bytes, this_device
 
-GPU_SHARE = 0.9
-CPU_SHARE = 0.05
 WATERMARK = 0.01  # share of the blocks that admission leaves free (paper, section 4.3)
 
 
@@ -54,15 +51,12 @@ def profile_memory(
         useful_blocks: More than this many could never be used at once.
         step_bytes: Compiles the largest step and returns its temporary bytes.
     """
-    device = jax.devices()[0]
-    if device.platform == "cpu":
-        total = ram_bytes()
-        budget = int(total * (CPU_SHARE if share is None else share))
-        fits = budget // block
+    device, total = this_device(), memory_bytes()
+    budget = int(total * (device.memory_share if share is None else share))
+    if device.in_host_memory:
         step = 0
+        fits = budget // block
     else:
-        total = int(device.memory_stats()["bytes_limit"])
-        budget = int(total * (GPU_SHARE if share is None else share))
         step = step_bytes()
         fits = (budget - weights - step) // block
     return MemoryProfile(total, budget, weights, step, block, max(0, min(int(fits), useful_blocks)))

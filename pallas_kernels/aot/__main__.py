@@ -2,6 +2,7 @@
 
 import argparse
 import fnmatch
+import importlib
 import json
 import os
 import sys
@@ -10,26 +11,10 @@ from typing import Any
 
 from pallas_kernels.aot.pool import run_cases
 from pallas_kernels.aot.table import failed, table
-from pallas_kernels.aot.worker import case_modules, environment
+from pallas_kernels.aot.worker import environment
 
-# What every change is held to, in a few minutes on two cores: each kernel on each target with the
-# head dimensions that models have, 8-bit caches and all options at once; a small model's steps and
-# a large one's decode. The rest is other head dimensions, block sizes, dtypes, ratios of heads,
-# single options, other step sizes, the XLA twin of attention, and the other models' steps.
-QUICK = (
-    "attention/[mt]*/decode-d64-b16-bf16",
-    "attention/[mt]*/decode-d128-b16-bf16",
-    "attention/[mt]*/mixed-d128-b16-bf16",
-    "attention/[mt]*/mixed-d256-b16-bf16",
-    "attention/[mt]*/*-d128-b16-bf16-fp8",
-    "attention/[mt]*/*-d128-b16-bf16-all",
-    "attention/triton/mixed-d128-b16-f32",
-    "*/xla/bfloat16",
-    "*/xla/int8",
-    "step/smollm2-135m/decode-32",
-    "step/smollm2-135m/mixed-512",
-    "step/llama-3.1-8b/decode-*",
-)
+# The modules whose cases are compiled; `--cases` adds others.
+KERNELS = "pallas_kernels.aot.cases"
 
 
 def main() -> None:
@@ -39,9 +24,12 @@ def main() -> None:
     from pallas_kernels.aot.targets import TARGETS
 
     options = _options(list(TARGETS))
+    modules = [importlib.import_module(name) for name in options.cases]
+    if options.quick:
+        options.only += [glob for module in modules for glob in module.QUICK]
     work = []
     for name in options.target:
-        found = [c for module in case_modules() for c in module.cases(TARGETS[name])]
+        found = [c for module in modules for c in module.cases(TARGETS[name])]
         work += [(name, case) for case in found if _chosen(case, options)]
     if not work:
         sys.exit("no case has such a name; --list prints them")
@@ -49,7 +37,7 @@ def main() -> None:
         print("\n".join(f"{target}  {case}" for target, case in work))
         return
     outcomes: list[dict[str, Any]] = []
-    for outcome in run_cases(work, options.jobs):
+    for outcome in run_cases(work, options.cases, options.jobs):
         outcomes.append(outcome)
         verdict = "FAILED" if failed(outcome) else "not offered" if outcome["refused"] else "ok"
         print(
@@ -66,15 +54,24 @@ def main() -> None:
 def _options(targets: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m pallas_kernels.aot", description=__doc__)
     parser.add_argument("--target", action="append", choices=targets, help="default: h200, a100")
-    parser.add_argument("--only", action="append", metavar="GLOB", help="cases to compile")
-    parser.add_argument("--quick", action="store_true", help=f"only {' '.join(QUICK)}")
+    parser.add_argument(
+        "--cases",
+        action="append",
+        default=[KERNELS],
+        metavar="MODULE",
+        help="a module with more cases: its `cases(target)` gives, by name, functions that build "
+        "their programs, and its QUICK the names of those for --quick",
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="GLOB", help="cases to compile"
+    )
+    parser.add_argument("--quick", action="store_true", help="only those that CI compiles")
     parser.add_argument("--skip", action="append", default=[], metavar="GLOB", help="and not these")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all outcomes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--list", action="store_true", help="print the cases and stop")
     options = parser.parse_args()
     options.target = options.target or ["h200", "a100"]
-    options.only = (options.only or []) + (list(QUICK) if options.quick else [])
     return options
 
 

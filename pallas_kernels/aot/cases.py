@@ -20,6 +20,21 @@ from pallas_kernels.aot.targets import Target
 from pallas_kernels.backends import implementation
 from pallas_kernels.call import Call, Options
 
+# What every change is held to, in a few minutes on two cores: each kernel on each target with the
+# head dimensions that models have, 8-bit caches and all options at once. The rest is other head
+# dimensions, block sizes, dtypes, ratios of heads, single options, other step sizes, and the XLA
+# twin of attention.
+QUICK = (
+    "attention/[mt]*/decode-d64-b16-bf16",
+    "attention/[mt]*/decode-d128-b16-bf16",
+    "attention/[mt]*/mixed-d128-b16-bf16",
+    "attention/[mt]*/mixed-d256-b16-bf16",
+    "attention/[mt]*/*-d128-b16-bf16-fp8",
+    "attention/[mt]*/*-d128-b16-bf16-all",
+    "attention/triton/mixed-d128-b16-f32",
+    "*/xla/bfloat16",
+    "*/xla/int8",
+)
 LAYERS, BLOCK_SIZE, HEAD_DIM = 4, 16, 128
 POOL_TOKENS = 2**16
 HEAD_DIMS = (64, 80, 96, 112, 128, 192, 256)

@@ -13,19 +13,27 @@ from pallas_kernels.aot.worker import environment
 Work = tuple[str, str]  # target, case
 
 
-def run_cases(work: list[Work], jobs: int) -> Iterator[dict[str, Any]]:
-    """Outcomes as dictionaries (see `compiling.Outcome`), in the order in which they are ready."""
+def run_cases(work: list[Work], modules: list[str], jobs: int) -> Iterator[dict[str, Any]]:
+    """Outcomes as dictionaries (see `compiling.Outcome`), in the order in which they are ready.
+
+    Args:
+        modules: the modules that have the cases.
+    """
     todo: queue.SimpleQueue[Work] = queue.SimpleQueue()
     done: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     for item in work:
         todo.put(item)
     for _ in range(min(jobs, len(work))):
-        threading.Thread(target=_serve, args=(todo, done), daemon=True).start()
+        threading.Thread(target=_serve, args=(todo, done, modules), daemon=True).start()
     for _ in work:
         yield done.get()
 
 
-def _serve(todo: "queue.SimpleQueue[Work]", done: "queue.SimpleQueue[dict[str, Any]]") -> None:
+def _serve(
+    todo: "queue.SimpleQueue[Work]",
+    done: "queue.SimpleQueue[dict[str, Any]]",
+    modules: list[str],
+) -> None:
     worker, serving = None, None
     while True:
         try:
@@ -34,7 +42,7 @@ def _serve(todo: "queue.SimpleQueue[Work]", done: "queue.SimpleQueue[dict[str, A
             break
         if worker is None or serving != target:
             _stop(worker)
-            worker, serving = _start(target), target
+            worker, serving = _start(target, modules), target
         outcome = _ask(worker, case)
         if outcome is None:
             reason = f"the compiler ended its process (exit status {worker.wait()})"
@@ -45,9 +53,9 @@ def _serve(todo: "queue.SimpleQueue[Work]", done: "queue.SimpleQueue[dict[str, A
     _stop(worker)
 
 
-def _start(target: str) -> "subprocess.Popen[str]":
+def _start(target: str, modules: list[str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "pallas_kernels.aot.worker", target],
+        [sys.executable, "-m", "pallas_kernels.aot.worker", target, *modules],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment(),

@@ -1,21 +1,15 @@
 """A process that compiles the cases named on its standard input and prints outcomes as JSON.
 
-    python -m pallas_kernels.aot.worker TARGET
+    python -m pallas_kernels.aot.worker TARGET MODULE...
 
 `environment()` is what must be set before JAX is imported.
 """
 
 import dataclasses
 import importlib
-import importlib.util
 import json
 import os
 import sys
-from types import ModuleType
-
-# Each has `cases(target)`: a function that builds the program of each case, by name. A package
-# that is not installed is left out: the kernels need no engine.
-CASE_MODULES = ("pallas_kernels.aot.cases", "jax_engine.aot_cases")
 
 
 def environment() -> dict[str, str]:
@@ -29,20 +23,15 @@ def environment() -> dict[str, str]:
     }
 
 
-def case_modules() -> list[ModuleType]:
-    """The modules with cases that are installed."""
-    packages = {name: importlib.util.find_spec(name.split(".")[0]) for name in CASE_MODULES}
-    return [importlib.import_module(name) for name, spec in packages.items() if spec]
-
-
 def main() -> None:
     """Serve until the input ends."""
     from pallas_kernels.aot.compiling import compile_case
     from pallas_kernels.aot.targets import TARGETS
 
-    target_name = sys.argv[1]
+    target_name, *names = sys.argv[1:]
     target = TARGETS[target_name]
-    cases = {name: c for module in case_modules() for name, c in module.cases(target).items()}
+    modules = [importlib.import_module(name) for name in names]
+    cases = {name: c for module in modules for name, c in module.cases(target).items()}
     for line in sys.stdin:
         name = line.strip()
         outcome = compile_case(name, target_name, target, cases[name])

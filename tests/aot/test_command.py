@@ -57,6 +57,6 @@ def test_a_compiler_that_ends_its_process_fails_its_case_only(
 
     monkeypatch.setattr(pool.subprocess, "Popen", start)
     work = [("h200", name) for name in ("one", "deadly", "two", "three")]
-    outcomes = {o["case"]: o["problems"] for o in pool.run_cases(work, jobs=1)}
+    outcomes = {o["case"]: o["problems"] for o in pool.run_cases(work, ["some.cases"], jobs=1)}
     assert outcomes.pop("deadly") == ["the compiler ended its process (exit status 3)"]
     assert outcomes == {"one": [], "two": [], "three": []}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jax_engine import InvalidRequestError, SamplingParams
-from jax_engine.compat.logits_processors import (
+from jax_engine.engine.vllm_processors import (
     AdapterLogitsProcessor,
     BatchUpdate,
     LogitsProcessor,

@@ -27,12 +27,11 @@ def test_a_sequence_ends_once_and_says_how(reason: str, status: SequenceStatus) 
     assert seq.status is status
 
 
-@pytest.mark.parametrize("wanted", [{"prompt_logprobs": 0}, {"pooling": "mean"}])
-def test_who_wants_something_of_each_prompt_token_reads_no_cache(wanted: dict[str, object]) -> None:
+def test_who_wants_something_of_each_prompt_token_reads_no_cache() -> None:
     scheduler = make_scheduler(caching=True)
     scheduler.add_group(make_group("first", 8, max_tokens=1))
     step(scheduler)
-    asks, plain = make_group("asks", 8, **wanted), make_group("plain", 8)
+    asks, plain = make_group("asks", 8, wants_prompt=True), make_group("plain", 8)
     scheduler.add_group(asks)
     scheduler.add_group(plain)
     starts = {one.group.request_id: one.start for one in scheduler.schedule().scheduled}

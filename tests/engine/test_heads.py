@@ -15,6 +15,7 @@ from jax_engine import (
     PoolingParams,
     WeightsError,
 )
+from jax_engine.models.heads import probabilities
 from jax_engine.pooling_params import PoolerConfig
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.tiny_llama import tiny_llama
@@ -205,3 +206,11 @@ def test_a_head_that_is_not_there_or_of_another_shape(
 def test_labels_that_are_none(models: dict[str, Path]) -> None:
     with pytest.raises(ConfigError, match="num_labels"):
         LLM(str(models["classes"]), hf_overrides={"num_labels": 10**9}, **SETTINGS)
+
+
+def test_a_single_score_is_a_sigmoid_and_several_a_softmax() -> None:
+    logits = np.array([[-1.5], [0.0], [0.7]], np.float32)
+    np.testing.assert_allclose(probabilities(logits), 1 / (1 + np.exp(-logits)), rtol=1e-6)
+    pair = np.array([[0.3, -0.9]], np.float32)
+    weights = np.exp(pair)
+    np.testing.assert_allclose(probabilities(pair), weights / weights.sum(), rtol=1e-6)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from jax_engine import InvalidRequestError, SamplingParams
+from jax_engine import InvalidRequestError, PoolingParams, SamplingParams
+from jax_engine.engine.pooling import PooledParams
 from jax_engine.sampling_params import per_prompt
 
 
@@ -107,3 +108,8 @@ def test_one_params_for_all_or_one_each() -> None:
     assert per_prompt(None, 2) == [SamplingParams()] * 2
     with pytest.raises(InvalidRequestError, match="one for each of the 2 prompts, got 3"):
         per_prompt([one] * 3, 2)
+
+
+def test_who_wants_something_of_each_prompt_token() -> None:
+    assert SamplingParams(prompt_logprobs=0).wants_prompt and not SamplingParams().wants_prompt
+    assert PooledParams(pooling=PoolingParams(task="embed")).wants_prompt

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.compat.logits_processors import AdapterLogitsProcessor
 from jax_engine.engine.vllm_config import vllm_config
 from jax_engine.engine.vllm_parts import VllmParts
+from jax_engine.engine.vllm_processors import AdapterLogitsProcessor
 from jax_engine.profiler_config import DEFAULT, VARIABLE, ProfilerConfig, profile_folder
 from tests.support.tiny_llama import tiny_llama
 

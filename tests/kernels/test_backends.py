@@ -6,7 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from pallas_kernels import backends, device, make_metadata, paged_attention
+import pallas_kernels.metadata as metadata
+from pallas_kernels import MetadataError, backends, device, make_metadata, paged_attention
 from pallas_kernels.backends import choose_backend, choose_for_call
 from pallas_kernels.call import Call, Options
 
@@ -35,9 +36,13 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Any:
         def implementation(name: str) -> Any:
             if lacks.get(name) == "ImportError":
                 raise ImportError(f"no {name} in this JAX")
-            return SimpleNamespace(missing=lambda call, options: lacks.get(name))
+            return SimpleNamespace(
+                missing=lambda call, options: lacks.get(name),
+                make_metadata=lambda *arrays, decode_only: None,
+            )
 
         monkeypatch.setattr(backends, "implementation", implementation)
+        monkeypatch.setattr(metadata, "implementation", implementation)
 
     return pretend
 
@@ -117,11 +122,49 @@ def test_a_step_is_prepared_for_the_device(on: Any) -> None:
     assert choose_backend(("triton", "xla")) == "triton"
 
 
-def test_metadata_of_another_backend_is_made_anew() -> None:
+def test_a_step_is_prepared_for_its_calls(on: Any) -> None:
+    """In particular for a cache in float32, which a GPU's best backend does not take."""
+    on("gpu", "9.0", mosaic=NO_80)
+    batch = (CALL.block_tables, CALL.context_lens, CALL.query_start_loc, len(CALL.q))
+    made = make_metadata(*batch, call=(CALL.q, CALL.kv_cache))
+    assert made.backend == "triton"
+    with pytest.raises(ValueError, match="'mosaic' lacks head dimension 80"):
+        make_metadata(*batch, backend="mosaic", call=(CALL.q, CALL.kv_cache))
+
+
+def step() -> tuple[dict[str, Any], list[Any]]:
+    """A call's arguments, and those of its metadata."""
     arguments = CALL._asdict() | {"scale": 1.0, "query_start_loc": jnp.array([0, 1, 3])}
     arguments["context_lens"] = jnp.array([4, 7], jnp.int32)
-    batch = [arguments[n] for n in ("block_tables", "context_lens", "query_start_loc")]
+    return arguments, [arguments[n] for n in ("block_tables", "context_lens", "query_start_loc")]
+
+
+@pytest.mark.parametrize("backend", [None, "xla", ("numba", "xla")])
+def test_the_backend_of_the_metadata_runs(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
+    arguments, batch = step()
+    made = make_metadata(*batch, 3, backend="xla")
+    attend, ran = backends.implementation("xla").attend, []
+
+    def watched(*call: Any) -> Any:
+        ran.append(call[-1])
+        return attend(*call)
+
+    monkeypatch.setattr("pallas_kernels.xla.attention.attend", watched)
+    paged_attention(**arguments, backend=backend, metadata=made)
+    assert ran == [made.work]
+
+
+@pytest.mark.parametrize("backend", ["xla", ("numba", "xla")])
+def test_metadata_of_another_backend_is_refused(backend: Any) -> None:
+    arguments, batch = step()
     made = make_metadata(*batch, 3, backend="triton")
-    assert made.backend == "triton"
-    expected = paged_attention(**arguments, backend="xla")
-    assert (paged_attention(**arguments, backend="xla", metadata=made) == expected).all()
+    with pytest.raises(MetadataError, match=r"made for 'triton', given with backend=.*xla"):
+        paged_attention(**arguments, backend=backend, metadata=made)
+
+
+def test_metadata_of_a_backend_that_lacks_the_call_is_refused() -> None:
+    """No layer makes metadata of its own in its place."""
+    arguments, batch = step()
+    made = make_metadata(*batch, 3, backend="mosaic")
+    with pytest.raises(MetadataError, match=r"'mosaic' lacks a cache of float32.*call=\(q, kv_c"):
+        paged_attention(**arguments, metadata=made)

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from pallas_kernels import make_metadata, paged_attention
+from pallas_kernels import MetadataError, make_metadata, paged_attention
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
@@ -57,7 +57,7 @@ def test_paged_attention_refuses(change: dict[str, Any], message: str) -> None:
 def test_metadata_of_another_step_is_refused() -> None:
     given = arguments()
     arrays = [given[name] for name in ("block_tables", "context_lens", "query_start_loc")]
-    with pytest.raises(ValueError, match="metadata of another step"):
+    with pytest.raises(MetadataError, match="metadata of another step"):
         paged_attention(**given, metadata=make_metadata(*arrays, 7))
 
 

@@ -5,14 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cpu_kernels.attention.kernel import NAME
+from pallas_kernels.backends import BACKENDS
 from tests.kernels.cases import Sizes, make_case
 from tests.kernels.draws import cases, long_cases
-from tests.kernels.kernel import Kernel
+from tests.kernels.kernel import Kernel, ours
 from tests.kernels.suite import properties
 from tests.kernels.wrong.plain import SMALL, Plain
 
@@ -93,6 +96,18 @@ RIGHT: list[Kernel] = [
     sized(decode_only=True, tokens=2, seqs=7),
     sized(seqs=1, tokens=1, context=1, tile=1, geometries=((1, 1, 1, 1),), decode_only=True),
 ]
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="the CPU's kernels are for a CPU")
+def test_the_suite_runs_on_the_kernels_of_both_packages() -> None:
+    """None is left out without a word, and what stands for `cpu_kernels` calls its kernel."""
+    kernels = {kernel.name: kernel for kernel in ours()}
+    assert list(kernels) == list(BACKENDS)
+    case = make_case([(1, 4), (2, 0)], 0, (4, 1, 2, 8), Sizes(tokens=3, seqs=2, context=5))
+    arrays = (case.q, case.kv_cache, case.block_tables, case.context_lens, case.query_start_loc)
+    options = {"layer": 0, "scale": 1.0, "decode_only": False}
+    program = jax.jit(lambda *given: kernels["numba"].attend(*given, **options))
+    assert NAME in program.lower(*arrays).as_text()
 
 
 @pytest.fixture

@@ -1,17 +1,19 @@
 """The engine's decoder against the reference and against PyTorch transformers (I39)."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+from jax_engine.models.config import ModelConfig
 from jax_engine.models.dummy import random_leaves
+from jax_engine.models.leaves import abstract_leaves, fill_state
 from jax_engine.models.load import abstract_decoder, load_model
-from jax_engine.models.registry import config_from_hf
-from jax_engine.models.weights import abstract_leaves, fill_state
+from jax_engine.models.registry import config_from_hf, specification_of
+from jax_engine.weights.dense import Dense, IndexedDense
+from jax_engine.weights.format import Formats
 from reference.kv_cache import KVCache
 from reference.transformer import Transformer, TransformerConfig
 from tests.golden import tiny_checkpoints as tiny
@@ -40,12 +42,24 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(case: Any) -> None:
         assert run.reset().greedy(tiny.PROMPT, len(expected)) == expected
 
 
-def reference_logits(config: dict[str, Any], token_ids: list[int]) -> np.ndarray:
-    """Logits [T, V] of the oracle with the same weights."""
-    fields = TransformerConfig.__dataclass_fields__
-    known = {name: value for name, value in config.items() if name in fields}
-    oracle_config = TransformerConfig(**known)
-    oracle = Transformer(oracle_config, tiny.weights(config))
+def reference_logits(
+    config: dict[str, Any],
+    token_ids: list[int],
+    weights: dict[str, np.ndarray] | None = None,
+    *,
+    oracle: Transformer | None = None,
+) -> np.ndarray:
+    """Logits [T, V] of the oracle with the same weights.
+
+    Args:
+        weights: None: those of the tiny checkpoint.
+        oracle: None: that of the configuration.
+    """
+    if oracle is None:
+        fields = TransformerConfig.__dataclass_fields__
+        known = {name: value for name, value in config.items() if name in fields}
+        oracle = Transformer(TransformerConfig(**known), weights or tiny.weights(config))
+    oracle_config = oracle.config
     length = len(token_ids)
     cache = KVCache(
         num_layers=oracle_config.num_hidden_layers,
@@ -77,21 +91,23 @@ def test_biases_of_one_kind(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, reference_logits(config, tiny.PROMPT), **TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["biases", "mistral_window"])
-def test_layers_sliced_by_the_scan_are_the_same_model(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a GPU runs, with XLA's products, against what a CPU does."""
+@pytest.mark.parametrize("name", ["biases", "mistral_window", "tied"])
+@pytest.mark.parametrize("formats", [Formats(Dense(), Dense()), Formats(IndexedDense(), Dense())])
+def test_all_formats_are_the_same_model(name: str, formats: Formats) -> None:
+    """What a GPU runs, and a CPU without kernels, against what this device chooses."""
     config = config_from_hf(tiny.CONFIGS[name])
-    graphdef, state = abstract_decoder(config, "float32")
-    params = fill_state(state, random_leaves(abstract_leaves(state), seed=5))
-    whole = PagedRun(config, graphdef, params).feed(tiny.PROMPT)
-    other = SimpleNamespace(platform="some other device")
-    monkeypatch.setattr("jax_engine.layers.linear.target_device", lambda: other)
-    monkeypatch.setattr("jax_engine.models.decoder.target_device", lambda: other)
-    run = PagedRun(config, graphdef, params)
+    whole = dummy_run(config, None).feed(tiny.PROMPT)
+    run = dummy_run(config, formats)
     parts = [run.feed(tiny.PROMPT[start : start + 20]) for start in (0, 20)]
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4, atol=1e-5)
+
+
+def dummy_run(config: ModelConfig, formats: Formats | None) -> PagedRun:
+    """The same random weights in any formats."""
+    graphdef, state = abstract_decoder(config, "float32", formats=formats)
+    leaves = abstract_leaves(state, specification_of(config))
+    params = fill_state(state, random_leaves(leaves, seed=5))
+    return PagedRun(config, graphdef, params)
 
 
 def test_the_compiled_step_copies_neither_cache_nor_weights() -> None:
@@ -99,7 +115,7 @@ def test_the_compiled_step_copies_neither_cache_nor_weights() -> None:
     config = tiny.CONFIGS["plain"] | {"hidden_size": 64, "intermediate_size": 192}
     model_config = config_from_hf(config | {"num_hidden_layers": 3})
     graphdef, state = abstract_decoder(model_config, "float32")
-    arrays = random_leaves(abstract_leaves(state), seed=0)
+    arrays = random_leaves(abstract_leaves(state, specification_of(model_config)), seed=0)
     run = PagedRun(model_config, graphdef, fill_state(state, arrays), num_blocks=512)
     compiled = run.step.lower(*run.arguments([3])).compile()
     memory = compiled.memory_analysis()

@@ -12,7 +12,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.models.config import RopeConfig
+from jax_engine.model_spec import RopeConfig
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.gguf_loader import (
     SUPPORTED_TYPES,
@@ -169,6 +169,21 @@ def test_every_block_type(kind: GGMLQuantizationType, tmp_path: Path) -> None:
                 "llama.rope.scaling.original_context_length": 16,
             },
             RopeConfig(theta=500.0, type="yarn", factor=4.0, original_max_position_embeddings=16),
+        ),
+        (
+            {  # llama.cpp multiplies this factor into YaRN's own, 1 + 0.1 ln 4
+                "llama.rope.scaling.type": "yarn",
+                "llama.rope.scaling.factor": 4.0,
+                "llama.rope.scaling.original_context_length": 16,
+                "llama.rope.scaling.attn_factor": 2.0,
+            },
+            RopeConfig(
+                theta=500.0,
+                type="yarn",
+                factor=4.0,
+                original_max_position_embeddings=16,
+                attention_factor=2.0 * (1.0 + 0.1 * float(np.log(4.0))),
+            ),
         ),
     ],
 )

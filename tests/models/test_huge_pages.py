@@ -11,7 +11,7 @@ import pytest
 
 from jax_engine.models import huge_pages
 from jax_engine.models.huge_pages import HUGE_PAGE, can_gather, empty, gather, gather_in_background
-from jax_engine.models.weights import aligned_empty
+from jax_engine.models.load_leaves import aligned_empty
 
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 HANDED_OUT_AT_ONCE = ENABLED.exists() and "[always]" in ENABLED.read_text()

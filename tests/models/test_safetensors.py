@@ -13,9 +13,10 @@ from flax import nnx
 
 from cpu_kernels.linear.panels import take_rows
 from jax_engine.errors import ConfigError, ModelNotFoundError, WeightsError
-from jax_engine.layers.linear import Matrix
 from jax_engine.models.load import LoadedModel, load_model
 from jax_engine.models.registry import config_from_hf
+from jax_engine.weights.format import VALUES, Weight
+from jax_engine.weights.panels import PANELS
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
 
@@ -28,11 +29,13 @@ def leaves(model: LoadedModel) -> list[np.ndarray]:
 
 
 def _unpacked(variable: nnx.Variable) -> np.ndarray:
-    held: jax.Array = variable.get_value()
-    if not (isinstance(variable, Matrix) and variable.in_panels):
-        return np.asarray(held)
-    *stack, rows, size = variable.unpacked
-    layers, parts = held.reshape(-1, *held.shape[-3:]), variable.parts
+    if not isinstance(variable, Weight):
+        return np.asarray(variable.get_value())
+    if VALUES in variable.arrays:
+        return np.asarray(variable.arrays[VALUES])
+    held, parts = variable.arrays[PANELS], 2 if variable.matrix.gated else 1
+    *stack, rows, size = variable.matrix.shape
+    layers = held.reshape(-1, *held.shape[-3:])
     taken = [
         np.asarray(take_rows(layer[part::parts], jnp.arange(rows // parts), size))
         for layer in layers
@@ -118,6 +121,8 @@ def test_dummy_weights_need_no_files_and_repeat(tmp_path: Path) -> None:
         assert (a != c).mean() > 0.9
         center = 1.0 if a.mean() > 0.5 else 0.0
         assert 0.015 < (a - center).std() < 0.025
+    norms = [leaf for leaf in leaves(first) if leaf.shape == (2, 32)]
+    assert len(norms) == 2 and (norms[0] != norms[1]).mean() > 0.9
 
 
 @pytest.mark.parametrize(

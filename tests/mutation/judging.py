@@ -23,7 +23,9 @@ from tests.mutation.running import run_items
 # A test may take so many seconds, and so many times as long as without the bug.
 SLACK_S, SLACK = 10.0, 6.0
 # Code that JAX traces: one test of a file traces it, and all those after it run what was traced.
-TRACED = tuple(f"jax_engine/{name}/" for name in ("layers", "models", "sampling", "worker"))
+TRACED = tuple(
+    f"jax_engine/{name}/" for name in ("layers", "models", "sampling", "weights", "worker")
+)
 
 
 class Bug(Protocol):

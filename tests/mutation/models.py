@@ -12,33 +12,38 @@ GUIDED = ("tests/guided/test_compiler.py",)
 
 LOADING: list[Mutant] = [
     *plant(
-        f"{FOLDER}/weights.py",
+        f"{FOLDER}/families/llama.py",
         DECODER,
-        ("start += count", "start += 0", "fused tensors lie on each other"),
+        ('for name in "qkv"]', 'for name in "kqv"]', "keys are taken for queries"),
+        ('("gate", "up")', '("up", "gate")', "gate and up are swapped"),
+    ),
+    *plant(
+        f"{FOLDER}/load.py",
+        SAFETENSORS,
         (
-            "(config.intermediate_size,) * 2",
-            "(2 * config.intermediate_size,)",
-            "gate fills up's rows",
+            "if config.tie_word_embeddings and HEAD in declared:",
+            "if False:",
+            "a head stored twice is refused",
         ),
     ),
     *plant(
-        f"{FOLDER}/weights.py",
-        SAFETENSORS,
-        ("if config.tie_word_embeddings:", "if False:", "a head stored twice is refused"),
+        f"{FOLDER}/check_tensors.py",
+        ("tests/models/test_fuzz_files.py", *SAFETENSORS),
+        ("if found != shape:", "if len(found) != len(shape):", "any size will do"),
     ),
     *plant(
-        f"{FOLDER}/weights.py",
-        ("tests/models/test_fuzz_files.py", *SAFETENSORS),
-        ("if found != piece.shape:", "if len(found) != len(piece.shape):", "any size will do"),
+        f"{FOLDER}/load_leaves.py",
+        ("tests/weights/test_loading.py",),
+        (
+            "name: array[index]",
+            "name: array[index[:0] + (0,) * len(index)]",
+            "all layers on the first one's place",
+        ),
     ),
     *plant(
         f"{FOLDER}/gguf_loader.py",
         GGUF,
-        (
-            "interleaved.swapaxes(1, 2)",
-            "interleaved.reshape(heads, 2, half, *out.shape[1:])",
-            "llama.cpp's order of rows is kept",
-        ),
+        ("if heads is None:", "if True:", "llama.cpp's order of rows is kept"),
         (
             '"attn_k": config.num_kv_heads',
             '"attn_k": config.num_heads',
@@ -91,9 +96,43 @@ LOADING: list[Mutant] = [
         f"{FOLDER}/dummy.py",
         SAFETENSORS,
         (
-            "jax.random.fold_in(key, zlib.crc32(name.encode()))",
+            "jax.random.fold_in(key, zlib.crc32(leaf.declared.encode()))",
             "key",
             "all leaves get the same numbers",
+        ),
+    ),
+]
+
+SPECIFICATION: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/decoder.py",
+        ("tests/models/test_specification.py",),
+        (
+            "index * period + (first + place)",
+            "index + (first + place)",
+            "layers of a pattern share parts of the cache",
+        ),
+        (
+            "index * period + (first + place)",
+            "index * period + place",
+            "every group begins at the first layer of the cache",
+        ),
+        ("attn, index, number)", "attn, number, number)", "weights by the cache's numbers"),
+    ),
+    *plant(
+        "jax_engine/model_spec.py",
+        ("tests/models/test_specification.py",),
+        ("range(first + place, last, period)", "range(first + place, last)", "layers read twice"),
+        ("self.groups[:group]", "self.groups[:0]", "every group's layers are the first ones"),
+        ("len(shapes) != 1", "len(shapes) == 0", "a cache of two shapes is accepted"),
+    ),
+    *plant(
+        f"{FOLDER}/dummy.py",
+        ("tests/models/test_specification.py",),
+        (
+            "jnp.asarray(leaf.layers)",
+            "jnp.arange(len(leaf.layers))",
+            "random numbers depend on the grouping",
         ),
     ),
 ]
@@ -142,4 +181,4 @@ GUIDES: list[Mutant] = [
     ),
 ]
 
-MUTANTS = LOADING + SCORES + GUIDES
+MUTANTS = LOADING + SPECIFICATION + SCORES + GUIDES

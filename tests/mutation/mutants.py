@@ -16,6 +16,7 @@ from tests.mutation import (
     simulation,
     text,
     triton,
+    weights,
     worker,
     xla_kernels,
 )
@@ -37,6 +38,7 @@ MUTANTS: list[Mutant] = [
     *simulation.MUTANTS,
     *text.MUTANTS,
     *triton.MUTANTS,
+    *weights.MUTANTS,
     *worker.MUTANTS,
     *xla_kernels.MUTANTS,
 ]

@@ -315,7 +315,7 @@ RULES: list[Mutant] = [
 
 PARTS: list[Mutant] = [
     *plant(
-        f"{FOLDER}/sequence.py",
+        f"{FOLDER}/sequence_group.py",
         TESTS,
         (
             "first = self.num_samples - self.num_left",

@@ -7,7 +7,7 @@ from typing import Any
 
 from jax_engine.core.output import SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
-from jax_engine.core.sequence import SequenceGroup
+from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.step import Step
 from jax_engine.worker.step_shape import StepShape, step_shape
 from tests.simulation.clock import SimulatedClock

@@ -1,7 +1,7 @@
 """XLA's options for GPUs, one at a time against the present ones, over a decode and a prompt step.
 
-Then those that gained, together. What ships is `compiler_options` of
-`jax_engine/worker/compiled_steps.py`.
+Then those that gained, together. What ships is `compiler_options` in
+`jax_engine/operations/device.py`.
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ from typing import Any, cast
 import msgspec
 
 from jax_engine.errors import ConfigError
-from jax_engine.models.config import RopeConfig, RopeType
+from jax_engine.model_spec import RopeConfig, RopeType
 from jax_engine.models.schemas import LlamaFields, RopeFields
 
 FILE = "config.json"

@@ -5,43 +5,13 @@ from typing import Any
 
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked
+from jax_engine.model_spec import AttentionSpec, LayerGroup, LayerSpec, MlpSpec, ModelSpec
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.families.hf_config import FILE, rope_from_hf, token_ids
 from jax_engine.models.schemas import LlamaFields
+from jax_engine.weights.transforms import Concatenate, Declaration
 
 ARCHITECTURE = "LlamaForCausalLM"
-
-WEIGHTS: dict[str, tuple[str, ...]] = {
-    # leaf of the decoder: the checkpoint tensors that are laid one under another to make it;
-    # {layer} runs over the stacked first axis.
-    "embed.weight": ("model.embed_tokens.weight",),
-    "layers.input_norm.weight": ("model.layers.{layer}.input_layernorm.weight",),
-    "layers.attention.qkv.weight": (
-        "model.layers.{layer}.self_attn.q_proj.weight",
-        "model.layers.{layer}.self_attn.k_proj.weight",
-        "model.layers.{layer}.self_attn.v_proj.weight",
-    ),
-    "layers.attention.qkv.bias": (
-        "model.layers.{layer}.self_attn.q_proj.bias",
-        "model.layers.{layer}.self_attn.k_proj.bias",
-        "model.layers.{layer}.self_attn.v_proj.bias",
-    ),
-    "layers.attention.o.weight": ("model.layers.{layer}.self_attn.o_proj.weight",),
-    "layers.attention.o.bias": ("model.layers.{layer}.self_attn.o_proj.bias",),
-    "layers.post_attention_norm.weight": ("model.layers.{layer}.post_attention_layernorm.weight",),
-    "layers.mlp.gate_up.weight": (
-        "model.layers.{layer}.mlp.gate_proj.weight",
-        "model.layers.{layer}.mlp.up_proj.weight",
-    ),
-    "layers.mlp.gate_up.bias": (
-        "model.layers.{layer}.mlp.gate_proj.bias",
-        "model.layers.{layer}.mlp.up_proj.bias",
-    ),
-    "layers.mlp.down.weight": ("model.layers.{layer}.mlp.down_proj.weight",),
-    "layers.mlp.down.bias": ("model.layers.{layer}.mlp.down_proj.bias",),
-    "norm.weight": ("model.norm.weight",),
-    "lm_head.weight": ("lm_head.weight",),
-}
 
 # Derived values that old checkpoints carry along.
 IGNORED_SUFFIXES: tuple[str, ...] = ("rotary_emb.inv_freq",)
@@ -73,3 +43,47 @@ def from_hf(raw: Mapping[str, Any]) -> ModelConfig:
         eos_token_ids=token_ids(fields.eos_token_id),
         bos_token_id=fields.bos_token_id,
     )
+
+
+def specification(config: ModelConfig) -> ModelSpec:
+    """Every layer alike."""
+    attention = AttentionSpec(
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        rope=config.rope,
+        window=config.sliding_window,
+        bias=config.attention_bias,
+    )
+    mlp = MlpSpec(config.intermediate_size, bias=config.mlp_bias)
+    layer = LayerSpec(attention, mlp, config.rms_norm_eps)
+    return ModelSpec(
+        vocab_size=config.vocab_size,
+        width=config.hidden_size,
+        groups=(LayerGroup((layer,), config.num_layers),),
+        norm_eps=config.rms_norm_eps,
+        max_position_embeddings=config.max_position_embeddings,
+        tied=config.tie_word_embeddings,
+    )
+
+
+def weights(config: ModelConfig) -> dict[str, Declaration]:
+    """The checkpoint's tensors that make each module of the decoder; {kind} is weight or bias."""
+    attention, mlp = "model.layers.{layer}.self_attn", "model.layers.{layer}.mlp"
+    q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    width = config.intermediate_size
+    return {
+        "embed": "model.embed_tokens.{kind}",
+        "layers.input_norm": "model.layers.{layer}.input_layernorm.{kind}",
+        "layers.attention.qkv": Concatenate(
+            [f"{attention}.{name}_proj.{{kind}}" for name in "qkv"], sizes=(q, kv, kv)
+        ),
+        "layers.attention.o": attention + ".o_proj.{kind}",
+        "layers.post_attention_norm": "model.layers.{layer}.post_attention_layernorm.{kind}",
+        "layers.mlp.gate_up": Concatenate(
+            [f"{mlp}.{name}_proj.{{kind}}" for name in ("gate", "up")], sizes=(width, width)
+        ),
+        "layers.mlp.down": mlp + ".down_proj.{kind}",
+        "norm": "model.norm.{kind}",
+        "lm_head": "lm_head.{kind}",
+    }

@@ -11,8 +11,9 @@ from jax_engine.models.families.hf_config import FILE
 from jax_engine.models.schemas import SlidingWindowFields
 
 ARCHITECTURE = "MistralForCausalLM"
-WEIGHTS = llama.WEIGHTS
 IGNORED_SUFFIXES = llama.IGNORED_SUFFIXES
+specification = llama.specification
+weights = llama.weights
 
 
 def from_hf(raw: Mapping[str, Any]) -> ModelConfig:

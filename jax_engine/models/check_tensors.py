@@ -1,0 +1,71 @@
+"""Whether a checkpoint has the tensors of a model, before any of them is read."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from jax_engine.errors import WeightsError
+from jax_engine.models.leaves import Leaf
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Shape, Transform
+
+
+def check_tensors(
+    source: TensorSource,
+    leaves: Mapping[str, Leaf],
+    transforms: Mapping[str, Transform],
+    *,
+    num_layers: int,
+    ignored_suffixes: tuple[str, ...],
+) -> None:
+    """
+    Args:
+        leaves: What the decoder holds, by dotted name.
+        transforms: How each is made of tensors.
+        ignored_suffixes: How names of tensors end that nobody needs.
+
+    Raises:
+        WeightsError: A tensor is missing, of another shape, or unexpected.
+    """
+    _check_num_layers(source, transforms.values(), num_layers)
+    wanted: dict[str, Shape] = {}
+    for name, transform in transforms.items():
+        wanted.update(leaves[name].tensors(transform))
+    present = set(source.names())
+    missing = [name for name in wanted if name not in present]
+    if missing:
+        raise WeightsError(
+            f"{source.location}: {len(missing)} of {len(wanted)} tensors are missing, "
+            f"{missing[0]} first; found {len(present)}. Is the checkpoint complete?"
+        )
+    _check_shapes(source, wanted)
+    unexpected = {name for name in present - set(wanted) if not name.endswith(ignored_suffixes)}
+    if unexpected:
+        raise WeightsError(
+            f"{source.location}: {len(unexpected)} tensors have no place in this architecture, "
+            f"{min(unexpected)} first. Is config.json's architecture right?"
+        )
+
+
+def _check_num_layers(
+    source: TensorSource, transforms: Iterable[Transform], num_layers: int
+) -> None:
+    """First of all, since a list of the tensors of ten million layers would take minutes."""
+    templates = [template for transform in transforms for template in transform.templates()]
+    starts = {one.partition("{layer}")[0] for one in templates if "{layer}" in one}
+    pattern = re.compile(rf"(?:{'|'.join(map(re.escape, starts))})(\d+)\.")
+    found = {match[1] for match in map(pattern.match, source.names()) if match}
+    if num_layers > len(found):
+        raise WeightsError(
+            f"{source.location}: the configuration has {num_layers} layers, but there are "
+            f"tensors of {len(found)}. Do weights and configuration belong together?"
+        )
+
+
+def _check_shapes(source: TensorSource, wanted: Mapping[str, Shape]) -> None:
+    for name, shape in wanted.items():
+        found = source.shape(name)
+        if found != shape:
+            raise WeightsError(
+                f"{source.describe(name)}: expected shape {shape} from the model's "
+                f"configuration, found {found}. Do weights and configuration belong together?"
+            )

@@ -1,0 +1,19 @@
+"""One table of operations: what computes each of them on this device.
+
+    table.py    the table: norm, draw and zeros, chosen by device and dtype
+    xla.py      operations that XLA compiles for every device
+    numba.py    kernels for a CPU, from `cpu_kernels`
+    formats.py  the formats in which weights are held, with which they are multiplied
+    device.py   what else differs between devices: memory, dtypes, options of XLA
+
+Nothing else in `jax_engine` asks which device this is, or imports `cpu_kernels`, but for the weight
+format of these kernels (tests/meta/test_devices.py). Attention and the KV write are public
+functions of `pallas_kernels`, which choose their backend by the same questions; a step's metadata
+carries the choice.
+"""
+
+from jax_engine.operations.device import Device, memory_bytes, this_device
+from jax_engine.operations.formats import formats_for
+from jax_engine.operations.table import Operations, operations_for
+
+__all__ = ["Device", "Operations", "formats_for", "memory_bytes", "operations_for", "this_device"]

@@ -1,0 +1,59 @@
+"""What differs between devices besides the kernels: memory, dtypes, options of XLA."""
+
+from typing import Any, NamedTuple
+
+from jax_engine.host_memory import ram_bytes
+from pallas_kernels.device import target_device
+
+
+class Device(NamedTuple):
+    """What an engine must know about a device.
+
+    Attributes:
+        platform: JAX's name of it: "cpu", "gpu", "tpu".
+        auto_dtype: the dtype that `dtype="auto"` stands for.
+        in_host_memory: whether its arrays lie in the host's memory. The user's programs need that
+            memory too, so the KV cache gets a share of it, and the engine checks what fits.
+        slices_are_copied: whether XLA copies what a scan slices before it multiplies by it.
+        logits_are_slow: whether logits that nobody samples from take time worth a branch.
+        memory_share: the share of its memory that an engine takes if the user names no other.
+        compiler_options: XLA's, for a step. On a GPU the scan over layers must not copy each
+            layer's weights out of their stack before it multiplies by them, which would triple the
+            traffic of decoding. XLA reads them where they are in products by cuBLAS, not in those
+            that it makes with Triton.
+    """
+
+    platform: str
+    auto_dtype: str = "bfloat16"
+    in_host_memory: bool = False
+    slices_are_copied: bool = False
+    logits_are_slow: bool = False
+    memory_share: float = 0.9
+    compiler_options: dict[str, Any] = {}  # noqa: RUF012  nobody writes it
+
+
+DEVICES = (
+    Device(
+        "cpu",
+        auto_dtype="float32",
+        in_host_memory=True,
+        slices_are_copied=True,
+        logits_are_slow=True,
+        memory_share=0.05,
+    ),
+    Device("gpu", compiler_options={"xla_gpu_enable_triton_gemm": False}),
+)
+
+
+def this_device() -> Device:
+    """JAX's default device, which may be one that is only described, to compile for it."""
+    platform = str(target_device().platform)
+    known = {device.platform: device for device in DEVICES}
+    return known.get(platform) or Device(platform)
+
+
+def memory_bytes() -> int:
+    """How much memory this device has: of a CPU, how much of the RAM this process may have."""
+    if this_device().in_host_memory:
+        return ram_bytes()
+    return int(target_device().memory_stats()["bytes_limit"])

@@ -1,0 +1,100 @@
+"""Dense weights: one array [*stack, out, in], multiplied by XLA."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Transform, Words
+
+CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
+
+
+@dataclass(frozen=True)
+class Dense(WeightFormat):
+    """The matrix as it is. The scan slices it, and a GPU fuses the slice into the product."""
+
+    unchanged = True
+
+    def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
+        """Rows of a gated matrix are not cut: a part would have gates and nothing to gate."""
+        layers = ("layer",) * (len(matrix.shape) - 2)
+        out = None if matrix.gated else "out"
+        return {VALUES: ArraySpec(matrix.shape, matrix.dtype, (*layers, out, "in"))}
+
+    def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
+        held[VALUES][...] = values
+
+    def load(
+        self,
+        source: TensorSource,
+        made_of: Transform,
+        words: Words,
+        held: Mapping[str, np.ndarray],
+        matrix: Matrix,
+    ) -> None:
+        """Straight into the array."""
+        made_of.read_into(source, held[VALUES], words)
+
+    def matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+        *,
+        out_dtype: jnp.dtype,
+    ) -> Float[Array, "T out"]:
+        """All rows are computed: XLA knows no number of rows but that of the array.
+
+        XLA takes a single row for a vector, for which cuBLAS has no product of mixed types, and so
+        converts the whole weight first: three times the traffic. It does not for two rows.
+        """
+        tokens = x.shape[0]
+        if tokens == 1 and out_dtype != x.dtype:
+            x = jnp.pad(x, ((0, 1), (0, 0)))
+        return _product(x, weight.arrays[VALUES], out_dtype)[:tokens]
+
+    def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
+        return weight.arrays[VALUES].at[ids].get(mode="clip")
+
+
+@dataclass(frozen=True)
+class IndexedDense(Dense):
+    """The same for a CPU without kernels.
+
+    XLA's CPU backend would copy what the scan slices, which doubles the memory traffic of decoding.
+    So the stack stays whole, and a product indexes it.
+    """
+
+    indexed = True
+
+    def matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+        *,
+        out_dtype: jnp.dtype,
+    ) -> Float[Array, "T out"]:
+        values = weight.arrays[VALUES]
+        if values.ndim == 3:
+            values = lax.dynamic_index_in_dim(values, layer, keepdims=False)
+        return _product(x, values, out_dtype)
+
+    def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
+        """float32, which products are on a CPU anyway; see `Panels.result_dtype`."""
+        return jnp.dtype(jnp.float32)
+
+
+def _product(
+    x: Float[Array, "T in"], values: Float[Array, "out in"], dtype: jnp.dtype
+) -> Float[Array, "T out"]:
+    out: Array = lax.dot_general(x, values, CONTRACT_LAST, preferred_element_type=dtype)
+    return out

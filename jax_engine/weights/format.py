@@ -1,0 +1,199 @@
+"""What a weight format is: the arrays that hold a matrix, and what a layer does with them."""
+
+import abc
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Shape, Transform, Words
+
+VALUES = "values"  # the name of an array that is the matrix itself, unchanged
+
+
+class Matrix(NamedTuple):
+    """A weight as a layer sees it, whatever its format.
+
+    Attributes:
+        shape: [*stack, out, in], as checkpoints have it; the stack is the layers, if any.
+        dtype: of the numbers that a checkpoint's tensors are read as.
+        gated: whether the first half of the rows is the gate of a gated product, and the other
+            half what it gates.
+    """
+
+    shape: tuple[int, ...]
+    dtype: jnp.dtype
+    gated: bool = False
+
+
+class ArraySpec(NamedTuple):
+    """One array of a format.
+
+    Attributes:
+        axes: what each axis runs along, for sharding: "layer", or "out" or "in", along which the
+            array may be cut as the matrix is. None: an axis that is never cut.
+    """
+
+    shape: tuple[int, ...]
+    dtype: jnp.dtype
+    axes: tuple[str | None, ...]
+
+
+class Weight(nnx.Param):  # type: ignore[misc]
+    """A matrix, or a stack of them, in a format. Its value is the format's arrays by name."""
+
+    matrix: Matrix
+    format: "WeightFormat"
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """The format's arrays. Inside the scan over layers, those of one layer."""
+        held: Mapping[str, Array] = self.get_value()
+        return held
+
+    def matmul(
+        self,
+        x: Float[Array, "T in"],
+        layer: Int[Array, ""] | None = None,
+        num_rows: Int[Array, ""] | None = None,
+        *,
+        out_dtype: jnp.dtype,
+    ) -> Float[Array, "T out"]:
+        """x @ weight.T; see `WeightFormat.matmul`."""
+        return self.format.matmul(x, self, layer, num_rows, out_dtype=out_dtype)
+
+    def gated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        bias: Float[Array, " out"] | None,
+        layer: Int[Array, ""] | None = None,
+        num_rows: Int[Array, ""] | None = None,
+    ) -> Float[Array, "T F"]:
+        """silu(gate(x)) * up(x); see `WeightFormat.gated_matmul`."""
+        return self.format.gated_matmul(x, self, bias, layer, num_rows)
+
+    def take_rows(self, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
+        """Some of the rows; see `WeightFormat.take_rows`."""
+        return self.format.take_rows(self, ids)
+
+
+class WeightFormat(abc.ABC):
+    """A way to hold a matrix. Formats of equal fields are equal and hashable.
+
+    A format whose checkpoints hold plain numbers has four methods to write. One with checkpoints of
+    its own, such as codes and scales, says so in `tensors` and `load`, too.
+
+    Attributes:
+        indexed: whether a product receives all layers' weights and the number of one. Otherwise
+            the scan over layers slices the arrays, and a product receives one layer's.
+        unchanged: whether its only array, VALUES, is the matrix itself.
+    """
+
+    indexed = False
+    unchanged = False
+
+    @abc.abstractmethod
+    def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
+        """The arrays that hold a matrix, by name. A stack is the first axes of each."""
+
+    @abc.abstractmethod
+    def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
+        """Stores a matrix's numbers in its arrays. Several threads may, each its own layers.
+
+        Args:
+            values: [*stack, out, in] in the matrix's dtype.
+            held: the arrays, to be written.
+        """
+
+    @abc.abstractmethod
+    def matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+        *,
+        out_dtype: jnp.dtype,
+    ) -> Float[Array, "T out"]:
+        """x @ weight.T, accumulated in float32 and returned in `out_dtype`.
+
+        Args:
+            layer: which matrix of a stack, if the format is indexed.
+            num_rows: how many rows of x are wanted; the results of the others are anything finite.
+        """
+
+    @abc.abstractmethod
+    def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
+        """Rows of a single matrix in the matrix's dtype; a number beyond the ends is clipped."""
+
+    def tensors(
+        self, made_of: Transform, matrix: Matrix, words: Words
+    ) -> Iterator[tuple[str, Shape]]:
+        """The checkpoint's tensors that `load` reads, each with the shape it must have."""
+        return made_of.tensors(matrix.shape, words)
+
+    def load(
+        self,
+        source: TensorSource,
+        made_of: Transform,
+        words: Words,
+        held: Mapping[str, np.ndarray],
+        matrix: Matrix,
+    ) -> None:
+        """Reads a matrix and stores it in its arrays. Several threads may, each its own layers.
+
+        Args:
+            made_of: how the numbers of the matrix are made of tensors.
+            words: what stands for the words in braces in their names.
+        """
+        values = np.empty(matrix.shape, matrix.dtype)
+        made_of.read_into(source, values, words)
+        self.pack(values, held, matrix)
+
+    def gated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, " out"] | None,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "T F"]:
+        """silu(gate(x)) * up(x) of a gated matrix, rounded once to x's dtype.
+
+        Args:
+            bias: added to the products before the gate.
+            layer, num_rows: as of `matmul`.
+        """
+        out = self.matmul(x, weight, layer, num_rows, out_dtype=self.result_dtype(x.dtype))
+        if bias is not None:
+            out = out + bias.astype(out.dtype)
+        gate, up = jnp.split(out, 2, axis=-1)
+        return (jax.nn.silu(gate) * up).astype(x.dtype)
+
+    def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
+        """The dtype in which a layer's products come back, for x of a dtype."""
+        return dtype
+
+
+def empty_weight(matrix: Matrix, weight_format: WeightFormat) -> Weight:
+    """A weight of zeros; under `nnx.eval_shape` only its shapes."""
+    specs = weight_format.arrays(matrix)
+    zeros = {name: jnp.zeros(spec.shape, spec.dtype) for name, spec in specs.items()}
+    return Weight(zeros, matrix=matrix, format=weight_format)
+
+
+class Formats(NamedTuple):
+    """The formats of a model's weights.
+
+    Attributes:
+        products: of weights that activations are multiplied by.
+        lookup: of a table whose rows are only looked up.
+    """
+
+    products: WeightFormat
+    lookup: WeightFormat

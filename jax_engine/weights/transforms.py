@@ -1,0 +1,215 @@
+"""How an array of the model is made of a checkpoint's tensors: names, and transforms of them.
+
+A declaration is a tensor's name or a transform of further declarations:
+
+    "model.layers.{layer}.mlp.down_proj.weight"           a tensor, as it is
+    Concatenate((gate, up), sizes=(F, F))                 one under another
+    Stack("expert", range(8), "experts.{expert}.w2")      along a new first axis
+    Transpose("h.{layer}.attn.c_attn.weight")             GPT-2's Conv1D: [in, out]
+    Rows("qkv_proj.weight", order, total)                 some rows, in any order
+    AddOne("input_layernorm.weight")                      Gemma's norms
+
+Words in braces are filled in when it is read. Nothing is read before, and only what was asked for:
+the loader asks for one layer at a time.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jax_engine.weights.tensor_source import TensorSource
+
+Shape = tuple[int, ...]
+Words = Mapping[str, Any]  # what stands for the words in braces
+
+
+class Transform(abc.ABC):
+    """An array made of tensors. Shapes are told from the result to the tensors."""
+
+    @abc.abstractmethod
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        """Every tensor that a result of this shape is made of, with the shape it must have."""
+
+    @abc.abstractmethod
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        """Writes the result into `out`. Thread-safe."""
+
+    @abc.abstractmethod
+    def renamed(self, rename: Callable[[str], str]) -> "Transform":
+        """The same of tensors with other names."""
+
+    @abc.abstractmethod
+    def templates(self) -> Iterator[str]:
+        """All names, with words in braces."""
+
+
+Declaration = str | Transform
+
+
+def elements(transform: Transform) -> Iterator[tuple[tuple[int, ...], Transform, Words]]:
+    """What is read at a time: each element of a stack; else the whole. With its index."""
+    if not isinstance(transform, Stack):
+        yield (), transform, {}
+        return
+    for place, part, words in transform.each({}):
+        yield (place,), part, words
+
+
+def transform_of(declared: Declaration) -> Transform:
+    """A name stands for the tensor as it is."""
+    return Tensor(declared) if isinstance(declared, str) else declared
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor(Transform):
+    """A tensor as it is."""
+
+    name: str
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        yield self.name.format(**words), shape
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        source.read_into(self.name.format(**words), out)
+
+    def renamed(self, rename: Callable[[str], str]) -> Transform:
+        return Tensor(rename(self.name))
+
+    def templates(self) -> Iterator[str]:
+        yield self.name
+
+
+@dataclasses.dataclass(frozen=True)
+class Concatenate(Transform):
+    """Parts one behind another.
+
+    Attributes:
+        sizes: of the parts along `axis`.
+    """
+
+    parts: Sequence[Declaration]
+    sizes: Sequence[int]
+    axis: int = 0
+
+    def _each(self) -> Iterator[tuple[Transform, int, int]]:
+        """A part, where it starts, and where it ends."""
+        start = 0
+        for part, size in zip(self.parts, self.sizes, strict=True):
+            yield transform_of(part), start, start + size
+            start += size
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        for part, start, stop in self._each():
+            yield from part.tensors(_resized(shape, self.axis, stop - start), words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        along = np.moveaxis(out, self.axis, 0)
+        for part, start, stop in self._each():
+            part.read_into(source, np.moveaxis(along[start:stop], 0, self.axis), words)
+
+    def renamed(self, rename: Callable[[str], str]) -> Transform:
+        parts = tuple(transform_of(part).renamed(rename) for part in self.parts)
+        return dataclasses.replace(self, parts=parts)
+
+    def templates(self) -> Iterator[str]:
+        for part in self.parts:
+            yield from transform_of(part).templates()
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfOne(Transform):
+    """A transform of one part."""
+
+    part: Declaration
+
+    def renamed(self, rename: Callable[[str], str]) -> Transform:
+        return dataclasses.replace(self, part=transform_of(self.part).renamed(rename))
+
+    def templates(self) -> Iterator[str]:
+        yield from transform_of(self.part).templates()
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack(Transform):
+    """The same part for each value of a word, along a new first axis: layers, or experts."""
+
+    word: str
+    values: Sequence[int]
+    part: Declaration
+
+    def each(self, words: Words) -> Iterator[tuple[int, Transform, Words]]:
+        """Each element's place, its part and its words."""
+        part = transform_of(self.part)
+        for place, value in enumerate(self.values):
+            yield place, part, {**words, self.word: value}
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        for _, part, of_part in self.each(words):
+            yield from part.tensors(shape[1:], of_part)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        for place, part, of_part in self.each(words):
+            part.read_into(source, out[place], of_part)
+
+    def renamed(self, rename: Callable[[str], str]) -> Transform:
+        return dataclasses.replace(self, part=transform_of(self.part).renamed(rename))
+
+    def templates(self) -> Iterator[str]:
+        yield from transform_of(self.part).templates()
+
+
+@dataclasses.dataclass(frozen=True)
+class Transpose(_OfOne):
+    """The last two axes in each other's place; a vector, such as a bias, as it is."""
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        turned = (*shape[:-2], *shape[:-3:-1])
+        yield from transform_of(self.part).tensors(turned, words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        values = np.empty((*out.shape[:-2], *out.shape[:-3:-1]), out.dtype)
+        transform_of(self.part).read_into(source, values, words)
+        out[...] = values.swapaxes(-1, -2) if out.ndim > 1 else values
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows(_OfOne):
+    """Some of a part's rows, in any order.
+
+    Attributes:
+        order: which row of the part each row of the result is.
+        total: how many rows the part has.
+        axis: that of the rows; 1 behind an axis of experts.
+    """
+
+    order: np.ndarray
+    total: int
+    axis: int = 0
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        yield from transform_of(self.part).tensors(_resized(shape, self.axis, self.total), words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        values = np.empty(_resized(out.shape, self.axis, self.total), out.dtype)
+        transform_of(self.part).read_into(source, values, words)
+        out[...] = np.take(values, self.order, self.axis)
+
+
+@dataclasses.dataclass(frozen=True)
+class AddOne(_OfOne):
+    """One more than the part, added in float32."""
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        yield from transform_of(self.part).tensors(shape, words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        values = np.empty(out.shape, np.float32)
+        transform_of(self.part).read_into(source, values, words)
+        out[...] = values + 1
+
+
+def _resized(shape: Shape, axis: int, size: int) -> Shape:
+    return (*shape[:axis], size, *shape[axis + 1 :])

@@ -1,0 +1,60 @@
+"""One module of the engine asks which device this is: `jax_engine/operations/`."""
+
+import ast
+from pathlib import Path
+
+import pallas_kernels
+from tests.meta.trees import ROOT, imported_names, modules
+
+# Names that ask: of JAX's, and those of `pallas_kernels`.
+QUESTIONS = {
+    "default_backend", "device_kind", "devices", "get_backend", "local_devices", "memory_stats",
+    "on_numba", "platform", "platform_dependent", "runs_cpu_kernels", "sm_version", "target_device",
+}  # fmt: skip
+# What else a file may ask or import, and why.
+ALLOWED: dict[str, tuple[set[str], str]] = {
+    "compat/helpers.py": ({"platform"}, "vLLM's programs ask for the platform; this answers them"),
+    "cache_dir.py": ({"cpu_kernels"}, "where the user's cache folder is: the host's own affair"),
+    "aot_cases.py": ({"pallas_kernels.aot"}, "compiles steps for devices that it describes"),
+    "worker/compilation_cache.py": ({"platform"}, "Python's module, which tells of the host"),
+    "weights/panels.py": ({"cpu_kernels"}, "the weight format of these kernels"),
+}  # fmt: skip
+
+
+def questions(path: Path) -> set[str]:
+    """Names in a file that ask for the device, and modules that are for the table alone."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Name):
+            found.add(node.id)
+    imported = imported_names(path)
+    found |= {name.rpartition(".")[2] for name in imported if name.startswith(("jax", "pallas"))}
+    found &= QUESTIONS
+    public = {f"pallas_kernels.{name}" for name in pallas_kernels.__all__}
+    for name in imported - public:
+        package, *rest = name.split(".")
+        if package == "cpu_kernels":
+            found.add(package)
+        elif package == "pallas_kernels":
+            found.add(".".join([package, *rest[:1]]))
+    return found
+
+
+def test_nothing_but_the_table_asks_which_device_this_is() -> None:
+    """And what is allowed elsewhere is asked there: an exception goes when its reason does."""
+    engine = ROOT / "jax_engine"
+    files = [path for path in modules("jax_engine") if path.parent != engine / "operations"]
+    asked = {str(path.relative_to(engine)): questions(path) for path in files}
+    assert {name: found for name, found in asked.items() if found} == {
+        name: allowed for name, (allowed, _) in ALLOWED.items()
+    }
+
+
+def test_the_search_finds_what_the_table_asks() -> None:
+    found = {path.name: questions(path) for path in modules("jax_engine/operations")}
+    assert found["device.py"] >= {"target_device", "platform", "memory_stats"}
+    assert found["table.py"] >= {"runs_cpu_kernels", "pallas_kernels.backends"}
+    assert found["numba.py"] == {"cpu_kernels"}
+    assert found["xla.py"] == set()

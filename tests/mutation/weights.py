@@ -1,0 +1,72 @@
+"""Bugs in weight formats: arrays, packing, products and rows."""
+
+from tests.mutation.planting import Mutant, plant
+
+FOLDER = "jax_engine/weights"
+FORMATS = ("tests/weights/test_formats.py", "tests/weights/test_loading.py")
+COPIES = ("tests/models/test_decoder.py", "-k copies")
+
+MUTANTS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/format.py",
+        FORMATS,
+        ("jax.nn.silu(gate) * up", "jax.nn.silu(up) * gate", "gate and up are swapped"),
+        ("jax.nn.silu(gate)", "jax.nn.gelu(gate)", "another activation"),
+        ("out = out + bias.astype(out.dtype)", "pass", "the bias comes too late"),
+    ),
+    *plant(
+        f"{FOLDER}/dense.py",
+        FORMATS,
+        ("(((1,), (1,)), ((), ()))", "(((1,), (0,)), ((), ()))", "contracted on the other axis"),
+        (
+            "dynamic_index_in_dim(values, layer",
+            "dynamic_index_in_dim(values, 0 * layer",
+            "every layer multiplies by the first one's matrix",
+        ),
+        (
+            "made_of.read_into(source, held[VALUES], words)",
+            "super().load(source, made_of, words, held, matrix)",
+            "what is held as it is takes a second copy",
+        ),
+        ("out_dtype)[:tokens]", "out_dtype)", "a row too many comes back"),
+        ('get(mode="clip")', 'get(mode="clip") * 0.5', "vectors at half their length"),
+        ('None if matrix.gated else "out"', '"out"', "gates are cut from what they gate"),
+    ),
+    *plant(
+        f"{FOLDER}/panels.py",
+        FORMATS,
+        ("2 if matrix.gated else 1", "1", "panels of a gated matrix do not alternate"),
+        (
+            "jnp.int32(x.shape[0]) if num_rows is None else num_rows",
+            "jnp.int32(x.shape[0] - 1)",
+            "the last token is taken for padding",
+        ),
+        ("layer=layer, num_rows=num_rows)", "num_rows=num_rows)", "always the first layer"),
+    ),
+    *plant(
+        f"{FOLDER}/panels.py",
+        COPIES,
+        ("indexed = True", "indexed = False", "the scan copies each layer's panels"),
+    ),
+    *plant(
+        f"{FOLDER}/transforms.py",
+        ("tests/weights/test_transforms.py", "tests/weights/test_declarations.py"),
+        ("start += size", "start += 0", "fused tensors lie on each other"),
+        ("self.word: value}", "self.word: place}", "layers are numbered from zero in every stack"),
+        ("np.take(values, self.order, self.axis)", "values", "the rows stay where they are"),
+        ("out[...] = values + 1", "out[...] = values", "a norm lacks its one"),
+        ("np.empty(out.shape, np.float32)", "np.empty(out.shape, out.dtype)", "one in bfloat16"),
+    ),
+    *plant(
+        f"{FOLDER}/row_orders.py",
+        ("tests/weights/test_transforms.py",),
+        ("reshape(-1, 2).T", "reshape(2, -1).T", "halves to pairs, the wrong way round"),
+        ("rotary_dim or head_dim", "head_dim", "rows that do not turn are moved, too"),
+        ("np.cumsum(counts)[:-1], axis=1", "len(counts), axis=1", "as many keys as queries"),
+    ),
+    *plant(
+        "jax_engine/operations/formats.py",
+        FORMATS,
+        ("this_device().slices_are_copied", "False", "a CPU copies each layer's weights"),
+    ),
+]

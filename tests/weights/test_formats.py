@@ -1,0 +1,160 @@
+"""Every weight format against NumPy: products, gated products, rows, and how arrays are cut."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cpu_kernels.simd.micro_kernel import COLUMNS
+from jax_engine.operations import formats_for
+from jax_engine.weights.dense import Dense, IndexedDense
+from jax_engine.weights.format import Matrix, Weight, WeightFormat
+from jax_engine.weights.panels import Panels
+from tests.weights.int8 import Int8, rounded
+
+CASES = [
+    (Dense(), "float32"),
+    (Dense(), "bfloat16"),
+    (Dense(), "float16"),
+    (IndexedDense(), "float32"),
+    (IndexedDense(), "bfloat16"),
+    (Panels(), "float32"),
+    (Panels(), "bfloat16"),
+    (Int8(), "float32"),
+]
+cases = pytest.mark.parametrize(
+    ("form", "dtype"), CASES, ids=lambda one: getattr(one, "name", None)
+)
+# A few of each, since every shape is compiled.
+tokens_of, sizes = st.sampled_from((1, 13)), st.sampled_from((1, 7, 33))
+TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
+
+
+def numbers(seed: int, *shape: int, dtype: str) -> np.ndarray:
+    """Random numbers; powers of two times small integers are exact in every format."""
+    drawn = np.random.default_rng(seed).integers(-100, 101, shape) / 64
+    return drawn.astype(jnp.dtype(dtype))
+
+
+def held(form: WeightFormat, values: np.ndarray, *, gated: bool = False) -> Weight:
+    """A weight of these numbers [*stack, out, in], packed into memory that held other numbers."""
+    matrix = Matrix(values.shape, jnp.dtype(values.dtype), gated)
+    arrays = {name: np.full(a.shape, 77, a.dtype) for name, a in form.arrays(matrix).items()}
+    form.pack(values, arrays, matrix)
+    return Weight({name: jnp.asarray(a) for name, a in arrays.items()}, matrix=matrix, format=form)
+
+
+def one_layer(weight: Weight, layer: int) -> Weight:
+    """What a layer receives inside the scan."""
+    if weight.format.indexed:
+        return weight
+    arrays = {name: array[layer] for name, array in weight.arrays.items()}
+    return Weight(arrays, matrix=weight.matrix, format=weight.format)
+
+
+def close(found: Any, expected: np.ndarray, dtype: str) -> None:
+    tolerance = TOLERANCE[dtype]
+    scale = max(float(np.abs(expected).max(initial=0)), 1.0)
+    np.testing.assert_allclose(np.asarray(found, np.float64), expected, atol=tolerance * scale)
+
+
+@cases
+@given(st.sampled_from((1, 3)), tokens_of, sizes, sizes, st.data())
+def test_products_of_any_shape(
+    form: WeightFormat, dtype: str, layers: int, tokens: int, rows: int, size: int, data: Any
+) -> None:
+    """Of a layer of a stack; rows beyond `num_rows` are finite."""
+    layer = data.draw(st.integers(0, layers - 1))
+    wanted = data.draw(st.integers(0, tokens))
+    values = numbers(layer, layers, rows, size, dtype=dtype)
+    if isinstance(form, Int8):
+        values = rounded(values)
+    x = numbers(7, tokens, size, dtype=dtype)
+    weight = one_layer(held(form, values), layer)
+    expected = x.astype(np.float64) @ values[layer].astype(np.float64).T
+    out_dtype = form.result_dtype(jnp.dtype(dtype))
+    out = weight.matmul(jnp.asarray(x), jnp.int32(layer), jnp.int32(wanted), out_dtype=out_dtype)
+    assert out.dtype == out_dtype and out.shape == expected.shape
+    close(np.asarray(out, np.float64)[:wanted], expected[:wanted], dtype)
+    assert np.isfinite(np.asarray(out, np.float32)).all()
+    logits = weight.matmul(jnp.asarray(x), jnp.int32(layer), out_dtype=jnp.dtype(jnp.float32))
+    close(logits, expected, dtype)
+
+
+@cases
+@given(tokens_of, sizes, sizes, st.booleans())
+def test_gated_products(
+    form: WeightFormat, dtype: str, tokens: int, width: int, size: int, with_bias: bool
+) -> None:
+    values = numbers(1, 2, 2 * width, size, dtype=dtype)
+    if isinstance(form, Int8):
+        values = rounded(values)
+    x, bias = numbers(7, tokens, size, dtype=dtype), numbers(8, 2 * width, dtype=dtype)
+    products = x.astype(np.float64) @ values[1].astype(np.float64).T
+    gate, up = np.split(products + with_bias * bias.astype(np.float64), 2, axis=1)
+    weight = one_layer(held(form, values, gated=True), 1)
+    given_bias = jnp.asarray(bias) if with_bias else None
+    out = weight.gated_matmul(jnp.asarray(x), given_bias, jnp.int32(1))
+    assert out.dtype == dtype
+    close(out, gate / (1 + np.exp(-gate)) * up, dtype)
+
+
+@cases
+@given(sizes, sizes, st.lists(st.integers(-3, 45), min_size=4, max_size=4))
+def test_rows_are_taken_unchanged_and_clipped(
+    form: WeightFormat, dtype: str, rows: int, size: int, ids: list[int]
+) -> None:
+    table = numbers(2, rows, size, dtype=dtype)
+    if isinstance(form, Int8):
+        table = rounded(table)
+    found = held(form, table).take_rows(jnp.asarray(ids))
+    # A negative number counts from the end in a dense table, as NumPy's do; no token id is one.
+    positive = np.asarray(ids) >= 0
+    expected = table[np.clip(ids, 0, rows - 1)]
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(np.asarray(found)[positive], expected[positive])
+
+
+@cases
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_stack_may_be_packed_layer_by_layer(form: WeightFormat, dtype: str, gated: bool) -> None:
+    values = numbers(3, 3, 2 * 19, 21, dtype=dtype)
+    whole = held(form, values, gated=gated)
+    for layer in range(3):
+        alone = held(form, values[layer], gated=gated)
+        for name, array in whole.arrays.items():
+            np.testing.assert_array_equal(array[layer], alone.arrays[name])
+
+
+@cases
+@pytest.mark.parametrize("gated", [False, True])
+def test_an_array_cut_along_out_holds_those_rows(
+    form: WeightFormat, dtype: str, gated: bool
+) -> None:
+    """Sharding by outputs: each half of the arrays is the format's own for half of the rows."""
+    half, size = 2 * COLUMNS, 10
+    values = numbers(4, 2 * half, size, dtype=dtype)
+    whole = held(form, values, gated=gated)
+    specs = form.arrays(whole.matrix)
+    if any("out" not in spec.axes for spec in specs.values()):
+        assert gated and not isinstance(form, Panels)
+        return
+    gate, up = values[:half], values[half:]
+    first = np.concatenate([gate[: half // 2], up[: half // 2]]) if gated else values[:half]
+    part = held(form, first, gated=gated)
+    for name, spec in specs.items():
+        axis = spec.axes.index("out")
+        length = spec.shape[axis] // 2
+        cut = np.take(np.asarray(whole.arrays[name]), range(length), axis)
+        np.testing.assert_array_equal(cut, part.arrays[name])
+
+
+def test_formats_of_this_device() -> None:
+    """Numba's kernels know two dtypes; formats of equal fields are the same to JAX."""
+    for name in ("float32", "bfloat16"):
+        assert formats_for(jnp.dtype(name)) == (Panels(), Dense())
+    assert formats_for(jnp.dtype("float16")) == (IndexedDense(), Dense())
+    assert hash(Dense()) == hash(Dense()) and Dense() != IndexedDense()
