@@ -24,8 +24,7 @@ class Deadlines:
 
     def remove(self, request_id: str) -> None:
         """Forgets an id, if it has a deadline."""
-        if self._numbers.pop(request_id, None) is None:
-            return
+        self._numbers.pop(request_id, None)
         if len(self._heap) > 2 * len(self._numbers) + _FEW:
             self._heap = [entry for entry in self._heap if self._counts(entry)]
             heapify(self._heap)

@@ -42,7 +42,7 @@ def default_sampling(config: EngineConfig, source: Path) -> dict[str, Any]:
 
 
 def _from_file(setting: str, source: Path) -> dict[str, Any]:
-    if setting == "vllm" or (setting == "auto" and source.is_file()):
+    if setting == "vllm":
         return {}
     folder = source if setting == "auto" else Path(setting).expanduser()
     file = folder / "generation_config.json"

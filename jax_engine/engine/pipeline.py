@@ -97,7 +97,6 @@ class StepPipeline:
         """Forgets all steps, after a failure; their requests must have ended."""
         self._ahead, self._restart = None, False
         self._opened, self.closed = {}, []
-        self._scheduler.drop_steps()
         self._worker.recover()
 
     def _forget_blocks(self) -> None:

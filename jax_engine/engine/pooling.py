@@ -100,9 +100,9 @@ class PooledPrompt:
         self._params, self._head = params.pooling, params.head
         self._per_token = self._params.per_token
         self._count = 0
-        self._total = np.zeros(0)
-        self._last = np.zeros(0)
-        self._tokens: list[np.ndarray] = []
+        self._total: np.ndarray
+        self._last: np.ndarray
+        self._tokens: list[np.ndarray]
 
     def add(self, item: ScheduledSequence, states: HiddenStates, index: int, row: int) -> None:
         """Takes a chunk's states.

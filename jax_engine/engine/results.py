@@ -18,6 +18,7 @@ from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.step import StepResult
 from jax_engine.tokenization.tokenizer import Tokenizer
 
+_NOTHING_GIVEN = (0, 0, False)  # tokens, characters, the end
 type PromptLogprobs = list[dict[int, Logprob] | None] | FlatLogprobs
 
 
@@ -170,18 +171,18 @@ class DeltaResults(FinalResults):
         tokenizer: Tokenizer | None,
     ) -> None:
         super().__init__(prompt, params, group, tokenizer)
-        self._given: dict[int, tuple[int, int, bool]] = {}  # tokens, characters, the end
+        self._given: dict[int, tuple[int, int, bool]] = {}
         self._prompt_given = False
 
     def _completions(self, seqs: list[Sequence]) -> list[CompletionOutput]:
         return [self._delta(seq) for seq in seqs if self._has_news(seq)]
 
     def _has_news(self, seq: Sequence) -> bool:
-        num_tokens, _, ended = self._given.get(seq.index, (0, 0, False))
+        num_tokens, _, ended = self._given.get(seq.index, _NOTHING_GIVEN)
         return seq.output_len > num_tokens or (seq.finish_reason is not None and not ended)
 
     def _delta(self, seq: Sequence) -> CompletionOutput:
-        num_tokens, num_chars, _ = self._given.get(seq.index, (0, 0, False))
+        num_tokens, num_chars, _ = self._given.get(seq.index, _NOTHING_GIVEN)
         delta = self._completion(seq, num_tokens, num_chars)
         num_tokens, num_chars = num_tokens + len(delta.token_ids), num_chars + len(delta.text)
         self._given[seq.index] = num_tokens, num_chars, seq.finish_reason is not None

@@ -34,7 +34,8 @@ class SequenceResults:
             row: Of the token among those that the step drew.
         """
         token = seq.token_ids[-1]
-        if result.logprobs is not None and self._params.needs_logprobs:
+        if self._params.needs_logprobs:
+            assert result.logprobs is not None
             self.cumulative_logprob += float(result.logprobs.logprobs[row])
             if self.logprobs is not None:
                 self.logprobs.append(

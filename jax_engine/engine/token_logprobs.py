@@ -28,7 +28,10 @@ def sampled_logprobs(
         return token_logprobs(logprobs, row, token, params.logprobs or 0, word)
     assert logits is not None
     entry = token_logprobs(logprobs, row, token, 0, word)
-    others = params.logprob_token_ids or most_probable(logits[row], params.logprobs or 0)
+    others = params.logprob_token_ids
+    if others is None:
+        assert params.logprobs is not None
+        others = most_probable(logits[row], params.logprobs)
     return entry | _of_tokens(logits[row], [one for one in others if one not in entry], word)
 
 
@@ -60,6 +63,6 @@ def _of_tokens(logits: np.ndarray, tokens: list[int], word: Words) -> dict[int, 
     # As many tokens are more probable as there are larger logits
     ranks = 1 + len(logits) - np.searchsorted(np.sort(logits), logits[tokens], side="right")
     return {
-        token: Logprob(min(value, 0.0), rank, word(token))
+        token: Logprob(value, rank, word(token))
         for token, value, rank in zip(tokens, values, ranks.tolist(), strict=True)
     }

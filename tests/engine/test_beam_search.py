@@ -14,6 +14,9 @@ from jax_engine import (
     RequestTooLargeError,
     SamplingParams,
 )
+from jax_engine.engine.beam_search import beam_search_output, check_beams
+from jax_engine.logprobs import Logprob
+from jax_engine.outputs import BeamSearchSequence, CompletionOutput, RequestOutput
 from reference import sampling as oracle
 from tests.engine.test_llm_engine import assert_idle
 from tests.support.engine_pair import naive_logits
@@ -250,3 +253,22 @@ def test_i21_bad_beam_searches_are_refused(llm) -> None:
     with pytest.raises(InvalidRequestError, match=r"prompts\[1\]"):
         llm.beam_search([PROMPT, []], BeamSearchParams(beam_width=2), use_tqdm=False)
     assert_idle(llm)
+
+
+def test_only_searches_are_counted_in_candidates() -> None:
+    """Whatever a request without beams asks for, the sampler draws its tokens one by one."""
+    many = SamplingParams(n=100, stop_token_ids=list(range(200)))
+    check_beams(many, {EOS}, 10_000)
+    with pytest.raises(RequestTooLargeError, match="looks at 68 candidates a step"):
+        check_beams(beams(n=17, stop_token_ids=[5, 6]), {EOS}, 10_000)
+
+
+def test_a_search_in_the_form_of_llm_beam_search() -> None:
+    """One that was aborted before its first token has nothing, of log-probability 0."""
+    found = CompletionOutput(0, "", [6], -0.5, [{6: Logprob(-0.5, 1)}], "stop", 6)
+    nothing = CompletionOutput(1, "", [], None, [], "abort", "timeout")
+    output = RequestOutput("a", None, [4, 5], [found, nothing], finished=True)
+    assert beam_search_output(output, None).sequences == [
+        BeamSearchSequence([4, 5, 6], [{6: Logprob(-0.5, 1)}], -0.5, None, "stop", 6),
+        BeamSearchSequence([4, 5], [], 0.0, None, "abort", "timeout"),
+    ]

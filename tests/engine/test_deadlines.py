@@ -181,3 +181,45 @@ def test_work_does_not_depend_on_how_many_there_are() -> None:
         assert len(deadlines._heap) < 200
         assert deadlines.expired(math.inf) == [str(size - 1)]
     assert counts[0] == counts[1]
+
+
+def test_clean_ups_cost_each_request_the_same() -> None:
+    """However many there are; and a few are not worth one."""
+    costs = []
+    for size in (20, 1000, 8000):
+        deadlines = Deadlines()
+        for i in range(size):
+            deadlines.add(str(i), float(i))
+
+        def forget_all(deadlines: Deadlines = deadlines, size: int = size) -> None:
+            for i in range(size):
+                deadlines.remove(str(i))
+
+        costs.append(lines_run(forget_all) / size)
+    assert costs[0] == costs[0] // 1 and costs[0] < 5, costs
+    assert max(costs) < costs[0] + 10, costs
+
+
+def test_deadlines_after_a_clean_up_come_in_their_order() -> None:
+    """Soonest first; of those at the same time who was added first; `now` is not too early."""
+    deadlines, times = Deadlines(), {f"r{i}": float(i * 37 % 101 // 2) for i in range(300)}
+    for name, at in times.items():
+        deadlines.add(name, at)
+    for i in range(300):
+        if i % 10:
+            deadlines.remove(f"r{i}")
+    left = {name: at for i, (name, at) in enumerate(times.items()) if i % 10 == 0}
+    assert len(deadlines._heap) < 300, "a clean-up"
+    early = [name for name in sorted(left, key=lambda one: left[one]) if left[name] <= 16.0]
+    assert 16.0 in left.values() and deadlines.expired(16.0) == early
+    assert len(deadlines) == len(left) - len(early)
+    assert deadlines.expired(999.0) == sorted(left, key=lambda one: left[one])[len(early) :]
+    assert not deadlines
+
+
+def test_an_id_that_comes_back_has_lost_its_old_deadline() -> None:
+    deadlines = Deadlines()
+    deadlines.add("a", 1.0)
+    deadlines.remove("a")
+    deadlines.add("a", 9.0)
+    assert deadlines.expired(5.0) == [] and deadlines.expired(9.0) == ["a"]

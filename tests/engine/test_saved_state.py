@@ -4,10 +4,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from jax_engine import LLM, ConfigError, SamplingParams
+from jax_engine.engine import saved_state
+from jax_engine.engine.saved_state import save_state
+from jax_engine.models.safetensors_loader import SafetensorsSource
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS: dict[str, Any] = {"num_gpu_blocks_override": 50, "skip_tokenizer_init": True}
@@ -39,3 +43,45 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     dummy = LLM(str(path), load_format="dummy", **SETTINGS).llm_engine
     with pytest.raises(ConfigError, match="dummy"):
         dummy.save_sharded_state(str(tmp_path))
+
+
+@pytest.fixture
+def tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three tensors of 16, 8 and 8 bytes; no model has to be around them."""
+    monkeypatch.setattr(saved_state, "tensor_source", SafetensorsSource)
+    sizes = {"a": 4, "b": 2, "c": 2}
+    source = tmp_path / "source"
+    source.mkdir()
+    save_file(
+        {name: np.arange(size, dtype=np.float32) for name, size in sizes.items()},
+        source / "model.safetensors",
+    )
+    return source
+
+
+@pytest.mark.parametrize(
+    ("max_size", "parts"),
+    [
+        (None, ["abc"]),
+        (32, ["abc"]),
+        (31, ["ab", "c"]),
+        (16, ["a", "bc"]),
+        (15, ["a", "b", "c"]),
+        (1, ["a", "b", "c"]),
+    ],
+)
+def test_files_hold_as_many_bytes_as_they_may(
+    tensors: Path, tmp_path: Path, max_size: int | None, parts: list[str]
+) -> None:
+    """But for a tensor that is too large by itself; none is empty."""
+    written = save_state(tensors, tmp_path, "float32", "{rank}-{pp_rank}-{part}", max_size)
+    assert [one.name for one in written] == [f"0-0-{i}" for i in range(len(parts))]
+    found = [load_file(one) for one in written]
+    assert ["".join(sorted(one)) for one in found] == parts
+    assert found[0]["a"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_pattern_must_tell_the_parts_apart(tensors: Path, tmp_path: Path) -> None:
+    for pattern in ("all", "{rank}-{pp_rank}"):
+        with pytest.raises(ConfigError, match=r"pattern must have \{part\} in it"):
+            save_state(tensors, tmp_path, "float32", pattern, None)

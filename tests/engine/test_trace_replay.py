@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jax_engine import LLM, InvalidRequestError, SamplingParams
+from jax_engine.engine.trace_replay import Replay, replay_trace
 from tests.support.tiny_llama import EOS, tiny_llama
 
 SETTINGS: dict[str, Any] = {
@@ -64,3 +66,33 @@ def test_what_was_greedy_is_replayed_with_the_same_logprobs(llm: LLM) -> None:
 def test_what_contradicts_a_trace_is_refused(llm: LLM, params: Any, words: str) -> None:
     with pytest.raises(InvalidRequestError, match=words):
         replayed(llm, [3], **params)
+
+
+@pytest.mark.parametrize(("prompt_len", "count"), [(3, 4), (12, 4), (13, 3), (15, 1), (20, 1)])
+def test_what_becomes_of_a_request_with_a_trace(prompt_len: int, count: int) -> None:
+    """It ends with the trace, or where there is no more room, whatever else it asked for."""
+    params = SamplingParams(
+        trace_decode_token_ids=[5, 6, 7, 8], max_tokens=2, min_tokens=2, stop=["x"],
+        stop_token_ids=[6], logits_processors=[lambda output, logits: logits],
+    )  # fmt: skip
+    params.best_of = 1
+    replay_trace(params, prompt_len, 16)
+    assert (params.max_tokens, params.min_tokens, params.ignore_eos) == (count, 0, True)
+    assert (params.stop, params.stop_token_ids, params.best_of) == (None, [], None)
+    assert params.logits_processors is not None
+    (processor,) = params.logits_processors
+    logits = np.zeros(9, np.float32)
+    drawn: list[int] = []
+    for _ in range(count + 1):  # a step that is planned ahead asks once more
+        only = processor(drawn, logits)
+        (token,) = np.flatnonzero(only > -np.inf)
+        drawn.append(int(token))
+        assert only[token] == 0.0
+    assert drawn == [*[5, 6, 7, 8][:count], 4 + count]
+
+
+def test_without_a_trace_nothing_changes() -> None:
+    params = SamplingParams(max_tokens=3, stop="x")
+    replay_trace(params, 1, 16)
+    assert params == SamplingParams(max_tokens=3, stop="x")
+    assert Replay([7])([7, 7], np.zeros(9, np.float32)).argmax() == 7

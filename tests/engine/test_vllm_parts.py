@@ -1,12 +1,15 @@
 """The profile's folder, vllm_config, and logits processors given by class."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from jax_engine import LLM, SamplingParams
+from jax_engine.engine.vllm_config import vllm_config
+from jax_engine.engine.vllm_parts import VllmParts
 from jax_engine.engine.vllm_processors import AdapterLogitsProcessor
 from jax_engine.profiler_config import DEFAULT, VARIABLE, ProfilerConfig, profile_folder
 from tests.support.tiny_llama import tiny_llama
@@ -76,3 +79,28 @@ def test_classes_of_logits_processors(path: str) -> None:
     assert outputs[0].outputs[0].token_ids == [7] * 5
     assert outputs[1].outputs[0].token_ids == plain.outputs[0].token_ids
     assert np.isfinite(outputs[0].outputs[0].cumulative_logprob)
+
+
+@pytest.mark.parametrize(("given", "read"), [(None, "model"), ("other", "other")])
+def test_the_tokenizer_is_the_model_s_unless_it_has_a_name(given: str | None, read: str) -> None:
+    config = SimpleNamespace(
+        model="model", tokenizer=given, dtype="auto", seed=0, hf_overrides=None, block_size=16,
+        prefix_caching=True, max_num_seqs=4,
+    )  # fmt: skip
+    engine: Any = SimpleNamespace(
+        config=config,
+        model_config=SimpleNamespace(vocab_size=3, hidden_size=4),
+        max_model_len=9,
+        memory=SimpleNamespace(num_blocks=7),
+        scheduler=SimpleNamespace(max_num_batched_tokens=8),
+        head=None,
+        model_source=Path("a file.gguf"),
+    )
+    found = vllm_config(engine)
+    assert (found.model_config.model, found.model_config.tokenizer) == ("model", read)
+    assert vars(found.model_config.hf_config) == {"id2label": {}}
+
+
+def test_a_part_alone_cannot_be_built() -> None:
+    with pytest.raises(NotImplementedError):
+        VllmParts.from_config(None)  # type: ignore[arg-type]

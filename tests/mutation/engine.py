@@ -187,11 +187,6 @@ STEPS: list[Mutant] = [
             "the step ahead is kept after a failed collect",
         ),
         (
-            "self._scheduler.drop_steps()\n        self._worker.recover()",
-            "self._worker.recover()",
-            "the scheduler waits for a step that failed",
-        ),
-        (
             "        step = self._launch(self._scheduler.schedule())\n",
             "        plan = self._scheduler.schedule()\n        try:\n"
             "            step = self._launch(plan)\n        except RuntimeError:\n"
@@ -209,6 +204,15 @@ STEPS: list[Mutant] = [
             "if self._opened.pop(number, None) is None:",
             "if True:",
             "the worker is told to forget whom it never knew",
+        ),
+    ),
+    *plant(
+        "jax_engine/core/scheduler.py",
+        SHELL,
+        (
+            "self.drop_steps()\n        self._state.clear()",
+            "self._state.clear()",
+            "the scheduler waits for a step that failed",
         ),
     ),
     *plant(

@@ -73,6 +73,7 @@ def check_idle(engine: LLMEngine) -> None:
     )
     running = engine._running
     assert not kept_requests(engine) and not running.deadlines
+    assert not engine._pipeline._opened
     assert not running.requests and not running.news and not running.ended
 
 

@@ -6,6 +6,7 @@ output, and what is right can be computed without any cache: `logits_after`.
 """
 
 from collections.abc import Collection, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ def logits_after(token_ids: Iterable[int]) -> np.ndarray:
 class ReadingModel:
     """Has the methods of `reference.transformer.Transformer` that the engine calls."""
 
+    config = SimpleNamespace(num_hidden_layers=1, num_key_value_heads=1, head_dim=1)
+
     def forward(
         self,
         token_ids: np.ndarray,
@@ -50,7 +53,7 @@ class ReadingModel:
     ) -> np.ndarray:
         kv = token_ids[:, None, None].astype(np.float64)
         kv_cache.write(0, kv, kv, slot_mapping)
-        keys = kv_cache.gpu[0, 0, :, 0, :, 0].reshape(-1)
+        keys = kv_cache.gpu[0, 0, :, 0, :, 0].reshape(-1).astype(np.float64)
         hidden = np.empty((len(token_ids), 1))
         for s, context_len in enumerate(context_lens):
             tokens = range(query_start_loc[s], query_start_loc[s + 1])

@@ -24,6 +24,7 @@ from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.build import EngineParts
 from jax_engine.sampling.inputs import FLOATS, WANTS_PROCESSED, row_fields
 from jax_engine.step import RequestSetup, Row, SampleLogprobs, Step, StepResult
+from jax_engine.tokenization.tokenizer import Tokenizer
 from reference.engine import ReferenceEngine
 from reference.kv_cache import KVCache, slot_of
 from reference.sampling import candidates, log_softmax, sample
@@ -264,7 +265,9 @@ class WatchedScheduler(Scheduler):
         return plan
 
 
-def pair_without_device(settings: Settings, *, ahead: bool) -> tuple[LLMEngine, ReferenceEngine]:
+def pair_without_device(
+    settings: Settings, *, ahead: bool, tokenizer: Tokenizer | None = None
+) -> tuple[LLMEngine, ReferenceEngine]:
     """An engine whose worker is made of the oracle's parts, and the oracle's engine."""
     blocks = settings.block_manager(
         BlockManager, table_width=-(-settings.max_model_len // settings.block_size)
@@ -275,7 +278,7 @@ def pair_without_device(settings: Settings, *, ahead: bool) -> tuple[LLMEngine, 
     nothing: Any = None
     config = replace(_config(), async_scheduling=ahead, scheduling_policy=settings.policy)
     parts = EngineParts(
-        config, model, Path("stub"), nothing, scheduler, worker, None, settings.max_model_len,
+        config, model, Path("stub"), nothing, scheduler, worker, tokenizer, settings.max_model_len,
         frozenset({EOS}), nothing, None,
     )  # fmt: skip
     reference = ReferenceEngine(

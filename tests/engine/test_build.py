@@ -1,0 +1,197 @@
+"""From settings to the parts of an engine; the model, the worker and the device are stand-ins."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from jax_engine import EngineConfig, OutOfMemoryError
+from jax_engine.engine import build
+from jax_engine.models.resolve import HubOptions
+from jax_engine.worker.memory import MemoryProfile
+from jax_engine.worker.preemption_costs import PreemptionCosts
+
+BLOCK = 2**20  # bytes
+PROFILE = MemoryProfile(2**33, 2**30, 2**28, 0, BLOCK, 100)
+CONFIG = EngineConfig(
+    model="org/model", revision="v1", download_dir="there", hf_token="secret",
+    block_size=4, max_model_len=10, max_num_seqs=3, max_num_batched_tokens=16, swap_space=0.0625,
+)  # fmt: skip
+SOURCE = Path("downloaded")
+
+
+class World:
+    """Stands for all that `build` calls; `events` says in which order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[Any] = []
+        self.worker: dict[str, Any] = {}
+        self.steps: dict[str, Any] = {}
+        self.profile = PROFILE
+        self.loaded: tuple[Any, HubOptions] | None = None
+        self.gguf: Path | None = None
+        self.platform = "cpu"
+        for name in (
+            "open_model", "load_tokenizer", "profile_memory", "Worker", "CompiledSteps", "wait"
+        ):  # fmt: skip
+            monkeypatch.setattr(build, name, getattr(self, f"_{name.lower()}"))
+        for name in ("show_progress_lines", "enable_compilation_cache", "gather_in_background"):
+            monkeypatch.setattr(build, name, lambda *args, name=name: self.events.append(name))
+        monkeypatch.setattr(build, "target_device", lambda: SimpleNamespace(platform=self.platform))
+
+    def _open_model(self, model: str, *, hub: HubOptions, **_: Any) -> Any:
+        assert hub == HubOptions("v1", "there", "secret")
+        config = SimpleNamespace(
+            max_context_len=32, eos_token_ids=(5,), num_layers=2, num_kv_heads=1, head_dim=8
+        )
+        abstract = SimpleNamespace(config=config, num_bytes=2**28, source=SOURCE, head="a head")
+        return SimpleNamespace(abstract=abstract, gguf=self.gguf, load=lambda: "weights")
+
+    def _load_tokenizer(self, source: Any, hub: HubOptions) -> Any:
+        self.loaded = source, hub
+        return SimpleNamespace(eos_token_ids=[6])
+
+    def _profile_memory(self, **_: Any) -> MemoryProfile:
+        return self.profile
+
+    def _worker(self, _: Any, **options: Any) -> Any:
+        self.worker = options
+        self.events.append("worker")
+        return SimpleNamespace(
+            prepare_first_step=lambda: self.events.append("first step"),
+            steps=SimpleNamespace(weights=None, set_weights=self.events.append),
+        )
+
+    def _compiledsteps(self, _: Any, **options: Any) -> Any:
+        self.steps = options
+        analysis = SimpleNamespace(temp_size_in_bytes=3 * 2**30)
+        compiled = SimpleNamespace(memory_analysis=lambda: analysis)
+        return SimpleNamespace(compile=lambda step, cache: compiled)
+
+    def _wait(self, tasks: list[Any], seconds: float) -> None:
+        self.events.append(("alone", len(tasks), seconds))
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def test_the_parts(world: World) -> None:
+    """Weights load alone at first; what can be prepared is, before they are there."""
+    parts = build.build_engine(CONFIG)
+    assert world.events == [
+        "show_progress_lines", "enable_compilation_cache", ("alone", 1, build.ALONE_S), "worker",
+        "first step", "weights", "gather_in_background",
+    ]  # fmt: skip
+    assert parts.eos_token_ids == {5, 6} and parts.max_model_len == 10
+    assert (parts.model_source, parts.head) == (SOURCE, "a head")
+    blocks = parts.scheduler.block_manager
+    assert (blocks.block_size, blocks.num_gpu_blocks, blocks.num_cpu_blocks) == (4, 100, 64)
+    assert blocks.table_width == 3
+    assert (world.worker["num_blocks"], world.worker["num_cpu_blocks"]) == (100, 64)
+    assert (world.worker["max_model_len"], world.worker["block_size"]) == (10, 4)
+
+
+def test_costs_are_measured_on_the_worker_when_they_are_needed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[Any] = []
+
+    def measure(worker: Any, max_len: int) -> PreemptionCosts:
+        measured.append((worker, max_len))
+        return PreemptionCosts(0.5, 0.25)
+
+    monkeypatch.setattr(build, "measure_costs", measure)
+    parts = build.build_engine(CONFIG)
+    assert not measured and parts.preemption_costs.known is None
+    assert parts.preemption_costs.seconds_per_block == 0.5
+    assert measured == [(parts.worker, 10)]
+
+
+def test_more_swap_space_than_can_be_asked_for(world: World) -> None:
+    parts = build.build_engine(replace(CONFIG, swap_space=4.0))
+    assert parts.scheduler.block_manager.num_cpu_blocks == world.worker["num_cpu_blocks"] == 200
+
+
+def test_what_there_is_nothing_to_wait_for(world: World) -> None:
+    """Random weights are there at once; on other devices pages are not the host's."""
+    world.platform = "cuda"
+    parts = build.build_engine(replace(CONFIG, load_format="dummy", skip_tokenizer_init=True))
+    assert world.events[2:] == [("alone", 1, build.ALONE_S), "worker", "weights"]
+    assert parts.tokenizer is None and parts.eos_token_ids == {5} and world.loaded is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "source", "revision"),
+    [
+        ({}, SOURCE, "v1"),
+        ({"tokenizer": "org/model"}, "org/model", "v1"),
+        ({"tokenizer": "org/other"}, "org/other", None),
+        ({"tokenizer": "org/other", "tokenizer_revision": "t2"}, "org/other", "t2"),
+        ({"tokenizer_revision": "t2"}, SOURCE, "t2"),
+    ],
+)
+def test_the_tokenizer_s_revision(
+    world: World, changes: dict[str, Any], source: Any, revision: str | None
+) -> None:
+    """The model's, unless it is another repository's, or has one of its own."""
+    build.build_engine(replace(CONFIG, **changes))
+    assert world.loaded == (source, HubOptions(revision, "there", "secret"))
+
+
+def test_a_gguf_file_has_its_tokenizer_in_it(world: World) -> None:
+    world.gguf = Path("a.gguf")
+    build.build_engine(CONFIG)
+    assert world.loaded is not None and world.loaded[0] == Path("a.gguf")
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({}, 100),
+        ({"num_gpu_blocks_override": 7}, 7),
+        ({"kv_cache_memory_bytes": 12800}, 50),  # of 256 bytes: 2 layers, K and V, 4 x 8 halves
+        ({"kv_cache_memory_bytes": 12800, "num_gpu_blocks_override": 7}, 7),
+    ],
+)
+def test_how_many_blocks(world: World, changes: dict[str, Any], count: int) -> None:
+    config = replace(CONFIG, dtype="bfloat16", **changes)
+    block = build.block_bytes(world._open_model("", hub=HubOptions("v1", "there", "secret"))
+                              .abstract.config, 4, jnp.bfloat16)  # fmt: skip
+    assert block == 256
+    assert build.build_engine(config).memory.num_blocks == count
+
+
+@pytest.mark.parametrize("step", [0, 2**30])
+def test_too_few_blocks_for_the_longest_sequence(world: World, step: int) -> None:
+    """The message says what the largest step takes, which is only then compiled to be known."""
+    world.profile = replace(PROFILE, num_blocks=3, step=step)
+    words = "step 3.00 GiB" if step == 0 else "step 1.00 GiB"
+    with pytest.raises(OutOfMemoryError, match=f"needs 4 KV blocks.*{words}.*max_model_len=8"):
+        build.build_engine(CONFIG)
+    assert bool(world.steps) == (step == 0)
+    if step == 0:
+        assert (world.steps["table_width"], world.steps["block_size"]) == (3, 4)
+    with pytest.raises(OutOfMemoryError, match="set num_gpu_blocks_override=4"):
+        build.build_engine(replace(CONFIG, num_gpu_blocks_override=3))
+    world.profile = replace(PROFILE, num_blocks=4)
+    assert build.build_engine(CONFIG).memory.num_blocks == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "dtype"),
+    [
+        ("auto", "cpu", "float32"),
+        ("auto", "gpu", "bfloat16"),
+        ("half", "gpu", "float16"),
+        ("float", "gpu", "float32"),
+        ("bfloat16", "cpu", "bfloat16"),
+    ],
+)
+def test_dtypes(monkeypatch: pytest.MonkeyPatch, name: str, backend: str, dtype: str) -> None:
+    monkeypatch.setattr(build.jax, "default_backend", lambda: backend)
+    assert build.resolve_dtype(name) == jnp.dtype(dtype)

@@ -1,0 +1,164 @@
+"""From hidden states, chunk by chunk, to what a pooling request gets; by NumPy, without a model."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jax_engine import InvalidRequestError, PoolingParams, RequestOutputKind, SamplingParams
+from jax_engine.engine.pooling import PooledParams, PooledPrompt, PooledResults, as_sampling_params
+from jax_engine.engine.prompts import Prompt
+from jax_engine.models.config import HeadConfig
+from jax_engine.models.heads import PoolingHead
+from jax_engine.outputs import RequestMetrics
+from jax_engine.step import HiddenStates, StepResult
+
+WIDTH = 4
+STATES = np.random.default_rng(0).standard_normal((5, WIDTH)).astype(np.float32)
+
+
+def head_for(task: Any, labels: int = 3) -> PoolingHead:
+    rng = np.random.default_rng(1)
+    names = tuple(str(i) for i in range(labels))
+    weight = rng.standard_normal((labels, WIDTH)).astype(np.float32)
+    return PoolingHead(HeadConfig(task, names), weight, np.ones(labels, np.float32))
+
+
+def model(trained: Any = ()) -> Any:
+    return SimpleNamespace(matryoshka_dimensions=trained, hidden_size=WIDTH)
+
+
+def pooled(given: PoolingParams, chunks: list[int], head: PoolingHead | None = None) -> np.ndarray:
+    """What comes of a prompt in these chunks; in the step before and behind it is another's."""
+    params = as_sampling_params(given, model(), head)
+    assert isinstance(params, PooledParams)
+    prompt, start = PooledPrompt(params), 0
+    for size in chunks:
+        own = STATES[start : start + size]
+        other = np.full((2, WIDTH), 99.0, np.float32)
+        rows = np.stack([other.sum(0), own.sum(0)])
+        states = HiddenStates(rows, np.stack([other[-1], own[-1]]), np.concatenate([other, own]))
+        item: Any = SimpleNamespace(start=start, num_tokens=size)
+        prompt.add(item, states, 1, 2)
+        start += size
+    return prompt.data()
+
+
+def raw(**params: Any) -> PoolingParams:
+    return PoolingParams(**({"normalize": False} | params))
+
+
+@pytest.mark.parametrize("chunks", [[5], [2, 3], [1, 1, 3]])
+def test_the_chunks_do_not_matter(chunks: list[int]) -> None:
+    np.testing.assert_allclose(pooled(raw(), chunks), STATES[-1])
+    mean = STATES.astype(np.float64).mean(0)
+    np.testing.assert_allclose(pooled(raw(pooling_type="MEAN"), chunks), mean, rtol=1e-5)
+    np.testing.assert_array_equal(pooled(raw(task="token_embed"), chunks), STATES)
+
+
+def test_vectors_are_cut_before_they_are_scaled_to_length_1() -> None:
+    each = pooled(PoolingParams(task="token_embed", dimensions=2), [5])
+    lengths = np.sqrt((STATES[:, :2].astype(np.float64) ** 2).sum(1))
+    np.testing.assert_allclose(each, STATES[:, :2] / lengths[:, None], rtol=1e-6)
+    one = pooled(PoolingParams(dimensions=3), [5])
+    np.testing.assert_allclose(one, STATES[-1, :3] / np.linalg.norm(STATES[-1, :3]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+def test_scores_of_a_head(labels: int) -> None:
+    """As probabilities, or as they are; a single one by its sigmoid."""
+    head = head_for("classify", labels)
+    logits = STATES[-1] @ head.weight.T + 1
+    np.testing.assert_allclose(
+        pooled(PoolingParams(use_activation=False), [2, 3], head), logits, rtol=1e-5
+    )
+    shares = np.exp(logits) / np.exp(logits).sum() if labels > 1 else 1 / (1 + np.exp(-logits))
+    np.testing.assert_allclose(pooled(PoolingParams(), [2, 3], head), shares, rtol=1e-5)
+    tokens = head_for("token_classify", labels)
+    # What a head is for is what its model does unasked, also token by token.
+    each = pooled(PoolingParams(use_activation=False), [2, 3], tokens)
+    np.testing.assert_allclose(each, STATES @ tokens.weight.T + 1, rtol=1e-4)
+
+
+def test_a_model_with_a_head_gives_embeddings_too() -> None:
+    found = pooled(raw(task="embed"), [5], head_for("classify"))
+    np.testing.assert_allclose(found, STATES[-1])
+
+
+def test_what_was_computed_before_a_preemption_does_not_count() -> None:
+    """The prompt begins anew: nothing of it was kept."""
+    for params in (raw(pooling_type="MEAN"), raw(task="token_embed")):
+        prompt = PooledPrompt(as_sampling_params(params, model(), None))  # type: ignore[arg-type]
+        for size in (2, 5):
+            states = HiddenStates(STATES[:size].sum(0)[None], STATES[size - 1 : size], STATES)
+            item: Any = SimpleNamespace(start=0, num_tokens=size)
+            prompt.add(item, states, 0, 0)
+        wanted = STATES if params.per_token else STATES.mean(0)
+        np.testing.assert_allclose(prompt.data(), wanted, rtol=1e-5)
+
+
+def test_nothing_was_computed() -> None:
+    assert pooled(PoolingParams(), []).shape == pooled(raw(task="token_embed"), []).shape == (0,)
+
+
+def test_a_pooling_request_is_one_of_a_single_token_that_is_dropped() -> None:
+    params = as_sampling_params(PoolingParams(), model(), None)
+    assert isinstance(params, PooledParams)
+    assert (params.pooling.task, params.max_tokens, params.greedy) == ("embed", 1, True)
+    assert not params.detokenize and params.output_kind is RequestOutputKind.FINAL_ONLY
+    params = as_sampling_params(PoolingParams(), model(), head_for("token_classify"))
+    assert isinstance(params, PooledParams) and params.pooling.task == "token_classify"
+    given = SamplingParams()
+    assert as_sampling_params(given, model(), None) is given
+
+
+@pytest.mark.parametrize(
+    ("task", "head", "words"),
+    [
+        ("classify", None, "classify needs a model with a classification head.*language model"),
+        ("classify", "token_classify", "got one with a head for token_classify$"),
+        ("token_classify", "classify", "got one with a head for classify$"),
+        ("generate", "classify", "generate needs a model that generates text, got .* 3 scores"),
+    ],
+)  # fmt: skip
+def test_what_a_model_cannot_do(task: Any, head: Any, words: str) -> None:
+    params: Any = SamplingParams() if task == "generate" else PoolingParams(task=task)
+    with pytest.raises(InvalidRequestError, match=words):
+        as_sampling_params(params, model(), None if head is None else head_for(head))
+
+
+@pytest.mark.parametrize(
+    ("trained", "good", "bad", "words"),
+    [
+        (None, None, 2, "dimensions must be None, got 2: the model was not trained"),
+        ((2, 4), 2, 3, "dimensions must be one of 2, 4, got 3, which it was trained for"),
+        ((), WIDTH, WIDTH + 1, "dimensions must be at most 4, got 5, the model's width"),
+    ],
+)
+def test_dimensions(trained: Any, good: int | None, bad: int, words: str) -> None:
+    as_sampling_params(PoolingParams(dimensions=good), model(trained), None)
+    with pytest.raises(InvalidRequestError, match=words):
+        as_sampling_params(PoolingParams(dimensions=bad), model(trained), None)
+
+
+def test_what_the_client_of_a_pooling_request_gets() -> None:
+    """One output, of the prompt's states alone; the token that ends it is dropped."""
+    params = as_sampling_params(raw(pooling_type="MEAN"), model(), None)
+    assert isinstance(params, PooledParams)
+    end = SimpleNamespace(finish_reason="abort")
+    group: Any = SimpleNamespace(request_id="a", seqs=[end])
+    results = PooledResults(Prompt("x", [1, 0, 1]), params, group)
+    metrics, item = RequestMetrics(0.0), SimpleNamespace(start=0, num_tokens=3)
+    output = results.output(metrics, finished=True)
+    assert not output.finished and output.outputs.data.shape == (0,)
+    rows = np.array([[9.0, 9.0], [3.0, 6.0]], np.float32)
+    results.take_prompt(item, 1, 2, StepResult([]))  # type: ignore[arg-type]
+    results.take_prompt(item, 1, 2, StepResult([], hidden=HiddenStates(rows, rows, None)))  # type: ignore[arg-type]
+    assert results.take_token(end, 0, StepResult([7])) is None  # type: ignore[arg-type]
+    end.finish_reason = "length"
+    output = results.output(metrics, finished=True)
+    assert (output.request_id, output.prompt_token_ids, output.finished) == ("a", [1, 0, 1], True)
+    assert output.outputs.data.tolist() == [1.0, 2.0]
+    assert not results.streams and not results.every_token and results.num_generated == 0
+    assert params.wants_prompt

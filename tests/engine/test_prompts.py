@@ -1,0 +1,128 @@
+"""What a prompt may be, and what each wrong one is told."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jax_engine import InvalidRequestError
+from jax_engine.engine.prompts import (
+    Prompt,
+    as_prompt_list,
+    parse_prompt,
+    prompt_text,
+    truncate_prompt,
+)
+
+SURROGATE = "a\ud800"
+
+
+class Codes:
+    """A tokenizer: the number of each letter, from a = 0."""
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(one) - ord("a") for one in text]
+
+
+def parsed(prompt: Any, tokenizer: Any = Codes()) -> Prompt:  # noqa: B008  # it has no state
+    return parse_prompt(prompt, tokenizer, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "prompts"),
+    [
+        ("ab", ["ab"]),
+        (b"ab", [b"ab"]),
+        ({"prompt": "ab"}, [{"prompt": "ab"}]),
+        ([1, 2], [[1, 2]]),
+        (np.array([1, 2]), [[1, 2]]),
+        (np.array([[1, 2]]), [[1, 2]]),
+        (["ab", 1], ["ab", 1]),
+        ([1, "ab"], [1, "ab"]),
+        ([True], [True]),
+        ((["a"], [1]), [["a"], [1]]),
+        ([], []),
+    ],
+)
+def test_one_prompt_or_many(given: Any, prompts: list) -> None:
+    """Integers are one prompt, anything else many: what is wrong with one is said of that one."""
+    assert as_prompt_list(given) == prompts
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("abc", Prompt("abc", [0, 1, 2])),
+        ([0, 2], Prompt(None, [0, 2])),
+        (np.array([0, 2]), Prompt(None, [0, 2])),
+        ({"prompt": "ab"}, Prompt("ab", [0, 1])),
+        ({"prompt_token_ids": (2,)}, Prompt(None, [2])),
+        ({"prompt_token_ids": np.array([2])}, Prompt(None, [2])),
+        ({"prompt": "ab", "prompt_token_ids": [2], "cache_salt": "s"}, Prompt("ab", [2], "s")),
+        ({"prompt": "a", "multi_modal_data": {}, "token_type_ids": None}, Prompt("a", [0])),
+    ],
+)
+def test_prompts_as_users_give_them(given: Any, expected: Prompt) -> None:
+    found = parsed(given)
+    assert found == expected and all(type(one) is int for one in found.token_ids)
+
+
+WRONG: list[tuple[Any, str]] = [
+    (b"ab", "prompt must be a string, got bytes"),
+    ({"prompt": 5}, "prompt must be a string, got int"),
+    ({"prompt": 5, "prompt_token_ids": [1]}, "prompt must be a string, got int"),
+    ("", "prompt must have at least 1 token, got an empty prompt"),
+    ([], "prompt must have at least 1 token"),
+    (SURROGATE, "prompt must be valid Unicode, got a lone surrogate at character 1"),
+    ({"prompt": "a", "cache_salt": SURROGATE}, "cache_salt must be valid Unicode"),
+    ({"prompt": "a", "cache_salt": 1}, "cache_salt must be a string, got 1"),
+    ({"cache_salt": "s"}, "must have 'prompt' or 'prompt_token_ids'.*got the keys"),
+    ({"prompt": "a", "image": 1}, r"got the keys \['image', 'prompt'\]"),
+    ({"prompt": "a", "image": None}, "got the keys"),
+    ({"prompt": "a", "multi_modal_data": {"image": 1}}, "got the keys"),
+    (5, "prompt_token_ids must be a list of integers, got 5"),
+    ({0, 1}, "must be a list of integers"),
+    ([0, 1.0], "must be a list of integers"),
+    ([0, True], "must be a list of integers"),
+    ([0, 3], r"prompt_token_ids\[1\] must be in \[0, 2\], got 3"),
+    ([0, -1], r"prompt_token_ids\[1\] must be in \[0, 2\], got -1"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), WRONG)
+def test_prompts_that_are_none(given: Any, words: str) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        parsed(given)
+
+
+def test_text_needs_a_tokenizer() -> None:
+    assert parsed({"prompt": "ab", "prompt_token_ids": [2]}, None).token_ids == [2]
+    with pytest.raises(InvalidRequestError, match="no tokenizer"):
+        parsed("ab", None)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("ab", "ab"),
+        ({"prompt": "ab", "cache_salt": "s"}, "ab"),
+        ({"prompt": "ab", "prompt_token_ids": [1]}, None),
+        ({"prompt": 5}, None),
+        ([1], None),
+        (b"ab", None),
+    ],
+)
+def test_what_is_to_be_tokenized(given: Any, text: str | None) -> None:
+    assert prompt_text(given) == text
+
+
+def test_text_that_cannot_be_tokenized() -> None:
+    with pytest.raises(InvalidRequestError, match="lone surrogate"):
+        prompt_text(SURROGATE)
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"), [(None, [1, 2, 3, 4]), (9, [1, 2, 3, 4]), (2, [3, 4]), (-1, [2, 3, 4])]
+)
+def test_the_end_of_a_prompt(keep: int | None, kept: list[int]) -> None:
+    assert truncate_prompt(Prompt("x", [1, 2, 3, 4], "s"), keep, 4) == Prompt("x", kept, "s")

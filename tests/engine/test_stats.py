@@ -1,0 +1,71 @@
+"""What `EngineStats` counts, step by step, against numbers worked out by hand."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jax_engine.core.output import SchedulerOutput
+from jax_engine.engine.stats import EngineStats, StatsRecorder
+
+STEPS = [(4, 4, 0, 10), (6, 8, 2, 3), (3, 12, 1, 1)]  # used, logical, shared; tokens
+
+
+def recorder_of(blocks: Any, costs: Any = None) -> StatsRecorder:
+    scheduler: Any = SimpleNamespace(
+        block_manager=blocks,
+        waiting=[1],
+        running=[1, 2],
+        swapped=[1, 2, 3],
+        num_preemptions={"recompute": 5, "swap": 7},
+    )
+    return StatsRecorder(scheduler, costs)
+
+
+def test_counters_peaks_and_means() -> None:
+    blocks = SimpleNamespace(num_gpu_blocks=20, num_free_gpu_blocks=17, num_cached_blocks=9)
+    costs: Any = SimpleNamespace(known="measured")
+    recorder = recorder_of(blocks, costs)
+    for used, logical, shared, tokens in STEPS:
+        blocks.num_used_gpu_blocks, blocks.num_logical_blocks = used, logical
+        blocks.num_shared_blocks = shared
+        recorder.record(SchedulerOutput(num_batched_tokens=tokens))
+    assert recorder.now() == EngineStats(
+        num_waiting=1,
+        num_running=2,
+        num_swapped=3,
+        num_blocks=20,
+        num_used_blocks=3,
+        num_shared_blocks=1,
+        num_logical_blocks=12,
+        num_free_blocks=17,
+        num_cached_blocks=9,
+        peak_used_blocks=6,
+        peak_shared_blocks=2,
+        mean_sharing_saving=pytest.approx(1 - 13 / 24),
+        peak_sharing_saving=pytest.approx(1 - 3 / 12),
+        num_steps=3,
+        num_tokens=14,
+        num_recomputed=5,
+        num_swapped_out=7,
+        preemption_costs=costs.known,
+    )
+
+
+def test_before_and_without_any_sharing_nothing_is_saved() -> None:
+    blocks = SimpleNamespace(
+        num_gpu_blocks=20, num_free_gpu_blocks=20, num_cached_blocks=0, num_used_gpu_blocks=0,
+        num_logical_blocks=0, num_shared_blocks=0,
+    )  # fmt: skip
+    recorder = recorder_of(blocks)
+    stats = recorder.now()
+    assert (stats.num_steps, stats.num_tokens, stats.peak_used_blocks) == (0, 0, 0)
+    assert (stats.peak_shared_blocks, stats.peak_sharing_saving) == (0, 0.0)
+    assert stats.preemption_costs is None
+    recorder.record(SchedulerOutput())  # of a step that only swaps out
+    assert recorder.now().peak_sharing_saving == 0.0
+    blocks.num_used_gpu_blocks = blocks.num_logical_blocks = 5
+    recorder.record(SchedulerOutput(num_batched_tokens=1))
+    stats = recorder.now()
+    assert (stats.mean_sharing_saving, stats.peak_sharing_saving) == (0.0, 0.0)
+    assert (stats.peak_used_blocks, stats.peak_shared_blocks) == (5, 0)

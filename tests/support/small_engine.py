@@ -1,0 +1,41 @@
+"""An engine that speaks in three tokens, "A", "B" and an end, on the worker without a device."""
+
+import functools
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jax_engine import LLMEngine
+from jax_engine.outputs import AnyRequestOutput
+from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from tests.support.byte_tokenizer import save_letter_tokenizer
+from tests.support.reference_worker import pair_without_device
+from tests.support.strategies import EOS, VOCABULARY, Settings
+
+SETTINGS = Settings(4, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, True, 0)
+
+
+@functools.cache
+def letters() -> Tokenizer:
+    folder = Path(tempfile.mkdtemp())
+    save_letter_tokenizer(folder, VOCABULARY, EOS)
+    return load_tokenizer(folder)
+
+
+def small_engine(*, ahead: bool = False, has_text: bool = True, **changes: Any) -> LLMEngine:
+    """An engine of its own, quickly made.
+
+    Args:
+        changes: Of SETTINGS: blocks of 4 tokens, sequences of 40, steps of 64.
+    """
+    tokenizer = letters() if has_text else None
+    return pair_without_device(replace(SETTINGS, **changes), ahead=ahead, tokenizer=tokenizer)[0]
+
+
+def run(engine: LLMEngine) -> list[AnyRequestOutput]:
+    """All that `step` returns until nobody is left."""
+    outputs: list[AnyRequestOutput] = []
+    while engine.has_unfinished_requests():
+        outputs += engine.step()
+    return outputs
