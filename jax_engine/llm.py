@@ -6,7 +6,7 @@ from typing import Any, Self
 from jax_engine.beam_search_params import BeamSearchParams
 from jax_engine.config import EngineConfig
 from jax_engine.engine.batch import UseTqdm, refuse_adapters
-from jax_engine.engine.beam_search import beam_search_output
+from jax_engine.engine.beams import beam_search_output
 from jax_engine.engine.conversations import chat_prompts
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput

@@ -2,8 +2,8 @@
 
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.block_pool import BlockError, BlockPool, OutOfBlocksError
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence, SequenceStatus
 from jax_engine.core.sequence_group import SequenceGroup
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from jax_engine.core.block_view import BlockView
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.step import Moves, RequestSetup, Row, Step
 
 

@@ -13,8 +13,8 @@ from jax_engine.core.admission import check_request
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.decoding import end_sequence, take_samples
 from jax_engine.core.limits import Limits, check_prefix_caching
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.preemption import Costs
+from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.state import SchedulerState

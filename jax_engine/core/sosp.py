@@ -4,7 +4,7 @@ Prompts are computed whole. The separate form is the published system's (v0.2.0)
 possible, else decode. The mixed form is the paper's: one step decodes, swaps in and admits.
 """
 
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.state import SchedulerState

@@ -12,8 +12,8 @@ from operator import attrgetter
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.block_pool import OutOfBlocksError
 from jax_engine.core.limits import Limits
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.preemption import Costs, check_rule, mode_for
+from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence, SequenceStatus
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.modes import PreemptionMode, PreemptionRule

@@ -5,7 +5,7 @@ left. Prompts, their chunks, decodes and recomputation are the same thing. Runni
 first, then those swapped out, then waiting ones, always oldest first and never past a blocked one.
 """
 
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.state import SchedulerState

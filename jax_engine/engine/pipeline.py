@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jax_engine.core.make_step import make_step
-from jax_engine.core.output import SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.step_masks import StepMasks, constrained_rows
 from jax_engine.host_memory import allocating

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jax_engine.core.output import ScheduledSequence
+from jax_engine.core.scheduler_output import ScheduledSequence
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.prompts import Prompt

@@ -6,7 +6,7 @@ from functools import cache
 
 from jax_engine.checks import check_integer, check_number
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.engine.beam_search import check_beams
+from jax_engine.engine.beams import check_beams
 from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.pooling import PooledParams, PooledResults
 from jax_engine.engine.prompts import PromptInput, parse_prompt, truncate_prompt

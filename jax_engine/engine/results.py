@@ -5,7 +5,7 @@ Pooling requests have results of another kind (`pooling.PooledResults`).
 
 from dataclasses import replace
 
-from jax_engine.core.output import ScheduledSequence
+from jax_engine.core.scheduler_output import ScheduledSequence
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.prompts import Prompt

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from jax_engine.core.output import SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.worker.preemption_costs import MeasuredCosts, PreemptionCosts
 
 

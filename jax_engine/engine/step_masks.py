@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.stopping import NO_TOKEN
 from jax_engine.engine.constraints import RequestConstraints

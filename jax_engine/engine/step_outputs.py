@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax_engine.core.output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
-from jax_engine.engine.beam_search import candidates_of
+from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
+from jax_engine.engine.beams import candidates_of
 from jax_engine.engine.request import Request
 from jax_engine.step import StepResult
 

@@ -19,7 +19,7 @@ from jax_engine.progress_log import compiling
 from jax_engine.sampling.inputs import SamplingInputs, first_rows
 from jax_engine.sampling.sampler import SamplerOutput, sample
 from jax_engine.worker.few_rows import sample_needed_rows
-from jax_engine.worker.pooling import pool_states
+from jax_engine.worker.hidden_states import pool_states
 from jax_engine.worker.prompt_logprobs import NUM_TOP, prompt_logprobs
 from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import packed_length, unpack_step

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from jax_engine.sampling.inputs import SamplingInputs
 from jax_engine.sampling.sampler import SamplerOutput
-from jax_engine.worker.pooling import PooledStates
+from jax_engine.worker.hidden_states import PooledStates
 
 
 @jax.tree_util.register_dataclass

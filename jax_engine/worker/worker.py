@@ -17,8 +17,8 @@ from jax_engine.sampling.sampler import SamplerOutput
 from jax_engine.sampling.token_bits import ALL_TOKENS, num_words
 from jax_engine.step import HiddenStates, Moves, RequestSetup, SampleLogprobs, Step, StepResult
 from jax_engine.worker.compiled_steps import CompiledSteps
+from jax_engine.worker.hidden_states import PooledStates
 from jax_engine.worker.kv_cache import KVCache
-from jax_engine.worker.pooling import PooledStates
 from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import pack_step
 from jax_engine.worker.step_shape import step_shape

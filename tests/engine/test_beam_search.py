@@ -14,7 +14,7 @@ from jax_engine import (
     RequestTooLargeError,
     SamplingParams,
 )
-from jax_engine.engine.beam_search import beam_search_output, check_beams
+from jax_engine.engine.beams import beam_search_output, check_beams
 from jax_engine.logprobs import Logprob
 from jax_engine.outputs import BeamSearchSequence, CompletionOutput, RequestOutput
 from reference import sampling as oracle

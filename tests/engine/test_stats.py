@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jax_engine.core.output import SchedulerOutput
+from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.stats import EngineStats, StatsRecorder
 
 STEPS = [(4, 4, 0, 10), (6, 8, 2, 3), (3, 12, 1, 1)]  # used, logical, shared; tokens

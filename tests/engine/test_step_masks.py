@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jax_engine.core.output import SchedulerOutput
+from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.stopping import NO_TOKEN
 from jax_engine.engine import step_masks
 from jax_engine.engine.constraints import RequestConstraints

@@ -145,7 +145,7 @@ SMALL_PARTS: list[Mutant] = [
         ("edited[part.rows] = row", "edited[first] = row", "only the first sample is edited"),
     ),
     *plant(
-        f"{FOLDER}/pooling.py",
+        f"{FOLDER}/hidden_states.py",
         POOLED,
         ("query_start_loc[1:] - 1, 0)", "query_start_loc[:-1], 0)", "the first token's state"),
     ),

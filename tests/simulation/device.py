@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from jax_engine.core.output import SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.step import Step
 from jax_engine.worker.step_shape import StepShape, step_shape

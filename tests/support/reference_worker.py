@@ -19,8 +19,8 @@ import numpy as np
 
 from jax_engine import EngineConfig, LLMEngine
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.output import SchedulerOutput
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.build import EngineParts
 from jax_engine.sampling.inputs import FLOATS, WANTS_PROCESSED, row_fields
 from jax_engine.step import RequestSetup, Row, SampleLogprobs, Step, StepResult

@@ -5,7 +5,7 @@ from collections.abc import Collection
 import numpy as np
 
 from jax_engine.core.beam_search import num_candidates
-from jax_engine.core.output import ScheduledSequence
+from jax_engine.core.scheduler_output import ScheduledSequence
 from jax_engine.core.sequence import Candidate
 from jax_engine.errors import RequestTooLargeError
 from jax_engine.outputs import BeamSearchOutput, BeamSearchSequence, RequestOutput
