@@ -208,7 +208,7 @@ STEPS: list[Mutant] = [
     ),
     *plant(
         "jax_engine/core/scheduler.py",
-        SHELL,
+        ("tests/core/test_undone.py",),
         (
             "self.drop_steps()\n        self._state.clear()",
             "self._state.clear()",
