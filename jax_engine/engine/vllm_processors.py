@@ -7,6 +7,7 @@ one row, index 0. Logits are PyTorch tensors where PyTorch is installed, else Nu
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache, partial
@@ -166,10 +167,9 @@ def request_processor(
 
 @cache
 def _torch() -> Any:
-    try:
+    with suppress(ImportError):
         return import_module("torch")
-    except ImportError:
-        return None
+    return None
 
 
 def _device() -> Any:

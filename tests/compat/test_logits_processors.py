@@ -1,11 +1,13 @@
 """vLLM's logits processors, each request in a batch of one."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from jax_engine import InvalidRequestError, SamplingParams
+from jax_engine.engine import vllm_processors
 from jax_engine.engine.vllm_processors import (
     AdapterLogitsProcessor,
     BatchUpdate,
@@ -20,7 +22,7 @@ class Ban(LogitsProcessor):
     """Forbids the token of the last position, and counts how often it was told of a request."""
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
-        assert device.type == "cpu"
+        assert device.type == "cpu" and not is_pin_memory
         self.outputs: dict[int, list[int]] = {}
         self.num_updates = 0
 
@@ -34,6 +36,7 @@ class Ban(LogitsProcessor):
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         self.num_updates += batch_update is not None
+        assert batch_update is None or batch_update.batch_size == 1
         process_dict_updates(self.outputs, batch_update, lambda params, prompt, output: output)
 
     def apply(self, logits: Any) -> Any:
@@ -95,3 +98,35 @@ def test_rows_are_removed_added_and_moved() -> None:
     gone = BatchUpdate(1, removed=[], added=[(0, one, None, [])], moved=[])
     assert process_dict_updates(states, gone, lambda params, prompt, output: None)
     assert states == {1: "new", 3: "c"}
+
+
+def test_rows_that_only_go_or_are_overwritten() -> None:
+    """A row that moves where another is takes its place; one that is swapped with none goes."""
+    states = {0: "a", 1: "b", 2: "c", 3: "d"}
+    moved = [(2, 1, MoveDirectionality.UNIDIRECTIONAL), (3, 5, MoveDirectionality.SWAP)]
+    update = BatchUpdate(2, removed=[0], added=[], moved=moved)
+    assert process_dict_updates(states, update, lambda params, prompt, output: "new")
+    assert states == {1: "c", 5: "d"}
+
+
+def test_logits_are_torch_s_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Seeing(Ban):
+        def apply(self, logits: Any) -> Any:
+            made.append(logits)
+            return super().apply(logits.values)
+
+    torch = SimpleNamespace(
+        tensor=lambda values: SimpleNamespace(values=values),
+        device=lambda name: SimpleNamespace(type=name),
+    )
+    monkeypatch.setattr(vllm_processors, "import_module", {"torch": torch}.get)
+    vllm_processors._torch.cache_clear()
+    try:
+        function = request_processor([Seeing], SamplingParams(), None)
+        edited = function([9], [1], np.zeros(3, np.float32))
+    finally:
+        monkeypatch.undo()
+        vllm_processors._torch.cache_clear()
+    assert edited.tolist() == [0, -np.inf, 0] and len(made) == 1

@@ -69,10 +69,17 @@ class Function:
         tree = ast.fix_missing_locations(ast.Module([node], []))
         code = compile(tree, str(ROOT / self.file), "exec", dont_inherit=True)
         for part in (*self.classes, self.node):
-            code = next(
-                c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == part.name
-            )
+            generic = _inner(code, f"<generic parameters of {part.name}>")
+            found = _inner(generic or code, part.name)
+            assert found is not None
+            code = found
         return code
+
+
+def _inner(code: CodeType, name: str) -> CodeType | None:
+    """The code of this name that this code makes; None: there is none."""
+    found = (one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name)
+    return next(found, None)
 
 
 @dataclass(frozen=True)
