@@ -1,20 +1,20 @@
-"""The checks of `SamplingParams` that need no model: each field's range, and which fields agree."""
+"""The checks of `SamplingParams` that need no model: each field's range, and which fields agree.
+
+`params` is a `SamplingParams` everywhere; it is not annotated so, as that class calls the checks.
+"""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from jax_engine.checks import check_integer, check_number
 from jax_engine.errors import InvalidRequestError
 from jax_engine.sampler_numbers import sampler_numbers
 
-if TYPE_CHECKING:
-    from jax_engine.sampling_params import SamplingParams
-
 MAX_LOGPROB_TOKEN_IDS = 128  # vLLM's limit
 MAX_SAMPLES = 16384  # as vLLM's VLLM_MAX_N_SEQUENCES
 
 
-def check_sampling_params(params: "SamplingParams") -> None:
+def check_sampling_params(params: Any) -> None:
     """
     Raises:
         InvalidRequestError: A field is out of range; the message names it and the range.
@@ -47,7 +47,7 @@ def clipped_bias(logit_bias: Mapping[int, float]) -> dict[int, float]:
     return clipped
 
 
-def _check_counts(params: "SamplingParams") -> None:
+def _check_counts(params: Any) -> None:
     check_integer("n", params.n, 1)
     if params.best_of is not None:
         check_integer("best_of", params.best_of, params.n, note=f" (n is {params.n})")
@@ -74,7 +74,7 @@ def _check_counts(params: "SamplingParams") -> None:
         check_integer("seed", params.seed, -(2**63), 2**64 - 1)
 
 
-def _check_logprob_tokens(params: "SamplingParams") -> None:
+def _check_logprob_tokens(params: Any) -> None:
     tokens = params.logprob_token_ids
     if tokens is None:
         return
@@ -91,7 +91,7 @@ def _check_logprob_tokens(params: "SamplingParams") -> None:
         )
 
 
-def _check_deltas(params: "SamplingParams") -> None:
+def _check_deltas(params: Any) -> None:
     """What is streamed must not turn out not to be part of the result."""
     if params.gives_deltas and params.num_samples > params.n:
         raise InvalidRequestError(
@@ -100,7 +100,7 @@ def _check_deltas(params: "SamplingParams") -> None:
         )
 
 
-def _check_sampler(params: "SamplingParams") -> None:
+def _check_sampler(params: Any) -> None:
     for name, number in sampler_numbers(type(params)).items():
         number.check(name, getattr(params, name))
     if params.greedy and params.num_samples > 1 and not params.use_beam_search:
@@ -110,7 +110,7 @@ def _check_sampler(params: "SamplingParams") -> None:
         )
 
 
-def _check_stops(params: "SamplingParams") -> None:
+def _check_stops(params: Any) -> None:
     for text in params.stop_strings:
         if not text:
             raise InvalidRequestError("stop must hold non-empty strings, got ''")
@@ -120,7 +120,7 @@ def _check_stops(params: "SamplingParams") -> None:
         check_integer("stop_token_ids", token, 0)
 
 
-def _check_constraints(params: "SamplingParams") -> None:
+def _check_constraints(params: Any) -> None:
     if params.allowed_token_ids is not None:
         for token in params.allowed_token_ids:
             check_integer("allowed_token_ids", token, 0)
@@ -131,7 +131,7 @@ def _check_constraints(params: "SamplingParams") -> None:
             raise InvalidRequestError(f"bad_words must hold non-empty strings, got {word!r}")
 
 
-def _check_guide(params: "SamplingParams") -> None:
+def _check_guide(params: Any) -> None:
     if params.structured_outputs is None:
         return
     for name in ("ignore_eos", "min_tokens"):
@@ -142,7 +142,7 @@ def _check_guide(params: "SamplingParams") -> None:
             )
 
 
-def _check_beams(params: "SamplingParams") -> None:
+def _check_beams(params: Any) -> None:
     # So that no length to this power leaves the range of floats
     check_number("length_penalty", params.length_penalty, -32.0, 32.0)
     if not params.use_beam_search:

@@ -8,13 +8,6 @@ from tests.meta.trees import PACKAGES, ROOT, imported_names, modules
 
 type Graph = dict[str, set[str]]
 
-# Circles that are still there, and what ends each. A new one is a mistake in the design.
-KNOWN: dict[frozenset[str], str] = {
-    frozenset({"jax_engine.sampling_checks", "jax_engine.sampling_params"}): (
-        "the checks read the parameters that call them: one table declares a parameter's range"
-    ),
-}
-
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -76,11 +69,9 @@ def reachable(graph: Graph, start: str) -> set[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_there_are_no_circles_but_those_that_are_known(package: str) -> None:
-    """And each of these is there still: the list can only shrink."""
+def test_there_are_no_circles(package: str) -> None:
     graph = imports(package)
-    found = circles(graph) | circles(of_folders(graph))
-    assert found == {known for known in KNOWN if all(name.startswith(package) for name in known)}
+    assert circles(graph) | circles(of_folders(graph)) == set()
 
 
 def test_circles_are_found() -> None:
