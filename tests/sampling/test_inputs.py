@@ -13,7 +13,7 @@ from jax_engine import SamplingParams
 from jax_engine.sampling.inputs import NUMBERS, sampling_row, unpack_sampling
 from reference.parameters import parameters
 
-NOTHING = jnp.zeros((3, 0), jnp.int32)
+NOTHING = np.zeros((3, 0), np.int32)
 _unpack = jax.jit(unpack_sampling)
 
 
