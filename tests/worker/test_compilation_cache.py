@@ -1,6 +1,7 @@
 """The persistent compilation cache: damaged entries, and folders that cannot be written."""
 
 import errno
+import hashlib
 import os
 import warnings
 
@@ -8,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxlib.version import __version__ as jaxlib_version
 
+from jax_engine.worker import compilation_cache as module
 from jax_engine.worker.compilation_cache import enable_compilation_cache
 
 NAMES = (
@@ -106,3 +109,41 @@ def test_a_folder_that_cannot_be_made_is_done_without(our_cache, monkeypatch, ca
     assert enable_compilation_cache() is None
     assert jax.config.jax_compilation_cache_dir is None
     assert "Not a directory" in caplog.text
+
+
+def test_programs_are_kept_by_version_and_machine(our_cache, monkeypatch) -> None:
+    """Whatever takes longer than a fifth of a second to compile, of any size."""
+    monkeypatch.setattr("platform.machine", lambda: "one")
+    monkeypatch.setattr("platform.processor", lambda: "two")
+    cpuinfo = our_cache / "cpuinfo"
+    monkeypatch.setattr(module, "Path", lambda path: cpuinfo)
+
+    def key(text: str) -> str:
+        return f"{jaxlib_version}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    folder = enable_compilation_cache()
+    assert folder == our_cache / "xla" / key("onetwo") and folder.is_dir()
+    assert [getattr(jax.config, name) for name in NAMES] == [str(folder), 0.2, 0]
+    cpuinfo.write_text("model name: b\nflags: c\nFeatures: a\nmodel name: b\nbogomips: 7\n")
+    jax.config.update("jax_compilation_cache_dir", None)
+    folder = enable_compilation_cache()
+    assert folder == our_cache / "xla" / key("onetwoFeatures: aflags: cmodel name: b")
+
+
+@pytest.mark.parametrize("chosen", ["by JAX's option", "by the environment", "off"])
+def test_what_the_user_has_chosen_stays(chosen: str, our_cache, monkeypatch) -> None:
+    options = ("jax_enable_compilation_cache", *NAMES)
+    enabled = jax.config.jax_enable_compilation_cache
+    if chosen == "by JAX's option":
+        jax.config.update("jax_compilation_cache_dir", "/nowhere")
+    elif chosen == "by the environment":
+        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+    else:
+        jax.config.update("jax_enable_compilation_cache", False)
+    before = [getattr(jax.config, name) for name in options]
+    try:
+        assert enable_compilation_cache() is None
+        assert [getattr(jax.config, name) for name in options] == before
+        assert not list(our_cache.iterdir())
+    finally:
+        jax.config.update("jax_enable_compilation_cache", enabled)

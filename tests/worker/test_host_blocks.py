@@ -16,6 +16,21 @@ def three_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_blocks, "PIECE_BYTES", 3 * BLOCK_BYTES + 5)
 
 
+def test_a_piece_holds_a_block_however_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_blocks, "PIECE_BYTES", 5)
+    host = HostBlocks(10, SHAPE, np.dtype(np.float32))
+    assert host.make_room([4, 7]) and host.num_bytes == 2 * BLOCK_BYTES
+
+
+def test_each_new_piece_must_fit_beside_what_stays_free(
+    three_a_piece: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(host_blocks, "check_fits", lambda what, size: asked.append(size))
+    HostBlocks(10, SHAPE, np.dtype(np.float32)).make_room([0, 2, 3])
+    assert asked == 2 * [3 * BLOCK_BYTES + host_blocks.HEADROOM_BYTES]
+
+
 def no_memory(what: str, num_bytes: int) -> None:
     raise OutOfMemoryError(f"{what} need {num_bytes}.")
 

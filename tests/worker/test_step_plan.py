@@ -1,18 +1,22 @@
 """The packed plan: what the host packs, the device unpacks; positions and slots by hand."""
 
 import dataclasses
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
 from jax_engine.engine.request_setup import derive_seed, request_setup
+from jax_engine.sampling.inputs import ROW_WIDTH
 from jax_engine.step import Moves, RequestSetup, Row, Step
-from jax_engine.worker.step_plan import pack_step, unpack_step
+from jax_engine.worker.step_plan import pack_step, split_fields, unpack_step
+from jax_engine.worker.step_shape import StepShape
 
 B, W = 4, 6
 EOS = frozenset({1})
@@ -97,7 +101,9 @@ def test_i10_unpacking_gives_each_token_its_position_and_slot(case) -> None:
             assert plan.sampling.top_k[sample_at] == i
             assert plan.sampling.top_p[sample_at] == 0.25
             sample_at += 1
-    assert (plan.slot_mapping[at:] == -1).all()
+    assert plan.num_samples == sample_at
+    assert (plan.slot_mapping[at:] == -1).all() and (plan.positions[at:] == 0).all()
+    assert len(plan.query_start_loc) == len(plan.context_lens) + 1 == shape.num_rows + 1
     assert (plan.context_lens[len(case.texts) :] == 0).all()
     assert (plan.query_start_loc[len(case.texts) :] == at).all()
     assert (plan.sampling.temperature[sample_at:] == 0).all()
@@ -141,6 +147,95 @@ def test_targets_are_the_next_tokens_of_prompts_that_are_scored(case) -> None:
         assert len(found) == shape.num_tokens and (found[len(targets) :] == -1).all()
     else:
         assert len(found) == 0
+
+
+NOTHING = np.zeros((2, 0), np.int32)
+
+
+def _packed(*parts: tuple[Row, RequestSetup], masked: bool = False):
+    """The plan of a step of these rows."""
+    rows, setups = [row for row, _ in parts], {setup.number: setup for _, setup in parts}
+    tables = np.zeros((len(rows), W), np.int32)
+    return pack_step(Step(rows, tables, Moves([], [], []), [], [], masked), setups, W)
+
+
+def _row(number: int, start: int, count: int, num_samples: int, sample: int = 0) -> Row:
+    return Row(number, number, start, [1] * count, num_samples, sample)
+
+
+def _setup(number: int, prompt: int, samples: int = 1, **changes: bool) -> RequestSetup:
+    """Of which the rows are numbered: 100 * number + sample, and so on."""
+    first = 100 * number + np.arange(samples, dtype=np.int32)[:, None]
+    rows = np.repeat(first, ROW_WIDTH, axis=1)
+    special = bool(changes)
+    return RequestSetup(number, [1] * prompt, rows, NOTHING, NOTHING, is_special=special, **changes)
+
+
+def test_each_sample_has_its_own_row_of_numbers() -> None:
+    """A prompt that forks has one after another; a sequence its own; beams share the only one."""
+    forks, beams = _setup(1, 3, samples=3), _setup(2, 3)
+    shape, packed = _packed(
+        (_row(2, 3, 1, 1, sample=2), beams),
+        (_row(1, 3, 1, 1, sample=2), forks),
+        (_row(1, 3, 1, 1, sample=0), forks),
+        (_row(1, 0, 3, 3), forks),
+        (_row(1, 0, 3, 2, sample=1), forks),
+        (_row(2, 0, 3, 0), beams),
+    )
+    fields = split_fields(packed, shape, W)
+    found = fields["sampling"]
+    assert found[:, 0].tolist()[:9] == [200, 102, 100, 100, 101, 102, 101, 102, 0]
+    assert (found == found[:, :1]).all()
+    assert fields["row_of_sample"].tolist()[:9] == [0, 1, 2, 3, 3, 3, 4, 4, 0]
+    assert fields["position_of_sample"].tolist()[:9] == [4, 4, 4, 3, 3, 3, 3, 3, 0]
+
+
+def test_a_step_has_the_shape_of_its_tokens_rows_and_samples() -> None:
+    plain = _setup(1, 40)
+    assert _packed((_row(1, 0, 40, 1), plain))[0] == StepShape(64, 32)
+    assert _packed((_row(1, 40, 1, 1), plain))[0] == StepShape(1, 1, decode_only=True)
+    many = _setup(2, 1, samples=40)
+    assert _packed((_row(2, 0, 1, 40), many))[0] == StepShape(128, 64)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_only_some_requests_ask_for_is_in_the_shape(masked: bool) -> None:
+    """Of each row one bit of what it asks for, in every order; a plain row changes nothing."""
+    plain = (_row(9, 0, 2, 1), _setup(9, 2))
+    ends, middle, early = _row(1, 2, 2, 1), _row(1, 2, 2, 0), _row(1, 1, 2, 0)
+
+    def extras(*parts: tuple[Row, RequestSetup]) -> set[str]:
+        shape, _ = _packed(*parts, masked=masked)
+        names = ("prompt_logprobs", "whole_prompt_logprobs", "pooling")
+        assert shape.split >= masked
+        return {name for name in names if getattr(shape, name)} | (
+            {"split"} if shape.split and not masked else set()
+        )
+
+    scored = {"prompt_logprobs": True}
+    whole = scored | {"whole_prompt_logprobs": True}
+    cases = [
+        ((ends, _setup(1, 4, needs_logits=True)), set() if masked else {"split"}),
+        ((middle, _setup(1, 4, needs_logits=True)), set()),
+        ((ends, _setup(1, 4, pooling=True)), {"pooling"}),
+        ((ends, _setup(1, 4, wants_logprobs=True)), set()),
+        ((ends, _setup(1, 4, **scored)), {"prompt_logprobs"}),
+        ((ends, _setup(1, 3, **scored)), set()),
+        ((early, _setup(1, 3, **scored)), {"prompt_logprobs"}),
+        ((ends, _setup(1, 4, **whole)), set(whole)),
+        ((ends, _setup(1, 3, **whole)), set()),
+    ]
+    for part, wanted in cases:
+        assert extras(part) == wanted
+        assert extras(plain, part) == extras(part, plain) == wanted
+        for (row, setup), more in cases:
+            other = (row._replace(request=2), replace(setup, number=2))
+            if (wanted and more) or not setup.whole_prompt_logprobs:
+                both = wanted | more
+                if part[1].whole_prompt_logprobs and "prompt_logprobs" in both:
+                    both = both | {"whole_prompt_logprobs"}
+                assert extras(part, other) == both
+    assert extras(plain) == set()
 
 
 def test_seeds_of_samples_are_the_reference_s() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine import EngineConfig
-from jax_engine.worker.step_shape import all_step_shapes, largest_step_shape, step_shape
+from jax_engine.worker.step_shape import StepShape, all_step_shapes, largest_step_shape, step_shape
 
 DEFAULT = (EngineConfig().resolve_lengths(8192)[1], EngineConfig().max_num_seqs)
 
@@ -41,7 +41,7 @@ def test_no_shape_is_larger_than_the_largest(budget: int, most: int) -> None:
         assert shape.num_rows <= largest.num_rows
 
 
-@pytest.mark.parametrize("limits", [(1, 1), (5, 9), (9, 70), (90, 40)])
+@pytest.mark.parametrize("limits", [(1, 1), (2, 1), (5, 9), (9, 70), (90, 40)])
 def test_the_list_is_what_all_possible_steps_give(limits) -> None:
     """No more and no less. Two samples stand for any number between one and all."""
     budget, most = limits
@@ -54,6 +54,35 @@ def test_the_list_is_what_all_possible_steps_give(limits) -> None:
     found = all_step_shapes(*limits)
     assert set(found) == met
     assert len(found) == len(met)
+
+
+def test_shapes_by_hand() -> None:
+    assert step_shape(1, 1, 1) == StepShape(1, 1, decode_only=True)
+    assert step_shape(5, 5, 0) == StepShape(8, 8, decode_only=True)
+    assert step_shape(65, 65, 65) == StepShape(128, 128, decode_only=True)
+    assert step_shape(5, 5, 6) == step_shape(32, 1, 1) == StepShape(32, 16)
+    assert step_shape(33, 1, 1) == step_shape(40, 32, 32) == StepShape(64, 32)
+    assert step_shape(1025, 1, 1) == StepShape(2048, 256)
+    assert step_shape(300, 257, 257) == step_shape(1024, 257, 0) == StepShape(1024, 512)
+
+
+def test_room_for_edits_by_hand() -> None:
+    small, large = (256, 4096), (256 * 16, 4096 * 16)
+    for edits, room in [
+        ((1, 0), small), ((0, 1), small), (small, small), ((257, 0), large), ((0, 4097), large),
+        (large, large), ((large[0] + 1, 0), (256**2, 4096 * 256)), ((0, 0), (0, 0)),
+    ]:  # fmt: skip
+        for tokens in (1, 2):
+            shape = step_shape(tokens, 1, 1, *edits)
+            assert (shape.num_bias, shape.num_history) == room
+
+
+def test_small_shapes_come_first_and_those_of_decode_steps_before_all() -> None:
+    found = all_step_shapes(70, 9)
+    assert found == [
+        *(StepShape(n, n, decode_only=True) for n in (1, 2, 4, 8, 12)),
+        *(StepShape(n, n // 2) for n in (32, 64, 128)),
+    ]
 
 
 def test_the_default_limits_have_at_most_20_shapes() -> None:

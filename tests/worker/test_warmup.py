@@ -1,0 +1,68 @@
+"""Which steps are compiled ahead, in which order; a failure ends it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jax_engine.worker import warmup
+from jax_engine.worker.step_shape import StepShape
+from jax_engine.worker.warmup import compile_ahead
+
+SHAPES = [StepShape(1, 1), StepShape(32, 16), StepShape(64, 8), StepShape(64, 32), StepShape(2, 2)]
+
+
+class Bar:
+    """In place of the progress bar."""
+
+    made: Any = None
+
+    def __init__(self, **options: Any) -> None:
+        self.options, self.updates = options, list[int]()
+        Bar.made = self
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, count: int) -> None:
+        self.updates.append(count)
+
+
+def worker(done: list[Any], has: list[StepShape], fails: StepShape | None = None) -> Any:
+    def prepare(shape: StepShape, cache: Any) -> None:
+        assert cache == "array"
+        done.append(shape)
+        if shape == fails:
+            raise RuntimeError("no memory")
+
+    return SimpleNamespace(
+        steps=SimpleNamespace(has=has.__contains__, prepare_silently=prepare),
+        kv_cache=SimpleNamespace(array="array", warm_up=lambda: done.append("moves")),
+    )
+
+
+@pytest.fixture(autouse=True)
+def bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "tqdm", Bar)
+
+
+@pytest.mark.parametrize("use_tqdm", [False, True])
+def test_what_is_not_there_is_compiled_the_longest_first(use_tqdm: bool) -> None:
+    done: list[Any] = []
+    one = worker(done, [SHAPES[4]])
+    assert compile_ahead(one, SHAPES, use_tqdm=use_tqdm, threads=1) == 4
+    assert done == ["moves", SHAPES[3], SHAPES[2], SHAPES[1], SHAPES[0]]
+    assert Bar.made.updates == [1] * 4
+    assert Bar.made.options["total"] == 4 and Bar.made.options["disable"] is not use_tqdm
+
+
+def test_a_failure_ends_it() -> None:
+    """At once: what has not begun is not compiled."""
+    done: list[Any] = []
+    many = [*SHAPES, *(StepShape(1, 1, n) for n in range(1, 99))]
+    with pytest.raises(RuntimeError, match="no memory"):
+        compile_ahead(worker(done, [], fails=SHAPES[3]), many, threads=1)
+    assert done[:2] == ["moves", SHAPES[3]] and not Bar.made.updates
