@@ -1,0 +1,231 @@
+"""What the worker asks of its cache and its steps, in which order, and what it hands on."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_engine.sampling.inputs import ROW_WIDTH
+from jax_engine.sampling.sampler import SamplerOutput
+from jax_engine.step import Moves, RequestSetup, Row, Step
+from jax_engine.worker import worker as module
+from jax_engine.worker.hidden_states import PooledStates
+from jax_engine.worker.step_output import StepOutput, Unsampled
+from jax_engine.worker.step_shape import StepShape, step_shape
+from jax_engine.worker.worker import Worker
+
+MAX_ROWS, VOCABULARY = 16, 40
+NOTHING = np.zeros((2, 0), np.int32)
+MOVES = Moves([(1, 2)], [(3, 4)], [(5, 6)])
+
+
+def sampled(first: int, rows: int = 4) -> SamplerOutput:
+    """Tokens from `first` on, with numbers of their own in every place."""
+    column = np.arange(rows)
+    tokens = np.pad(first + column, (0, MAX_ROWS - rows)).astype(np.int32)
+    top = column[:, None] + np.arange(3)
+    return SamplerOutput(*map(jnp.asarray, (tokens, column / 2, column + 7, top + 9, -top / 4)))
+
+
+class Steps:
+    """In place of the compiled steps: gives what the test has put into `outputs`."""
+
+    def __init__(self, done: list[Any]) -> None:
+        self.done, self.outputs, self.compiled = done, list[StepOutput](), list[StepShape]()
+
+    def __call__(self, shape: StepShape, cache: Any, packed: Any, previous: Any) -> Any:
+        self.done.append(("step", shape, cache, np.asarray(previous).tolist()))
+        return f"{cache}'", self.outputs.pop(0)
+
+    def sample(self, unsampled: Unsampled, logits: Any, mask: np.ndarray) -> SamplerOutput:
+        self.done.append(("sample", np.asarray(logits).tolist(), mask.tolist()))
+        return sampled(30)
+
+    def has(self, shape: StepShape) -> bool:
+        return shape in self.compiled
+
+    def prepare(self, shape: StepShape, cache: Any) -> None:
+        self.done.append(("prepare", shape, cache))
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A worker on a cache and steps that note in `worker.done` what they are asked."""
+    done: list[Any] = []
+
+    def note(name: str) -> Any:
+        return lambda *given: done.append((name, *given))
+
+    moves = {name: note(name) for name in ("swap_in", "swap_out", "copy", "recover")}
+    cache = SimpleNamespace(array="cache", **moves)
+    monkeypatch.setattr(module, "KVCache", lambda *_, **given: cache)
+    monkeypatch.setattr(module, "CompiledSteps", lambda *_, **given: Steps(done))
+    worker: Any = Worker(
+        SimpleNamespace(config=None),  # type: ignore[arg-type]
+        num_blocks=9,
+        num_cpu_blocks=9,
+        block_size=4,
+        max_model_len=21,
+        max_rows=MAX_ROWS,
+        dtype="float32",
+    )
+    worker.done = done
+    return worker
+
+
+def setup(number: int, **changes: Any) -> RequestSetup:
+    rows = np.zeros((1, ROW_WIDTH), np.int32)
+    return RequestSetup(number, [1, 1], rows, NOTHING, NOTHING, **changes)
+
+
+def step(
+    *opened: RequestSetup, samples: int = 1, closed: tuple[int, ...] = (), **more: Any
+) -> Step:
+    """A prompt of two tokens for each, of which each draws so many tokens."""
+    rows = [Row(one.number, one.number, 0, [1, 1], samples) for one in opened]
+    tables = np.zeros((len(rows), 6), np.int32)
+    return Step(
+        rows, tables, more.pop("moves", Moves([], [], [])), list(opened), list(closed), **more
+    )
+
+
+def unsampled(rows: int = 4) -> StepOutput:
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(rows, VOCABULARY)), jnp.float32)
+    return StepOutput(unsampled=Unsampled(logits, None))  # type: ignore[arg-type]
+
+
+def no_moves(done: list[Any]) -> list[Any]:
+    return [one for one in done if one[0] not in ("swap_in", "swap_out", "copy")]
+
+
+def test_a_table_has_room_for_the_longest_sequence(worker: Any) -> None:
+    assert worker.table_width == 6  # 21 tokens in blocks of 4
+
+
+def test_the_first_step_is_that_of_a_short_prompt(worker: Any) -> None:
+    worker.prepare_first_step()
+    assert worker.done == [("prepare", step_shape(2, 1, 1), "cache")]
+    assert not step_shape(2, 1, 1).decode_only
+    worker.steps.compiled.append(step_shape(2, 1, 1))
+    worker.prepare_first_step()
+    assert len(worker.done) == 1
+
+
+def test_blocks_are_moved_before_the_model_writes(worker: Any) -> None:
+    """Also where there is nothing to compute."""
+    moves = [("swap_in", [(1, 2)]), ("swap_out", [(3, 4)]), ("copy", [(5, 6)])]
+    worker.steps.outputs.append(StepOutput(sampled=sampled(10)))
+    worker.launch(step(setup(1), moves=MOVES))
+    assert worker.done == [*moves, ("step", StepShape(32, 16), "cache", [0] * MAX_ROWS)]
+    assert worker.kv_cache.array == "cache'"
+    worker.done.clear()
+    ticket = worker.launch(step(moves=MOVES))
+    assert worker.done == moves
+    found = worker.collect(ticket)
+    assert found.token_ids == [] and found.logprobs is found.prompt is found.hidden is None
+    assert ticket.num_samples == 0
+
+
+def test_requests_are_known_until_they_are_closed(worker: Any) -> None:
+    """The last step of one may be the one that closes it."""
+    worker.steps.outputs += [StepOutput(sampled=sampled(10))] * 2
+    one, two, three = setup(1), setup(2), setup(3)
+    worker.launch(step(one, two, closed=(1, 77)))
+    assert worker.setups == {2: two}
+    worker.launch(step(three, closed=(3,)))
+    worker.launch(step(closed=(2,)))
+    assert worker.setups == {}
+
+
+def test_tokens_of_the_last_step_that_drew_go_into_the_next(worker: Any) -> None:
+    worker.steps.outputs += [StepOutput(sampled=sampled(n)) for n in (10, 20, 30)]
+    for samples in (1, 0, 1):
+        worker.launch(step(setup(1), samples=samples))
+    worker.recover()
+    worker.steps.outputs.append(StepOutput(sampled=sampled(40)))
+    worker.launch(step(setup(1)))
+    first = np.asarray(sampled(10).token_ids).tolist()
+    previous = [one[-1] for one in no_moves(worker.done) if one[0] == "step"]
+    assert previous == [[0] * MAX_ROWS, first, first, [0] * MAX_ROWS]
+
+
+def test_after_a_failure_nothing_is_known(worker: Any) -> None:
+    worker.steps.outputs.append(StepOutput(sampled=sampled(10)))
+    worker.launch(step(setup(1)))
+    worker.recover()
+    assert worker.setups == {} and worker.done[-1] == ("recover",)
+
+
+@pytest.mark.parametrize("wants", [False, True])
+def test_log_probabilities_come_to_the_host_if_one_request_wants_them(
+    wants: bool, worker: Any
+) -> None:
+    worker.steps.outputs.append(StepOutput(sampled=sampled(10)))
+    ticket = worker.launch(step(setup(1), setup(2, wants_logprobs=wants), setup(3)))
+    found = worker.collect(ticket)
+    assert found.token_ids == [10, 11, 12] and found.prompt is found.hidden is found.logits is None
+    if not wants:
+        assert found.logprobs is None
+        return
+    whole = sampled(10)
+    for name in ("logprobs", "ranks", "top_token_ids", "top_logprobs"):
+        part = getattr(found.logprobs, name)
+        assert isinstance(part, np.ndarray)
+        np.testing.assert_array_equal(part, getattr(whole, name)[:3])
+
+
+def test_prompts_and_states_come_whole(worker: Any) -> None:
+    states = PooledStates(jnp.ones((4, 2)), 2 * jnp.ones((4, 2)), 3 * jnp.ones((8, 2)))
+    output = StepOutput(sampled=sampled(10), prompt=sampled(20), pooled=states)
+    worker.steps.outputs += [output] * 2
+    for of_tokens in (False, True):
+        asks = {"pooling": True, "is_special": True, "token_states": of_tokens}
+        ticket = worker.launch(step(setup(1, **asks), setup(2)))
+        found = worker.collect(ticket)
+        np.testing.assert_array_equal(found.prompt.ranks, sampled(20).ranks)
+        np.testing.assert_array_equal(found.hidden.total, states.total)
+        np.testing.assert_array_equal(found.hidden.last, states.last)
+        if of_tokens:
+            np.testing.assert_array_equal(found.hidden.tokens, states.tokens)
+        else:
+            assert found.hidden.tokens is None
+
+
+def test_a_split_step_without_masks_is_sampled_at_once(worker: Any) -> None:
+    """From the raw logits, which only then come to the host if a request wants them."""
+    output = unsampled()
+    raw = np.asarray(output.unsampled.logits)  # type: ignore[union-attr]
+    for wants in (False, True):
+        worker.steps.outputs.append(output)
+        ticket = worker.launch(step(setup(1), setup(2, needs_logits=wants, is_special=True)))
+        name, logits, mask = worker.done[-1]
+        assert name == "sample" and mask == [[2**32 - 1] * 2] * 4
+        np.testing.assert_array_equal(np.asarray(logits, np.float32), raw)
+        found = worker.collect(ticket)
+        assert found.token_ids == [30, 31]
+        if wants:
+            np.testing.assert_array_equal(found.logits, raw[:2])
+        else:
+            assert found.logits is None
+    worker.steps.outputs.append(StepOutput(sampled=sampled(10)))
+    ticket = worker.launch(step(setup(2, needs_logits=True), samples=0))
+    assert worker.collect(ticket).logits is None, "nothing is drawn"
+
+
+def test_a_masked_step_waits_for_its_masks(worker: Any) -> None:
+    worker.steps.outputs += [unsampled(), StepOutput(sampled=sampled(50))]
+    ticket = worker.launch(step(setup(1), setup(2), masked=True))
+    assert ticket.sampled is None and no_moves(worker.done)[-1][0] == "step"
+    raw = np.asarray(ticket.output.unsampled.logits)
+    np.testing.assert_array_equal(worker.logits(ticket), raw[:2])
+    allowed = np.array([[5, 1], [6, 2]], np.uint32)
+    processed = np.arange(2 * VOCABULARY, dtype=np.float32).reshape(2, -1)
+    worker.sample(ticket, allowed, processed)
+    _, logits, mask = worker.done[-1]
+    assert mask == [[5, 1], [6, 2], [2**32 - 1] * 2, [2**32 - 1] * 2]
+    assert logits == [*processed.tolist(), [0.0] * VOCABULARY, [0.0] * VOCABULARY]
+    assert worker.collect(ticket).token_ids == [30, 31]
+    worker.launch(step(setup(3)))
+    assert worker.done[-1][-1][:2] == [30, 31]
