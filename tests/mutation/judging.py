@@ -14,6 +14,7 @@ from types import CodeType, FunctionType
 from typing import Protocol
 
 import pytest
+from jax._src.xla_bridge import backends_are_initialized
 
 from tests.mutation.children import Done, Say, in_children
 from tests.mutation.planting import ROOT
@@ -232,6 +233,8 @@ def with_tests(paths: Iterable[str], work: Callable[[list[pytest.Item]], None]) 
 
     def announced(items: list[pytest.Item]) -> None:
         print(f"{len(items)} tests collected in {time.perf_counter() - started:.0f} s", flush=True)
+        if backends_are_initialized():
+            raise SystemExit("a file of tests uses a device when it is imported: forks would hang")
         work(items)
 
     quiet = ["-p", "no:terminal", "-o", "addopts=", "-s"]  # no line that looks like a result

@@ -1,18 +1,25 @@
 """What a step hands from one of its parts to another, seen while it is traced."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import pallas_kernels
 from jax_engine.layers import attention
 from jax_engine.models.load import LoadedModel, abstract_decoder
 from jax_engine.models.registry import config_from_hf
+from jax_engine.sampling.inputs import ROW_WIDTH
+from jax_engine.step import Moves, RequestSetup, Row, Step
 from jax_engine.worker import compiled_steps
 from jax_engine.worker.kv_cache import kv_cache_shape
+from jax_engine.worker.prompt_logprobs import NUM_TOP
+from jax_engine.worker.step_output import StepOutput
+from jax_engine.worker.step_plan import pack_step
 from jax_engine.worker.step_shape import StepShape
 from tests.golden import tiny_checkpoints as tiny
 
@@ -50,3 +57,110 @@ def test_metadata_is_made_for_the_calls_of_the_layers(
     assert call[1].dtype == kv_cache.dtype
     assert received.backend == metadata.backend
     assert received.decode_only == shape.decode_only
+
+
+VOCABULARY, MAX_ROWS, TABLE_WIDTH = 40, 20, 4
+CACHE = (1, 2, 1, 1, 4, 2)
+
+
+class Counting:
+    """A model that says after each token the one above it; a state is a token and its place."""
+
+    config = SimpleNamespace(num_heads=1, head_dim=2, vocab_size=VOCABULARY)
+
+    def __call__(self, tokens: Any, positions: Any, cache: Any, attention: Any) -> Any:
+        return jnp.stack([tokens, positions], 1).astype(jnp.float32), cache + 1
+
+    def compute_logits(self, states: Any, num_needed: Any = None) -> Any:
+        return -jnp.abs(jnp.arange(VOCABULARY) - states[:, :1] - 1)
+
+
+def counting_steps(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+    monkeypatch.setattr(compiled_steps.nnx, "merge", lambda *_: Counting())
+    monkeypatch.setattr(compiled_steps, "make_metadata", lambda *_, **__: None)
+    model: Any = SimpleNamespace(graphdef=(), params={"weight": jnp.ones(2)})
+    sizes = {"block_size": 4, "table_width": TABLE_WIDTH, "max_rows": MAX_ROWS}
+    return compiled_steps.CompiledSteps(model, **sizes, **options)
+
+
+def plan(*, masked: bool = False, **asks: bool) -> tuple[StepShape, np.ndarray]:
+    """Prompts of the tokens 3, 4, 5, 6 and 10, 11."""
+    nothing, words = np.zeros((2, 0), np.int32), np.zeros((1, ROW_WIDTH), np.int32)
+    prompts = {1: [3, 4, 5, 6], 2: [10, 11]}
+    setups = {
+        i: RequestSetup(i, prompt, words, nothing, nothing, is_special=bool(asks), **asks)
+        for i, prompt in prompts.items()
+    }
+    rows = [Row(i, i, 0, prompt, 1) for i, prompt in prompts.items()]
+    tables = np.zeros((2, TABLE_WIDTH), np.int32)
+    return pack_step(Step(rows, tables, Moves([], [], []), [], [], masked), setups, TABLE_WIDTH)
+
+
+def run(steps: Any, shape: StepShape, packed: np.ndarray) -> StepOutput:
+    cache, output = steps(shape, jnp.zeros(CACHE), packed, jnp.zeros(MAX_ROWS, jnp.int32))
+    assert (np.asarray(cache) == 1).all()
+    assert isinstance(output, StepOutput)
+    return output
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_step_gives_what_its_shape_asks_for(eager: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = counting_steps(monkeypatch, enforce_eager=eager)
+    output = run(steps, *plan())
+    assert output.sampled is not None
+    assert output.unsampled is output.prompt is output.pooled is None
+    assert output.sampled.token_ids.shape == (MAX_ROWS,)
+    assert output.sampled.token_ids[:2].tolist() == [7, 12]
+
+    output = run(steps, *plan(pooling=True))
+    assert output.pooled is not None and output.prompt is None
+    assert output.pooled.total[:2].tolist() == [[18.0, 6.0], [21.0, 1.0]]
+    assert output.pooled.last[:2].tolist() == [[6.0, 3.0], [11.0, 1.0]]
+
+    for whole, num_top in [(False, NUM_TOP), (True, VOCABULARY)]:
+        asks = {"prompt_logprobs": True} | ({"whole_prompt_logprobs": True} if whole else {})
+        output = run(steps, *plan(**asks))
+        assert output.prompt is not None and output.pooled is None
+        assert output.prompt.token_ids[:6].tolist() == [4, 5, 6, 0, 11, 0]
+        assert output.prompt.ranks[:3].tolist() == [1, 1, 1]
+        assert output.prompt.top_token_ids.shape == (32, num_top)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_split_step_is_sampled_by_another_program(
+    eager: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trimmed: list[int] = []
+    monkeypatch.setattr(compiled_steps, "give_back", lambda: trimmed.append(1))
+    steps = counting_steps(monkeypatch, enforce_eager=eager)
+    output = run(steps, *plan(masked=True))
+    assert output.sampled is None and output.unsampled is not None
+    raw = np.asarray(output.unsampled.logits)
+    assert raw[:2].argmax(1).tolist() == [7, 12]
+    mask = np.full((len(raw), 2), 2**32 - 1, np.uint32)
+    mask[1] = 0b1001, 0
+    trimmed.clear()
+    for _ in range(2):
+        drawn = steps.sample(output.unsampled, raw, mask)
+        assert drawn.token_ids[:2].tolist() == [7, 3]
+        assert steps.sample(output.unsampled, -raw, mask).token_ids[:2].tolist() == [39, 0]
+    assert len(trimmed) == len(steps._samplers) == (0 if eager else 1)
+
+
+def test_each_shape_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the compiler took is given back, and the cache that a step gets is donated to it."""
+    trimmed: list[int] = []
+    monkeypatch.setattr(compiled_steps, "give_back", lambda: trimmed.append(1))
+    steps = counting_steps(monkeypatch)
+    shape, packed = plan()
+    assert not steps.has(shape) and steps.compiled_shapes() == []
+    previous = jnp.zeros(MAX_ROWS, jnp.int32)
+    for _ in range(2):
+        cache = jnp.zeros(CACHE)
+        steps(shape, cache, packed, previous)
+        assert cache.is_deleted() and not previous.is_deleted()
+    assert steps.has(shape) and steps.compiled_shapes() == [shape] and trimmed == [1]
+    other, _ = plan(pooling=True)
+    assert steps.prepare(other, jnp.zeros(CACHE)) is steps._compiled[other]
+    assert steps.compiled_shapes() == [shape, other] and trimmed == [1, 1]
+    assert counting_steps(monkeypatch, enforce_eager=True).has(other)

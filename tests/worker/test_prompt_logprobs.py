@@ -13,7 +13,7 @@ from jax_engine.worker import prompt_logprobs as module
 from jax_engine.worker.prompt_logprobs import prompt_logprobs
 
 VOCABULARY = 7
-WEIGHTS = jnp.asarray(np.random.default_rng(1).normal(size=(4, VOCABULARY)), jnp.float32)
+WEIGHTS = np.random.default_rng(1).normal(size=(4, VOCABULARY)).astype(np.float32)
 
 
 def model(computed: list[Any]) -> Any:
