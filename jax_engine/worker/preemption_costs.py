@@ -24,7 +24,7 @@ _OWN = -1  # a number that no request of an engine has
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCosts:
-    """Costs that are known beforehand.
+    """What it costs to preempt, in seconds; `MeasuredCosts` measures it when it is first asked.
 
     Attributes:
         seconds_per_block: To move one KV block between the device and the host, one way.
