@@ -20,8 +20,8 @@ class Choice(NamedTuple):
         value: Cumulative log-probability with the new token.
         beam: Rank of the beam.
         token: Its new token.
-        logprob: Of the new token alone.
-        rank: Of the new token among the beam's candidates; 1 is the most probable.
+        logprob: Log-probability of the new token alone.
+        rank: Rank of the new token among the beam's candidates; 1 is the most probable.
     """
 
     value: float
@@ -68,7 +68,7 @@ def best_choices(
 
 @dataclass(slots=True)
 class BeamSearch:
-    """What a beam search is asked, and what it has found so far.
+    """The settings of a beam search, and its hypotheses so far.
 
     Attributes:
         width: k, the beams that go on, and the hypotheses that are kept.
@@ -89,7 +89,7 @@ class BeamSearch:
     def for_request(
         cls, params: SamplingLimits, eos_token_ids: Collection[int]
     ) -> "BeamSearch | None":
-        """None for a request that does not ask for it."""
+        """Returns None for a request without beam search."""
         if not getattr(params, "use_beam_search", False):
             return None
         return cls(
@@ -107,10 +107,10 @@ class BeamSearch:
         del self.hypotheses[self.width :]
 
     def done(self, live: SequenceOf[Choice], length: int, longest: int) -> bool:
-        """Whether nothing better is to be expected.
+        """Whether the search can stop: no better hypothesis can follow.
 
         Args:
-            live: What goes on, best first.
+            live: The beams that go on, best first.
             length: Output tokens so far.
             longest: Output tokens at which every beam ends.
         """

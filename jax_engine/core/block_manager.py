@@ -25,7 +25,7 @@ class BlockManager(BlockView):
         enable_prefix_caching: Keep full blocks findable by content, freed ones too (LRU).
         table_width: W, the most blocks of one table: ceil(max_model_len / B). None: the pool's.
         hash_fn: Hash of (parent hash, tokens, salt). Collisions cost time, never a wrong hit.
-        host_room: Makes the memory of CPU blocks that are to be written; False if there is none.
+        host_room: Allocates memory for CPU blocks to be written; returns False if there is none.
 
     Attributes:
         watermark_blocks: int(watermark * num_gpu_blocks).
@@ -78,7 +78,7 @@ class BlockManager(BlockView):
         return self._cache.match(chain, limit)
 
     def blocks_needed(self, seq_id: int, start: int, num_tokens: int) -> int:
-        """Free blocks that writing positions start .. num_tokens - 1 takes.
+        """How many free blocks are needed to write positions start .. num_tokens - 1.
 
         Conservative: siblings that share the block each count their own copy.
         """
@@ -186,7 +186,7 @@ class BlockManager(BlockView):
     def can_swap_out(self, seq_ids: Iterable[int]) -> bool:
         """Whether all these sequences' blocks are on the GPU and fit into the CPU pool.
 
-        Then the host's memory for them is there too.
+        If so, their host memory is allocated too.
         """
         tables = self._tables_of(seq_ids)
         if not can_move(tables, self.gpu, self.cpu, 0):

@@ -1,4 +1,4 @@
-"""§4.3, the block engine: which physical blocks of one memory are free, and who refers to them.
+"""§4.3, the block engine: the free physical blocks of one memory, and the reference counts of all.
 
 A physical block is only a number here; its memory lives in the worker. Every operation takes
 constant time, whatever the size of the pool.
@@ -61,7 +61,7 @@ class BlockPool:
         return list(self._free)
 
     def next_blocks(self, count: int) -> list[int]:
-        """What `allocate` will give next, in order; at most `num_free` blocks."""
+        """The blocks that `allocate` will return next, in order; at most `num_free`."""
         order = reversed(self._free) if self._newest_first else iter(self._free)
         return list(islice(order, count))
 

@@ -14,10 +14,10 @@ class BlockTable:
 
     Attributes:
         ids: Physical blocks, in logical order.
-        row: The same, zero-padded to W entries: what the worker stacks into a step's tables.
+        row: `ids`, zero-padded to W entries. The worker stacks rows into a step's tables.
         device: "gpu" or "cpu"; a table never lies on both.
         room: A write of positions below this one needs no block, no copy and no bookkeeping.
-            0 when that is not known.
+            0 if unknown.
         chain: Content nodes of the leading full blocks.
         num_tried: Leading full blocks that were offered to the prefix cache.
         registers: False once the table was swapped in: its blocks hold copies.
@@ -51,9 +51,9 @@ class BlockTable:
         self.row[index] = block
 
     def move(self, blocks: list[int], device: str) -> None:
-        """The same logical blocks, now on another device.
+        """Moves the logical blocks to physical blocks of another device.
 
-        What was swapped in is never registered again: the original may still be cached.
+        A table that was swapped in is never registered again: the original may still be cached.
         """
         self.ids = []
         self.extend(blocks)

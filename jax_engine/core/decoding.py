@@ -1,4 +1,4 @@
-"""§4.4, parallel sampling and beam search over shared blocks: what a step's samples do to a group.
+"""§4.4, parallel sampling and beam search over shared blocks: applies a step's samples to a group.
 
 Parallel samples share the prompt: they fork once. Beams share what they generated as well: a new
 beam is a fork of the one it continues, and one that nobody continues is freed (Figure 9).
@@ -24,7 +24,7 @@ def end_sequence(
     stop: tuple[str, int | None],
     advanced: bool,
 ) -> bool:
-    """Ends a sequence whose newest token says so.
+    """Ends a sequence if its newest token stops it.
 
     Args:
         advanced: Whether the step after it has been planned.

@@ -1,4 +1,4 @@
-"""What one step and one request may take, and which settings contradict each other."""
+"""The limits of one step and one request, and the checks for contradictory settings."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from jax_engine.modes import Scheduling
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one step and one request may take; checked against each other, here and nowhere else.
+    """The limits of one step and one request. Only this class checks them against each other.
 
     Attributes:
         max_num_seqs: Sequences running at once.

@@ -1,4 +1,4 @@
-"""From what the scheduler decided to the `Step` that a worker carries out: a value, no objects."""
+"""Converts the scheduler's decision to a `Step`: plain data that a worker executes."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def make_step(
     *,
     masked: bool = False,
 ) -> Step:
-    """The plan as a value: later changes of sequences and block tables do not reach it.
+    """The plan as plain data: later changes to sequences and block tables do not affect it.
 
     Args:
         opened, closed, masked: As in `Step`.

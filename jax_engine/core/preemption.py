@@ -60,7 +60,7 @@ def cheaper_mode(group: SequenceGroup, manager: BlockManager, costs: Costs) -> P
 
 
 def tokens_to_recompute(group: SequenceGroup, block_size: int) -> int:
-    """Of several sequences the full blocks of the prompt once, what is behind them for each."""
+    """Counts the prompt's full blocks once, and the tokens after them for each sequence."""
     computed = [seq.num_computed_tokens for seq in group.unfinished()]
     if len(computed) == 1:
         return computed[0]

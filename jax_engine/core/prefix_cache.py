@@ -1,4 +1,4 @@
-"""Prefix caching, what engines have grown since the paper: blocks found again by their content.
+"""Prefix caching, added to engines after the paper: finds blocks by their content.
 
 §4.4 shares a prefix that the operator named beforehand; here every full block is a candidate. A
 block's KV depends on all tokens up to its end, so its content is a *chain*: its own tokens, and
@@ -18,7 +18,7 @@ class Node:
         parent: Content of the block before; None for a first block.
         tokens: The B tokens of this block.
         salt: Kept by first blocks only; requests of different salts share nothing.
-        chain_hash: Of the whole chain, computed once from the parent's.
+        chain_hash: Hash of the whole chain, computed once from the parent's.
     """
 
     __slots__ = ("chain_hash", "parent", "salt", "tokens")
@@ -60,8 +60,8 @@ class Node:
 class PrefixCache:
     """Which block holds which content; at most one block for each content.
 
-    It knows nothing of references: a block that became free stays in here until it is handed out
-    again (`evict`), so the pool's free order is the eviction order.
+    It ignores reference counts. A freed block stays cached until the pool allocates it again
+    (`evict`), so the pool's free order is the eviction order.
     """
 
     __slots__ = ("_blocks", "_nodes", "block_size", "hash_fn")

@@ -97,7 +97,7 @@ class Scheduler:
 
     @property
     def num_preemptions(self) -> dict[PreemptionMode, int]:
-        """How many preemptions there were, by mode."""
+        """Number of preemptions, by mode."""
         return self._state.num_preemptions
 
     def has_unfinished(self) -> bool:
@@ -189,8 +189,8 @@ class Scheduler:
     def advance(self) -> None:
         """Counts the planned step as computed, so that the next can be planned while it runs.
 
-        Each sequence that is to get a token has it `pending`, unless it is its last by length. One
-        that turns out to have ended otherwise is in one step more, whose token for it is dropped.
+        Each sequence that is to get a token has it `pending`, unless it is its last by length. A
+        sequence that ends early is computed once more by the planned step; that token is dropped.
         `update` takes the tokens of the earlier step first.
         """
         self._advanced, self._scheduled = self._scheduled, []

@@ -1,7 +1,7 @@
-"""What one call of `Scheduler.schedule` decides; the worker carries it out.
+"""The decision of one call of `Scheduler.schedule`, which the worker executes.
 
 Order of the cache operations within the step: swap in, swap out, copy, then write and attend. A
-copy may land in a block that a victim lost in this very step, so swapping out comes first.
+copy may land in a block that a victim lost in the same step, so swapping out comes first.
 """
 
 from dataclasses import dataclass, field
@@ -16,10 +16,10 @@ class ScheduledSequence(NamedTuple):
     """A run of positions of one sequence to compute in this step.
 
     Attributes:
-        seq: Whose tokens `seq.token_ids[start : start + num_tokens]` are fed.
-        group: Its request.
+        seq: The sequence; `seq.token_ids[start : start + num_tokens]` are fed to the model.
+        group: The sequence's request.
         start: First position.
-        num_tokens: How many; at least 1.
+        num_tokens: Number of positions; at least 1.
         num_samples: Tokens to sample after the last position: 0 for a chunk that does not reach
             the end, `group.num_samples` for a prompt about to fork, else 1.
     """

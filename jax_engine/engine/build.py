@@ -1,4 +1,4 @@
-"""From a configuration to the parts of an engine: model, memory, worker, scheduler, tokenizer."""
+"""Builds an engine's parts from a configuration: model, memory, worker, scheduler, tokenizer."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor, wait

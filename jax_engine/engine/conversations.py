@@ -1,4 +1,4 @@
-"""Conversations as users give them, to prompts."""
+"""Converts users' conversations to prompts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

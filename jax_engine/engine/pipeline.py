@@ -23,8 +23,8 @@ class StepInFlight:
     """A step that was launched.
 
     Attributes:
-        plan: What was scheduled.
-        ticket: The worker's name for it.
+        plan: The scheduler's decision.
+        ticket: The worker's handle of the step.
         failed: Requests that the step finds no token for, with the reason.
     """
 

@@ -1,4 +1,4 @@
-"""Prompts as users give them, to token ids, checked before anything is allocated."""
+"""Converts users' prompts to token ids, and checks them before anything is allocated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What a request has produced, and how it is given out: at the end, whole, in deltas, or as beams.
+"""A request's results, and how they are returned: at the end, cumulative, as deltas, or as beams.
 
 Pooling requests have results of another kind (`pooling.PooledResults`).
 """
@@ -149,13 +149,13 @@ class FinalResults:
 
 
 class CumulativeResults(FinalResults):
-    """After each step all that there is so far (`RequestOutputKind.CUMULATIVE`)."""
+    """One output after each step, with everything so far (`RequestOutputKind.CUMULATIVE`)."""
 
     streams = True
 
 
 class DeltaResults(FinalResults):
-    """After each step what is new since the output before (`RequestOutputKind.DELTA`).
+    """One output after each step, with what is new since the last one (`RequestOutputKind.DELTA`).
 
     The cumulative log-probability is that of all of a sequence. The first output alone holds the
     prompt's log-probabilities.

@@ -1,4 +1,4 @@
-"""The unfinished requests in all places that know them: they begin, and end, in all or in none."""
+"""The unfinished requests. Each is known to all components that keep requests, or to none."""
 
 from collections.abc import Iterable, Sequence
 
@@ -21,9 +21,9 @@ class RunningRequests:
 
     Attributes:
         requests: By request id.
-        deadlines: Of those that have one.
+        deadlines: Deadlines of the requests that have one.
         news: Requests with something to give out that `take_outputs` has not taken.
-        recorder: Of those that have ended.
+        recorder: Metrics of the requests that have ended.
         ended: Last outputs that it has not taken, of requests without a mailbox.
     """
 
@@ -87,10 +87,10 @@ class RunningRequests:
         self._forget(request)
 
     def abort(self, request_ids: Iterable[str], now: float) -> list[AnyRequestOutput]:
-        """Ends those that are running, and returns their outputs.
+        """Aborts those of the requests that are running, and returns their outputs.
 
-        The last delta of a stream goes where the others went, to `take_outputs`: the caller may
-        not have read yet what the last step gave of it.
+        The last delta of a stream is left for `take_outputs` instead, as the other deltas were: the
+        caller may not have read the last step's delta yet.
         """
         found = dict.fromkeys(request_ids)
         requests = [self.requests[one] for one in found if one in self.requests]
@@ -103,7 +103,7 @@ class RunningRequests:
         return outputs
 
     def abort_all(self, mailbox: Mailbox, now: float) -> None:
-        """Ends those with this mailbox."""
+        """Aborts the requests of this mailbox."""
         ids = [request_id for request_id, one in self.requests.items() if one.mailbox is mailbox]
         self.abort(ids, now)
 
@@ -133,7 +133,7 @@ class RunningRequests:
     def take_outputs(self) -> list[AnyRequestOutput]:
         """Everything new since the last call, but for requests with a mailbox.
 
-        Ends come first: the id of one may be that of a running request again.
+        Final outputs come first: a running request may have reused the id of an ended one.
         """
         outputs = self.ended
         outputs += [request.output(finished=False) for request in self.news.values()]

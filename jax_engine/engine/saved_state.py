@@ -23,8 +23,8 @@ def save_state(
 
     Args:
         source: The model: a directory or a GGUF file.
-        pattern: Of the files' names, with {part}.
-        max_size: Bytes of a file, but for one that holds a single tensor.
+        pattern: Pattern of the files' names, with {part}.
+        max_size: The most bytes of a file; a file with a single tensor may be larger.
 
     Raises:
         ConfigError: `pattern` gives all parts one name, or there is no such folder.

@@ -14,7 +14,7 @@ from jax_engine.outputs import PoolingRequestOutput, ScoringOutput, ScoringReque
 def paired(
     left: list[PromptInput], right: list[PromptInput]
 ) -> tuple[list[PromptInput], list[PromptInput]]:
-    """As many on either side. Raises InvalidRequestError."""
+    """Checks that both sides have equally many texts. Raises InvalidRequestError."""
     if len(left) not in (1, len(right)):
         raise InvalidRequestError(
             f"data_1 must hold 1 text or as many as data_2 ({len(right)}), got {len(left)}"
@@ -64,7 +64,7 @@ def _templated(
 
 
 def whole_pair_scored(output: PoolingRequestOutput) -> ScoringRequestOutput:
-    """What the head made of both texts."""
+    """The head's score of both texts."""
     value = output.outputs.data
     score = float(value[0]) if value.size else 0.0
     return _output(output.request_id, score, output.prompt_token_ids, output.finished)

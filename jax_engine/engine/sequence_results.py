@@ -9,10 +9,10 @@ from jax_engine.step import StepResult
 
 
 class SequenceResults:
-    """What a client may read of one sequence.
+    """The outputs of one sequence that a client may read.
 
     Args:
-        text: Where its text is put together; None if nobody wants text.
+        text: Assembles the sequence's text; None if text is not requested.
 
     Attributes:
         logprobs: An entry for each output token; None if they are not wanted.
@@ -31,7 +31,7 @@ class SequenceResults:
         """Takes the token just appended to `seq`; returns the stop string it completed, if any.
 
         Args:
-            row: Of the token among those that the step drew.
+            row: The token's row among those that the step drew.
         """
         token = seq.token_ids[-1]
         if self._params.needs_logprobs:
@@ -52,14 +52,14 @@ class SequenceResults:
         return self._text.stopped_by
 
     def take_all(self, seq: Sequence) -> None:
-        """Takes all output tokens of a sequence that has ended: only their text is wanted."""
+        """Takes all output tokens of an ended sequence, of which only the text is needed."""
         if self._text is not None:
             tokens = seq.output_token_ids
             self._text.add(tokens if self._is_text(seq) else tokens[:-1])
             self._text.finish()
 
     def text(self, seq: Sequence) -> str:
-        """What is certain of the text; all of it if `seq` was aborted."""
+        """The part of the text that is final; all of it if `seq` was aborted."""
         if self._text is None:
             return ""
         if seq.finish_reason == "abort":

@@ -30,9 +30,10 @@ class EngineStats:
         num_tokens: Tokens computed, recomputed ones included.
         num_recomputed: Preemptions by recompute.
         num_swapped_out: Preemptions by swap.
-        preemption_costs: What preemption_mode="auto" goes by; None before the first preemption.
-        guided_seconds: Spent on the host on which tokens a request's constraints allow; most of it
-            while the device computes.
+        preemption_costs: The costs that preemption_mode="auto" compares; None before the first
+            preemption.
+        guided_seconds: Host time spent on computing allowed tokens (constraints), most of it while
+            the device computes.
     """
 
     num_waiting: int

@@ -1,4 +1,4 @@
-"""Which tokens each row of a masked step may draw, worked out while the device runs the model.
+"""The allowed tokens of each row of a masked step, computed while the device runs the model.
 
 Grammars and logits processors live here, with the controller, also when the worker is in another
 process: the worker gets a bit for each token, or edited logits (`jax_engine.step`).
@@ -58,8 +58,8 @@ class StepMasks:
     Attributes:
         parts: One for each constrained sequence that is sampled; at least one.
         num_samples: Tokens that the step draws.
-        failed: Requests that cannot go on, with the reason; filled as it is found.
-        seconds: Spent on masks.
+        failed: Requests that cannot go on, with the reason; filled during the computation.
+        seconds: Time spent on masks.
     """
 
     parts: list[ConstrainedRows]
@@ -90,10 +90,10 @@ class StepMasks:
     def process(
         self, logits: Callable[[], np.ndarray], mask: UInt32[np.ndarray, "samples words"]
     ) -> Float[np.ndarray, "samples V"] | None:
-        """The logits after the requests' own processors; None where there are none.
+        """The logits after the requests' own processors; None without processors.
 
         Args:
-            logits: Waits for the model and brings them to the host.
+            logits: Waits for the model and returns its logits on the host.
         """
         parts = [part for part in self.parts if part.constraints.processors]
         if not parts:

@@ -1,4 +1,4 @@
-"""From what a step computed to the requests that it computed it for."""
+"""Distributes the results of a step to its requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ type SampledRows = list[tuple[ScheduledSequence, int]]
 
 @dataclass(frozen=True, slots=True)
 class TakenStep:
-    """What became of the requests that got tokens in a step.
+    """The requests that got tokens in a step and need further work.
 
     Attributes:
-        streaming: Those that give out what is new, by request id.
-        stopped: Ids of those whose last sequence a stop string has ended.
+        streaming: Requests that stream new output, by request id.
+        stopped: Ids of requests whose last sequence a stop string has ended.
     """
 
     streaming: dict[str, Request] = field(default_factory=dict)
@@ -37,7 +37,7 @@ def sampled_rows(plan: SchedulerOutput) -> SampledRows:
 
 
 def sampled_tokens(sampled: SampledRows, result: StepResult) -> dict[int, list[Any]]:
-    """For `Scheduler.update`: each sequence's token ids, each beam's candidates."""
+    """The input of `Scheduler.update`: each sequence's token ids, each beam's candidates."""
     tokens: dict[int, list[Any]] = {
         item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
     }
@@ -49,7 +49,7 @@ def sampled_tokens(sampled: SampledRows, result: StepResult) -> dict[int, list[A
 def take_prompts(
     requests: Mapping[str, Request], plan: SchedulerOutput, result: StepResult
 ) -> None:
-    """Hands what was computed of prompts to the requests that asked for it."""
+    """Hands prompt log-probabilities and pooled states to the requests that asked for them."""
     if result.prompt is None and result.hidden is None:
         return
     row = 0

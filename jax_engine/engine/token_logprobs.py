@@ -1,4 +1,4 @@
-"""From the sampler's arrays to the log-probabilities that a request asked for."""
+"""Converts the sampler's arrays to the log-probabilities that a request asked for."""
 
 from collections.abc import Callable
 
@@ -56,7 +56,7 @@ def most_probable(logits: np.ndarray, count: int) -> list[int]:
 
 
 def _of_tokens(logits: np.ndarray, tokens: list[int], word: Words) -> dict[int, Logprob]:
-    """Of these tokens, given the logits [V]."""
+    """Log-probabilities of these tokens, given the logits [V]."""
     largest = logits.max()
     normaliser = largest + np.log(np.exp((logits - largest).astype(np.float64)).sum())
     values = (logits[tokens] - normaliser).tolist()

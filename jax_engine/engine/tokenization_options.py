@@ -17,10 +17,10 @@ class TokenizationOptions:
     """
     Attributes:
         add_special_tokens: Add what the model expects around a text, usually BOS before it.
-        truncation: Cut to `max_length`; needed for that to count.
+        truncation: Cut to `max_length`, which has no effect without it.
         max_length: The most tokens.
         truncation_side: Which end is cut.
-        truncate_prompt_tokens: As `max_length` with truncation, from the left.
+        truncate_prompt_tokens: Same as `max_length` with truncation from the left.
     """
 
     add_special_tokens: bool = True

@@ -12,7 +12,7 @@ def vllm_config(engine: EngineParts) -> SimpleNamespace:
     """`model_config` with `hf_config`, `cache_config`, `scheduler_config`: to be read only.
 
     Args:
-        engine: its parts, or the `LLMEngine` itself, whose attributes have the same names.
+        engine: Its parts, or the `LLMEngine` itself, whose attributes have the same names.
     """
     config, model = engine.config, engine.model_config
     return SimpleNamespace(

@@ -1,4 +1,4 @@
-"""What vLLM's programs reach for inside of `llm_engine`."""
+"""The attributes inside `llm_engine` that programs for vLLM use."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -38,7 +38,7 @@ class VllmParts:
 
     @property
     def engine_core(self) -> Self:
-        """For programs that reach into vLLM's inner engine: here there is no other."""
+        """Returns the engine itself, for programs that reach into vLLM's inner engine."""
         return self
 
     def save_sharded_state(

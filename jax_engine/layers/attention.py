@@ -21,12 +21,12 @@ class AttentionInputs:
     """Where each token of a ragged batch reads and writes the cache; the same in all layers.
 
     Sequence i owns the tokens query_start_loc[i]:query_start_loc[i+1] and sees context_lens[i]
-    positions, those tokens included. Padding sequences have context 0 and no tokens, and padding
-    tokens the slot -1.
+    positions, including those tokens. Padding sequences have context 0 and no tokens. Padding
+    tokens have slot -1.
 
     Attributes:
-        metadata: what `pallas_kernels.make_metadata` derived from the rest: the backend of all
-            layers, and its work.
+        metadata: The attention backend of all layers and its work list, derived from the other
+            fields by `pallas_kernels.make_metadata`.
     """
 
     block_tables: Int[Array, "S W"]
@@ -37,11 +37,11 @@ class AttentionInputs:
 
 
 class Attention(nnx.Module):  # type: ignore[misc]
-    """Grouped-query attention: QKV in one product, RoPE, write to the cache, attend, project.
+    """Grouped-query attention: one QKV product, RoPE, KV write, attention, output projection.
 
     Attributes:
-        qkv: weight [(H + 2K) * D, E] a layer: the rows of Q, then K, then V.
-        o: weight [E, H * D] a layer.
+        qkv: Weight [(H + 2K) * D, E] for each layer: the rows of Q, then K, then V.
+        o: Weight [E, H * D] for each layer.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class Attention(nnx.Module):  # type: ignore[misc]
         layer: Int[Array, ""],
         cache_layer: Int[Array, ""],
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
-        """All keys and values of the step are written before any query attends.
+        """Writes all keys and values of the step, then attends.
 
         Args:
-            layer: its number in the stack of weights.
-            cache_layer: its number in the cache.
+            layer: The layer's index in the stack of weights.
+            cache_layer: The layer's index in the KV cache.
         """
         spec, tokens, num_tokens = self.spec, x.shape[0], attn.query_start_loc[-1]
         with jax.named_scope("qkv"):

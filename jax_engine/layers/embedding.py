@@ -11,7 +11,7 @@ class Embedding(nnx.Module):  # type: ignore[misc]
     """A table of token vectors.
 
     Attributes:
-        weight: [V, E], in a format.
+        weight: [V, E], stored in a `WeightFormat`.
     """
 
     def __init__(
@@ -20,7 +20,7 @@ class Embedding(nnx.Module):  # type: ignore[misc]
         self.weight = empty_weight(Matrix((vocab_size, size), dtype), weight_format)
 
     def __call__(self, token_ids: Int[Array, " T"]) -> Float[Array, "T E"]:
-        """The tokens' vectors; of a number beyond the ends the nearest token's."""
+        """The tokens' vectors. Ids out of range are clipped to the nearest valid one."""
         return self.weight.take_rows(token_ids)
 
     def logits(

@@ -11,11 +11,11 @@ class Linear(nnx.Module):  # type: ignore[misc]
     """x @ weight.T + bias, for one layer or for a stack of layers that is scanned over.
 
     Attributes:
-        weight: [*stack, out, in], in a format.
+        weight: [*stack, out, in], stored in a `WeightFormat`.
         bias: [*stack, out], or None.
     """
 
-    gated = False  # whether the weight is that of a gated product
+    gated = False  # whether the weight belongs to a gated product
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class Linear(nnx.Module):  # type: ignore[misc]
         *,
         out_dtype: jnp.dtype | None = None,
     ) -> Float[Array, "T out"]:
-        """The product, returned in `out_dtype`, or in `result_dtype`.
+        """The product in `out_dtype`, by default in `result_dtype`.
 
         Args:
-            layer: index of the layer in a stack. A bias must have been sliced by the scan already.
-            num_rows: how many rows of x are not padding; a format may skip the others.
+            layer: The layer's index in the stack. The scan must have sliced the bias already.
+            num_rows: How many rows of x are not padding. A format may skip the others.
         """
         out = self.weight.matmul(
             x, layer, num_rows, out_dtype=out_dtype or self.result_dtype(x.dtype)
@@ -53,5 +53,5 @@ class Linear(nnx.Module):  # type: ignore[misc]
         return out
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
-        """The dtype of what comes back for x of a dtype."""
+        """The result's dtype for an x of this dtype."""
         return self.weight.format.result_dtype(dtype)

@@ -16,7 +16,7 @@ class GatedLinear(Linear):
     """silu(gate(x)) * up(x), gate and up in one product.
 
     Attributes:
-        weight: [*stack, 2F, E], in a format: the gate's rows, then those of up.
+        weight: [*stack, 2F, E], stored in a `WeightFormat`: the gate's rows, then those of up.
         bias: [*stack, 2F], or None.
     """
 
@@ -28,7 +28,7 @@ class GatedLinear(Linear):
         layer: Int[Array, ""],
         num_tokens: Int[Array, ""] | None,
     ) -> Float[Array, "T F"]:
-        """In x's dtype, rounded once. Arguments as of `Linear`."""
+        """The result in x's dtype, rounded once. `Linear` documents the arguments."""
         bias = None if self.bias is None else self.bias[...]
         return self.weight.gated_matmul(x, bias, layer, num_tokens)
 
@@ -37,8 +37,8 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
     """down(silu(gate(x)) * up(x)).
 
     Attributes:
-        gate_up: weight [2F, E] a layer: the gate's rows, then those of up.
-        down: weight [E, F] a layer.
+        gate_up: Weight [2F, E] for each layer: the gate's rows, then those of up.
+        down: Weight [E, F] for each layer.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
         layer: Int[Array, ""],
         num_tokens: Int[Array, ""] | None,
     ) -> Float[Array, "T E"]:
-        """Of `num_tokens` tokens; the others are padding. None: of all."""
+        """Applies the MLP to the first `num_tokens` tokens (None: all). The others are padding."""
         with jax.named_scope("gate_up"):
             hidden = self.gate_up(x, layer, num_tokens)
         with jax.named_scope("down"):

@@ -23,10 +23,10 @@ class RMSNorm(nnx.Module):  # type: ignore[misc]
     def __call__(
         self, x: Float[Array, "T E"], residual: Float[Array, "T E"], num_tokens: Int[Array, ""]
     ) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
-        """The norm and s, both in residual's dtype; see `operations.xla.add_rms_norm`.
+        """Returns the norm and s, both in residual's dtype. See `operations.xla.add_rms_norm`.
 
         Args:
-            num_tokens: how many tokens are not padding.
+            num_tokens: How many tokens are not padding.
         """
         operations = operations_for(residual.dtype)
         normed: tuple[Array, Array] = operations.add_rms_norm(

@@ -1,7 +1,7 @@
-"""Rotary position embedding (rotate-half, Hugging Face's layout), and its context stretchings.
+"""Rotary position embedding (rotate-half, Hugging Face's layout), with context extensions.
 
-The frequencies are computed once, in NumPy float32, from the configuration; the angles once a
-step, outside of the scan over layers.
+Frequencies are computed once from the configuration, in NumPy float32. Angles are computed once a
+step, outside the scan over layers.
 """
 
 import math
@@ -16,7 +16,7 @@ from jax_engine.model_spec import RopeConfig
 def inverse_frequencies(
     rope: RopeConfig, head_dim: int, max_position_embeddings: int
 ) -> tuple[Float[np.ndarray, " half"], float]:
-    """Frequencies [D/2] in radians a position, and the factor that cos and sin are scaled by."""
+    """Returns frequencies [D/2] in radians per position, and the scale of cos and sin."""
     plain = _plain(rope.theta, head_dim)
     if rope.frequency_factors is not None:
         plain = plain / np.asarray(rope.frequency_factors, np.float32)
@@ -38,9 +38,9 @@ def _plain(theta: float, head_dim: int) -> Float[np.ndarray, " half"]:
 
 
 def _dynamic_theta(rope: RopeConfig, head_dim: int) -> float:
-    """NTK-aware base for the longest context there can be, `factor` times the trained one.
+    """NTK-aware base for the longest possible context, `factor` times the trained one.
 
-    Hugging Face grows the base with each sequence, which would make cached keys wrong; a serving
+    Hugging Face grows the base with each sequence, which would make cached keys wrong. This
     engine fixes it once, as vLLM does. The trained length cancels out.
     """
     stretch = rope.factor * rope.factor - (rope.factor - 1)
@@ -48,7 +48,7 @@ def _dynamic_theta(rope: RopeConfig, head_dim: int) -> float:
 
 
 def _llama3(rope: RopeConfig, plain: Float[np.ndarray, " half"]) -> Float[np.ndarray, " half"]:
-    """Long wavelengths are stretched, short ones kept, those between blended (Llama 3.1)."""
+    """Stretches long wavelengths, keeps short ones, and blends those in between (Llama 3.1)."""
     context = float(rope.original_max_position_embeddings or 0)
     wavelength = np.float32(2 * math.pi) / plain
     stretched = plain / np.float32(rope.factor)
@@ -64,7 +64,7 @@ def _llama3(rope: RopeConfig, plain: Float[np.ndarray, " half"]) -> Float[np.nda
 def _yarn(
     rope: RopeConfig, plain: Float[np.ndarray, " half"], head_dim: int
 ) -> Float[np.ndarray, " half"]:
-    """Blend of stretched and plain frequencies along a ramp over the dimensions (YaRN)."""
+    """Blends stretched and plain frequencies along a ramp over the dimensions (YaRN)."""
     context = float(rope.original_max_position_embeddings or 0)
 
     def dimension_of(rotations: float) -> float:

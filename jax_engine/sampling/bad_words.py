@@ -1,16 +1,16 @@
-"""`bad_words`: texts that the output must never complete, as sequences of tokens."""
+"""`bad_words`: token sequences that the output must never complete."""
 
 from collections.abc import Callable, Iterable, Sequence
 
 
 def bad_word_tokens(words: Iterable[str], encode: Callable[[str], list[int]]) -> list[list[int]]:
-    """Token sequences of each word as it is and, if that is another first token, after a space.
+    """Encodes each word plain and, if the first token then differs, also after a space.
 
-    Both are needed where a tokenizer has one token for a word that begins a text and another for
-    the same word in the middle. vLLM's rule: the second only if it has as many tokens.
+    Many tokenizers have one token for a word at the start of a text and another for the same word
+    after a space. As in vLLM, the second form counts only if it has as many tokens as the first.
 
     Args:
-        encode: Text to ids, without special tokens.
+        encode: Converts text to ids, without special tokens.
     """
     sequences = []
     for word in words:

@@ -1,9 +1,9 @@
-"""One token a row by inverse CDF: a single uniform number, and no sort.
+"""Draws one token a row by inverse CDF, with a single uniform number and without sorting.
 
-The uniform depends on the row's seed and position and on nothing else, so a request draws the same
-tokens whoever shares its batch. The cumulative sum has two levels (sums of 128 tokens, then the
-tokens of one such group), because a scan over the whole vocabulary is the slow part. This is what
-XLA compiles; on a CPU one kernel does it (cpu_kernels/sampling/draw.py).
+The uniform number depends only on the row's seed and position, so a request draws the same tokens
+in any batch. The cumulative sum has two levels (sums of groups of 128 tokens, then the tokens of
+one group), because a scan over the whole vocabulary would be the slow part. XLA compiles this
+form; on a CPU one kernel replaces it (cpu_kernels/sampling/draw.py).
 """
 
 import jax
@@ -19,7 +19,7 @@ GROUP = 128
 
 
 def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
-    """Temperature, the filters and the draw; the most probable token where it is greedy."""
+    """Applies temperature and filters, then draws. Greedy rows take the most probable token."""
     greedy = most_probable(logits)
     tokens: Array = lax.cond(
         jnp.any(inputs.temperature > 0),
@@ -30,12 +30,12 @@ def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]
 
 
 def tempered(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array, "R V"]:
-    """Logits over the temperature, where there is one."""
+    """Divides the logits by the temperature; greedy rows stay as they are."""
     return logits / jnp.where(inputs.temperature > 0, inputs.temperature, 1.0)[:, None]
 
 
 def draw_in_parts(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
-    """The draw, as if no row were greedy."""
+    """Draws for every row, as if none were greedy."""
     scaled = tempered(logits, inputs)
     filtered = (inputs.top_n_sigma > 0) | (inputs.top_k > 0) | (inputs.top_p < 1.0)
     lowest = lax.cond(
@@ -47,7 +47,7 @@ def draw_in_parts(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Ar
 
 
 def uniforms(seed: UInt32[Array, "R 2"], position: Int[Array, "R"]) -> Float[Array, "R"]:
-    """In [0, 1), by threefry keyed with (seed, position)."""
+    """Uniform numbers in [0, 1), by threefry keyed with (seed, position)."""
 
     def one(words: UInt32[Array, "2"], at: Int[Array, ""]) -> Float[Array, ""]:
         key = jax.random.wrap_key_data(words, impl="threefry2x32")
@@ -64,12 +64,12 @@ def inverse_cdf(
 ) -> Int[Array, "R"]:
     """The first token whose cumulative weight, exp(logit), exceeds u times the total.
 
-    Weights are worked out where they are added up, and once more for one group of tokens, so that
-    no second array of the logits' size is written.
+    Weights are computed inside the sum, and again for one group of tokens. This avoids writing a
+    second array of the logits' size.
 
     Args:
-        lowest: a smaller logit than this weighs nothing.
-        min_p: nor does a token with a smaller share of the largest weight than this.
+        lowest: Smaller logits get weight 0.
+        min_p: Weights below this share of the largest weight become 0.
         u: In [0, 1).
     """
     rows, vocab = logits.shape
@@ -84,7 +84,7 @@ def inverse_cdf(
     tile = jnp.take_along_axis(tiles, group[:, None, None], axis=1)[:, 0]
     tile = token_weights(tile, top, lowest, min_p)
     inside = before[:, None] + jnp.cumsum(tile, axis=1)
-    # Rounding may leave the whole tile at or below the target: then its last possible token.
+    # Rounding may leave the whole tile at or below the target: take its last possible token then.
     last = GROUP - 1 - jnp.argmax(jnp.flip(tile > 0, axis=1), axis=1)
     above = (inside > target[:, None]) & (tile > 0)
     token = jnp.where(jnp.any(above, axis=1), jnp.argmax(above, axis=1), last)
@@ -97,7 +97,7 @@ def token_weights(
     lowest: Float[Array, "R"],
     min_p: Float[Array, "R"],
 ) -> Float[Array, "R *G N"]:
-    """Probabilities over that of the row's largest logit, `top`; see `inverse_cdf` for the rest."""
+    """Probabilities relative to that of the row's largest logit, `top`. See `inverse_cdf`."""
     axes = [1] * (logits.ndim - 1)
     top, lowest, min_p = (of_row.reshape(-1, *axes) for of_row in (top, lowest, min_p))
     weights = jnp.exp(logits - top)

@@ -1,10 +1,10 @@
 """Top-n-sigma, top-k and top-p without sorting: find a threshold, keep the logits that reach it.
 
-Each row keeps its logits >= t. For top-k and top-p, t is usually among the 256 largest logits (a
-partial sort finds those quickly). Where it is not, it is found bit by bit: floats order like their
-bits (negative ones flipped), so the largest t with "at least k logits >= t", or "the mass of logits
->= t reaches p", takes 32 passes of compare and sum over all rows at once. Either way ties with the
-boundary token are kept, which makes the result independent of the order of tokens.
+Each row keeps its logits >= t. For top-k and top-p, t is usually among the 256 largest logits,
+which a partial sort finds quickly. Otherwise t is found bit by bit: floats have the order of their
+bits (negative ones flipped). So 32 passes of compare and sum over all rows find the largest t with
+"at least k logits >= t", or with "the mass of logits >= t reaches p". Ties with the boundary token
+are kept in both cases, so the result does not depend on the order of tokens.
 """
 
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def lowest_kept(
     top_k: Int[Array, "R"],
     top_p: Float[Array, "R"],
 ) -> Float[Array, "R"]:
-    """The least logit that stays after top-n-sigma, then top-k, then top-p of what these left."""
+    """The smallest logit kept by top-n-sigma, then top-k, then top-p, each of what is left."""
     nearest: Array = lax.cond(
         jnp.any(top_n_sigma > 0),
         lambda: _deviation_threshold(logits, top_n_sigma),
@@ -38,7 +38,7 @@ def lowest_kept(
 def _deviation_threshold(
     logits: Float[Array, "R V"], top_n_sigma: Float[Array, "R"]
 ) -> Float[Array, "R"]:
-    """The largest logit less n standard deviations of those above -inf; -inf where n is 0."""
+    """The largest logit minus n standard deviations (of logits above -inf); -inf if n is 0."""
     sigma = jnp.std(logits, axis=1, where=logits > -jnp.inf)
     return jnp.where(top_n_sigma > 0, jnp.max(logits, axis=1) - top_n_sigma * sigma, -jnp.inf)
 
@@ -49,11 +49,11 @@ def _lowest_of_most_probable(
     top_k: Int[Array, "R"],
     top_p: Float[Array, "R"],
 ) -> Float[Array, "R"]:
-    """The least logit that stays after top-k, then top-p (V1's order); at least `nearest`."""
+    """The smallest logit kept by top-k, then top-p (V1's order); at least `nearest`."""
     vocab = logits.shape[1]
     k = jnp.where(top_k <= 0, vocab, jnp.minimum(top_k, vocab))
     weights = jnp.exp(logits - jnp.max(logits, axis=1, keepdims=True))
-    # Without the barrier XLA slices the result further, no longer sees a top-k, and sorts it all.
+    # Without the barrier XLA slices the result, no longer recognises a top-k, and sorts all of it.
     candidates = lax.optimization_barrier(lax.top_k(logits, min(CANDIDATES, vocab))[0])
     by_count = jnp.maximum(_count_threshold(logits, candidates, k), nearest)
     left = jnp.where(logits >= by_count[:, None], weights, 0.0)
@@ -83,7 +83,7 @@ def _mass_threshold(
     low: Float[Array, "R"],
     top_p: Float[Array, "R"],
 ) -> Float[Array, "R"]:
-    """The largest t such that the weights of logits >= t reach top_p of all; at least `low`."""
+    """The largest t such that the logits >= t have top_p of all weight; at least `low`."""
     wanted = top_p * jnp.sum(weights, axis=1)
     relative = jnp.where(candidates >= low[:, None], jnp.exp(candidates - candidates[:, :1]), 0.0)
     reached = jnp.cumsum(relative, axis=1) >= wanted[:, None]
@@ -104,7 +104,7 @@ def _pick(values: Float[Array, "R C"], at: Int[Array, "R"]) -> Float[Array, "R"]
 def _largest_threshold(
     logits: Float[Array, "R V"], weights: Float[Array, "R V"], wanted: Float[Array, "R"]
 ) -> Float[Array, "R"]:
-    """For each row, the largest t such that the weights of logits >= t add up to `wanted`."""
+    """For each row, the largest t such that the weights of logits >= t sum to at least `wanted`."""
     keys = _to_ordered_bits(logits)
 
     def try_bit(i: Int[Array, ""], t: UInt32[Array, "R"]) -> UInt32[Array, "R"]:
@@ -127,6 +127,6 @@ def _to_ordered_bits(x: Float[Array, "..."]) -> UInt32[Array, "..."]:
 
 def _from_ordered_bits(key: UInt32[Array, "..."]) -> Float[Array, "..."]:
     bits = jnp.where(key >= _SIGN, key ^ _SIGN, ~key)
-    # Keys below -inf's are not numbers: nothing but "keep all" leads there.
+    # Keys below -inf's decode to NaN: only "keep all" produces them.
     x = lax.bitcast_convert_type(bits, jnp.float32)
     return jnp.where(jnp.isnan(x), -jnp.inf, x)

@@ -1,7 +1,6 @@
 """The most probable token of each row, in two levels.
 
-XLA's CPU backend takes a row's numbers one by one for its own argmax; maxima of groups it takes
-many at a time.
+XLA's CPU backend computes argmax one number at a time, but it vectorises maxima of groups.
 """
 
 import jax.numpy as jnp
@@ -11,7 +10,7 @@ GROUP = 128
 
 
 def most_probable(logits: Float[Array, "R V"]) -> Int[Array, "R"]:
-    """The first of the largest logits of each row, as `jnp.argmax` has it."""
+    """The index of each row's largest logit, the first one of ties, as `jnp.argmax` returns it."""
     rows, vocab = logits.shape
     groups = -(-vocab // GROUP)
     fill = ((0, 0), (0, groups * GROUP - vocab))

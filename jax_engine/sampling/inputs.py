@@ -1,4 +1,4 @@
-"""What the sampler needs of each row, as arrays; and the host-side rows they are made of."""
+"""The sampler's inputs as arrays, and the packed rows that the host builds them from."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -11,29 +11,29 @@ from jaxtyping import Array, Float, Int, Int32, UInt32
 from jax_engine.sampler_numbers import sampler_numbers
 from jax_engine.sampling_params import SamplingParams
 
-# The int32 words of a packed row: two of the seed, the integers, then the floats by their bits.
+# The int32 words of a packed row: two for the seed, the integers, then the bits of the floats.
 NUMBERS = sampler_numbers(SamplingParams)
 SEED_WORDS = 2
 INTEGERS = (*(name for name, number in NUMBERS.items() if number.is_integer), "want_logprobs")
 FLOATS = tuple(name for name, number in NUMBERS.items() if not number.is_integer)
 ROW_WIDTH = SEED_WORDS + len(INTEGERS) + len(FLOATS)
-# Values of the word of log-probabilities; 0 for none
+# Values of `want_logprobs`; 0 for none
 WANTS_RAW, WANTS_PROCESSED = 1, 2
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SamplingInputs:
-    """One row a sampled token; R rows, padding rows are greedy.
+    """R rows, one a sampled token. Padding rows are greedy.
 
-    Each of NUMBERS is here by its name, as it is packed.
+    Each of NUMBERS is a field of the same name, with its packed value.
 
     Attributes:
         seed: The 64 bits of the request's seed (of its i-th sample), high word first.
-        position: Tokens before the sampled one: with the seed, all that the draw depends on.
+        position: Number of tokens before the sampled one. The draw depends on it and the seed.
         top_k: 0 for all.
-        want_logprobs: WANTS_RAW where log-probabilities are asked for, WANTS_PROCESSED where they
-            are to be those of the edited and tempered logits (beam search).
+        want_logprobs: WANTS_RAW for log-probabilities of the raw logits, WANTS_PROCESSED for those
+            of the edited and tempered logits (beam search), 0 for none.
         temperature: 0 for greedy.
         bias: Sparse (row, token, value) to add; padding has row R.
         history: Sparse (row, token, is_output) of rows with penalties; padding has row R.
@@ -59,7 +59,7 @@ class SamplingInputs:
 
 
 def first_rows(inputs: SamplingInputs, rows: int) -> SamplingInputs:
-    """The same of the first rows alone; entries of bias and history for the others are padding."""
+    """The inputs of the first rows. Bias and history entries of other rows become padding."""
     sparse = ("bias", "history")
     cut = {
         field.name: getattr(inputs, field.name)[:rows]
@@ -70,14 +70,14 @@ def first_rows(inputs: SamplingInputs, rows: int) -> SamplingInputs:
 
 
 def row_fields() -> dict[str, slice]:
-    """Where each field of a packed row is."""
+    """The slice of each field in a packed row."""
     names = (*INTEGERS, *FLOATS)
     places = {name: slice(at, at + 1) for at, name in enumerate(names, SEED_WORDS)}
     return {"seed": slice(0, SEED_WORDS)} | places
 
 
 def sampling_row(params: SamplingParams, seed: int) -> Int32[np.ndarray, " words"]:
-    """The packed row of one sample's settings: they are fixed for its life."""
+    """Packs the settings of one sample, which never change."""
     wants = 0
     if params.needs_logprobs:
         wants = WANTS_PROCESSED if params.use_beam_search else WANTS_RAW

@@ -1,8 +1,8 @@
-"""Edits of the logits before anything is drawn: penalties, then bias and forbidden tokens.
+"""Edits of the logits before the draw: penalties, then bias and forbidden tokens.
 
-Penalties and bias come as sparse lists from the host, because few requests ask for them: a batch
-without them runs a program in which they do not exist (their static length is 0). Which tokens are
-allowed comes as bits, and only to the sample program of a split step (`StepShape.split`).
+The host sends penalties and bias as sparse lists, because few requests ask for them. A batch that
+has none runs a program without them (their static length is 0). Allowed tokens are sent as bits,
+and only to the sampling program of a split step (`StepShape.split`).
 """
 
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax_engine.sampling.inputs import SamplingInputs
 
 
 def apply_penalties(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array, "R V"]:
-    """Repetition (prompt and output), then frequency and presence (output only)."""
+    """Applies repetition (prompt and output), then frequency and presence (output only)."""
     zeros = jnp.zeros(logits.shape, jnp.float32)
     at = (inputs.history_row, inputs.history_token)
     seen = zeros.at[at].set(1.0, mode="drop") > 0
@@ -24,7 +24,7 @@ def apply_penalties(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Floa
 
 
 def apply_bias(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array, "R V"]:
-    """Adds `logit_bias`; tokens that `min_tokens` forbids come with a bias of -inf."""
+    """Adds `logit_bias`; tokens that `min_tokens` forbids have a bias of -inf."""
     at = (inputs.bias_row, inputs.bias_token)
     return logits.at[at].add(inputs.bias_value, mode="drop")
 
@@ -32,7 +32,7 @@ def apply_bias(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Arr
 def forbid_tokens(
     logits: Float[Array, "R V"], allowed: UInt32[Array, "R words"]
 ) -> Float[Array, "R V"]:
-    """-inf for each token whose bit is 0; `token_bits` has the order of the bits."""
+    """Sets tokens whose bit is 0 to -inf. `token_bits` defines the order of the bits."""
     rows, vocab = logits.shape
     bits = (allowed[:, :, None] >> jnp.arange(32, dtype=jnp.uint32)) & 1
     return jnp.where(bits.reshape(rows, -1)[:, :vocab] > 0, logits, -jnp.inf)

@@ -11,10 +11,10 @@ Processor = Callable[[list[int], list[int], np.ndarray], Any]
 
 
 def with_prompt(function: Callable[..., Any]) -> Processor:
-    """A processor that is always given the prompt too, whichever of the two forms it has.
+    """Wraps both forms of processor as one that takes the prompt too.
 
-    A function of three positional parameters (those with defaults do not count) wants the prompt's
-    tokens, all others do not.
+    A function with exactly three positional parameters without defaults receives the prompt's
+    tokens; any other function does not.
     """
     if _num_positional(function) == 3:
         return function
@@ -33,11 +33,11 @@ def _num_positional(function: Callable[..., Any]) -> int:
 def run_processors(
     processors: Sequence[Processor], prompt: list[int], output: list[int], logits: np.ndarray
 ) -> np.ndarray:
-    """The edited logits, float32 [V]; `logits` stay as they are.
+    """The edited logits, float32 [V]; `logits` itself is not changed.
 
     Raises:
-        ValueError: One of them returned something else than V numbers below infinity.
-        Exception: Whatever they raise.
+        ValueError: A processor did not return V numbers below infinity.
+        Exception: Whatever a processor raises.
     """
     edited = np.array(logits)
     for processor in processors:

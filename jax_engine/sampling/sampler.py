@@ -1,7 +1,7 @@
-"""Logits to tokens for a whole batch, whatever each request asked for.
+"""Samples the tokens of a whole batch, with any mixture of sampling parameters.
 
 Order (V1's): logits processors (on the host), penalties, bias and forbidden tokens, temperature,
-top-n-sigma, top-k, top-p, min-p, draw. What no row of the batch asks for is skipped at run time
+top-n-sigma, top-k, top-p, min-p, draw. Steps that no row of the batch needs are skipped at run time
 (`lax.cond`), so a greedy batch costs one argmax.
 """
 
@@ -22,16 +22,16 @@ from jax_engine.sampling_params import MAX_CANDIDATES
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SamplerOutput:
-    """Tokens, and their log-probabilities where a row wanted them (else zeros).
+    """Tokens, with log-probabilities if any row asks for them (zeros otherwise).
 
-    Of the raw logits; where a row wanted that, of those that its tokens are drawn from.
+    Log-probabilities come from the raw logits; rows of beam search use the processed ones.
 
     Attributes:
-        token_ids: The sampled tokens; M >= R of them, the rest padding.
-        logprobs: Of the sampled tokens.
-        ranks: Of the sampled tokens; 1 is the most probable.
-        top_token_ids: The most probable tokens, best first; C of them.
-        top_logprobs: Theirs.
+        token_ids: The sampled tokens, padded from R to M.
+        logprobs: Log-probabilities of the sampled tokens.
+        ranks: Ranks of the sampled tokens; 1 is the most probable.
+        top_token_ids: The C most probable tokens, best first.
+        top_logprobs: Log-probabilities of `top_token_ids`.
     """
 
     token_ids: Int[Array, "M"]
@@ -53,8 +53,8 @@ def sample(
     """One token for each row of float32 logits.
 
     Args:
-        logits: The model's: what log-probabilities are of.
-        processed: The same after `logits_processors`, where there are any.
+        logits: The model's raw logits, from which log-probabilities are computed.
+        processed: The logits after `logits_processors`; None without processors.
         allowed: A bit for each token that may be drawn (`token_bits`); None: all may.
         draw: The implementation of `sampling.draw.draw` that this device runs (`operations`).
     """
@@ -82,7 +82,7 @@ def sample(
 def _wanted_logits(
     raw: Float[Array, "R V"], edited: Float[Array, "R V"], inputs: SamplingInputs
 ) -> Float[Array, "R V"]:
-    """What each row's log-probabilities are taken of: beams compare what is sampled from."""
+    """The logits for log-probabilities: raw, or processed for beams, which compare these."""
     processed = inputs.want_logprobs == WANTS_PROCESSED
     return jnp.where(processed[:, None], tempered(edited, inputs), raw)
 
@@ -90,7 +90,7 @@ def _wanted_logits(
 def with_logprobs(
     logits: Float[Array, "R V"], token_ids: Int[Array, "R"], num_top: int
 ) -> SamplerOutput:
-    """Log-probabilities of one token a row, its rank, and the `num_top` most probable tokens."""
+    """Adds each token's log-probability and rank, and the `num_top` most probable tokens."""
     normaliser = jax.nn.logsumexp(logits, axis=1)
     chosen = jnp.take_along_axis(logits, token_ids[:, None], axis=1)
     top, top_ids = lax.top_k(logits, min(num_top, logits.shape[1]))
@@ -104,7 +104,7 @@ def with_logprobs(
 
 
 def without_logprobs(token_ids: Int[Array, "R"], vocab_size: int, num_top: int) -> SamplerOutput:
-    """The same with zeros in all places but the tokens'."""
+    """An output of the same shapes with the tokens alone: all other fields are zeros."""
     rows, candidates = token_ids.shape[0], min(num_top, vocab_size)
     return SamplerOutput(
         token_ids=token_ids,

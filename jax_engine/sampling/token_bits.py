@@ -1,14 +1,14 @@
-"""Sets of tokens as bits, 32 to a word: how masks travel from the host to the sampler."""
+"""Token masks as bits, 32 to a word, in the form that the host sends to the sampler."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
-ALL_TOKENS = np.uint32(0xFFFFFFFF)  # a word of a row that may draw any token
+ALL_TOKENS = np.uint32(0xFFFFFFFF)  # one word of a mask that allows all tokens
 
 
 def num_words(vocab_size: int) -> int:
-    """uint32 words that have a bit for each token."""
+    """Number of uint32 words that hold one bit a token."""
     return -(-vocab_size // 32)
 
 
@@ -21,7 +21,7 @@ def token_bits(token_ids: Iterable[int], vocab_size: int) -> np.ndarray:
 
 
 def as_booleans(bits: np.ndarray, vocab_size: int) -> np.ndarray:
-    """bool [V] of one row of bits."""
-    # Bytes of a word from the low one on, whatever the machine's own order.
+    """Converts one row of bits to bool [V]."""
+    # Little-endian bytes, whatever the machine's own byte order.
     octets = np.unpackbits(bits.astype("<u4").view(np.uint8), bitorder="little")
     return octets[:vocab_size].astype(bool)

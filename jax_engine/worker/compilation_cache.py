@@ -18,10 +18,10 @@ logger = logging.getLogger("jax_engine")
 def enable_compilation_cache() -> Path | None:
     """Points JAX at a folder in the user's cache, unless the user has chosen one or turned it off.
 
-    The folder's name holds what JAX's own key leaves out: programs compiled for one CPU's
-    instructions may crash on another's that shares the home folder.
+    The folder's name holds a hash of the CPU's features, which JAX's own key leaves out: a program
+    compiled for one CPU may crash on another that shares the home folder.
 
-    A folder that cannot be written is still read.
+    A read-only folder is still used for reading.
 
     Returns:
         The folder, or None where nothing was set.
@@ -41,7 +41,7 @@ def enable_compilation_cache() -> Path | None:
         if not folder.is_dir():
             return None
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    # In a read-only folder nothing is long enough to be written, which would be one warning each.
+    # In a read-only folder JAX must not try to write: each attempt would log a warning.
     least = 0.2 if problem is None else float("inf")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
@@ -49,7 +49,7 @@ def enable_compilation_cache() -> Path | None:
 
 
 def _why_read_only(folder: Path) -> OSError | None:
-    """What making a file in the folder raises; permissions say too little, above all to root."""
+    """The error of creating a file in the folder, or None. Mode bits mislead, e.g. for root."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

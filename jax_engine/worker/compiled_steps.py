@@ -1,4 +1,4 @@
-"""Compiled steps by shape: each compiled once, when first needed; a line says so if it is long."""
+"""Compiled steps by shape. Each is compiled once, when first needed; slow ones are logged."""
 
 import dataclasses
 import logging
@@ -30,12 +30,12 @@ logger = logging.getLogger("jax_engine.compile")
 
 
 class CompiledSteps:
-    """The step function of one model, compiled for each `StepShape` that comes up.
+    """The step function of one model, compiled once for each `StepShape` it meets.
 
     Args:
-        table_width: W, blocks of the longest sequence.
-        max_rows: M, the most tokens that one step samples: the length of each step's `token_ids`.
-        enforce_eager: Run operation by operation, for debugging: slow, no step is compiled.
+        table_width: W, the number of blocks of the longest sequence.
+        max_rows: M, the most tokens that one step samples; every step's `token_ids` has length M.
+        enforce_eager: Run operation by operation without compiling. Slow; for debugging.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class CompiledSteps:
         self._samplers: dict[tuple[int, int, int], Any] = {}
 
     def set_weights(self, model: LoadedModel) -> None:
-        """Replaces shapes by weights: steps can be compiled before these are loaded."""
-        # Bare arrays: JAX would call back into flax for each of several hundred variables a step.
+        """Replaces placeholder shapes by weights: steps may be compiled before weights load."""
+        # Bare arrays: with flax variables JAX would call flax several hundred times in each step.
         self.weights, self._structure = jax.tree.flatten((model.graphdef, model.params))
 
     def __call__(
@@ -65,10 +65,10 @@ class CompiledSteps:
         packed: np.ndarray,
         previous: Int[Array, " M"],
     ) -> tuple[Float[Array, "L 2 N K B D"], StepOutput]:
-        """Starts one step; the cache given is donated and must not be used again.
+        """Starts one step. The cache is donated: the caller must not use it again.
 
         Args:
-            previous: `token_ids` of the step before, which may still be running.
+            previous: `token_ids` of the previous step, which may still be running.
         """
         if self.enforce_eager:
             return self._step(shape, self.weights, kv_cache, jnp.asarray(packed), previous)
@@ -84,7 +84,7 @@ class CompiledSteps:
         processed: Float[Array, "R V"] | np.ndarray,
         allowed: np.ndarray,
     ) -> SamplerOutput:
-        """The second half of a split step; `sampling.sample` has the arguments."""
+        """Runs the second half of a split step. `sampling.sample` documents the arguments."""
         leaves, structure = jax.tree.flatten(unsampled)
         arguments = leaves, jnp.asarray(processed), jnp.asarray(allowed)
 
@@ -113,12 +113,12 @@ class CompiledSteps:
         return list(self._compiled)
 
     def prepare(self, shape: StepShape, kv_cache: Any) -> Any:
-        """Compiles a shape for the steps to come. Several threads may, each a shape of its own."""
+        """Compiles and keeps one shape. Threads may call this at once, each for another shape."""
         with compiling(logger, f"a {shape} (number {len(self._compiled) + 1})"):
             return self.prepare_silently(shape, kv_cache)
 
     def prepare_silently(self, shape: StepShape, kv_cache: Any) -> Any:
-        """The same for one of many, of which a progress bar tells."""
+        """`prepare` without its log line, for callers that show a progress bar."""
         step = self._compiled[shape] = self.compile(shape, kv_cache)
         return step
 
@@ -148,7 +148,7 @@ class CompiledSteps:
         packed: Int[Array, " P"],
         previous: Int[Array, " M"],
     ) -> tuple[Float[Array, "L 2 N K B D"], StepOutput]:
-        """Embed, attend and write through all layers, then sample from the last tokens."""
+        """Runs all layers, which write and read the KV cache, then samples from the last tokens."""
         model = nnx.merge(*jax.tree.unflatten(self._structure, weights))
         plan = unpack_step(packed, previous, shape, self.table_width, self.block_size)
         tables, lens, starts = plan.block_tables, plan.context_lens, plan.query_start_loc
@@ -197,7 +197,7 @@ class CompiledSteps:
         processed: Float[Array, "R V"] | None = None,
         allowed: UInt32[Array, "R words"] | None = None,
     ) -> SamplerOutput:
-        """Tokens padded to M, so that the next step takes those of any step."""
+        """Samples, and pads the tokens to M so that the next step accepts them from any shape."""
         draw = operations_for(logits.dtype).draw
         sampled = sample(logits, inputs, processed, allowed, draw=draw)
         tokens = jnp.pad(sampled.token_ids, (0, self.max_rows - logits.shape[0]))

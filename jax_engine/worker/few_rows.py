@@ -1,7 +1,7 @@
 """Sampling for fewer rows than a step has room for.
 
-A step with a prompt has up to 256 rows, of which few have a token to sample. A CPU would write and
-read the logits of all of them, 50 MB with 49,152 tokens: as long as a prompt of 30 tokens takes.
+A step with a prompt has up to 256 rows, but few of them sample a token. Logits of all 256 rows are
+50 MB with a vocabulary of 49,152. A CPU writes and reads these in the time of a 30-token prompt.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ FEW_ROWS = 32
 def sample_needed_rows(
     shape: StepShape, num_samples: Int[Array, ""], sample_first: Callable[[int], SamplerOutput]
 ) -> SamplerOutput:
-    """All rows' output, where rows beyond the first `num_samples` may hold anything.
+    """The sampler's output for all rows. Rows from `num_samples` on hold arbitrary values.
 
     Args:
-        sample_first: The output of the first so many rows.
+        sample_first: Returns the output of the first n rows, given n.
     """
     all_are_cheap = shape.num_rows <= FEW_ROWS or not this_device().logits_are_slow
     if shape.decode_only or all_are_cheap:
@@ -35,7 +35,7 @@ def sample_needed_rows(
         return sampled
 
     def padded(array: Array) -> Array:
-        missing = max(shape.num_rows - len(array), 0)  # there are more token_ids than rows
+        missing = max(shape.num_rows - len(array), 0)  # token_ids is longer than the rows
         return jnp.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
 
     needed: SamplerOutput = lax.cond(

@@ -1,7 +1,7 @@
 """§4.5, swap space: the contents of blocks that were swapped out, in the host's memory.
 
-It is made in pieces, each when the first block of it is needed: most engines never swap, and the
-addresses of the whole space are more than a process under `ulimit -v` may have.
+The space is allocated in pieces. Each piece is allocated when one of its blocks is first needed:
+most engines never swap, and the whole space may exceed the address limit of `ulimit -v`.
 """
 
 import logging
@@ -14,14 +14,14 @@ from jax_engine.host_memory import allocating, check_fits
 
 logger = logging.getLogger("jax_engine")
 PIECE_BYTES = 64 << 20
-HEADROOM_BYTES = 256 << 20  # left for all else where addresses are limited
+HEADROOM_BYTES = 256 << 20  # kept free for the rest of the process under an address limit
 
 
 class HostBlocks:
-    """Blocks 0 .. num_blocks - 1, which hold whatever was written last.
+    """Blocks 0 .. num_blocks - 1 in host memory. Each holds what was last written to it.
 
     Args:
-        block_shape: Of one block, [L, 2, K, B, D].
+        block_shape: The shape of one block, [L, 2, K, B, D].
     """
 
     def __init__(self, num_blocks: int, block_shape: tuple[int, ...], dtype: np.dtype) -> None:
@@ -38,16 +38,16 @@ class HostBlocks:
 
     @property
     def num_bytes(self) -> int:
-        """Of the pieces that were made."""
+        """Bytes of the pieces allocated so far."""
         return sum(piece.nbytes for piece in self._pieces.values())
 
     def make_room(self, blocks: Iterable[int]) -> bool:
-        """Makes the pieces of these blocks; False if the system has no memory for one of them."""
+        """Allocates the pieces of these blocks. Returns False if memory runs out."""
         try:
             for block in blocks:
                 self._piece(block)
         except OutOfMemoryError as error:
-            if self._says_full:  # once, however often it is tried
+            if self._says_full:  # log this once, not at every attempt
                 self._says_full = False
                 logger.warning("%s What is preempted is computed again.", error)
             return False

@@ -15,7 +15,7 @@ from jax_engine.operations import operations_for, this_device
 from jax_engine.worker.host_blocks import HostBlocks
 from pallas_kernels import copy_blocks, gather_blocks, scatter_blocks
 
-BLOCKS_A_CALL = 8  # of this one size, so that copies and swaps are three programs
+BLOCKS_A_CALL = 8  # one fixed size, so that copies and swaps compile to three programs
 
 
 def kv_cache_shape(config: ModelConfig, num_blocks: int, block_size: int) -> tuple[int, ...]:
@@ -32,7 +32,7 @@ class KVCache:
     """The paged cache (`array`, donated to each step) and the blocks swapped out to the host.
 
     Args:
-        num_cpu_blocks: Host blocks; they get memory when something is swapped out (`host`).
+        num_cpu_blocks: Number of host blocks (`host`). Memory is allocated at the first swap-out.
 
     Raises:
         OutOfMemoryError: The system gave no memory for the array.
@@ -53,10 +53,10 @@ class KVCache:
         self.host = HostBlocks(num_cpu_blocks, (*shape[:2], *shape[3:]), jnp.dtype(dtype))
 
     def recover(self) -> None:
-        """Makes a new array if the old one went down with a step that failed."""
+        """Makes a new array if a failed step destroyed the old one."""
         try:
             self.array.block_until_ready()
-        except RuntimeError:  # deleted by donation, or the result of what failed on the device
+        except RuntimeError:  # donated to the failed step, or its failed result
             self.array = _zeros(self.shape, self.dtype)
 
     def warm_up(self) -> None:
@@ -83,12 +83,12 @@ class KVCache:
             self.host.write(cpu[: len(part)].tolist(), data[: len(part)])
 
     def read(self, block: int) -> np.ndarray:
-        """The contents of a device block, in a form for `write`."""
+        """The contents of a device block, as `write` takes them."""
         blocks, _ = _columns([(block, block)])
         return np.asarray(_gather(self.array, np.maximum(blocks, 0)))
 
     def write(self, block: int, data: np.ndarray) -> None:
-        """Puts back what `read` gave."""
+        """Writes back what `read` returned."""
         blocks, _ = _columns([(block, block)])
         self.array = _scatter(self.array, blocks, data)
 
@@ -100,7 +100,7 @@ class KVCache:
 
 
 def _zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """On a CPU memory is taken block by block, when it is first used; its addresses are at once."""
+    """Allocates zeros. A CPU reserves addresses at once, and takes memory when a page is used."""
     num_bytes = math.prod(shape) * jnp.dtype(dtype).itemsize
     if this_device().in_host_memory:
         check_fits("the KV cache", num_bytes)

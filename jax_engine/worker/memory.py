@@ -1,7 +1,7 @@
-"""How many KV blocks fit: what is left of the memory after the weights and the largest step.
+"""How many KV blocks fit in the memory that the weights and the largest step leave free.
 
-No trial run: the compiler says what a step needs (`memory_analysis`). On a CPU the KV cache gets a
-stated share of RAM instead, since all other memory is the user's.
+There is no trial run: the compiler reports what a step needs (`memory_analysis`). On a CPU the KV
+cache gets a fixed share of RAM instead, since the user's programs need the rest.
 """
 
 import math
@@ -17,15 +17,15 @@ WATERMARK = 0.01  # share of the blocks that admission leaves free (paper, secti
 
 @dataclass(frozen=True, slots=True)
 class MemoryProfile:
-    """Bytes, and the number of KV blocks that follows.
+    """Sizes in bytes, and the number of KV blocks that follows from them.
 
     Attributes:
-        total: Of the device; of RAM on a CPU.
-        budget: What may be used of it.
-        weights: Of the model.
-        step: Temporaries of the largest compiled step; 0 where it is not part of the budget.
+        total: Memory of the device, or RAM on a CPU.
+        budget: The part of `total` that the engine may use.
+        weights: Weights of the model.
+        step: Temporaries of the largest compiled step; 0 if the budget does not include them.
         block: One KV block in all layers.
-        num_blocks: What fits, at most `useful_blocks`.
+        num_blocks: Number of blocks that fit, at most `useful_blocks`.
     """
 
     total: int
@@ -48,7 +48,7 @@ def profile_memory(
 
     Args:
         share: `gpu_memory_utilization`, or None for the device's default.
-        useful_blocks: More than this many could never be used at once.
+        useful_blocks: The most blocks that can ever be in use at once.
         step_bytes: Compiles the largest step and returns its temporary bytes.
     """
     device, total = this_device(), memory_bytes()

@@ -1,4 +1,4 @@
-"""What swapping and recomputing cost on this machine, measured when it is first asked."""
+"""The costs of swapping and of recomputing on this machine, measured when first needed."""
 
 import logging
 import time
@@ -17,18 +17,18 @@ from jax_engine.worker.worker import Worker
 
 logger = logging.getLogger("jax_engine.core")
 ROUNDS = 3
-ENOUGH_S = 0.05  # a step that takes longer tells enough: no larger one is tried
+ENOUGH_S = 0.05  # a step this long is precise enough: larger ones are not tried
 type Clock = Callable[[], float]
 _OWN = -1  # a number that no request of an engine has
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCosts:
-    """Known costs.
+    """What it costs to preempt, in seconds; `MeasuredCosts` measures it when it is first asked.
 
     Attributes:
         seconds_per_block: To move one KV block between the device and the host, one way.
-        seconds_per_token: To compute one token again, in a step of many.
+        seconds_per_token: To recompute one token, as part of a long prompt step.
     """
 
     seconds_per_block: float
@@ -39,7 +39,7 @@ class MeasuredCosts:
     """`PreemptionCosts` that are measured once, when first needed: most engines never preempt.
 
     Attributes:
-        known: None until then.
+        known: The measured costs; None before the measurement.
     """
 
     def __init__(self, measure: Callable[[], PreemptionCosts]) -> None:
@@ -70,9 +70,9 @@ def measure_costs(
 ) -> PreemptionCosts:
     """Times moves and steps with nothing else on the device.
 
-    Contents of the cache, on the device and on the host, are afterwards what they were; it may be
-    called between any two steps, also while one is running. A failure leaves the cache as it is:
-    the engine gives up all that is in it after any failed step.
+    It restores the contents of the cache on the device and on the host, so it may be called between
+    any two steps, even while one is running. After a failure nothing is restored: the engine
+    discards the cache's contents after any failed step.
 
     Args:
         clock: Gives the time in seconds.
@@ -83,14 +83,14 @@ def measure_costs(
 
 
 def seconds_per_block(worker: Worker, clock: Clock = time.perf_counter) -> float:
-    """One way, the mean of out and in: the fastest of a few rounds, by the code of real swaps."""
+    """Seconds to move one block one way, averaged over out and in; the fastest round counts."""
     cache = worker.kv_cache
     count = min(BLOCKS_A_CALL, len(cache.host), cache.shape[2])
     blocks = list(range(count))
     if not cache.host.make_room(blocks):
         return float("inf")
     pairs = list(zip(blocks, blocks, strict=True))
-    held = cache.host.read(blocks)  # may be somebody's who is swapped out
+    held = cache.host.read(blocks)  # a swapped-out sequence may own them
     jax.block_until_ready(cache.array)
 
     def out_and_in() -> None:
@@ -98,7 +98,7 @@ def seconds_per_block(worker: Worker, clock: Clock = time.perf_counter) -> float
         cache.swap_in(pairs)
         jax.block_until_ready(cache.array)
 
-    out_and_in()  # compiles, and touches the pages of the host's blocks
+    out_and_in()  # compiles, and takes memory for the host's pages
     seconds = min(_timed(out_and_in, clock) for _ in range(ROUNDS))
     cache.host.write(blocks, held)
     return seconds / (2 * count)
@@ -107,14 +107,14 @@ def seconds_per_block(worker: Worker, clock: Clock = time.perf_counter) -> float
 def seconds_per_token(
     worker: Worker, max_model_len: int, clock: Clock = time.perf_counter
 ) -> float:
-    """Of prompt steps that are compiled already, from small to large until one takes long enough.
+    """Times prompt steps that are already compiled, small ones first, until one is long enough.
 
-    Steps that serve requests are no measure: they overlap, and hold decodes, which take longer for
-    each token than recomputation does.
+    Steps that serve requests cannot be used: they overlap, and they contain decodes, which take
+    longer per token than recomputation.
     """
     sizes = _compiled_sizes(worker, max_model_len) or [min(32, max_model_len)]
     best = float("inf")
-    held = worker.kv_cache.read(0)  # all tokens of the steps below are written to block 0
+    held = worker.kv_cache.read(0)  # the steps below write all their tokens to block 0
     for size in sizes:
         seconds = min(_timed(partial(_run_prompt, worker, size), clock) for _ in range(2))
         best = min(best, seconds / size)
@@ -131,7 +131,7 @@ def _compiled_sizes(worker: Worker, max_model_len: int) -> list[int]:
 
 
 def _run_prompt(worker: Worker, num_tokens: int) -> None:
-    """One step of one prompt, all of whose blocks are block 0; it draws nothing."""
+    """Runs one step with one prompt, whose block table is all zeros; it samples nothing."""
     nothing = np.zeros((2, 0), np.int32)
     setup = RequestSetup(
         _OWN, [0] * num_tokens, np.zeros((1, ROW_WIDTH), np.int32), nothing, nothing

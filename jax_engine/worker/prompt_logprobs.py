@@ -8,19 +8,19 @@ from jaxtyping import Array, Float, Int
 from jax_engine.models.decoder import Decoder
 from jax_engine.sampling.sampler import SamplerOutput, with_logprobs, without_logprobs
 
-NUM_TOP = 20  # vLLM's default `max_logprobs`; who wants more gets a step with all of them
-ROWS_A_CHUNK = 64  # no array of all tokens times the vocabulary is made
+NUM_TOP = 20  # vLLM's default `max_logprobs`; a request for more gets the whole vocabulary
+ROWS_A_CHUNK = 64  # bounds the logits' memory: never all tokens times the vocabulary
 
 
 @jax.named_scope("prompt_logprobs")
 def prompt_logprobs(
     model: Decoder, hidden: Float[Array, "T E"], targets: Int[Array, " T"], num_top: int
 ) -> SamplerOutput:
-    """Of each token's target, the token that follows it in its prompt; and the most probable ones.
+    """Log-probabilities of each token's successor in its prompt, and of the most probable tokens.
 
     Args:
-        num_top: How many of the most probable ones.
-        targets: -1 for tokens that nobody asks about; a chunk of only those costs nothing.
+        targets: Each token's successor, or -1 if not requested. A chunk of only -1 is skipped.
+        num_top: How many of the most probable tokens are returned.
     """
     tokens = hidden.shape[0]
     rows = min(ROWS_A_CHUNK, tokens)

@@ -1,4 +1,4 @@
-"""What a compiled step computes beside the new KV cache."""
+"""The outputs of a compiled step, other than the new KV cache."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from jax_engine.worker.hidden_states import PooledStates
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Unsampled:
-    """The first half of a split step: what the sampler will need, still on the device."""
+    """The result of a split step's first half: the sampler's inputs, still on the device."""
 
     logits: Float[Array, "R V"]
     inputs: SamplingInputs
@@ -22,11 +22,11 @@ class Unsampled:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StepOutput:
-    """Parts that the step's shape does not ask for are None.
+    """The outputs of one step. Those that its shape does not request are None.
 
     Attributes:
-        sampled: Of a step that samples, one row a sampled token.
-        unsampled: Of a split step, in its place.
+        sampled: The sampler's output, one row a sampled token; None in a split step.
+        unsampled: The sampler's inputs, in a split step only.
         prompt: Log-probabilities of the prompts' tokens, one row a token of the step.
         pooled: Hidden states, one row a sequence of the step.
     """

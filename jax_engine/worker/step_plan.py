@@ -1,7 +1,7 @@
-"""A step's plan: one packed int32 array that the host sends and the compiled step takes apart.
+"""A step's plan: one packed int32 array that the host sends and the compiled step unpacks.
 
-One array a step, because each host-to-device transfer has a fixed cost; floats travel as their
-bits. Positions and slots are computed on the device from the lengths and the block tables.
+A step sends one array, because each host-to-device transfer has a fixed cost. Floats are sent as
+their bits. Positions and slots are computed on the device from the lengths and the block tables.
 """
 
 import math
@@ -31,8 +31,8 @@ class StepPlan:
         context_lens: Length of each sequence, this step's tokens included.
         logits_index: For each sampled token, the token whose hidden state it is drawn from.
         num_samples: How many tokens are sampled; the rows after them are padding.
-        targets: For each of the T tokens the one after it in its prompt, or -1 where nobody wants
-            its log-probability; empty in a step without `prompt_logprobs`.
+        targets: Each token's successor in its prompt, or -1 if its log-probability is not
+            requested; empty in a step without `prompt_logprobs`.
     """
 
     token_ids: Int[Array, "T"]
@@ -50,7 +50,7 @@ class StepPlan:
 def packed_fields(shape: StepShape, table_width: int) -> dict[str, tuple[int, ...]]:
     """The fields of the packed array in order, with their shapes; all are int32.
 
-    `pack_step` fills them and `unpack_step` reads them. Floats travel as their bits.
+    `pack_step` fills them and `unpack_step` reads them.
     """
     rows, tokens = shape.num_rows, shape.num_tokens
     return {
@@ -72,7 +72,7 @@ def packed_length(shape: StepShape, table_width: int) -> int:
 
 
 def split_fields(packed: Any, shape: StepShape, table_width: int) -> dict[str, Any]:
-    """The fields of a packed array, by name; views of a NumPy array."""
+    """The fields of a packed array by name. For a NumPy array they are views."""
     found, at = {}, 0
     for name, size in packed_fields(shape, table_width).items():
         end = at + math.prod(size)
@@ -84,10 +84,10 @@ def split_fields(packed: Any, shape: StepShape, table_width: int) -> dict[str, A
 def pack_step(
     step: Step, setups: Mapping[int, RequestSetup], table_width: int
 ) -> tuple[StepShape, np.ndarray]:
-    """The plan of a step on the host.
+    """Packs a step on the host.
 
     Args:
-        setups: By request number.
+        setups: The requests' setups by request number.
     """
     rows = step.rows
     num_tokens = [len(row.tokens) for row in rows]
@@ -116,7 +116,7 @@ def pack_step(
 
 
 def _with_extras(shape: StepShape, step: Step, of_rows: list[RequestSetup]) -> StepShape:
-    """The same step with what only some requests ask for, and most steps have none of."""
+    """Adds the outputs that few requests ask for: most steps have none of them."""
     special = [
         (row, setup) for row, setup in zip(step.rows, of_rows, strict=True) if setup.is_special
     ]
@@ -147,7 +147,7 @@ def _pack_samples(
     num_samples: list[int],
     fields: dict[str, np.ndarray],
 ) -> None:
-    """A prompt that forks into n samples takes n rows of one sequence's logits."""
+    """Fills the rows to sample. A prompt with n samples takes n rows, all from one sequence."""
     count = sum(num_samples)
     if not count:
         return
@@ -173,10 +173,10 @@ def unpack_step(
     table_width: int,
     block_size: int,
 ) -> StepPlan:
-    """The same plan on the device, with positions, slots and pending tokens worked out.
+    """Unpacks the plan on the device, and computes positions, slots and pending tokens.
 
     Args:
-        previous: What the step before sampled, for the tokens that the host did not know yet.
+        previous: The previous step's sampled tokens, for those that the host did not know yet.
     """
     fields = split_fields(packed, shape, table_width)
     starts, lens = fields["query_start_loc"], fields["context_lens"]
@@ -199,7 +199,7 @@ def unpack_step(
 
 
 def _fill_pending(tokens: Int[Array, " X"], previous: Int[Array, " M"]) -> Int[Array, " X"]:
-    """Token -(r + 1) is the one in row r of the step before (see `Row.tokens`)."""
+    """Replaces token -(r + 1) by the one in row r of the previous step (see `Row.tokens`)."""
     return jnp.where(tokens < 0, previous[jnp.maximum(-1 - tokens, 0)], tokens)
 
 

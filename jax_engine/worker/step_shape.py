@@ -1,19 +1,19 @@
 """The few shapes that steps are compiled for: at most 20 with the default limits.
 
 A step of any size runs in the smallest bucket that holds it. Pure decode steps have one token a
-sequence (T = S). In all others the tokens alone name the bucket up to 256 rows: it has half as
-many rows as tokens. docs/startup.md has the padding that these sizes cost.
+sequence (T = S). Up to 256 rows, the bucket of any other step follows from its tokens: it has half
+as many rows as tokens. docs/startup.md shows the padding that these sizes cost.
 """
 
 from dataclasses import dataclass
 
-# Where ShareGPT's decode steps are; from 64 on, powers of two.
+# Dense where ShareGPT's decode steps are; after 64, powers of two.
 DECODE_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-# From 1024 on, powers of two.
+# After 1024, powers of two.
 MIXED_TOKENS = (32, 64, 128, 256, 512, 768, 1024)
 MANY_ROWS = 256
-# Steps that edit logits have room for both kinds of entries, in steps of 16: a third program for
-# each shape would be one too many.
+# A step that edits logits has room for both kinds of entries, so that each shape has two programs,
+# not four. The room grows by factors of 16.
 MIN_BIAS, MIN_HISTORY, EDITS_FACTOR = 256, 4096, 16
 
 
@@ -23,14 +23,14 @@ class StepShape:
 
     Attributes:
         num_tokens: T, padded.
-        num_rows: S, padded: sequences of the step, and as many sampled tokens (R).
+        num_rows: S, padded: the step's sequences, and equally many sampled tokens (R).
         num_bias: Entries of the sparse logit bias, 0 in a program that edits no logits.
         num_history: Entries of the token history for penalties, 0 in the same programs.
         decode_only: Every sequence has at most one token.
-        split: The program ends with the logits, and another one samples: the host works out masks
+        split: The program ends with the logits, and another one samples. The host computes masks
             in between.
         prompt_logprobs: It also computes log-probabilities of the prompts' tokens.
-        whole_prompt_logprobs: Of all tokens of the vocabulary.
+        whole_prompt_logprobs: These are of all tokens of the vocabulary.
         pooling: It also returns each sequence's hidden states, pooled.
     """
 

@@ -12,20 +12,20 @@ from jax_engine.worker.step_shape import StepShape
 from jax_engine.worker.worker import Worker
 
 logger = logging.getLogger("jax_engine.compile")
-THREADS = 2  # tracing holds Python's lock; XLA's work on another program goes on beside it
+THREADS = 2  # one traces, holding Python's lock, while XLA compiles for the other
 
 
 def compile_ahead(
     worker: Worker, shapes: Sequence[StepShape], *, use_tqdm: bool = True, threads: int = THREADS
 ) -> int:
-    """Compiles the steps of these shapes that are not compiled yet, and the moves of blocks.
+    """Compiles the steps of these shapes that are not compiled yet, and the block copies.
 
     Returns:
-        How many steps there were to compile; from the persistent cache, where it has them.
+        How many steps were missing. Those in the persistent cache are loaded from it.
     """
     started = time.perf_counter()
     missing = [shape for shape in shapes if not worker.steps.has(shape)]
-    # The longest first, so that no thread is left alone with it in the end.
+    # The longest first, so that it does not keep one thread busy alone at the end.
     missing.sort(key=lambda shape: (-shape.num_tokens, -shape.num_rows))
     worker.kv_cache.warm_up()
     with (

@@ -1,7 +1,7 @@
-"""The worker: carries out on the device what a `Step` says.
+"""The worker: executes a `Step` on the device.
 
-The order within a step is load-bearing: swap in, swap out, copy, then the model writes and
-attends. A copy-on-write destination may be a block that a victim lost in this very step.
+The order within a step matters: swap in, swap out, copy, then the model writes and attends. A
+copy-on-write destination may be a block that a preempted sequence lost in the same step.
 """
 
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ class Ticket:
     """A step that the device is computing, or has computed.
 
     Attributes:
-        output: What it computes; None for a step without rows.
+        output: The compiled step's outputs; None for a step without rows.
         sampled: The sampler's output, padding rows included; None until a masked step is sampled.
-        num_samples: How many rows of that are tokens.
-        wants: What any of its requests wants of it.
+        num_samples: How many of the sampler's rows are real tokens.
+        wants: The outputs that the step's requests need on the host.
     """
 
     output: StepOutput | None
@@ -43,7 +43,7 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What must come to the host beside the tokens: wanted by any of a step's requests."""
+    """Outputs to copy to the host beside the tokens, as any of the step's requests needs them."""
 
     logprobs: bool = False
     logits: bool = False
@@ -54,7 +54,7 @@ class Worker:
     """One device's model, KV cache and compiled steps.
 
     Attributes:
-        setups: What it was told of the requests that it has not been told to forget, by number.
+        setups: The open requests' setups, by request number.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Worker:
             self.steps.prepare(shape, self.kv_cache.array)
 
     def launch(self, step: Step) -> Ticket:
-        """Starts one step, and does not wait for it."""
+        """Starts one step without waiting for it."""
         self.setups.update([(setup.number, setup) for setup in step.opened])
         self._move_blocks(step.moves)
         ticket = self._start(step) if step.rows else Ticket(None, None, 0, Wants())
@@ -122,7 +122,7 @@ class Worker:
         return ticket
 
     def _keep_tokens(self, ticket: Ticket, sampled: SamplerOutput) -> None:
-        """For the next step that draws: rows of it may begin with them."""
+        """Keeps the tokens on the device: rows of the next step may begin with them."""
         ticket.sampled = sampled
         if ticket.num_samples:
             self._last_tokens = sampled.token_ids
@@ -137,7 +137,7 @@ class Worker:
         allowed: UInt32[np.ndarray, "samples words"] | None,
         processed: Float[np.ndarray, "samples V"] | None,
     ) -> None:
-        """The second half of a masked step: draws its tokens, and does not wait for them.
+        """Draws the tokens of a masked step (its second half) without waiting for them.
 
         Args:
             allowed: A bit for each token that a row may draw; None for all tokens.
@@ -170,7 +170,7 @@ class Worker:
         )
 
     def recover(self) -> None:
-        """Forgets all requests and steps after one that failed; the cache's contents are lost."""
+        """Forgets all requests and steps after a failed step. The cache's contents are lost."""
         self.setups.clear()
         self._last_tokens = self._no_tokens
         self.kv_cache.recover()
