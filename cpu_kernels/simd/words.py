@@ -6,7 +6,7 @@ widened to float32 in registers.
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 
 from cpu_kernels.compiling.jit import processor_has
 from cpu_kernels.simd.vectors import (
@@ -75,7 +75,8 @@ class _Bfloat(ir.Type):  # type: ignore[misc]
         return "bfloat"
 
 
-_PAIRS = ir.VectorType(_Bfloat(), 2 * LANES)
+# The instruction's operands; LLVM before version 16 takes each pair as an integer.
+_PAIRS = INTS if binding.llvm_version_info < (16,) else ir.VectorType(_Bfloat(), 2 * LANES)
 
 
 class Pairs(Floats):
