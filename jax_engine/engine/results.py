@@ -18,7 +18,6 @@ from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.step import StepResult
 from jax_engine.tokenization.tokenizer import Tokenizer
 
-_NOTHING_GIVEN = (0, 0, False)  # tokens, characters, the end
 type PromptLogprobs = list[dict[int, Logprob] | None] | FlatLogprobs
 
 
@@ -40,7 +39,8 @@ class FinalResults:
         group: SequenceGroup,
         tokenizer: Tokenizer | None,
     ) -> None:
-        self.every_token = self.streams or bool(params.stop) or params.needs_logprobs
+        sampled_logprobs = params.needs_logprobs and not params.use_beam_search
+        self.every_token = self.streams or bool(params.stop) or sampled_logprobs
         self._prompt = prompt
         self._params = params
         self._group = group
@@ -163,50 +163,28 @@ class DeltaResults(FinalResults):
 
     streams = True
 
-    def __init__(
-        self,
-        prompt: Prompt,
-        params: SamplingParams,
-        group: SequenceGroup,
-        tokenizer: Tokenizer | None,
-    ) -> None:
-        super().__init__(prompt, params, group, tokenizer)
-        self._given: dict[int, tuple[int, int, bool]] = {}
-        self._prompt_given = False
-
     def _completions(self, seqs: list[Sequence]) -> list[CompletionOutput]:
         return [self._delta(seq) for seq in seqs if self._has_news(seq)]
 
     def _has_news(self, seq: Sequence) -> bool:
-        num_tokens, _, ended = self._given.get(seq.index, _NOTHING_GIVEN)
+        num_tokens, _, ended = self._sequence(seq).given
         return seq.output_len > num_tokens or (seq.finish_reason is not None and not ended)
 
     def _delta(self, seq: Sequence) -> CompletionOutput:
-        num_tokens, num_chars, _ = self._given.get(seq.index, _NOTHING_GIVEN)
+        num_tokens, num_chars, _ = self._sequence(seq).given
         delta = self._completion(seq, num_tokens, num_chars)
         num_tokens, num_chars = num_tokens + len(delta.token_ids), num_chars + len(delta.text)
-        self._given[seq.index] = num_tokens, num_chars, seq.finish_reason is not None
+        self._sequence(seq).given = num_tokens, num_chars, seq.finish_reason is not None
         return delta
 
     def _given_prompt_logprobs(self) -> PromptLogprobs | None:
-        if self._prompt_given:
-            return None
-        self._prompt_given = True
-        return super()._given_prompt_logprobs()
+        given = super()._given_prompt_logprobs()
+        self._prompt_logprobs = None
+        return given
 
 
 class BeamResults(FinalResults):
     """One output with the beams, best first: which tokens are in it is known at its end."""
-
-    def __init__(
-        self,
-        prompt: Prompt,
-        params: SamplingParams,
-        group: SequenceGroup,
-        tokenizer: Tokenizer | None,
-    ) -> None:
-        super().__init__(prompt, params, group, tokenizer)
-        self.every_token = False
 
     def _chosen(self, *, finished: bool) -> list[Sequence]:
         return self._group.seqs[: self._params.n]

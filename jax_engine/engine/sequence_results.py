@@ -17,6 +17,7 @@ class SequenceResults:
     Attributes:
         logprobs: An entry for each output token; None if they are not wanted.
         cumulative_logprob: The sum over all output tokens, where log-probabilities are computed.
+        given: The tokens and characters that earlier deltas held, and whether one held the end.
     """
 
     def __init__(self, params: SamplingParams, text: SequenceText | None) -> None:
@@ -24,6 +25,7 @@ class SequenceResults:
         if params.logprobs is not None or params.logprob_token_ids is not None:
             self.logprobs = FlatLogprobs() if params.flat_logprobs else []
         self.cumulative_logprob = 0.0
+        self.given = (0, 0, False)
         self._params = params
         self._text = text
 

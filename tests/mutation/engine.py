@@ -127,8 +127,8 @@ OUTPUTS: list[Mutant] = [
             "an end without a token is not told in deltas",
         ),
         (
-            "self._prompt_given = True",
-            "self._prompt_given = False",
+            "        self._prompt_logprobs = None\n        return given",
+            "        return given",
             "what a prompt was given is given again with each delta",
         ),
     ),

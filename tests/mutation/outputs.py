@@ -101,8 +101,8 @@ MUTANTS: list[Mutant] = [
             "the best token of a beam has rank 2",
         ),
         (
-            "self.every_token = False",
-            "self.every_token = True",
+            " and not params.use_beam_search",
+            "",
             "the text of a beam is that of all ways that were tried",
         ),
         (
@@ -115,11 +115,6 @@ MUTANTS: list[Mutant] = [
             "= num_tokens, num_chars, seq.finish_reason is not None",
             "= num_tokens, num_chars, False",
             "an end is told again with the next delta",
-        ),
-        (
-            "        self._prompt_given = True\n",
-            "",
-            "each delta has the prompt's log-probabilities",
         ),
         ("logprobs[first_token:]", "logprobs", "a delta repeats log-probabilities"),
         ("results.text(seq)[first_char:]", "results.text(seq)", "a delta has all the text"),
@@ -134,7 +129,7 @@ MUTANTS: list[Mutant] = [
             "the prompt's log-probabilities are those of the next row",
         ),
         (
-            "or bool(params.stop) or params.needs_logprobs",
+            "or bool(params.stop) or sampled_logprobs",
             "or bool(params.stop)",
             "final outputs lack log-probabilities",
         ),
