@@ -65,6 +65,8 @@ settings.register_profile(
     max_examples=25,
     stateful_step_count=30,
     deadline=None,
+    # Where the variable CI is set, Hypothesis would draw the same examples in each run.
+    derandomize=False,
     suppress_health_check=SLOW_IS_FINE,
 )
 settings.register_profile(

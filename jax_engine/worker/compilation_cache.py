@@ -44,7 +44,6 @@ def enable_compilation_cache() -> Path | None:
     # In a read-only folder JAX must not try to write: each attempt would log a warning.
     least = 0.2 if problem is None else float("inf")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     return folder
 
 

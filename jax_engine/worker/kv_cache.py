@@ -61,11 +61,11 @@ class KVCache:
 
     def warm_up(self) -> None:
         """Compiles the three operations below by running them on no blocks."""
-        source, destination = _columns([])
-        self.array = _copy(self.array, np.maximum(source, 0), destination)
+        sources, nowhere = np.zeros(BLOCKS_A_CALL, np.int32), _columns([])[1]
+        self.array = _copy(self.array, sources, nowhere)
         data = np.zeros((BLOCKS_A_CALL, *self.host.block_shape), self.host.dtype)
-        self.array = _scatter(self.array, destination, data)
-        np.asarray(_gather(self.array, np.maximum(source, 0)))
+        self.array = _scatter(self.array, nowhere, data)
+        np.asarray(_gather(self.array, sources))
 
     def swap_in(self, pairs: list[tuple[int, int]]) -> None:
         """Copies host blocks to device blocks; pairs of (CPU block, GPU block)."""

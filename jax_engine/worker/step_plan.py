@@ -216,8 +216,8 @@ def _positions_and_slots(
     if shape.decode_only:
         seq = token
     else:
+        # Padding is counted to the row behind the last one. What it reads is replaced below.
         seq = jnp.searchsorted(starts, token, side="right", method="compare_all") - 1
-        seq = jnp.minimum(seq, shape.num_rows - 1).astype(jnp.int32)
     position = lens[seq] - starts[seq + 1] + token
     position = jnp.where(real, position, 0)
     block = tables[seq, position // block_size]

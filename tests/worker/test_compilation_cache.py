@@ -17,7 +17,6 @@ from jax_engine.worker.compilation_cache import enable_compilation_cache
 NAMES = (
     "jax_compilation_cache_dir",
     "jax_persistent_cache_min_compile_time_secs",
-    "jax_persistent_cache_min_entry_size_bytes",
 )
 
 

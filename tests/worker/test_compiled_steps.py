@@ -124,6 +124,7 @@ def test_a_step_gives_what_its_shape_asks_for(eager: bool, monkeypatch: pytest.M
         assert output.prompt.token_ids[:6].tolist() == [4, 5, 6, 0, 11, 0]
         assert output.prompt.ranks[:3].tolist() == [1, 1, 1]
         assert output.prompt.top_token_ids.shape == (32, num_top)
+    assert len(steps.compiled_shapes()) == (0 if eager else 4)
 
 
 @pytest.mark.parametrize("eager", [False, True])

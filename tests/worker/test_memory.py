@@ -59,7 +59,7 @@ def test_useful_blocks_hold_every_sequence_and_the_watermark(
 
 
 @pytest.mark.parametrize("num_blocks", [0, 1, 2, 5, 99, 100, 101, 250])
-@pytest.mark.parametrize("block_size", [1, 4, 16])
+@pytest.mark.parametrize("block_size", [1, 2, 4, 16])
 @pytest.mark.parametrize("overridden", [False, True])
 def test_the_longest_that_fits_is_found_by_trying(
     num_blocks: int, block_size: int, overridden: bool

@@ -152,6 +152,16 @@ def test_prompts_are_timed_from_small_to_large(new: Any) -> None:
     assert worker.done == [("read", 0), *one * 6, ("write", 0, "held")]
 
 
+def test_a_step_that_takes_just_enough_is_not_long_enough(
+    new: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preemption_costs, "ENOUGH_S", 0.5)
+    shapes = tuple(step_shape(n, 1, 1) for n in (32, 64, 128))
+    worker = new([0.5, 0.5, 0.75, 0.75], shapes=shapes)
+    assert seconds_per_token(worker, 1000, worker.clock) == 0.75 / 64
+    assert worker.prompts == [32, 32, 64, 64]
+
+
 def test_the_least_for_a_token_counts(new: Any) -> None:
     shapes = tuple(step_shape(n, 1, 1) for n in (32, 64))
     worker = new([0.01, 0.008, 0.03, 0.04], shapes=shapes)

@@ -1,5 +1,7 @@
 """Which steps are compiled ahead, in which order; a failure ends it."""
 
+import logging
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +36,8 @@ class Bar:
 def worker(done: list[Any], has: list[StepShape], fails: StepShape | None = None) -> Any:
     def prepare(shape: StepShape, cache: Any) -> None:
         assert cache == "array"
+        if fails in done:
+            time.sleep(0.01)  # long enough for the failure to be noticed
         done.append(shape)
         if shape == fails:
             raise RuntimeError("no memory")
@@ -66,3 +70,16 @@ def test_a_failure_ends_it() -> None:
     with pytest.raises(RuntimeError, match="no memory"):
         compile_ahead(worker(done, [], fails=SHAPES[3]), many, threads=1)
     assert done[:2] == ["moves", SHAPES[3]] and not Bar.made.updates
+    assert len(done) < 50
+
+
+@pytest.mark.parametrize("seconds", [0, warmup.LONG_S - 0.25, warmup.LONG_S, warmup.LONG_S + 2])
+def test_what_takes_long_is_logged(
+    seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    times = iter([64.0, 64.0 + seconds])
+    monkeypatch.setattr(warmup.time, "perf_counter", lambda: next(times))
+    caplog.set_level(logging.INFO)
+    compile_ahead(worker([], [SHAPES[4]]), SHAPES, threads=1)
+    said = f"4 steps compiled ahead in {seconds:.1f} s"
+    assert caplog.messages == ([said] if seconds >= warmup.LONG_S else [])
