@@ -181,6 +181,20 @@ CROWD = [
     Request(str(i), [0, 1, i], SCORED | {"n": 2 - i % 2, "seed": i, "max_tokens": 9}, 0, 0.0)
     for i in range(3)
 ]
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_sample_out_of_time_that_is_not_shown_loses_to_those_that_ended(ahead: bool) -> None:
+    """Two of three samples run, the third begins when they have ended, and time is up."""
+    chosen = Settings(8, 4, 40, 0.0, False, 2, 2, 8, "unified", "fcfs", "swap", True, 1, 0.1)
+    given = {"n": 2, "best_of": 3, "max_tokens": 8, "ignore_eos": True, "seed": None}
+    requests = [
+        Request("best", [0, 0], given, 0, 0.0, timeout=8.0),
+        *(Request(str(i), [0], ONE | {"max_tokens": 4}, 0, 0.0) for i in range(3)),
+    ]
+    (best, *_) = serve(chosen, requests, {}, {}, ahead=ahead).served
+    assert best.cut_short and best.output.finished
+    assert [one.finish_reason for one in best.output.outputs] == ["length"] * 2
+
+
 LATER = 40  # when these have ended, or failed
 FAILURES = [(place, when) for place in IN_ANY_STEP for when in range(4)]
 FAILURES += [(place, 0) for place in WHERE_BLOCKS_MOVE if place != ALONE]

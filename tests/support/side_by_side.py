@@ -182,7 +182,11 @@ class SideBySide:
         for one in kept:
             assert one.output is not None
             all_same &= check_output(
-                self.transformer, one.group, one.output, may_be_aborted=one.cut_short
+                self.transformer,
+                one.group,
+                one.output,
+                may_be_aborted=one.cut_short,
+                alike=self.exact,
             )
         ends = [(one.group, one.output) for one in kept if one.output is not None]
         self._note_what_happened()
