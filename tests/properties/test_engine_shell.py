@@ -181,6 +181,8 @@ CROWD = [
     Request(str(i), [0, 1, i], SCORED | {"n": 2 - i % 2, "seed": i, "max_tokens": 9}, 0, 0.0)
     for i in range(3)
 ]
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_sample_out_of_time_that_is_not_shown_loses_to_those_that_ended(ahead: bool) -> None:
     """Two of three samples run, the third begins when they have ended, and time is up."""
