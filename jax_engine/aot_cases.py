@@ -97,15 +97,15 @@ def _step(config: ModelConfig, shape: StepShape) -> Program:
     dtype = jnp.dtype(jnp.bfloat16)
     graphdef, params = abstract_decoder(config, dtype)
     model = LoadedModel(config, graphdef, params, Path(), 0, 0)
-    cache = jax.ShapeDtypeStruct(kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE), dtype)
+    kv_cache = jax.ShapeDtypeStruct(kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE), dtype)
     table_width = -(-MAX_MODEL_LEN // BLOCK_SIZE)
     steps = CompiledSteps(model, block_size=BLOCK_SIZE, table_width=table_width, max_rows=MAX_ROWS)
-    function, arguments = steps.function(shape, cache)
+    function, arguments = steps.function(shape, kv_cache)
     weights = [leaf.shape for leaf in jax.tree.leaves(params)]
     return Program(
         function,
         arguments,
         donated=(1,),
-        watched=watch(cache.shape, weights),
+        watched=watch(kv_cache.shape, weights),
         options=this_device().compiler_options,
     )

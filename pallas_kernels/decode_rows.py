@@ -14,14 +14,14 @@ class DecodeRows(NamedTuple):
     Attributes:
         row_seq: sequence of each decode row.
         row_token: the row's one query token.
-        row_context: context length of each row; 0 for the rows beyond the last.
+        row_context_len: context length of each row; 0 for the rows beyond the last.
         token_row: decode row of each token, -1 where it belongs to none.
         other_queries: query tokens of each sequence that is no row; 0 for those that are.
     """
 
     row_seq: Int[Array, " R"]
     row_token: Int[Array, " R"]
-    row_context: Int[Array, " R"]
+    row_context_len: Int[Array, " R"]
     token_row: Int[Array, " T"]
     other_queries: Int[Array, " S"]
 
@@ -44,7 +44,7 @@ def decode_rows(
     return DecodeRows(
         row_seq=row_seq,
         row_token=jnp.where(exists, starts[row_seq], 0),
-        row_context=jnp.where(exists, context_lens.astype(jnp.int32)[row_seq], 0),
+        row_context_len=jnp.where(exists, context_lens.astype(jnp.int32)[row_seq], 0),
         token_row=jnp.where(in_row, rows_before[token_seq], -1),
         other_queries=jnp.where(is_row, 0, query_lens),
     )

@@ -19,7 +19,7 @@ from pallas_kernels.ranges import cumulative, owner
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["row_seq", "row_token", "row_context", "token_row", "tile_seq", "tile_start"],
+    data_fields=["row_seq", "row_token", "row_context_len", "token_row", "tile_seq", "tile_start"],
     meta_fields=["tile_queries", "decode_only"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class GpuMetadata:
     Attributes:
         row_seq: sequence of each decode row.
         row_token: the row's one query token.
-        row_context: context length of each row; 0 for the rows beyond the last.
+        row_context_len: context length of each row; 0 for the rows beyond the last.
         token_row: decode row of each token, -1 where it belongs to none.
         tile_seq: sequence of each tile; S for the tiles beyond the last.
         tile_start: the tile's first query, counted from the sequence's first query of this step.
@@ -39,7 +39,7 @@ class GpuMetadata:
 
     row_seq: Int[Array, " R"]
     row_token: Int[Array, " R"]
-    row_context: Int[Array, " R"]
+    row_context_len: Int[Array, " R"]
     token_row: Int[Array, " T"]
     tile_seq: Int[Array, " NT"]
     tile_start: Int[Array, " NT"]
@@ -68,7 +68,7 @@ def make_gpu_metadata(
     return GpuMetadata(
         row_seq=rows.row_seq,
         row_token=rows.row_token,
-        row_context=rows.row_context,
+        row_context_len=rows.row_context_len,
         token_row=rows.token_row,
         tile_seq=tile_seq,
         tile_start=jnp.where(tile_seq < num_seqs, tile_start, 0),

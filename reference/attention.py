@@ -214,9 +214,9 @@ def causal_attention(
 
 
 def kv_blocks(
-    kv: Shaped[np.ndarray, "2 N K B D"], block_table: Int[np.ndarray, "W"], length: int
+    kv: Shaped[np.ndarray, "2 N K B D"], block_table: Int[np.ndarray, "W"], context_len: int
 ) -> Iterator[tuple[Shaped[np.ndarray, "_ K D"], Shaped[np.ndarray, "_ K D"]]]:
-    """The keys and values of the first `length` positions, block by block in the table's order.
+    """Keys and values of the first `context_len` positions, block by block in the table's order.
 
     Position p lies in block `block_table[p // B]` at offset `p % B` (Figure 5). Slots behind the
     last position are not touched, nor is a table entry that no position needs.
@@ -226,11 +226,11 @@ def kv_blocks(
     [2.0, 0.0, 3.0]
     """
     num_blocks, block_size = kv.shape[1], kv.shape[3]
-    for start in range(0, length, block_size):
+    for start in range(0, context_len, block_size):
         block = int(block_table[start // block_size])
         if not 0 <= block < num_blocks:
             raise IndexError(f"block {block} of a table is not one of 0..{num_blocks - 1}")
-        filled = min(block_size, length - start)
+        filled = min(block_size, context_len - start)
         keys, values = kv[0, block, :, :filled], kv[1, block, :, :filled]
         yield keys.swapaxes(0, 1), values.swapaxes(0, 1)
 

@@ -48,21 +48,21 @@ def lay_out(scheduled: Sequence[ScheduledSequence], blocks: BlockManager) -> Rag
     """The ragged batch of a step. Tables are padded with block 0, which is never looked at."""
     token_ids: list[int] = []
     positions: list[int] = []
-    slots: list[int] = []
+    slot_mapping: list[int] = []
     query_start_loc = [0]
-    tables = [blocks.block_table(entry.seq.seq_id) for entry in scheduled]
-    for entry, table in zip(scheduled, tables, strict=True):
+    block_tables = [blocks.block_table(entry.seq.seq_id) for entry in scheduled]
+    for entry, table in zip(scheduled, block_tables, strict=True):
         for position in range(entry.start, entry.start + entry.num_tokens):
             token_ids.append(entry.seq.token_ids[position])
             positions.append(position)
-            slots.append(slot_of(table, position, blocks.block_size))
+            slot_mapping.append(slot_of(table, position, blocks.block_size))
         query_start_loc.append(len(token_ids))
-    width = max(len(table) for table in tables)
+    width = max(len(table) for table in block_tables)
     return RaggedBatch(
         np.array(token_ids),
         np.array(positions),
-        np.array([table + [0] * (width - len(table)) for table in tables]),
+        np.array([table + [0] * (width - len(table)) for table in block_tables]),
         np.array([entry.start + entry.num_tokens for entry in scheduled]),
         np.array(query_start_loc),
-        np.array(slots),
+        np.array(slot_mapping),
     )

@@ -73,8 +73,8 @@ class Run:
             positions = range(entry.start, entry.start + entry.num_tokens)
             table = self.blocks.block_table(entry.seq.seq_id)
             keys = np.array([float(entry.seq.token_ids[p]) for p in positions])[:, None, None]
-            slots = np.array([slot_of(table, p, self.blocks.block_size) for p in positions])
-            self.cache.write(0, keys, keys, slots)
+            slot_mapping = np.array([slot_of(table, p, self.blocks.block_size) for p in positions])
+            self.cache.write(0, keys, keys, slot_mapping)
 
     def draw(self, entry: ScheduledSequence) -> list[Any]:
         """The next tokens of these samples; of a beam, all that may follow, (token, log-prob)."""

@@ -34,8 +34,8 @@ def decode_floats(work: Work) -> int:
 @inner
 def attend_part(work: Work, item: Item, scratch: int) -> None:
     """Computes one part, and merges the sequence if it was the last part to finish."""
-    last = work.lens[item.seq] - 1
-    token = work.starts[item.seq]
+    last = work.context_lens[item.seq] - 1
+    token = work.query_start_loc[item.seq]
     low, rows = first_visible(work, last), work.kv_heads * padded(work.group)
     start = (low // PART + item.number) * PART
     stop = min(start + PART, last + 1)
@@ -99,7 +99,7 @@ def _weigh_rows(work: Work, start: int, stop: int, last: int, scores: int, tops:
         scores_of = scores + 4 * row * PART
         away, slope = start - last, slope_of(work, head)
         top = highest(
-            scores_of, columns, np.int64(0), count, away, slope, work.cap, np.float32(MASKED)
+            scores_of, columns, np.int64(0), count, away, slope, work.soft_cap, np.float32(MASKED)
         )
         put(tops + 4 * row, top)
     for head in range(work.heads):

@@ -35,7 +35,7 @@ def _free_plan(call: Any) -> None:
 @cpu_kernel(
     NAME,
     operands="q kv_cache block_tables context_lens query_start_loc layer scale soft_cap window "
-    "slopes",
+    "alibi_slopes",
     results="out top denominator work",
     items=_items,
     scratch=_scratch,

@@ -15,7 +15,7 @@ def attention(
     context_lens: Int[Array, " S"],
     query_start_loc: Int[Array, " S+1"],
     layer: Int[Array, ""],
-    slopes: Float[Array, " slopes"],
+    alibi_slopes: Float[Array, " slopes"],
     *,
     scale: float,
     window: int,
@@ -26,7 +26,7 @@ def attention(
     Args:
         q: float32; the integer arrays are int32.
         kv_cache: of one of `widen.DTYPES`.
-        slopes: ALiBi's, float32, one a head; empty for none.
+        alibi_slopes: float32, one a head; empty for none.
         window: 0 for none.
         soft_cap: 0 for none.
 
@@ -51,6 +51,6 @@ def attention(
         jnp.float32(scale),
         jnp.float32(soft_cap),
         jnp.int32(window),
-        slopes,
+        alibi_slopes,
     )
     return out, top, denominator

@@ -37,7 +37,7 @@ def find_run(
         ahead = _find(work, which, seq, head, following) - source
     elif which == KEYS:
         ahead = _find(work, VALUES, seq, head, start) - source
-    elif stop < work.lens[seq]:
+    elif stop < work.context_lens[seq]:
         ahead = _find(work, KEYS, seq, head, stop) - source
     return source, count, ahead
 
@@ -67,9 +67,9 @@ def read_run(
 def _find(work: Work, which: int, seq: int, head: int, position: int) -> int:
     """Address of a position's key or value in the cache."""
     size = work.block_size
-    block = work.tables[seq * work.table_width + position // size]
+    block = work.block_tables[seq * work.table_width + position // size]
     row = ((work.layer * 2 + which) * work.blocks + block) * work.kv_heads + head
-    return work.cache + (row * size + position % size) * work.dim * item_bytes(work.kind)
+    return work.kv_cache + (row * size + position % size) * work.dim * item_bytes(work.kind)
 
 
 @inner

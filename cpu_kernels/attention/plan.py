@@ -40,7 +40,8 @@ class Item(NamedTuple):
 @inner
 def query_count(work: Work, seq: int) -> int:
     """Query tokens of a sequence that sees anything."""
-    return work.starts[seq + 1] - work.starts[seq] if work.lens[seq] > 0 else 0
+    begin, end = work.query_start_loc[seq], work.query_start_loc[seq + 1]
+    return end - begin if work.context_lens[seq] > 0 else 0
 
 
 @inner
@@ -61,8 +62,8 @@ def unit_count(work: Work, seq: int) -> int:
     queries = query_count(work, seq)
     if queries != 1:
         return -(-queries // tile_queries(work))
-    length = work.lens[seq]
-    return -(-length // PART) - first_visible(work, length - 1) // PART
+    context_len = work.context_lens[seq]
+    return -(-context_len // PART) - first_visible(work, context_len - 1) // PART
 
 
 @inner
@@ -133,10 +134,10 @@ def find_item(work: Work, which: int) -> Item:
 @inner
 def clear_unseeing(work: Work) -> None:
     """Writes zeros for tokens of no sequence, and of sequences without context."""
-    _clear(work, work.starts[work.seqs], work.tokens)
+    _clear(work, work.query_start_loc[work.seqs], work.tokens)
     for seq in range(work.seqs):
         if query_count(work, seq) == 0:
-            _clear(work, work.starts[seq], work.starts[seq + 1])
+            _clear(work, work.query_start_loc[seq], work.query_start_loc[seq + 1])
 
 
 @inner

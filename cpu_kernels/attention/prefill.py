@@ -38,9 +38,9 @@ def attend_tile(work: Work, item: Item, scratch: int) -> None:
     queries = query_count(work, item.seq)
     tile = (item.total - 1 - item.number) * size
     count = min(size, queries - tile)
-    token = work.starts[item.seq] + tile
+    token = work.query_start_loc[item.seq] + tile
     # Position of the tile's first query.
-    begin = work.lens[item.seq] - queries + tile
+    begin = work.context_lens[item.seq] - queries + tile
     rows = padded(count * work.group)
     sums = scratch + 4 * rows * width
     tops, keys = sums + 4 * rows * width, sums + 4 * rows * (width + 2)
@@ -137,7 +137,7 @@ def _add_chunk(
         low = first_visible(work, position) - start
         old, high, slope = get(tops + 4 * i), position + 1 - start, slope_of(work, head)
         away, place = start - position, scores + 4 * i * CHUNK
-        top = highest(place, columns, low, min(high, seen), away, slope, work.cap, old)
+        top = highest(place, columns, low, min(high, seen), away, slope, work.soft_cap, old)
         if top != old:
             keep = shrink(old, top)
             scale_row(sums + (row + i) * step, width, keep)

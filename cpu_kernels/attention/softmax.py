@@ -27,7 +27,7 @@ MASKED = -1e30
 
 @inner
 def highest(
-    scores: int, width: int, low: int, high: int, away: int, slope: Any, cap: Any, top: Any
+    scores: int, width: int, low: int, high: int, away: int, slope: Any, soft_cap: Any, top: Any
 ) -> Any:
     """Returns the largest score so far, and sets invisible scores to MASKED in place.
 
@@ -37,11 +37,11 @@ def highest(
         high: end of the visible scores.
         away: position of the first key minus that of the query.
         slope: ALiBi's, or 0.
-        cap: bound on the scores' magnitude, or 0.
+        soft_cap: bound on the scores' magnitude, or 0.
         top: largest score of earlier chunks.
     """
-    if low > 0 or high < width or slope != 0 or cap != 0:
-        _adjust(scores, width, low, high, away, slope, cap)
+    if low > 0 or high < width or slope != 0 or soft_cap != 0:
+        _adjust(scores, width, low, high, away, slope, soft_cap)
     peak = spread(top)
     for place in range(scores, scores + 4 * width, BYTES):
         peak = larger(load(place), peak)
@@ -65,14 +65,16 @@ def weigh(scores: int, width: int, top: Any) -> Any:
 
 
 @inner
-def _adjust(scores: int, width: int, low: int, high: int, away: int, slope: Any, cap: Any) -> None:
-    """Applies cap and bias, and sets invisible scores to MASKED whatever they hold."""
+def _adjust(
+    scores: int, width: int, low: int, high: int, away: int, slope: Any, soft_cap: Any
+) -> None:
+    """Applies soft cap and bias, and sets invisible scores to MASKED whatever they hold."""
     below, above, masked = spread(low - 1), spread(high), spread(MASKED)
     for start in range(0, width, LANES):
         place = scores + 4 * start
         score, index = load(place), count_from(start)
-        if cap != 0:
-            score = mul(spread(cap), tanh(mul(score, spread(1 / cap))))
+        if soft_cap != 0:
+            score = mul(spread(soft_cap), tanh(mul(score, spread(1 / soft_cap))))
         if slope != 0:
             score = madd(spread(slope), add(index, spread(away)), score)
         score = where_less(index, below, masked, score)

@@ -9,24 +9,24 @@ from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.structs import FLOAT32S, INT32S, Record, view
 from cpu_kernels.simd.vectors import LANES
 
-# Arrays in C order: float32 q and out [T, H, D], slopes [H] where `has_slopes`; top and denominator
-# [T, H], each softmax's largest score and sum of weights.
+# Arrays in C order: float32 q and out [T, H, D], alibi_slopes [H] where `has_slopes`; top and
+# denominator [T, H], each softmax's largest score and sum of weights.
 _ARRAYS = {
     "q": types.intp,
-    "cache": types.intp,
-    "tables": INT32S,
-    "lens": INT32S,
-    "starts": INT32S,
-    "slopes": FLOAT32S,
+    "kv_cache": types.intp,
+    "block_tables": INT32S,
+    "context_lens": INT32S,
+    "query_start_loc": INT32S,
+    "alibi_slopes": FLOAT32S,
     "out": types.intp,
     "top": FLOAT32S,
     "denominator": FLOAT32S,
 }
 # `width` is D rounded up to whole vectors, `kind` XLA's number of the cache's dtype, `plan` an
-# address (`plan.py`). A window or cap of 0 is none.
+# address (`plan.py`). A window or soft_cap of 0 is none.
 _SIZES = ("tokens", "seqs", "heads", "kv_heads", "group", "dim", "width", "blocks", "block_size")
 _REST = ("table_width", "window", "layer", "kind", "plan", "has_slopes")
-_NUMBERS = {"scale": types.float32, "cap": types.float32}
+_NUMBERS = {"scale": types.float32, "soft_cap": types.float32}
 WORK = Record("work", _ARRAYS | dict.fromkeys(_SIZES + _REST, types.intp) | _NUMBERS)
 WORK_BYTES = 8 * len(WORK.fields)
 
@@ -44,18 +44,18 @@ def find_work(call: Any) -> Work:
 def read_work(call: Any) -> Work:
     """A call's record, filled in."""
     work = find_work(call)
-    work.q, work.cache, work.out = call.q.address, call.kv_cache.address, call.out.address
-    work.tables, work.lens = call.block_tables.int32, call.context_lens.int32
-    work.starts, work.slopes = call.query_start_loc.int32, call.slopes.float32
-    work.has_slopes = call.slopes.shape[0]
+    work.q, work.kv_cache, work.out = call.q.address, call.kv_cache.address, call.out.address
+    work.block_tables, work.context_lens = call.block_tables.int32, call.context_lens.int32
+    work.query_start_loc, work.alibi_slopes = call.query_start_loc.int32, call.alibi_slopes.float32
+    work.has_slopes = call.alibi_slopes.shape[0]
     work.top, work.denominator = call.top.float32, call.denominator.float32
     work.kind = call.kv_cache.dtype
     work.layer, work.window = call.layer.int32[0], call.window.int32[0]
-    work.scale, work.cap = call.scale.float32[0], call.soft_cap.float32[0]
-    q, cache, tables = call.q.shape, call.kv_cache.shape, call.block_tables.shape
+    work.scale, work.soft_cap = call.scale.float32[0], call.soft_cap.float32[0]
+    q, kv_cache, block_tables = call.q.shape, call.kv_cache.shape, call.block_tables.shape
     work.tokens, work.heads, work.dim = q[0], q[1], q[2]
-    work.seqs, work.table_width = tables[0], tables[1]
-    work.blocks, work.kv_heads, work.block_size = cache[2], cache[3], cache[4]
+    work.seqs, work.table_width = block_tables[0], block_tables[1]
+    work.blocks, work.kv_heads, work.block_size = kv_cache[2], kv_cache[3], kv_cache[4]
     work.group = work.heads // work.kv_heads
     work.width = -(-work.dim // LANES) * LANES
     return work
@@ -66,4 +66,4 @@ def slope_of(work: Work, head: int) -> Any:
     """A query head's slope, 0 for none."""
     if work.has_slopes == 0:
         return np.float32(0)
-    return work.slopes[head]
+    return work.alibi_slopes[head]

@@ -20,10 +20,10 @@ def make_step(
     Args:
         opened, closed, masked: As in `Step`.
     """
-    tables = [blocks.block_table_row(item.seq.seq_id) for item in plan.scheduled]
+    block_tables = [blocks.block_table_row(item.seq.seq_id) for item in plan.scheduled]
     return Step(
         [_row(item) for item in plan.scheduled],
-        np.stack(tables) if tables else np.zeros((0, 0), np.int32),
+        np.stack(block_tables) if block_tables else np.zeros((0, 0), np.int32),
         Moves(plan.blocks_to_swap_in, plan.blocks_to_swap_out, plan.blocks_to_copy),
         opened,
         closed,

@@ -211,9 +211,9 @@ def _memory(
             max_rows=largest.num_rows,
         )
         shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
-        cache = jax.ShapeDtypeStruct(shape, dtype)
+        kv_cache = jax.ShapeDtypeStruct(shape, dtype)
         with compiling(logger, f"a {largest}, to see how much memory it takes"):
-            compiled = steps.compile(largest, cache)
+            compiled = steps.compile(largest, kv_cache)
         return int(compiled.memory_analysis().temp_size_in_bytes)
 
     overridden = config.num_gpu_blocks_override

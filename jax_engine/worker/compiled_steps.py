@@ -135,8 +135,8 @@ class CompiledSteps:
         packed = jax.ShapeDtypeStruct((packed_length(shape, self.table_width),), jnp.int32)
         previous = jax.ShapeDtypeStruct((self.max_rows,), jnp.int32)
 
-        def step(weights: Any, cache: Any, plan: Any, tokens: Any) -> Any:
-            return self._step(shape, weights, cache, plan, tokens)
+        def step(weights: Any, kv_cache: Any, packed: Any, previous: Any) -> Any:
+            return self._step(shape, weights, kv_cache, packed, previous)
 
         return step, (self.weights, kv_cache, packed, previous)
 
@@ -151,20 +151,19 @@ class CompiledSteps:
         """Runs all layers, which write and read the KV cache, then samples from the last tokens."""
         model = nnx.merge(*jax.tree.unflatten(self._structure, weights))
         plan = unpack_step(packed, previous, shape, self.table_width, self.block_size)
-        tables, lens, starts = plan.block_tables, plan.context_lens, plan.query_start_loc
         queries = (shape.num_tokens, model.config.num_heads, model.config.head_dim)
         metadata = make_metadata(
-            tables,
-            lens,
-            starts,
+            plan.block_tables,
+            plan.context_lens,
+            plan.query_start_loc,
             shape.num_tokens,
             decode_only=shape.decode_only,
             call=(jax.ShapeDtypeStruct(queries, kv_cache.dtype), kv_cache),
         )
         attention = AttentionInputs(
-            block_tables=tables,
-            context_lens=lens,
-            query_start_loc=starts,
+            block_tables=plan.block_tables,
+            context_lens=plan.context_lens,
+            query_start_loc=plan.query_start_loc,
             slot_mapping=plan.slot_mapping,
             metadata=metadata,
         )
@@ -186,7 +185,7 @@ class CompiledSteps:
             prompt=prompt_logprobs(model, hidden, plan.targets, num_top)
             if shape.prompt_logprobs
             else None,
-            pooled=pool_states(hidden, starts) if shape.pooling else None,
+            pooled=pool_states(hidden, plan.query_start_loc) if shape.pooling else None,
         )
         return kv_cache, output
 

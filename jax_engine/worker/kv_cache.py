@@ -95,8 +95,8 @@ class KVCache:
     def copy(self, pairs: list[tuple[int, int]]) -> None:
         """Copy-on-write: copies device blocks to device blocks; pairs of (source, destination)."""
         for part in _parts(pairs):
-            source, destination = _columns(part)
-            self.array = _copy(self.array, np.maximum(source, 0), destination)
+            src, dst = _columns(part)
+            self.array = _copy(self.array, np.maximum(src, 0), dst)
 
 
 def _zeros(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
@@ -121,15 +121,15 @@ def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def _copy(cache: Array, source: Array, destination: Array) -> Array:
-    return copy_blocks(cache, source, destination)
+def _copy(kv_cache: Array, src: Array, dst: Array) -> Array:
+    return copy_blocks(kv_cache, src, dst)
 
 
 @jax.jit
-def _gather(cache: Array, blocks: Array) -> Array:
-    return gather_blocks(cache, blocks)
+def _gather(kv_cache: Array, ids: Array) -> Array:
+    return gather_blocks(kv_cache, ids)
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def _scatter(cache: Array, blocks: Array, data: Array) -> Array:
-    return scatter_blocks(cache, blocks, data)
+def _scatter(kv_cache: Array, ids: Array, data: Array) -> Array:
+    return scatter_blocks(kv_cache, ids, data)

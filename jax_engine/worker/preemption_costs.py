@@ -84,23 +84,23 @@ def measure_costs(
 
 def seconds_per_block(worker: Worker, clock: Clock = time.perf_counter) -> float:
     """Seconds to move one block one way, averaged over out and in; the fastest round counts."""
-    cache = worker.kv_cache
-    count = min(BLOCKS_A_CALL, len(cache.host), cache.shape[2])
+    kv_cache = worker.kv_cache
+    count = min(BLOCKS_A_CALL, len(kv_cache.host), kv_cache.shape[2])
     blocks = list(range(count))
-    if not cache.host.make_room(blocks):
+    if not kv_cache.host.make_room(blocks):
         return float("inf")
     pairs = list(zip(blocks, blocks, strict=True))
-    held = cache.host.read(blocks)  # a swapped-out sequence may own them
-    jax.block_until_ready(cache.array)
+    held = kv_cache.host.read(blocks)  # a swapped-out sequence may own them
+    jax.block_until_ready(kv_cache.array)
 
     def out_and_in() -> None:
-        cache.swap_out(pairs)
-        cache.swap_in(pairs)
-        jax.block_until_ready(cache.array)
+        kv_cache.swap_out(pairs)
+        kv_cache.swap_in(pairs)
+        jax.block_until_ready(kv_cache.array)
 
     out_and_in()  # compiles, and takes memory for the host's pages
     seconds = min(_timed(out_and_in, clock) for _ in range(ROUNDS))
-    cache.host.write(blocks, held)
+    kv_cache.host.write(blocks, held)
     return seconds / (2 * count)
 
 
@@ -137,8 +137,8 @@ def _run_prompt(worker: Worker, num_tokens: int) -> None:
         _OWN, [0] * num_tokens, np.zeros((1, ROW_WIDTH), np.int32), nothing, nothing
     )
     row = Row(_OWN, _OWN, 0, setup.prompt_token_ids, num_samples=0)
-    tables = np.zeros((1, worker.table_width), np.int32)
-    step = Step([row], tables, Moves([], [], []), opened=[setup], closed=[_OWN])
+    block_tables = np.zeros((1, worker.table_width), np.int32)
+    step = Step([row], block_tables, Moves([], [], []), opened=[setup], closed=[_OWN])
     worker.collect(worker.launch(step))
     jax.block_until_ready(worker.kv_cache.array)
 

@@ -101,9 +101,9 @@ def pack_step(
     packed = np.zeros(packed_length(shape, table_width), np.int32)
     fields = split_fields(packed, shape, table_width)
     fields["token_ids"][:total] = list(chain.from_iterable([row.tokens for row in rows]))
-    starts = fields["query_start_loc"]
-    starts[1 : count + 1] = np.cumsum(num_tokens)
-    starts[count + 1 :] = total
+    query_start_loc = fields["query_start_loc"]
+    query_start_loc[1 : count + 1] = np.cumsum(num_tokens)
+    query_start_loc[count + 1 :] = total
     fields["context_lens"][:count] = [row.start + len(row.tokens) for row in rows]
     fields["block_tables"][:count] = step.block_tables
     _pack_samples(samplers, num_samples, fields)
@@ -179,19 +179,21 @@ def unpack_step(
         previous: The previous step's sampled tokens, for those that the host did not know yet.
     """
     fields = split_fields(packed, shape, table_width)
-    starts, lens = fields["query_start_loc"], fields["context_lens"]
-    tables, history = fields["block_tables"], fields["history"]
-    positions, slots = _positions_and_slots(shape, starts, lens, tables, block_size)
+    query_start_loc, context_lens = fields["query_start_loc"], fields["context_lens"]
+    block_tables, history = fields["block_tables"], fields["history"]
+    positions, slot_mapping = _positions_and_slots(
+        shape, query_start_loc, context_lens, block_tables, block_size
+    )
     history = history.at[1].set(_fill_pending(history[1], previous))
     ends = fields["position_of_sample"]
     return StepPlan(
         token_ids=_fill_pending(fields["token_ids"], previous),
         positions=positions,
-        slot_mapping=slots,
-        query_start_loc=starts,
-        context_lens=lens,
-        block_tables=tables,
-        logits_index=jnp.maximum(starts[fields["row_of_sample"] + 1] - 1, 0),
+        slot_mapping=slot_mapping,
+        query_start_loc=query_start_loc,
+        context_lens=context_lens,
+        block_tables=block_tables,
+        logits_index=jnp.maximum(query_start_loc[fields["row_of_sample"] + 1] - 1, 0),
         num_samples=(ends > 0).sum(dtype=jnp.int32),
         targets=fields["targets"],
         sampling=unpack_sampling(fields["sampling"], ends, fields["bias"], history),
@@ -205,20 +207,20 @@ def _fill_pending(tokens: Int[Array, " X"], previous: Int[Array, " M"]) -> Int[A
 
 def _positions_and_slots(
     shape: StepShape,
-    starts: Int[Array, "S1"],
-    lens: Int[Array, "S"],
-    tables: Int[Array, "S W"],
+    query_start_loc: Int[Array, "S1"],
+    context_lens: Int[Array, "S"],
+    block_tables: Int[Array, "S W"],
     block_size: int,
 ) -> tuple[Int[Array, "T"], Int[Array, "T"]]:
     """Position p of a sequence goes to slot table[p // B] * B + p % B (paper, section 4.2)."""
     token = jnp.arange(shape.num_tokens, dtype=jnp.int32)
-    real = token < starts[-1]
+    real = token < query_start_loc[-1]
     if shape.decode_only:
         seq = token
     else:
         # Padding is counted to the row behind the last one. What it reads is replaced below.
-        seq = jnp.searchsorted(starts, token, side="right", method="compare_all") - 1
-    position = lens[seq] - starts[seq + 1] + token
+        seq = jnp.searchsorted(query_start_loc, token, side="right", method="compare_all") - 1
+    position = context_lens[seq] - query_start_loc[seq + 1] + token
     position = jnp.where(real, position, 0)
-    block = tables[seq, position // block_size]
+    block = block_tables[seq, position // block_size]
     return position, jnp.where(real, block * block_size + position % block_size, -1)

@@ -32,8 +32,8 @@ def compile_ahead(
         ThreadPoolExecutor(threads) as pool,
         tqdm(total=len(missing), desc="Compiling steps", disable=not use_tqdm) as bar,
     ):
-        prepare, cache = worker.steps.prepare_silently, worker.kv_cache.array
-        jobs = [pool.submit(prepare, one, cache) for one in missing]
+        prepare, kv_cache = worker.steps.prepare_silently, worker.kv_cache.array
+        jobs = [pool.submit(prepare, one, kv_cache) for one in missing]
         try:
             for job in jobs:
                 job.result()

@@ -151,7 +151,7 @@ def _prime_after(number: int) -> int:
 def _attention(a: Attention) -> Program:
     tokens, seqs, context = STEPS[a.step]
     options = dict(OPTIONS[a.option]) if a.option else {}
-    cache = _cache(a)
+    kv_cache = _cache(a)
     arrays: dict[str, Any] = {}
     for name in ("alibi_slopes", "sinks"):
         if options.pop(name, False):
@@ -160,21 +160,28 @@ def _attention(a: Attention) -> Program:
         arrays["kv_scales"] = array((LAYERS, 2, a.kv_heads), jnp.float32)
 
     def attend(
-        q: Any, cache: Any, tables: Any, lens: Any, starts: Any, layer: Any, more: Any
+        q: Any,
+        kv_cache: Any,
+        block_tables: Any,
+        context_lens: Any,
+        query_start_loc: Any,
+        layer: Any,
+        more: Any,
     ) -> Any:
         decode_only = a.step in ("decode", "long")
         metadata = pk.make_metadata(
-            tables, lens, starts, tokens, decode_only=decode_only, backend=a.backend
-        )
+            block_tables, context_lens, query_start_loc, tokens,
+            decode_only=decode_only, backend=a.backend,
+        )  # fmt: skip
         return pk.paged_attention(
-            q, cache, tables, lens, starts, layer=layer, scale=a.head_dim**-0.5,
-            metadata=metadata, backend=a.backend, **options, **more,
+            q, kv_cache, block_tables, context_lens, query_start_loc, layer=layer,
+            scale=a.head_dim**-0.5, metadata=metadata, backend=a.backend, **options, **more,
         )  # fmt: skip
 
     integers = [(seqs, -(-context // a.block_size)), (seqs,), (seqs + 1,), ()]
     arguments = (
         array((tokens, a.heads, a.head_dim), a.dtype),
-        cache,
+        kv_cache,
         *(array(shape) for shape in integers),
         arrays,
     )
@@ -182,21 +189,21 @@ def _attention(a: Attention) -> Program:
     lack = implementation(a.backend).missing(call, Options(a.head_dim**-0.5, **options))
     if lack:
         raise Refused(lack)
-    return Program(attend, arguments, watched=watch(cache.shape))
+    return Program(attend, arguments, watched=watch(kv_cache.shape))
 
 
 def _write_kv(dtype: str) -> Program:
-    cache = _cache(Attention("xla", cache_dtype=dtype))
-    new = array((256, cache.shape[3], cache.shape[5]), jnp.bfloat16)
-    slots = array((256,))
+    kv_cache = _cache(Attention("xla", cache_dtype=dtype))
+    new = array((256, kv_cache.shape[3], kv_cache.shape[5]), jnp.bfloat16)
+    slot_mapping = array((256,))
     layer = array(())
 
-    def write(cache: Any, k: Any, v: Any, slots: Any, layer: Any, *scales: Any) -> Any:
-        more = {"kv_scales": scales[0]} if scales else {}
-        return pk.write_kv(cache, k, v, slots, layer=layer, **more)
+    def write(kv_cache: Any, k: Any, v: Any, slot_mapping: Any, layer: Any, *kv_scales: Any) -> Any:
+        more = {"kv_scales": kv_scales[0]} if kv_scales else {}
+        return pk.write_kv(kv_cache, k, v, slot_mapping, layer=layer, **more)
 
-    scales = [array((LAYERS, 2, cache.shape[3]), jnp.float32)] * ("8" in dtype)
-    return _in_place(write, (cache, new, new, slots, layer, *scales))
+    kv_scales = [array((LAYERS, 2, kv_cache.shape[3]), jnp.float32)] * ("8" in dtype)
+    return _in_place(write, (kv_cache, new, new, slot_mapping, layer, *kv_scales))
 
 
 def _copy_blocks(dtype: str) -> Program:
@@ -205,23 +212,23 @@ def _copy_blocks(dtype: str) -> Program:
 
 
 def _gather_blocks(dtype: str) -> Program:
-    cache = _cache(Attention("xla", cache_dtype=dtype))
+    kv_cache = _cache(Attention("xla", cache_dtype=dtype))
     ids = array((16,))
-    return Program(pk.gather_blocks, (cache, ids), watched=watch(cache.shape))
+    return Program(pk.gather_blocks, (kv_cache, ids), watched=watch(kv_cache.shape))
 
 
 def _scatter_blocks(dtype: str) -> Program:
-    cache = _cache(Attention("xla", cache_dtype=dtype))
+    kv_cache = _cache(Attention("xla", cache_dtype=dtype))
     ids = array((16,))
-    data = array((16, *cache.shape[:2], *cache.shape[3:]), cache.dtype)
-    return _in_place(pk.scatter_blocks, (cache, ids, data))
+    data = array((16, *kv_cache.shape[:2], *kv_cache.shape[3:]), kv_cache.dtype)
+    return _in_place(pk.scatter_blocks, (kv_cache, ids, data))
 
 
 def _in_place(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
     """The first argument is the cache, donated; nothing as large as one layer of it is made."""
-    cache = arguments[0]
-    layer = cache.size * cache.dtype.itemsize // LAYERS
-    return Program(function, arguments, (0,), watch(cache.shape), temporary=layer // 4)
+    kv_cache = arguments[0]
+    layer = kv_cache.size * kv_cache.dtype.itemsize // LAYERS
+    return Program(function, arguments, (0,), watch(kv_cache.shape), temporary=layer // 4)
 
 
 def _merge(dtype: str) -> Program:

@@ -81,7 +81,7 @@ def _attend_rows(call: Call, options: Options, metadata: GpuMetadata) -> Result:
         _pages(call),
         call.block_tables,
         metadata.row_seq,
-        metadata.row_context,
+        metadata.row_context_len,
         call.layer[None],
         _per_row(call.alibi_slopes, call, decode.ROWS),
         _per_row(call.sinks, call, decode.ROWS),

@@ -56,17 +56,17 @@ class Decode:
     has_sinks: bool
     interpret: bool
 
-    def low(self, context: jax.Array) -> jax.Array:
+    def low(self, context_len: jax.Array) -> jax.Array:
         """First position that the last token of a context sees."""
         if self.options.window is None:
-            return jnp.zeros_like(context)
-        return jnp.maximum(context - self.options.window, 0)
+            return jnp.zeros_like(context_len)
+        return jnp.maximum(context_len - self.options.window, 0)
 
-    def part(self, context: jax.Array, split: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def part(self, context_len: jax.Array, split: jax.Array) -> tuple[jax.Array, jax.Array]:
         """First block_kv of a split, and the one to stop before; none where there is no work."""
         size = self.paging.block_kv
-        first = plgpu.div(self.low(context), size)
-        blocks = plgpu.div(context + (size - 1), size) - first
+        first = plgpu.div(self.low(context_len), size)
+        blocks = plgpu.div(context_len + (size - 1), size) - first
         parts = jnp.minimum(
             plgpu.div(blocks * size + (SMALLEST_PART - 1), SMALLEST_PART), self.splits
         )
@@ -97,7 +97,7 @@ def attend_rows(
     pages: Float[Array, "pages B D"],
     block_tables: Int[Array, "S W"],
     row_seq: Int[Array, " R"],
-    row_context: Int[Array, " R"],
+    row_context_len: Int[Array, " R"],
     layer: Int[Array, " 1"],
     slopes: Float[Array, "K 64"],
     sinks: Float[Array, "K 64"],
@@ -119,9 +119,9 @@ def attend_rows(
         scratch_types=kernel.scratch(q.dtype),
         grid=grid,
         grid_names=("split", "row", "head"),
-    )(q, pages, block_tables, row_seq, row_context, layer, slopes, sinks)
+    )(q, pages, block_tables, row_seq, row_context_len, layer, slopes, sinks)
     split = jnp.arange(kernel.splits, dtype=jnp.int32)[:, None]
-    begin, end = kernel.part(*jnp.broadcast_arrays(row_context, split))
+    begin, end = kernel.part(*jnp.broadcast_arrays(row_context_len, split))
     return out, jnp.where((begin < end)[..., None, None], lse[..., :heads], -jnp.inf)
 
 
@@ -195,9 +195,9 @@ def _body(
     kernel: Decode,
     q: Any,  # [R, K, G, D]
     pages: Any,  # [L*2*N*K, B, D]
-    tables: Any,  # [S, W]
+    block_tables: Any,  # [S, W]
     row_seq: Any,  # [R]
-    row_context: Any,  # [R]
+    row_context_len: Any,  # [R]
     layer: Any,  # [1]
     slopes: Any,  # [K, 64]
     sinks: Any,  # [K, 64]
@@ -206,13 +206,20 @@ def _body(
     **scratch: Any,
 ) -> None:
     split, row, head = (lax.axis_index(name) for name in ("split", "row", "head"))
-    length = row_context[row]
-    begin, end = kernel.part(length, split)
+    context_len = row_context_len[row]
+    begin, end = kernel.part(context_len, split)
 
     @pl.when(begin < end)
     def _() -> None:
         context = Context(
-            kernel.paging, pages, tables, row_seq[row], layer[0], head, kernel.low(length), length
+            kernel.paging,
+            pages,
+            block_tables,
+            row_seq[row],
+            layer[0],
+            head,
+            kernel.low(context_len),
+            context_len,
         )
         queries, arrived = scratch["queries"], scratch["queries_arrived"]
         plgpu.copy_gmem_to_smem(q.at[row, head], queries.at[pl.ds(0, kernel.heads)], arrived)

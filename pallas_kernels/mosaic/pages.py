@@ -43,8 +43,8 @@ class Context:
     Attributes:
         paging: sizes.
         pages: the cache as pages, in global memory.
-        table: all block tables, in global memory.
-        seq: row of the table.
+        block_tables: all block tables, in global memory.
+        seq: row of `block_tables`.
         layer: layer of the cache.
         head: KV head.
         low: first position that may be read; the others may hold anything.
@@ -53,7 +53,7 @@ class Context:
 
     paging: Paging
     pages: Any
-    table: Any
+    block_tables: Any
     seq: jax.Array
     layer: jax.Array
     head: jax.Array
@@ -72,7 +72,7 @@ class Context:
         for i in range(self.paging.copies):
             position = block * self.paging.block_kv + i * self.paging.run
             column = jnp.clip(plgpu.div(position, size), first, last)
-            found.append(self.table[self.seq, column])
+            found.append(self.block_tables[self.seq, column])
         return found
 
     def copy(

@@ -83,7 +83,7 @@ def _body(
     kernel: Prefill,
     q: Any,  # [K, TP*G, D]
     pages: Any,  # [L*2*N*K, B, D]
-    tables: Any,  # [S, W]
+    block_tables: Any,  # [S, W]
     context_lens: Any,  # [S]
     query_start_loc: Any,  # [S+1]
     seq_place: Any,  # [S]
@@ -100,7 +100,7 @@ def _body(
     tile = tile_seq.shape[0] - 1 - lax.axis_index("tile")
     head, warpgroup = lax.axis_index("head"), lax.axis_index("warpgroup")
     first_row = lax.axis_index("part") * kernel.rows
-    num_seqs = tables.shape[0]
+    num_seqs = block_tables.shape[0]
     seq = jnp.minimum(tile_seq[tile], num_seqs - 1)
     begin, end = query_start_loc[seq], query_start_loc[seq + 1]
     queries = jnp.minimum(end - begin - tile_start[tile], kernel.tile_queries)
@@ -109,7 +109,9 @@ def _body(
     def _() -> None:
         position = context_lens[seq] - (end - begin) + tile_start[tile]
         span = Span.of_rows(kernel, position, first_row, queries)
-        context = Context(kernel.paging, pages, tables, seq, layer[0], head, span.low, span.high)
+        context = Context(
+            kernel.paging, pages, block_tables, seq, layer[0], head, span.low, span.high
+        )
         ring = Ring(kernel, context, span, scratch)
 
         @pl.when(warpgroup == kernel.warpgroups)

@@ -39,7 +39,7 @@ def make_metadata(
 def attend(call: Call, options: Options, metadata: None) -> Result:
     """`paged_attention` on arguments that were checked."""
     del metadata
-    slopes = jnp.zeros(0) if call.alibi_slopes is None else call.alibi_slopes
+    alibi_slopes = jnp.zeros(0) if call.alibi_slopes is None else call.alibi_slopes
     out, top, denominator = attention(
         scale_heads(call.q.astype(jnp.float32), call, 0),
         call.kv_cache,
@@ -47,7 +47,7 @@ def attend(call: Call, options: Options, metadata: None) -> Result:
         call.context_lens.astype(jnp.int32),
         call.query_start_loc.astype(jnp.int32),
         call.layer,
-        slopes.astype(jnp.float32),
+        alibi_slopes.astype(jnp.float32),
         scale=options.scale,
         window=options.window or 0,
         soft_cap=options.soft_cap or 0.0,

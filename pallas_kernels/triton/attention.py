@@ -52,17 +52,17 @@ def tile_queries(num_tokens: int, num_seqs: int) -> int:
 def missing(call: Call, options: Options) -> str | None:
     """What of a call does not exist here, or None."""
     del options
-    cache = call.kv_cache
-    for array in (call.q, cache):
+    kv_cache = call.kv_cache
+    for array in (call.q, kv_cache):
         if array.dtype.name not in DTYPES:
             return f"{array.dtype}"
     # Float32 is multiplied by no tensor core, and operands of such a product that have to be
     # widened first do not fit into the registers.
-    if compute_dtype(call).itemsize == 4 and cache.dtype.itemsize < 4:
-        return f"{call.q.dtype} queries on a cache of {cache.dtype}"
+    if compute_dtype(call).itemsize == 4 and kv_cache.dtype.itemsize < 4:
+        return f"{call.q.dtype} queries on a cache of {kv_cache.dtype}"
     # JAX computes offsets in 32 bits, with a sign, for arrays of up to 4 GiB.
-    if cache.dtype.itemsize == 1 and 2**31 < cache.size <= 2**32:
-        return f"a cache of one byte an element and 2 to 4 GiB (this one has {cache.size} bytes)"
+    if kv_cache.dtype.itemsize == 1 and 2**31 < kv_cache.size <= 2**32:
+        return f"a cache of one byte an element and 2 to 4 GiB (this one has {kv_cache.size} bytes)"
     return None
 
 

@@ -50,7 +50,7 @@ class DecodeRows(NamedTuple):
 
     seq: Int[Array, " R"]
     token: Int[Array, " R"]
-    context: Int[Array, " R"]
+    context_len: Int[Array, " R"]
 
 
 def heads_per_program(shape: Geometry) -> int:
@@ -74,7 +74,7 @@ def attend_rows(
     interpret: bool,
 ) -> Partials:
     """Attention of all decode rows, in `splits` parts."""
-    rows = DecodeRows(metadata.row_seq, metadata.row_token, metadata.row_context)
+    rows = DecodeRows(metadata.row_seq, metadata.row_token, metadata.row_context_len)
     parts = (rows.seq.shape[0], shape.kv_heads * shape.group, splits)
     found: Partials = launch(
         partial(_program, shape=shape, block_kv=config.block_kv),
@@ -100,8 +100,8 @@ def _program(
 ) -> None:
     program, row, split = (program_id(axis) for axis in range(3))
     splits = partials.lse.shape[2]
-    context = decodes.context[row]
-    first, end, each = split_steps(context, shape.options.window, block_kv, splits)
+    context_len = decodes.context_len[row]
+    first, end, each = split_steps(context_len, shape.options.window, block_kv, splits)
     begin = first + split * each
 
     @when(begin < end)
@@ -123,7 +123,7 @@ def _heads(decodes: DecodeRows, row: Array, program: Array, shape: Geometry) -> 
     chunks = -(-shape.group // size)
     kv_head = lax.div(program, chunks)
     local = lax.rem(program, chunks) * size + jnp.arange(size, dtype=jnp.int32)
-    position = decodes.context[row] - 1
+    position = decodes.context_len[row] - 1
     return Rows(
         seq=decodes.seq[row],
         kv_head=kv_head,

@@ -43,11 +43,11 @@ class Items(NamedTuple):
 
     Attributes:
         other: the row's token, or the token's row, which is -1 where it has none.
-        context: context length of each row.
+        context_len: context length of each row.
     """
 
     other: Int[Array, " I"]
-    context: Int[Array, " R"]
+    context_len: Int[Array, " R"]
 
 
 def merge_rows(
@@ -69,7 +69,7 @@ def merge_rows(
     floats = next_power_of_two(partials.lse.shape[2]) * next_power_of_two(dim)
     merged: Result = launch(
         partial(_program, shape=shape, block_kv=block_kv),
-        (rest, operands, partials, Items(other, metadata.row_context)),
+        (rest, operands, partials, Items(other, metadata.row_context_len)),
         result,
         name="paged_merge",
         grid=(len(other), heads),
@@ -95,14 +95,14 @@ def _program(
     other = items.other[item]
     # Where there is a rest, the tokens without a row have their results in it already.
     row, token = (other, item) if rest is None else (item, other)
-    context = jnp.where(row < 0, 0, items.context[jnp.maximum(row, 0)])
+    context_len = jnp.where(row < 0, 0, items.context_len[jnp.maximum(row, 0)])
 
-    @when((context > 0) | (rest is None))
+    @when((context_len > 0) | (rest is None))
     def _() -> None:
         sink = jnp.float32(-jnp.inf)
         if operands.sinks is not None:
-            sink = jnp.where(context > 0, operands.sinks[head] * LOG2E, sink)
-        out, lse = _merge(partials, row, head, context, sink, shape, block_kv)
+            sink = jnp.where(context_len > 0, operands.sinks[head] * LOG2E, sink)
+        out, lse = _merge(partials, row, head, context_len, sink, shape, block_kv)
         write_heads(result.out, _index(token, head), shape.dim, None, out)
         if result.lse is not None:
             result.lse[token, head] = lse * LN2
@@ -112,14 +112,14 @@ def _merge(
     partials: Partials,
     row: Array,
     head: Array,
-    context: Array,
+    context_len: Array,
     sink: Float[Array, ""],
     shape: Geometry,
     block_kv: int,
 ) -> tuple[Parts, Float[Array, ""]]:
     """The parts of one row and head, and a sink, as one: [1, part], and its log2 of the sum."""
     splits = partials.lse.shape[2]
-    first, end, each = split_steps(context, shape.options.window, block_kv, splits)
+    first, end, each = split_steps(context_len, shape.options.window, block_kv, splits)
     split = jnp.arange(next_power_of_two(splits), dtype=jnp.int32)
     exists = split < lax.div(end - first + each - 1, each)
     lse = load(partials.lse.at[row, head, split], mask=exists, other=-jnp.inf)

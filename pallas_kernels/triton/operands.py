@@ -13,12 +13,12 @@ class Operands(NamedTuple):
 
     q: Float[Array, "T H D"]
     # One row is one block of one head: (((layer * 2 + k or v) * N + block) * K + head).
-    kv_rows: Shaped[Array, "L*2*N*K B D"]
+    pages: Shaped[Array, "L*2*N*K B D"]
     block_tables: Int[Array, "S W"]
     layer: Int[Array, " 1"]
-    slopes: Float[Array, " H"] | None
+    alibi_slopes: Float[Array, " H"] | None
     sinks: Float[Array, " H"] | None
-    scales: Float[Array, "L 2 K"] | None
+    kv_scales: Float[Array, "L 2 K"] | None
 
 
 class Geometry(NamedTuple):

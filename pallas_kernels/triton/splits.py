@@ -33,13 +33,13 @@ def num_splits(programs: int, longest: int, block_kv: int, num_sms: int) -> int:
     return min(wanted, useful, MOST_SPLITS)
 
 
-def first_visible(context: Int[Array, ""], window: int | None) -> Int[Array, ""]:
+def first_visible(context_len: Int[Array, ""], window: int | None) -> Int[Array, ""]:
     """First position that the last token of a context sees."""
-    return jnp.zeros_like(context) if window is None else jnp.maximum(context - window, 0)
+    return jnp.zeros_like(context_len) if window is None else jnp.maximum(context_len - window, 0)
 
 
 def split_steps(
-    context: Int[Array, ""], window: int | None, block_kv: int, splits: int
+    context_len: Int[Array, ""], window: int | None, block_kv: int, splits: int
 ) -> tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""]]:
     """How a decode's context is shared out, in steps of `block_kv` tokens.
 
@@ -47,7 +47,7 @@ def split_steps(
         The first step that is not wholly before the window, the step to stop before, and the
         steps of each split but the last.
     """
-    first = lax.div(first_visible(context, window), block_kv)
-    end = lax.div(context + (block_kv - 1), block_kv)
+    first = lax.div(first_visible(context_len, window), block_kv)
+    end = lax.div(context_len + (block_kv - 1), block_kv)
     each = lax.div(end - first + (splits - 1), splits)
     return first, end, jnp.maximum(each, LEAST_STEPS)

@@ -76,11 +76,11 @@ def make_task(operands: Operands, shape: Geometry, rows: Rows, block_kv: int) ->
     exists = rows.exists[:, None]
     q = read_heads(operands.q, rows.place(), shape.dim, exists)
     factor: float | Array = shape.options.scale
-    if operands.scales is not None:
-        factor = factor * operands.scales[operands.layer[0], 0, rows.kv_head]
+    if operands.kv_scales is not None:
+        factor = factor * operands.kv_scales[operands.layer[0], 0, rows.kv_head]
     slopes = None
-    if operands.slopes is not None:
-        slopes = load(operands.slopes.at[rows.head], rows.exists, 0.0) * LOG2E
+    if operands.alibi_slopes is not None:
+        slopes = load(operands.alibi_slopes.at[rows.head], rows.exists, 0.0) * LOG2E
     q = tuple(part.astype(shape.compute_dtype) for part in q)
     return Task(operands, shape, rows, block_kv, q, factor, slopes)
 
@@ -111,8 +111,8 @@ def attend_steps(
 
 def value_scale(task: Task) -> float | Array:
     """What the weighted sum of the stored values is to be multiplied by."""
-    scales = task.operands.scales
-    return 1.0 if scales is None else scales[task.operands.layer[0], 1, task.rows.kv_head]
+    kv_scales = task.operands.kv_scales
+    return 1.0 if kv_scales is None else kv_scales[task.operands.layer[0], 1, task.rows.kv_head]
 
 
 def _positions(task: Task, step: Int[Array, ""]) -> Int[Array, " C"]:
@@ -156,7 +156,7 @@ def _read(
     row = (stored + blocks) * shape.kv_heads + task.rows.kv_head
     offset = lax.rem(position, shape.block_size)
     mask = None if seen is None else seen[:, None]
-    found = read_heads(task.operands.kv_rows, (row[:, None], offset[:, None]), shape.dim, mask)
+    found = read_heads(task.operands.pages, (row[:, None], offset[:, None]), shape.dim, mask)
     return tuple(widen(part, shape.compute_dtype) for part in found)
 
 

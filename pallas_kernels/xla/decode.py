@@ -46,9 +46,9 @@ def attend_rows(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
         jnp.zeros((room, heads), jnp.float32),
     )
     chunk = chunk_blocks(CHUNK, call.kv_cache.shape[4]) * call.kv_cache.shape[4]
-    low = _first_visible(metadata.row_context, options.window)
+    low = _first_visible(metadata.row_context_len, options.window)
     # A row that exists has at least one item.
-    items = cumulative(-(-metadata.row_context // chunk) - low // chunk)
+    items = cumulative(-(-metadata.row_context_len // chunk) - low // chunk)
     first = jnp.int32(0)
     for step in STEPS:
         work = partial(_add_items, queries, call, options, metadata, items, step)
@@ -59,8 +59,8 @@ def attend_rows(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
     return scale_heads(out, call, 1)[:num_rows], None if lse is None else lse[:num_rows]
 
 
-def _first_visible(length: Int[Array, " P"], window: int | None) -> Int[Array, " P"]:
-    return jnp.zeros_like(length) if window is None else jnp.maximum(length - window, 0)
+def _first_visible(context_len: Int[Array, " P"], window: int | None) -> Int[Array, " P"]:
+    return jnp.zeros_like(context_len) if window is None else jnp.maximum(context_len - window, 0)
 
 
 def _add_items(
@@ -112,18 +112,19 @@ def _score_items(
     kv_heads, block_size, dim = call.kv_cache.shape[3:]
     blocks = chunk_blocks(CHUNK, block_size)
     chunk = blocks * block_size
-    length = metadata.row_context[row]
-    low = _first_visible(length, options.window)
+    context_len = metadata.row_context_len[row]
+    low = _first_visible(context_len, options.window)
     part = part + low // chunk
     read_from = None if options.window is None else low
-    keys, values = read_chunk(call, metadata.row_seq[row], part * blocks, read_from, length, blocks)
+    seq, first_block = metadata.row_seq[row], part * blocks
+    keys, values = read_chunk(call, seq, first_block, read_from, context_len, blocks)
     position = part[:, None] * chunk + jnp.arange(chunk, dtype=jnp.int32)
-    mask = ((position >= low[:, None]) & (position < length[:, None]))[:, None, None]
+    mask = ((position >= low[:, None]) & (position < context_len[:, None]))[:, None, None]
     grouped = queries[row].reshape(len(row), kv_heads, -1, dim)
     scores = jnp.einsum("pkgd,pkcd->pkgc", grouped, keys)
     bias = None
     if call.alibi_slopes is not None:
-        distance = (position - length[:, None] + 1).astype(jnp.float32)
+        distance = (position - context_len[:, None] + 1).astype(jnp.float32)
         bias = call.alibi_slopes.reshape(kv_heads, -1, 1) * distance[:, None, None]
     return adjust_scores(scores, mask, bias, options), mask, values
 

@@ -23,7 +23,7 @@ SMALLEST_TILE = 8
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["row_seq", "row_token", "row_context", "token_row", "seq_tiles"],
+    data_fields=["row_seq", "row_token", "row_context_len", "token_row", "seq_tiles"],
     meta_fields=["decode_only"],
 )
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class XlaMetadata:
     Attributes:
         row_seq: sequence of each decode row.
         row_token: the row's one query token.
-        row_context: context length of each row; 0 for the rows beyond the last.
+        row_context_len: context length of each row; 0 for the rows beyond the last.
         token_row: decode row of each token, -1 where it belongs to none.
         seq_tiles: query tiles before each sequence, and after the last; 0 tiles for a decode.
         decode_only: no sequence has several query tokens.
@@ -41,7 +41,7 @@ class XlaMetadata:
 
     row_seq: Int[Array, " R"]
     row_token: Int[Array, " R"]
-    row_context: Int[Array, " R"]
+    row_context_len: Int[Array, " R"]
     token_row: Int[Array, " T"]
     seq_tiles: Int[Array, " S_plus_1"]
     decode_only: bool
@@ -60,7 +60,7 @@ def make_metadata(
     return XlaMetadata(
         row_seq=rows.row_seq,
         row_token=rows.row_token,
-        row_context=rows.row_context,
+        row_context_len=rows.row_context_len,
         token_row=rows.token_row,
         seq_tiles=cumulative(-(-rows.other_queries // tile_queries(num_tokens))),
         decode_only=decode_only,

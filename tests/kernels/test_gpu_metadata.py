@@ -36,7 +36,7 @@ def test_every_query_is_in_one_row_or_one_tile(
     found = metadata_of(lengths, tile_queries)
     seen = []
     for i, (seq, token, context) in enumerate(
-        zip(found.row_seq, found.row_token, found.row_context, strict=True)
+        zip(found.row_seq, found.row_token, found.row_context_len, strict=True)
     ):
         if context:
             assert int(context) == sum(lengths[int(seq)])
@@ -51,7 +51,7 @@ def test_every_query_is_in_one_row_or_one_tile(
         (i, query) for i, (new, _) in enumerate(lengths) for query in range(new)
     ]
     rows = sum(new == 1 for new, _ in lengths)
-    assert int((found.token_row >= 0).sum()) == int((found.row_context > 0).sum()) == rows
+    assert int((found.token_row >= 0).sum()) == int((found.row_context_len > 0).sum()) == rows
 
 
 def test_the_list_of_tiles_has_room_for_the_worst_case() -> None:

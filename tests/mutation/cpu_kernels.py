@@ -51,7 +51,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/attention/softmax.py",
         ATTENTION,
-        ("mul(score, spread(1 / cap))", "score", "the soft cap"),
+        ("mul(score, spread(1 / soft_cap))", "score", "the soft cap"),
     ),
     *plant(
         f"{FOLDER}/linear/chunks.py",

@@ -24,10 +24,14 @@ PARTS: list[Mutant] = plant(
         "the rest of an uneven division is left out",
     ),
     ("jnp.where(split < parts, end, begin)", "end", "parts that do not exist go on"),
-    ("context + (size - 1), size) - first", "context, size) - first", "the last block is lost"),
     (
-        "return jnp.maximum(context - self.options.window, 0)",
-        "return jnp.maximum(context - self.options.window + 1, 0)",
+        "context_len + (size - 1), size) - first",
+        "context_len, size) - first",
+        "the last block is lost",
+    ),
+    (
+        "return jnp.maximum(context_len - self.options.window, 0)",
+        "return jnp.maximum(context_len - self.options.window + 1, 0)",
         "a window begins one block late",
     ),
     ("blocks * size + (SMALLEST_PART - 1)", "blocks * size", "a part too few"),

@@ -13,9 +13,17 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/splits.py",
         SPLITS,
-        ("context + (block_kv - 1), block_kv)", "context, block_kv)", "the last step is lost"),
+        (
+            "context_len + (block_kv - 1), block_kv)",
+            "context_len, block_kv)",
+            "the last step is lost",
+        ),
         ("end - first + (splits - 1), splits)", "end - first, splits)", "the rest of a division"),
-        ("jnp.maximum(context - window, 0)", "context", "a window shows the last block alone"),
+        (
+            "jnp.maximum(context_len - window, 0)",
+            "context_len",
+            "a window shows the last block alone",
+        ),
         ("min(wanted, useful, MOST_SPLITS)", "min(wanted, MOST_SPLITS)", "splits without work"),
         ("num_sms // programs, LEAST", "num_sms, LEAST", "splits do not count the programs"),
     ),
@@ -35,7 +43,11 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/attention.py",
         TILES,
         ("1 << (each.bit_length() - 1)", "each", "tiles are no power of two"),
-        ("2**31 < cache.size <= 2**32", "2**31 <= cache.size < 2**32", "offsets turn negative"),
+        (
+            "2**31 < kv_cache.size <= 2**32",
+            "2**31 <= kv_cache.size < 2**32",
+            "offsets turn negative",
+        ),
     ),
     *plant(
         f"{FOLDER}/quantized.py",
@@ -53,8 +65,8 @@ MUTANTS: list[Mutant] = [
             "values take the keys' scales",
         ),
         (
-            "operands.scales[operands.layer[0], 0, rows.kv_head]",
-            "operands.scales[operands.layer[0], 0, 0]",
+            "operands.kv_scales[operands.layer[0], 0, rows.kv_head]",
+            "operands.kv_scales[operands.layer[0], 0, 0]",
             "all heads take the first one's scale",
         ),
     ),
@@ -114,7 +126,11 @@ MUTANTS: list[Mutant] = [
         BORDERS,
         ("begin = first + split * each", "begin = split * each", "splits forget the window"),
         ("jnp.minimum(begin + each, end)", "begin + each", "the last split goes past the context"),
-        ("position = decodes.context[row] - 1", "position = decodes.context[row]", "one too far"),
+        (
+            "position = decodes.context_len[row] - 1",
+            "position = decodes.context_len[row]",
+            "one too far",
+        ),
     ),
     *plant(
         f"{FOLDER}/merge.py",

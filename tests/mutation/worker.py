@@ -16,16 +16,24 @@ POOLED = ("tests/engine/test_heads.py", "-k classes or token")
 PLANS: list[Mutant] = plant(
     f"{FOLDER}/step_plan.py",
     PLAN,
-    ("starts[1 : count + 1] =", "starts[:count] =", "a sequence begins where it ends"),
-    ("starts[count + 1 :] = total", "starts[count + 1 :] = 0", "padding rows begin at 0"),
+    (
+        "query_start_loc[1 : count + 1] =",
+        "query_start_loc[:count] =",
+        "a sequence begins where it ends",
+    ),
+    (
+        "query_start_loc[count + 1 :] = total",
+        "query_start_loc[count + 1 :] = 0",
+        "padding rows begin at 0",
+    ),
     (
         "[:count] = [row.start + len(row.tokens) for row in rows]",
         "[:count] = num_tokens",
         "a chunk's context is the chunk alone",
     ),
     (
-        'jnp.maximum(starts[fields["row_of_sample"] + 1] - 1, 0)',
-        'jnp.maximum(starts[fields["row_of_sample"] + 1] - 2, 0)',
+        'jnp.maximum(query_start_loc[fields["row_of_sample"] + 1] - 1, 0)',
+        'jnp.maximum(query_start_loc[fields["row_of_sample"] + 1] - 2, 0)',
         "logits of the last token but one",
     ),
     ("jnp.maximum(-1 - tokens, 0)", "jnp.maximum(-tokens, 0)", "a pending token is another row's"),
@@ -86,7 +94,11 @@ SMALL_PARTS: list[Mutant] = [
         ),
         ("num_samples, seq.index, history)", "num_samples, 0, history)", "all samples draw alike"),
         ("tokens = [pending or seq", "tokens = [seq", "a pending token is read from the past"),
-        ("np.stack(tables) if", "np.stack(tables[::-1]) if", "block tables are another row's"),
+        (
+            "np.stack(block_tables) if",
+            "np.stack(block_tables[::-1]) if",
+            "block tables are another row's",
+        ),
     ),
     *plant(
         "jax_engine/engine/request_setup.py",
@@ -125,7 +137,7 @@ SMALL_PARTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/preemption_costs.py",
         COSTS,
-        ("    cache.host.write(blocks, held)\n", "", "what was on the host is overwritten"),
+        ("    kv_cache.host.write(blocks, held)\n", "", "what was on the host is overwritten"),
         ("    worker.kv_cache.write(0, held)\n", "", "block 0 is overwritten"),
         ("if self.known is None:", "if True:", "costs are measured each time"),
         ("closed=[_OWN])", "closed=[])", "the measured request stays"),
