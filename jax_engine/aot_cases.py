@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax_engine.model_spec import RopeConfig
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.load import LoadedModel, abstract_decoder
+from jax_engine.models.registry import specification_of
 from jax_engine.operations import this_device
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import kv_cache_shape
@@ -95,7 +96,7 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
 
 def _step(config: ModelConfig, shape: StepShape) -> Program:
     dtype = jnp.dtype(jnp.bfloat16)
-    graphdef, params = abstract_decoder(config, dtype)
+    graphdef, params = abstract_decoder(specification_of(config), dtype)
     model = LoadedModel(config, graphdef, params, Path(), 0, 0)
     kv_cache = jax.ShapeDtypeStruct(kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE), dtype)
     table_width = -(-MAX_MODEL_LEN // BLOCK_SIZE)

@@ -128,8 +128,7 @@ class ModelSpec:
     tied: bool = False
 
     def __post_init__(self) -> None:
-        layers = [layer.attention for group in self.groups for layer in group.pattern]
-        shapes = {(one.num_kv_heads, one.head_dim) for one in layers}
+        shapes = {(one.num_kv_heads, one.head_dim) for one in self.attentions}
         if len(shapes) != 1:
             raise ConfigError(
                 "all layers must have KV heads of one number and one size, got "
@@ -137,8 +136,22 @@ class ModelSpec:
             )
 
     @property
+    def attentions(self) -> list[AttentionSpec]:
+        """The attention of each layer of each pattern."""
+        return [layer.attention for group in self.groups for layer in group.pattern]
+
+    @property
     def num_layers(self) -> int:
         return sum(group.num_layers for group in self.groups)
+
+    @property
+    def num_heads(self) -> int:
+        """Query heads of the layer that has most."""
+        return max(one.num_heads for one in self.attentions)
+
+    @property
+    def head_dim(self) -> int:
+        return self.attentions[0].head_dim
 
     def numbers(self, group: int, place: int) -> range:
         """Which of the model's layers those at one place of a group's pattern are."""

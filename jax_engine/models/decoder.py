@@ -22,7 +22,6 @@ from jax_engine.layers.mlp import GatedMLP
 from jax_engine.layers.norm import RMSNorm
 from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
 from jax_engine.model_spec import LayerGroup, LayerSpec, ModelSpec, RopeConfig
-from jax_engine.models.config import ModelConfig
 from jax_engine.weights.format import Formats, Weight, WeightFormat
 
 Angles = Mapping[tuple[RopeConfig, int], tuple[Array, Array]]  # by RoPE and size of a head
@@ -110,8 +109,8 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         lm_head: [V, E], or None when the embedding serves as the head too.
     """
 
-    def __init__(self, config: ModelConfig, spec: ModelSpec, *, dtype: jnp.dtype, formats: Formats):
-        self.config, self.spec = config, spec
+    def __init__(self, spec: ModelSpec, *, dtype: jnp.dtype, formats: Formats):
+        self.spec = spec
         matrices: dict[str, Any] = {"dtype": dtype, "weight_format": formats.products}
         table = formats.products if spec.tied else formats.lookup
         self.embed = Embedding(spec.vocab_size, spec.width, dtype=dtype, weight_format=table)
@@ -145,11 +144,12 @@ class Decoder(nnx.Module):  # type: ignore[misc]
 
     def _angles(self, positions: Int[Array, " T"]) -> Angles:
         """Of each kind of rotary embedding that layers have, once a step."""
-        every = [one.attention for group in self.spec.groups for one in group.pattern]
         longest = self.spec.max_position_embeddings
         return {
             (rope, size): rotary_angles(positions, *inverse_frequencies(rope, size, longest))
-            for rope, size in dict.fromkeys((one.rope, one.head_dim) for one in every)
+            for rope, size in dict.fromkeys(
+                (one.rope, one.head_dim) for one in self.spec.attentions
+            )
         }
 
     @jax.named_scope("head")

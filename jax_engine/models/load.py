@@ -31,7 +31,6 @@ from jax_engine.models.resolve import HUB, HubOptions, resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.schemas import GenerationFields
 from jax_engine.operations import formats_for, this_device
-from jax_engine.weights.format import Formats
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, transform_of
 
@@ -143,8 +142,9 @@ def open_model(
     gguf = open_gguf(source) if is_gguf else None
     config = _read_config(source, gguf, hf_overrides)
     check_max_model_len(config, max_model_len)
-    graphdef, state = abstract_decoder(config, dtype)
-    leaves = abstract_leaves(state, specification_of(config))
+    spec = specification_of(config)
+    graphdef, state = abstract_decoder(spec, dtype)
+    leaves = abstract_leaves(state, spec)
     tensors = None
     if load_format != "dummy":
         tensors = _checked(_source(source, gguf, config), config, leaves)
@@ -201,22 +201,10 @@ def _checked(
     return CheckedTensors(source, transforms)
 
 
-def abstract_decoder(
-    config: ModelConfig,
-    dtype: Any,
-    *,
-    formats: Formats | None = None,
-    spec: ModelSpec | None = None,
-) -> tuple[Any, nnx.State]:
-    """Graph and state of the decoder, with shapes in place of arrays.
-
-    Args:
-        formats: of the weights; None: those that suit the device.
-        spec: None: that of the configuration's family.
-    """
+def abstract_decoder(spec: ModelSpec, dtype: Any) -> tuple[Any, nnx.State]:
+    """Graph and state of the decoder, with shapes in place of arrays, in this device's formats."""
     dtype = jnp.dtype(dtype)
-    formats, spec = formats or formats_for(dtype), spec or specification_of(config)
-    decoder = nnx.eval_shape(lambda: Decoder(config, spec, dtype=dtype, formats=formats))
+    decoder = nnx.eval_shape(lambda: Decoder(spec, dtype=dtype, formats=formats_for(dtype)))
     graphdef, state = nnx.split(decoder)
     return graphdef, state
 

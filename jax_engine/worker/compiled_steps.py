@@ -36,7 +36,13 @@ class CompiledSteps:
         table_width: W, the number of blocks of the longest sequence.
         max_rows: M, the most tokens that one step samples; every step's `token_ids` has length M.
         enforce_eager: Run operation by operation without compiling. Slow; for debugging.
+
+    Attributes:
+        weights: The model's parameters as bare arrays.
     """
+
+    weights: list[Array]
+    _structure: jax.tree_util.PyTreeDef
 
     def __init__(
         self,
@@ -151,7 +157,7 @@ class CompiledSteps:
         """Runs all layers, which write and read the KV cache, then samples from the last tokens."""
         model = nnx.merge(*jax.tree.unflatten(self._structure, weights))
         plan = unpack_step(packed, previous, shape, self.table_width, self.block_size)
-        queries = (shape.num_tokens, model.config.num_heads, model.config.head_dim)
+        queries = (shape.num_tokens, model.spec.num_heads, model.spec.head_dim)
         metadata = make_metadata(
             plan.block_tables,
             plan.context_lens,
@@ -178,7 +184,7 @@ class CompiledSteps:
             return self._sample(of_rows.logits, of_rows.inputs)
 
         needed = None if shape.split else sample_needed_rows(shape, plan.num_samples, sampled)
-        num_top = model.config.vocab_size if shape.whole_prompt_logprobs else NUM_TOP
+        num_top = model.spec.vocab_size if shape.whole_prompt_logprobs else NUM_TOP
         output = StepOutput(
             sampled=needed,
             unsampled=unsampled(shape.num_rows) if shape.split else None,

@@ -34,7 +34,7 @@ def prompt_logprobs(
         output = lax.cond(
             jnp.any(wanted >= 0),
             lambda: with_logprobs(model.compute_logits(states), token_ids, num_top),
-            lambda: without_logprobs(token_ids, model.config.vocab_size, num_top),
+            lambda: without_logprobs(token_ids, model.spec.vocab_size, num_top),
         )
         return jax.tree.leaves(output)
 

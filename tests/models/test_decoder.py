@@ -4,14 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from jax_engine.models.config import ModelConfig
+from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
 from jax_engine.models.leaves import abstract_leaves, fill_state
 from jax_engine.models.load import abstract_decoder, load_model
 from jax_engine.models.registry import config_from_hf, specification_of
+from jax_engine.operations import formats_for
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Formats
 from reference.kv_cache import KVCache
@@ -21,6 +25,7 @@ from tests.models.checkpoints import write_checkpoint
 from tests.models.paged import PagedRun
 
 GOLDENS = np.load(Path(tiny.__file__).with_name("tiny.npz"))
+FLOAT32 = jnp.dtype(jnp.float32)
 TOLERANCE = {"rtol": 2e-4, "atol": 2e-4}
 
 
@@ -96,17 +101,18 @@ def test_biases_of_one_kind(kind: str, tmp_path: Path) -> None:
 def test_all_formats_are_the_same_model(name: str, formats: Formats) -> None:
     """What a GPU runs, and a CPU without kernels, against what this device chooses."""
     config = config_from_hf(tiny.CONFIGS[name])
-    whole = dummy_run(config, None).feed(tiny.PROMPT)
+    whole = dummy_run(config, formats_for(FLOAT32)).feed(tiny.PROMPT)
     run = dummy_run(config, formats)
     parts = [run.feed(tiny.PROMPT[start : start + 20]) for start in (0, 20)]
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4, atol=1e-5)
 
 
-def dummy_run(config: ModelConfig, formats: Formats | None) -> PagedRun:
+def dummy_run(config: ModelConfig, formats: Formats) -> PagedRun:
     """The same random weights in any formats."""
-    graphdef, state = abstract_decoder(config, "float32", formats=formats)
-    leaves = abstract_leaves(state, specification_of(config))
-    params = fill_state(state, random_leaves(leaves, seed=5))
+    spec = specification_of(config)
+    decoder = nnx.eval_shape(lambda: Decoder(spec, dtype=FLOAT32, formats=formats))
+    graphdef, state = nnx.split(decoder)
+    params = fill_state(state, random_leaves(abstract_leaves(state, spec), seed=5))
     return PagedRun(config, graphdef, params)
 
 
@@ -114,8 +120,9 @@ def test_the_compiled_step_copies_neither_cache_nor_weights() -> None:
     """Donation works, and no instruction makes another array as large as one of the matrices."""
     config = tiny.CONFIGS["plain"] | {"hidden_size": 64, "intermediate_size": 192}
     model_config = config_from_hf(config | {"num_hidden_layers": 3})
-    graphdef, state = abstract_decoder(model_config, "float32")
-    arrays = random_leaves(abstract_leaves(state, specification_of(model_config)), seed=0)
+    spec = specification_of(model_config)
+    graphdef, state = abstract_decoder(spec, "float32")
+    arrays = random_leaves(abstract_leaves(state, spec), seed=0)
     run = PagedRun(model_config, graphdef, fill_state(state, arrays), num_blocks=512)
     compiled = run.step.lower(*run.arguments([3])).compile()
     memory = compiled.memory_analysis()

@@ -37,7 +37,7 @@ def grouped(spec: ModelSpec, *groups: tuple[int, int]) -> ModelSpec:
 
 def dummy_logits(spec: ModelSpec) -> np.ndarray:
     """Of random weights, which depend on a layer's number and not on its group."""
-    graphdef, state = abstract_decoder(PLAIN, "float32", spec=spec)
+    graphdef, state = abstract_decoder(spec, "float32")
     params = fill_state(state, random_leaves(abstract_leaves(state, spec), seed=5))
     return PagedRun(PLAIN, graphdef, params).feed(tiny.PROMPT)
 
@@ -129,7 +129,7 @@ def compiled(repeats: int) -> str:
     (layer,) = uniform.groups[0].pattern
     near = dataclasses.replace(layer, attention=dataclasses.replace(layer.attention, window=6))
     spec = dataclasses.replace(uniform, groups=(LayerGroup((near, layer), repeats),))
-    graphdef, state = abstract_decoder(PLAIN, "float32", spec=spec)
+    graphdef, state = abstract_decoder(spec, "float32")
     run = PagedRun(dataclasses.replace(PLAIN, num_layers=2 * repeats), graphdef, state)
     arguments = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), run.arguments([3]))
     text: str = run.step.lower(*arguments).compile().as_text()

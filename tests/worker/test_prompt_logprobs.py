@@ -22,7 +22,7 @@ def model(computed: list[Any]) -> Any:
         return states @ WEIGHTS
 
     return SimpleNamespace(
-        compute_logits=compute_logits, config=SimpleNamespace(vocab_size=VOCABULARY)
+        compute_logits=compute_logits, spec=SimpleNamespace(vocab_size=VOCABULARY)
     )
 
 
