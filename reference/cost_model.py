@@ -95,7 +95,6 @@ class ModelOnGpus:
     num_layers: int
     width: int
     num_gpus: int
-    gpu_memory_gb: int
     bytes_per_s: float
     weights_gb: float
     kv_gb: float
@@ -144,10 +143,10 @@ class ModelOnGpus:
 
 
 TABLE_1 = {
-    "OPT-13B": ModelOnGpus(40, 5120, 1, 40, 1.555e12, 26, 12),
-    "OPT-66B": ModelOnGpus(64, 9216, 4, 160, 1.555e12, 132, 21),
-    "OPT-175B": ModelOnGpus(96, 12288, 8, 640, 2.039e12, 346, 264),
-    "LLaMA-13B": ModelOnGpus(40, 5120, 1, 40, 1.555e12, 26, 12),
+    "OPT-13B": ModelOnGpus(40, 5120, 1, 1.555e12, 26, 12),
+    "OPT-66B": ModelOnGpus(64, 9216, 4, 1.555e12, 132, 21),
+    "OPT-175B": ModelOnGpus(96, 12288, 8, 2.039e12, 346, 264),
+    "LLaMA-13B": ModelOnGpus(40, 5120, 1, 1.555e12, 26, 12),
 }
 """Weights and KV cache from Table 1; layers and widths of the models; bandwidth of one GPU from
 its data sheet (A100 with 40 GB; OPT-175B on eight with 80 GB)."""

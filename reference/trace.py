@@ -69,7 +69,7 @@ def _step(run: Run, step: int, *, alone: bool) -> Iterable[Moment]:
     if says:
         yield _moment(run, step, "plan", says, output)
     pairs = output.blocks_to_swap_in, output.blocks_to_swap_out, output.blocks_to_copy
-    run.cache.begin_step(*pairs)
+    run.kv_cache.begin_step(*pairs)
     if any(pairs):
         yield _moment(run, step, "moved", moved(output), output)
     if not output.scheduled:
@@ -128,8 +128,8 @@ def _moment(
             for group in run.groups.values()
             for seq in run.sequences(group)
         ],
-        "gpu": _pool(allocators.gpu.ref_counts, run.contents(run.cache.gpu)),
-        "cpu": _pool(allocators.cpu.ref_counts, run.contents(run.cache.cpu)),
+        "gpu": _pool(allocators.gpu.ref_counts, run.contents(run.kv_cache.gpu)),
+        "cpu": _pool(allocators.cpu.ref_counts, run.contents(run.kv_cache.cpu)),
         "free": list(allocators.gpu.free_blocks),
         "cached": sorted(entry.block for entry in allocators.prefix_cache.entries),
     }

@@ -42,7 +42,7 @@ class Run:
             enable_prefix_caching=scenario.enable_prefix_caching,
             free_order=scenario.free_order,
         )
-        self.cache = KVCache(
+        self.kv_cache = KVCache(
             num_layers=1,
             num_blocks=scenario.num_gpu_blocks,
             num_kv_heads=1,
@@ -74,7 +74,7 @@ class Run:
             table = self.blocks.block_table(entry.seq.seq_id)
             keys = np.array([float(entry.seq.token_ids[p]) for p in positions])[:, None, None]
             slot_mapping = np.array([slot_of(table, p, self.blocks.block_size) for p in positions])
-            self.cache.write(0, keys, keys, slot_mapping)
+            self.kv_cache.write(0, keys, keys, slot_mapping)
 
     def draw(self, entry: ScheduledSequence) -> list[Any]:
         """The next tokens of these samples; of a beam, all that may follow, (token, log-prob)."""

@@ -16,7 +16,6 @@ from cpu_kernels.simd.structs import int64s
 HANDLER = "int64(int64)"
 # Words of a call frame; `simd/structs.py` knows where operands and results are.
 EXTENSION, API, CONTEXT, STAGE = 1, 2, 3, 4
-FRAME_WORDS = 22
 EXECUTE = 3
 METADATA = 1
 # The major version of the interface that this file speaks; XLA refuses the handler if its own is

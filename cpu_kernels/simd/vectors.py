@@ -77,13 +77,12 @@ def smaller(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.icmp_signed("<", a, b), a, b)
 
 
-def below(builder: Any, count: Any, lanes: int = LANES) -> Any:
+def below(builder: Any, count: Any) -> Any:
     """Which lanes come before `count`."""
-    kind = ir.VectorType(INT, lanes)
-    unset = ir.Constant(kind, ir.Undefined)
+    unset = ir.Constant(INTS, ir.Undefined)
     first = builder.insert_element(unset, builder.trunc(count, INT), INT(0))
-    counts = builder.shuffle_vector(first, first, ir.Constant(kind, [0] * lanes))
-    return builder.icmp_signed("<", ir.Constant(kind, list(range(lanes))), counts)
+    counts = builder.shuffle_vector(first, first, ir.Constant(INTS, [0] * LANES))
+    return builder.icmp_signed("<", ir.Constant(INTS, list(range(LANES))), counts)
 
 
 def same(number: int) -> Any:

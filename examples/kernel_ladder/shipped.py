@@ -15,17 +15,17 @@ def shipped(
     scale: float,
 ) -> Float[Array, "S H D"]:
     """Rung 7: any mixture of decodes and prefill chunks, with the backend that the device has."""
-    starts = jnp.arange(len(q) + 1, dtype=jnp.int32)
+    query_start_loc = jnp.arange(len(q) + 1, dtype=jnp.int32)
     cache = kv_cache[None]
     metadata = make_metadata(
-        block_tables, context_lens, starts, len(q), decode_only=True, call=(q, cache)
+        block_tables, context_lens, query_start_loc, len(q), decode_only=True, call=(q, cache)
     )
     result = paged_attention(
         q,
         cache,
         block_tables,
         context_lens,
-        starts,
+        query_start_loc,
         layer=0,
         scale=scale,
         metadata=metadata,

@@ -56,10 +56,6 @@ class BlockPool:
     def num_free(self) -> int:
         return len(self._free)
 
-    def free_blocks(self) -> list[int]:
-        """The free blocks from the longest free to the one freed last; takes O(num_free)."""
-        return list(self._free)
-
     def next_blocks(self, count: int) -> list[int]:
         """The blocks that `allocate` will return next, in order; at most `num_free`."""
         order = reversed(self._free) if self._newest_first else iter(self._free)

@@ -59,17 +59,6 @@ class BlockView:
         """GPU blocks that a prompt could hit, in use or not."""
         return len(self._cache)
 
-    @property
-    def gpu_usage(self) -> float:
-        """Share of the GPU pool in use, in [0, 1]."""
-        return self.num_used_gpu_blocks / self.gpu.num_blocks if self.gpu.num_blocks else 0.0
-
-    @property
-    def cpu_usage(self) -> float:
-        """Share of the CPU pool in use, in [0, 1]."""
-        total = self.cpu.num_blocks
-        return (total - self.cpu.num_free) / total if total else 0.0
-
     def block_table(self, seq_id: int) -> list[int]:
         """Physical blocks of a sequence, a copy; [] without a table."""
         table = self.tables.get(seq_id)

@@ -107,7 +107,7 @@ def _select(search: BeamSearch, group: SequenceGroup) -> list[Choice]:
         if end is None:
             live.append(choice)
         elif place < search.width:
-            ended = group.seqs[choice.beam].make_child(-1, 0)
+            ended = group.seqs[choice.beam].make_child(0)
             ended.num_computed_tokens = 0  # it holds no blocks
             _append(ended, choice)
             ended.finish(*end)

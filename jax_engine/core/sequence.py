@@ -85,10 +85,10 @@ class Sequence:
         self.finish_reason = reason
         self.stop_reason = stop_reason
 
-    def make_child(self, seq_id: int, index: int) -> "Sequence":
-        """A sibling with the same tokens and the same computed positions."""
+    def make_child(self, index: int) -> "Sequence":
+        """A sibling with the same tokens and the same computed positions, and no id yet."""
         return Sequence(
-            seq_id,
+            -1,
             index,
             list(self.token_ids),
             self.prompt_len,

@@ -86,7 +86,7 @@ class SchedulerState:
 
     def fork(self, parent: Sequence, group: SequenceGroup, index: int) -> Sequence:
         """A new sequence with the same tokens, sharing all blocks; not yet in `group.seqs`."""
-        child = parent.make_child(-1, index)
+        child = parent.make_child(index)
         self._name(child, group)
         self.manager.fork(parent.seq_id, child.seq_id)
         return child

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from cpu_kernels.attention.kernel import attend as handler
-from cpu_kernels.calls.frame import API, API_VERSION, EXTENSION, FRAME_WORDS, METADATA, STAGE
+from cpu_kernels.calls.frame import API, API_VERSION, EXTENSION, METADATA, STAGE
 
+FRAME_WORDS = 22
 CALLED, ANSWER = 2, 3  # XLA_FFI_ExecutionStage_INITIALIZE; the version's word in XLA_FFI_Metadata
 
 
