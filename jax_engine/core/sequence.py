@@ -32,11 +32,11 @@ class Sequence:
     """One sampled continuation of a prompt.
 
     Attributes:
-        seq_id: Given by the scheduler; names the block table.
         index: Place in its group: 0 for the first, i for the i-th child of the fork; of a beam its
             rank, best first.
         token_ids: Prompt and output as far as known. Only ever appended to.
         prompt_len: How many of them are the prompt.
+        seq_id: Given by the scheduler, -1 before; names the block table.
         num_computed_tokens: Leading positions whose KV is in the cache.
         pending: 0; or, while a step is planned before the one ahead of it has returned its tokens,
             -(r + 1) for the token that the latter draws in its row r.
@@ -51,10 +51,10 @@ class Sequence:
         token_logprobs: Of a beam: log-probability and rank of each output token.
     """
 
-    seq_id: int
     index: int
     token_ids: list[int]
     prompt_len: int
+    seq_id: int = -1
     num_computed_tokens: int = 0
     pending: int = 0
     status: SequenceStatus = SequenceStatus.WAITING
@@ -88,11 +88,10 @@ class Sequence:
     def make_child(self, index: int) -> "Sequence":
         """A sibling with the same tokens and the same computed positions, and no id yet."""
         return Sequence(
-            -1,
             index,
             list(self.token_ids),
             self.prompt_len,
-            self.num_computed_tokens,
+            num_computed_tokens=self.num_computed_tokens,
             status=self.status,
             cumulative_logprob=self.cumulative_logprob,
             token_logprobs=list(self.token_logprobs),

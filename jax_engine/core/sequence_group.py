@@ -81,7 +81,7 @@ class SequenceGroup:
     ) -> None:
         self.request_id = request_id
         self.prompt_len = len(prompt_token_ids)
-        self.seqs = [Sequence(-1, 0, list(prompt_token_ids), self.prompt_len)]
+        self.seqs = [Sequence(0, list(prompt_token_ids), self.prompt_len)]
         self.params = params
         self.eos_token_ids = eos_token_ids
         self.arrival_time = arrival_time
@@ -124,7 +124,7 @@ class SequenceGroup:
         self.samples_per_seq = self.reserved = min(self.part_size, self.num_left)
         self.num_left -= self.reserved
         self.part_start = len(self.seqs)
-        self.seqs.append(Sequence(-1, first, self.prompt_token_ids, self.prompt_len))
+        self.seqs.append(Sequence(first, self.prompt_token_ids, self.prompt_len))
         self.forked = False
 
     @property

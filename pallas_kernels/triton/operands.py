@@ -24,7 +24,7 @@ class Operands(NamedTuple):
 class Geometry(NamedTuple):
     """Sizes and options: what a kernel is compiled for."""
 
-    blocks: int
+    num_blocks: int
     kv_heads: int
     group: int
     block_size: int
@@ -35,10 +35,10 @@ class Geometry(NamedTuple):
 
 def operands(call: Call) -> Operands:
     """The call as kernels take it; no array is copied."""
-    layers, _, blocks, heads, block_size, dim = call.kv_cache.shape
+    layers, _, num_blocks, heads, block_size, dim = call.kv_cache.shape
     return Operands(
         call.q,
-        call.kv_cache.reshape(layers * 2 * blocks * heads, block_size, dim),
+        call.kv_cache.reshape(layers * 2 * num_blocks * heads, block_size, dim),
         call.block_tables.astype(jnp.int32),
         jnp.reshape(call.layer, 1).astype(jnp.int32),
         _float32(call.alibi_slopes),
@@ -49,9 +49,9 @@ def operands(call: Call) -> Operands:
 
 def geometry(call: Call, options: Options) -> Geometry:
     """What is static of a call."""
-    _, _, blocks, kv_heads, block_size, dim = call.kv_cache.shape
+    _, _, num_blocks, kv_heads, block_size, dim = call.kv_cache.shape
     group = call.q.shape[1] // kv_heads
-    return Geometry(blocks, kv_heads, group, block_size, dim, compute_dtype(call), options)
+    return Geometry(num_blocks, kv_heads, group, block_size, dim, compute_dtype(call), options)
 
 
 def compute_dtype(call: Call) -> Any:

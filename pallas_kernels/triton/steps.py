@@ -152,7 +152,7 @@ def _read(
 ) -> Parts:
     """Keys (0) or values (1) of tokens. Zeros where not seen: a weight of 0 hides no NaN."""
     shape = task.shape
-    stored = (task.operands.layer[0] * 2 + which) * shape.blocks
+    stored = (task.operands.layer[0] * 2 + which) * shape.num_blocks
     row = (stored + blocks) * shape.kv_heads + task.rows.kv_head
     offset = lax.rem(position, shape.block_size)
     mask = None if seen is None else seen[:, None]

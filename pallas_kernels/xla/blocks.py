@@ -40,7 +40,7 @@ def read_chunk(
         Keys, whatever the slots hold, and values, zeros in the slots that are not to be read: a
         probability of zero would not hide a NaN there.
     """
-    layers, _, pool, heads, block_size, dim = call.kv_cache.shape
+    layers, _, num_blocks, heads, block_size, dim = call.kv_cache.shape
     column = first_block[:, None] + jnp.arange(blocks, dtype=jnp.int32)
     slots = column * block_size
     # Without a window the lower bound is a constant, and the compiler drops the comparison.
@@ -54,11 +54,11 @@ def read_chunk(
 
     # One row of the flat view is one block of one head: the gather copies long runs, and K and V
     # come out as [P, K, C, D] without a transpose.
-    flat = call.kv_cache.reshape(layers * 2 * pool * heads, block_size * dim)
+    flat = call.kv_cache.reshape(layers * 2 * num_blocks * heads, block_size * dim)
     head = jnp.arange(heads, dtype=jnp.int32)[:, None]
 
     def gather(which: int) -> Array:
-        rows = ((call.layer * 2 + which) * pool + block)[:, None] * heads + head
+        rows = ((call.layer * 2 + which) * num_blocks + block)[:, None] * heads + head
         found = flat.at[rows.reshape(-1)].get(mode="promise_in_bounds", wrap_negative_indices=False)
         return found.astype(jnp.float32)
 

@@ -11,7 +11,7 @@ from tests.support.beams import beam_params
 
 
 def ended(output_len: int) -> Sequence:
-    return Sequence(-1, 0, [0] * (3 + output_len), 3)
+    return Sequence(0, [0] * (3 + output_len), 3)
 
 
 def choice(value: float) -> Choice:

@@ -38,7 +38,7 @@ def compiler(tokenizer):
 
 def allowed_after(guide: Guide, tokens: list[int], vocab: int = PADDED, seq_id: int = 0):
     """The token ids that a sequence with this output may draw next."""
-    seq = Sequence(seq_id, 0, [1, *tokens], 1)
+    seq = Sequence(0, [1, *tokens], 1, seq_id)
     (matcher,) = guide.matchers([seq], [seq])
     mask = np.full((3, num_words(vocab)), 7, np.uint32)
     fill_masks([(matcher, 1)], mask)
@@ -148,8 +148,8 @@ def test_forks_go_on_where_their_parents_were(compiler, outputs, order) -> None:
         valid = len(output)
         while valid and not _is_prefix(bytes(output[:valid])):
             valid -= 1
-        seq = Sequence(i, 0, [1, *output[:valid]], 1)
-        alive = [seq] + [Sequence(j, 0, [1], 1) for j in range(i) if order.random() < 0.5]
+        seq = Sequence(0, [1, *output[:valid]], 1, i)
+        alive = [seq] + [Sequence(0, [1], 1, j) for j in range(i) if order.random() < 0.5]
         (matcher,) = guide.matchers([seq], alive)
         mask = np.zeros((2, num_words(PADDED)), np.uint32)
         (fresh,) = own.matchers([seq], [seq])
