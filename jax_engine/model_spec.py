@@ -124,7 +124,6 @@ class ModelSpec:
     width: int
     groups: tuple[LayerGroup, ...]
     norm_eps: float
-    max_position_embeddings: int
     tied: bool = False
 
     def __post_init__(self) -> None:

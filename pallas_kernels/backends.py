@@ -4,7 +4,7 @@ A backend is a package `pallas_kernels/<name>/` whose `attention.py` has
 
     attend(call, options, metadata) -> (out, log-sum-exp or None)
     missing(call, options) -> what it lacks for such a call, or None
-    make_metadata(block_tables, context_lens, query_start_loc, num_tokens, *, decode_only)
+    make_metadata(context_lens, query_start_loc, num_tokens, *, decode_only)
 
 It is imported when it is first asked for, so that nobody needs what they do not use.
 """

@@ -48,7 +48,6 @@ class GpuMetadata:
 
 
 def make_gpu_metadata(
-    block_tables: Int[Array, "S W"],
     context_lens: Int[Array, " S"],
     query_start_loc: Int[Array, " S+1"],
     num_tokens: int,

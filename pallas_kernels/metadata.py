@@ -107,6 +107,6 @@ def make_metadata(
         batch = (block_tables, context_lens, query_start_loc)
         name = choose_for_call(backend, Call(*call, *batch, jnp.int32(0)), Options(scale=1.0))
     work = implementation(name).make_metadata(
-        block_tables, context_lens, query_start_loc, num_tokens, decode_only=decode_only
+        context_lens, query_start_loc, num_tokens, decode_only=decode_only
     )
     return AttentionMetadata(work, name, num_tokens, context_lens.shape[0], decode_only)

@@ -14,7 +14,7 @@ from jax_engine.model_spec import RopeConfig
 
 
 def inverse_frequencies(
-    rope: RopeConfig, head_dim: int, max_position_embeddings: int
+    rope: RopeConfig, head_dim: int
 ) -> tuple[Float[np.ndarray, " half"], float]:
     """Returns frequencies [D/2] in radians per position, and the scale of cos and sin."""
     plain = _plain(rope.theta, head_dim)

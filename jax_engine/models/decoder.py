@@ -144,9 +144,8 @@ class Decoder(nnx.Module):  # type: ignore[misc]
 
     def _angles(self, positions: Int[Array, " T"]) -> Angles:
         """Of each kind of rotary embedding that layers have, once a step."""
-        longest = self.spec.max_position_embeddings
         return {
-            (rope, size): rotary_angles(positions, *inverse_frequencies(rope, size, longest))
+            (rope, size): rotary_angles(positions, *inverse_frequencies(rope, size))
             for rope, size in dict.fromkeys(
                 (one.rope, one.head_dim) for one in self.spec.attentions
             )

@@ -43,7 +43,6 @@ class MosaicMetadata:
 
 
 def make_metadata(
-    block_tables: Int[Array, "S W"],
     context_lens: Int[Array, " S"],
     query_start_loc: Int[Array, " S_plus_1"],
     num_tokens: int,
@@ -53,7 +52,6 @@ def make_metadata(
     """The work of one step; see `pallas_kernels.make_metadata`."""
     size = min(MOST_QUERIES, max(ALIGNMENT, 1 << (num_tokens - 1).bit_length()))
     work = make_gpu_metadata(
-        block_tables,
         context_lens,
         query_start_loc,
         num_tokens,

@@ -24,7 +24,6 @@ def missing(call: Call, options: Options) -> str | None:
 
 
 def make_metadata(
-    block_tables: Int[Array, "S W"],
     context_lens: Int[Array, " S"],
     query_start_loc: Int[Array, " S+1"],
     num_tokens: int,
@@ -32,7 +31,7 @@ def make_metadata(
     decode_only: bool,
 ) -> None:
     """Nothing: each call plans its own work, which takes a microsecond."""
-    del block_tables, context_lens, query_start_loc, num_tokens, decode_only
+    del context_lens, query_start_loc, num_tokens, decode_only
 
 
 @partial(jax.jit, static_argnames="options")

@@ -25,7 +25,6 @@ DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "int8")
 
 
 def make_metadata(
-    block_tables: Int[Array, "S W"],
     context_lens: Int[Array, " S"],
     query_start_loc: Int[Array, " S+1"],
     num_tokens: int,
@@ -34,7 +33,6 @@ def make_metadata(
 ) -> GpuMetadata:
     """The work of one step; see `pallas_kernels.make_metadata`."""
     return make_gpu_metadata(
-        block_tables,
         context_lens,
         query_start_loc,
         num_tokens,

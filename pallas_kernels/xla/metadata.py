@@ -48,7 +48,6 @@ class XlaMetadata:
 
 
 def make_metadata(
-    block_tables: Int[Array, "S W"],
     context_lens: Int[Array, " S"],
     query_start_loc: Int[Array, " S+1"],
     num_tokens: int,

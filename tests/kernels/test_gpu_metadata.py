@@ -15,9 +15,7 @@ def metadata_of(lengths: list[tuple[int, int]], tile_queries: int) -> GpuMetadat
     lens = np.zeros((SEQS, 2), np.int32)
     lens[: len(lengths)] = np.array(lengths, np.int32).reshape(-1, 2)
     starts = np.concatenate([[0], lens[:, 0].cumsum()]).astype(np.int32)
-    tables = jnp.zeros((SEQS, 3), jnp.int32)
     return make_gpu_metadata(
-        tables,
         jnp.asarray(lens.sum(1, dtype=np.int32)),
         jnp.asarray(starts),
         TOKENS,

@@ -114,7 +114,7 @@ metadata = jax.jit(make_metadata, static_argnames=("num_tokens", "decode_only"))
 @given(st.lists(st.integers(0, TOKENS // SEQS), min_size=SEQS, max_size=SEQS))
 def test_places_are_aligned_and_each_token_has_its_own(queries: list[int]) -> None:
     starts = np.concatenate([[0], np.cumsum(queries)]).astype(np.int32)
-    batch = (np.zeros((SEQS, 2), np.int32), np.int32(queries), starts)
+    batch = (np.int32(queries), starts)
     made = metadata(*map(jnp.asarray, batch), num_tokens=TOKENS, decode_only=False)
     seq_place, token_place, place_token = map(
         np.asarray, (made.seq_place, made.token_place, made.place_token)

@@ -46,7 +46,7 @@ def ropes(draw: st.DrawFn) -> dict[str, Any]:
 @example(YARN | {"truncate": True}, 64, 1e4)
 @example(YARN | {"mscale": 1.0, "mscale_all_dim": 0.5}, 128, 1e4)
 def test_frequencies_are_the_oracle_s(rope: dict[str, Any], head_dim: int, theta: float) -> None:
-    found, scaling = inverse_frequencies(RopeConfig(theta=theta, **rope), head_dim, 8192)
+    found, scaling = inverse_frequencies(RopeConfig(theta=theta, **rope), head_dim)
     named = {name: value for name, value in rope.items() if value is not None}
     wanted, wanted_scaling = rope_frequencies(
         head_dim, theta, 8192, named | {"rope_type": named["type"]}

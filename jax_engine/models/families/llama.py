@@ -62,7 +62,6 @@ def specification(config: ModelConfig) -> ModelSpec:
         width=config.hidden_size,
         groups=(LayerGroup((layer,), config.num_layers),),
         norm_eps=config.rms_norm_eps,
-        max_position_embeddings=config.max_position_embeddings,
         tied=config.tie_word_embeddings,
     )
 
