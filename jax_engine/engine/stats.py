@@ -79,8 +79,7 @@ class StatsRecorder:
         used, logical = blocks.num_used_gpu_blocks, blocks.num_logical_blocks
         self._sum_used += used
         self._sum_logical += logical
-        if logical > used:
-            self._peak_saving = max(self._peak_saving, 1.0 - used / logical)
+        self._peak_saving = max(self._peak_saving, _saving(used, logical))
         self._peak_used = max(self._peak_used, used)
         self._peak_shared = max(self._peak_shared, blocks.num_shared_blocks)
 
@@ -99,7 +98,7 @@ class StatsRecorder:
             num_cached_blocks=blocks.num_cached_blocks,
             peak_used_blocks=self._peak_used,
             peak_shared_blocks=self._peak_shared,
-            mean_sharing_saving=1.0 - self._sum_used / max(1, self._sum_logical),
+            mean_sharing_saving=_saving(self._sum_used, self._sum_logical),
             peak_sharing_saving=self._peak_saving,
             num_steps=self._num_steps,
             num_tokens=self._num_tokens,
@@ -107,3 +106,7 @@ class StatsRecorder:
             num_swapped_out=preemptions["swap"],
             preemption_costs=None if self._costs is None else self._costs.known,
         )
+
+
+def _saving(used: int, logical: int) -> float:
+    return 1.0 - used / logical if logical else 0.0
