@@ -9,7 +9,7 @@ from jax_engine.worker.preemption_costs import MeasuredCosts, PreemptionCosts
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Queues and blocks at this moment, and counters since the engine was built.
+    """Current queues and blocks, and counters since the engine was built.
 
     Attributes:
         num_waiting: Requests not yet running, or preempted by recompute.
@@ -18,7 +18,7 @@ class EngineStats:
         num_blocks: KV blocks in all; used + free.
         num_used_blocks: Referenced by at least one sequence.
         num_shared_blocks: Referenced by more than one.
-        num_logical_blocks: Blocks of all block tables: those used if nothing were shared.
+        num_logical_blocks: Blocks of all block tables: used blocks if nothing were shared.
         num_free_blocks: Referenced by none (they may hold cached prefixes).
         num_cached_blocks: Findable by the prefix cache, used or free.
         peak_used_blocks: The most blocks used in any step.
@@ -58,7 +58,7 @@ class EngineStats:
 
 
 class StatsRecorder:
-    """Counts step by step; gauges are read from the scheduler when asked for."""
+    """Counts step by step; reads gauges from the scheduler on demand."""
 
     def __init__(self, scheduler: Scheduler, costs: MeasuredCosts | None = None) -> None:
         self._scheduler = scheduler
