@@ -91,6 +91,8 @@ def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> i
         if group.num_cached_tokens is None:
             group.num_cached_tokens = cached_tokens
         state.run(seq, group, end, out, hits)
+        if group.num_unattached:  # recomputed, and the cache may have the prompt
+            state.attach(group)
         budget -= end - cached_tokens
         state.start_running(state.waiting)
     return budget

@@ -9,6 +9,7 @@ import pytest
 
 from tests.mutation.generated import Function, functions
 from tests.mutation.judging import Job, judge, tests_for, with_tests
+from tests.mutation.mutants import MUTANTS
 from tests.mutation.planting import ROOT, Mutant
 from tests.mutation.reach import measure
 
@@ -16,6 +17,7 @@ KEPT_IN = Path(__file__).parent / "verdicts" / "by_hand.tsv"
 # Others need a process of their own: the oracle's tests, and those of chosen kernels.
 TOGETHER = ("tests/reference", "tests/kernels", "reference", "--")
 BUDGET_S = 60.0
+KEEP_AFTER = 20
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,10 @@ def noticed() -> dict[str, str]:
     return dict(row.rsplit("\t", 1) for row in rows)
 
 
-def note(mutants: list[Mutant], by: dict[str, str]) -> None:
+def note(by: dict[str, str]) -> None:
     """Keeps which test noticed which bug; those that are no longer in the list are forgotten."""
     known = noticed() | by
-    rows = [f"{text}\t{known[text]}" for text in map(text_of, mutants) if text in known]
+    rows = [f"{text}\t{known[text]}" for text in map(text_of, MUTANTS) if text in known]
     KEPT_IN.write_text("\n".join([*rows, ""]), "utf-8")
 
 
@@ -94,6 +96,8 @@ def try_in_forks(mutants: list[Mutant], at_once: int) -> dict[str, str]:
             print(f"{number}/{len(bugs)} {one.kind}: {one.mutant} {one.by}", flush=True)
             if one.kind == "killed" and isinstance(one.mutant, ByHand):
                 found[text_of(one.mutant.mutant)] = one.by
+            if number % KEEP_AFTER == 0:
+                note(found)
 
     paths = sorted({part for bug in bugs for part in bug.mutant.tests if part[0] != "-"})
     if bugs:

@@ -10,14 +10,13 @@ from queue import SimpleQueue
 from tests.mutation import by_hand
 from tests.mutation.by_hand import text_of
 from tests.mutation.children import in_new_process
-from tests.mutation.mutants import MUTANTS
 from tests.mutation.planting import Mutant, Outcome, Trial, make_copy, run_tests, try_mutant
 
 
 def run(mutants: list[Mutant], jobs: int) -> bool:
     """Whether one of them survived, or its tests could not run."""
     found: dict[str, str] = in_new_process(by_hand.try_in_forks, mutants, jobs)
-    by_hand.note(MUTANTS, found)
+    by_hand.note(found)
     rest = [mutant for mutant in mutants if text_of(mutant) not in found]
     lost: list[Trial] = []
     for number, trial in enumerate(_in_copies(rest, jobs), 1):
@@ -28,7 +27,7 @@ def run(mutants: list[Mutant], jobs: int) -> bool:
             lost.append(trial)
         else:
             by = trial.noticed_by or trial.outcome.value
-            by_hand.note(MUTANTS, {text_of(trial.mutant): by})
+            by_hand.note({text_of(trial.mutant): by})
     for trial in lost:
         print(f"\n{trial.outcome.value}: {trial.mutant.file}, {trial.mutant.why}")
         print(f"    - {trial.mutant.old}\n    + {trial.mutant.new}")

@@ -7,7 +7,7 @@ steps planned ahead or not. Outputs are tokens, reasons, log-probabilities and t
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
@@ -42,7 +42,20 @@ def run_both(pool: Pool, settings: dict[str, Any], workload: list[Request], abor
     return pair
 
 
+# A preempted beam search finds its prompt in the cache: all its beams have it as soon as it runs.
+BEAMS: dict[str, Any] = {"use_beam_search": True, "temperature": 0.0, "max_tokens": 12}
+FOUND_AGAIN = [
+    Request(str(i), [3] * 9, BEAMS | {"n": n, "ignore_eos": True}, 0, 0.0)
+    for i, n in enumerate([1, 1, 2, 1])
+]
+FEW_TOKENS: dict[str, Any] = {
+    "prefix_caching": True, "async_scheduling": False, "max_num_batched_tokens": 4,
+    "num_cpu_blocks": 0,
+}  # fmt: skip
+
+
 @given(pool=st.sampled_from(POOLS), settings=scheduler_settings(), workload=workloads())
+@example(Pool(3, 17), FEW_TOKENS, FOUND_AGAIN)
 def test_i30_to_i37_the_engine_gives_the_reference_s_outputs(pool, settings, workload) -> None:
     """I29-I37, I51: under any block size, pool, mode, chunk size, order, company and salts."""
     run_both(pool, settings, workload)

@@ -28,10 +28,10 @@ from tests.support.strategies import requests, settings
 
 
 class Recorder:
-    """A scheduler that remembers its last output as plain values."""
+    """A scheduler that remembers its last output, and the tables that it left, as plain values."""
 
-    def __init__(self, scheduler: Any) -> None:
-        self._scheduler = scheduler
+    def __init__(self, scheduler: Any, blocks: Any) -> None:
+        self._scheduler, self._blocks = scheduler, blocks
         self.last: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -49,6 +49,11 @@ class Recorder:
             "copy": list(output.blocks_to_copy),
             "preempted": list(output.preempted),
             "num_batched_tokens": output.num_batched_tokens,
+            "tables": {
+                seq.seq_id: self._blocks.block_table(seq.seq_id)
+                for group in self._scheduler.running
+                for seq in group.seqs
+            },
         }
         return output
 
@@ -70,7 +75,7 @@ class SchedulerPair(RuleBasedStateMachine):
         for manager_class, scheduler_class, _ in sides:
             blocks = self.settings.block_manager(manager_class)
             scheduler = scheduler_class(blocks, **self.settings.scheduler_arguments)
-            self.drivers.append(Driver(Recorder(scheduler), blocks, self.settings))
+            self.drivers.append(Driver(Recorder(scheduler, blocks), blocks, self.settings))
         self.reference, self.engine = self.drivers
         self.num_requests = 0
 

@@ -57,6 +57,7 @@ SETTINGS: dict[str, list[tuple[float, int, float]]] = {
     "none": [OFF] * 3,
     "one row of sigma": [OFF, (1.0, 0, 1.0), (0.4, 0, 1.0)],
     "k": [(0, k, 1.0) for k in (1, 2, 30, 0, 255, 256, 257, 258, MANY - 1, MANY, MANY + 5, 3)],
+    "k beyond the candidates": [(0, 257, 1.0), (0, MANY - 1, 1.0)],
     "k among the candidates": [(0, k, 1.0) for k in (1, 2, 38, 0, 39, 40, 41)],
     "p": [(0, 0, p) for p in (0.02, 0.3, 0.71, 0.95, 1.0, 0.999)],
     "k and p": [(0, 5, 0.4), (0, 300, 0.985), OFF, (0, 280, 0.5), (0, 2, 0.99), (0, 0, 0.9)],
@@ -81,6 +82,17 @@ def test_all_that_tie_with_the_last_one_are_kept(vocab: int) -> None:
     ones = np.ones(4, np.float32)
     lowest = jax.jit(filters.lowest_kept)(logits, 0 * ones, k, ones)
     assert lowest.tolist() == [2, 1, 2, 0]
+
+
+def test_a_mass_that_just_reaches_p_is_enough() -> None:
+    """Two tokens, and the p that the first has by itself, to the last bit."""
+    second = np.exp(np.float32(-1))
+    p = np.float32(1) / (1 + second)
+    assert p * (1 + second) == 1
+    least = np.nextafter(p, np.float32(1))
+    logits, off = np.float32([[0, -1]] * 2), np.zeros(2, np.float32)
+    lowest = jax.jit(filters.lowest_kept)(logits, off, off.astype(np.int32), np.array([p, least]))
+    assert lowest.tolist() == [0, -1]
 
 
 def threshold(logits: Any, weights: Any, wanted: Any) -> list[float]:

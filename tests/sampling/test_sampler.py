@@ -243,6 +243,28 @@ def test_a_row_draws_the_same_whoever_shares_its_batch(form: str) -> None:
     assert alone == in_company
 
 
+def test_without_a_request_for_them_no_log_probabilities_are_computed() -> None:
+    logits = np.random.default_rng(1).standard_normal((ROWS, 300)).astype(np.float32)
+    asked = SamplingParams(seed=3, logprobs=1)
+    for params, some in [(SamplingParams(seed=3), False), (asked, True)]:
+        out = _run(logits, [(SamplingParams(seed=2), [1], []), *[(params, [1], [])] * (ROWS - 1)])
+        for found in (out.logprobs, out.ranks, out.top_logprobs):
+            assert np.asarray(found).any() == some
+
+
+def test_a_penalty_of_the_last_row_alone_counts_in_a_small_vocabulary() -> None:
+    logits = np.float32([[1.0, 0.9]] * ROWS)
+    plain = SamplingParams(temperature=0.0)
+    penalised = SamplingParams(temperature=0.0, frequency_penalty=1.0)
+    batch = [(plain, [0], [])] * (ROWS - 1) + [(penalised, [0], [0])]
+    rows = np.stack([sampling_row(params, 0) for params, _, _ in batch])
+    entries = np.array([[ROWS - 1], [0], [1]], np.int32)
+    bias, allowed = np.zeros((3, 0), np.int32), np.full((ROWS, 1), 3, np.uint32)
+    position = np.ones(ROWS, np.int32)
+    out = _sample(logits, rows, position, bias, entries, allowed, "parts")
+    assert out.token_ids.tolist() == [0] * (ROWS - 1) + [1]
+
+
 def test_logprobs_are_of_the_raw_logits_with_ranks() -> None:
     rng = np.random.default_rng(1)
     logits = rng.standard_normal((ROWS, 300)).astype(np.float32)
