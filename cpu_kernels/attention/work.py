@@ -1,4 +1,4 @@
-"""A call of paged attention as its items see it: one record, filled in once a call."""
+"""The record of a call of paged attention, which all items read; filled in once per call."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def find_work(call: Any) -> Work:
 
 @inner
 def read_work(call: Any) -> Work:
-    """A call's record, filled in."""
+    """Fills in and returns a call's record."""
     work = find_work(call)
     work.q, work.cache, work.out = call.q.address, call.kv_cache.address, call.out.address
     work.tables, work.lens = call.block_tables.int32, call.context_lens.int32
