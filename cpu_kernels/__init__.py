@@ -8,11 +8,11 @@
     kv_write.py                    stores keys and values in their slots
     zeros.py                       an array of zeros that takes no memory until it is written
 
-Beneath them:
+The kernels use:
 
     calls/        `@cpu_kernel`, XLA's call frame, and the threads that share a call's work
     simd/         everything that emits LLVM: vectors, memory by address, tiles of products
     compiling/    Numba's compilers and cache, and whether the kernels run on this machine
 
-Needs numba and jax. Importing the package itself loads nothing.
+The package needs numba and jax. Importing `cpu_kernels` itself imports neither.
 """

@@ -29,9 +29,9 @@ def store(
     """Returns the cache with each token's key and value in its slot, in place where XLA allows it.
 
     Args:
-        k, v: of the cache's dtype, which is one of `widen.DTYPES`.
-        slot_mapping: a slot outside of the cache is not written.
-        layer: not negative; one beyond the cache writes nothing.
+        k, v: keys and values of the cache's dtype, which is one of `widen.DTYPES`.
+        slot_mapping: slot of each token; a token with a slot outside of the cache is skipped.
+        layer: which layer, not negative; a layer beyond the cache's last writes nothing.
     """
     result = jax.ShapeDtypeStruct(kv_cache.shape, kv_cache.dtype)
     call = jax.ffi.ffi_call(NAME, result, input_output_aliases={0: 0})
@@ -60,7 +60,7 @@ def _ranges(call: Any) -> int:
 
 @inner
 def _num_slots(call: Any) -> int:
-    """Slots of a layer; 0 for one that the cache does not have."""
+    """Number of slots of the layer; 0 if the cache does not have the layer."""
     shape = call.stored.shape
     if 0 <= call.layer.int32[0] < shape[0]:
         return shape[2] * shape[4]

@@ -29,9 +29,11 @@ def add_rms_norm(
     """s / rms(s) * weight and s, where s = x + residual, in residual's dtype.
 
     Args:
-        x: float32: what a product returned.
-        residual: float32 or bfloat16; so are the weight and both results. All else is float32.
-        num_rows: number of rows wanted; the others become zeros.
+        x: float32, as products return it.
+        residual: float32 or bfloat16; the weight and both results have the same dtype.
+        weight: factor of each column.
+        num_rows: number of rows to compute; the others become zeros.
+        eps: added to the mean of squares.
     """
     result = jax.ShapeDtypeStruct(residual.shape, residual.dtype)
     call = jax.ffi.ffi_call(NAME, (result, result), input_output_aliases={1: 1})
@@ -46,7 +48,7 @@ def _ranges(call: Any) -> int:
 
 @inner
 def _row(call: Any, row: int) -> None:
-    """One row. The sum is read again as it was rounded."""
+    """Computes one row. The norm uses the sum after rounding to the residual's dtype."""
     width, kind = call.normed.shape[1], call.normed.dtype
     item = item_bytes(kind)
     x = call.x.address + 4 * width * row
@@ -84,7 +86,7 @@ def _clear(call: Any, row: int) -> None:
 )
 @inner
 def _rows(call: Any, item: int) -> None:
-    """A range of rows; those that are not wanted become zeros."""
+    """A range of rows; rows from `num_rows` on become zeros."""
     rows = call.normed.shape[0]
     start, stop = range_of(rows, item, _ranges(call))
     wanted = call.num_rows.int32[0]

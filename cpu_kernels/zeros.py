@@ -1,7 +1,7 @@
 """An array of zeros that takes no memory until it is written.
 
-XLA fills what it is told to fill, and touching a KV cache of some GiB takes seconds. Here the pages
-of a new array are given back to Linux, which hands out a zeroed one when each is first accessed.
+XLA would write the zeros, which takes seconds for a KV cache of some GiB. This kernel returns the
+pages of a new array to Linux, which provides a zeroed page at each first access.
 """
 
 import sys
@@ -17,11 +17,11 @@ from cpu_kernels.simd.memory import clear, give_back
 from cpu_kernels.simd.widen import DTYPES, item_bytes
 
 NAME = "cpu_kernels.zeros"
-PAGE = 4096  # where pages are larger, Linux takes none back, and zeros are written
+PAGE = 4096  # with larger pages `give_back` fails, and the kernel writes zeros
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
-    """As `jnp.zeros`, on a CPU; of a KV cache's dtypes in time that does not depend on size."""
+    """`jnp.zeros` on a CPU; for a KV cache's dtypes on Linux, in a time independent of the size."""
     if jnp.dtype(dtype).name not in DTYPES or not sys.platform.startswith("linux"):
         return jnp.zeros(shape, dtype)
     array: jax.Array = jax.jit(jax.ffi.ffi_call(NAME, jax.ShapeDtypeStruct(shape, dtype)))()

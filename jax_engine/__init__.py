@@ -3,8 +3,8 @@
     from jax_engine import LLM, SamplingParams
     outputs = LLM().generate(["The capital of France is"], SamplingParams(temperature=0))
 
-Names are imported when first used: the controller (`jax_engine.core`) needs no JAX, and whoever
-imports only that does not wait for it.
+Names are imported when first used: the controller (`jax_engine.core`) needs no JAX, and importing
+it alone does not load JAX.
 """
 
 from importlib import import_module
@@ -141,7 +141,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _version() -> dict[str, Any]:
-    """Of the installed distribution; "0+unknown" of a bare checkout."""
+    """The installed distribution's version; "0+unknown" in a bare checkout."""
     from importlib import metadata
 
     try:

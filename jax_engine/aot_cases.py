@@ -1,9 +1,9 @@
-"""The engine's whole step, compiled with no weights allocated.
+"""The engine's whole step, compiled without allocating weights.
 
 For `python -m pallas_kernels.aot --cases jax_engine.aot_cases`, which `make aot` runs.
 
-A step must leave the KV cache where it is and read each weight once: no copy of either, and
-temporaries of no more than its activations.
+A step must update the KV cache in place and read each weight once: no copy of either, and
+temporaries no larger than its activations.
 """
 
 import functools
@@ -25,7 +25,7 @@ from pallas_kernels.aot.compiling import Program
 from pallas_kernels.aot.hlo import watch
 from pallas_kernels.aot.targets import Target
 
-# What every change is held to: a small model's steps and a large one's decode.
+# Compiled for every change: a small model's steps and a large one's decode.
 QUICK = (
     "step/smollm2-135m/decode-32",
     "step/smollm2-135m/mixed-512",
@@ -85,7 +85,7 @@ SHAPES = {
 
 
 def cases(target: Target) -> dict[str, Callable[[], Program]]:
-    """The step of each model in each shape, by name; the same on every target."""
+    """The step of each model in each shape, by name; the same for every target."""
     del target
     return {
         f"step/{model}/{shape}": functools.partial(_step, MODELS[model], SHAPES[shape])

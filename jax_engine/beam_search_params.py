@@ -1,4 +1,4 @@
-"""What `LLM.beam_search` may be asked."""
+"""The parameters of `LLM.beam_search`."""
 
 from dataclasses import dataclass, field
 
@@ -18,14 +18,14 @@ class BeamSearchParams:
         max_tokens: Longest output, >= 1.
         ignore_eos: Go on past the end-of-sequence token.
         temperature: Divides the logits; 0 leaves them as they are.
-        length_penalty: Of finished beams, the cumulative log-probability over their length to this
-            power is compared: above 0 longer ones are favoured.
-        early_stopping: True: done when `beam_width` beams have finished. False: done when by their
-            present lengths the running ones cannot become better. "never": done when they cannot
-            at any length.
+        length_penalty: The score of a finished beam is its cumulative log-probability divided by
+            its length to this power: above 0 longer beams are favoured.
+        early_stopping: When to stop, once `beam_width` beams have finished. True: at once. False:
+            when no running beam scores better at its current length. "never": when none can at
+            any length.
 
-    A search of width 1 gives the greedy output, but with "never" and a positive length penalty: it
-    may go on beside an end-of-sequence token and find something longer that counts as better.
+    A search of width 1 gives the greedy output, except with "never" and a positive length penalty:
+    then it may pass an end-of-sequence token and find a longer output with a better score.
 
     Raises:
         InvalidRequestError: `beam_width` is below 1; for other fields, by `sampling_params`.
@@ -43,7 +43,7 @@ class BeamSearchParams:
         check_integer("beam_width", self.beam_width, 1)
 
     def sampling_params(self) -> SamplingParams:
-        """The same as a request that may share a batch with any other."""
+        """The same search as a request, which can share a batch with any others."""
         return SamplingParams(
             use_beam_search=True,
             n=self.beam_width,

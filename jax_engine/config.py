@@ -1,4 +1,4 @@
-"""`EngineConfig`: every setting of an engine, with vLLM's names and defaults, checked when made."""
+"""`EngineConfig`: all settings of an engine, with vLLM's names and defaults, checked when made."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -18,7 +18,7 @@ DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
 HfOverrides = Mapping[str, Any] | Callable[[dict[str, Any]], Any]
 
 MIN_BLOCK_SIZE, MAX_BLOCK_SIZE = 1, 256
-MAX_SWAP_SPACE = 2.0**20  # GiB: beyond it a number is a mistake
+MAX_SWAP_SPACE = 2.0**20  # GiB: a larger number is a mistake
 _COUNTS = (
     "max_model_len",
     "max_num_batched_tokens",
@@ -27,48 +27,49 @@ _COUNTS = (
 )
 
 
-# vLLM's None for these is the default
+# None means the default, as in vLLM
 _NONE_IS_DEFAULT = ("seed", "block_size", "max_num_seqs", "swap_space", "max_logprobs")
 
 
 @named_fields(ConfigError)
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """Settings of an engine; a field left None is decided by `resolve_lengths` or the device.
+    """Settings of an engine; `resolve_lengths` or the device decides a field left None.
 
     Attributes:
         model: A directory in Hugging Face layout, a GGUF file, a hub name, or None for
             SmolLM2-135M-Instruct.
-        tokenizer: Where the tokenizer comes from if not from the model.
-        revision: Of a model from the hub: a branch, a tag or a commit.
-        tokenizer_revision: Of its tokenizer; None: `revision` if both are of one repository.
-        download_dir: Where the hub's files are kept; None: the hub's own cache.
-        hf_token: For the hub: a token, or True for the one that `hf auth login` saved.
-        hf_overrides: Fields that replace those of config.json, or a function of the dict of them
-            that returns it changed. Not of GGUF files.
-        generation_config: Where the sampling parameters of requests without any come from: "auto":
-            from generation_config.json beside the model, if there is one; "vllm": vLLM's defaults;
-            or a directory with such a file.
-        override_generation_config: Fields in place of that file's, such as {"temperature": 0.5}.
+        tokenizer: Where the tokenizer comes from; None: from the model.
+        revision: A branch, tag or commit of a model on the hub.
+        tokenizer_revision: The same for its tokenizer; None: `revision` if both are in one
+            repository.
+        download_dir: Where files from the hub are kept; None: the hub's own cache.
+        hf_token: A token for the hub, or True for the one that `hf auth login` saved.
+        hf_overrides: Replacements for fields of config.json, or a function that takes the dict of
+            its fields and returns it changed. Not for GGUF files.
+        generation_config: Source of default sampling parameters. "auto": generation_config.json
+            beside the model, if it exists; "vllm": vLLM's defaults; or a directory with such a
+            file.
+        override_generation_config: Replacements for fields of that file: {"temperature": 0.5}.
         dtype: "auto": bfloat16 on a GPU, float32 on a CPU.
-        seed: Of requests without a seed of their own, and of dummy weights. None is 0.
+        seed: Seed of dummy weights and of requests without a seed. None is 0.
         block_size: B, tokens in a KV block.
-        max_model_len: Longest prompt plus output; None: the model's own limit.
-        max_logprobs: The most that `logprobs` and `prompt_logprobs` may ask for; -1: all of the
+        max_model_len: Longest prompt plus output, in tokens; None: the model's own limit.
+        max_logprobs: Largest `logprobs` and `prompt_logprobs` of a request; -1: the whole
             vocabulary.
-        max_num_seqs: Sequences running at once.
-        max_num_batched_tokens: Tokens in one step; None: 2048, and at least max_model_len where
-            prompts are not chunked.
+        max_num_seqs: Most sequences running at once.
+        max_num_batched_tokens: Most tokens in one step. None: 2048, but at least max_model_len if
+            prompts are not chunked, and max_num_seqs if scheduling is not unified.
         gpu_memory_utilization: Share of the device's memory for weights, step and KV cache (None:
             0.9). On a CPU the share of RAM for the KV cache alone (None: 0.05).
-        kv_cache_memory_bytes: Of the KV cache, instead of measuring.
+        kv_cache_memory_bytes: Size of the KV cache, instead of measuring.
         num_gpu_blocks_override: N, the number of KV blocks, instead of measuring.
         swap_space: GiB of host memory for swapped-out blocks.
-        preemption_mode: "recompute", "swap", or "auto": for each group what costs less, as measured
-            at the first preemption. None: recompute groups of one sequence, swap groups that have
-            forked. Where swap space is lacking, groups are recomputed.
+        preemption_mode: "recompute", "swap", or "auto": the cheaper one for each group, by costs
+            measured at the first preemption. None: recompute groups of one sequence, swap groups
+            that have forked. Without free swap space, groups are recomputed.
         scheduling: "unified": one token budget for prompts and decodes, prompts in chunks.
-            "sosp": the paper's system as published in vLLM 0.2.0, prompt steps apart from decode
+            "sosp": the paper's system as published in vLLM 0.2.0, with separate prompt and decode
             steps; "sosp-mixed": its variant with both in one step.
         scheduling_policy: "fcfs", or "priority" (lower runs first).
         enable_prefix_caching: None: on with unified scheduling.
@@ -76,21 +77,21 @@ class EngineConfig:
         long_prefill_token_threshold: Longest chunk of a prompt; 0: only the budget limits it.
         async_scheduling: Plan and launch a step while the one before it runs; the outputs are the
             same. None: on with unified scheduling.
-        load_format: "dummy": random weights drawn from `seed`, only config.json is read.
-            "sharded_state": what `LLMEngine.save_sharded_state` wrote.
-        logits_processors: vLLM's classes of logits processors, or their names ("module:Class").
-            Each request gets objects of its own, on the host.
+        load_format: "dummy": random weights drawn from `seed`; only config.json is read.
+            "sharded_state": files written by `LLMEngine.save_sharded_state`.
+        logits_processors: Classes of vLLM's kind of logits processors, or their names
+            ("module:Class"). Each request gets objects of its own, on the host.
         profiler_config: Where `LLM.start_profile` writes: a `ProfilerConfig`, or its fields.
-        pooler_config: What requests without `PoolingParams` get, and how `LLM.score` compares.
+        pooler_config: Defaults of requests without `PoolingParams`, and how `LLM.score` compares.
         skip_tokenizer_init: Token ids in and out, no text.
-        warmup: Compile every step before the first request comes, but for what requests with logit
-            edits, limits on tokens, `prompt_logprobs` or embeddings need; False: none.
+        warmup: Compile steps before the first request. Steps for logit edits, limits on tokens,
+            `prompt_logprobs` and embeddings are still compiled when first used.
         enforce_eager: Run each step operation by operation: slow, for debugging.
         tensor_parallel_size: 1; more is not implemented.
-        trust_remote_code: Accepted for vLLM's sake; no code of a checkpoint is ever run.
+        trust_remote_code: Accepted as in vLLM; no code of a checkpoint is ever run.
 
     Raises:
-        ConfigError: A field is out of range or contradicts another one.
+        ConfigError: A field is out of range or contradicts another.
     """
 
     model: str | None = None
@@ -172,10 +173,10 @@ class EngineConfig:
 
     @classmethod
     def from_settings(cls, **settings: Any) -> "EngineConfig":
-        """From the names of this engine's settings and of vLLM's (see `vllm_settings`).
+        """Takes settings by this engine's names and by vLLM's others (see `vllm_settings`).
 
         Raises:
-            ConfigError: A name that is neither, with the nearest one that is; or as `EngineConfig`.
+            ConfigError: A name is unknown (the message suggests one); or as `EngineConfig`.
         """
         own = without_vllm_settings(settings)
         known = [one.name for one in fields(cls)]
@@ -203,7 +204,7 @@ class EngineConfig:
         return self.async_scheduling
 
     def resolve_lengths(self, model_limit: int) -> tuple[int, int]:
-        """(max_model_len, max_num_batched_tokens) for a model of that many positions.
+        """Returns (max_model_len, max_num_batched_tokens) for a model with `model_limit` positions.
 
         The model's loader checks the first, `jax_engine.core.limits.Limits` the second.
         """

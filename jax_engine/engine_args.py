@@ -13,7 +13,7 @@ from jax_engine.vllm_settings import DEFAULTS
 
 
 class _EngineArgs:
-    """What `EngineArgs` can do; its fields are made from two tables."""
+    """The methods of `EngineArgs`; its fields are made from two tables."""
 
     if TYPE_CHECKING:
 
@@ -21,10 +21,10 @@ class _EngineArgs:
         def __getattr__(self, name: str) -> Any: ...
 
     def create_engine_config(self, usage_context: Any = None) -> EngineConfig:
-        """The settings, checked.
+        """Checks the settings.
 
         Raises:
-            ConfigError: One is out of range, contradicts another, or asks for what is missing.
+            ConfigError: One is out of range, contradicts another, or is not supported.
         """
         return EngineConfig.from_settings(**vars(self))
 
@@ -43,13 +43,13 @@ class _EngineArgs:
 
     @classmethod
     def from_cli_args(cls, args: argparse.Namespace) -> Self:
-        """The settings among parsed arguments."""
+        """Takes the settings from parsed arguments."""
         names = [one.name for one in fields(cls)]  # type: ignore[arg-type]
         return cls(**{name: getattr(args, name) for name in names if hasattr(args, name)})
 
 
 def _from_text(kinds: tuple[Any, ...]) -> Callable[[str], Any]:
-    """Numbers and JSON as such, all else as text."""
+    """Parses numbers and JSON, and leaves other text as it is."""
 
     def read(text: str) -> Any:
         if str in kinds and not text.startswith(("{", "[")):

@@ -2,7 +2,7 @@
 
 
 class JaxEngineError(Exception):
-    """Everything this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose."""
 
 
 class ConfigError(JaxEngineError, ValueError):
@@ -18,7 +18,7 @@ class WeightsError(JaxEngineError, ValueError):
 
 
 class MissingPackageError(JaxEngineError, ImportError):
-    """What was asked for needs a package that is not installed; everything else runs without it."""
+    """The feature needs a package that is not installed; other features run without it."""
 
 
 class InvalidRequestError(JaxEngineError, ValueError):
@@ -30,15 +30,15 @@ class RequestTooLargeError(InvalidRequestError):
 
 
 class OutOfMemoryError(JaxEngineError, MemoryError):
-    """Memory ran out in a step, or is too little for one sequence of `max_model_len` tokens."""
+    """Memory ran out while loading or in a step, or cannot hold `max_model_len` tokens."""
 
 
 class StepFailedError(JaxEngineError, RuntimeError):
-    """A step that this call's requests shared with another thread's failed; they were aborted.
+    """A step that another thread ran for this call's requests failed; they were aborted.
 
-    `__cause__` is the error of the step, which the thread that stepped has raised itself.
+    `__cause__` is the error of the step, which that thread raised itself.
     """
 
 
 class ForkedProcessError(JaxEngineError, RuntimeError):
-    """The engine was built before this process was forked from the one that built it."""
+    """The engine was built in another process, from which this one was forked."""

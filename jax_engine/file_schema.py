@@ -1,7 +1,7 @@
-"""What comes from files is checked by a declared schema, in this one place, and not field by field.
+"""Checks data from files against declared schemas, in this one place.
 
-A schema is a `msgspec.Struct`: types, ranges, defaults. Fields that it does not declare are let
-through, for files hold many that nobody here reads.
+A schema is a `msgspec.Struct`: types, ranges, defaults. Undeclared fields are ignored, since files
+hold many that are not used here.
 """
 
 import json
@@ -15,12 +15,12 @@ from msgspec import Meta
 
 from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
 
-Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # what fits an index of 32 bits
+Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # fits a 32-bit index
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Positive = Annotated[float, Meta(gt=0, le=1e30)]  # a bound, for infinity is a float too
+Positive = Annotated[float, Meta(gt=0, le=1e30)]  # the bound excludes infinity
 NotNegative = Annotated[float, Meta(ge=0, le=1e30)]
 
-MAX_FILE_BYTES = 64 << 20  # the longest index of a model of a trillion parameters has a few MiB
+MAX_FILE_BYTES = 64 << 20  # the index of a model of a trillion parameters has a few MiB
 _WORDS = {
     "int": "an integer",
     "float": "a number",
@@ -34,14 +34,14 @@ _WORDS = {
 def checked[T](
     raw: object, schema: type[T], where: str, error: type[JaxEngineError] = ConfigError
 ) -> T:
-    """The schema filled from what a file holds.
+    """Fills the schema from a file's data.
 
     Args:
-        where: The file, as the message shall name it.
-        error: What to raise.
+        where: The file's name in messages.
+        error: The type of error to raise.
 
     Raises:
-        JaxEngineError: Of the type `error`; with file, field, what was found and what is expected.
+        JaxEngineError: Of type `error`, with the file, the field, its value and what is expected.
     """
     try:
         return msgspec.convert(raw, schema)
@@ -61,11 +61,11 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The dictionary that a JSON file holds. Raises WeightsError, whatever else it holds."""
+    """Reads a JSON file that must hold a dictionary. Raises WeightsError."""
     text = read_text(path)
     try:
         raw = json.loads(text)
-        if "\\u" in text:  # half of a pair of surrogates is no text
+        if "\\u" in text:  # a lone surrogate is not text
             json.dumps(raw, ensure_ascii=False).encode()
     except ValueError as error:
         raise WeightsError(f"{path} is unreadable: {error}.") from error
@@ -77,7 +77,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def short(value: object) -> str:
-    """A value as a message shows it: cut, where it is long."""
+    """A value as messages show it: cut if it is long."""
     if isinstance(value, Mapping | list | tuple) and len(value) > 8:
         return f"a {type(value).__name__} of {len(value)}"
     try:
@@ -88,7 +88,7 @@ def short(value: object) -> str:
 
 
 def _in_words(raw: object, where: str, problem: str) -> str:
-    """msgspec's message ("Expected `int` >= 1 - at `$.a.b`") with the value that was found."""
+    """Rewrites msgspec's message ("Expected `int` >= 1 - at `$.a.b`"), and adds the value."""
     missing = re.fullmatch(r"Object missing required field `(.+?)`(?: - at `\$\.(.+)`)?", problem)
     if missing:
         field = ".".join(part for part in (missing[2], missing[1]) if part)

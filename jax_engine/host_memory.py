@@ -1,4 +1,4 @@
-"""How much memory this process may have, and a typed error in place of whatever runs out of it."""
+"""How much memory this process may use, and one typed error for all ways of running out of it."""
 
 import ctypes
 import errno
@@ -15,7 +15,7 @@ _CGROUP_FILES = ("memory.max", "memory/memory.limit_in_bytes")  # of version 2, 
 
 
 def ram_bytes() -> int:
-    """Physical memory, or less where a container or `ulimit -v` allows less."""
+    """Physical memory, or the limit of the container or of `ulimit -v` if that is lower."""
     return min(_limits().values())
 
 
@@ -24,7 +24,7 @@ def gib(size: int) -> str:
 
 
 def check_fits(what: str, num_bytes: int) -> None:
-    """Raises OutOfMemoryError where no allocation of so many bytes could succeed."""
+    """Raises OutOfMemoryError if an allocation of this size cannot succeed."""
     limits = _limits()
     limits["RAM"] += _swap_bytes()
     if "ulimit -v" in limits:
@@ -35,7 +35,7 @@ def check_fits(what: str, num_bytes: int) -> None:
 
 @contextmanager
 def allocating(what: str, num_bytes: int | None = None) -> Iterator[None]:
-    """Inside, whatever says that memory ran out is raised as an OutOfMemoryError with numbers."""
+    """Raises any error inside that says memory ran out as an OutOfMemoryError with numbers."""
     try:
         yield
     except OutOfMemoryError:
@@ -47,14 +47,14 @@ def allocating(what: str, num_bytes: int | None = None) -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Returns to the system what was freed: a compilation takes much, and glibc would keep it."""
+    """Returns freed memory to the system: glibc would keep what a compilation has used."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
     if trim is not None:
         trim(0)
 
 
 def _ran_out(error: Exception) -> bool:
-    """NumPy raises MemoryError, mmap an OSError, and XLA its own with these words."""
+    """NumPy raises MemoryError, mmap OSError, and XLA an error of its own with these words."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, OSError):
@@ -87,7 +87,7 @@ def _address_limit() -> int | None:
 
 
 def _cgroup_limit() -> int | None:
-    """The lowest limit of the groups that this process is in; None without one."""
+    """The lowest limit of this process's control groups, in bytes; None without one."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -116,7 +116,7 @@ def _swap_bytes() -> int:
 
 
 def _address_space() -> int:
-    """Addresses that this process has taken; 0 where that cannot be told."""
+    """Size of this process's address space in bytes; 0 if unknown."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -1,4 +1,4 @@
-"""Prompts as dicts, with vLLM's names: for type checkers, and for those who like a constructor."""
+"""Types of prompts given as dicts, with vLLM's names: for type checkers, or as constructors."""
 
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
@@ -20,8 +20,8 @@ class TokensPrompt(TypedDict):
     """A prompt as token ids.
 
     Attributes:
-        prompt_token_ids: What the model is fed.
-        prompt: The text they come from, given back with the output.
+        prompt_token_ids: The model's input.
+        prompt: The text they come from, returned with the output.
         cache_salt: As in `TextPrompt`.
     """
 

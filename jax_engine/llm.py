@@ -1,4 +1,4 @@
-"""`LLM`: prompts in, completions out, all of them in one continuous batch."""
+"""`LLM`: prompts in, completions out, in one continuous batch."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -21,19 +21,19 @@ from jax_engine.tokenization.chat_content import ContentFormat, Message
 
 
 class LLM(PoolingMethods, ServiceMethods):
-    """An engine for offline use, from any number of threads: their requests share one batch.
+    """An engine for offline use. Requests of all threads share one batch.
 
     Args:
         model: A directory in Hugging Face layout, a GGUF file, a hub name, or None for
             SmolLM2-135M-Instruct.
-        chat_template: Of `chat` where none is given: Jinja, or the path of a file with it. None:
-            the model's own.
-        settings: All fields of `EngineConfig`, by name. vLLM's other settings are taken too: what
-            asks for its default or for what is done anyway silently, what would change nothing
-            but speed or logs with one warning; what would change outputs is refused.
+        chat_template: The default of `chat`: Jinja, or the path of a file with it. None: the
+            model's own.
+        settings: Fields of `EngineConfig`. vLLM's other settings are accepted too: silently if the
+            value is its default or makes no difference here, with one warning if it would only
+            change speed or logs. A value that would change outputs is refused.
 
     Raises:
-        ConfigError: A setting is out of range or contradicts another one.
+        ConfigError: A setting is out of range or contradicts another.
         ModelNotFoundError, WeightsError: The model cannot be found or read.
         OutOfMemoryError: Not one sequence of max_model_len fits.
     """
@@ -47,7 +47,7 @@ class LLM(PoolingMethods, ServiceMethods):
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs) -> Self:
-        """An engine with these settings. Raises as `LLM`."""
+        """An engine with these settings. Raises the same errors as `LLM`."""
         return cls(**vars(engine_args))
 
     def generate(
@@ -62,26 +62,26 @@ class LLM(PoolingMethods, ServiceMethods):
         mm_processor_kwargs: None = None,
         timeout: float | Sequence[float | None] | None = None,
     ) -> list[RequestOutput]:
-        """Completes prompts; outputs come in the order of the prompts.
+        """Completes prompts; returns outputs in the order of the prompts.
 
         Args:
             prompts: Text, token ids, `{"prompt": ..}` or `{"prompt_token_ids": ..}`; one or many.
             sampling_params: One for all, or one for each prompt. None: those of
                 `get_default_sampling_params`.
-            use_tqdm: Whether to show a bar, or what makes one, such as
+            use_tqdm: Whether to show a progress bar, or a replacement of `tqdm`, such as
                 `functools.partial(tqdm, leave=False)`.
-            lora_request: For vLLM's sake; None.
-            mm_processor_kwargs: For vLLM's sake; None.
+            lora_request: Only None; for compatibility with vLLM.
+            mm_processor_kwargs: Only None; for compatibility with vLLM.
             priority: One for all or one for each prompt, with scheduling_policy="priority"; lower
                 runs first.
             tokenization_kwargs: How texts become ids: `add_special_tokens`, `truncation`,
                 `max_length`, `truncation_side`, `truncate_prompt_tokens`.
-            timeout: Seconds, one for all or one for each prompt. What has not finished by then
-                comes back as far as it got, with finish_reason "abort" and stop_reason "timeout".
+            timeout: Seconds, one for all or one for each prompt. A request that has not finished by
+                then returns partial output: finish_reason "abort", stop_reason "timeout".
 
         Raises:
-            InvalidRequestError: Something is wrong with a prompt or its params: the message says
-                which, and none of them was started.
+            InvalidRequestError: A prompt or its params are invalid: the message says which, and no
+                request was started.
             KeyboardInterrupt: After Ctrl-C; the requests were aborted, the engine can go on.
         """
         call = self._completions(
@@ -100,7 +100,7 @@ class LLM(PoolingMethods, ServiceMethods):
     ) -> list[list[float | None]]:
         """The log-probability of each token of each prompt, given the tokens before it.
 
-        The first token of a prompt has None.
+        The first token of a prompt gets None.
 
         Raises:
             InvalidRequestError: As for `generate`.
@@ -132,26 +132,26 @@ class LLM(PoolingMethods, ServiceMethods):
         tokenization_kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> list[RequestOutput]:
-        """The model's answer to a conversation, or to each of many, by its chat template.
+        """Answers a conversation, or each of several, through the model's chat template.
 
         Args:
             messages: Dicts with "role" and "content": text, or a list of
                 `{"type": "text", "text": ..}`.
-            sampling_params: As for `generate`; so are `options` (`priority`, `timeout`, ...), one
+            sampling_params, options: As for `generate` (`priority`, `timeout`, ...), with one value
                 for each conversation.
             chat_template: Jinja, in place of the model's own.
-            chat_template_content_format: How contents reach the template: "string", "openai" (lists
-                of parts), or "auto", as it takes them.
-            add_generation_prompt: End the prompt with what begins the model's turn.
-            continue_final_message: End it in the middle of the last message, which the model goes
-                on writing; needs add_generation_prompt=False.
+            chat_template_content_format: The form of contents for the template: "string", "openai"
+                (lists of parts), or "auto", which the template accepts.
+            add_generation_prompt: End the prompt with the header of the model's turn.
+            continue_final_message: Leave the last message open, so that the model continues it;
+                needs add_generation_prompt=False.
             tools: What the model may call: JSON schemas, or functions with type hints and a
                 docstring of their arguments.
-            chat_template_kwargs: Options of the template's own.
+            chat_template_kwargs: Further options of the template.
 
         Raises:
             ConfigError: The model has no chat template and none was given.
-            InvalidRequestError: Messages or options are not acceptable; nothing was started.
+            InvalidRequestError: Messages or options are invalid; nothing was started.
         """
         refuse_adapters(lora_request)
         prompts = chat_prompts(
@@ -177,8 +177,8 @@ class LLM(PoolingMethods, ServiceMethods):
     ) -> list[BeamSearchOutput]:
         """The `beam_width` best completions of each prompt that a beam search finds.
 
-        All prompts and beams share one batch; so they do with sampling requests in `generate`, to
-        which it is `SamplingParams(use_beam_search=True)`.
+        All prompts and beams share one batch, also with sampling requests: in `generate` the same
+        search is `SamplingParams(use_beam_search=True)`.
 
         Raises:
             InvalidRequestError: As `generate`.

@@ -1,4 +1,4 @@
-"""The methods of `LLM` that give hidden states instead of text."""
+"""The methods of `LLM` that return hidden states or scores instead of text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ type PoolingInput = PoolingParams | Sequence[PoolingParams] | None
 
 
 class PoolingMethods(QueueMethods):
-    """A part of `LLM`: `encode`, and what is made of it."""
+    """A part of `LLM`: `encode` and the methods built on it."""
 
     def encode(
         self,
@@ -46,16 +46,16 @@ class PoolingMethods(QueueMethods):
         """The model's final hidden states of each prompt, or its head's scores.
 
         Args:
-            pooling_params: One for all, or one for each prompt. None: as
-                `EngineConfig.pooler_config` has it.
-            pooling_task: "embed": pooled into one vector [E]. "token_embed": of each token [T, E],
-                as they are or, with `normalize`, scaled to length 1. "classify" [C] and
-                "token_classify" [T, C]: what the model's head makes of them, as probabilities
-                unless `use_activation` is False. None: what the model is for.
+            pooling_params: One for all, or one for each prompt. None:
+                `EngineConfig.pooler_config`.
+            pooling_task: "embed": pooled into one vector [E]. "token_embed": one vector for each
+                token [T, E]. Both are scaled to length 1 with `normalize`. "classify" [C] and
+                "token_classify" [T, C]: scores of the model's head, as probabilities unless
+                `use_activation` is False. None: the task that the model was made for.
             lora_request, tokenization_kwargs, use_tqdm: As for `LLM.generate`.
 
         Raises:
-            InvalidRequestError: As for `LLM.generate`; or there is no such task.
+            InvalidRequestError: As for `LLM.generate`; or the model cannot do this task.
         """
         return self._pooled(
             prompts,
@@ -103,7 +103,7 @@ class PoolingMethods(QueueMethods):
             options: As for `encode`.
 
         Raises:
-            InvalidRequestError: As for `encode`; or the model has no head for classes.
+            InvalidRequestError: As for `encode`; or the model has no classification head.
         """
         return [
             ClassificationRequestOutput(
@@ -125,21 +125,21 @@ class PoolingMethods(QueueMethods):
         chat_template: str | None = None,
         **options: Any,
     ) -> list[ScoringRequestOutput]:
-        """How well texts go together.
+        """Scores how well pairs of texts match.
 
-        A model with a head of one score (a reranker) reads each pair as one prompt and gives a
-        probability. Any other compares embeddings: their cosine, in [-1, 1]; with
-        `PoolerConfig(task="token_embed")` those of tokens, each of the first text with the nearest
-        one of the second, summed.
+        A model with a head of one score (a reranker) reads each pair as one prompt and returns a
+        probability. Other models compare embeddings by their cosine, in [-1, 1]. With
+        `PoolerConfig(task="token_embed")` they compare tokens: the sum over the first text's tokens
+        of the cosine with the nearest token of the second text.
 
         Args:
-            data_1: One text for all of `data_2`, or as many.
-            chat_template: Of a reranker: Jinja that makes a prompt of two messages, of the roles
+            data_1: One text for all of `data_2`, or as many texts.
+            chat_template: For a reranker: Jinja that makes a prompt of two messages, with the roles
                 "query" and "document". None: one text after the other.
             options: As for `encode`.
 
         Raises:
-            InvalidRequestError: As for `encode`; or there are as many of neither kind; or the head
+            InvalidRequestError: As for `encode`; or the numbers of texts do not match; or the head
                 gives several scores.
         """
         left, right = paired(as_prompt_list(data_1), as_prompt_list(data_2))
@@ -172,7 +172,7 @@ class PoolingMethods(QueueMethods):
         pooling_task: PoolingTask | None = None,
         tokenization_kwargs: Mapping[str, Any] | None = None,
     ) -> list[PoolingRequestOutput]:
-        """`encode` for the other methods, whatever a subclass makes of its outputs."""
+        """`encode` for the other methods, even if a subclass overrides `encode`."""
         refuse_adapters(lora_request)
         batch = as_prompt_list(prompts)
         given = self._default_pooling(pooling_task) if pooling_params is None else pooling_params
@@ -183,7 +183,7 @@ class PoolingMethods(QueueMethods):
         return self._run(Call(batch, tasked, [0] * count, [None] * count), use_tqdm)
 
     def _default_pooling(self, task: PoolingTask | None) -> PoolingParams:
-        """What the engine was told, where it is about this task."""
+        """The engine's `pooler_config`, with this task."""
         config = self.llm_engine.config.pooler_config
         if config is None:
             return PoolingParams()

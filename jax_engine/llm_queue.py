@@ -1,4 +1,4 @@
-"""The methods of `LLM` that hand requests to the shared batch, and wait for them."""
+"""The methods of `LLM` that add requests to the shared batch and wait for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class QueueMethods:
     """A part of `LLM`.
 
     Args:
-        engine: Used by this object, and by who drives it step by step.
+        engine: Used by this object, and by callers of `LLMEngine.step`.
     """
 
     def __init__(self, engine: LLMEngine) -> None:
@@ -46,10 +46,10 @@ class QueueMethods:
         self._enqueued, self._enqueuing = Mailbox(), Lock()
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """What a request without parameters gets; `EngineConfig.generation_config` decides.
+        """Parameters of requests without any; `EngineConfig.generation_config` is their source.
 
         Raises:
-            WeightsError: generation_config.json is unreadable, or a value of it out of range.
+            WeightsError: generation_config.json is unreadable, or one of its values out of range.
         """
         return SamplingParams.from_optional(**self._default_sampling)
 
@@ -69,13 +69,13 @@ class QueueMethods:
         *,
         timeout: float | Sequence[float | None] | None = None,
     ) -> list[str]:
-        """Accepts prompts as `generate` does, and does not wait for them.
+        """Accepts prompts as `generate` does, but does not wait for them.
 
-        They run along with the steps of other calls, and of `wait_for_completion`, which returns
-        their outputs.
+        They run in the steps of other calls, and of `wait_for_completion`, which returns their
+        outputs.
 
         Args:
-            use_tqdm: Whether to show a bar while prompts are checked, or what makes one.
+            use_tqdm: Whether to show a bar while prompts are checked, or a replacement of `tqdm`.
 
         Returns:
             The request ids, in the order of the prompts.
@@ -102,15 +102,15 @@ class QueueMethods:
         *,
         use_tqdm: UseTqdm = True,
     ) -> list[Any]:
-        """Runs until all requests of `enqueue` have ended; their outputs, in the order of arrival.
+        """Runs until all requests of `enqueue` have ended; returns outputs in the order of arrival.
 
         Each output is returned once, to one caller.
 
         Args:
-            output_type: What the caller expects: `RequestOutput`, which all of them are.
+            output_type: The type of the outputs: only `RequestOutput`.
 
         Raises:
-            InvalidRequestError: There is nothing of another type to wait for.
+            InvalidRequestError: `output_type` is another type.
             KeyboardInterrupt, StepFailedError: As `generate`; the requests were aborted.
         """
         kinds = output_type if isinstance(output_type, tuple) else (output_type,)
@@ -134,7 +134,7 @@ class QueueMethods:
         lora_request: None,
         mm_processor_kwargs: None,
     ) -> Call:
-        """What `generate` and `enqueue` were given; one output each, at its end."""
+        """The call of `generate` or `enqueue`: one output for each prompt, at its end."""
         refuse_adapters(lora_request, mm_processor_kwargs)
         batch = as_prompt_list(prompts)
         if sampling_params is None:
@@ -166,7 +166,7 @@ class QueueMethods:
 
 
 def _one_each(name: str, value: Any, num_prompts: int) -> list[Any]:
-    """The same value for each prompt, or the values given, one each."""
+    """One value for each prompt: the same for all, or the values given."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):

@@ -1,4 +1,4 @@
-"""The methods of `LLM` that are about the engine as a whole, not about a request."""
+"""The methods of `LLM` that concern the whole engine, not a request."""
 
 import os
 from typing import Any
@@ -20,26 +20,26 @@ class ServiceMethods:
         """The model's tokenizer as Hugging Face's `PreTrainedTokenizerFast`, made when first used.
 
         Raises:
-            InvalidRequestError: The engine was built without one.
+            InvalidRequestError: The engine was built without a tokenizer.
         """
         return self.llm_engine.get_tokenizer()
 
     def get_metrics(self) -> list[Metric]:
         """Gauges, counters and histograms with vLLM's names, since the engine was built.
 
-        Queues, KV usage and preemptions are of this moment; tokens, prefix cache hits, reasons and
-        latencies are of the requests that have ended.
+        Queues, KV usage and preemptions are current; tokens, prefix cache hits, finish reasons and
+        latencies count requests that have ended.
         """
         return self.llm_engine.get_metrics()
 
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False
     ) -> bool:
-        """Forgets all cached blocks; False, and nothing done, while requests are running.
+        """Forgets all cached blocks; returns False and does nothing while requests are running.
 
         Args:
-            reset_running_requests: Also those of running requests, which compute them again.
-            reset_connector: For vLLM's sake: there is none.
+            reset_running_requests: Also forget blocks of running requests, and compute them again.
+            reset_connector: No effect; for compatibility with vLLM.
         """
         return self.llm_engine.reset_prefix_cache(reset_running_requests)
 
@@ -47,8 +47,8 @@ class ServiceMethods:
         """Records what the device and the host do, until `stop_profile`.
 
         The trace is for TensorBoard or https://ui.perfetto.dev. It is written to the folder of
-        `EngineConfig.profiler_config`, or that the environment variable VLLM_TORCH_PROFILER_DIR
-        names, or to ./jax_profile; below that in a folder `profile_prefix`, if given.
+        `EngineConfig.profiler_config`, else of the environment variable VLLM_TORCH_PROFILER_DIR,
+        else to ./jax_profile; if `profile_prefix` is given, to that folder within it.
 
         Raises:
             ConfigError: A profile is running already.
@@ -65,7 +65,7 @@ class ServiceMethods:
         """Writes the profile.
 
         Raises:
-            ConfigError: None is running.
+            ConfigError: No profile is running.
         """
         try:
             jax.profiler.stop_trace()

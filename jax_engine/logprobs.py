@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens, and many of them in few objects."""
+"""Log-probabilities of tokens, as objects or in flat lists."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import overload
 class Logprob:
     """Log-probability of one token, from the raw logits (before penalties and temperature).
 
-    In a beam search those after them, which it compares.
+    In a beam search it comes from the processed logits, which the search compares.
 
     Attributes:
         logprob: Natural logarithm, <= 0.
@@ -24,10 +24,10 @@ class Logprob:
 
 @dataclass(slots=True)
 class FlatLogprobs(Sequence[dict[int, Logprob] | None]):
-    """Position by position, token id to `Logprob`, held as a few flat lists.
+    """For each position, token id to `Logprob`, stored in a few flat lists.
 
-    Entries of position i are `start_indices[i]:end_indices[i]` of the other lists; a position
-    without any reads as None. Reading a position makes its dict.
+    Position i has the entries `start_indices[i]:end_indices[i]` of the other lists; a position
+    without entries reads as None. Reading a position makes its dict.
     """
 
     start_indices: list[int] = field(default_factory=list)

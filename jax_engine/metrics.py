@@ -1,4 +1,4 @@
-"""What `LLM.get_metrics` gives: vLLM's kinds of metrics."""
+"""The metrics that `LLM.get_metrics` returns, of the same kinds as vLLM's."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 class Metric:
     """
     Attributes:
-        name: vLLM's.
-        labels: Of which model, and of one name the one or the other.
+        name: vLLM's name.
+        labels: The model, and labels that tell metrics of one name apart.
     """
 
     name: str
@@ -19,33 +19,33 @@ class Metric:
 
 @dataclass
 class Counter(Metric):
-    """What only grows."""
+    """A number that only grows."""
 
     value: int
 
 
 @dataclass
 class Vector(Metric):
-    """Counters by position; nothing here is one, but programs ask whether it is."""
+    """Counters by position; never used here, but programs for vLLM check for this type."""
 
     values: list[int]
 
 
 @dataclass
 class Gauge(Metric):
-    """What goes up and down."""
+    """A number that goes up and down."""
 
     value: float
 
 
 @dataclass
 class Histogram(Metric):
-    """Observations.
+    """A distribution of observed values.
 
     Attributes:
-        count: How many.
-        sum: Of their values.
-        buckets: Upper limit, as text, to how many were at most that; "+Inf" has them all.
+        count: Number of values.
+        sum: Sum of the values.
+        buckets: Upper limit, as text, to the number of values at most that; "+Inf" counts all.
     """
 
     count: int
@@ -55,7 +55,7 @@ class Histogram(Metric):
 
 @dataclass
 class Observations:
-    """Counts of a histogram while they grow; `limits` are the buckets', smallest first."""
+    """A histogram that is being filled; `limits` are its buckets' upper limits, ascending."""
 
     limits: Sequence[float]
     counts: list[int] = field(init=False)

@@ -1,4 +1,4 @@
-"""Packages that only some runs need: imported where they are used, and asked for in words."""
+"""Optional packages: imported when they are needed, with an error that says how to install them."""
 
 from importlib import import_module
 
@@ -6,13 +6,13 @@ from jax_engine.errors import MissingPackageError
 
 
 def need(package: str, what: str) -> None:
-    """Call before the first import of a package that only some runs need.
+    """Checks an optional package before its first import.
 
     Args:
-        what: What it is needed for, as the beginning of a sentence.
+        what: The feature that needs it, as the beginning of a sentence.
 
     Raises:
-        MissingPackageError: The package is not there, or cannot be imported here.
+        MissingPackageError: The package is not installed, or cannot be imported.
     """
     try:
         import_module(package)

@@ -2,9 +2,8 @@
 
 Compile time must not grow with depth, so layers are scanned over. A group repeats a pattern of
 layers: the scan runs over the repetitions, and the pattern is unrolled inside. Llama is one group
-whose pattern is a single layer. Layers that take turns, such as those with a window and those
-without, are a pattern of several; another kind of layers at the beginning or the end is a group of
-its own.
+whose pattern is a single layer. Alternating layers, such as with and without a window, are a
+pattern of several layers; different layers at the beginning or the end are another group.
 """
 
 import dataclasses
@@ -19,9 +18,9 @@ RopeType = Literal["none", "linear", "dynamic", "llama3", "yarn"]
 class RopeConfig:
     """Rotary embedding: the base `theta`, and how it is stretched beyond the trained context.
 
-    `factor` is the stretch; `original_max_position_embeddings` the trained context where the
-    scaling needs it (llama3, yarn). `frequency_factors` (D/2 divisors, from a GGUF file's
-    rope_freqs tensor) replaces the llama3 formula, whose result it is.
+    `factor` is the stretch; `original_max_position_embeddings` is the trained context, needed by
+    llama3 and yarn. `frequency_factors` (D/2 divisors, from a GGUF file's rope_freqs tensor) is the
+    result of the llama3 formula and replaces it. Raises ConfigError for an invalid value.
     """
 
     theta: float = 10000.0
@@ -67,8 +66,8 @@ class AttentionSpec:
     """Grouped-query attention with rotary positions.
 
     Attributes:
-        window: a query sees so many of the last positions, its own among them; None: all.
-        bias: whether all four projections have one.
+        window: a query sees this many of the last positions, its own included; None: all.
+        bias: whether all four projections have a bias.
     """
 
     num_heads: int
@@ -89,7 +88,7 @@ class MlpSpec:
 
 @dataclasses.dataclass(frozen=True)
 class LayerSpec:
-    """Attention and MLP, each behind an RMS norm, added to the residual one after the other."""
+    """Attention, then MLP: each takes the RMS-normed residual and is added to it."""
 
     attention: AttentionSpec
     mlp: MlpSpec
@@ -113,8 +112,8 @@ class ModelSpec:
     """A decoder. Hashable: it is static in compiled functions.
 
     Attributes:
-        width: E, of the residual stream.
-        tied: whether the embedding is the head, too.
+        width: E, the width of the residual stream.
+        tied: whether the embedding is also the head.
 
     Raises:
         ConfigError: Layers need KV caches of different shapes.
@@ -153,7 +152,7 @@ class ModelSpec:
         return self.attentions[0].head_dim
 
     def numbers(self, group: int, place: int) -> range:
-        """Which of the model's layers those at one place of a group's pattern are."""
+        """Numbers, in the model, of the layers at one place of a group's pattern."""
         first = sum(one.num_layers for one in self.groups[:group])
         last, period = first + self.groups[group].num_layers, len(self.groups[group].pattern)
         return range(first + place, last, period)

@@ -5,4 +5,4 @@ from typing import Literal
 Scheduling = Literal["unified", "sosp", "sosp-mixed"]
 Policy = Literal["fcfs", "priority"]
 PreemptionMode = Literal["recompute", "swap"]
-PreemptionRule = Literal["recompute", "swap", "auto"]  # "auto": what costs less, group by group
+PreemptionRule = Literal["recompute", "swap", "auto"]  # "auto": the cheaper one for each group

@@ -1,4 +1,4 @@
-"""What comes back for a request; names as in vLLM's `RequestOutput`."""
+"""Outputs of requests, with the names of vLLM's `RequestOutput`."""
 
 from dataclasses import dataclass, field
 
@@ -12,15 +12,15 @@ class CompletionOutput:
     """One sampled sequence of a request.
 
     Attributes:
-        index: Which of the request's samples (0 .. best_of - 1) this is; of a beam search its rank.
+        index: Number of the sample in its request, 0 .. best_of - 1; in a beam search, the rank.
         text: The output text, up to the stop string.
-        token_ids: The output tokens, the one that ended it included.
+        token_ids: The output tokens, including the one that ended it.
         cumulative_logprob: Sum over the output tokens; None unless log-probabilities were computed.
-        logprobs: For each output token, token id to `Logprob`; None unless asked for. Of a beam
-            search always, the output tokens alone.
+        logprobs: For each output token, token id to `Logprob`; None unless asked for. A beam search
+            always gives them, for the output tokens alone.
         finish_reason: "stop", "length", "abort", or None while it is running.
-        stop_reason: The stop string or stop token id that ended it, "timeout" if it was aborted at
-            its deadline; None for end of sequence.
+        stop_reason: The stop string or stop token id that ended it, or why it was aborted, such as
+            "timeout" at its deadline; otherwise None.
     """
 
     index: int
@@ -46,20 +46,20 @@ class RequestMetrics:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A request and its outputs so far, or with `RequestOutputKind.DELTA` what is new of them.
+    """A request and its outputs so far, or with `RequestOutputKind.DELTA` what is new in them.
 
     Attributes:
         request_id: As given to `add_request`, or made by `generate`.
         prompt: The text, None when token ids were given.
-        prompt_token_ids: What the model was fed, so without what `truncate_prompt_tokens` cut off.
+        prompt_token_ids: The model's input, after `truncate_prompt_tokens`.
         outputs: n completions, by index (by cumulative log-probability when best_of > n; by score
-            in a beam search, which may find fewer). Of a delta, those with new tokens or just
-            finished.
+            in a beam search, which may find fewer). A delta holds only those with new tokens or
+            just finished.
         finished: Whether all of them have finished.
         num_cached_tokens: Prompt tokens whose KV came from the prefix cache.
-        prompt_logprobs: For each token of the prompt, token id to `Logprob` as given the tokens
-            before it; None for the first one (and, after an abort, for those not reached). None
-            unless asked for. Of deltas, the first one holds them.
+        prompt_logprobs: For each prompt token, token id to `Logprob`, given the tokens before it;
+            None for the first token (and, after an abort, for those not reached). None unless asked
+            for. Only the first delta holds them.
     """
 
     request_id: str
@@ -74,7 +74,7 @@ class RequestOutput:
 
 @dataclass(slots=True)
 class EmbeddingOutput:
-    """One embedding, of the model's width."""
+    """One embedding: as many numbers as the model's width, or as `dimensions`."""
 
     embedding: list[float]
 
@@ -85,12 +85,12 @@ class EmbeddingOutput:
 
 @dataclass(slots=True)
 class EmbeddingRequestOutput:
-    """What `LLM.embed` gives for one prompt.
+    """The output of `LLM.embed` for one prompt.
 
     Attributes:
         outputs: The embedding.
-        prompt_token_ids: What the model was fed.
-        finished: False after an abort: the embedding is of a part of the prompt, or empty.
+        prompt_token_ids: The model's input.
+        finished: False after an abort: the embedding covers a part of the prompt, or is empty.
         num_cached_tokens: Always 0: each token of the prompt is computed.
     """
 
@@ -103,9 +103,9 @@ class EmbeddingRequestOutput:
 
 @dataclass(slots=True, eq=False)
 class PoolingOutput:
-    """Hidden states: pooled, float64 [E], or of each token of the prompt, float32 [T, E].
+    """Hidden states: pooled, float64 [E], or for each token of the prompt, float32 [T, E].
 
-    With a model's head its scores, float32: [C], or of each token [T, C].
+    With a model's head, its scores in float32: [C], or for each token [T, C].
     """
 
     data: np.ndarray
@@ -113,7 +113,7 @@ class PoolingOutput:
 
 @dataclass(slots=True)
 class PoolingRequestOutput:
-    """What `LLM.encode` gives for one prompt; fields as in `EmbeddingRequestOutput`."""
+    """The output of `LLM.encode` for one prompt; fields as in `EmbeddingRequestOutput`."""
 
     request_id: str
     outputs: PoolingOutput
@@ -135,7 +135,7 @@ class ClassificationOutput:
 
 @dataclass(slots=True)
 class ClassificationRequestOutput:
-    """What `LLM.classify` gives for one prompt; fields as in `EmbeddingRequestOutput`."""
+    """The output of `LLM.classify` for one prompt; fields as in `EmbeddingRequestOutput`."""
 
     request_id: str
     outputs: ClassificationOutput
@@ -146,18 +146,18 @@ class ClassificationRequestOutput:
 
 @dataclass(slots=True)
 class ScoringOutput:
-    """How well two texts go together; `LLM.score` says what the number is."""
+    """How well two texts match; `LLM.score` explains the number."""
 
     score: float
 
 
 @dataclass(slots=True)
 class ScoringRequestOutput:
-    """What `LLM.score` gives for one pair.
+    """The output of `LLM.score` for one pair.
 
     Attributes:
-        request_id: Of both requests, joined.
-        prompt_token_ids: Of the first text, then of the second.
+        request_id: The id of the pair's request, or both requests' ids joined.
+        prompt_token_ids: The pair's prompt, or the first text's tokens, then the second's.
     """
 
     request_id: str
@@ -175,12 +175,12 @@ class BeamSearchSequence:
     """One hypothesis of `LLM.beam_search`.
 
     Attributes:
-        tokens: Of prompt and output, the one that ended it included.
+        tokens: Prompt and output tokens, including the one that ended it.
         logprobs: For each output token, its id to its `Logprob`.
         cum_logprob: Their sum.
-        text: Of all tokens; None without a tokenizer.
-        finish_reason: "stop" or "length".
-        stop_reason: None for end of sequence.
+        text: Text of all tokens; None without a tokenizer.
+        finish_reason: "stop" or "length"; "abort" if no token was allowed.
+        stop_reason: As in `CompletionOutput`.
     """
 
     tokens: list[int]

@@ -1,4 +1,4 @@
-"""How hidden states become one embedding."""
+"""Parameters of requests for hidden states: embeddings, or scores of a head."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ class PoolingParams:
     """What `LLM.embed` and `LLM.encode` do with the prompt's final hidden states.
 
     Attributes:
-        pooling_type: "LAST": the last token's; "MEAN": their mean. In any case.
+        pooling_type: "LAST": the last token's state; "MEAN": the mean. Upper or lower case.
         normalize: Scale embeddings to length 1.
-        use_activation: vLLM's name for `normalize`; where it is given, it counts. Of classes:
-            whether they come as probabilities (None: they do) or as raw scores.
-        dimensions: Keep this many numbers of an embedding, the first ones, for models that were
-            trained for it.
+        use_activation: vLLM's name for `normalize`, which it overrides. For scores of a head:
+            whether they are probabilities (also if None) or raw scores.
+        dimensions: Keep only the first numbers of an embedding, this many; for models trained for
+            it.
         task: "embed": one vector; "token_embed": one for each token of the prompt; "classify",
-            "token_classify": the scores of the model's head. None: "embed", or what the head is
-            for.
+            "token_classify": the scores of the model's head. None: the head's task, or "embed"
+            without a head.
 
     Raises:
-        InvalidRequestError: There is no such pooling.
+        InvalidRequestError: A field is of a wrong type or out of range.
     """
 
     pooling_type: PoolingType = "LAST"
@@ -58,7 +58,7 @@ class PoolingParams:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolerConfig:
-    """What an engine does with requests that bring no `PoolingParams`; fields as there.
+    """An engine's defaults for requests without `PoolingParams`, with the same fields.
 
     With task "token_embed", `LLM.score` compares token by token (late interaction).
     """
@@ -72,7 +72,7 @@ class PoolerConfig:
         self.params()
 
     def params(self) -> PoolingParams:
-        """Raises InvalidRequestError, as `PoolingParams`."""
+        """These defaults as `PoolingParams`. Raises InvalidRequestError."""
         return PoolingParams(
             task=self.task,
             pooling_type=self.pooling_type or "LAST",

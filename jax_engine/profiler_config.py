@@ -1,4 +1,4 @@
-"""Where `LLM.start_profile` writes."""
+"""Settings of `LLM.start_profile`: the folder that it writes to."""
 
 import os
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ DEFAULT = "jax_profile"
 
 @dataclass(frozen=True, kw_only=True)
 class ProfilerConfig:
-    """A trace by `jax.profiler`, whatever profiler is named.
+    """Settings of a trace, which `jax.profiler` always makes.
 
     Attributes:
         profiler: "torch" or "cuda" in vLLM; here both mean JAX's.
         torch_profiler_dir: The folder.
-        delay_iterations: Steps before vLLM's trace begins; here it begins at once.
-        max_iterations: Steps in vLLM's trace; here it ends with `stop_profile`.
+        delay_iterations: Steps before vLLM's trace begins; here it always begins at once.
+        max_iterations: Steps in vLLM's trace; here it always ends with `stop_profile`.
     """
 
     profiler: Literal["torch", "cuda"] | None = None

@@ -1,7 +1,7 @@
-"""Lines about long work (loading, compiling, preempting) on the user's screen.
+"""Logs lines about long work (loading, compiling, preempting) to the user's screen.
 
-Shown unless the program has set up logging itself; `JAX_ENGINE_LOG_LEVEL` (say WARNING) quietens
-them.
+They are shown unless the program has set up logging itself. Set `JAX_ENGINE_LOG_LEVEL` (such as
+WARNING) to see fewer.
 """
 
 import logging
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-LONG_S = 1.0  # what takes less is not worth a line
+LONG_S = 1.0  # shorter work is not logged
 
 
 class _AboveProgressBars(logging.Handler):
@@ -25,7 +25,7 @@ class _AboveProgressBars(logging.Handler):
 
 
 def show_progress_lines() -> None:
-    """Gives the packages' loggers a handler, if nobody else has given them or the root one."""
+    """Adds a handler to each of the packages' loggers, unless it or the root logger has one."""
     for package in ("jax_engine", "pallas_kernels", "cpu_kernels"):
         logger = logging.getLogger(package)
         if logger.hasHandlers():
@@ -38,10 +38,10 @@ def show_progress_lines() -> None:
 
 @contextmanager
 def compiling(logger: logging.Logger, what: str) -> Iterator[None]:
-    """Lines about the compilation inside, none if it takes less than a second.
+    """Logs the compilation inside, if it takes more than a second.
 
-    The first one comes when that second is over, so that nobody waits without knowing for what; a
-    step that is only loaded from the cache says nothing.
+    The first line comes after that second, so that users know what they wait for. A step that is
+    only loaded from the cache is usually faster, and logs nothing.
     """
     started = time.perf_counter()
     said = threading.Event()

@@ -1,9 +1,9 @@
 """The numbers of the sampler. `SamplingParams` declares each of them once, by `sampler_number`.
 
-A declaration says a number's default, its range, whether it is a filter, and how it is packed for
-the device. All else reads the declarations: the checks, `SamplingParams.from_optional`, the
-defaults that a model comes with, and the packed row of a request (`jax_engine/sampling/inputs.py`).
-What a new number needs beside its declaration is an array in `SamplingInputs`, and its rule: in
+A declaration gives a number's default, its range, whether it is a filter, and how it is packed for
+the device. The checks, `SamplingParams.from_optional`, the defaults that come with a model, and the
+packed row of a request (`jax_engine/sampling/inputs.py`) read these declarations. Besides its
+declaration, a new number needs an array in `SamplingInputs`, and its rule in
 `reference/sampling.py`, in `jax_engine/sampling/` and in `cpu_kernels/sampling/`.
 """
 
@@ -27,11 +27,11 @@ class SamplerNumber:
     """How one number of the sampler is declared.
 
     Attributes:
-        default: An int for a number that must be an integer, a float for any other.
-        low: The least value, or with `open_low` the least that is too small.
-        high: The largest value; None for any that is finite.
-        is_filter: It takes tokens out of the draw. A filter is off if it is packed as its default.
-        packed: From a value in the range to the int32 or float32 that the device gets.
+        default: An int if the number must be an integer, else a float.
+        low: The smallest value; with `open_low`, a lower bound that is itself too small.
+        high: The largest value; None: any finite one.
+        is_filter: Whether it excludes tokens. A filter is off if it is packed like its default.
+        packed: Converts a value in range to the int32 or float32 that the device gets.
     """
 
     default: float
@@ -59,7 +59,7 @@ class SamplerNumber:
     def check_off(self, name: str, value: float, mode: str) -> None:
         """
         Raises:
-            InvalidRequestError: It is a filter and is on, which the mode `mode` does not allow.
+            InvalidRequestError: It is a filter and is on, which `mode` does not allow.
         """
         if self.is_filter and self.packed(value) != self.packed(self.default):
             raise InvalidRequestError(f"{name} must be {self.default} with {mode}, got {value}")
@@ -74,13 +74,13 @@ def sampler_number[N: (int, float)](
     is_filter: bool = False,
     packed: Callable[[N], N] = _unchanged,
 ) -> N:
-    """A dataclass field with a `SamplerNumber`, which says what the arguments mean."""
+    """A dataclass field with a `SamplerNumber`, which explains the arguments."""
     number = SamplerNumber(default, low, high, open_low, is_filter, packed)
     return field(default=default, metadata={_KEY: number})
 
 
 def sampler_numbers(cls: type) -> dict[str, SamplerNumber]:
-    """The sampler's numbers that a dataclass declares, by name and in their order."""
+    """The sampler's numbers that a dataclass declares, by name, in order."""
     return _declared(cls)
 
 

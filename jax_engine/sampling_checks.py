@@ -1,6 +1,6 @@
-"""The checks of `SamplingParams` that need no model: each field's range, and which fields agree.
+"""The checks of `SamplingParams` that need no model: ranges of fields, and contradictions.
 
-`params` is a `SamplingParams` everywhere; it is not annotated so, as that class calls the checks.
+`params` is always a `SamplingParams`; it is annotated `Any`, since that class imports this module.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ MAX_SAMPLES = 16384  # as vLLM's VLLM_MAX_N_SEQUENCES
 def check_sampling_params(params: Any) -> None:
     """
     Raises:
-        InvalidRequestError: A field is out of range; the message names it and the range.
+        InvalidRequestError: A field is out of range or contradicts another; the message names it.
     """
     _check_counts(params)
     _check_sampler(params)
@@ -28,15 +28,15 @@ def check_sampling_params(params: Any) -> None:
 
 
 def clipped_bias(logit_bias: Mapping[int, float]) -> dict[int, float]:
-    """Token ids as integers, biases in [-100, 100].
+    """Converts token ids to integers, and clips biases to [-100, 100].
 
     Raises:
-        InvalidRequestError: A key is no token id, or a value no number.
+        InvalidRequestError: A key is not a token id, or a value not a finite number.
     """
     clipped = {}
     for token, bias in logit_bias.items():
         try:
-            token_id = int(token)  # JSON clients send the ids as strings, as OpenAI's API does
+            token_id = int(token)  # clients of OpenAI's API send ids as strings
         except (TypeError, ValueError):
             raise InvalidRequestError(
                 f"logit_bias must have token ids as keys, got {token!r}"
@@ -92,7 +92,7 @@ def _check_logprob_tokens(params: Any) -> None:
 
 
 def _check_deltas(params: Any) -> None:
-    """What is streamed must not turn out not to be part of the result."""
+    """Refuses deltas with best_of > n: a streamed sample might not be among the results."""
     if params.gives_deltas and params.num_samples > params.n:
         raise InvalidRequestError(
             f"best_of must be n ({params.n}) with RequestOutputKind.DELTA, got "
@@ -143,7 +143,7 @@ def _check_guide(params: Any) -> None:
 
 
 def _check_beams(params: Any) -> None:
-    # So that no length to this power leaves the range of floats
+    # Any length to this power is then within the range of floats
     check_number("length_penalty", params.length_penalty, -32.0, 32.0)
     if not params.use_beam_search:
         return

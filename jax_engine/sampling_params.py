@@ -1,4 +1,4 @@
-"""What a request may ask of the sampler: names, defaults and ranges as in vLLM."""
+"""Sampling parameters of a request: names, defaults and ranges as in vLLM."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
@@ -13,7 +13,7 @@ from jax_engine.sampling_checks import check_sampling_params, clipped_bias
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.typed_fields import check_types, named_fields
 
-MAX_CANDIDATES = 64  # the most probable tokens that the sampler gives of each row
+MAX_CANDIDATES = 64  # the sampler returns this many most probable tokens of a row
 GREEDY_EPS = 1e-5  # a temperature below this is greedy, as in vLLM
 
 EarlyStopping = bool | Literal["never"]
@@ -36,8 +36,8 @@ def _packed_top_k(top_k: int) -> int:
 class RequestOutputKind(Enum):
     """Which of a request's outputs `LLMEngine.step` returns."""
 
-    CUMULATIVE = 0  # all the text so far, each step
-    DELTA = 1  # what is new, each step that has something new
+    CUMULATIVE = 0  # the whole output so far, after each step that adds to it
+    DELTA = 1  # only what is new, after each step that adds to it
     FINAL_ONLY = 2  # one output, when the request has finished
 
 
@@ -47,10 +47,10 @@ class SamplingParams:
     """How the tokens of one request are chosen and when it ends.
 
     Attributes:
-        n: Outputs returned, in [1, 16384]. What cannot run at once takes turns.
+        n: Outputs returned, in [1, 16384]. Those that do not fit at once run one after another.
         best_of: Sequences sampled, in [n, 16384]; the n of highest cumulative log-probability are
             returned.
-        presence_penalty: In [-2, 2]; subtracted once from tokens already in the output.
+        presence_penalty: In [-2, 2]; subtracted once from logits of tokens already in the output.
         frequency_penalty: In [-2, 2]; subtracted once for each occurrence in the output.
         repetition_penalty: > 0; logits of tokens in prompt or output are divided by it (if
             positive) or multiplied by it.
@@ -60,43 +60,43 @@ class SamplingParams:
         min_p: In [0, 1], relative to the most probable token.
         top_n_sigma: >= 0; keeps tokens whose logits are at most this many standard deviations below
             the largest one. Forbidden tokens do not count. 0: all.
-        seed: Tokens depend only on this and their position. None, or -1: drawn from the engine's
-            seed.
+        seed: Random numbers depend only on this and the token's position. None, or -1: drawn from
+            the engine's seed.
         stop: Strings that end the output; not part of it unless `include_stop_str_in_output`.
         stop_token_ids: Token ids that end the output.
         ignore_eos: Go on past the end-of-sequence token.
         max_tokens: >= 1; None: as many as fit into `max_model_len`.
-        min_tokens: >= 0; among this many first tokens is no end-of-sequence or stop token, and what
-            is complete with them is no stop string.
+        min_tokens: >= 0; the first tokens, this many, are no end-of-sequence or stop tokens, and
+            stop strings that they complete are ignored.
         logprobs: Log-probabilities (of the raw logits) of the sampled token and of this many most
             probable ones; -1: of all. At most the engine's `max_logprobs`. None: none.
-        prompt_logprobs: The same for each token of the prompt but the first.
-        logprob_token_ids: Log-probabilities of just these tokens, beside the sampled one's; with
-            `logprobs` left out, or their number.
-        flat_logprobs: Log-probabilities come as `FlatLogprobs`: fewer objects, for many of them.
+        prompt_logprobs: The same for each token of the prompt except the first.
+        logprob_token_ids: Log-probabilities of these tokens and the sampled one only. `logprobs`
+            must be None, or the number of these tokens.
+        flat_logprobs: Return log-probabilities as `FlatLogprobs`, which needs fewer objects.
         logit_bias: Token id to a number added to its logit, clipped to [-100, 100].
         allowed_token_ids: No other token is ever sampled.
         bad_words: Strings that the output never completes, with or without a space before them.
-        logits_processors: Callables that edit the logits of each token before all else, on the
-            host: (output token ids, logits) or (prompt token ids, output token ids, logits) to
+        logits_processors: Callables that edit the logits of each token, before all other edits, on
+            the host: (output token ids, logits) or (prompt token ids, output token ids, logits) to
             logits, NumPy float32 [V].
-        structured_outputs: What the output must look like (`guided_decoding` is its older name).
-        truncate_prompt_tokens: Keep only this many tokens of the prompt, the last ones; -1: as many
-            as `max_model_len` allows, with one of output.
+        structured_outputs: A grammar for the output (`guided_decoding` is its older name).
+        truncate_prompt_tokens: Keep only the last tokens of the prompt, this many; -1: as many as
+            `max_model_len` allows with one token of output.
         detokenize: False leaves `text` empty, and `decoded_token` of log-probabilities None.
         skip_special_tokens: Leave special tokens out of the text.
-        spaces_between_special_tokens: For vLLM's sake: the text has no such spaces.
+        spaces_between_special_tokens: No effect, for compatibility: the text has no such spaces.
         extra_args: Kept as it is, for your own use.
-        trace_decode_token_ids: The output: these tokens are drawn one after the other, with the
-            log-probabilities that the model gives them, and nothing else ends it.
-        skip_clone: `clone` copies this object alone, not what its fields hold.
-        use_beam_search: Beam search of width `best_of` (or `n`), in the same batch as all else;
-            with temperature 0, or one that the logits are divided by.
-        length_penalty: With beam search: see `BeamSearchParams`.
-        early_stopping: With beam search: see `BeamSearchParams`.
+        trace_decode_token_ids: Replays these tokens as the output, with the log-probabilities that
+            the model gives them; nothing else ends it.
+        skip_clone: `clone` copies only this object, not the objects in its fields.
+        use_beam_search: Beam search of width `best_of` (or `n`), in the same batch as other
+            requests. A temperature above 0 divides its logits.
+        length_penalty: For beam search: see `BeamSearchParams`.
+        early_stopping: For beam search: see `BeamSearchParams`.
 
     Raises:
-        InvalidRequestError: A field is out of range; the message names it and the range.
+        InvalidRequestError: A field is out of range or contradicts another; the message names it.
     """
 
     n: int = 1
@@ -145,7 +145,7 @@ class SamplingParams:
         if self.guided_decoding is not None:
             self.structured_outputs, self.guided_decoding = self.guided_decoding, None
         self.stop_token_ids = list(self.stop_token_ids or [])
-        for name in _LISTS:  # the caller goes on using its own
+        for name in _LISTS:  # the caller may change its own lists later
             value = getattr(self, name)
             if isinstance(value, list):
                 setattr(self, name, list(value))
@@ -155,7 +155,7 @@ class SamplingParams:
 
     @classmethod
     def from_optional(cls, **settings: Any) -> Self:
-        """The same, where None for a number stands for its default."""
+        """Makes params in which None for a number means its default."""
         none_is_default = {"n", "min_tokens", *sampler_numbers(cls)}
         given = {
             name: value
@@ -187,7 +187,7 @@ class SamplingParams:
 
     @property
     def wants_prompt(self) -> bool:
-        """Whether something is wanted of each token of the prompt, so that all are computed."""
+        """Whether each prompt token has an output of its own, so that all must be computed."""
         return self.prompt_logprobs is not None
 
     @property
@@ -198,18 +198,18 @@ class SamplingParams:
 
     @property
     def needs_logits(self) -> bool:
-        """Whether its log-probabilities are made of whole rows of logits, on the host."""
+        """Whether its log-probabilities are computed on the host, from whole rows of logits."""
         wide = self.logprobs is not None and not 0 <= self.logprobs <= MAX_CANDIDATES
         return wide or self.logprob_token_ids is not None
 
     @property
     def gives_deltas(self) -> bool:
-        """Not with beam search: which tokens are in an output is known at its end."""
+        """Whether outputs are deltas; not in a beam search, whose tokens are final at its end."""
         return self.output_kind is RequestOutputKind.DELTA and not self.use_beam_search
 
     @property
     def needs_logprobs(self) -> bool:
-        """Also when they only rank the `best_of` sequences, or the beams."""
+        """Whether log-probabilities are computed, also if only to rank `best_of` or beams."""
         wanted = self.logprobs is not None or self.logprob_token_ids is not None
         return wanted or self.num_samples > self.n or self.use_beam_search
 
@@ -220,7 +220,7 @@ def per_prompt(
     """One `SamplingParams` for each prompt: the same for all, or one each.
 
     Raises:
-        InvalidRequestError: The number of params is not the number of prompts.
+        InvalidRequestError: As for `one_each`.
     """
     if params is None:
         params = SamplingParams()

@@ -1,4 +1,4 @@
-"""What a guided output must look like; one of the five kinds."""
+"""The grammar of a guided output: one of five kinds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -22,7 +22,8 @@ class StructuredOutputsParams:
         json_object: True: any JSON object.
 
     Raises:
-        InvalidRequestError: None or several are set, or one is of the wrong type.
+        InvalidRequestError: None or several are set, one is of the wrong type, or `choice` holds no
+            string or an empty one.
     """
 
     json: str | Mapping[str, Any] | None = None

@@ -1,7 +1,7 @@
-"""The types of what users give, checked against the annotations of the dataclass that takes it.
+"""Checks the types of users' values against the annotations of the dataclass that takes them.
 
-One check for all parameters and settings: the annotation is the only place that says what a field
-may be. NumPy's numbers and arrays are taken for Python's, tuples and sets for lists.
+All parameters and settings are checked here: a field's annotation alone declares its type. NumPy's
+numbers and arrays are accepted as Python's, tuples and sets as lists.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ _WORDS = {
 
 
 class _Mismatch(Exception):
-    """The part of a value that is wrong, where it is (such as "[3]"), and what it must be."""
+    """The wrong part of a value, its place (such as "[3]"), and what it must be."""
 
     def __init__(self, value: object, expected: str, where: str = "") -> None:
         self.value, self.expected, self.where = value, expected, where
@@ -40,15 +40,15 @@ def check_types(owner: Any, error: type[JaxEngineError], prefix: str = "") -> No
     """Converts each field of a dataclass to its annotated type.
 
     Args:
-        prefix: Before each name in messages.
+        prefix: Put before each name in messages.
 
     Raises:
-        JaxEngineError: Of the type `error`: a field cannot be converted; with its name, its value
+        JaxEngineError: Of type `error`, if a field cannot be converted; with its name, its value
             and what is expected.
     """
     for name, kind, default in _annotations(type(owner)):  # type: ignore[arg-type]
         value = getattr(owner, name)
-        if value is default:  # as most are: a request has forty fields
+        if value is default:  # most fields: a request has forty
             continue
         try:
             converted = _convert(value, kind)
@@ -57,11 +57,11 @@ def check_types(owner: Any, error: type[JaxEngineError], prefix: str = "") -> No
                 f"{prefix}{name}{wrong.where} must be {wrong.expected}, got {shown(wrong.value)}"
             ) from None
         if converted is not value:
-            object.__setattr__(owner, name, converted)  # some of them are frozen
+            object.__setattr__(owner, name, converted)  # `owner` may be frozen
 
 
 def named_fields[T](error: type[JaxEngineError]) -> Callable[[type[T]], type[T]]:
-    """A class decorator: an unknown keyword is an error that suggests the nearest field."""
+    """A class decorator: an unknown keyword raises `error`, which suggests the nearest field."""
 
     def decorate(cls: type[T]) -> type[T]:
         original: Callable[..., None] = cls.__init__
@@ -116,7 +116,7 @@ def _convert(value: Any, kind: Any) -> Any:
 
 
 def _one_kind_of(value: Any, kinds: tuple[Any, ...]) -> Any:
-    """The value as the first of the kinds that takes it."""
+    """Converts the value to the first of the kinds that accepts it."""
     if value is None and NoneType in kinds:
         return None
     inner: _Mismatch | None = None
@@ -124,7 +124,7 @@ def _one_kind_of(value: Any, kinds: tuple[Any, ...]) -> Any:
         try:
             return _convert(value, kind)
         except _Mismatch as wrong:
-            # What is wrong inside of a value says more than that it is none of the kinds
+            # An error inside the value says more than that it is none of the kinds
             says_more = wrong.value is not value or wrong.expected != describe(kind)
             if says_more and inner is None:
                 inner = wrong

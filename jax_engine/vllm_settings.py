@@ -1,8 +1,8 @@
-"""Engine settings of vLLM that this engine has no use for: what becomes of each value.
+"""Engine settings of vLLM that this engine does not have: how each value is treated.
 
-A value that asks for nothing (None, "", {}, []) or for what is done anyway is taken silently. What
-only says how the work is done, not what comes out, is named in one warning. What would change the
-outputs, or is really asked for and missing, is refused.
+An empty value (None, "", {}, []), or one that this engine satisfies anyway, is accepted silently.
+Values that change how the work is done, but not its results, are named in one warning. Values that
+would change outputs, or that ask for a missing feature, are refused.
 """
 
 import logging
@@ -14,7 +14,7 @@ from jax_engine.errors import ConfigError
 
 logger = logging.getLogger("jax_engine")
 
-# Whatever their value is: they have no counterpart here.
+# Accepted silently with any value: they have no counterpart here.
 SILENT: dict[str, Any] = {
     "aggregate_engine_logging": False, "code_revision": None, "disable_cascade_attn": None,
     "disable_custom_all_reduce": False, "disable_log_requests": True, "disable_log_stats": False,
@@ -24,7 +24,7 @@ SILENT: dict[str, Any] = {
     "use_tqdm_on_load": True, "use_v2_block_manager": True,
 }  # fmt: skip
 
-# The values that are taken silently, vLLM's default first; others are taken with a warning.
+# The values that are accepted silently, vLLM's default first; others with a warning.
 WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     # Where the work is done
     "cpu_offload_gb": (0,), "cpu_offload_params": (None,), "device_ids": (None,),
@@ -52,7 +52,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "prefix_cache_retention_interval": (None,), "prefix_caching_hash_algo": ("sha256", "builtin"),
     "renderer_num_workers": (1,), "scheduler_reserve_full_isl": (True, False),
     "stream_interval": (1,), "watermark": (0.0,), "kv_sharing_fast_prefill": (False,),
-    # Guesses that are verified: the same outputs, sooner
+    # Speculative decoding: the same outputs, sooner
     "num_speculative_tokens": (None,), "spec_method": (None,), "spec_model": (None,),
     "spec_tokens": (None,), "speculative_config": (None,), "speculative_model": (None,),
     # Files
@@ -88,7 +88,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
 _ONE_DEVICE = "the model runs on one device"
 _NO_LORA = "LoRA adapters are not implemented"
 
-# The values that can be taken, vLLM's default first; and why others are refused.
+# The values that are accepted, vLLM's default first; and why others are refused.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "convert": (("auto", "none", "embed"), "a head for classes comes with the checkpoint"),
     "data_parallel_rank": ((None, 0), _ONE_DEVICE),
@@ -133,10 +133,10 @@ DEFAULTS: dict[str, Any] = (
 
 
 def without_vllm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are this engine's own.
+    """Returns this engine's own settings, after checking vLLM's others.
 
     Raises:
-        ConfigError: One of the others asks for something that is missing.
+        ConfigError: One of the others has a value that is refused.
     """
     own, ignored = {}, []
     for name, value in settings.items():
@@ -155,7 +155,7 @@ def without_vllm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _among(value: Any, taken: tuple[Any, ...]) -> bool:
-    """Whether it is one of these values, or asks for nothing."""
+    """Whether it is one of these values, or empty."""
     if value is None or (isinstance(value, str | Mapping | list | tuple | set) and not value):
         return True
     return any(type(value) is type(one) and value == one for one in taken) or (

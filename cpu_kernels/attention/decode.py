@@ -91,7 +91,7 @@ def _score(
 
 @inner
 def _weigh_rows(work: Work, start: int, stop: int, last: int, scores: int, tops: int) -> None:
-    """Turns scores into weights, and stores their tops and totals."""
+    """Turns scores into weights, and stores each row's largest score and sum of weights."""
     rows, count = padded(work.group), stop - start
     columns = -(-count // LANES) * LANES
     for head in range(work.heads):

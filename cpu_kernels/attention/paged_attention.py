@@ -24,15 +24,16 @@ def attention(
     """Causal attention of a ragged batch over its paged context; see `pallas_kernels`.
 
     Args:
-        q: float32; the integer arrays are int32.
-        kv_cache: of one of `widen.DTYPES`.
-        alibi_slopes: float32, one a head; empty for none.
-        window: 0 for none.
-        soft_cap: 0 for none.
+        q: float32. The integer arrays are int32.
+        kv_cache: one of `widen.DTYPES`.
+        alibi_slopes: ALiBi slope of each head, float32; empty for none.
+        scale: factor of q.k.
+        window: tokens that a query sees, including its own; 0 for all.
+        soft_cap: bound on the magnitude of scores; 0 for none.
 
     Returns:
-        The result, and of each softmax the largest score and the sum of exp(score - largest).
-        A token without context gets zeros, a finite stand-in for minus infinity, and 0.
+        The result, each softmax's largest score, and each softmax's sum of exp(score - largest).
+        A token without context gets zeros, -1e30 and 0.
     """
     rows = jax.ShapeDtypeStruct(q.shape[:2], jnp.float32)
     results = (

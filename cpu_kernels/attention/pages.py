@@ -18,16 +18,16 @@ KEYS, VALUES = np.int64(0), np.int64(1)
 def find_run(
     work: Work, which: int, seq: int, head: int, position: int, reach: tuple[int, int]
 ) -> tuple[int, int, Any]:
-    """Keys or values of one KV head from a position on, to its block's end or that of `reach`.
+    """Finds keys or values of one KV head, from a position to the end of its block or of `reach`.
 
     Args:
-        reach: first and last position plus 1 of those that are read: first their keys, then their
-            values, then the keys of what follows them.
+        reach: first position to read, and last plus 1. The caller reads the keys of these
+            positions, then their values, then the keys after them.
 
     Returns:
-        The address of rows of D in the cache, their number, and the distance in bytes to what is
-        read next. To `prefetch` that line by line hides the time that a jump costs: processors
-        fetch ahead by themselves, but not from one page of memory to another.
+        The address of rows of D in the cache, their number, and the distance in bytes to the rows
+        that are read next. Prefetching these line by line hides the latency of the jump, since
+        processors do not prefetch across pages of memory by themselves.
     """
     size, (start, stop) = work.block_size, reach
     count = min(size - position % size, stop - position)
@@ -50,8 +50,8 @@ def read_run(
 
     Returns:
         The address of float32 rows of `work.width`, in the cache itself or in `scratch` (with
-        zeros beyond D), their number, and the distance to what is to be prefetched; 0 if that is
-        done already.
+        zeros beyond D), their number, and the distance to the rows to prefetch; 0 if they were
+        prefetched already.
     """
     source, count, ahead = find_run(work, which, seq, head, position, reach)
     if work.kind != FLOAT32 and work.dim == work.width:
@@ -79,7 +79,7 @@ def _widen_rows(kind: int, source: int, dim: int, count: int, place: int, ahead:
         for d in range(0, dim, LANES):
             start = source + d * size
             prefetch(start + ahead)
-            # Beyond a row there may be nothing to read.
+            # Memory beyond a row may not be readable.
             value = widen(kind, start) if d + LANES <= dim else widen_some(kind, start, dim - d)
             store(place, value)
             place += 4 * LANES

@@ -2,8 +2,8 @@
 
 So a sequence's result is the same bits in any batch and on any number of threads. A sequence with
 one query token has an item for each part of PART positions of its context. Any other sequence has
-an item for each KV head and each tile of its queries. Prefills come first, and of each its last
-tiles, which see most, so that the last items are small.
+an item for each KV head and each tile of its queries. Prefills come first. Each starts with its
+last tile, which has the longest context, so that the last items are small.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,7 @@ class Item(NamedTuple):
 
 @inner
 def query_count(work: Work, seq: int) -> int:
-    """Query tokens of a sequence that sees anything."""
+    """Query tokens of a sequence; 0 if it has no context."""
     begin, end = work.query_start_loc[seq], work.query_start_loc[seq + 1]
     return end - begin if work.context_lens[seq] > 0 else 0
 
@@ -68,7 +68,7 @@ def unit_count(work: Work, seq: int) -> int:
 
 @inner
 def unit_heads(work: Work, seq: int) -> int:
-    """Items in a unit: one for a decode, since the keys of all heads lie side by side."""
+    """Items in a unit: one for a decode, since the keys of all heads are neighbours in memory."""
     return 1 if query_count(work, seq) == 1 else work.kv_heads
 
 
@@ -80,10 +80,11 @@ def partial_floats(work: Work) -> int:
 
 @inner
 def make_plan(work: Work) -> int:
-    """Writes the plan into memory of its own, at `work.plan`; returns the number of items.
+    """Allocates and writes the plan at `work.plan`; returns the number of items.
 
-    Its words: first item of each entry, one for the end; sequence of each entry; first partial
-    result of each entry; parts finished of each sequence; then the partial results.
+    Its words: the first item of each entry, then the number of items; the sequence of each entry;
+    the first partial result of each entry; the number of finished parts of each sequence; the
+    partial results.
     """
     seqs = work.seqs
     head_words, parts = 4 * seqs + 1, 0

@@ -1,7 +1,7 @@
 """Prefill attention: one tile of a sequence's queries, for the query heads of one KV head.
 
 Each chunk of keys and values is first packed for the products, in float32: keys as columns, 16 side
-by side, values in columns of 16. All rows of the tile then use it.
+by side, values in columns of 16. All rows of the tile then use the packed chunk.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from cpu_kernels.simd.packing import pack
 from cpu_kernels.simd.vectors import BYTES, LANES, first, get, load, put, store
 from cpu_kernels.simd.words import Floats
 
-# Keys taken at a time.
+# Keys in a chunk.
 CHUNK = 128
 
 add_tile = micro_kernel_of(ROWS, Floats)
@@ -33,7 +33,7 @@ def prefill_floats(work: Work) -> int:
 
 @inner
 def attend_tile(work: Work, item: Item, scratch: int) -> None:
-    """One tile; tile 0 is the sequence's last."""
+    """Computes one tile; item number 0 is the sequence's last tile."""
     width, size = work.width, tile_queries(work)
     queries = query_count(work, item.seq)
     tile = (item.total - 1 - item.number) * size
@@ -68,7 +68,7 @@ def attend_tile(work: Work, item: Item, scratch: int) -> None:
 
 @inner
 def _lay_keys(work: Work, item: Item, start: int, stop: int, keys: int, room: int) -> None:
-    """Keys [CHUNK / 16, width, 16]: 16 keys' numbers side by side."""
+    """Packs keys to [CHUNK / 16, width, 16]: the numbers of 16 keys side by side."""
     width = work.width
     position = start
     while position < stop:
@@ -91,7 +91,7 @@ def _lay_keys(work: Work, item: Item, start: int, stop: int, keys: int, room: in
 
 @inner
 def _lay_values(work: Work, item: Item, start: int, stop: int, values: int, room: int) -> None:
-    """Values [width / 16, CHUNK, 16]."""
+    """Packs values to [width / 16, CHUNK, 16]."""
     step = 4 * work.width
     position = start
     while position < stop:
@@ -124,7 +124,7 @@ def _add_chunk(
     values = keys + 4 * CHUNK * width
     scores = values + 4 * CHUNK * width + 4 * min(CHUNK, work.block_size) * width
     used = min(ROWS, count * group - row)
-    # Keys that the last of the rows sees; beyond them nothing is computed.
+    # Number of keys that the last row sees; later keys are not computed.
     seen = min(stop, begin + (row + used - 1) // group + 1) - start
     if seen <= 0:
         return
@@ -165,7 +165,7 @@ def _tiles(
     """out [rows, columns] = or += left @ right [depth, columns]; see `micro_kernel_of`."""
     for column in range(0, columns, COLUMNS):
         rest, start = columns - column, right + column // LANES * apart
-        # There may be only 16 more columns: then they are taken twice.
+        # If only 16 columns are left, the product uses them twice.
         next_to = apart if rest > LANES else 0
         place = out + 4 * column
         add_tile(
@@ -180,6 +180,6 @@ def _tiles(
             out_step,
             rest,
             more,
-            start,  # in cache already
+            start,  # prefetches memory that is in cache already
             0,
         )

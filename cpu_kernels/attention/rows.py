@@ -23,7 +23,7 @@ from cpu_kernels.simd.vectors import (
 
 @inner
 def padded(rows: int) -> int:
-    """Rows, rounded up to a multiple of what a product takes."""
+    """Rows, rounded up to a multiple of a product's rows."""
     return -(-rows // ROWS) * ROWS
 
 

@@ -1,4 +1,4 @@
-"""A call of paged attention as its items see it: one record, filled in once a call."""
+"""The record of a call of paged attention, which all items read; filled in once per call."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def find_work(call: Any) -> Work:
 
 @inner
 def read_work(call: Any) -> Work:
-    """A call's record, filled in."""
+    """Fills in and returns a call's record."""
     work = find_work(call)
     work.q, work.kv_cache, work.out = call.q.address, call.kv_cache.address, call.out.address
     work.block_tables, work.context_lens = call.block_tables.int32, call.context_lens.int32

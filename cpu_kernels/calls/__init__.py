@@ -1,1 +1,1 @@
-"""One call by XLA: its frame, the threads that share its work, and `@cpu_kernel`."""
+"""XLA's calls of kernels: the call frame, the threads that share the work, and `@cpu_kernel`."""

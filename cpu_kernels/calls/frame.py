@@ -1,8 +1,8 @@
-"""XLA's foreign function interface: a Numba function that XLA calls in the middle of a program.
+"""XLA's foreign function interface: XLA calls a Numba function in the middle of a program.
 
-A handler gets the address of one C struct, the call frame (`xla/ffi/api/c_api.h`, which jaxlib
-brings along), whose fields are all 64 bits wide or padded to that: it is read as an array of
-words. Arrays arrive as buffers with dtype, address and shape. No Python runs, no lock is taken.
+A handler gets the address of one C struct, the call frame (`xla/ffi/api/c_api.h`, which is part of
+jaxlib). All of its fields are 64 bits wide or padded to that, so it is read as an array of words.
+Arrays arrive as buffers with dtype, address and shape. A call runs no Python and takes no lock.
 """
 
 import ctypes
@@ -14,23 +14,23 @@ from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.structs import int64s
 
 HANDLER = "int64(int64)"
-# Words of a call frame; `simd/structs.py` knows where operands and results are.
+# Words of a call frame; `simd/structs.py` has the positions of operands and results.
 EXTENSION, API, CONTEXT, STAGE = 1, 2, 3, 4
 EXECUTE = 3
 METADATA = 1
-# The major version of the interface that this file speaks; XLA refuses the handler if its own is
-# another. Minor versions only add fields at the ends of structs, so any of them will do.
+# The interface's major version that this file implements; XLA refuses a handler with another major
+# version. Minor versions only add fields at the ends of structs, so any minor version works.
 MAJOR = 0
 API_VERSION = 4  # the word of XLA's table of functions that holds its major and minor version
-LOW = 0xFFFFFFFF  # of an int32 padded to a word
+LOW = 0xFFFFFFFF  # mask of an int32 that is padded to a word
 
 
 @inner
 def executes(frame: int) -> bool:
-    """Whether this call is to do the work. If XLA asks for the version, writes it down.
+    """Whether this call must do the work. If XLA asks for the version, writes the answer instead.
 
-    XLA asks at registration, and refuses a handler that speaks of a newer version than its own. The
-    answer is found at run time, so that code in Numba's cache serves every version of jaxlib.
+    XLA asks at registration, and refuses a handler whose version is newer than its own. The handler
+    answers with XLA's own minor version, so code in Numba's cache works with every jaxlib.
     """
     fields = int64s(frame)
     if fields[EXTENSION] != 0:

@@ -1,4 +1,4 @@
-"""`@cpu_kernel`: from the body for one work item to a handler that XLA calls."""
+"""`@cpu_kernel` makes a handler that XLA calls from the body for one work item."""
 
 from collections.abc import Callable
 from types import FunctionType
@@ -26,24 +26,24 @@ def cpu_kernel(
 ) -> Callable[[Callable[..., None]], Any]:
     """Declares a kernel and makes it known to XLA's CPU backend; its code is kept in Numba's cache.
 
-    The function below it is the body, for one work item: `body(call, item)`. A call's buffers are
-    attributes by their names: `call.x.shape[0]`, `call.x.address` (see `simd/structs.py`). Bodies
-    run on several threads at once, each item once. All of these functions are `@inner`.
+    The decorated function is the body for one work item: `body(call, item)`. A call's buffers are
+    attributes by name: `call.x.shape[0]`, `call.x.address` (see `simd/structs.py`). Bodies run on
+    several threads at once, each item once. The body and the functions below must be `@inner`.
 
     Args:
-        name: what `jax.ffi.ffi_call` calls it by. Programs in the persistent compilation cache
+        name: the kernel's name for `jax.ffi.ffi_call`. Programs in the persistent compilation cache
             refer to it by that name alone: a kernel that reads its operands in another way needs
             another name.
-        operands: their names, in their order.
-        results: likewise.
-        items: how many work items a call has. It runs once, before them, on the calling thread.
-        scratch: bytes of memory that each thread gets for its items, uninitialised; their address
-            is the body's third argument, 0 for no bytes. None: the body takes two arguments.
+        operands: names of the operands, in order.
+        results: names of the results, in order.
+        items: returns a call's number of work items. It runs once, first, on the calling thread.
+        scratch: returns the bytes of uninitialised memory for each thread's items. Their address is
+            the body's third argument, 0 for no bytes. None: the body has two arguments.
         finish: runs once, after the last item.
-        neighbours: give each thread items that follow one another, as far as possible.
+        neighbours: give each thread consecutive items, as far as possible.
 
     Returns:
-        A decorator. It returns the handler.
+        A decorator that returns the handler.
     """
     kind = Call(name, operands.split(), results.split())
 
@@ -83,7 +83,7 @@ def _task(block: int) -> int:
 
 
 def _handler(frame: int) -> int:
-    """One call by XLA."""
+    """The handler: one call by XLA."""
     if not frames.executes(frame):
         return 0
     call = as_call(frame)
@@ -109,17 +109,17 @@ def _nothing(call: Any) -> None:
 
 
 def _with(template: Any, kernel: str, **names: Any) -> Any:
-    """A template with what its names mean in one kernel.
+    """A copy of a template, with these values for its names.
 
-    They are globals and not variables of a closure: Numba's cache would pickle those for its key,
-    which is another one in each process. Its files are named by the qualified name.
+    The names are globals, not variables of a closure: Numba's cache would pickle closures for its
+    key, which would differ in each process. The qualified name gives the cache's files their name.
     """
     function = FunctionType(template.__code__, template.__globals__ | names, template.__name__)
     function.__qualname__ = f"{kernel}.{template.__name__}"
     return function
 
 
-# Names in the templates; `_with` says what they mean.
+# Names in the templates; `_with` gives them values.
 as_call: Any
 items_of: Any
 scratch_of: Any

@@ -1,8 +1,8 @@
-"""Rows of arrays, cut into ranges of about the same size: the work items of several kernels."""
+"""Cuts rows of arrays into ranges of about the same size: the work items of several kernels."""
 
 from cpu_kernels.compiling.jit import inner
 
-# Numbers in a range: some microseconds of work, so that claiming it is cheap.
+# Numbers in a range: enough for some microseconds of work, so that claiming it is cheap.
 NUMBERS = 16384
 
 

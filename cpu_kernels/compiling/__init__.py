@@ -1,1 +1,1 @@
-"""How kernels are compiled, kept for later processes, and found out to run or not."""
+"""Compiles kernels, caches their code, and finds out whether they run on this machine."""

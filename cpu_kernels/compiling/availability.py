@@ -1,7 +1,7 @@
-"""Whether the kernels run on this machine: found out once, by compiling all of them.
+"""Finds out whether the kernels run on this machine, once, by compiling all of them.
 
-On a machine's first start that takes 13 seconds of a core, so a second process compiles attention,
-which is half of it, while this one compiles the rest. They meet in Numba's cache.
+On a machine's first start this takes 13 seconds of a core. So a second process compiles attention,
+half of the work, while this one compiles the other kernels. Both write to Numba's cache.
 """
 
 import functools
@@ -28,15 +28,15 @@ OTHERS = (
     "cpu_kernels.kv_write",
     "cpu_kernels.zeros",
 )
-PATIENCE_S = 300  # for the second process; then its part is compiled here as well
+PATIENCE_S = 300  # wait for the second process; then this one compiles attention as well
 
 
 @functools.cache
 def failure() -> str | None:
     """Why these kernels cannot run here, or None if they are ready.
 
-    Without Numba, or where a kernel fails to compile, XLA's operations take their place; one line
-    says so. Nothing is raised, whatever goes wrong.
+    Without Numba, or if a kernel fails to compile, XLA's operations replace the kernels, and one
+    log line says so. This function never raises.
     """
     started = time.perf_counter()
     try:
@@ -57,7 +57,7 @@ def failure() -> str | None:
 
 @contextmanager
 def _attention_compiled_beside() -> Iterator[None]:
-    """A second process compiles while this one does something else; both are done at the end."""
+    """Compiles attention in a second process during the block, and waits for it at the end."""
     helper = _start_helper()
     try:
         yield
@@ -71,13 +71,13 @@ def _attention_compiled_beside() -> Iterator[None]:
 
 
 def _start_helper() -> "subprocess.Popen[bytes] | None":
-    """None if there is nothing to compile, or nowhere to meet."""
+    """Starts the second process; None if it would not help, or there is no cache to write to."""
     from cpu_kernels.compiling.jit import FOLDER
 
     if (os.cpu_count() or 1) < 2 or not Path(sys.executable or "").name.startswith("python"):
         return None
     try:
-        os.makedirs(FOLDER)  # an existing one is another process's, which has compiled or does so
+        os.makedirs(FOLDER)  # fails if it exists: another process has compiled, or does so now
         places = os.pathsep.join(place or os.getcwd() for place in sys.path)
         return subprocess.Popen(
             [sys.executable, "-c", f"import {ATTENTION}"],

@@ -1,8 +1,8 @@
 """Numba's cache of compiled functions, in a folder that need not be writable.
 
-Numba's own takes only a folder that it can write, and looks for another one where it cannot: a
-filled cache in a read-only image would be passed over, and all be compiled again at each start.
-This one reads what is there and keeps what it can.
+Numba's own cache only uses a folder that it can write, and else looks for another one. It would
+ignore a filled cache in a read-only image and compile everything again at each start. This cache
+reads existing entries and writes new ones if it can.
 """
 
 import logging
@@ -16,7 +16,7 @@ from numba.core import ccallback, dispatcher
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 logger = logging.getLogger("cpu_kernels.compile")
-_MAKERS: list[Any] = [dispatcher, ccallback]  # of caches; they know Numba's by its name alone
+_MAKERS: list[Any] = [dispatcher, ccallback]  # modules that create caches by the class's name
 _UserProvided: Any = CompileResultCacheImpl._locator_classes[0]
 
 
@@ -24,7 +24,7 @@ class _Folder(_UserProvided):  # type: ignore[misc]
     """`numba.config.CACHE_DIR`, whether it can be written or not."""
 
     def ensure_cache_path(self) -> None:
-        with suppress(OSError):  # saving says so
+        with suppress(OSError):  # `save_overload` logs it
             os.makedirs(self.get_cache_path(), exist_ok=True)
 
 
@@ -33,15 +33,15 @@ class _Functions(CompileResultCacheImpl):  # type: ignore[misc]
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]
-    """An entry that cannot be read is compiled again; one that cannot be kept costs a line."""
+    """Compiles unreadable entries again, and logs one line if entries cannot be saved."""
 
     _impl_class = _Functions
-    says_lost = True  # once a process, for all functions
+    says_lost = True  # whether the next failure to save is logged: the process's first
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
-        except Exception as error:  # unpickling what is damaged raises anything
+        except Exception as error:  # unpickling a damaged entry may raise anything
             logger.debug("%s: no entry that can be read: %r", self.cache_path, error)
             return None
 
@@ -59,7 +59,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
                 )
 
     def _replace(self, sig: Any, data: Any) -> None:
-        """Saves, in the place of an index that cannot be read if there is one."""
+        """Saves an entry; an unreadable index is replaced."""
         try:
             super().save_overload(sig, data)
         except OSError:
@@ -71,7 +71,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 
 @contextmanager
 def caching_in(folder: str) -> Iterator[None]:
-    """Functions that are declared inside with `cache=True` are kept in this folder."""
+    """Caches functions that the block declares with `cache=True` in this folder."""
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = folder
     for module in _MAKERS:

@@ -1,4 +1,4 @@
-"""How the functions of a kernel are compiled, and where the code is kept for later processes."""
+"""Numba's decorators for the functions of kernels, and the folder that caches their code."""
 
 import hashlib
 import logging
@@ -33,8 +33,8 @@ class _SaysWhenCold(event.Listener):  # type: ignore[misc]
 
 event.register("numba:compile", _SaysWhenCold())
 
-# Part of the object code of those that XLA calls, so that only those are kept; Python calls none
-# of them. Numba divides as Python does, and raises, unless it is told to do as NumPy.
+# For functions that only kernels call: their code is part of the kernels' code, so they need no
+# entry in the cache and no wrapper for Python. NumPy's error model divides without raising.
 _PART: dict[str, Any] = {
     "error_model": "numpy",
     "no_cpython_wrapper": True,
@@ -42,14 +42,14 @@ _PART: dict[str, Any] = {
     "pipeline_class": PartCompiler,
 }
 inner = numba.njit(**_PART)
-# The same for what is called in a loop that has no time for calls.
+# The same, for functions called in loops where a call would take too long.
 inlined = numba.njit(**_PART, forceinline=True)
 
 
 def processor_has(feature: str) -> bool:
-    """Whether the processor that code is compiled for has something, by LLVM's name of it.
+    """Whether the processor that code is compiled for has a feature, by LLVM's name.
 
-    That is this one, unless NUMBA_CPU_FEATURES lists another's.
+    This is the machine's processor, unless NUMBA_CPU_FEATURES lists another's features.
     """
     listed = numba.config.CPU_FEATURES
     if listed is None:
@@ -60,8 +60,8 @@ def processor_has(feature: str) -> bool:
 def _folder() -> str:
     """A folder for exactly these sources, this version of Numba and this machine's number of cores.
 
-    Numba itself looks at the file of the function alone, though what it calls and the constants
-    in it are part of the code; and it throws away what another version of it has left.
+    Numba itself only checks the function's file, though the code also depends on the functions
+    that it calls and on constants. And Numba deletes entries of its other versions.
     """
     sources = [path.read_bytes() for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
     around = f"{numba.__version__} {os.cpu_count()}".encode()
@@ -74,7 +74,7 @@ FOLDER = _folder()
 
 
 def cached(compiler: Any, *signature: str) -> Callable[[Any], Any]:
-    """A decorator: `numba.njit` or `numba.cfunc`, with code that later processes find again."""
+    """A decorator like `numba.njit` or `numba.cfunc`, whose code is cached for later processes."""
 
     def decorate(function: Any) -> Any:
         with caching_in(FOLDER):

@@ -1,9 +1,9 @@
-"""Functions that are only parts of others: code for LLVM to link, never compiled alone.
+"""Compiles kernels whole: their parts are functions that LLVM links, never compiled alone.
 
-Numba optimises each function as soon as it is compiled, together with all that it calls, and gives
-it machine code. Done for 150 parts of kernels that is most of LLVM's work, and nobody calls a part.
-Here a part is only translated to LLVM's intermediate form. Whoever Python or XLA calls gets linked
-with all of its parts, and their parts, and is optimised and compiled once.
+Numba optimises each function as soon as it is compiled, with all functions that it calls, and
+generates its machine code. For 150 parts of kernels this is most of LLVM's work, though no part is
+called by itself. Here a part is only translated to LLVM's intermediate form. A function that Python
+or XLA calls is linked with its parts, and their parts, then optimised and compiled once.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from numba.core.typed_passes import NativeLowering
 
 
 class _Part(JITCodeLibrary):  # type: ignore[misc]
-    """A library that is linked into others and never run."""
+    """A library that is linked into others and never run by itself."""
 
     def _optimize_functions(self, module: Any) -> None:
         module.data_layout = self._codegen._data_layout
@@ -28,7 +28,7 @@ class _Part(JITCodeLibrary):  # type: ignore[misc]
 
 
 class _Whole(JITCodeLibrary):  # type: ignore[misc]
-    """A library that is run: everything it needs is linked in, and then optimised."""
+    """A library that is run: all parts are linked into it, and then optimised."""
 
     def __init__(self, codegen: Any, name: str):
         super().__init__(codegen, name)
@@ -42,11 +42,12 @@ class _Whole(JITCodeLibrary):  # type: ignore[misc]
         super().finalize()
 
     def _optimize_final_module(self) -> None:
-        """Runs Numba's last passes; those before them prepare for its reference counts.
+        """Runs only Numba's last passes; the earlier ones prepare for its reference counts.
 
-        Then parts become private: their names have numbers that count up in each process, so two
-        kernels out of Numba's cache may have the same name for different functions. Private from
-        the start, LLVM would put each one with a single caller into it, which takes longer.
+        Then makes parts private. Their names contain numbers that count up in each process, so two
+        kernels from Numba's cache may use the same name for different functions. If parts were
+        private before the passes, LLVM would inline each part with a single caller, which takes
+        longer.
         """
         made = self._codegen._module_pass_manager()  # Numba 0.61: the passes alone
         passes, *builder = made if isinstance(made, tuple) else (made,)
@@ -57,7 +58,7 @@ class _Whole(JITCodeLibrary):  # type: ignore[misc]
 
 
 def _needed(library: Any) -> Iterator[Any]:
-    """What a library calls, directly or not; what is no part has linked its own already."""
+    """All libraries that a library calls; libraries that are not parts have linked their own."""
     for called in library._linking_libraries:
         yield called
         if isinstance(called, _Part):
@@ -65,7 +66,7 @@ def _needed(library: Any) -> Iterator[Any]:
 
 
 class _Lower(NativeLowering):  # type: ignore[misc]
-    """From Numba's intermediate form to LLVM's, into a library of our own."""
+    """Translates Numba's intermediate form to LLVM's, into a library of the class `library`."""
 
     library: type[JITCodeLibrary]
 
@@ -81,7 +82,7 @@ class _LowerPart(_Lower):
     def run_pass(self, state: Any) -> bool:
         state.flags.no_compile = True
         super().run_pass(state)
-        # Numba knows a compiled function by what Python calls: here something that nobody does.
+        # Numba identifies a compiled function by its Python entry. A part gets a unique dummy.
         entry = object().__reduce_ex__
         lowered = state["cr"]
         state.targetctx.insert_user_function(entry, lowered.fndesc, [state.library])
@@ -95,7 +96,7 @@ class _LowerWhole(_Lower):
 
 
 class _Compiler(CompilerBase):  # type: ignore[misc]
-    """Numba's own passes, with another one for lowering."""
+    """Numba's own passes, but with `lowering` in place of its lowering pass."""
 
     lowering: type[_Lower]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """$XDG_CACHE_HOME or ~/.cache; a place that nobody can write where the user has no home."""
+    """$XDG_CACHE_HOME or ~/.cache; a path that cannot be written if the user has no home."""
     chosen = os.environ.get("XDG_CACHE_HOME")
     if chosen:
         return Path(chosen)

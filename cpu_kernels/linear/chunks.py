@@ -1,7 +1,7 @@
-"""The chunks that a product's work is cut into: the work items of `linear` and `gated_linear`.
+"""Cuts a product's work into chunks, the work items of `linear` and `gated_linear`.
 
 A call of either has the operands x, panels (a stack of packed weights), layer (an index into it)
-and num_rows (how many rows of x are multiplied), and the result out.
+and num_rows (the number of rows of x to multiply), and the result out.
 """
 
 from typing import Any
@@ -20,15 +20,15 @@ from cpu_kernels.simd.words import BFLOAT16_WORDS, Floats
 # Cut the panels into at most 64 chunks: enough to balance the cores, few enough that claiming one
 # is cheap.
 PANEL_CHUNKS = 64
-# A chunk has about so many bytes of x, which stay in the second-level cache beside two panels, but
-# at least so many rows of x that reading a panel pays.
+# Most bytes of x in a chunk: they stay in the second-level cache beside two panels. But a chunk may
+# have MIN_TOKENS rows of x, so that reading a panel pays.
 X_BYTES, MIN_TOKENS = 384 * 1024, 4 * ROWS
 WORD, WORD_BF16 = Floats.step, BFLOAT16_WORDS.step  # bytes of a word of x
 
 
 @inner
 def num_tokens(call: Any) -> int:
-    """How many rows of x are multiplied."""
+    """Number of rows of x to multiply."""
     return min(max(call.num_rows.int32[0], 0), call.x.shape[0])
 
 
@@ -53,10 +53,11 @@ def _x_step(call: Any) -> int:
 
 @inner
 def chunk_counts(call: Any, parts: int) -> tuple[int, int]:
-    """How many chunks the panels are cut into, and the rows of x.
+    """Number of chunks that the panels are cut into, and that the rows of x are cut into.
 
     Args:
-        parts: panels that stay together: 2 where gate and up take turns.
+        call: the call.
+        parts: consecutive panels that stay in one chunk: 2 if panels of gate and up alternate.
     """
     panels, tokens = call.panels.shape[1], num_tokens(call)
     most = max(X_BYTES // max(_x_step(call), 1) // ROWS * ROWS, MIN_TOKENS)
@@ -65,7 +66,7 @@ def chunk_counts(call: Any, parts: int) -> tuple[int, int]:
 
 @inner
 def chunk_of(call: Any, number: int, parts: int) -> Chunk:
-    """Chunk number `number` of a call; `parts` as of `chunk_counts`."""
+    """Chunk number `number` of a call; `parts` as in `chunk_counts`."""
     stack, out = call.panels, call.out
     item = item_bytes(out.dtype)
     x_step, out_step = _x_step(call), item * out.shape[1]

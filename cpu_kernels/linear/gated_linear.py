@@ -36,7 +36,7 @@ from cpu_kernels.simd.widen import item_bytes
 
 NAME = "cpu_kernels.gated_linear"
 PARTS = 2  # gate and up
-STEP = 4 * PARTS * COLUMNS  # bytes of a row's products of one panel of each
+STEP = 4 * PARTS * COLUMNS  # bytes of a row's products with one panel of gate and one of up
 
 
 def gated_linear(
@@ -52,15 +52,17 @@ def gated_linear(
     """silu(x @ gate.T) * (x @ up.T) in float32, rounded once to `dtype`: float32 or bfloat16.
 
     Args:
-        x: is rounded to the type of the weight, if it has another.
-        panels: the weight [2 * width, in], the gate's rows and then those of up, float32 or
-            bfloat16, as `pack_panels` lays it out in two parts; or a stack of them.
-        bias: added to the products before the gate; None: nothing is.
-        layer: which of the stack; a number beyond the ends is taken for the nearest.
-        num_rows: how many rows of x are wanted; the others are zeros.
+        x: rounded to the weight's dtype if it has another.
+        panels: the weight [2 * width, in], the rows of gate and then those of up, float32 or
+            bfloat16, packed by `pack_panels` in two parts; or a stack of such weights.
+        bias: added to the products before the gate; None adds nothing.
+        width: F, the number of columns of gate and of up.
+        layer: index into the stack; clipped to its ends.
+        num_rows: number of rows of x to compute; the result has zeros for the others.
+        dtype: of the result.
 
     Raises:
-        ValueError: the panels are not those of such a weight.
+        ValueError: the panels do not have the shape of such a weight.
     """
     expected = panel_shape(PARTS * width, x.shape[1], panels.dtype, PARTS)
     if panels.shape[-3:] != expected:
@@ -78,7 +80,7 @@ def gated_linear(
 
 @inner
 def _gated(gate: Any, up: Any) -> Any:
-    """silu(gate) * up; exp gets no positive argument."""
+    """silu(gate) * up, without exp of a positive number."""
     zero, one = spread(0.0), spread(1.0)
     small = exp(sub(zero, larger(gate, sub(zero, gate))))
     share = div(where_less(gate, zero, small, one), add(one, small))
@@ -87,7 +89,7 @@ def _gated(gate: Any, up: Any) -> Any:
 
 @inner
 def _gate(call: Any, chunk: Chunk, pair: int, products: int) -> None:
-    """Gates the products of a chunk's panel of gate with those of its panel of up."""
+    """Gates the products of one panel of gate and one of up, and stores the results."""
     kind, width, added = call.out.dtype, call.out.shape[1], call.bias.shape[0] > 0
     item, first = item_bytes(kind), COLUMNS * pair
     start = call.bias.address + 4 * (width - chunk.columns + first)
@@ -127,7 +129,7 @@ def _products_bytes(call: Any) -> int:
 )
 @inner
 def _chunk(call: Any, item: int, products: int) -> None:
-    """Pair by pair of panels, whose products lie side by side in the thread's own memory."""
+    """Multiplies and gates pairs of panels, with the products in the thread's own memory."""
     chunk = chunk_of(call, item, PARTS)
     pairs = chunk.num_panels // PARTS
     for pair in range(pairs):

@@ -32,17 +32,18 @@ def linear(
     layer: Int[Array, ""] | None = None,
     num_rows: Int[Array, ""] | None = None,
 ) -> Float[Array, "T width"]:
-    """x @ weight.T in float32; for a stack of weights, with that of one layer.
+    """x @ weight.T in float32, for a weight or one layer of a stack of weights.
 
     Args:
-        x: rounded to the dtype of the weight if it has another.
-        panels: the weight [width, in], float32 or bfloat16, as `pack_panels` lays it out.
-        layer: which of a stack, int32; a number beyond the ends is taken for the nearest.
-        num_rows: how many rows of x are multiplied, int32; the result has zeros for the others,
+        x: rounded to the weight's dtype if it has another.
+        panels: the weight [width, in], float32 or bfloat16, packed by `pack_panels`; or a stack.
+        width: number of rows of the weight.
+        layer: index into the stack, int32; clipped to its ends.
+        num_rows: number of rows of x to multiply, int32; the result has zeros for the others,
             so padding costs nothing.
 
     Raises:
-        ValueError: the panels are not those of a weight [width, in].
+        ValueError: the panels do not have the shape of a weight [width, in].
     """
     expected = panel_shape(width, x.shape[1], panels.dtype)
     if panels.shape[-3:] != expected:
@@ -60,8 +61,8 @@ def linear(
 def words_of(x: Float[Array, "T in"], dtype: jnp.dtype) -> Array:
     """Casts x to the weight's dtype and pads it to whole words.
 
-    On CPUs without products of bfloat16 it is rounded to bfloat16 and kept in float32; XLA would
-    drop a conversion there and back.
+    On CPUs without bfloat16 products the result is float32, rounded to bfloat16's precision. XLA
+    would drop a cast to bfloat16 and back.
     """
     if dtype == jnp.float32:
         return x.astype(dtype)

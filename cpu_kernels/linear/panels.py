@@ -28,9 +28,11 @@ STEP = WORD_BYTES * COLUMNS  # bytes from a word's columns to the next word's
 
 
 def panel_shape(rows: int, size: int, dtype: DTypeLike, parts: int = 1) -> tuple[int, int, int]:
-    """Shape of a weight [rows, size] in panels: [panels, words, numbers of all columns' words].
+    """Shape of a weight [rows, size] in panels: [panels, words, COLUMNS * numbers per word].
 
     Args:
+        rows: rows of the weight.
+        size: numbers in a row.
         dtype: float32 or bfloat16.
         parts: number of matrices with equally many rows that the weight consists of.
     """
@@ -45,6 +47,7 @@ def pack_panels(weight: np.ndarray, out: np.ndarray | None = None, *, parts: int
     Columns beyond the last row repeat it; words beyond the end of a row are zeros.
 
     Args:
+        weight: float32 or bfloat16.
         out: the array to write to; None makes a new one.
         parts: number of matrices with equally many rows that the weight consists of. Their panels
             alternate: the first of each, then the second of each, and so on.
@@ -83,9 +86,9 @@ def _pack_range(
     first: int,
     last: int,
 ) -> None:
-    """Packs panels `first` to `last - 1` of a stack without Python's lock.
+    """Packs panels `first` to `last - 1` of a stack, without Python's lock.
 
-    A part has `rows` rows of `words` words.
+    Each part has `rows` rows of `words` words.
     """
     step = WORD_BYTES * words
     for number in range(first, last):
@@ -101,9 +104,9 @@ def _pack_range(
 def take_rows(
     panels: Float[Array, "panels words columns"], rows: Int[Array, " T"], size: int
 ) -> Float[Array, "T size"]:
-    """Rows of a weight in panels; a number beyond the ends is clipped.
+    """Rows of a weight in panels; row numbers are clipped to the weight's rows.
 
-    Copies of the last row fill the last panel, so it needs no clipping of its own.
+    Copies of the last row fill the last panel, so a number within that panel needs no clipping.
     """
     words = panels.reshape(*panels.shape[:2], COLUMNS, -1)
     rows = jnp.clip(rows, 0, panels.shape[0] * COLUMNS - 1)

@@ -13,15 +13,16 @@ from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS, VECTORS, micro_kernel_o
 from cpu_kernels.simd.vectors import BYTES
 from cpu_kernels.simd.words import Floats
 
-# Tiles exist for these numbers of rows of x. With fewer rows a tile computes its last row again.
+# Tiles exist for these numbers of rows of x. With fewer rows a tile repeats the last row.
 ROW_COUNTS = (1, 2, 4, 8, ROWS) if ROWS == 12 else (1, 2, 3, 4, ROWS)
 PART = 768  # words of a row multiplied at once, so that a tile of x stays in the first-level cache
 
 
 class Chunk(NamedTuple):
-    """Addresses of the first panel, of the first row of x and of the first product.
+    """A chunk of a product.
 
     Attributes:
+        panels, x, out: addresses of the first panel, the first row of x and the first product.
         num_panels: number of panels.
         goes_on: whether the same thread probably multiplies the panel after the last one.
         columns: number of columns from the first panel to the weight's end.
@@ -60,7 +61,7 @@ def multiply_of(words: type[Floats]) -> Any:
 
 @inner
 def _ahead(chunk: Chunk, right: int, panel: int, depth: int, number: int) -> tuple[int, int]:
-    """What a tile prefetches of the next panel: the first address, and bytes for each word.
+    """The part of the next panel that a tile prefetches: its address, and bytes for each word.
 
     A single tile prefetches the whole panel; otherwise the first tiles prefetch a vector of each
     word.
@@ -74,7 +75,7 @@ def _ahead(chunk: Chunk, right: int, panel: int, depth: int, number: int) -> tup
 
 
 def _tile_of(words: type[Floats]) -> Any:
-    """Makes a Numba function that multiplies one tile: a panel, a part of its words, some rows."""
+    """Makes a Numba function that multiplies one tile: part of a panel's words, with some rows."""
     one, two, three, four, five = (micro_kernel_of(rows, words) for rows in ROW_COUNTS)
     step = words.step
 

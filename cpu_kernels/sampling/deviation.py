@@ -7,7 +7,7 @@ import numpy as np
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.vectors import BYTES, add, load, mul, spread, sub, total, where_less
 
-# Smaller than this is only -inf, the logit of a token that may not be drawn.
+# The smallest finite number. Only -inf is smaller, the logit of a token that may not be drawn.
 LEAST = float(np.finfo(np.float32).min)
 
 
@@ -15,8 +15,8 @@ LEAST = float(np.finfo(np.float32).min)
 def deviation(numbers: int, size: int) -> Any:
     """The standard deviation of a row's numbers that are not -inf or NaN; 0 if there are none.
 
-    It takes two passes, since a mean of squares less the square of a mean cancels where the mean is
-    large.
+    It takes two passes, since the mean of squares minus the square of the mean loses digits if the
+    mean is large.
 
     Args:
         numbers: address of `size` float32; `size` is a multiple of the lanes of a vector.

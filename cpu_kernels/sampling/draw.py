@@ -1,7 +1,7 @@
 """From edited logits to a token: temperature, the filters and the draw.
 
 Each thread copies its row to private memory, so that the repeated passes over it stay in cache. The
-draw is the inverse CDF in the order of the tokens, by one uniform number.
+draw applies the inverse CDF, in token order, to one uniform number.
 """
 
 from typing import Any
@@ -48,15 +48,19 @@ def draw(
     min_p: Float[Array, "R"],
     u: Float[Array, "R"],
 ) -> Int[Array, "R"]:
-    """One token a row; the first of the most probable ones where the temperature is 0.
+    """Draws one token per row; at temperature 0, the first of the most probable tokens.
 
-    Ties with the last token that top-k or top-p keeps are kept. A NaN is never drawn.
+    Tokens with the same logit as the last one that top-k or top-p keeps are kept too. A token whose
+    logit is NaN is never drawn.
 
     Args:
-        logits: float32.
-        top_n_sigma: 0 for all.
-        top_k: 0 for all.
-        u: in [0, 1): the first token whose cumulative probability exceeds it is drawn.
+        logits: edited logits, float32.
+        temperature: divisor of the logits; 0 for greedy.
+        top_n_sigma: standard deviations below the largest logit to keep; 0 keeps all tokens.
+        top_k: number of most probable tokens to keep; 0 keeps all.
+        top_p: probability mass to keep; 1 keeps all.
+        min_p: smallest probability to keep, relative to the largest; 0 keeps all.
+        u: number in [0, 1); draws the first token whose cumulative probability exceeds it.
     """
     result = jax.ShapeDtypeStruct(logits.shape[:1], jnp.int32)
     call = jax.ffi.ffi_call(NAME, result)

@@ -18,7 +18,7 @@ from cpu_kernels.simd.vectors import (
     where_less,
 )
 
-STRETCH = 1024  # numbers that are searched again for the position of the largest
+STRETCH = 1024  # the first pass finds the stretch with the largest number, the second its position
 
 
 @inner

@@ -1,8 +1,8 @@
 """Thresholds for top-k and top-p: the smallest number of a row to keep, found without sorting.
 
-Floats are ordered like their bits, once those of negative numbers are flipped. A search bit by bit
-finds the largest t such that the numbers >= t have the wanted total weight. It takes at most 32
-passes over memory that stays in cache.
+Floats have the order of their bits, if the bits of negative numbers are flipped. A bitwise search
+finds the largest t such that the numbers >= t have the wanted total weight, in at most 32 passes
+over memory that stays in cache.
 """
 
 from typing import Any
@@ -20,20 +20,22 @@ from cpu_kernels.simd.vectors import (
     where_less,
 )
 
-# Independent sums, so that no addition waits for the one before it.
+# Number of independent sums, so that no addition waits for the one before it.
 SIDE = 4
 _SIGN, _ALL = 0x80000000, 0xFFFFFFFF
 
 
 @inner
 def threshold(numbers: int, weights: int, size: int, wanted: Any) -> Any:
-    """The largest t such that the weights of numbers >= t add up to `wanted`, which is above 0.
+    """The largest t such that the weights of numbers >= t reach `wanted`; -inf keeps all numbers.
 
-    Any t down to the next smaller number keeps the same numbers; -inf keeps all.
+    The search may stop at a smaller t that keeps the same numbers.
 
     Args:
-        numbers: address of `size` float32; `size` is a multiple of 64.
+        numbers: address of `size` float32.
         weights: address of their weights.
+        size: a multiple of 64.
+        wanted: total weight to reach, above 0.
     """
     key = 0
     for i in range(32):

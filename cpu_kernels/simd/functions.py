@@ -1,4 +1,4 @@
-"""exp and tanh of vectors, in float32, without a call."""
+"""exp and tanh of vectors in float32, computed inline."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ from cpu_kernels.simd.vectors import (
     where_less,
 )
 
-# exp is 0 below this: the result would be subnormal.
+# Below this `exp` returns 0, since the result would be subnormal.
 LEAST = -87.3
 # 1.5 * 2**23 + 127: adding it leaves a number's nearest integer, and 127, in the lowest bits.
 ROUNDER = 12582912.0 + 127.0
 LOG2_E = 1.4426950408889634
-# ln 2 in two parts, of which the first has so few bits that its multiples are exact.
+# ln 2 in two parts; the first has few bits, so that its multiples are exact.
 LN_2_HIGH, LN_2_LOW = 0.693359375, -2.12194440e-4
 # Cephes' polynomial for (exp(r) - 1 - r) / r**2, |r| <= ln(2) / 2.
 EXP_POWERS = (
@@ -35,7 +35,7 @@ EXP_POWERS = (
 
 @inner
 def exp(x: Any) -> Any:
-    """exp(x) for x <= 0 and a little above, off by about 1e-7 of it; 0 below LEAST; NaN of NaN."""
+    """exp(x) for x up to a little above 0, with relative error 1e-7; 0 below LEAST; NaN for NaN."""
     least = spread(LEAST)
     clamped = where_less(x, least, least, x)
     shifted = madd(clamped, spread(LOG2_E), spread(ROUNDER))
@@ -54,7 +54,7 @@ def exp(x: Any) -> Any:
 
 @inner
 def tanh(x: Any) -> Any:
-    """tanh(x), off by some 1e-7 of it: a quotient of polynomials, as in Eigen."""
+    """tanh(x) with a relative error of about 1e-7, as a quotient of polynomials (from Eigen)."""
     bound = spread(7.9053111)
     x = where_less(bound, x, bound, larger(sub(spread(0.0), bound), x))
     square = mul(x, x)

@@ -13,7 +13,7 @@ DONTNEED = 4  # MADV_DONTNEED
 
 @intrinsic
 def fetch_add(typing_context: Any, address: Any, value: Any) -> Any:
-    """Adds to the int64 at an address, seen by all threads at once; the value that it had."""
+    """Atomically adds to the int64 at an address, and returns the value before."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], WORD.as_pointer())
@@ -37,8 +37,7 @@ def call_address(typing_context: Any, function: Any, argument: Any) -> Any:
 def address_of(typing_context: Any, function: Any) -> Any:
     """Address of an `@inner` function of one integer, as a C function that cannot raise.
 
-    It is made within the caller's own module and not from Python, so that Numba may cache the
-    caller.
+    The C function is emitted in the caller's own module, so that Numba can cache the caller.
     """
     function.get_call_type(typing_context, (types.intp,), {})  # compiles it
 
@@ -81,9 +80,9 @@ free = _c_function("free")
 
 @intrinsic
 def give_back(typing_context: Any, start: Any, size: Any) -> Any:
-    """`madvise(start, size, MADV_DONTNEED)`: whole pages of Linux, which read as zeros afterwards.
+    """`madvise(start, size, MADV_DONTNEED)`: returns whole pages to Linux; they then read as zeros.
 
-    Returns 0 if it was done.
+    Returns 0 on success.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

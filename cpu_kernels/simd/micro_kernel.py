@@ -30,19 +30,19 @@ COLUMNS = VECTORS * LANES
 
 
 def micro_kernel_of(rows: int, words: type[Floats]) -> Any:
-    """A Numba function: out [rows, COLUMNS] = or += left [rows, depth] @ right [depth, COLUMNS].
+    """Makes a function: out [rows, COLUMNS] = or += left [rows, depth] @ right [depth, COLUMNS].
 
-    It takes these arguments in this order; addresses and steps are in bytes:
-        left, left_step: the first row, and from one to the next.
-        last: the last row; rows after it repeat it.
-        right, right_step, apart: the first row's 16 columns, those of the next row, and from 16
-            columns to the next 16.
+    Its arguments, in this order; steps are in bytes:
+        left, left_step: address of the first row, and step to the next.
+        last: index of the last row; rows after it repeat it.
+        right, right_step, apart: address of the first row's first 16 columns, step to the next row,
+            and step to the next 16 columns.
         depth: number of words in a left row.
-        out, out_step: the first row of sums, float32, and from one to the next.
+        out, out_step: address of the first row of sums, float32, and step to the next.
         columns: number of columns to write.
         more: 0 to overwrite out, 1 to add to it.
-        ahead, ahead_step: what to prefetch: VECTORS cache lines from `ahead` on with the first
-            word, and from `ahead_step` bytes later with each following word.
+        ahead, ahead_step: address of VECTORS cache lines to prefetch with the first word, and step
+            to those of the next word.
     """
 
     @intrinsic

@@ -23,9 +23,9 @@ SHORTS = ir.VectorType(ir.IntType(16), LANES)
 
 
 def _rounded(builder: Any, value: Any) -> Any:
-    """The upper halves of the bits, to the nearest and ties to even; NaN stays NaN.
+    """Rounds to bfloat16, the upper halves of the bits: to nearest, ties to even; NaN stays NaN.
 
-    LLVM's own conversion calls a missing function on all but the newest processors.
+    LLVM's own conversion calls a function that does not exist, except on the newest processors.
     """
     bits = builder.bitcast(value, INTS)
     odd = builder.and_(builder.lshr(bits, same(16)), same(1))
@@ -47,7 +47,7 @@ def _store_some_bfloat16(builder: Any, address: Any, value: Any, count: Any) -> 
 
 @inner
 def store_as(kind: int, address: int, value: Any, count: int) -> None:
-    """Writes the first `count` of 16 numbers as the type with this XLA number."""
+    """Writes the first `count` of 16 numbers in the dtype with this XLA number."""
     if kind == BFLOAT16:
         if count >= LANES:
             _store_bfloat16(address, value)

@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 from cpu_kernels.simd.vectors import INTS, LANES, LONG, masked_load, smaller
 
 HALF = LANES // 2
-# The lower halves of two vectors, one lane of each in turn; and their upper halves.
+# Lane orders that interleave the lower halves of two vectors, and their upper halves.
 LOW, HIGH = (
     ir.Constant(INTS, [lane for i in range(first, first + HALF) for lane in (i, LANES + i)])
     for first in (0, HALF)
@@ -25,7 +25,7 @@ def pack(
 
     Args:
         source, step: address of the first row, and bytes from one to the next.
-        last: the last row; rows after it repeat it.
+        last: index of the last row; rows after it repeat it.
         count: words in a row. Vectors are written up to the next multiple of 16, padded by zeros.
         target, target_step: where the first vector goes, and bytes from one to the next.
     """
@@ -49,7 +49,7 @@ def pack(
 
 
 def _pack(builder: Any, rows: list[Any], at: Any, count: Any, target: Any, step: Any) -> None:
-    """16 words of each row; `count` None is all of them."""
+    """Packs 16 words of each row, or the first `count` if it is not None."""
     vectors = []
     for row in rows:
         address = builder.add(row, builder.mul(at, LONG(4)))

@@ -1,7 +1,7 @@
 """Products of 4 rows with keys or values: each number is read once and used four times.
 
 Keys and values are float32, or bfloat16 that is widened in registers. Sums stay in registers too:
-with AVX-512, which has 32 of them, those of 4 rows and up to 4 keys, or 4 rows and 32 columns.
+with AVX-512's 32 registers, the sums of 4 rows and up to 4 keys, or of 4 rows and 32 columns.
 """
 
 from collections.abc import Callable
@@ -32,13 +32,13 @@ MANY_REGISTERS = processor_has("avx512f")
 
 
 class Numbers(NamedTuple):
-    """The type of keys and values.
+    """The dtype of keys and values.
 
     Attributes:
-        load: 16 of them at an address, as float32: LLVM values.
-        item: bytes of one.
+        load: emits a load of 16 numbers at an address, widened to float32.
+        item: bytes of one number.
         keys: number of keys multiplied at once. One for float32: four would be a third faster in
-            cache, but a tenth slower from memory, which they read in four places.
+            cache, but a tenth slower from memory, since they read from four places.
     """
 
     load: Callable[[Any, Any], Any]
@@ -62,10 +62,10 @@ def score_run_of(numbers: Numbers) -> Any:
         """out [4, count] = left [4, width] @ keys [count, width].T, `width` a multiple of 16.
 
         Args:
-            left: address of float32 rows that follow one another.
-            keys: likewise.
-            out: whose rows lie `out_step` bytes apart.
-            ahead: distance in bytes from a number to one to prefetch.
+            left: address of consecutive rows, float32.
+            keys: address of consecutive rows.
+            out: address of rows that are `out_step` bytes apart.
+            ahead: distance in bytes from a number of the keys to the one to prefetch with it.
         """
         i, step = 0, item * width
         while i + at_once <= count:
@@ -90,9 +90,9 @@ def add_run_of(numbers: Numbers) -> Any:
         """out [4, width] += left [4, count] @ values [count, width], `width` a multiple of 16.
 
         Args:
-            left: address of float32 rows that lie `left_step` bytes apart.
-            out: rows follow one another, as do those of values.
-            ahead: distance in bytes from a number to one to prefetch.
+            left: address of float32 rows that are `left_step` bytes apart.
+            values, out: addresses of consecutive rows.
+            ahead: distance in bytes from a number of the values to the one to prefetch with it.
         """
         done, vectors = 0, width // LANES
         while MANY_REGISTERS and done + 2 <= vectors:
@@ -139,7 +139,7 @@ def _dots_of(keys: int, numbers: Numbers) -> Any:
 
 
 def _write_totals(builder: Any, sums: list[list[Any]], out: Any, out_step: Any) -> None:
-    """Adds up the lanes of each sum, in the same order whatever the number of keys."""
+    """Adds up the lanes of each sum, in an order that does not depend on the number of keys."""
     outs = _apart(builder, out, out_step, ROWS)
     rows = [[builder.load(total) for total in row] for row in sums]
     if len(rows[0]) > 1:

@@ -1,11 +1,11 @@
-"""Memory that others laid out, as types of Numba functions: each value is only an address.
+"""Numba types for memory in XLA's and our own layouts: each value is only an address.
 
     call.x.shape[0]       the first size of the operand that a kernel declares as `x`
     call.x.address        where its numbers begin
     int32s(place)[i]      the i-th int32 from an address on
     work.scale            a field of a record
 
-An attribute is one or two loads, written by hand: Numba's own arrays and records mean the same but
+Reading an attribute emits one or two loads. Numba's own arrays and records would do the same but
 take several times as long to compile.
 """
 
@@ -27,7 +27,7 @@ from numba.core.typing.templates import (
 from numba.extending import intrinsic, register_model
 
 LONG = ir.IntType(64)
-# Bytes of a call frame and of a buffer in it (`xla/ffi/api/c_api.h`).
+# Byte offsets in a call frame and in a buffer (`xla/ffi/api/c_api.h`).
 OPERANDS, RESULTS = 72, 112
 DTYPE, ADDRESS, RANK, SHAPE = 16, 24, 32, 40
 # XLA's numbers of element types, as in `xla_data.proto`: what `call.x.dtype` is.
@@ -35,11 +35,11 @@ INT8, FLOAT16, FLOAT32, BFLOAT16, FLOAT8 = 2, 10, 11, 16, 20
 
 
 class Numbers(types.Type):  # type: ignore[misc]
-    """Numbers of one type that follow one another, without bounds."""
+    """Consecutive numbers of one type, without bounds."""
 
     def __init__(self, number: Any, value: Any):
         super().__init__(f"{number}s")
-        self.number, self.value = number, value  # in memory, and as Numba computes with it
+        self.number, self.value = number, value  # the type in memory, and in Numba's computations
 
 
 class Buffer(types.Type):  # type: ignore[misc]
@@ -81,7 +81,7 @@ for _kind in (Numbers, Buffer, Call, Record):
 
 
 def view(kind: Any) -> Any:
-    """A Numba function: an address as a value of one of these types."""
+    """Makes a Numba function that turns an address into a value of one of these types."""
 
     @intrinsic
     def as_kind(context: Any, address: Any) -> Any:
@@ -137,7 +137,7 @@ def _load(builder: Any, address: Any, offset: int) -> Any:
     return builder.load(builder.inttoptr(place, LONG.as_pointer()))
 
 
-# What a buffer has: the type of each attribute, and where its word lies.
+# Attributes of a buffer: the type of each, and the offset of its word.
 _OF_BUFFER = {
     "dtype": (types.intp, DTYPE),
     "address": (types.intp, ADDRESS),

@@ -2,7 +2,7 @@
 
 Kernels are vectorised by hand, so their speed does not depend on a loop vectoriser. LLVM splits a
 vector into as many registers as the processor needs: four of NEON, two of AVX2, one of AVX-512.
-A comparison with NaN is false. Only `total` may add up in any order.
+A comparison with NaN is false. `total` is the only operation whose order of additions is not fixed.
 """
 
 from collections.abc import Callable
@@ -67,18 +67,18 @@ def call(builder: Any, name: str, values: Any, result: Any, flags: tuple[str, ..
 
 
 def spread_value(builder: Any, number: Any) -> Any:
-    """One float32, an LLVM value, in all lanes."""
+    """Broadcasts one float32 (an LLVM value) to all lanes."""
     first = builder.insert_element(_UNSET, number, INT(0))
     return builder.shuffle_vector(first, _UNSET, ir.Constant(INTS, [0] * LANES))
 
 
 def smaller(builder: Any, a: Any, b: Any) -> Any:
-    """The smaller of two whole numbers, LLVM values."""
+    """The smaller of two integers (LLVM values)."""
     return builder.select(builder.icmp_signed("<", a, b), a, b)
 
 
 def below(builder: Any, count: Any) -> Any:
-    """Which lanes come before `count`."""
+    """A mask of the lanes before `count`."""
     unset = ir.Constant(INTS, ir.Undefined)
     first = builder.insert_element(unset, builder.trunc(count, INT), INT(0))
     counts = builder.shuffle_vector(first, first, ir.Constant(INTS, [0] * LANES))
@@ -86,7 +86,7 @@ def below(builder: Any, count: Any) -> Any:
 
 
 def same(number: int) -> Any:
-    """A whole number in all lanes, as LLVM's constant."""
+    """An LLVM constant with an integer in all lanes."""
     return ir.Constant(INTS, [number] * LANES)
 
 
@@ -114,7 +114,7 @@ def store(builder: Any, address: Any, value: Any) -> Any:
 
 @operation(vector, place, place)
 def load_some(builder: Any, address: Any, count: Any) -> Any:
-    """The first `count` of 16 numbers, zeros for the others, which are not read."""
+    """The first `count` of 16 numbers, and zeros for the others, which are not read."""
     pointer = builder.inttoptr(address, FLOATS.as_pointer())
     return masked_load(builder, pointer, FLOATS, "f32", count, 4)
 
@@ -128,7 +128,7 @@ def store_some(builder: Any, address: Any, value: Any, count: Any) -> Any:
 
 @operation(real, place)
 def get(builder: Any, address: Any) -> Any:
-    """The one number at an address."""
+    """Loads one number."""
     return builder.load(builder.inttoptr(address, FLOAT.as_pointer()), align=4)
 
 
@@ -139,7 +139,7 @@ def put(builder: Any, address: Any, value: Any) -> Any:
 
 
 def prefetch_at(builder: Any, address: Any) -> None:
-    """Prefetches the cache line at an address; any address will do."""
+    """Prefetches the cache line at an address; invalid addresses are allowed."""
     pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
     values = (pointer, INT(0), INT(3), INT(1))
     call(builder, "llvm.prefetch.p0", values, ir.VoidType())
@@ -150,7 +150,7 @@ prefetch = operation(types.void, place)(prefetch_at)
 
 @operation(vector, types.float64)
 def spread(builder: Any, number: Any) -> Any:
-    """One number in all lanes; of a float32 the compiler drops the detour over float64."""
+    """Broadcasts a number to all lanes; LLVM drops the conversion of a float32 to float64."""
     return spread_value(builder, builder.fptrunc(number, FLOAT))
 
 
@@ -234,7 +234,7 @@ def _fold(builder: Any, value: Any) -> Any:
 
 
 def _mix(builder: Any, a: Any, b: Any, low: tuple[int, ...], high: tuple[int, ...]) -> Any:
-    """The sum of two arrangements of the lanes of a and b, of which b's count from 8."""
+    """The sum of two arrangements of the lanes of a (0 to 7) and b (8 to 15)."""
     kind = ir.VectorType(INT, 8)
     parts = (builder.shuffle_vector(a, b, ir.Constant(kind, list(order))) for order in (low, high))
     return builder.fadd(*parts)
@@ -255,7 +255,7 @@ def totals_of_four(builder: Any, values: list[Any]) -> Any:
 
 @operation(real, vector)
 def largest(builder: Any, value: Any) -> Any:
-    """The largest lane; none is NaN."""
+    """The largest lane; no lane may be NaN."""
     return call(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", (value,), FLOAT, ("nnan", "nsz"))
 
 

@@ -30,7 +30,7 @@ DTYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
 
 
 def _bits(builder: Any, address: Any, count: Any, width: int) -> Any:
-    """Numbers of 8 or 16 bits at an address, as int32 without sign: `count` of them, or all."""
+    """Loads 16 numbers of 8 or 16 bits, zero-extended to int32, or the first `count` of them."""
     kind = ir.VectorType(ir.IntType(width), LANES)
     pointer = builder.inttoptr(address, kind.as_pointer())
     if count is None:
@@ -59,14 +59,14 @@ def _bfloat16(builder: Any, address: Any, count: Any) -> Any:
 
 
 def widened_bfloat16(builder: Any, address: Any) -> Any:
-    """16 bfloat16 at an address, LLVM values."""
+    """Emits a load of 16 bfloat16, widened to float32."""
     return _bfloat16(builder, address, None)
 
 
 def _float16(builder: Any, address: Any, count: Any) -> Any:
     bits = _bits(builder, address, count, 16)
     rest, sign, number = _small_float(builder, bits, 16, 10, 15)
-    # The largest exponent is that of infinity and NaN here, too.
+    # The largest exponent means infinity or NaN, as in float32.
     special = builder.icmp_unsigned(">=", rest, same(0x7C00))
     number = builder.select(special, builder.add(number, same(112 << 23)), number)
     return builder.bitcast(builder.or_(number, sign), FLOATS)
@@ -75,7 +75,7 @@ def _float16(builder: Any, address: Any, count: Any) -> Any:
 def _float8(builder: Any, address: Any, count: Any) -> Any:
     bits = _bits(builder, address, count, 8)
     rest, sign, number = _small_float(builder, bits, 8, 3, 7)
-    # One NaN, no infinity.
+    # The type has one NaN and no infinity.
     number = builder.select(builder.icmp_unsigned("==", rest, same(0x7F)), same(0x7FC00000), number)
     return builder.bitcast(builder.or_(number, sign), FLOATS)
 
@@ -107,7 +107,7 @@ def item_bytes(kind: int) -> int:
 
 @inner
 def widen(kind: int, address: int) -> Any:
-    """The 16 numbers at an address."""
+    """Loads 16 numbers at an address as float32."""
     if kind == FLOAT32:
         return load(address)
     if kind == BFLOAT16:
@@ -121,7 +121,7 @@ def widen(kind: int, address: int) -> Any:
 
 @inner
 def widen_some(kind: int, address: int, count: int) -> Any:
-    """The first `count` numbers at an address, zeros after them."""
+    """Loads the first `count` of 16 numbers at an address as float32, and zeros after them."""
     if kind == FLOAT32:
         return load_some(address, count)
     if kind == BFLOAT16:
@@ -152,10 +152,10 @@ _int8_run, _float8_run = _run_loop(_all_int8, 1), _run_loop(_all_float8, 1)
 
 @inner
 def widen_run(kind: int, source: int, count: int, place: int, ahead: int) -> None:
-    """Converts `count` numbers, a multiple of 16, to float32 at `place`, with one test of the type.
+    """Converts `count` numbers, a multiple of 16, to float32 at `place`; tests the type only once.
 
     Args:
-        ahead: distance in bytes to what to prefetch.
+        ahead: distance in bytes from a number to the one to prefetch with it.
     """
     if kind == BFLOAT16:
         _bfloat16_run(source, count, place, ahead)

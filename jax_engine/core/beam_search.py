@@ -1,7 +1,7 @@
-"""§4.4, beam search: which continuations of a group's beams go on, and which have ended best.
+"""§4.4, beam search: which continuations of a group's beams go on, and which ended ones are best.
 
-Only values are compared here; `decoding` moves the sequences and their blocks accordingly. The
-selection is the one of transformers' `generate`, so that outputs can be held against it.
+Only values are compared here; `decoding` moves the sequences and their blocks accordingly. It
+selects as transformers' `generate` does, so that outputs can be compared.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from jax_engine.core.stopping import SamplingLimits
 
 
 class Choice(NamedTuple):
-    """A beam, and a token to go on with.
+    """A beam and its next token.
 
     Attributes:
         value: Cumulative log-probability with the new token.
@@ -35,7 +35,7 @@ class Hypothesis(NamedTuple):
     """A beam that has ended.
 
     Attributes:
-        score: Cumulative log-probability over output length to the power of the length penalty.
+        score: Cumulative log-probability / output length ** length penalty.
         seq: Finished; it holds no blocks.
     """
 
@@ -44,7 +44,7 @@ class Hypothesis(NamedTuple):
 
 
 def num_candidates(params: SamplingLimits, eos_token_ids: Collection[int]) -> int:
-    """M, the candidates looked at in a step: enough that k of them do not end."""
+    """M, the candidates compared in a step: enough that at least k are not stop tokens."""
     ends = set(params.stop_token_ids or ()) | set(() if params.ignore_eos else eos_token_ids)
     return max(2, 1 + len(ends)) * (params.best_of or params.n)
 
@@ -52,10 +52,10 @@ def num_candidates(params: SamplingLimits, eos_token_ids: Collection[int]) -> in
 def best_choices(
     beams: SequenceOf[tuple[float, SequenceOf[Candidate]]], count: int
 ) -> list[Choice]:
-    """The `count` best of all beams' candidates; at equal values by beam, then by token id.
+    """The `count` best of all beams' candidates; equal values by beam, then by token id.
 
     Args:
-        beams: In rank order, cumulative log-probability and candidates, best first.
+        beams: Cumulative log-probability and candidates, best first, of each beam in rank order.
     """
     choices = [
         Choice(total + logprob, beam, token, logprob, rank)
@@ -72,11 +72,11 @@ class BeamSearch:
 
     Attributes:
         width: k, the beams that go on, and the hypotheses that are kept.
-        num_candidates: M, how many continuations are looked at in a step.
+        num_candidates: M, how many continuations are compared in a step.
         length_penalty: a; above 0 long hypotheses are favoured.
-        early_stopping: True: done with k hypotheses. False: done when no beam beats them at its
-            present length. "never": done when none can at any length.
-        hypotheses: The best that have ended, best first, older ones first at equal scores.
+        early_stopping: When to stop, once there are k hypotheses. True: at once. False: when no
+            beam beats the worst at its current length. "never": when none can at any length.
+        hypotheses: The best ended beams, best first; older ones first at equal scores.
     """
 
     width: int
@@ -100,7 +100,7 @@ class BeamSearch:
         )
 
     def add(self, value: float, seq: Sequence) -> None:
-        """Keeps a beam that ended with this cumulative log-probability, if it is good enough."""
+        """Keeps an ended beam with this cumulative log-probability if it is among the best k."""
         score = value / seq.output_len**self.length_penalty
         self.hypotheses.append(Hypothesis(score, seq))
         self.hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
@@ -110,8 +110,8 @@ class BeamSearch:
         """Whether the search can stop: no better hypothesis can follow.
 
         Args:
-            live: The beams that go on, best first.
-            length: Output tokens so far.
+            live: The choices that go on, best first.
+            length: Their output tokens, the new ones included.
             longest: Output tokens at which every beam ends.
         """
         if not live:

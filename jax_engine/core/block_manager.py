@@ -1,7 +1,7 @@
 """§4.3-4.5, the KV cache manager: block tables of all sequences over the two block pools.
 
-Allocation on demand, sharing by fork, copy-on-write, swapping, and prefix caching. Nothing here
-takes time in the size of a pool, and a decoded token that fits its block costs two comparisons.
+Allocation on demand, sharing by fork, copy-on-write, swapping, and prefix caching. Only `clear`
+takes time in the size of a pool; a decoded token that fits its block costs two comparisons.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,11 +21,11 @@ class BlockManager(BlockView):
         num_gpu_blocks: Size of the device's pool.
         num_cpu_blocks: Size of the host's pool, for swapping; 0 for none.
         watermark: Share of the GPU pool that admission and swap-in leave free, as head-room for
-            the sequences that are running.
-        enable_prefix_caching: Keep full blocks findable by content, freed ones too (LRU).
-        table_width: W, the most blocks of one table: ceil(max_model_len / B). None: the pool's.
+            running sequences.
+        enable_prefix_caching: Index full blocks by content, freed ones too (LRU).
+        table_width: W, the most blocks of one table: ceil(max_model_len / B). None: the pool size.
         hash_fn: Hash of (parent hash, tokens, salt). Collisions cost time, never a wrong hit.
-        host_room: Allocates memory for CPU blocks to be written; returns False if there is none.
+        host_room: Allocates memory for CPU blocks before they are written; False if it cannot.
 
     Attributes:
         watermark_blocks: int(watermark * num_gpu_blocks).
@@ -52,7 +52,7 @@ class BlockManager(BlockView):
         self.table_width = num_gpu_blocks if table_width is None else table_width
 
     def clear(self) -> None:
-        """Drops all tables and all cached content, whatever state they are in."""
+        """Drops all tables and all cached content, even if they are inconsistent."""
         self.tables.clear()
         self._cache.clear()
         self.gpu.clear()
@@ -67,8 +67,8 @@ class BlockManager(BlockView):
         """Blocks that hold the longest cached prefix of full blocks; takes no reference.
 
         At most (len(token_ids) - 1) // B: one token must be left to compute, or there would be no
-        logits to sample from. `chain`, if given, is the caller's memo of the nodes of this very
-        token sequence: it is extended in place, so that no block is hashed twice.
+        logits to sample from. `chain`, if given, holds this token sequence's nodes from earlier
+        calls: it is extended in place, so that no block is hashed twice.
         """
         if not self.enable_prefix_caching:
             return []
@@ -105,14 +105,14 @@ class BlockManager(BlockView):
 
         Args:
             seq_id: Gets a table if it has none.
-            token_ids: All its tokens, at least `num_tokens`; read for the prefix cache. Where the
-                last one is still being sampled, the block that it fills is entered by a later call,
-                or by `register`.
+            token_ids: All its known tokens; read for the prefix cache. While the last of the
+                `num_tokens` is still being sampled it is missing here: a later call, or
+                `register`, enters the block that it fills.
             start: First position written; those before are in the cache.
             num_tokens: One past the last position written.
             cached: Hits of `cached_blocks`, for a sequence without a table.
             cache_salt: As given to `cached_blocks`.
-            chain: As given to `cached_blocks`; the table keeps extending it.
+            chain: As given to `cached_blocks`; the table goes on to extend it.
 
         Returns:
             (source, destination) blocks to copy before the write; None, with nothing changed, when
@@ -147,7 +147,7 @@ class BlockManager(BlockView):
     def register(
         self, seq_id: int, token_ids: Sequence[int], num_tokens: int, cache_salt: str | None
     ) -> None:
-        """Enters the full blocks of the first `num_tokens` tokens that are not entered yet."""
+        """Enters the full blocks of the first `num_tokens` tokens into the prefix cache."""
         table = self.tables.get(seq_id)
         if table is not None:
             self._register(table, token_ids, num_tokens, cache_salt)
@@ -155,7 +155,7 @@ class BlockManager(BlockView):
     def fork(self, parent_id: int, child_id: int, num_blocks: int | None = None) -> None:
         """Gives the child the parent's first `num_blocks` blocks (all by default) to share.
 
-        Needs no free block. Nothing to share leaves the child without a table.
+        Needs no free block. If there is nothing to share, the child gets no table.
 
         Raises:
             BlockError: The child has a table already, or the parent has fewer blocks.
@@ -194,7 +194,7 @@ class BlockManager(BlockView):
         return self._host_room(self.cpu.next_blocks(distinct_blocks(tables)))
 
     def swap_out(self, seq_ids: Iterable[int]) -> list[tuple[int, int]]:
-        """Moves the sequences to the CPU, sharing kept; (gpu, cpu) pairs to copy.
+        """Moves the sequences to the CPU, sharing kept; returns (gpu, cpu) pairs to copy.
 
         Raises:
             OutOfBlocksError: `can_swap_out` is false; nothing changed.
@@ -207,7 +207,7 @@ class BlockManager(BlockView):
         return can_move(self._tables_of(seq_ids), self.cpu, self.gpu, self.watermark_blocks + extra)
 
     def swap_in(self, seq_ids: Iterable[int]) -> list[tuple[int, int]]:
-        """Moves the sequences back to the GPU, sharing kept; (cpu, gpu) pairs to copy.
+        """Moves the sequences back to the GPU, sharing kept; returns (cpu, gpu) pairs to copy.
 
         Raises:
             OutOfBlocksError: `can_swap_in(seq_ids, 0)` is false; nothing changed.
@@ -236,7 +236,7 @@ class BlockManager(BlockView):
         return table
 
     def _copy_on_write(self, table: BlockTable, index: int) -> tuple[int, int]:
-        # Only the block of the first write can be shared: those after it are this step's own.
+        # Only the block of the first position written can be shared; later ones are its own.
         old, new = table.ids[index], self._take_block()
         table.replace(index, new)
         self.gpu.free(old)

@@ -1,7 +1,7 @@
 """§4.3, the block engine: the free physical blocks of one memory, and the reference counts of all.
 
-A physical block is only a number here; its memory lives in the worker. Every operation takes
-constant time, whatever the size of the pool.
+A physical block is only a number here; its memory lives in the worker. Apart from `clear` and
+`free_blocks`, no operation's time depends on the size of the pool.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,7 @@ class BlockError(JaxEngineError, RuntimeError):
 
 
 class OutOfBlocksError(BlockError):
-    """More blocks were asked of a pool than it has free."""
+    """A pool has fewer free blocks than were asked for."""
 
 
 class BlockPool:
@@ -25,13 +25,13 @@ class BlockPool:
     Args:
         device: "gpu" or "cpu", for messages.
         num_blocks: Size of the pool; blocks are numbered 0 .. num_blocks - 1.
-        lru: Hand out the block that has been free for longest, so that cached contents live as
+        lru: Allocate the block that has been free for longest, so that cached contents live as
             long as possible. Otherwise the one freed last, whose memory is warm.
 
     Attributes:
         refs: Reference count of each block; 0 exactly when it is free.
         num_shared: Blocks with more than one reference.
-        num_refs: References to all blocks: how many there would be without sharing.
+        num_refs: References to all blocks: the blocks that would be in use without sharing.
     """
 
     __slots__ = (
@@ -45,7 +45,7 @@ class BlockPool:
         self.clear()
 
     def clear(self) -> None:
-        """Frees all blocks, whoever refers to them; takes O(num_blocks)."""
+        """Frees all blocks, whatever their reference counts; takes O(num_blocks)."""
         self.refs = [0] * self.num_blocks
         self.num_shared = 0
         self.num_refs = 0
@@ -111,7 +111,7 @@ class BlockPool:
             self.num_shared -= 1
 
     def free_all(self, blocks: Sequence[int]) -> None:
-        """Drops a reference of each, last block first: an LRU prefix outlives what follows it."""
+        """Drops a reference of each, last block first: LRU evicts a prefix after its successors."""
         for block in reversed(blocks):
             self.free(block)
 

@@ -1,7 +1,7 @@
 """§4.4, parallel sampling and beam search over shared blocks: applies a step's samples to a group.
 
-Parallel samples share the prompt: they fork once. Beams share what they generated as well: a new
-beam is a fork of the one it continues, and one that nobody continues is freed (Figure 9).
+Parallel samples share the prompt: they fork once. Beams also share generated tokens: a new beam is
+a fork of the beam it continues, and a beam that no new one continues is freed (Figure 9).
 """
 
 import logging
@@ -27,12 +27,12 @@ def end_sequence(
     """Ends a sequence if its newest token stops it.
 
     Args:
-        advanced: Whether the step after it has been planned.
+        advanced: Whether the next step has been planned already.
 
     Returns:
-        Whether its group has ended, which stays among the running ones if it is there.
+        Whether its group has ended. The caller takes an ended group out of `state.running`.
     """
-    if advanced:  # the block that its last computed token filled
+    if advanced:  # cache the block that its last computed token filled
         computed = seq.num_computed_tokens
         state.manager.register(seq.seq_id, seq.token_ids, computed, group.cache_salt)
     status = seq.status
@@ -50,7 +50,7 @@ def take_samples(
     """Takes the tokens of a prompt that forks, or the candidates of a beam.
 
     Returns:
-        Whether the group has ended with them.
+        Whether the group has ended.
     """
     if group.beam is None:
         return _fork_prompt(state, seq, group, sampled)
@@ -60,7 +60,7 @@ def take_samples(
 def _fork_prompt(
     state: SchedulerState, parent: Sequence, group: SequenceGroup, tokens: SequenceOf[int]
 ) -> bool:
-    """The prompt is computed: from here on the part is as many sequences that share it."""
+    """Forks the computed prompt into one sequence for each sampled token."""
     for i in range(1, len(tokens)):
         group.seqs.append(state.fork(parent, group, parent.index + i))
     group.forked, group.samples_per_seq = True, 1
@@ -79,11 +79,11 @@ def _take_candidates(
     group: SequenceGroup,
     candidates: SequenceOf[Candidate],
 ) -> bool:
-    """Keeps a beam's candidates until all beams of its group have some, and then selects.
+    """Keeps a beam's candidates until all beams of its group have theirs, then selects.
 
     Returns:
-        Whether the search is done: the group's sequences are its hypotheses then, or its aborted
-        beams if there are none, because all tokens were forbidden.
+        Whether the search is done. If so, the group's sequences are its hypotheses, or its aborted
+        beams if it has none because no token was allowed.
     """
     seq.candidates = candidates
     if any([beam.candidates is None for beam in group.seqs]):
@@ -97,7 +97,7 @@ def _take_candidates(
 
 
 def _select(search: BeamSearch, group: SequenceGroup) -> list[Choice]:
-    """What goes on, best first; what ends becomes a hypothesis, if it is among the best k."""
+    """Returns the choices that go on, best first; makes hypotheses of ended ones in the top k."""
     stop = group.stop
     beams = [(seq.cumulative_logprob, seq.candidates or []) for seq in group.seqs]
     length = len(group.seqs[0].token_ids) + 1
@@ -116,14 +116,14 @@ def _select(search: BeamSearch, group: SequenceGroup) -> list[Choice]:
 
 
 def _go_on(state: SchedulerState, group: SequenceGroup, live: list[Choice]) -> None:
-    """Forks before frees, so that no block that a new beam needs is free in between.
+    """Makes `live` the group's beams; forks before it frees, so that no shared block is freed.
 
-    Of the beams that continue the same one, the last keeps its sequence and its table.
+    Of the choices that continue one beam, the last takes over its sequence and block table.
     """
     beams: list[Sequence] = list(group.seqs)
     new: list[Sequence] = [beams[choice.beam] for choice in live]
     last = {choice.beam: rank for rank, choice in enumerate(live)}
-    # By parent, then by rank: the order in which the new sequences get their ids
+    # By parent, then by rank: new sequence ids are given in this order
     for rank in sorted(range(len(live)), key=lambda rank: live[rank].beam):
         parent = live[rank].beam
         if rank != last[parent]:
@@ -146,7 +146,7 @@ def _append(seq: Sequence, choice: Choice) -> None:
 
 
 def _end(state: SchedulerState, search: BeamSearch, group: SequenceGroup) -> None:
-    """Frees the beams; the group's sequences are the hypotheses, best first, from here on."""
+    """Frees the beams and makes the hypotheses, best first, the group's sequences."""
     if not search.hypotheses:
         logger.warning("request %s is aborted: %s", group.request_id, NO_TOKEN)
         for seq in group.seqs:

@@ -8,18 +8,18 @@ from jax_engine.modes import Scheduling
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one step and one request. Only this class checks them against each other.
+    """The limits of one step and one request, checked against each other here only.
 
     Attributes:
-        max_num_seqs: Sequences running at once.
-        max_num_batched_tokens: Tokens of one step.
-        max_model_len: Tokens of one sequence, prompt and output.
+        max_num_seqs: Most sequences running at once.
+        max_num_batched_tokens: Most tokens of one step.
+        max_model_len: Most tokens of one sequence, prompt and output.
         scheduling: "unified", "sosp" or "sosp-mixed".
-        chunked_prefill: Whether a prompt may be spread over steps.
+        chunked_prefill: Whether a prompt may be split over several steps.
         long_prefill_token_threshold: Most prompt tokens of one sequence in a step; 0 for no limit.
 
     Raises:
-        ConfigError: One of them is too small, or contradicts another one.
+        ConfigError: A limit is too small, or contradicts another.
     """
 
     max_num_seqs: int
@@ -46,7 +46,7 @@ class Limits:
             )
 
     def _check_budget(self) -> None:
-        """A step must have room for what it cannot leave to another one."""
+        """Checks that a step has room for all that cannot wait for another step."""
         budget = self.max_num_batched_tokens
         if not self.chunked_prefill and budget < self.max_model_len:
             raise ConfigError(
@@ -65,7 +65,7 @@ class Limits:
 def check_prefix_caching(enabled: bool, scheduling: Scheduling) -> None:
     """
     Raises:
-        ConfigError: The SOSP modes have no prefix cache.
+        ConfigError: It is enabled in an SOSP mode, which has no prefix cache.
     """
     if enabled and scheduling != "unified":
         raise ConfigError(

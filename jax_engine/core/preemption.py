@@ -1,7 +1,7 @@
-"""§4.5 and §7.3, how a preempted group gives up its blocks: swapped out, or computed again.
+"""§4.5 and §7.3, how a preempted group gives up its blocks: by swapping or by recomputation.
 
-Which one costs less depends on the block size, the context and the machine (Figure 19): swapping
-moves each block twice, recomputing runs all computed tokens through the model once more.
+Which is cheaper depends on the block size, the context and the machine (Figure 19): swapping moves
+each block twice, recomputation runs all computed tokens through the model once more.
 """
 
 from typing import Protocol
@@ -18,17 +18,17 @@ class Costs(Protocol):
 
     @property
     def seconds_per_block(self) -> float:
-        """To move one KV block between the device and the host, one way."""
+        """Time to move one KV block between device and host, one way."""
 
     @property
     def seconds_per_token(self) -> float:
-        """To compute one token again, in a step of many."""
+        """Time to compute one token again, in a step of many tokens."""
 
 
 def check_rule(rule: PreemptionRule | None, costs: Costs | None) -> None:
     """
     Raises:
-        ConfigError: "auto" without costs to go by.
+        ConfigError: The rule is "auto", and there are no costs.
     """
     if rule == "auto" and costs is None:
         raise ConfigError(
@@ -40,18 +40,18 @@ def check_rule(rule: PreemptionRule | None, costs: Costs | None) -> None:
 def mode_for(
     group: SequenceGroup, manager: BlockManager, rule: PreemptionRule | None, costs: Costs | None
 ) -> PreemptionMode:
-    """How to take this group's blocks. Without a rule a group that forked is swapped."""
+    """How to take this group's blocks. Without a rule: swap a group that forked."""
     if rule is None:
         return "swap" if group.forked else "recompute"
     if rule != "auto":
         return rule
     assert costs is not None
-    # Without CPU blocks there is nothing to choose, and nothing worth measuring.
+    # Without CPU blocks there is no choice, and the costs need not be measured.
     return cheaper_mode(group, manager, costs) if manager.num_cpu_blocks else "recompute"
 
 
 def cheaper_mode(group: SequenceGroup, manager: BlockManager, costs: Costs) -> PreemptionMode:
-    """ "swap" if moving the group's blocks out and in takes less time than computing them again."""
+    """Returns "swap" if moving the group's blocks out and in is faster than recomputing them."""
     tables = [manager.tables.get(seq.seq_id) for seq in group.unfinished()]
     num_blocks = distinct_blocks([table for table in tables if table is not None])
     swap = 2 * num_blocks * costs.seconds_per_block
@@ -60,7 +60,7 @@ def cheaper_mode(group: SequenceGroup, manager: BlockManager, costs: Costs) -> P
 
 
 def tokens_to_recompute(group: SequenceGroup, block_size: int) -> int:
-    """Counts the prompt's full blocks once, and the tokens after them for each sequence."""
+    """Counts tokens of the prompt's full blocks once, later ones for each sequence."""
     computed = [seq.num_computed_tokens for seq in group.unfinished()]
     if len(computed) == 1:
         return computed[0]

@@ -1,8 +1,8 @@
 """Prefix caching, added to engines after the paper: finds blocks by their content.
 
-§4.4 shares a prefix that the operator named beforehand; here every full block is a candidate. A
+§4.4 shares prefixes that the operator names beforehand; here every full block may be shared. A
 block's KV depends on all tokens up to its end, so its content is a *chain*: its own tokens, and
-the content of the block before. A wrong hit would be a wrong answer, so nodes compare exactly;
+the content of the block before. A wrong hit would give wrong output, so nodes are compared exactly;
 the hash only finds candidates.
 """
 
@@ -17,7 +17,7 @@ class Node:
     Attributes:
         parent: Content of the block before; None for a first block.
         tokens: The B tokens of this block.
-        salt: Kept by first blocks only; requests of different salts share nothing.
+        salt: None except in first blocks; requests of different salts share nothing.
         chain_hash: Hash of the whole chain, computed once from the parent's.
     """
 
@@ -39,7 +39,7 @@ class Node:
         return self.chain_hash
 
     def __eq__(self, other: object) -> bool:
-        """Exact, and a loop: a chain may be longer than Python's stack is deep.
+        """Compares whole chains, in a loop: a chain may be longer than Python's recursion limit.
 
         Chains that were looked up share their nodes (`_adopt`), so the walk usually ends at the
         first parent.
@@ -58,7 +58,7 @@ class Node:
 
 
 class PrefixCache:
-    """Which block holds which content; at most one block for each content.
+    """An index of blocks by content; at most one block for each content.
 
     It ignores reference counts. A freed block stays cached until the pool allocates it again
     (`evict`), so the pool's free order is the eviction order.
@@ -78,7 +78,7 @@ class PrefixCache:
     def extend_chain(
         self, chain: list[Node], token_ids: Sequence[int], num_blocks: int, salt: str | None
     ) -> None:
-        """Hashes what `chain` lacks of the first `num_blocks` blocks of `token_ids`, in place."""
+        """Appends the nodes that `chain` lacks for the first `num_blocks` blocks of `token_ids`."""
         size = self.block_size
         parent = chain[-1] if chain else None
         for start in range(len(chain) * size, num_blocks * size, size):
@@ -86,9 +86,9 @@ class PrefixCache:
             chain.append(parent)
 
     def match(self, chain: list[Node], num_blocks: int) -> list[int]:
-        """Blocks that hold the first contents of `chain`, at most `num_blocks`, to the first miss.
+        """Blocks of the leading nodes of `chain`, at most `num_blocks`, up to the first miss.
 
-        Nodes found are replaced in `chain` by the cache's own, for which later comparisons end at
+        Nodes found are replaced in `chain` by the cache's own, so that later comparisons end at
         once.
         """
         hits: list[int] = []
@@ -126,10 +126,10 @@ class PrefixCache:
 
 
 def _adopt(chain: list[Node], index: int, node: Node) -> None:
-    """Puts the cache's node in the place of an equal one, also as the parent of the next.
+    """Replaces a node by the cache's equal one, also as the parent of the next.
 
-    Otherwise comparing the next node would walk both chains to their roots: a lookup would take
-    the square of the prompt's length.
+    Otherwise comparing the next node would walk both chains to their roots, and a lookup would
+    take time quadratic in the prompt's length.
     """
     chain[index] = node
     if index + 1 < len(chain):

@@ -1,7 +1,7 @@
 """§4.5, the scheduler: iteration-level scheduling of sequence groups over a paged KV cache.
 
 One step is `schedule()`, the model, `update(sampled)`. While the model runs, `advance()` and
-`schedule()` plan the step after it. Plain Python on the host: the slides' centralised controller.
+`schedule()` may plan the next step. This is the slides' centralised controller: plain Python.
 """
 
 from collections.abc import Mapping
@@ -33,13 +33,13 @@ class Scheduler:
         max_model_len: Tokens of one sequence, prompt and output.
         scheduling: "unified", "sosp" (prompt steps and decode steps) or "sosp-mixed".
         policy: "fcfs", or "priority": smaller `SequenceGroup.priority` first, then by arrival.
-        preemption_mode: None: swap groups that forked, recompute others. "auto": what costs less.
-        preemption_costs: What "auto" goes by.
+        preemption_mode: None: swap groups that forked, recompute others. "auto": the cheaper one.
+        preemption_costs: The costs that "auto" compares.
         enable_chunked_prefill: Spread prompts over steps (unified only).
         long_prefill_token_threshold: Most prompt tokens of a sequence in one step; 0: no limit.
 
     Raises:
-        ConfigError: The limits contradict each other, or "auto" has no costs.
+        ConfigError: A limit is too small or contradicts another, or "auto" has no costs.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class Scheduler:
         return bool(self._state.groups)
 
     def check_group(self, group: SequenceGroup) -> None:
-        """Raises what `add_group` would raise for this size of request, and adds nothing."""
+        """Raises what `add_group` would raise for a request of this size; adds nothing."""
         check_request(group, self._limits, self.block_manager)
 
     def add_group(self, group: SequenceGroup) -> None:
         """Accepts a request that is certain to finish.
 
         Raises:
-            RequestTooLargeError: It is not; no trace of it is kept.
+            RequestTooLargeError: It might not finish; no trace of it is kept.
             InvalidRequestError: Its prompt is empty, or its id belongs to an unfinished request.
         """
         if group.request_id in self.groups:
@@ -131,13 +131,13 @@ class Scheduler:
         self._state.add(group)
 
     def take_back(self, group: SequenceGroup) -> None:
-        """Undoes the last `add_group`, however far it came before it was interrupted."""
+        """Undoes the last `add_group`, even one that was interrupted halfway."""
         self._state.take_back(group)
         if hasattr(group, "key"):  # its number is the next one's again
             self._num_added = int(group.key[-1])
 
     def abort(self, request_id: str, stop_reason: str | None = None) -> bool:
-        """Ends a request wherever it is; False when there is none of that id (any more)."""
+        """Ends a request in any queue; returns False if no unfinished request has that id."""
         group = self.groups.get(request_id)
         if group is None:
             return False
@@ -149,9 +149,9 @@ class Scheduler:
     def finish_sequence(
         self, seq_id: int, reason: str, stop_reason: int | str | None = None
     ) -> bool:
-        """Ends one sequence (a stop string was found); True when it was its group's last.
+        """Ends one sequence (a stop string was found); returns whether its group has ended.
 
-        An unknown or finished id is left alone.
+        Ignores an unknown or finished id.
         """
         if seq_id not in self._state.sequences:
             return False
@@ -164,7 +164,7 @@ class Scheduler:
         return True
 
     def schedule(self) -> SchedulerOutput:
-        """Plans the next step; the positions in it are not yet counted as computed."""
+        """Plans the next step, but does not count its positions as computed yet."""
         out = SchedulerOutput()
         if self.scheduling == "unified":
             unified.schedule(self._state, out)
@@ -176,8 +176,8 @@ class Scheduler:
     def can_advance(self) -> bool:
         """Whether the planned step leaves only the values of its tokens unknown.
 
-        A prompt that forks makes new sequences, beams are forked by their tokens, a group may need
-        its tokens' values, and the published modes have phases: all these wait.
+        Planning ahead must wait for a prompt that forks, for beams (their candidates decide which
+        forks), for a group that needs its tokens' values, and in the SOSP modes, which have phases.
         """
         return self.scheduling == "unified" and all(
             [
@@ -189,9 +189,9 @@ class Scheduler:
     def advance(self) -> None:
         """Counts the planned step as computed, so that the next can be planned while it runs.
 
-        Each sequence that is to get a token has it `pending`, unless it is its last by length. A
-        sequence that ends early is computed once more by the planned step; that token is dropped.
-        `update` takes the tokens of the earlier step first.
+        A sequence's new token is `pending`, unless it is the last that its length allows. A
+        sequence that ends early is computed once more by the next step; that token is dropped.
+        The next `update` takes the tokens of the step counted here.
         """
         self._advanced, self._scheduled = self._scheduled, []
         row = 0
@@ -203,15 +203,15 @@ class Scheduler:
             row += num_samples
 
     def update(self, sampled: Mapping[int, SequenceOf[Any]]) -> list[SequenceGroup]:
-        """Takes note that a step was computed: the one that `advance` counted, or the last planned.
+        """Takes the results of a step: the one that `advance` counted, or else the last planned.
 
         Args:
-            sampled: For each seq_id of the step with `num_samples` > 0, that many token ids; for
-                one of a beam search, (token id, log-probability) candidates, best first: at least
-                `group.beam.num_candidates` of them, or all that are possible.
+            sampled: For each seq_id of the step with `num_samples` > 0, that many token ids. For
+                a beam: (token id, log-probability) candidates, best first, at least
+                `group.beam.num_candidates`, or all possible ones if there are fewer.
 
         Returns:
-            The groups that finished now. What has ended since `schedule()` is skipped.
+            The groups that finished now. Sequences that ended since `schedule()` are skipped.
         """
         advanced, self._advanced = self._advanced, []
         scheduled = advanced
@@ -240,19 +240,19 @@ class Scheduler:
         return ended
 
     def drop_steps(self) -> None:
-        """Forgets planned steps that `update` has not seen; all their sequences must have ended."""
+        """Forgets planned steps without results; all their sequences must have ended."""
         self._scheduled, self._advanced = [], []
 
     def clear(self) -> None:
-        """Aborts all requests and forgets all cached blocks, after an exception anywhere in here.
+        """Aborts all requests and forgets all cached blocks, after an exception in any method.
 
-        Unlike `abort` it relies on nothing that a step keeps in order.
+        Unlike `abort` it works even if queues and block tables are inconsistent.
         """
         self.drop_steps()
         self._state.clear()
 
     def recompute_all(self) -> None:
-        """Takes the blocks of all requests, which are computed again; no step may be planned."""
+        """Takes all requests' blocks; they are computed again. No step may be planned."""
         assert not self._scheduled and not self._advanced
         self._state.recompute_all()
 

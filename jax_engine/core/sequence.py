@@ -10,7 +10,7 @@ type Candidate = tuple[int, float]  # a token id and its log-probability
 
 
 class SequenceStatus(Enum):
-    """Where a sequence is in its life."""
+    """Whether a sequence waits, runs, is swapped out, or how it has finished."""
 
     WAITING = auto()
     RUNNING = auto()
@@ -32,23 +32,23 @@ class Sequence:
     """One sampled continuation of a prompt.
 
     Attributes:
-        index: Place in its group: 0 for the first, i for the i-th child of the fork; of a beam its
-            rank, best first.
+        index: Place in its group: 0 for the first, i for the i-th child of the fork. For a beam:
+            its rank, best first.
         token_ids: Prompt and output as far as known. Only ever appended to.
-        prompt_len: How many of them are the prompt.
+        prompt_len: Length of the prompt, in tokens.
         seq_id: Given by the scheduler, -1 before; names the block table.
         num_computed_tokens: Leading positions whose KV is in the cache.
-        pending: 0; or, while a step is planned before the one ahead of it has returned its tokens,
-            -(r + 1) for the token that the latter draws in its row r.
+        pending: -(r + 1) while the next token is being sampled: it is sample r of a step whose
+            tokens have not been returned yet. Else 0.
         finish_reason: "stop", "length", "abort"; None while unfinished.
         stop_reason: The stop string or stop token id; None for end of sequence.
         attached: Whether it may be scheduled. False for a sibling in a group that was recomputed,
             until the leader has computed the prompt blocks that they share.
         chain: Content of its leading full blocks, each hashed once (prefix caching).
-        candidates: Of a beam that waits for the others of its group to be computed: tokens that may
-            come next, best first.
-        cumulative_logprob: Of a beam: the sum over its output.
-        token_logprobs: Of a beam: log-probability and rank of each output token.
+        candidates: For a beam that waits until all beams of its group are computed: its possible
+            next tokens, best first.
+        cumulative_logprob: For a beam: the sum over its output.
+        token_logprobs: For a beam: log-probability and rank of each output token.
     """
 
     index: int
@@ -68,7 +68,7 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens there are to compute, a pending one included."""
+        """Prompt and output tokens, a pending one included."""
         return len(self.token_ids) + (self.pending < 0)
 
     @property
@@ -80,7 +80,7 @@ class Sequence:
         return self.token_ids[self.prompt_len :]
 
     def finish(self, reason: str, stop_reason: int | str | None) -> None:
-        """Ends it, with "stop", "length" or "abort"; its blocks are the scheduler's business."""
+        """Ends it with "stop", "length" or "abort"; the scheduler frees its blocks."""
         self.status = FINISHED[reason]
         self.finish_reason = reason
         self.stop_reason = stop_reason

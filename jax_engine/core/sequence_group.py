@@ -1,8 +1,8 @@
 """§4.4-4.5, sequence groups: what the scheduler moves between its queues.
 
-A group is one request: one sequence until the prompt is computed, then `best_of` that share it, or
-as many beams. All its unfinished sequences are in the same state: they are scheduled and preempted
-together. Of more samples than can run at once there are several parts, one after the other.
+A group is one request: one sequence until the prompt is computed, then `best_of` samples or beams
+that share it. Its unfinished sequences have one status: they are scheduled and preempted together.
+A request for more samples than can run at once is split into parts that run one after the other.
 """
 
 from collections.abc import Collection
@@ -15,49 +15,48 @@ from jax_engine.core.stopping import SamplingLimits, StopRule
 
 
 class Constraints(Protocol):
-    """What restricts a request's tokens beyond its parameters."""
+    """What restricts a request's tokens beyond its sampling parameters."""
 
     @property
     def needs_last_token(self) -> bool:
-        """Whether what may come next depends on the token before it."""
+        """Whether the tokens allowed next depend on the token before."""
 
 
 class SequenceGroup:
     """One request and its sequences.
 
     Args:
-        request_id: Unique among the unfinished.
+        request_id: Unique among unfinished requests.
         prompt_token_ids: At least one.
         params: The request's sampling parameters.
         eos_token_ids: Tokens that end a sequence unless `params.ignore_eos`.
         arrival_time: Seconds; earlier is served first.
-        priority: Under the priority policy: smaller is served first.
+        priority: Smaller is served first, under the priority policy.
         cache_salt: Requests of different salts share no cached prefix.
-        constraints: What restricts its tokens beyond `params`; the engine knows how.
+        constraints: What restricts its tokens beyond `params`; applied by the engine.
 
     Attributes:
-        seqs: Those of all parts so far: of a part one until `forked`, then `part_size`; finished
-            ones stay. In a beam search the running beams, best first, and in the end its
-            hypotheses.
+        seqs: The sequences of all parts so far, finished ones included. A part has one sequence
+            until `forked`, then `part_size`. In a beam search: the running beams, best first; at
+            the end, the hypotheses.
         part_size: Samples that run at a time; the last part has the rest. Set by the scheduler.
-        part_start: Place in `seqs` of the present part's first sequence.
-        num_left: Samples of the parts to come.
+        part_start: Index in `seqs` of the current part's first sequence.
+        num_left: Samples of later parts.
         beam: The state of a beam search; None for other requests.
-        num_samples: k, the sequences to sample, or the beams: `best_of`, or `n`.
-        samples_per_seq: Tokens to sample for a sequence in a step: for a prompt that is about to
-            fork the part's samples, else 1. A beam's prompt forks by its candidates, so it is 1
-            from the start.
-        reserved: Sequences it counts against max_num_seqs: the part's samples, and once forked the
+        num_samples: k, the sequences to sample or the beams: `best_of`, else `n`.
+        samples_per_seq: Tokens to sample per sequence and step: the part's samples for a prompt
+            that is about to fork, else 1. A beam search forks by candidates, so it is always 1.
+        reserved: Sequences it counts against max_num_seqs: the part's samples; once forked, the
             unfinished ones; always k in a beam search.
         num_unattached: Unfinished sequences that wait for the leader (see `Sequence.attached`).
         num_cached_tokens: Prompt tokens found in the prefix cache when first admitted.
-        reads_cache: Whether its prompt may come from the prefix cache. Not if something is wanted
-            of each prompt token (`prompt_logprobs`, pooling).
+        reads_cache: Whether its prompt may come from the prefix cache. False if each prompt token
+            has an output of its own (`prompt_logprobs`, pooling).
         needs_history: Whether the worker needs all its tokens to sample.
-        needs_last_token: Whether what it may draw next depends on the values of its tokens, so that
-            no step can be planned ahead of one that samples for it.
+        needs_last_token: Whether the tokens allowed next depend on the values of earlier ones, so
+            that no step can be planned ahead of one that samples for it.
         number: Its name between controller and worker (`RequestSetup.number`); set by the engine.
-        key: Order in every queue; set by the scheduler.
+        key: Sort key in every queue; set by the scheduler.
         stop: When its sequences end; set by the scheduler.
     """
 
@@ -110,16 +109,16 @@ class SequenceGroup:
 
     @property
     def part(self) -> list[Sequence]:
-        """The sequences of the present part: those of the parts before it have finished."""
+        """The sequences of the current part; those of earlier parts have finished."""
         return self.seqs[self.part_start :] if self.part_start else self.seqs
 
     def limit_parts(self, part_size: int) -> None:
-        """Samples at most this many at a time; before anything is scheduled, and not for beams."""
+        """Splits the samples into parts of this size. Call before scheduling; not for beams."""
         self.part_size = self.samples_per_seq = self.reserved = part_size
         self.num_left = self.num_samples - part_size
 
     def start_next_part(self) -> None:
-        """Appends the sequence that the next samples begin with, at the prompt."""
+        """Appends a sequence that holds the prompt: the next part forks from it."""
         first = self.num_samples - self.num_left
         self.samples_per_seq = self.reserved = min(self.part_size, self.num_left)
         self.num_left -= self.reserved
@@ -133,7 +132,7 @@ class SequenceGroup:
 
     @property
     def leader(self) -> Sequence:
-        """The first unfinished sequence; it recomputes what the others share."""
+        """The first unfinished sequence; after a preemption it recomputes the shared prompt."""
         return next(seq for seq in self.part if seq.finish_reason is None)
 
     def unfinished(self) -> list[Sequence]:
@@ -146,11 +145,11 @@ class SequenceGroup:
         return [seq for seq in self.part if seq.finish_reason is None and seq.attached]
 
     def decoding(self) -> list[Sequence]:
-        """The unfinished sequences but for beams that have their candidates and wait."""
+        """The unfinished sequences, except beams that have candidates and wait for the others."""
         return [seq for seq in self.part if seq.finish_reason is None and seq.candidates is None]
 
     def set_status(self, status: SequenceStatus) -> None:
-        """All unfinished sequences of a group share one status."""
+        """Sets the status that all unfinished sequences of the group share."""
         for seq in self.part:
             if seq.finish_reason is None:
                 seq.status = status

@@ -1,7 +1,7 @@
 """§4.5 and §5.1, scheduling as published: steps that compute prompts, and steps that decode.
 
-Prompts are computed whole. The separate form is the published system's (v0.2.0): admit if
-possible, else decode. The mixed form is the paper's: one step decodes, swaps in and admits.
+Prompts are computed whole. The separate mode is the published system's (v0.2.0): admit if
+possible, else decode. The mixed mode is the paper's: one step decodes, swaps in and admits.
 """
 
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
@@ -27,9 +27,9 @@ def schedule(state: SchedulerState, out: SchedulerOutput, *, mixed: bool) -> Non
 
 
 def continue_rebuild(state: SchedulerState, out: SchedulerOutput, budget: int) -> int:
-    """Computes more of a group that was recomputed and did not fit into one step.
+    """Goes on to recompute a forked group that did not fit into one step.
 
-    Nothing else runs meanwhile, so there is at most one such group, and it has its blocks.
+    No other group is scheduled until then: there is at most one such group, and it has its blocks.
     """
     group = state.rebuilding
     if group is None or state.groups.get(group.request_id) is not group:
@@ -44,7 +44,7 @@ def continue_rebuild(state: SchedulerState, out: SchedulerOutput, budget: int) -
 def prefill_whole(
     seqs: list[Sequence], group: SequenceGroup, out: SchedulerOutput, budget: int
 ) -> int:
-    """Schedules sequences that have their blocks, each whole, to the first that does not fit."""
+    """Schedules whole sequences, whose blocks are allocated, up to the first over budget."""
     for seq in seqs:
         start = seq.num_computed_tokens
         rest = len(seq.token_ids) - start
@@ -56,7 +56,7 @@ def prefill_whole(
 
 
 def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> int:
-    """Admits waiting groups, oldest first, to the first that does not fit; the budget left."""
+    """Admits waiting groups, oldest first, until one does not fit; returns the budget left."""
     manager = state.manager
     while state.waiting:
         group = state.waiting[0]
@@ -79,7 +79,7 @@ def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> i
 
 
 def rebuild(state: SchedulerState, group: SequenceGroup, out: SchedulerOutput, budget: int) -> int:
-    """Readmits a forked group that was recomputed: allocates it whole, computes what fits.
+    """Readmits a forked group to be recomputed: allocates all of it, schedules what fits.
 
     The leader's prompt blocks are shared at once, since it computes them before any sibling.
     """
@@ -100,12 +100,12 @@ def rebuild(state: SchedulerState, group: SequenceGroup, out: SchedulerOutput, b
 
 
 def decode_running(state: SchedulerState, out: SchedulerOutput, budget: int) -> int:
-    """One token for each running sequence, at the cost of younger groups; the budget left."""
+    """Decodes all running groups, preempting younger ones for blocks; returns the budget left."""
     manager, tables, append = state.manager, state.manager.tables, out.scheduled.append
-    # Victims leave at the end of this very list, behind the group at hand.
+    # A victim is popped from the end of this list, behind the current group.
     for group in state.running:
         seqs = group.seqs if len(group.seqs) == 1 else group.decoding()
-        while manager.num_free_gpu_blocks < len(seqs):  # each might need one
+        while manager.num_free_gpu_blocks < len(seqs):  # each might need a new block
             if state.preempt_youngest(out) is group:
                 return budget
         for seq in seqs:
@@ -119,7 +119,7 @@ def decode_running(state: SchedulerState, out: SchedulerOutput, budget: int) -> 
 
 
 def resume_swapped(state: SchedulerState, out: SchedulerOutput, budget: int) -> int:
-    """Swaps groups back in while they fit above the watermark and decodes them too."""
+    """Swaps groups in while they fit above the watermark, and decodes them; the budget left."""
     manager = state.manager
     while state.swapped:
         group = state.swapped[0]

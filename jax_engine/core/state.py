@@ -1,6 +1,6 @@
 """§4.5, the queues of the scheduler and the moves between them: preempt, resume, rebuild, finish.
 
-Both scheduling modes (`unified`, `sosp`) decide *which* group moves; this is how it does.
+The scheduling modes (`unified`, `sosp`) decide *which* group moves; this module moves it.
 """
 
 import logging
@@ -30,7 +30,7 @@ class SchedulerState:
         groups: All unfinished groups, by request id.
         sequences: All unfinished sequences and their groups, by sequence id.
         preemption_mode: None: swap groups that forked, recompute others.
-        preemption_costs: What "auto" goes by.
+        preemption_costs: The costs that "auto" compares.
         num_preemptions: How often each mode was used.
         rebuilding: In SOSP mode: the group whose sequences are being recomputed, if any.
     """
@@ -58,13 +58,13 @@ class SchedulerState:
         self._seq_ids = count()
 
     def add(self, group: SequenceGroup) -> None:
-        """Puts a group that is new, or at the beginning of a part, among the waiting."""
+        """Queues a group that is new or starts a part as waiting."""
         self.groups[group.request_id] = group
         self._name(group.leader, group)
         insort(self.waiting, group, key=by_key)
 
     def take_back(self, group: SequenceGroup) -> None:
-        """Undoes `add`, however far it came."""
+        """Undoes `add`, even one that was interrupted halfway."""
         if self.groups.get(group.request_id) is group:
             del self.groups[group.request_id]
         self.sequences.pop(group.seqs[0].seq_id, None)
@@ -74,7 +74,7 @@ class SchedulerState:
                 return
 
     def clear(self) -> None:
-        """Ends all groups, whatever state they and the queues are in."""
+        """Aborts all groups, even if they and the queues are inconsistent."""
         for group in self.groups.values():
             for seq in group.unfinished():
                 seq.finish("abort", None)
@@ -92,13 +92,13 @@ class SchedulerState:
         return child
 
     def release(self, seq: Sequence) -> None:
-        """Frees the blocks of a sequence that goes no further."""
+        """Frees the blocks of a sequence that ends, and forgets its id."""
         self.manager.free(seq.seq_id)
         del self.sequences[seq.seq_id]
 
     def fits(self, group: SequenceGroup) -> bool:
         """Whether the group may join the running ones under max_num_seqs."""
-        # Kept while groups are only added, or admitting n of them would take n * n.
+        # The sum is kept while groups are only added: admitting n groups would take O(n^2) else.
         if self._reserved is None:
             self._reserved = sum([running.reserved for running in self.running])
         return self._reserved + group.reserved <= self.limits.max_num_seqs
@@ -114,7 +114,7 @@ class SchedulerState:
         """Makes positions num_computed_tokens .. end - 1 writable; the caller knows they fit.
 
         Raises:
-            OutOfBlocksError: They did not: a scheduling rule counted wrongly.
+            OutOfBlocksError: They did not fit: a scheduling rule counted wrongly.
         """
         copies = self.manager.allocate_slots(
             seq.seq_id,
@@ -156,10 +156,10 @@ class SchedulerState:
             self._reserved += group.reserved
 
     def preempt_youngest(self, out: SchedulerOutput) -> SequenceGroup:
-        """Takes the blocks of the last running group: all or nothing, as the group runs together.
+        """Takes all blocks of the last running group, whose sequences only run together.
 
-        A forked group is swapped by default, since recomputing would lose the sharing of its
-        outputs; with "auto" what costs less is done. Without room in the CPU pool any group is
+        By default a forked group is swapped, since recomputing would lose the sharing of its
+        outputs; "auto" chooses the cheaper mode. If the CPU pool has no room, any group is
         recomputed.
         """
         group = self.running.pop()
@@ -178,9 +178,9 @@ class SchedulerState:
         return group
 
     def recompute_all(self) -> None:
-        """Takes the blocks of all groups, on both devices: each is computed again from its tokens.
+        """Takes all groups' blocks, GPU and CPU, and queues them to be computed again.
 
-        No step may be planned.
+        Call it only while no step is planned.
         """
         for group in self.running + self.swapped:
             self._requeue(group)
@@ -188,7 +188,7 @@ class SchedulerState:
         self.rebuilding = self._reserved = None
 
     def attach(self, group: SequenceGroup) -> None:
-        """Lets a recomputed group go on together once the leader has the prompt's full blocks."""
+        """Attaches the siblings once the leader has recomputed the prompt's full blocks."""
         shared_tokens = group.prompt_len // self.manager.block_size * self.manager.block_size
         if group.leader.num_computed_tokens >= shared_tokens:
             self.share_prompt(group)
@@ -196,7 +196,7 @@ class SchedulerState:
     def share_prompt(self, group: SequenceGroup) -> None:
         """Gives the siblings the leader's full prompt blocks again.
 
-        What each of them generated on its own, each recomputes.
+        Each sibling recomputes its own output.
         """
         leader, shared = group.leader, group.prompt_len // self.manager.block_size
         for seq in group.unfinished():
@@ -212,21 +212,21 @@ class SchedulerState:
         """Ends a sequence and frees its blocks; its group stays in its queue."""
         self.release(seq)
         seq.finish(reason, stop_reason)
-        group.reserved -= 1  # what did not fork, and beams, end with their group
+        group.reserved -= 1  # exact: an unforked sequence, or a beam, ends with its whole group
         self._reserved = None
         if group.num_unattached:  # so others are left
-            # A leader that ends in the middle of a rebuild leaves the next one to start over.
+            # If the leader ends in the middle of a rebuild, the next one starts over.
             group.leader.attached = True
             group.num_unattached = sum(not seq.attached for seq in group.unfinished())
 
     def end_part(self, group: SequenceGroup, status: SequenceStatus) -> bool:
-        """Goes on with the next part of a group, all of whose sequences have ended.
+        """Starts the next part of a group whose sequences have all ended.
 
         Args:
-            status: What they had, so the queue that the group is in.
+            status: Their status before they ended, which tells the group's queue.
 
         Returns:
-            Whether there was no other part: the group has ended, and is in its queue yet.
+            Whether no part was left: the group has ended, and is still in its queue.
         """
         if not group.num_left:
             return True
@@ -259,7 +259,7 @@ class SchedulerState:
         self.sequences[seq.seq_id] = seq, group
 
     def _requeue(self, group: SequenceGroup) -> None:
-        """Puts a group that is to be computed again among the waiting."""
+        """Queues a group as waiting, to be computed again."""
         self._forget_computed(group)
         group.set_status(SequenceStatus.WAITING)
         insort(self.waiting, group, key=by_key)
@@ -269,7 +269,7 @@ class SchedulerState:
         for seq in seqs:
             self.manager.free(seq.seq_id)
             seq.num_computed_tokens = 0
-            seq.candidates = None  # they come again
+            seq.candidates = None  # its last token is computed again, and yields them again
             seq.attached = False
         seqs[0].attached = True
         group.num_unattached = len(seqs) - 1

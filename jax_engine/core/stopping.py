@@ -1,7 +1,7 @@
-"""When a sequence ends for a reason that token ids alone can tell; stop strings are the engine's.
+"""When token ids alone end a sequence; the engine checks stop strings.
 
-In the present engines' order: end of sequence, then stop tokens, then length. An output whose last
-token is its end has stopped, even where it could not have been longer.
+The checks have the order of other engines: end of sequence, stop tokens, length. So an output
+of maximal length that ends with a stop token has finish reason "stop", not "length".
 """
 
 from collections.abc import Collection, Sequence
@@ -12,7 +12,7 @@ NO_TOKEN = "its constraints allow no token"  # stop_reason of a request that can
 
 
 class SamplingLimits(Protocol):
-    """What the controller reads of a request's `SamplingParams`."""
+    """The part of a request's `SamplingParams` that the controller reads."""
 
     @property
     def n(self) -> int: ...
@@ -40,13 +40,13 @@ class SamplingLimits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """One request's limits, worked out once, so that the check of a token is two comparisons.
+    """One request's limits, computed once, so that checking a token takes few comparisons.
 
     Attributes:
-        max_len: Tokens, prompt included, at which a sequence ends by "length".
-        min_len: Tokens, prompt included, before which no token ends it.
-        eos_token_ids: End by "stop" without a reason; empty when they are ignored.
-        stop_token_ids: End by "stop" with the token as the reason.
+        max_len: Length in tokens, prompt included, at which a sequence ends by "length".
+        min_len: Length in tokens, prompt included, below which no token id ends it.
+        eos_token_ids: End it by "stop" without a stop reason; empty when they are ignored.
+        stop_token_ids: End it by "stop", with the token as the stop reason.
     """
 
     max_len: int
@@ -62,7 +62,7 @@ class StopRule:
         prompt_len: int,
         max_model_len: int,
     ) -> Self:
-        """The rule of a request in an engine whose sequences hold `max_model_len` tokens."""
+        """The rule of a request in an engine with this `max_model_len`."""
         max_len = max_model_len
         if params.max_tokens is not None:
             max_len = min(max_len, prompt_len + params.max_tokens)
@@ -74,11 +74,11 @@ class StopRule:
         )
 
     def check(self, token_ids: Sequence[int]) -> tuple[str, int | None] | None:
-        """(finish_reason, stop_reason) after the last token was appended; None to go on."""
+        """Returns (finish_reason, stop_reason) if the last token ends the sequence, else None."""
         return self.check_token(token_ids[-1], len(token_ids))
 
     def check_token(self, token: int, length: int) -> tuple[str, int | None] | None:
-        """As `check`, for a token that is or would be the last of `length`."""
+        """Like `check`, for a sequence of `length` tokens that ends with `token`."""
         if length >= self.min_len:
             if token in self.eos_token_ids:
                 return "stop", None

@@ -1,4 +1,4 @@
-"""§4.5, swapping: the tables of a sequence group move to the other device, sharing and all.
+"""§4.5, swapping: moves the tables of a sequence group to the other device and keeps sharing.
 
 Only block numbers move here; the mappings returned tell the worker which contents to copy.
 """
@@ -10,14 +10,14 @@ from jax_engine.core.block_table import BlockTable
 
 
 def distinct_blocks(tables: Sequence[BlockTable]) -> int:
-    """How many physical blocks the tables use together; a shared one counts once."""
+    """Counts the physical blocks that the tables use; a shared block counts once."""
     return len({block for table in tables for block in table.ids})
 
 
 def can_move(
     tables: Sequence[BlockTable], source: BlockPool, target: BlockPool, reserve: int
 ) -> bool:
-    """Whether all tables lie on the source, and the target holds them with `reserve` left free."""
+    """Whether all tables are on the source and fit into the target with `reserve` left free."""
     return (
         all(table.device == source.device for table in tables)
         and target.num_free - distinct_blocks(tables) >= reserve
@@ -32,17 +32,17 @@ def move_tables(
     reserve: int,
     allocate: Callable[[], int],
 ) -> list[tuple[int, int]]:
-    """Moves every table, in the order given, and frees the references of the old blocks.
+    """Moves every table, in the order given, and drops its references to the old blocks.
 
     Args:
-        tables: What moves.
-        source: Pool the blocks lie in.
-        target: Pool that gets the references.
+        tables: Tables of one sequence group.
+        source: Pool of the old blocks.
+        target: Pool of the new blocks.
         reserve: Blocks of the target to leave free.
         allocate: Takes a block out of `target` (the GPU's also forgets its cached content).
 
     Returns:
-        (source block, target block) pairs, each block once, in order of first sight.
+        (source block, target block) pairs, each block once, in order of first use.
 
     Raises:
         OutOfBlocksError: `can_move` is false; nothing changed.

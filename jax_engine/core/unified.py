@@ -1,8 +1,8 @@
-"""Unified scheduling, what engines have grown since the paper: one token budget, no phases.
+"""Unified scheduling, newer than the paper: one token budget, no prefill and decode phases.
 
-A sequence has computed some of its tokens and has some left; a step gives it a chunk of what is
-left. Prompts, their chunks, decodes and recomputation are the same thing. Running groups come
-first, then those swapped out, then waiting ones, always oldest first and never past a blocked one.
+A sequence has computed some of its tokens; a step computes a chunk of the rest. So prompts, chunks
+of prompts, decodes and recomputation are the same thing. Running groups come first, then those
+swapped out, then waiting ones; always oldest first, and no group overtakes a blocked one.
 """
 
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
@@ -23,17 +23,17 @@ def schedule(state: SchedulerState, out: SchedulerOutput) -> None:
 
 
 def continue_running(state: SchedulerState, out: SchedulerOutput, budget: int) -> int:
-    """Gives each running group its chunks, at the cost of younger ones; returns the budget left."""
+    """Schedules running groups, preempting younger ones for blocks; returns the budget left."""
     manager, tables, append = state.manager, state.manager.tables, out.scheduled.append
-    # Victims leave at the end of this very list, behind the group at hand: iterating stays valid,
-    # and nothing that was scheduled is ever taken back.
+    # A victim is popped from the end of this list, behind the current group: iterating stays valid,
+    # and a group that was scheduled is never preempted.
     for group in state.running:
         if budget == 0:
             break
         seq = group.seqs[0]
         start, length = seq.num_computed_tokens, len(seq.token_ids) + (seq.pending < 0)
-        if len(group.seqs) == 1 and length - start == 1:  # by far the most common: a decode
-            if length <= tables[seq.seq_id].room:  # ... into the last block
+        if len(group.seqs) == 1 and length - start == 1:  # the most common case: a decode
+            if length <= tables[seq.seq_id].room:  # ... that fits its last block
                 append(ScheduledSequence(seq, group, start, 1, group.samples_per_seq))
                 budget -= 1
                 continue
@@ -57,7 +57,7 @@ def resume_swapped(state: SchedulerState, out: SchedulerOutput, budget: int) -> 
         group = state.swapped[0]
         runs = plan_chunks(state, group, budget)
         seqs = group.attached()
-        # Head-room for a block each, also for those that the budget leaves out of this step
+        # Head-room of a block per sequence, also for those that this step's budget leaves out
         extra = len(seqs) - len(runs)
         extra += sum(max(1, new_blocks(state, seq, end)) for seq, end in runs)
         seq_ids = [seq.seq_id for seq in seqs]
@@ -70,7 +70,7 @@ def resume_swapped(state: SchedulerState, out: SchedulerOutput, budget: int) -> 
 
 
 def admit_waiting(state: SchedulerState, out: SchedulerOutput, budget: int) -> int:
-    """Admits waiting groups, whose leaders start behind their cached prefix; the budget left."""
+    """Admits waiting groups, past their cached prefixes; returns the budget left."""
     manager, block_size = state.manager, state.manager.block_size
     while state.waiting and budget > 0:
         group = state.waiting[0]
@@ -134,6 +134,6 @@ def run_chunks(
 
 
 def new_blocks(state: SchedulerState, seq: Sequence, end: int) -> int:
-    """Blocks that the table, on whichever device, lacks for `end` tokens."""
+    """Blocks that the sequence's table, GPU or CPU, lacks for `end` tokens."""
     table = state.manager.tables.get(seq.seq_id)
     return -(-end // state.manager.block_size) - (len(table.ids) if table else 0)

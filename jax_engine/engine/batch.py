@@ -1,4 +1,4 @@
-"""A batch of prompts: all are checked before the first one starts; a bar shows how many ended."""
+"""A batch of prompts: all are checked before the first one starts; a bar shows the progress."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +18,13 @@ from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 
 type Progress = Callable[[AnyRequestOutput], None]
-type UseTqdm = bool | Callable[..., Any]  # whether to show a bar, or what makes one (as tqdm does)
+type UseTqdm = bool | Callable[..., Any]  # whether to show a bar, or a replacement of tqdm
 
 
 def refuse_adapters(lora_request: Any, mm_processor_kwargs: Any = None) -> None:
     """
     Raises:
-        InvalidRequestError: A request for what there is not.
+        InvalidRequestError: An adapter or a multi-modal option is asked for.
     """
     many = isinstance(lora_request, Sequence) and all(one is None for one in lora_request)
     if lora_request is not None and not many:
@@ -44,10 +44,10 @@ def check_all(
     *,
     use_tqdm: UseTqdm = False,
 ) -> list[Request]:
-    """What `SharedBatch.add` accepts, for each prompt.
+    """Checks every prompt; returns the requests that `SharedBatch.add` accepts.
 
     Raises:
-        InvalidRequestError: Something is wrong with some of them; the message says with which.
+        InvalidRequestError: Some are invalid; the message says which, and why.
     """
     checked: list[Request] = []
     problems: list[InvalidRequestError] = []

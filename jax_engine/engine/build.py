@@ -39,15 +39,15 @@ from jax_engine.worker.worker import Worker
 logger = logging.getLogger("jax_engine")
 
 _DTYPES = {"float": "float32", "half": "float16"}
-# Weights are loaded beside all else, but at first alone: Python has one lock, over which both lose
-# so much that a small model is ready sooner one after the other.
+# Weights load in parallel with the rest of the start, after a time alone: both contend for the
+# GIL, so a small model is ready sooner if it loads first.
 ALONE_S = 1.5
-_PROVISIONAL_BLOCKS = 64  # the step's temporaries do not depend on the size of the pool
+_PROVISIONAL_BLOCKS = 64  # a step's temporaries do not depend on the size of the pool
 
 
 @dataclass(frozen=True)
 class EngineParts:
-    """What `LLMEngine` is made of."""
+    """The components of an `LLMEngine`."""
 
     config: EngineConfig
     model_config: ModelConfig
@@ -91,7 +91,7 @@ def _build(config: EngineConfig) -> EngineParts:
     max_len, budget = limits.max_model_len, limits.max_num_batched_tokens
     memory = _memory(config, model, dtype, max_len, budget)
     num_cpu_blocks = int(config.swap_space * 2**30 // memory.block)
-    num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # what can be asked for at most
+    num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # more would never be used
     costs = MeasuredCosts(lambda: measure_costs(worker, max_len))
 
     def host_room(wanted: list[int]) -> bool:
@@ -123,7 +123,7 @@ def _build(config: EngineConfig) -> EngineParts:
         tokenizer = None
         if not config.skip_tokenizer_init:
             tokenizer = _tokenizer(config, files, hub)
-        if config.load_format != "dummy":  # else there is nothing to wait for
+        if config.load_format != "dummy":  # dummy weights are ready at once
             worker.prepare_first_step()
         worker.steps.set_weights(loading.result())
     if this_device().in_host_memory:
@@ -158,7 +158,7 @@ def resolve_dtype(name: str) -> Any:
 
 
 def _tokenizer(config: EngineConfig, files: ModelFiles, hub: HubOptions) -> Tokenizer:
-    """Of the model, or of `config.tokenizer`: in the model's revision if that is the model too."""
+    """Loads `config.tokenizer`, else the model's; the model's own in the model's revision."""
     revision = config.tokenizer_revision
     if revision is None and config.tokenizer in (None, config.model):
         revision = config.revision
@@ -167,7 +167,7 @@ def _tokenizer(config: EngineConfig, files: ModelFiles, hub: HubOptions) -> Toke
 
 
 def limits_of(config: EngineConfig, model_limit: int) -> Limits:
-    """What steps and requests may take with a model of that many positions.
+    """The limits of steps and requests for a model with this many positions.
 
     Raises:
         ConfigError: Settings contradict each other.
@@ -182,7 +182,7 @@ def limits_of(config: EngineConfig, model_limit: int) -> Limits:
 def build_scheduler(
     config: EngineConfig, blocks: BlockManager, limits: Limits, costs: MeasuredCosts
 ) -> Scheduler:
-    """What the configuration says of scheduling, within these limits."""
+    """Makes the scheduler that the configuration asks for, within these limits."""
     return Scheduler(
         blocks,
         max_num_seqs=limits.max_num_seqs,
@@ -236,7 +236,7 @@ def _memory(
             overridden=overridden is not None,
         )
     except MemoryError:
-        if not memory.step:  # the message names what the step takes: only now it is worth asking
+        if not memory.step:  # the message names the step's memory: measure it only for that
             check_longest_sequence_fits(
                 replace(memory, step=step_bytes()),
                 max_model_len=max_len,

@@ -1,6 +1,6 @@
-"""From a request's parameters to the constraints on its tokens, checked before it is accepted.
+"""Converts a request's parameters to constraints on its tokens, before it is accepted.
 
-What allows or forbids single tokens whatever the output is a static mask, packed once a request.
+Constraints that do not depend on the output become a static mask, packed once per request.
 Longer bad words, a guide and logits processors depend on the last token, which the host must know:
 `needs_last_token`.
 """
@@ -25,12 +25,12 @@ class RequestConstraints:
     """What restricts one request's tokens beyond penalties and bias.
 
     Attributes:
-        allowed: Bits of `allowed_token_ids` (of all tokens, without them) less the bad
-            words of one token.
+        allowed: Bits of `allowed_token_ids` (of all tokens if None) minus the bad words of one
+            token.
         ends: Bits of the tokens that end a sequence, forbidden before `min_tokens`.
-        bad_words: Those of two tokens and more.
-        processors: In order.
-        guide: The grammar, and where each sequence is in it.
+        bad_words: Bad words of two or more tokens.
+        processors: Logits processors, in the order of application.
+        guide: The grammar, and each sequence's place in it.
     """
 
     allowed: UInt32[np.ndarray, " words"]
@@ -46,7 +46,7 @@ class RequestConstraints:
 
 
 class ConstraintBuilder:
-    """What of `SamplingParams` becomes masks on the host.
+    """Builds the constraints that become masks on the host.
 
     Args:
         vocab_size: Of the model's logits, padding included.
@@ -61,11 +61,11 @@ class ConstraintBuilder:
         self._guides = GuideCompiler(tokenizer, vocab_size, eos_token_ids)
 
     def build(self, params: SamplingParams) -> RequestConstraints | None:
-        """None for a request without constraints.
+        """Returns None for a request without constraints.
 
         Raises:
-            InvalidRequestError: They are out of range, need a tokenizer that is not there, name no
-                valid grammar, or leave no token that could ever be drawn.
+            InvalidRequestError: They need a tokenizer that the engine lacks, name no valid grammar,
+                or leave no token that could ever be drawn.
         """
         words = self._bad_words(params)
         guided, allowed = params.structured_outputs, params.allowed_token_ids
@@ -92,7 +92,7 @@ class ConstraintBuilder:
         )
 
     def _bad_words(self, params: SamplingParams) -> list[list[int]]:
-        """As token sequences; who has no tokenizer may give them as `bad_words_token_ids`."""
+        """Bad words as token sequences; `bad_words_token_ids` gives them without a tokenizer."""
         given: list[list[int]] | None = getattr(params, "bad_words_token_ids", None)
         if given is None and params.bad_words:
             if self._tokenizer is None:
@@ -104,5 +104,5 @@ class ConstraintBuilder:
             given = bad_word_tokens(
                 params.bad_words, lambda text: encode(text, add_special_tokens=False)
             )
-        # A tokenizer may know tokens that the model has no logits for: they never come.
+        # A tokenizer may have tokens without logits in the model: they are never drawn.
         return [word for word in given or () if max(word) < self._vocab_size]

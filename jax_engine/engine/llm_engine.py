@@ -1,9 +1,8 @@
 """The loop that ties everything together: add_request, step, abort_request.
 
-A step schedules, executes on the device, and processes the outputs, while the device is given
-the next one (`pipeline`). All state of a request is reached through its id, so an abort at any
-moment between two steps frees exactly what it held. Threads take turns: each public method has
-the engine to itself.
+A step schedules, executes on the device, and processes the outputs while the device computes the
+next step (`pipeline`). All state of a request is found by its id, so an abort between two steps
+frees exactly what it held. Threads take turns: methods that use its state hold the engine's lock.
 """
 
 import logging
@@ -44,8 +43,8 @@ class LLMEngine(VllmParts):
     All methods raise ForkedProcessError in a process that was forked from the engine's.
 
     Attributes:
-        clock: Gives the time in seconds; `time.monotonic` unless a test replaces it.
-        lock: Holds off all other threads, so that several calls are as one.
+        clock: Returns the time in seconds; `time.monotonic` unless a test replaces it.
+        lock: Excludes all other threads, to make several calls atomic.
     """
 
     def __init__(self, parts: EngineParts) -> None:
@@ -71,7 +70,7 @@ class LLMEngine(VllmParts):
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "LLMEngine":
-        """Builds everything from settings.
+        """Builds an engine from its settings.
 
         Raises:
             ConfigError, ModelNotFoundError, WeightsError, OutOfMemoryError: With what to do next.
@@ -86,9 +85,9 @@ class LLMEngine(VllmParts):
         self.lock.check_process()
 
     def warmup(self, *, use_tqdm: bool = True) -> int:
-        """Compiles every step of plain requests (docs/startup.md has the others); returns how many.
+        """Compiles the steps of plain requests (see docs/startup.md for others); returns how many.
 
-        What is compiled stays in the persistent cache: the next process only loads it.
+        Compiled steps stay in the persistent cache: the next process only loads them.
         """
         limits = self.scheduler.max_num_batched_tokens, self.config.max_num_seqs
         with self.lock:
@@ -100,10 +99,10 @@ class LLMEngine(VllmParts):
         params: SamplingParams | PoolingParams | None = None,
         request_id: str = "new",
     ) -> Request:
-        """Parses and validates without accepting anything.
+        """Parses and validates a request without accepting it.
 
         Returns:
-            What `add_all` accepts, once.
+            A request that `add_all` can accept once.
 
         Raises:
             InvalidRequestError: The prompt or a parameter does not suit this model.
@@ -132,10 +131,10 @@ class LLMEngine(VllmParts):
             arrival_time: Seconds of `time.monotonic()`; now when None.
             priority: Lower runs first, with scheduling_policy="priority".
             timeout: Seconds after arrival. The first `step` after that aborts what has not
-                finished: its output is what there is, with stop_reason "timeout". None: no limit.
+                finished: its output is partial, with stop_reason "timeout". None: no limit.
 
         Raises:
-            InvalidRequestError: Nothing was accepted; the message says which field and limit.
+            InvalidRequestError: It was not accepted; the message says which field and limit.
         """
         check_request_id(request_id)
         check_service(self.config.scheduling_policy, priority, timeout, arrival_time)
@@ -144,11 +143,11 @@ class LLMEngine(VllmParts):
         self.add_all([request])
 
     def add_all(self, requests: Sequence[Request], mailbox: Mailbox | None = None) -> None:
-        """Accepts checked requests: all of them or, whatever goes wrong, none.
+        """Accepts checked requests: all, or none if anything is raised.
 
         Args:
-            mailbox: Gets the last output of each, in place of the thread that calls `step`; they
-                have no other (`RequestOutputKind.FINAL_ONLY`).
+            mailbox: Gets the requests' last outputs, which `step` then does not return. They have
+                no others (`RequestOutputKind.FINAL_ONLY`).
 
         Raises:
             InvalidRequestError: An id is already running.
@@ -166,21 +165,21 @@ class LLMEngine(VllmParts):
         return bool(self._running.requests or self._running.ended)
 
     def step(self) -> list[AnyRequestOutput]:
-        """Runs one step; returns the requests with something new (see `RequestOutputKind`).
+        """Runs one step; returns the requests' new outputs (see `RequestOutputKind`).
 
-        Those with a mailbox are not among them.
+        Requests with a mailbox are not included.
         """
         with self.lock:
             kept = len(self._running.ended)
             try:
                 self._step()
-            except BaseException:  # which tells that everything was aborted
+            except BaseException:  # it tells the caller that all requests were aborted
                 del self._running.ended[kept:]
                 raise
             return self._running.take_outputs()
 
     def serve(self) -> bool:
-        """Runs one step for all mailboxes; what it has for `step` to return is kept.
+        """Runs one step for all mailboxes; other outputs are kept for `step` to return.
 
         Returns:
             False if there was no request.
@@ -222,7 +221,7 @@ class LLMEngine(VllmParts):
                 self._running.end(request_id, "timeout", now)
 
     def _end_failed(self, failed: Mapping[SequenceGroup, str]) -> None:
-        """Ends the requests for which there was no token to draw; the others go on."""
+        """Ends the requests that have no token to draw, or whose processor or grammar failed."""
         for group, reason in failed.items():
             if self.scheduler.groups.get(group.request_id) is group:
                 logger.warning("request %s is aborted: %s", group.request_id, reason)
@@ -232,15 +231,15 @@ class LLMEngine(VllmParts):
         """Ends requests at once and frees what they hold; ids that are not running are ignored.
 
         Returns:
-            The aborted requests as far as they came, with finish_reason "abort". Those with
-            `RequestOutputKind.DELTA` come from `step` instead: behind what it has given of them.
+            The partial outputs of the aborted requests, with finish_reason "abort". `step` returns
+            those with `RequestOutputKind.DELTA` instead, after their earlier deltas.
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
         with self.lock:
             return self._running.abort(ids, self.clock())
 
     def outputs(self) -> list[AnyRequestOutput]:
-        """What there is for `step` to return, without running one."""
+        """The outputs that `step` would return now, without running a step."""
         with self.lock:
             return self._running.take_outputs()
 
@@ -253,18 +252,18 @@ class LLMEngine(VllmParts):
         """Hugging Face's `PreTrainedTokenizerFast`, made when first used.
 
         Raises:
-            InvalidRequestError: The engine was built without one.
+            InvalidRequestError: The engine was built without a tokenizer.
         """
         return self.text_tokenizer().hugging_face
 
     def text_tokenizer(self) -> Tokenizer:
-        """The engine's own. Raises InvalidRequestError when it was built without one."""
+        """The engine's own tokenizer. Raises InvalidRequestError if it has none."""
         if self.tokenizer is None:
             raise InvalidRequestError("the engine has no tokenizer (skip_tokenizer_init=True)")
         return self.tokenizer
 
     def stats(self) -> EngineStats:
-        """Queues and KV blocks as they are now, and the counters since the start."""
+        """Current queues and KV blocks, and counters since the start."""
         with self.lock:
             return replace(self._stats.now(), guided_seconds=self._pipeline.mask_seconds)
 
@@ -277,9 +276,9 @@ class LLMEngine(VllmParts):
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False
     ) -> bool:
-        """Forgets all cached blocks; False, and nothing done, while requests are running.
+        """Forgets all cached blocks; returns False and does nothing while requests are running.
 
-        With `reset_running_requests` theirs too: they are computed again, outputs stay the same.
+        With `reset_running_requests` running requests are computed again, with the same outputs.
         """
         with self.lock:
             if reset_running_requests:
@@ -287,7 +286,7 @@ class LLMEngine(VllmParts):
             return self.scheduler.block_manager.reset_prefix_cache()
 
     def _abandon(self, error: BaseException) -> None:
-        """After a step that failed midway: nobody's KV can be trusted, nor what was cached."""
+        """Aborts everything after a failed step: neither KV nor cached blocks can be trusted."""
         try:
             self._running.end_all(error)
         finally:

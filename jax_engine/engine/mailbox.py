@@ -1,4 +1,4 @@
-"""Where the ends of requests wait for the call that wants them, whichever thread steps."""
+"""Hands last outputs of requests to the call that waits for them, whichever thread steps."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,34 +14,34 @@ class _Failure:
 
 
 class Mailbox:
-    """The requests of one call. Any thread fills it, under the engine's lock; one thread reads.
+    """The outputs of one call's requests. Any thread fills it under the engine's lock; one reads.
 
     Attributes:
-        request_ids: All of them, in the order of their outputs.
-        missing: Those whose output has not been read yet.
+        request_ids: The call's requests, in the order of their outputs.
+        missing: Requests whose output has not been read yet.
     """
 
     def __init__(self) -> None:
         self.request_ids: list[str] = []
         self.missing: set[str] = set()
         self._outputs: dict[str, AnyRequestOutput] = {}
-        # Its put() may be called in a signal handler, also in the middle of a put() or get().
+        # SimpleQueue: a signal handler may call put(), even in the middle of a put() or get().
         self._post: SimpleQueue[AnyRequestOutput | _Failure | None] = SimpleQueue()
 
     def expect(self, request_ids: Iterable[str]) -> None:
-        """More requests, which are accepted with this mailbox."""
+        """Adds requests, before the engine accepts them with this mailbox."""
         for one in request_ids:
             self.request_ids.append(one)
             self.missing.add(one)
 
     def forget(self, request_ids: Iterable[str]) -> None:
-        """Those of the last `expect`, however far it came: they were not accepted after all."""
+        """Undoes `expect`, even if it was interrupted: the requests were not accepted."""
         gone = set(request_ids)
         self.request_ids = [one for one in self.request_ids if one not in gone]
         self.missing -= gone
 
     def put(self, output: AnyRequestOutput) -> None:
-        """Leaves the last output of a request."""
+        """Delivers the last output of a request."""
         self._post.put(output)
 
     def fail(self, error: BaseException) -> None:
@@ -49,14 +49,14 @@ class Mailbox:
         self._post.put(_Failure(error))
 
     def wake(self) -> None:
-        """Has `take` return, with nothing."""
+        """Makes a waiting `take` return, possibly with nothing."""
         self._post.put(None)
 
     def take(self, *, wait: bool) -> list[AnyRequestOutput]:
-        """What has come since the last call, possibly nothing.
+        """Returns the outputs delivered since the last call, possibly none.
 
         Args:
-            wait: Until something comes, or `wake` is called.
+            wait: Whether to wait until something is delivered, or `wake` is called.
 
         Raises:
             StepFailedError: A step that other threads shared has failed.
@@ -77,5 +77,5 @@ class Mailbox:
         return found
 
     def outputs(self) -> list[AnyRequestOutput]:
-        """All of them, in the order of `request_ids`; for when nothing is missing."""
+        """All outputs, in the order of `request_ids`. Call it when none is missing."""
         return [self._outputs[request_id] for request_id in self.request_ids]

@@ -1,8 +1,8 @@
-"""Steps on their way: while the device computes one, the host plans and launches the next.
+"""Steps in flight: while the device computes one, the host plans and launches the next.
 
-The tokens of a step reach the one after it on the device, so that it need not wait for the host
-(the slides' lightweight runtime). What the host learns one step late, that a sequence has ended,
-costs one token that is dropped. Outputs are the same with and without.
+The next step reads the tokens of the one before on the device, so it need not wait for the host
+(the slides' lightweight runtime). The host learns one step late that a sequence has ended, which
+costs one computed token that is dropped. Outputs are the same with and without look-ahead.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class StepInFlight:
     Attributes:
         plan: The scheduler's decision.
         ticket: The worker's handle of the step.
-        failed: Requests that the step finds no token for, with the reason.
+        failed: Requests that cannot go on, with the reason (`StepMasks.failed`).
     """
 
     plan: SchedulerOutput
@@ -38,11 +38,11 @@ class StepPipeline:
 
     Args:
         vocab_size: Of the model's logits, padding included.
-        look_ahead: False plans each step when the tokens of the one before are known.
+        look_ahead: If False, each step is planned when the tokens of the one before are known.
 
     Attributes:
         closed: Numbers of requests that the worker may forget with the next step.
-        mask_seconds: Time spent on which tokens grammars and the like allow, since the start.
+        mask_seconds: Time spent on computing allowed tokens (constraints), since the start.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class StepPipeline:
         self._opened: dict[int, RequestSetup] = {}
 
     def open(self, setup: RequestSetup) -> None:
-        """Tells the worker of a request, with the next step."""
+        """Announces a request to the worker with the next step."""
         self._opened[setup.number] = setup
 
     def close(self, number: int) -> None:
@@ -68,9 +68,9 @@ class StepPipeline:
             self.closed.append(number)
 
     def restart(self) -> Literal[True]:
-        """Forgets all KV blocks, cached ones too, before the next step that is planned.
+        """Forgets all KV blocks, cached ones too, before the next step is planned.
 
-        A step on its way comes first: it has read what was valid when it was launched.
+        A step in flight is finished first: its KV was valid when it was launched.
         """
         self._restart = True
         if self._ahead is None:
@@ -79,10 +79,10 @@ class StepPipeline:
 
     @allocating("a step, to which a lower gpu_memory_utilization would leave more,")
     def step(self) -> tuple[StepInFlight, StepResult]:
-        """The next step and its tokens, with which `Scheduler.update` must be called.
+        """Returns the next step and its tokens, with which `Scheduler.update` must be called.
 
         Raises:
-            OutOfMemoryError: The device or the host has too little for it.
+            OutOfMemoryError: The device or the host has too little memory for it.
         """
         current, self._ahead = self._ahead, None
         if current is None or _useless(current):
@@ -94,7 +94,7 @@ class StepPipeline:
         return current, self._worker.collect(current.ticket)
 
     def clear(self) -> None:
-        """Forgets all steps, after a failure; their requests must have ended."""
+        """Forgets all steps after a failure; their requests must have ended."""
         self._ahead, self._restart = None, False
         self._opened, self.closed = {}, []
         self._worker.recover()
@@ -109,7 +109,7 @@ class StepPipeline:
             return None
         self._scheduler.advance()
         step = self._launch(self._scheduler.schedule())
-        # Without rows all wait for their last token; blocks may have had to move even so.
+        # Without rows all sequences wait for their last token; the step may still move blocks.
         return step if step.plan.scheduled else None
 
     def _launch(self, plan: SchedulerOutput) -> StepInFlight:

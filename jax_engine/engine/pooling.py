@@ -1,4 +1,4 @@
-"""`LLM.embed`: a request like any other, of which only the prompt's hidden states are wanted."""
+"""Pooling requests (`LLM.embed` and others): their output comes from the prompt's hidden states."""
 
 from dataclasses import dataclass, replace
 
@@ -31,20 +31,20 @@ class PooledParams(SamplingParams):
 
     @property
     def wants_prompt(self) -> bool:
-        """Whether something is wanted of each token of the prompt: always."""
+        """Whether each prompt token must be computed: always."""
         return True
 
 
 def as_sampling_params(
     params: SamplingParams | PoolingParams, config: ModelConfig, head: PoolingHead | None
 ) -> SamplingParams:
-    """`PoolingParams` are accepted wherever `SamplingParams` are.
+    """Converts `PoolingParams`, which are accepted wherever `SamplingParams` are.
 
     Args:
-        head: The model's, if it has one.
+        head: The model's classification head, if it has one.
 
     Raises:
-        InvalidRequestError: The model cannot do this.
+        InvalidRequestError: The model cannot do this task, or give this many dimensions.
     """
     if not isinstance(params, PoolingParams):
         if head is not None and isinstance(params, SamplingParams):
@@ -108,10 +108,10 @@ class PooledPrompt:
         """Takes a chunk's states.
 
         Args:
-            index: Of the sequence in the step.
-            row: Of its first token in the step.
+            index: The sequence's place in the step.
+            row: Its first token's place in the step.
         """
-        if item.start == 0:  # the first time, or again: it was preempted by recompute
+        if item.start == 0:  # the first chunk, or the first again after a preemption by recompute
             self._count, self._total, self._tokens = 0, np.zeros(1), []
         self._count += item.num_tokens
         if self._per_token:
@@ -121,7 +121,10 @@ class PooledPrompt:
         self._last = states.last[index]
 
     def data(self) -> np.ndarray:
-        """[E] or scores [C], or for each token [T, E] or [T, C]; empty if nothing was computed."""
+        """Vector [E] or scores [C]; per token [T, E] or [T, C]; empty if nothing was computed.
+
+        E is the model's width, or `dimensions`; C is the number of labels.
+        """
         if not self._count:
             return np.zeros(0)
         params = self._params
@@ -142,7 +145,7 @@ class PooledPrompt:
 
 
 class PooledResults:
-    """One output: what the prompt's hidden states come to. The token that ends it is dropped.
+    """One output, made from the prompt's hidden states. The token that ends it is dropped.
 
     Attributes:
         streams, every_token: As in `FinalResults`.
@@ -165,7 +168,7 @@ class PooledResults:
             self._pooled.add(item, result.hidden, index, row)
 
     def take_token(self, seq: Sequence, row: int, result: StepResult) -> str | None:
-        """Takes nothing: the token says only that the whole prompt was computed."""
+        """Ignores the token, which only shows that the whole prompt was computed."""
         return None
 
     def output(self, metrics: RequestMetrics, *, finished: bool) -> PoolingRequestOutput:

@@ -13,7 +13,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 PromptInput = str | Sequence[int] | Mapping[str, Any]
 
 _KEYS = {"prompt", "prompt_token_ids", "cache_salt"}
-# vLLM's others: taken while there is nothing in them
+# Other keys of vLLM: accepted if their value is empty
 _UNUSED = {"multi_modal_data", "mm_processor_kwargs", "multi_modal_uuids", "token_type_ids"}
 
 
@@ -22,7 +22,7 @@ class Prompt:
     """A checked prompt.
 
     Attributes:
-        text: None when only token ids were given.
+        text: None if only token ids were given.
         cache_salt: Prompts share cached blocks only with prompts of the same salt.
     """
 
@@ -51,11 +51,11 @@ def as_prompt_list(prompts: Any) -> list[PromptInput]:
 
 
 def parse_prompt(prompt: PromptInput, tokenizer: Tokenizer | None, vocab_size: int) -> Prompt:
-    """Token ids of one prompt.
+    """Converts one prompt to token ids.
 
     Raises:
-        InvalidRequestError: Empty, of another type, text without a tokenizer, or an id outside of
-            the vocabulary.
+        InvalidRequestError: It is empty or of a wrong type, is text without a tokenizer, or has an
+            id outside of the vocabulary.
     """
     text, token_ids, salt = _fields(prompt)
     if token_ids is None:
@@ -76,7 +76,7 @@ def parse_prompt(prompt: PromptInput, tokenizer: Tokenizer | None, vocab_size: i
 
 
 def truncate_prompt(prompt: Prompt, keep: int | None, max_model_len: int) -> Prompt:
-    """The prompt with only its last `keep` tokens; None: all; -1: as many as leave room for one."""
+    """Keeps the prompt's last `keep` tokens; None: all; -1: max_model_len - 1 of them."""
     if keep is None:
         return prompt
     ids = prompt.token_ids[-(max_model_len - 1 if keep == -1 else keep) :]
@@ -105,7 +105,7 @@ def _fields(prompt: PromptInput) -> tuple[Any, Any, str | None]:
 
 
 def prompt_text(prompt: PromptInput) -> str | None:
-    """The text that is to be tokenized; None if there are token ids, or nothing acceptable."""
+    """The text to tokenize; None if there are token ids, or the prompt is invalid."""
     text, token_ids, _ = _fields(prompt)
     if token_ids is not None or not isinstance(text, str):
         return None

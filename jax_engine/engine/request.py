@@ -16,13 +16,13 @@ class Request:
     """One request. It is built once, by `RequestChecks`, and can be accepted once.
 
     Attributes:
-        prompt: Parsed and cut.
-        params: The request's own copy: the caller may go on changing what it gave.
-        group: The request as the scheduler knows it, with its id and its sequences.
-        results: What it has produced, and how that is given out.
-        arrival_time: Seconds of the engine's clock; None: when it is accepted.
-        timeout: Seconds after its arrival; None: no limit.
-        mailbox: Where its end is to go; None if `LLMEngine.step` returns it.
+        prompt: Parsed and truncated.
+        params: The request's own copy: the caller may change the original.
+        group: The request as the scheduler sees it, with its id and its sequences.
+        results: What it has produced, and how that is returned.
+        arrival_time: In seconds of the engine's clock; None: when it is accepted.
+        timeout: In seconds after its arrival; None: no limit.
+        mailbox: Gets its last output; None if `LLMEngine.step` returns it.
         metrics: When it arrived, got its first token and finished.
     """
 
@@ -37,7 +37,7 @@ class Request:
 
     @property
     def request_id(self) -> str:
-        """Unique among the requests that run."""
+        """Unique among unfinished requests."""
         return self.group.request_id
 
     def serve_as(
@@ -48,16 +48,16 @@ class Request:
         priority: int = 0,
         timeout: float | None = None,
     ) -> None:
-        """Says under which id and when it is to be served; `check_service` has seen the values."""
+        """Sets its id, priority and times, which `check_service` has checked."""
         self.group.request_id, self.group.priority = request_id, priority
         self.arrival_time, self.timeout = arrival_time, timeout
 
     def arrive(self, now: float) -> float:
-        """Notes and returns when it arrived, on the engine's clock."""
+        """Sets and returns its arrival time, by the engine's clock: `now` if it has none."""
         arrival = now if self.arrival_time is None else self.arrival_time
         self.group.arrival_time = self.metrics.arrival_time = arrival
         return arrival
 
     def output(self, *, finished: bool) -> AnyRequestOutput:
-        """The next output of it; `finished` says that it is the last one."""
+        """Its next output; `finished` says that it is the last one."""
         return self.results.output(self.metrics, finished=finished)

@@ -1,4 +1,4 @@
-"""What is refused before anything is allocated: what does not suit the model or the engine."""
+"""Checks prompts and parameters against the model and the engine, before anything is allocated."""
 
 import logging
 from copy import copy
@@ -17,7 +17,7 @@ from jax_engine.errors import InvalidRequestError
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
-_MOST = 2**63 - 1  # of a priority
+_MOST = 2**63 - 1  # the largest priority
 logger = logging.getLogger("jax_engine")
 
 
@@ -27,7 +27,7 @@ class RequestChecks:
     Args:
         vocab_size: Of the model's logits, padding included.
         max_model_len: Longest prompt plus output.
-        max_logprobs: The most log-probabilities a token; -1: all of the vocabulary.
+        max_logprobs: Most log-probabilities per token; -1: the whole vocabulary.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class RequestChecks:
         self._constraints = ConstraintBuilder(tokenizer, vocab_size, eos_token_ids)
 
     def check(self, request_id: str, prompt: PromptInput, params: SamplingParams) -> Request:
-        """All checks; the request is built of what they work out on the way.
+        """Runs all checks, and builds the request from their results.
 
         Raises:
             InvalidRequestError: The prompt or a parameter does not suit this model.
@@ -111,7 +111,7 @@ class RequestChecks:
 def check_request_id(request_id: object) -> None:
     """
     Raises:
-        InvalidRequestError: It is no string.
+        InvalidRequestError: It is not a string.
     """
     if not isinstance(request_id, str):
         raise InvalidRequestError(f"request_id must be a string, got {request_id!r}")
@@ -122,8 +122,8 @@ def check_service(
 ) -> None:
     """
     Raises:
-        InvalidRequestError: A priority that is none, or where there are none; a timeout or an
-            arrival time that is no time.
+        InvalidRequestError: The priority is not a 64-bit integer, the timeout not a positive finite
+            number, or the arrival time not a finite number.
     """
     check_integer("priority", priority, -_MOST, _MOST)
     if priority and policy != "priority":
@@ -136,7 +136,7 @@ def check_service(
 
 @cache
 def _warn_of_priority() -> None:
-    """Once a process."""
+    """Warns once a process."""
     logger.warning(
         "priority has no effect with scheduling_policy='fcfs': build the engine with "
         "scheduling_policy='priority'"

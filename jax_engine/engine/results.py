@@ -26,8 +26,8 @@ class FinalResults:
 
     Attributes:
         streams: Whether there is an output after each step that drew tokens for the request.
-        every_token: Whether each token must be looked at as it comes (streamed text, stop
-            strings, log-probabilities); if not, all the text is decoded at the end.
+        every_token: Whether each token must be processed when it is sampled (streamed text, stop
+            strings, log-probabilities); if not, all text is decoded at the end.
     """
 
     streams = False
@@ -58,18 +58,18 @@ class FinalResults:
     def take_prompt(
         self, item: ScheduledSequence, index: int, row: int, result: StepResult
     ) -> None:
-        """Takes what a step computed of the prompt, the first time: outputs may hold it already.
+        """Takes a chunk's prompt log-probabilities; keeps those it has, as outputs may hold them.
 
         Args:
-            index: Of the sequence in the step.
-            row: Of its first token in the step.
+            index: The sequence's place in the step.
+            row: Its first token's place in the step.
         """
         if self._prompt_logprobs is None or result.prompt is None:
             return
         num_top = self._params.prompt_logprobs or 0
         end = min(item.start + item.num_tokens + 1, self._group.prompt_len)
         for position in range(item.start + 1, end):
-            if self._prompt_logprobs[position] is not None:  # the request was computed again
+            if self._prompt_logprobs[position] is not None:  # the prompt was computed again
                 continue
             token = self._prompt.token_ids[position]
             self._prompt_logprobs[position] = token_logprobs(
@@ -81,7 +81,7 @@ class FinalResults:
         return self._sequence(seq).take_token(seq, row, result, self._word)
 
     def output(self, metrics: RequestMetrics, *, finished: bool) -> RequestOutput:
-        """The request as of now, or what is new of it; nothing changes after it was given out."""
+        """The request's state, or what is new in it. A returned output never changes later."""
         return RequestOutput(
             request_id=self._group.request_id,
             prompt=self._prompt.text,
@@ -94,18 +94,18 @@ class FinalResults:
         )
 
     def _chosen(self, *, finished: bool) -> list[Sequence]:
-        """n of the sequences; in the end, of `best_of`, the n most probable, best first."""
+        """The first n sequences; at the end, the n most probable of `best_of`, best first."""
         seqs = self._group.seqs
         if finished and self._params.num_samples > self._params.n:
             seqs = sorted(seqs, key=self._rank)
         return seqs[: self._params.n]
 
     def _rank(self, seq: Sequence) -> tuple[bool, float]:
-        """The most probable first; one without a token, after an abort, behind all others."""
+        """Sort key: the most probable first; a sequence without tokens, after an abort, last."""
         return not seq.output_len, -self._sequence(seq).cumulative_logprob
 
     def _completions(self, seqs: list[Sequence]) -> list[CompletionOutput]:
-        """Not of the sequence that a part of the samples will begin with."""
+        """Omits an unfinished sequence without output: samples will fork from it."""
         return [
             self._completion(seq) for seq in seqs if seq.output_len or seq.finish_reason is not None
         ]
@@ -113,7 +113,7 @@ class FinalResults:
     def _completion(
         self, seq: Sequence, first_token: int = 0, first_char: int = 0
     ) -> CompletionOutput:
-        """A sequence from these tokens and characters of its output on."""
+        """A sequence's output from this token and this character on."""
         results = self._sequence(seq)
         if not self.every_token:
             results.take_all(seq)
@@ -157,8 +157,8 @@ class CumulativeResults(FinalResults):
 class DeltaResults(FinalResults):
     """One output after each step, with what is new since the last one (`RequestOutputKind.DELTA`).
 
-    The cumulative log-probability is that of all of a sequence. The first output alone holds the
-    prompt's log-probabilities.
+    The cumulative log-probability is the whole sequence's. Only the first output holds the prompt's
+    log-probabilities.
     """
 
     streams = True
@@ -184,7 +184,7 @@ class DeltaResults(FinalResults):
 
 
 class BeamResults(FinalResults):
-    """One output with the beams, best first: which tokens are in it is known at its end."""
+    """One output with the beams, best first: their tokens are only known at the end."""
 
     def _chosen(self, *, finished: bool) -> list[Sequence]:
         return self._group.seqs[: self._params.n]
@@ -211,6 +211,6 @@ _KINDS = {
 def results_for(
     prompt: Prompt, params: SamplingParams, group: SequenceGroup, tokenizer: Tokenizer | None
 ) -> FinalResults:
-    """The results of a request that generates, of the kind that its parameters ask for."""
+    """Makes the results of a generating request, of the kind that its parameters ask for."""
     kind = BeamResults if params.use_beam_search else _KINDS[params.output_kind]
     return kind(prompt, params, group, tokenizer)

@@ -1,4 +1,4 @@
-"""The unfinished requests. Each is known to all components that keep requests, or to none."""
+"""The unfinished requests, which all components that keep requests add and remove together."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,17 +14,17 @@ from jax_engine.outputs import AnyRequestOutput
 
 
 class RunningRequests:
-    """Scheduler, pipeline, requests and deadlines, kept in step with each other.
+    """Keeps the requests of scheduler, pipeline and deadlines consistent.
 
     Args:
-        seed: The engine's, from which requests without one draw theirs.
+        seed: The engine's seed, from which requests without a seed get theirs.
 
     Attributes:
         requests: By request id.
         deadlines: Deadlines of the requests that have one.
-        news: Requests with something to give out that `take_outputs` has not taken.
+        news: Requests with new output that `take_outputs` has not taken.
         recorder: Metrics of the requests that have ended.
-        ended: Last outputs that it has not taken, of requests without a mailbox.
+        ended: Last outputs, of requests without a mailbox, that `take_outputs` has not taken.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RunningRequests:
         self._next_number = 0
 
     def add(self, requests: Sequence[Request], now: float, mailbox: Mailbox | None) -> None:
-        """Accepts all of them or, whatever is raised in the middle, none.
+        """Accepts all requests, or none if anything is raised.
 
         Raises:
             InvalidRequestError: An id is already running.
@@ -64,13 +64,13 @@ class RunningRequests:
             raise
 
     def _add(self, request: Request, now: float, added: list[Request]) -> None:
-        """Appends it to `added` before anything keeps it, so that it can be taken back."""
+        """Appends the request to `added` before any component keeps it, so it can be taken back."""
         request_id, group, params = request.request_id, request.group, request.params
         if request_id in self.requests:
             raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
         arrival = request.arrive(now)
         group.number = self._next_number
-        self._next_number += 1  # of one that is taken back, too: nobody has its number again
+        self._next_number += 1  # never reused, even if this request is taken back
         seed = request_seed(params, self._seed, self._num_added)
         added.append(request)
         self._scheduler.add_group(group)
@@ -82,15 +82,15 @@ class RunningRequests:
         self._num_added += 1
 
     def _take_back(self, request: Request) -> None:
-        """Undoes `_add`, however far it came."""
+        """Undoes `_add`, even one that was interrupted halfway."""
         self._scheduler.take_back(request.group)
         self._forget(request)
 
     def abort(self, request_ids: Iterable[str], now: float) -> list[AnyRequestOutput]:
-        """Aborts those of the requests that are running, and returns their outputs.
+        """Aborts those of the requests that are unfinished, and returns their outputs.
 
-        The last delta of a stream is left for `take_outputs` instead, as the other deltas were: the
-        caller may not have read the last step's delta yet.
+        A stream's last delta goes to `take_outputs` instead, like its other deltas: the caller may
+        not have read the last step's delta yet.
         """
         found = dict.fromkeys(request_ids)
         requests = [self.requests[one] for one in found if one in self.requests]
@@ -108,12 +108,12 @@ class RunningRequests:
         self.abort(ids, now)
 
     def end(self, request_id: str, stop_reason: str, now: float) -> None:
-        """Aborts a running request for a reason of the engine's own."""
+        """Aborts an unfinished request, with the engine's reason."""
         self._scheduler.abort(request_id, stop_reason)
         self.finish(request_id, now)
 
     def finish(self, request_id: str, now: float) -> None:
-        """Gives out the end of a request that is no longer scheduled."""
+        """Delivers the last output of a request that the scheduler has ended."""
         request = self.requests[request_id]
         output = self._close(request, now)
         if request.mailbox is None:
@@ -122,7 +122,7 @@ class RunningRequests:
     def end_all(self, error: BaseException) -> None:
         """Aborts everything, since a step raised `error`."""
         requests = list(self.requests.values())
-        for request in requests:  # before all else: whatever else fails, nobody waits for ever
+        for request in requests:  # first: even if the rest fails, no call waits forever
             if request.mailbox is not None:
                 request.mailbox.fail(error)
         self._scheduler.clear()
@@ -131,7 +131,7 @@ class RunningRequests:
         self.ended += [one.output(finished=True) for one in requests if one.mailbox is None]
 
     def take_outputs(self) -> list[AnyRequestOutput]:
-        """Everything new since the last call, but for requests with a mailbox.
+        """All new outputs since the last call, except of requests with a mailbox.
 
         Final outputs come first: a running request may have reused the id of an ended one.
         """
@@ -154,5 +154,5 @@ class RunningRequests:
         self.news.pop(request_id, None)
         self.deadlines.remove(request_id)
         self._pipeline.close(request.group.number)
-        # Last: what is among them is forgotten again if need be
+        # Last: a request that is still in `requests` can be forgotten once more
         self.requests.pop(request_id, None)

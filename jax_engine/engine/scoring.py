@@ -1,4 +1,4 @@
-"""`LLM.score`: pairs of texts as prompts of a reranker, or compared by their embeddings."""
+"""`LLM.score`: scores pairs of texts, by a reranker's head or by comparing their embeddings."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from jax_engine.outputs import PoolingRequestOutput, ScoringOutput, ScoringReque
 def paired(
     left: list[PromptInput], right: list[PromptInput]
 ) -> tuple[list[PromptInput], list[PromptInput]]:
-    """Checks that both sides have equally many texts. Raises InvalidRequestError."""
+    """Pairs texts; a single left one goes with every right one. Raises InvalidRequestError."""
     if len(left) not in (1, len(right)):
         raise InvalidRequestError(
             f"data_1 must hold 1 text or as many as data_2 ({len(right)}), got {len(left)}"
@@ -25,11 +25,11 @@ def paired(
 def reranker_prompts(
     engine: LLMEngine, left: list[PromptInput], right: list[PromptInput], template: str | None
 ) -> list[PromptInput]:
-    """Each pair as the token ids of one prompt.
+    """Joins each pair to one prompt of token ids.
 
     Raises:
-        InvalidRequestError: The head gives several scores, a prompt is none, or the template
-            refuses the texts.
+        InvalidRequestError: The head gives several scores, a prompt is invalid, or the template
+            cannot take the texts.
     """
     assert engine.head is not None
     labels = engine.head.config.labels
@@ -42,7 +42,7 @@ def reranker_prompts(
 
 
 def _joined(engine: LLMEngine, left: PromptInput, right: PromptInput, _: str | None) -> list[int]:
-    """The second text right behind the first, as the tokenizer joins pairs."""
+    """Joins two texts as the tokenizer joins pairs; token ids are concatenated."""
     if isinstance(left, str) and isinstance(right, str) and engine.tokenizer is not None:
         ids: list[int] = engine.tokenizer.backend.encode(left, right).ids
         return ids
@@ -71,7 +71,7 @@ def whole_pair_scored(output: PoolingRequestOutput) -> ScoringRequestOutput:
 
 
 def compared(a: PoolingRequestOutput, b: PoolingRequestOutput) -> ScoringRequestOutput:
-    """The cosine of two embeddings; of each token of the first text the best one, summed."""
+    """The cosine of two embeddings; of token embeddings, the sum over `a` of the best cosine."""
     first, second = _unit(a.outputs.data), _unit(b.outputs.data)
     if not (first.size and second.size):
         score = 0.0

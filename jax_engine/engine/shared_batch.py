@@ -1,7 +1,7 @@
-"""Calls of `LLM` from any number of threads, in one batch: one thread steps at a time, for all.
+"""Batches calls of `LLM` from any number of threads: one thread at a time runs steps for all.
 
-The call that came first runs the engine; the others sleep until something for them is in their
-mailbox. When its requests have ended it returns, and the next call goes on.
+The oldest call runs the engine; the others sleep until an output is in their mailbox. When the
+oldest call's requests have ended it returns, and the next call runs the engine.
 """
 
 import logging
@@ -37,15 +37,15 @@ class SharedBatch:
         timeouts: Sequence[float | None],
         mailbox: Mailbox,
     ) -> list[str]:
-        """Accepts all requests, or none; returns their ids, which the mailbox expects now.
+        """Accepts all requests, or none; returns their ids, which the mailbox then expects.
 
         Raises:
-            BaseException: What was raised in the middle, Ctrl-C too; none was accepted.
+            BaseException: Whatever interrupts it, such as Ctrl-C; no request was accepted.
         """
-        with self._engine.lock:  # or somebody could take an id that was found to be free
+        with self._engine.lock:  # else another thread could take an id that was free
             first = self._num_requests
             while self._engine.is_running(str(first + i) for i in range(len(requests))):
-                first += 1  # somebody who drives the engine step by step has taken one
+                first += 1  # a caller of `LLMEngine.add_request` has taken one
             ids = [str(first + i) for i in range(len(requests))]
             service = zip(requests, ids, priorities, timeouts, strict=True)
             for request, request_id, priority, timeout in service:
@@ -67,20 +67,20 @@ class SharedBatch:
             self._num_requests = next_number
         except BaseException:
             mailbox.forget(ids)
-            if self._engine.is_running(ids):  # they were accepted before it was raised
-                self._num_requests = next_number  # these are not free: the mailbox gets their ends
+            if self._engine.is_running(ids):  # they were accepted before the exception
+                self._num_requests = next_number  # the mailbox gets their outputs: use new ids
                 self._engine.abort_request(ids)
             raise
 
     def wait(self, mailbox: Mailbox, *, use_tqdm: UseTqdm) -> list[AnyRequestOutput]:
-        """The outputs of a mailbox's requests, in the order in which they were added.
+        """Waits for a mailbox's requests; returns their outputs in the order they were added.
+
+        If it raises, these requests are aborted, and other calls go on.
 
         Raises:
             KeyboardInterrupt: After Ctrl-C, in the main thread.
             StepFailedError: A step in another thread failed.
             BaseException: What a step in this thread raised.
-
-        Whatever is raised, these requests are aborted, and other calls go on.
         """
         total = len(mailbox.request_ids)
         with deferred_interrupt(mailbox.wake) as interrupt, progress_bar(total, use_tqdm) as show:
@@ -89,7 +89,7 @@ class SharedBatch:
                 while mailbox.missing:
                     self._go_on(mailbox, interrupt, show)
             finally:
-                interrupt.held = True  # a second Ctrl-C in here would leave the others nobody
+                interrupt.held = True  # a second Ctrl-C here would leave no thread that steps
                 self._leave(mailbox)
         return mailbox.outputs()
 
@@ -97,7 +97,7 @@ class SharedBatch:
         if interrupt.pressed:
             raise KeyboardInterrupt
         steps = self._stepper is mailbox
-        # First what has ended in the steps of others: a step that is not needed may fail.
+        # First read what steps of other threads have ended: a needless step could fail.
         outputs = mailbox.take(wait=not steps)
         if steps and not outputs:
             outputs = self._serve(mailbox)
@@ -105,10 +105,10 @@ class SharedBatch:
             show(output)
 
     def _serve(self, mailbox: Mailbox) -> list[AnyRequestOutput]:
-        """Runs a step for all calls. Its outputs wait in the mailboxes, but where there was none.
+        """Runs a step for all calls; its outputs go to the mailboxes.
 
-        A step that only others needed may fail: when the time of all of this call's requests was up
-        before it began, they have their ends.
+        Returns this call's outputs only if there was nothing to run, or if the step failed after
+        this call's requests had all ended by timeout: then only other calls needed it.
         """
         try:
             if self._engine.serve():
@@ -134,7 +134,7 @@ class SharedBatch:
                 self._stepper = mailbox
 
     def _leave(self, mailbox: Mailbox) -> None:
-        """Hands on to the call that has waited longest, if this one stepped."""
+        """Removes a call; if it ran the steps, the call that waits longest goes on with them."""
         with self._turns:
             self._calls.pop(mailbox, None)
             if self._stepper is mailbox:

@@ -9,7 +9,7 @@ from jax_engine.worker.preemption_costs import MeasuredCosts, PreemptionCosts
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Queues and blocks at this moment, and counters since the engine was built.
+    """Current queues and blocks, and counters since the engine was built.
 
     Attributes:
         num_waiting: Requests not yet running, or preempted by recompute.
@@ -18,7 +18,7 @@ class EngineStats:
         num_blocks: KV blocks in all; used + free.
         num_used_blocks: Referenced by at least one sequence.
         num_shared_blocks: Referenced by more than one.
-        num_logical_blocks: Blocks of all block tables: those used if nothing were shared.
+        num_logical_blocks: Blocks of all block tables: used blocks if nothing were shared.
         num_free_blocks: Referenced by none (they may hold cached prefixes).
         num_cached_blocks: Findable by the prefix cache, used or free.
         peak_used_blocks: The most blocks used in any step.
@@ -58,7 +58,7 @@ class EngineStats:
 
 
 class StatsRecorder:
-    """Counts step by step; gauges are read from the scheduler when asked for."""
+    """Counts step by step; reads gauges from the scheduler on demand."""
 
     def __init__(self, scheduler: Scheduler, costs: MeasuredCosts | None = None) -> None:
         self._scheduler = scheduler
@@ -79,8 +79,7 @@ class StatsRecorder:
         used, logical = blocks.num_used_gpu_blocks, blocks.num_logical_blocks
         self._sum_used += used
         self._sum_logical += logical
-        if logical > used:
-            self._peak_saving = max(self._peak_saving, 1.0 - used / logical)
+        self._peak_saving = max(self._peak_saving, _saving(used, logical))
         self._peak_used = max(self._peak_used, used)
         self._peak_shared = max(self._peak_shared, blocks.num_shared_blocks)
 
@@ -99,7 +98,7 @@ class StatsRecorder:
             num_cached_blocks=blocks.num_cached_blocks,
             peak_used_blocks=self._peak_used,
             peak_shared_blocks=self._peak_shared,
-            mean_sharing_saving=1.0 - self._sum_used / max(1, self._sum_logical),
+            mean_sharing_saving=_saving(self._sum_used, self._sum_logical),
             peak_sharing_saving=self._peak_saving,
             num_steps=self._num_steps,
             num_tokens=self._num_tokens,
@@ -107,3 +106,7 @@ class StatsRecorder:
             num_swapped_out=preemptions["swap"],
             preemption_costs=None if self._costs is None else self._costs.known,
         )
+
+
+def _saving(used: int, logical: int) -> float:
+    return 1.0 - used / logical if logical else 0.0

@@ -1,7 +1,7 @@
 """The allowed tokens of each row of a masked step, computed while the device runs the model.
 
-Grammars and logits processors live here, with the controller, also when the worker is in another
-process: the worker gets a bit for each token, or edited logits (`jax_engine.step`).
+Grammars and logits processors stay with the controller, even if the worker is in another process:
+the worker gets a bit for each token, or edited logits (`jax_engine.step`).
 """
 
 import logging
@@ -39,7 +39,7 @@ class ConstrainedRows:
 
 def constrained_rows(plan: SchedulerOutput) -> list[ConstrainedRows]:
     """The rows of a step that sample for requests with constraints."""
-    if all([item.group.constraints is None for item in plan.scheduled]):  # as in most steps
+    if all([item.group.constraints is None for item in plan.scheduled]):  # most steps
         return []
     found, row = [], 0
     for item in plan.scheduled:
@@ -71,8 +71,8 @@ class StepMasks:
     def allowed(self) -> UInt32[np.ndarray, "samples words"]:
         """The tokens that each row may draw; all of them for rows without constraints.
 
-        Bad words and `min_tokens` may leave nothing of what the others allow: such a request has
-        failed, unless it is a beam search.
+        Together, constraints may leave no token: such a request has failed, unless it is a beam
+        search.
         """
         started = time.perf_counter()
         mask = np.full((self.num_samples, num_words(self.vocab_size)), ALL_TOKENS)
@@ -93,7 +93,7 @@ class StepMasks:
         """The logits after the requests' own processors; None without processors.
 
         Args:
-            logits: Waits for the model and returns its logits on the host.
+            logits: Waits for the model and returns its logits [samples, V] on the host.
         """
         parts = [part for part in self.parts if part.constraints.processors]
         if not parts:
@@ -106,7 +106,7 @@ class StepMasks:
                 row = run_processors(
                     part.constraints.processors, prompt, part.output, edited[first]
                 )
-            except Exception as error:  # the user's code: it must not take the others down
+            except Exception as error:  # user code must not fail other requests
                 logger.exception("request %s: a logits processor failed", group.request_id)
                 self.failed[group] = f"a logits processor raised {error!r}"
                 continue
@@ -116,7 +116,7 @@ class StepMasks:
         return edited
 
     def _note_stuck(self, part: ConstrainedRows, left: np.ndarray) -> None:
-        """The request fails if nothing is left; a beam may die, and the others go on."""
+        """Fails a request without tokens left; a beam may die while the others go on."""
         if part.item.group.beam is None and not left.any():
             self.failed.setdefault(part.item.group, NO_TOKEN)
 
@@ -138,7 +138,7 @@ class StepMasks:
                 self.failed[part.item.group] = f"its grammar failed: {reason_of(matcher)}"
 
     def _forbidden_ends(self, part: ConstrainedRows) -> np.ndarray | np.uint32:
-        """As the sampler counts: a token that is pending is one of the output."""
+        """Ends forbidden by `min_tokens`; like the sampler, counts a pending token as output."""
         output_len = part.item.seq.num_tokens - part.item.group.prompt_len
         constraints = part.constraints
         return constraints.ends if output_len < constraints.min_tokens else np.uint32(0)

@@ -19,7 +19,7 @@ class TakenStep:
 
     Attributes:
         streaming: Requests that stream new output, by request id.
-        stopped: Ids of requests whose last sequence a stop string has ended.
+        stopped: Ids of requests whose last sequence was ended by a stop string.
     """
 
     streaming: dict[str, Request] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class TakenStep:
 
 
 def sampled_rows(plan: SchedulerOutput) -> SampledRows:
-    """What gets tokens in a step, and the row of its first; not what ended since it was planned."""
+    """Unfinished sequences that get tokens in a step, each with the row of its first token."""
     sampled, row = [], 0
     for item in plan.scheduled:
         if item.num_samples and item.seq.finish_reason is None:
@@ -37,11 +37,11 @@ def sampled_rows(plan: SchedulerOutput) -> SampledRows:
 
 
 def sampled_tokens(sampled: SampledRows, result: StepResult) -> dict[int, list[Any]]:
-    """The input of `Scheduler.update`: each sequence's token ids, each beam's candidates."""
+    """The input of `Scheduler.update`: token ids of sequences, candidates of beams."""
     tokens: dict[int, list[Any]] = {
         item.seq.seq_id: result.token_ids[row : row + item.num_samples] for item, row in sampled
     }
-    if result.logprobs is not None:  # as always where there are beams
+    if result.logprobs is not None:  # always so if there are beams
         tokens |= candidates_of(sampled, result.logprobs)
     return tokens
 
@@ -66,7 +66,7 @@ def take_step(
     result: StepResult,
     now: float,
 ) -> TakenStep:
-    """Hands tokens to their requests, which the scheduler has taken note of."""
+    """Hands tokens, which `Scheduler.update` has already taken, to their requests."""
     taken = TakenStep()
     for item, row in sampled:
         request_id = item.group.request_id
@@ -87,7 +87,7 @@ def _take_tokens(
     row: int,
     result: StepResult,
 ) -> bool:
-    """Looks at the new tokens of one sequence (of its forks); True if all has now ended."""
+    """Takes the new tokens of a sequence or its forks; returns whether the request has ended."""
     for i in range(item.num_samples):
         seq = request.group.seqs[item.seq.index + i]
         stopped_by = request.results.take_token(seq, row + i, result)

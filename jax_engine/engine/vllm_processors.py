@@ -1,7 +1,7 @@
-"""vLLM's classes of logits processors, run request by request as this engine runs functions.
+"""Runs vLLM's logits-processor classes one request at a time, as this engine runs functions.
 
 `LLM(logits_processors=[SomeClass])` gives each request a processor object of its own: a batch of
-one row, index 0. Logits are PyTorch tensors where PyTorch is installed, else NumPy arrays.
+one row, index 0. Logits are PyTorch tensors if PyTorch is installed, else NumPy arrays.
 """
 
 import inspect
@@ -35,7 +35,7 @@ class BatchUpdate:
     """What changed in the batch.
 
     Attributes:
-        added: (row, params, prompt ids, output ids); the list of output ids grows as tokens come.
+        added: (row, params, prompt ids, output ids); the list of output ids grows in place.
         removed: Rows.
         moved: (row, row, how).
     """
@@ -49,7 +49,7 @@ class BatchUpdate:
 class LogitsProcessor(ABC):
     """A processor of a batch's logits [R, V]."""
 
-    @classmethod  # noqa: B027  most need none
+    @classmethod  # noqa: B027  most processors need no check
     def validate_params(cls, sampling_params: SamplingParams) -> None:
         """Raises ValueError for params that the processor cannot work with."""
 
@@ -62,15 +62,15 @@ class LogitsProcessor(ABC):
 
     @abstractmethod
     def is_argmax_invariant(self) -> bool:
-        """Whether the most probable token always stays that; asked by vLLM, not here."""
+        """Whether it never changes the most probable token; only vLLM asks this."""
 
     @abstractmethod
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Called before each `apply`; None: nothing but new output tokens."""
+        """Called before each `apply`; None if only output tokens are new."""
 
 
 class AdapterLogitsProcessor(LogitsProcessor):
-    """A processor made of one function of the logits [V] for each request."""
+    """A processor that applies a function of each request's own to its logits [V]."""
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
         self.req_info: dict[int, Callable[[Any], Any]] = {}
@@ -102,7 +102,7 @@ def process_dict_updates[T](
     batch_update: BatchUpdate | None,
     new_state: Callable[[SamplingParams, list[int] | None, list[int]], T | None],
 ) -> bool:
-    """Keeps a processor's state by row up to date; whether anything changed."""
+    """Updates a processor's state by row; returns whether anything changed."""
     if batch_update is None:
         return False
     before = dict(req_entries)
@@ -139,7 +139,7 @@ class OneRequest:
         return edited
 
     def _update(self, prompt: list[int], output: list[int]) -> BatchUpdate | None:
-        """None when it is the sequence of the last call with one token more."""
+        """Returns None if the sequence is that of the last call with one more token."""
         known = self._output
         if known is not None and len(output) == len(known) + 1 and output[:-1] == known:
             known.append(output[-1])
@@ -152,7 +152,7 @@ class OneRequest:
 def request_processor(
     classes: Sequence[type[LogitsProcessor]], params: SamplingParams, vllm_config: Any
 ) -> OneRequest:
-    """New objects of these classes for one request.
+    """Makes processors of these classes for one request.
 
     Raises:
         InvalidRequestError: A processor does not take these params.

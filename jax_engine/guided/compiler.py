@@ -1,4 +1,4 @@
-"""From `StructuredOutputsParams` to a guide; llguidance knows the tokenizer and the grammar."""
+"""Makes a guide from `StructuredOutputsParams`; llguidance reads tokenizer and grammar."""
 
 import json
 import re
@@ -12,10 +12,10 @@ from jax_engine.missing_package import need
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
-if TYPE_CHECKING:  # imported where a request is guided: most processes guide nothing
+if TYPE_CHECKING:  # imported at the first guided request: most processes have none
     from llguidance import LLMatcher, LLTokenizer
 
-COMPILED_GRAMMARS = 64  # kept: requests of a kind come again
+COMPILED_GRAMMARS = 64  # kept, since requests repeat grammars
 EBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 
 
@@ -24,7 +24,8 @@ class GuideCompiler:
 
     Args:
         vocab_size: Of the model's logits, padding included.
-        eos_token_ids: What a complete output ends with, as far as the tokenizer knows them.
+        eos_token_ids: Tokens that end a complete output; those unknown to the tokenizer are left
+            out.
     """
 
     def __init__(
@@ -39,8 +40,8 @@ class GuideCompiler:
     def guide(self, params: StructuredOutputsParams) -> Guide:
         """
         Raises:
-            InvalidRequestError: There is no such grammar (with what llguidance says about it), or
-                the engine's tokenizer cannot be guided.
+            InvalidRequestError: The grammar is invalid (with llguidance's reason), or the tokenizer
+                is missing, has no end-of-sequence token, or cannot be guided.
             MissingPackageError: The `llguidance` package is not installed.
         """
         if self._tokenizer is None:
@@ -59,7 +60,7 @@ class GuideCompiler:
         from llguidance import LLMatcher
 
         matcher = LLMatcher(self._vocabulary, grammar, log_level=0)
-        # That rules refer to each other for ever shows only when a first token is asked for.
+        # Endless recursion of rules shows only when a first token is asked for.
         for one in (matcher, _asked_for_a_token(matcher)):
             if one.is_error():
                 reason = reason_of(one)
@@ -68,7 +69,7 @@ class GuideCompiler:
 
     @cached_property
     def _vocabulary(self) -> "LLTokenizer":
-        """The model's tokens as bytes, in a tree: half a second for 50,000 of them."""
+        """The model's tokens as a tree of bytes: half a second for 50,000 tokens."""
         from llguidance import LLTokenizer
 
         assert self._tokenizer is not None
@@ -82,7 +83,7 @@ class GuideCompiler:
 
 
 def _asked_for_a_token(matcher: "LLMatcher") -> "LLMatcher":
-    """A copy of it, for a matcher in error answers nothing any more."""
+    """A copy that was asked for a token: an error in the matcher itself would be final."""
     copy = matcher.deep_copy()
     if not copy.is_error():
         copy.compute_bitmask()
@@ -93,7 +94,7 @@ def grammar_of(params: StructuredOutputsParams) -> str:
     """The request's grammar in llguidance's own form.
 
     Raises:
-        InvalidRequestError: Text that is no JSON, or a grammar that cannot even be read.
+        InvalidRequestError: The schema is not JSON, or the grammar cannot be read.
     """
     from llguidance import grammar_from
 
@@ -114,7 +115,7 @@ def grammar_of(params: StructuredOutputsParams) -> str:
 
 
 def _literal(text: str) -> str:
-    """A regex for this very text, whatever is in it."""
+    """A regex that matches exactly this text."""
     plain = [
         char if char.isascii() and char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text
     ]

@@ -1,4 +1,4 @@
-"""One request's grammar, and for each of its sequences how far the grammar has come."""
+"""One request's grammar, and the state of the grammar for each of its sequences."""
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import numpy as np
 
 from jax_engine.core.sequence import Sequence
 
-if TYPE_CHECKING:  # imported where a request is guided: most processes guide nothing
+if TYPE_CHECKING:  # imported at the first guided request: most processes have none
     from llguidance import LLExecutor, LLMatcher
 
 
@@ -21,7 +21,7 @@ class Progress:
     tokens: list[int] = field(default_factory=list)
 
     def take(self, tokens: list[int]) -> None:
-        """An error stays in the matcher (`is_error`)."""
+        """Advances by these tokens; an error stays in the matcher (`is_error`)."""
         if tokens:
             self.matcher.consume_tokens(tokens)
             self.tokens += tokens
@@ -44,12 +44,12 @@ class Guide:
     def matchers(
         self, seqs: SequenceOf[Sequence], unfinished: SequenceOf[Sequence]
     ) -> "list[LLMatcher]":
-        """The matcher of each of `seqs`, after all its output; others than `unfinished` are freed.
+        """The matcher of each of `seqs`, after all its output; frees those not in `unfinished`.
 
-        A sequence that is new here (a fork, a beam's child) goes on from a copy of the longest
-        beginning of its output that some sequence of the request has reached.
+        A new sequence (a fork, a beam's child) starts from a copy of the matcher, among those of
+        the request, that has taken the longest prefix of its output.
         """
-        # All copies come before any sequence moves on: a fork may share its parent's last state.
+        # Copy before any sequence advances: a fork may start at its parent's last state.
         new = {s.seq_id: self._nearest(s).copy() for s in seqs if s.seq_id not in self._progress}
         self._progress |= new
         for seq in seqs:
@@ -70,7 +70,7 @@ class Guide:
 
 
 def reason_of(matcher: "LLMatcher") -> str:
-    """What is wrong with a matcher in error, in one line: the parser's state follows it."""
+    """The first line of a matcher's error; the lines after it show the parser's state."""
     return matcher.get_error().strip().partition("\n")[0]
 
 
@@ -82,7 +82,7 @@ def _executor() -> "LLExecutor":
 
 
 def fill_masks(pairs: "SequenceOf[tuple[LLMatcher, int]]", mask: np.ndarray) -> None:
-    """Writes what each matcher allows next into its row of `mask` (uint32 [R, words])."""
+    """Writes the tokens that each matcher allows into its row of `mask` (uint32 [R, words])."""
     from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
 
     words = mask.view(np.int32)

@@ -1,4 +1,4 @@
-"""Whether a checkpoint has the tensors of a model, before any of them is read."""
+"""Checks that a checkpoint has the tensors of a model, before any is read."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,9 +19,9 @@ def check_tensors(
 ) -> None:
     """
     Args:
-        leaves: What the decoder holds, by dotted name.
+        leaves: The decoder's parameters, by dotted name.
         transforms: How each is made of tensors.
-        ignored_suffixes: How names of tensors end that nobody needs.
+        ignored_suffixes: Endings of the names of tensors that are not needed.
 
     Raises:
         WeightsError: A tensor is missing, of another shape, or unexpected.
@@ -49,7 +49,7 @@ def check_tensors(
 def _check_num_layers(
     source: TensorSource, transforms: Iterable[Transform], num_layers: int
 ) -> None:
-    """First of all, since a list of the tensors of ten million layers would take minutes."""
+    """Runs first: listing the tensors of a damaged count of ten million layers takes minutes."""
     templates = [template for transform in transforms for template in transform.templates()]
     starts = {one.partition("{layer}")[0] for one in templates if "{layer}" in one}
     pattern = re.compile(rf"(?:{'|'.join(map(re.escape, starts))})(\d+)\.")

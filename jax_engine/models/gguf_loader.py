@@ -41,7 +41,7 @@ _CHUNK = 1 << 17  # values decoded at a time
 
 
 def config_from_gguf(file: GgufFile) -> ModelConfig:
-    """ModelConfig from the metadata (and, for Llama 3's RoPE, one tensor). Raises ConfigError."""
+    """ModelConfig from metadata (and Llama 3's RoPE tensor). Raises ConfigError, WeightsError."""
     architecture = file.metadata.get("general.architecture")
     if architecture != "llama":
         raise ConfigError(
@@ -81,7 +81,7 @@ def _vocab_size(file: GgufFile) -> int:
 
 
 def _shortest(value: float) -> float:
-    """A float32 of the file as it was meant: 1e-05 rather than 9.999999747378752e-06."""
+    """The shortest decimal of a float32: 1e-05 rather than 9.999999747378752e-06."""
     return float(str(np.float32(value)))
 
 
@@ -113,7 +113,7 @@ def _rope(file: GgufFile, fields: GgufFields) -> RopeConfig:
 
 
 def _rope_factors(file: GgufFile) -> tuple[float, ...]:
-    """Llama 3's divisors of the frequencies. Raises WeightsError where one is not positive."""
+    """Llama 3's divisors of the frequencies. Raises WeightsError if one is not positive."""
     values = decode(file, _ROPE_FACTORS, 0, math.prod(file.tensors[_ROPE_FACTORS].shape))
     wrong = values[~((values > 0) & np.isfinite(values))]
     if wrong.size:
@@ -124,7 +124,11 @@ def _rope_factors(file: GgufFile) -> tuple[float, ...]:
 
 
 def decode(file: GgufFile, name: str, start: int, stop: int) -> np.ndarray:
-    """Values start..stop of a tensor in float32, flat. Both must be multiples of its block."""
+    """Values start..stop - 1 of a tensor in float32, flat; both are multiples of its block size.
+
+    Raises:
+        WeightsError: The tensor's block type is not supported.
+    """
     tensor = file.tensors[name]
     if tensor.type not in SUPPORTED_TYPES:
         raise WeightsError(
@@ -139,7 +143,7 @@ def decode(file: GgufFile, name: str, start: int, stop: int) -> np.ndarray:
 
 
 class GgufTensors:
-    """The tensors of a GGUF file as they are, decoded."""
+    """The tensors of a GGUF file, decoded, with its own names and layout."""
 
     def __init__(self, file: GgufFile):
         self.location = file.path
@@ -155,7 +159,7 @@ class GgufTensors:
         return f"{self.location}, tensor {name}"
 
     def read_into(self, name: str, out: np.ndarray) -> None:
-        """Chunk by chunk, so that the temporaries stay in the cache."""
+        """Decodes chunk by chunk, so that the temporaries stay in the CPU's cache."""
         contiguous = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
         flat = contiguous.reshape(-1)
         for start in range(0, flat.size, _CHUNK):
@@ -168,7 +172,7 @@ class GgufTensors:
 class GgufSource:
     """The tensors of a GGUF file under Hugging Face's names and in Hugging Face's layout.
 
-    Rows of q and k are put back from llama.cpp's interleaved RoPE order to halves.
+    Rows of q and k are reordered from llama.cpp's interleaved RoPE order to halves.
     """
 
     def __init__(self, file: GgufFile, config: ModelConfig):

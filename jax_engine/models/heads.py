@@ -1,8 +1,8 @@
-"""Heads that give scores instead of tokens: a matrix over the decoder's hidden states.
+"""Heads that return scores instead of tokens: a matrix over the decoder's hidden states.
 
-`LlamaForSequenceClassification` has one for the last token of a prompt (classes, a reward, how well
-a document answers a query), `LlamaForTokenClassification` one for each token. There are few rows,
-and one product a prompt: it is made on the host.
+`LlamaForSequenceClassification` applies it to the last token of a prompt (classes, a reward, how
+well a document answers a query), `LlamaForTokenClassification` to each token. The matrix is small
+and is used once a prompt, so the product is computed on the host.
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ from jax_engine.file_schema import checked
 from jax_engine.models.config import HeadConfig, HeadTask
 from jax_engine.weights.tensor_source import TensorSource
 
-# How the name of an architecture ends -> what its head is for.
+# Ending of an architecture's name -> the task of its head.
 ENDINGS: dict[str, HeadTask] = {
     "ForSequenceClassification": "classify",
     "ForTokenClassification": "token_classify",
 }
 CAUSAL = "ForCausalLM"
-TENSORS = ("score", "classifier")  # their names in checkpoints; the first that is there
+TENSORS = ("score", "classifier")  # names in checkpoints; the first one found is used
 SUFFIXES = tuple(f"{name}.{part}" for name in TENSORS for part in ("weight", "bias"))
 
 
 class LabelFields(msgspec.Struct, frozen=True):
-    """What config.json says of the labels; transformers' default is two."""
+    """The labels in config.json; as in transformers, two by default."""
 
     id2label: dict[str, str] | None = None
     num_labels: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
@@ -55,7 +55,7 @@ class PoolingHead:
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Softmax over the last axis; of a single score its sigmoid."""
+    """Softmax over the last axis; for a single score, its sigmoid."""
     if logits.shape[-1] == 1:
         logits = np.concatenate([np.zeros_like(logits), logits], axis=-1)
         return probabilities(logits)[..., 1:]
@@ -65,7 +65,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 
 def split_architecture(name: str) -> tuple[str, HeadTask | None]:
-    """The language model's architecture, and what the head is for; None: it has none."""
+    """The language model's architecture, and the task of its head; None without one."""
     for ending, task in ENDINGS.items():
         if name.endswith(ending):
             return name.removesuffix(ending) + CAUSAL, task
@@ -102,7 +102,7 @@ def read_head(source: TensorSource, config: HeadConfig, width: int) -> PoolingHe
 
 
 def random_head(config: HeadConfig, width: int, seed: int) -> PoolingHead:
-    """For dummy weights: the same for the same seed."""
+    """A head for dummy weights: the same for the same seed."""
     count = len(config.labels)
     weight = np.random.default_rng(seed).standard_normal((count, width), np.float32) * 0.02
     return PoolingHead(config, weight, np.zeros(count, np.float32))

@@ -9,10 +9,10 @@ from jax_engine.errors import ConfigError
 
 
 def overridden(raw: dict[str, Any], overrides: HfOverrides | None) -> dict[str, Any]:
-    """The fields of config.json, some of them replaced; dicts in dicts are merged.
+    """The fields of config.json after the overrides; nested dicts are merged.
 
     Raises:
-        ConfigError: A function fails, or gives back something else than a dict.
+        ConfigError: A function fails, or does not return a dict.
     """
     if overrides is None:
         return raw

@@ -1,8 +1,8 @@
-"""Weights on small pages while they load, and on huge ones soon after.
+"""Loads weights to small pages of memory, and moves them to huge pages soon after.
 
-A token reads all weights, from pages of 2 MiB up to a fifth faster. But Linux has to make room for
-these first, which can take longer than decoding the weights. So they are loaded to pages of 4 KiB,
-and a thread has Linux gather them (MADV_COLLAPSE, Linux 6.1) while the first requests run.
+Each decode step reads all weights, up to a fifth faster from pages of 2 MiB. But Linux has to make
+room for those first, which can take longer than decoding the weights. So weights load to pages of
+4 KiB, and a thread lets Linux gather them (MADV_COLLAPSE, Linux 6.1) while the first requests run.
 """
 
 import ctypes
@@ -21,16 +21,16 @@ DELAY_S, ATTEMPTS = 0.5, 4  # the first token of a short prompt is out by then
 
 
 def empty(size: int) -> np.ndarray:
-    """Uninitialised bytes: on small pages if they can be gathered later, else as NumPy likes."""
+    """Uninitialised bytes: on small pages if they can be gathered later, else NumPy's choice."""
     if size < HUGE_PAGE or not can_gather():
         return np.empty(size, np.uint8)
     return np.frombuffer(_small_pages(size), np.uint8)
 
 
 def gather_in_background(arrays: Iterable[jax.Array]) -> threading.Thread | None:
-    """Moves the arrays of a CPU to huge pages, in a thread; None where there is nothing to do.
+    """Moves a CPU's arrays to huge pages, in a thread; None if there is nothing to do.
 
-    They may be read and written meanwhile: only where their pages lie in memory changes.
+    They may be read and written meanwhile: only the place of their pages in memory changes.
     """
     large = [array for array in arrays if array.nbytes > HUGE_PAGE]
     if not large or not can_gather():
@@ -41,7 +41,7 @@ def gather_in_background(arrays: Iterable[jax.Array]) -> threading.Thread | None
 
 
 def _gather_all(arrays: list[jax.Array]) -> None:
-    """Linux may find no room at first, for some or all of them."""
+    """Tries several times, since Linux may not find room for all arrays at first."""
     for _ in range(ATTEMPTS):
         time.sleep(DELAY_S)
         arrays = [one for one in arrays if not gather(one.unsafe_buffer_pointer(), one.nbytes)]
@@ -51,7 +51,7 @@ def _gather_all(arrays: list[jax.Array]) -> None:
 
 @functools.cache
 def can_gather() -> bool:
-    """Whether this system gathers pages when it is asked to. It is tried out."""
+    """Tries whether this system can gather pages."""
     if not hasattr(mmap, "MAP_PRIVATE"):
         return False
     trial = np.frombuffer(_small_pages(2 * HUGE_PAGE), np.uint8)
@@ -60,7 +60,7 @@ def can_gather() -> bool:
 
 
 def gather(start: int, size: int) -> bool:
-    """Has Linux move whole stretches of 2 MiB to huge pages; False if it did not move all."""
+    """Lets Linux move aligned stretches of 2 MiB to huge pages; returns whether it moved all."""
     first, last = -(-start // HUGE_PAGE) * HUGE_PAGE, (start + size) // HUGE_PAGE * HUGE_PAGE
     advise = getattr(ctypes.CDLL(None), "madvise", None)
     if advise is None or first >= last:

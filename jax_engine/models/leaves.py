@@ -1,4 +1,4 @@
-"""The decoder's parameters by name: what they are, and where their arrays go."""
+"""The decoder's parameters by name: their shapes, formats and places in its state."""
 
 import dataclasses
 import math
@@ -26,9 +26,9 @@ class Leaf:
 
     Attributes:
         matrix: shape and dtype of its numbers.
-        declared: the name under which families declare it: for leaves of layers
-            "layers.attention.qkv.weight", whichever group they are in.
-        format: of a weight; None: a plain array.
+        declared: the name under which families declare it: for leaves of layers, such as
+            "layers.attention.qkv.weight", it is the same in all groups.
+        format: the format of a weight; None: a plain array.
         layers: numbers of the layers that are stacked in it; None: it is not in a layer.
     """
 
@@ -39,7 +39,7 @@ class Leaf:
 
     @property
     def arrays(self) -> dict[str, ArraySpec]:
-        """What the device holds of it; a plain array is called VALUES."""
+        """Its arrays on the device, by name; a plain array is called VALUES."""
         if self.format is not None:
             return self.format.arrays(self.matrix)
         shape = self.matrix.shape
@@ -55,12 +55,12 @@ class Leaf:
                 yield from self.format.tensors(part, matrix, words)
 
     def element(self, index: tuple[int, ...]) -> Matrix:
-        """What stands at an index of the stack."""
+        """The matrix at an index of the stack."""
         return self.matrix._replace(shape=self.matrix.shape[len(index) :])
 
     @property
     def unchanged(self) -> bool:
-        """Whether the device holds the numbers as they are."""
+        """Whether the device holds the numbers unpacked."""
         return self.format is None or self.format.unchanged
 
     @property
@@ -88,10 +88,10 @@ def _leaf(path: tuple[Any, ...], variable: nnx.Variable, spec: ModelSpec) -> Lea
 
 
 def fill_state(state: nnx.State, arrays: Mapping[str, Mapping[str, jax.Array]]) -> nnx.State:
-    """An abstract state with arrays in each leaf's place.
+    """Puts arrays into each leaf's place of an abstract state.
 
     Args:
-        arrays: of each leaf by its name, as `Leaf.arrays` has them.
+        arrays: the arrays of each leaf, by its name, with the names of `Leaf.arrays`.
     """
     filled = []
     for path, variable in nnx.to_flat_state(state):
@@ -109,8 +109,8 @@ def transforms_of(
 ) -> dict[str, Transform]:
     """How each leaf is made of a checkpoint's tensors.
 
-    A declaration is found by the leaf's name, or by its module's. Then {kind} stands for "weight"
-    or "bias", the last part of the name. In leaves of all layers, {layer} stands for their numbers.
+    A declaration is found by the leaf's name, or else by its module's. Then {kind} stands for
+    "weight" or "bias", the last part of the name. In leaves of layers, {layer} is a layer's number.
 
     Args:
         declared: A family's `weights`.

@@ -1,4 +1,4 @@
-"""`load_model`: from the name of a model to its configuration and its weights on the device."""
+"""`load_model`: finds a model, reads its configuration, and loads its weights to the device."""
 
 import dataclasses
 import logging
@@ -48,7 +48,7 @@ class LoadedModel:
     Attributes:
         params: the weights, as an nnx state of arrays on the default device; or only their shapes.
         source: the directory or GGUF file that it came from; the tokenizer is there too.
-        head: what gives scores instead of tokens, with its weights; None: there is none.
+        head: the head for scores, with its weights; None: it generates text.
     """
 
     config: ModelConfig
@@ -62,7 +62,7 @@ class LoadedModel:
 
 @dataclasses.dataclass(frozen=True)
 class CheckedTensors:
-    """An open checkpoint that has all tensors of the configuration in their shapes."""
+    """An open checkpoint in which all tensors were found, with the configured shapes."""
 
     source: TensorSource
     transforms: Mapping[str, Transform]
@@ -70,13 +70,13 @@ class CheckedTensors:
 
 @dataclasses.dataclass(frozen=True)
 class ModelFiles:
-    """A model that was found and whose configuration was read, but no weight yet.
+    """A model whose files were found and whose configuration was read, without its weights.
 
     Attributes:
         abstract: the model with shapes in place of weights: steps can be compiled for it.
         leaves: its parameters by name.
         gguf: the open GGUF file, or None for a directory.
-        tensors: the weights' places; None for random weights, drawn from `seed`.
+        tensors: the source of the weights; None for random weights, drawn from `seed`.
     """
 
     abstract: LoadedModel
@@ -99,7 +99,7 @@ class ModelFiles:
 
 
 def load_model(model: str | None = None, **settings: Any) -> LoadedModel:
-    """`open_model`, and its weights. Raises what both of them do."""
+    """`open_model`, then `ModelFiles.load`. Raises the errors of both."""
     return open_model(model, **settings).load()
 
 
@@ -116,13 +116,13 @@ def open_model(
     """Finds a local directory, a GGUF file, a hub name, or with None the default model.
 
     Args:
-        dtype: of the weights, and of the activations with them.
-        load_format: "auto" goes by the files; "dummy" draws random weights from `seed` and needs
+        dtype: the dtype of weights and activations.
+        load_format: "auto" detects the format; "dummy" draws random weights from `seed` and needs
             the configuration only.
         max_model_len: checked against the model's longest context before any weight is read.
 
     Raises:
-        ModelNotFoundError: nothing of that name here or on the hub.
+        ModelNotFoundError: there is no such model here or on the hub.
         ConfigError: an unknown architecture or format, or max_model_len beyond the model's.
         WeightsError: a file is unreadable, or the tensors are not those of the configuration.
         OutOfMemoryError: the weights are larger than this machine's memory.
@@ -210,7 +210,7 @@ def abstract_decoder(spec: ModelSpec, dtype: Any) -> tuple[Any, nnx.State]:
 
 
 def check_max_model_len(config: ModelConfig, max_model_len: int | None) -> None:
-    """Raises ConfigError when `max_model_len` is longer than the positions the model knows."""
+    """Raises ConfigError if `max_model_len` is below 1 or exceeds the model's positions."""
     if max_model_len is not None and not 1 <= max_model_len <= config.max_context_len:
         raise ConfigError(
             f"max_model_len must be between 1 and this model's {config.max_context_len} positions "
@@ -234,7 +234,7 @@ def _read_config(
 def read_hf_config(directory: Path, hf_overrides: HfOverrides | None = None) -> ModelConfig:
     """ModelConfig of a directory in Hugging Face layout. Raises ConfigError or WeightsError.
 
-    The end-of-sequence ids of generation_config.json (where chat models list several) are added.
+    Adds the end-of-sequence ids of generation_config.json, where chat models list several.
     """
     config = config_from_hf(overridden(read_json(directory / "config.json"), hf_overrides))
     generation = directory / "generation_config.json"

@@ -1,9 +1,9 @@
-"""From a checkpoint's tensors to the decoder's arrays on the device, one leaf at a time.
+"""Loads a checkpoint's tensors into the decoder's arrays on the device, one leaf at a time.
 
-Peak host memory: leaves are built largest first, each handed to the device and let go before the
-next. A leaf of all layers is made layer by layer, so that a format that packs needs the numbers of
-few layers at a time. What is there at any time stays well under 1.3 times the weights. On a CPU
-device the aligned buffer *is* the device array (no copy is made).
+To limit peak host memory, leaves are built largest first, and each is moved to the device and freed
+before the next. A leaf of all layers is made layer by layer, so that packing needs the numbers of
+few layers at a time. The peak stays well under 1.3 times the weights. On a CPU device the aligned
+buffer *is* the device array (no copy is made).
 """
 
 import math
@@ -32,7 +32,7 @@ def load_leaves(
 
     Raises:
         WeightsError: A tensor is unreadable.
-        OutOfMemoryError: The system gave no memory for a leaf.
+        OutOfMemoryError: There was no memory for a leaf.
     """
     arrays: dict[str, Arrays] = {}
     largest_first = sorted(leaves, key=lambda name: -leaves[name].num_bytes)
@@ -61,7 +61,7 @@ def _load_leaf(
 
 
 def packed(leaf: Leaf, values: np.ndarray) -> Arrays:
-    """The device arrays of a leaf that its format has to pack, from its numbers."""
+    """Packs a leaf's numbers as its format does, and returns the device arrays."""
     assert leaf.format is not None
     held = _empty(leaf)
     leaf.format.pack(values, held, leaf.matrix)
@@ -77,7 +77,7 @@ def _on_device(held: Mapping[str, np.ndarray]) -> Arrays:
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Uninitialised array on a 64-byte boundary, which a CPU device takes over without a copy."""
+    """Uninitialised array on a 64-byte boundary, which a CPU device uses without a copy."""
     num_bytes = math.prod(shape) * int(np.dtype(dtype).itemsize)
     raw = huge_pages.empty(num_bytes + 64)
     start = -raw.ctypes.data % 64

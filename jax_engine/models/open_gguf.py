@@ -1,4 +1,4 @@
-"""The way to a GGUF file: only who opens one needs the `gguf` package."""
+"""Opens GGUF files; importing this module does not need the `gguf` package."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

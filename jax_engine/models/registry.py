@@ -1,4 +1,4 @@
-"""Which family serves which architecture name of `config.json`."""
+"""Finds the family for an architecture name of `config.json`."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ from jax_engine.weights.transforms import Declaration
 
 
 class Family(Protocol):
-    """What a file under families/ declares (see docs: adding a model)."""
+    """The declarations of a file under families/ (see docs: adding a model)."""
 
     ARCHITECTURE: str
     IGNORED_SUFFIXES: tuple[str, ...]
@@ -51,7 +51,7 @@ def specification_of(config: ModelConfig) -> ModelSpec:
 def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     """ModelConfig from a `config.json` dictionary, by its `architectures`. Raises ConfigError.
 
-    A model with another head than one for tokens (`models.heads`) is its family's decoder.
+    A model with a head for scores (`models.heads`) uses its family's decoder.
     """
     if not raw.get("architectures"):
         raise ConfigError("config.json: `architectures` is missing or empty; which model is it?")
@@ -60,7 +60,7 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     name, task = next((one for one in found if one[0] in FAMILIES), (names[0], None))
     head = None if task is None else head_config(task, raw)
     if head is not None:
-        # There is no lm_head in such a checkpoint: the embedding stands for it, and is not asked.
+        # Such a checkpoint has no lm_head: the embedding stands in for it, and is never used so.
         raw = {**raw, "tie_word_embeddings": True}
     config = family_of(name).from_hf(raw)
     return replace(config, head=head, matryoshka_dimensions=_matryoshka(raw))

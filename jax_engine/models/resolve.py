@@ -1,4 +1,4 @@
-"""From what the user calls a model to files on this machine."""
+"""Finds the files of a model, given a path or a hub name."""
 
 import os
 import re
@@ -19,7 +19,7 @@ _WEIGHT_FILES = ["*.safetensors"]
 
 @dataclass(frozen=True)
 class HubOptions:
-    """How the hub is asked; names as in `EngineConfig`."""
+    """Options of downloads from the hub; names as in `EngineConfig`."""
 
     revision: str | None = None
     download_dir: str | None = None
@@ -30,11 +30,11 @@ HUB = HubOptions()
 
 
 def resolve_model(model: str | None, *, config_only: bool = False, hub: HubOptions = HUB) -> Path:
-    """A directory in Hugging Face layout, or a GGUF file.
+    """Returns a directory in Hugging Face layout, or a GGUF file.
 
     Args:
         model: a path, a hub name ("owner/name"), or None for the default model.
-        hub: for what is not on this machine.
+        hub: options for models that are not on this machine.
         config_only: no weights are needed (dummy weights).
 
     Raises:
@@ -70,7 +70,7 @@ def _local_directory(path: Path) -> Path:
 
 
 def _from_hub(name: str, path: Path, config_only: bool, hub: HubOptions) -> Path:
-    """The hub's cache first, so that a cached model needs no network; then a download."""
+    """Tries the hub's cache first, so that a cached model needs no network; then downloads."""
     import huggingface_hub  # slow to import, and not needed for local files
     from huggingface_hub.constants import ENDPOINT, HF_HUB_CACHE
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -109,7 +109,7 @@ def _from_hub(name: str, path: Path, config_only: bool, hub: HubOptions) -> Path
 
 
 def _is_complete(snapshot: Path, config_only: bool) -> bool:
-    """Whether an interrupted download left nothing out."""
+    """Whether a snapshot has all its files: an interrupted download lacks some."""
     if not (snapshot / "config.json").exists():
         return False
     if config_only:

@@ -20,7 +20,7 @@ class SafetensorsSource:
     """Tensors of one or several safetensors files, read one at a time from the mapped file.
 
     Raises:
-        WeightsError: no such file, a shard of the index is missing, or a file is cut off.
+        WeightsError: there is no file, the index is damaged, or a shard is missing or cut off.
     """
 
     def __init__(self, directory: Path):
@@ -65,10 +65,10 @@ def _open(path: Path) -> Any:
 
 
 def read_index(directory: Path) -> list[str] | None:
-    """Names of the shards that the index lists; None where there is no index.
+    """Names of the shards that the index lists; None without an index.
 
     Raises:
-        WeightsError: It is damaged, or a shard is not a file of this directory.
+        WeightsError: It is damaged, or a name leads out of the directory.
     """
     index = directory / INDEX
     if not index.exists():
@@ -85,7 +85,7 @@ def read_index(directory: Path) -> list[str] | None:
 
 
 def _is_plain_path(name: str) -> bool:
-    """Whether a name leads to a file of the directory: no way up, no root, only printable text."""
+    """Whether a name stays in the directory: no "..", not absolute, only printable text."""
     parts = PurePosixPath(name).parts
     return name.isprintable() and bool(parts) and ".." not in parts and parts[0] != "/"
 

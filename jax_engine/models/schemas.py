@@ -1,7 +1,7 @@
 """The fields of a model's files that are read, with their types and ranges.
 
-Each class is the part of one file: config.json, generation_config.json, the index of shards, and
-the metadata of a GGUF file. Ranges are wide: they keep out what could not be computed with.
+Each class is a part of one file: config.json, generation_config.json, the index of shards, or the
+metadata of a GGUF file. Ranges are wide: they exclude only what cannot be computed.
 """
 
 from typing import Annotated
@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from jax_engine.file_schema import NotNegative, Positive, Size, TokenId
 
-Theta = Annotated[float, Meta(gt=1, le=1e30)]  # 1 would turn all pairs equally fast
+Theta = Annotated[float, Meta(gt=1, le=1e30)]  # with 1 all pairs would rotate equally fast
 Factor = Annotated[float, Meta(gt=0, le=1e6)]
 Epsilon = Annotated[float, Meta(ge=0, le=1)]
 
@@ -41,7 +41,7 @@ class ArchitectureFields(msgspec.Struct, frozen=True):
 
 
 class MatryoshkaFields(msgspec.Struct, frozen=True):
-    """What a model for embeddings says of cutting them."""
+    """The widths to which a model's embeddings may be cut."""
 
     is_matryoshka: bool | None = False
     matryoshka_dimensions: list[Size] | None = None

@@ -26,7 +26,7 @@ class ChatTemplate:
     """Renders with Hugging Face's own Jinja environment, imported when first used (about 1 s).
 
     Args:
-        special_tokens: the names that templates refer to (bos_token, eos_token, ...).
+        special_tokens: tokens by the names that templates use (bos_token, eos_token, ...).
     """
 
     def __init__(self, backend: Backend, template: str | None, special_tokens: dict[str, str]):
@@ -46,22 +46,21 @@ class ChatTemplate:
         tools: Sequence[Tool] | None = None,
         **options: Any,
     ) -> str:
-        """The conversation as text.
+        """Renders a conversation as text.
 
         Args:
             chat_template: Jinja, in place of the model's own.
-            content_format: How contents reach the template: "string", "openai" (lists of parts),
-                or as it takes them.
-            add_generation_prompt: end with what begins the model's turn.
-            continue_final_message: end in the middle of the last message, which the model goes on
-                writing.
+            content_format: The form of contents for the template: "string", "openai" (lists of
+                parts), or "auto", which the template accepts.
+            add_generation_prompt: end with the header of the model's turn.
+            continue_final_message: leave the last message open, so that the model continues it.
             tools: JSON schemas, or functions with type hints and a docstring of their arguments.
-            options: the template's own.
+            options: further options of the template.
 
         Raises:
             ConfigError: the model has no chat template and none was given.
-            InvalidRequestError: a message or a tool is of the wrong form, the options contradict
-                each other, or the template refuses the messages.
+            InvalidRequestError: a message or a tool has a wrong form, the options contradict each
+                other, or the template refuses the messages.
         """
         if add_generation_prompt and continue_final_message:
             raise InvalidRequestError(
@@ -105,7 +104,7 @@ class ChatTemplate:
             text: str = self.renderer.apply_chat_template(
                 messages, chat_template=template, tokenize=False, **options
             )
-        except Exception as error:  # whatever a template raises, or an object that it prints
+        except Exception as error:  # a template may raise anything, and so may what it prints
             raise InvalidRequestError(
                 f"The chat template refuses these messages: {printable(error)}. A message is a "
                 "dictionary with role and content."
@@ -119,7 +118,7 @@ class ChatTemplate:
 
     def _make_renderer(self) -> Any:
         before = os.environ.get(_QUIET)
-        os.environ[_QUIET] = "1"  # it would say that PyTorch was not found; nobody here needs it
+        os.environ[_QUIET] = "1"  # no warning that PyTorch is missing, which is not needed here
         try:
             from transformers import PreTrainedTokenizerFast
         finally:
@@ -142,10 +141,10 @@ class ChatTemplate:
 
 
 def load_chat_template(source: str | Path | None) -> str | None:
-    """A template that is given as Jinja, or as the path of a file with it.
+    """Loads a template that is given as Jinja, or as the path of a file with it.
 
     Raises:
-        ConfigError: It is neither.
+        ConfigError: It is neither, or the file is unreadable.
     """
     if source is None:
         return None
@@ -163,7 +162,7 @@ def load_chat_template(source: str | Path | None) -> str | None:
 
 
 def _schema(index: int, tool: Tool) -> dict[str, Any]:
-    """A tool as templates take it: the JSON schema that was given, or that of a function."""
+    """A tool as templates expect it: the JSON schema that was given, or a function's."""
     if isinstance(tool, Mapping):
         return dict(tool)
     if not callable(tool):
@@ -175,7 +174,7 @@ def _schema(index: int, tool: Tool) -> dict[str, Any]:
 
     try:
         schema: dict[str, Any] = get_json_schema(tool)
-    except Exception as error:  # also of functions that have no signature
+    except Exception as error:  # some functions have no signature
         raise InvalidRequestError(
             f"tools[{index}] must be a function with type hints and a docstring that explains its "
             f"arguments: {printable(error)}"

@@ -1,7 +1,6 @@
-"""What a message of a chat says: plain text, or a list of parts; templates differ in what
-they take.
+"""Contents of chat messages: plain text, or a list of parts. Some templates accept only one.
 
-Here there are parts of text only: this engine's models read nothing else.
+Parts must be text: this engine's models read nothing else.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +16,12 @@ _PROBE = "jaxengineprobe"
 
 
 def checked_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Copies of the messages of one conversation, each with a role and with text as content.
+    """Checked copies of a conversation's messages, each with a role and with text as content.
 
-    The arguments of tool calls become mappings, as templates take them.
+    The arguments of tool calls become mappings, as templates expect.
 
     Raises:
-        InvalidRequestError: There are none, or one is of another form; the message says which.
+        InvalidRequestError: There are none, or one has a wrong form; the message says which.
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise InvalidRequestError(
@@ -50,7 +49,7 @@ def _checked(where: str, message: object) -> dict[str, Any]:
         raise InvalidRequestError(
             f"{where}['content'] must be text or a list of parts, got {type(content).__name__}"
         )
-    # As in vLLM: what called tools has often nothing to say, and templates want a text
+    # As in vLLM: a message that calls tools often has no content, but templates need text
     said = dict(message) | {"content": "" if content is None else content}
     return with_parsed_arguments(where, said)
 
@@ -65,16 +64,16 @@ def _check_part(where: str, part: object) -> None:
 
 
 def find_format(render: Callable[[list[dict[str, Any]]], str]) -> set[str]:
-    """Which contents a template takes: "string", "openai" (a list of parts), or both.
+    """Which contents a template accepts: "string", "openai" (a list of parts), or both.
 
-    Found by trying: a template that was made for text prints a list as Python would, and one that
-    was made for lists finds no part in a text.
+    It renders both: a template made for text prints a list as Python does, and one made for lists
+    finds no parts in text.
     """
     formats = set()
     for name, content in (("string", _PROBE), ("openai", [{"type": "text", "text": _PROBE}])):
         try:
             text = render([{"role": "user", "content": content}])
-        except Exception:  # whatever a template raises: it does not take this
+        except Exception:  # any error of a template means that it does not accept this form
             continue
         if _PROBE in text and "'type'" not in text:
             formats.add(name)
@@ -82,7 +81,7 @@ def find_format(render: Callable[[list[dict[str, Any]]], str]) -> set[str]:
 
 
 def with_format(messages: list[dict[str, Any]], formats: set[str]) -> list[dict[str, Any]]:
-    """The messages with each content in one of these formats; joined parts are lines."""
+    """Converts contents to one of these formats; parts are joined as lines."""
     converted = []
     for message in messages:
         content = message["content"]

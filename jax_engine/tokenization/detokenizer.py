@@ -1,7 +1,7 @@
-"""Incremental detokenisation (2023 slides, optimisation 1): constant work a token.
+"""Incremental detokenisation (2023 slides, optimisation 1): constant work per token.
 
-Text is given out when it is final: a character whose bytes are spread over several tokens appears
-with the last of them, never as U+FFFD that changes later.
+Text is returned when it is final: a character whose bytes are spread over several tokens appears
+with the last one, never as a U+FFFD that changes later.
 """
 
 import codecs
@@ -11,7 +11,7 @@ from typing import Protocol
 from jax_engine.tokenization.token_bytes import TokenBytes
 from jax_engine.tokenization.tokenizer import Tokenizer
 
-_CONTEXT = 6  # tokens before the output that may change how its first one is written
+_CONTEXT = 6  # tokens before the output that may affect the text of its first one
 
 
 class _Stream(Protocol):
@@ -23,12 +23,12 @@ class _Stream(Protocol):
 class IncrementalDetokenizer:
     """Text of one output sequence as its tokens arrive.
 
-    All that `add` and `flush` return, concatenated, is `tokenizer.decode` of the output. After a
+    The results of `add` and `flush`, concatenated, are `tokenizer.decode` of the output. After a
     prompt, the space before a first word stays (decoding the output alone may drop it).
 
     Args:
-        prompt_ids: the tokens before; their text is not repeated.
-        skip_special_tokens: leave out end-of-text marks and the like.
+        prompt_ids: the tokens before the output; their text is not returned.
+        skip_special_tokens: leave out special tokens, such as end of text.
     """
 
     def __init__(
@@ -47,16 +47,16 @@ class IncrementalDetokenizer:
         )
 
     def add(self, token_ids: Sequence[int]) -> str:
-        """The text that became final with these tokens; possibly none."""
+        """The text that became final with these tokens, possibly empty."""
         return self._stream.add(token_ids)
 
     def flush(self) -> str:
-        """The rest, once there are no more tokens: an unfinished character becomes U+FFFD."""
+        """The remaining text, at the end: an unfinished character becomes U+FFFD."""
         return self._stream.flush()
 
 
 class _ByteStream:
-    """Bytes of each token through an incremental UTF-8 decoder."""
+    """Passes the bytes of each token through an incremental UTF-8 decoder."""
 
     def __init__(self, table: TokenBytes, hidden: frozenset[int], at_start: bool):
         self._table = table
@@ -84,10 +84,10 @@ class _ByteStream:
 
 
 class _WindowStream:
-    """For any other tokenizer: decode a short window twice, with and without what is new.
+    """For other tokenizers: decodes a short window twice, with and without the new token.
 
-    The window starts a little before the last text given out, since a token may be written
-    differently at the beginning. It grows only while text is held back.
+    The window starts a little before the last text returned, since a token's text may differ at
+    the beginning. It grows only while text is held back.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int], skip_special: bool):

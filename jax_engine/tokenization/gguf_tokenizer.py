@@ -28,7 +28,7 @@ _PRE_TOKENIZERS = ("smollm", "llama-bpe", "gpt2", "gpt-2", "default", "qwen2")
 
 
 def fields_from_gguf(metadata: Mapping[str, Any], where: str) -> GgufTokenizerFields:
-    """The checked fields. Raises what `backend_from_gguf` does."""
+    """The checked fields. Raises the errors of `backend_from_gguf`."""
     kind = metadata.get("tokenizer.ggml.model")
     if kind not in ("gpt2", "llama"):
         raise ConfigError(
@@ -45,7 +45,7 @@ def backend_from_gguf(metadata: Mapping[str, Any], where: str = "The GGUF file")
     """Byte-level BPE ("gpt2") or SentencePiece-like BPE with byte fallback ("llama").
 
     Args:
-        where: The file, as messages shall name it.
+        where: The file's name in messages.
 
     Raises:
         ConfigError: Another kind of tokenizer, an unknown pre-tokenizer, or no tokens.
@@ -102,7 +102,7 @@ def _merges(fields: GgufTokenizerFields, where: str) -> list[tuple[str, str]]:
 
 
 def _pre_tokenizer(pre: str) -> Any:
-    """How text is cut before merging: each vocabulary was learned on its own cuts."""
+    """How text is split before merging: each vocabulary was trained with its own splits."""
     if pre in ("llama-bpe", "qwen2"):
         pattern = Regex(_LLAMA3 if pre == "llama-bpe" else _QWEN2)
         cut = pre_tokenizers.Split(pattern, behavior="isolated")
@@ -145,7 +145,7 @@ def _vocabulary(tokens: list[str]) -> dict[str, int]:
 
 
 def _merges_of(vocabulary: Mapping[str, int], scores: list[float]) -> list[tuple[str, str]]:
-    """SentencePiece joins the pair whose result scores best: every split of a token is a merge."""
+    """Every split of a token is a merge: SentencePiece joins the pair whose result scores best."""
     merges = []
     for token, index in vocabulary.items():
         for cut in range(1, len(token)):
@@ -157,7 +157,7 @@ def _merges_of(vocabulary: Mapping[str, int], scores: list[float]) -> list[tuple
 
 
 def _add_marked_tokens(backend: Backend, fields: GgufTokenizerFields) -> None:
-    """Control tokens are special; user-defined ones are found whole in text, but are not."""
+    """Adds control tokens as special tokens, and user-defined tokens as ordinary added ones."""
     marked = list(zip(fields.tokens, fields.token_types or [], strict=False))
     backend.add_special_tokens(
         [AddedToken(token, normalized=False) for token, t in marked if t == _CONTROL]

@@ -10,7 +10,7 @@ from jax_engine.file_schema import TokenId, short
 
 
 class TokenContent(msgspec.Struct, frozen=True):
-    """A special token with its options, of which its text counts."""
+    """A special token with its options; only its text is used."""
 
     content: str
 
@@ -22,7 +22,7 @@ class NamedTemplate(msgspec.Struct, frozen=True):
     template: str
 
 
-Token = Annotated[str, Meta(max_length=1024)]  # finding merges takes the square of its length
+Token = Annotated[str, Meta(max_length=1024)]  # finding merges takes quadratic time in its length
 SpecialToken = str | TokenContent | None
 
 
@@ -53,7 +53,7 @@ _GGUF_KEYS = {
 
 
 class GgufTokenizerFields(msgspec.Struct, frozen=True, rename=_GGUF_KEYS):
-    """Metadata of a GGUF file about its tokenizer. Lists have one item a token."""
+    """Tokenizer metadata of a GGUF file. Lists have one item per token, except `merges`."""
 
     tokens: Annotated[list[Token], Meta(min_length=1)]
     scores: list[float] | None = None
@@ -69,7 +69,7 @@ class GgufTokenizerFields(msgspec.Struct, frozen=True, rename=_GGUF_KEYS):
     chat_template: str | None = None
 
     def check_lengths(self, where: str) -> None:
-        """Raises WeightsError where a list or an id does not fit the number of tokens."""
+        """Raises WeightsError if a list or an id does not fit the number of tokens."""
         count = len(self.tokens)
         for name in ("scores", "token_types"):
             found = getattr(self, name)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 class StopChecker:
     """Finds the first stop string to be completed in a stream of text.
 
-    What might be the beginning of a stop string is held back, so the text given out never shows a
-    part of one. Among strings completed by the same character the longest counts: the result does
-    not depend on how the text was cut. The work is in proportion to the new text.
+    Text that may begin a stop string is held back, so the returned text never shows a part of one.
+    If one character completes several strings, the longest counts: the result does not depend on
+    how the text was split. The work is proportional to the new text.
 
     Args:
         stop: non-empty strings.
@@ -22,13 +22,13 @@ class StopChecker:
         self._held = ""
 
     def add(self, text: str, *, may_end: bool = True) -> tuple[str, str | None]:
-        """Text that is safe to show, and the stop string that was found in it or after it.
+        """Returns the text that is safe to show, and the stop string found in or after it, if any.
 
-        After one was found there is nothing more to add.
+        Do not call it again after a stop string was found.
 
         Args:
             may_end: Whether a stop string that this text completes counts. One that it only begins
-                counts if later text completes it.
+                still counts if later text completes it.
         """
         old = len(self._held)
         text = self._held + text
@@ -43,12 +43,12 @@ class StopChecker:
         return text[:safe], None
 
     def flush(self) -> str:
-        """What was held back, once the text is over without a stop string."""
+        """Returns the text held back, at the end of a text without a stop string."""
         held, self._held = self._held, ""
         return held
 
     def _num_held(self, text: str) -> int:
-        """Length of the longest end of `text` that a stop string begins with, and goes on after."""
+        """Length of the longest end of `text` that is a proper prefix of a stop string."""
         for start in range(max(0, len(text) - self._longest + 1), len(text)):
             end = text[start:]
             if any(one.startswith(end) and one != end for one in self._stops):

@@ -1,8 +1,8 @@
-"""The bytes that each token stands for, where the tokenizer is one of bytes.
+"""The bytes of each token, for tokenizers that work on bytes.
 
-In a byte-level vocabulary (GPT-2, Llama 3, Qwen, SmolLM) every token is a string of bytes, and so
-it is in a SentencePiece one with byte fallback (Llama 2, Mistral). Text is then the concatenation,
-decoded as UTF-8: a table look-up a token, with the whole text and the streamed text equal by
+In a byte-level vocabulary (GPT-2, Llama 3, Qwen, SmolLM), and in a SentencePiece one with byte
+fallback (Llama 2, Mistral), every token is a string of bytes. Text is their concatenation, decoded
+as UTF-8: one table look-up per token, and the whole text and the streamed text are equal by
 construction.
 """
 
@@ -28,10 +28,10 @@ BYTE_ALPHABET = _byte_alphabet()
 
 
 class TokenBytes(dict[int, bytes]):
-    """Bytes by token id, computed when first asked for; b"" for ids the vocabulary lacks.
+    """Bytes by token id, computed at the first look-up; b"" for ids that the vocabulary lacks.
 
     Attributes:
-        strips_first_space: one-shot decoding drops the first space of the text.
+        strips_first_space: whether decoding a whole text drops its first space.
     """
 
     def __init__(self, backend: Backend, kind: Literal["byte-level", "byte-fallback"]):
@@ -57,7 +57,7 @@ class TokenBytes(dict[int, bytes]):
 
 
 def token_bytes(backend: Backend) -> TokenBytes | None:
-    """The table for a tokenizer whose decoder is a concatenation of bytes; None for another."""
+    """The table of a tokenizer whose decoder concatenates bytes; None for other decoders."""
     if backend.decoder is None:
         return None
     decoder = json.loads(backend.decoder.__getstate__())

@@ -29,7 +29,7 @@ class Tokenizer:
 
     Attributes:
         backend: the `tokenizers` object that does the encoding.
-        special_ids: ids that stand for no text (end of text, turns of a chat).
+        special_ids: ids of tokens that are not text (end of text, turns of a chat).
         bos_token_id: beginning of sequence, or None.
         eos_token_ids: end of sequence, possibly none.
     """
@@ -41,7 +41,7 @@ class Tokenizer:
         special_tokens: dict[str, str] | None = None,
         chat_template: str | None = None,
     ):
-        """`special_tokens` gives the named ones: bos_token, eos_token, ..."""
+        """`special_tokens` maps names (bos_token, eos_token, ...) to tokens."""
         self.backend = backend
         named = special_tokens or {}
         added = backend.get_added_tokens_decoder()
@@ -53,7 +53,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens, added ones included; a model's logits may be padded beyond."""
+        """Number of tokens, added ones included; a model's logits may be padded to more."""
         return int(self.backend.get_vocab_size(with_added_tokens=True))
 
     @property
@@ -62,12 +62,12 @@ class Tokenizer:
 
     @cached_property
     def token_bytes(self) -> TokenBytes | None:
-        """The bytes of each token, for tokenizers of bytes; None for others."""
+        """The bytes of each token, if the tokenizer works on bytes; else None."""
         return token_bytes(self.backend)
 
     @property
     def hugging_face(self) -> Any:
-        """The same as `transformers.PreTrainedTokenizerFast`, which is imported now (about 1 s)."""
+        """The same tokenizer as a `transformers.PreTrainedTokenizerFast` (about 1 s to import)."""
         return self.chat.renderer
 
     def is_special(self, token_id: int) -> bool:
@@ -77,13 +77,13 @@ class Tokenizer:
         """Ids of `text`, in which special tokens are recognised.
 
         Args:
-            add_special_tokens: add what the model expects around a text, usually BOS before it.
+            add_special_tokens: add the model's tokens around a text, usually BOS before it.
         """
         ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of the ids. Bytes that are no UTF-8 become U+FFFD; unknown ids are left out."""
+        """Text of the ids. Invalid UTF-8 becomes U+FFFD; unknown ids are left out."""
         table = self.token_bytes
         if table is None:
             text: str = self.backend.decode(
@@ -116,7 +116,7 @@ class Tokenizer:
 
         Raises:
             ConfigError: the model has no chat template and none was given.
-            InvalidRequestError: the template refuses the messages.
+            InvalidRequestError: messages or options are invalid, or the template refuses them.
         """
         text = self.chat.render(messages, **options)
         return self.encode(text, add_special_tokens=False) if tokenize else text
@@ -128,11 +128,11 @@ def load_tokenizer(
     """The tokenizer of a directory, a GGUF file, a hub name, or (None) the default model.
 
     Args:
-        hub: for what is not on this machine.
+        hub: options for files that are not on this machine.
         source: A `GgufFile` that is open already is not read again.
 
     Raises:
-        ModelNotFoundError: nothing there, or no tokenizer in it.
+        ModelNotFoundError: there is no such model, or no tokenizer in it.
         ConfigError: a GGUF file with an unsupported kind of tokenizer.
         WeightsError: the files are unreadable.
         MissingPackageError: a GGUF file (the default model is one) without the `gguf` package.
@@ -198,14 +198,14 @@ def _backend(directory: Path) -> Backend:
 
 
 def _unpadded(backend: Backend) -> Backend:
-    """Some files still hold the lengths of their training, to which prompts are not cut."""
+    """Removes the lengths of training that some files hold: prompts are not cut or padded."""
     backend.no_padding()
     backend.no_truncation()
     return backend
 
 
 def _chat_template(directory: Path, fields: TokenizerConfigFields) -> str | None:
-    """From chat_template.jinja, or from tokenizer_config.json: one, or several with names."""
+    """Reads chat_template.jinja, or from tokenizer_config.json a template or several named ones."""
     file = directory / "chat_template.jinja"
     if file.exists():
         return read_text(file)

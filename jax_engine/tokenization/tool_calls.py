@@ -1,4 +1,4 @@
-"""Tool calls in messages: OpenAI's carry the arguments as JSON text, templates take mappings."""
+"""Tool calls in messages: OpenAI's hold arguments as JSON text, templates expect mappings."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,13 @@ from jax_engine.errors import InvalidRequestError
 
 
 def with_parsed_arguments(where: str, message: dict[str, Any]) -> dict[str, Any]:
-    """The message, its `tool_calls[i].function.arguments` parsed; none given are no arguments.
+    """The message with its `tool_calls[i].function.arguments` parsed; {} if none are given.
 
     Args:
-        where: Names the message in errors, as "messages[1]".
+        where: The message's name in errors, such as "messages[1]".
 
     Raises:
-        InvalidRequestError: The calls are of another form, or arguments are no JSON object.
+        InvalidRequestError: A call has a wrong form, or its arguments are not a JSON object.
     """
     calls = message.get("tool_calls")
     if calls is None:

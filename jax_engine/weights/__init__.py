@@ -1,12 +1,12 @@
 """Weight formats: which arrays hold a matrix, and how products are computed with them.
 
-format.py    what every format has to say: arrays, packing, products, rows
+format.py    the interface of every format: arrays, packing, products, rows
 dense.py     one array [out, in]: on GPUs, and on CPUs without kernels
 panels.py    packed for the CPU's kernels
 
 transforms.py, row_orders.py, tensor_source.py
              how an array is made of a checkpoint's tensors
 
-`jax_engine/operations/formats.py` chooses the formats for a device and a dtype. A further format,
-such as a quantisation, is a further file.
+`jax_engine/operations/formats.py` chooses the formats for a device and a dtype. A new format, such
+as a quantisation, is a new file.
 """

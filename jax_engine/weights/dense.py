@@ -17,12 +17,12 @@ CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
 
 @dataclass(frozen=True)
 class Dense(WeightFormat):
-    """The matrix as it is. The scan slices it, and a GPU fuses the slice into the product."""
+    """The unchanged matrix. The scan slices it, and a GPU fuses the slice into the product."""
 
     unchanged = True
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
-        """Rows of a gated matrix are not cut: a part would have gates and nothing to gate."""
+        """Rows of a gated matrix are not sharded: a part would have gates but nothing to gate."""
         layers = ("layer",) * (len(matrix.shape) - 2)
         out = None if matrix.gated else "out"
         return {VALUES: ArraySpec(matrix.shape, matrix.dtype, (*layers, out, "in"))}
@@ -38,7 +38,7 @@ class Dense(WeightFormat):
         held: Mapping[str, np.ndarray],
         matrix: Matrix,
     ) -> None:
-        """Straight into the array."""
+        """Reads the matrix straight into the array."""
         made_of.read_into(source, held[VALUES], words)
 
     def matmul(
@@ -50,10 +50,10 @@ class Dense(WeightFormat):
         *,
         out_dtype: jnp.dtype,
     ) -> Float[Array, "T out"]:
-        """All rows are computed: XLA knows no number of rows but that of the array.
+        """Computes all rows: XLA cannot skip those beyond `num_rows`.
 
-        XLA takes a single row for a vector, for which cuBLAS has no product of mixed types, and so
-        converts the whole weight first: three times the traffic. It does not for two rows.
+        XLA treats a single row as a vector, for which cuBLAS has no product of mixed types, so it
+        converts the whole weight first: three times the traffic. Two rows avoid that.
         """
         tokens = x.shape[0]
         if tokens == 1 and out_dtype != x.dtype:
@@ -66,10 +66,10 @@ class Dense(WeightFormat):
 
 @dataclass(frozen=True)
 class IndexedDense(Dense):
-    """The same for a CPU without kernels.
+    """`Dense` for a CPU without kernels.
 
-    XLA's CPU backend would copy what the scan slices, which doubles the memory traffic of decoding.
-    So the stack stays whole, and a product indexes it.
+    XLA's CPU backend would copy each slice of the scan, which doubles the memory traffic of
+    decoding. So the stack stays whole, and a product indexes it.
     """
 
     indexed = True
@@ -89,7 +89,7 @@ class IndexedDense(Dense):
         return _product(x, values, out_dtype)
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
-        """float32, which products are on a CPU anyway; see `Panels.result_dtype`."""
+        """float32, in which a CPU computes products anyway; see `Panels.result_dtype`."""
         return jnp.dtype(jnp.float32)
 
 

@@ -1,4 +1,4 @@
-"""What a weight format is: the arrays that hold a matrix, and what a layer does with them."""
+"""The interface of a weight format: the arrays that hold a matrix, and products with them."""
 
 import abc
 from collections.abc import Iterator, Mapping
@@ -20,10 +20,10 @@ class Matrix(NamedTuple):
     """A weight as a layer sees it, whatever its format.
 
     Attributes:
-        shape: [*stack, out, in], as checkpoints have it; the stack is the layers, if any.
-        dtype: of the numbers that a checkpoint's tensors are read as.
-        gated: whether the first half of the rows is the gate of a gated product, and the other
-            half what it gates.
+        shape: [*stack, out, in], as in checkpoints; the stack is the layers, if any.
+        dtype: the dtype as which a checkpoint's tensors are read.
+        gated: whether the first half of the rows is the gate of a gated product, and the second
+            half the part that it multiplies.
     """
 
     shape: tuple[int, ...]
@@ -35,8 +35,8 @@ class ArraySpec(NamedTuple):
     """One array of a format.
 
     Attributes:
-        axes: what each axis runs along, for sharding: "layer", or "out" or "in", along which the
-            array may be cut as the matrix is. None: an axis that is never cut.
+        axes: the meaning of each axis, for sharding: "layer", or "out" or "in", along which the
+            array may be sharded like the matrix. None: an axis that is never sharded.
     """
 
     shape: tuple[int, ...]
@@ -78,19 +78,19 @@ class Weight(nnx.Param):  # type: ignore[misc]
         return self.format.gated_matmul(x, self, bias, layer, num_rows)
 
     def take_rows(self, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
-        """Some of the rows; see `WeightFormat.take_rows`."""
+        """Rows by number; see `WeightFormat.take_rows`."""
         return self.format.take_rows(self, ids)
 
 
 class WeightFormat(abc.ABC):
-    """A way to hold a matrix. Formats of equal fields are equal and hashable.
+    """A way to store a matrix. Formats with equal fields are equal; all are hashable.
 
-    A format whose checkpoints hold plain numbers has four methods to write. One with checkpoints of
-    its own, such as codes and scales, says so in `tensors` and `load`, too.
+    A format whose checkpoints hold plain numbers implements the four abstract methods. One with
+    checkpoints of its own, such as codes and scales, also overrides `tensors` and `load`.
 
     Attributes:
-        indexed: whether a product receives all layers' weights and the number of one. Otherwise
-            the scan over layers slices the arrays, and a product receives one layer's.
+        indexed: whether a product receives all layers' weights and a layer's index. Otherwise the
+            scan over layers slices the arrays, and a product receives one layer's.
         unchanged: whether its only array, VALUES, is the matrix itself.
     """
 
@@ -99,15 +99,15 @@ class WeightFormat(abc.ABC):
 
     @abc.abstractmethod
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
-        """The arrays that hold a matrix, by name. A stack is the first axes of each."""
+        """The arrays that hold a matrix, by name. Each begins with the axes of the stack."""
 
     @abc.abstractmethod
     def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
-        """Stores a matrix's numbers in its arrays. Several threads may, each its own layers.
+        """Stores a matrix's numbers in its arrays. Threads may call it for different layers.
 
         Args:
             values: [*stack, out, in] in the matrix's dtype.
-            held: the arrays, to be written.
+            held: the arrays to write.
         """
 
     @abc.abstractmethod
@@ -123,13 +123,13 @@ class WeightFormat(abc.ABC):
         """x @ weight.T, accumulated in float32 and returned in `out_dtype`.
 
         Args:
-            layer: which matrix of a stack, if the format is indexed.
-            num_rows: how many rows of x are wanted; the results of the others are anything finite.
+            layer: index of the matrix in the stack, if the format is indexed.
+            num_rows: how many rows of x are needed; results of the others may be any finite number.
         """
 
     @abc.abstractmethod
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
-        """Rows of a single matrix in the matrix's dtype; a number beyond the ends is clipped."""
+        """Rows of a single matrix, in the matrix's dtype; ids out of range are clipped."""
 
     def tensors(
         self, made_of: Transform, matrix: Matrix, words: Words
@@ -145,11 +145,11 @@ class WeightFormat(abc.ABC):
         held: Mapping[str, np.ndarray],
         matrix: Matrix,
     ) -> None:
-        """Reads a matrix and stores it in its arrays. Several threads may, each its own layers.
+        """Reads a matrix and stores it in its arrays. Threads may call it for different layers.
 
         Args:
             made_of: how the numbers of the matrix are made of tensors.
-            words: what stands for the words in braces in their names.
+            words: values of the words in braces in the tensors' names.
         """
         values = np.empty(matrix.shape, matrix.dtype)
         made_of.read_into(source, values, words)
@@ -167,7 +167,7 @@ class WeightFormat(abc.ABC):
 
         Args:
             bias: added to the products before the gate.
-            layer, num_rows: as of `matmul`.
+            layer, num_rows: as in `matmul`.
         """
         out = self.matmul(x, weight, layer, num_rows, out_dtype=self.result_dtype(x.dtype))
         if bias is not None:
@@ -176,7 +176,7 @@ class WeightFormat(abc.ABC):
         return (jax.nn.silu(gate) * up).astype(x.dtype)
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
-        """The dtype in which a layer's products come back, for x of a dtype."""
+        """The dtype of a layer's products, for x of this dtype."""
         return dtype
 
 
@@ -191,8 +191,8 @@ class Formats(NamedTuple):
     """The formats of a model's weights.
 
     Attributes:
-        products: of weights that activations are multiplied by.
-        lookup: of a table whose rows are only looked up.
+        products: the format of weights that multiply activations.
+        lookup: the format of a table whose rows are only looked up.
     """
 
     products: WeightFormat

@@ -16,8 +16,8 @@ PANELS = "panels"
 class Panels(WeightFormat):
     """One array [*stack, panels, words, columns] in float32 or bfloat16; see cpu_kernels/linear.
 
-    The kernels receive all layers and an index, so nothing is copied. They skip rows that are not
-    wanted. The panels of a gated matrix alternate between its halves.
+    The kernels receive all layers and an index, so nothing is copied. They skip rows beyond
+    `num_rows`. The panels of a gated matrix alternate between its halves.
     """
 
     indexed = True
@@ -58,7 +58,7 @@ class Panels(WeightFormat):
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
     ) -> Float[Array, "T F"]:
-        """The gate is part of the kernel."""
+        """Computes the gate in the same kernel."""
         from cpu_kernels.linear.gated_linear import gated_linear
 
         panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
@@ -74,10 +74,10 @@ class Panels(WeightFormat):
         return take_rows(weight.arrays[PANELS], ids, weight.matrix.shape[-1])
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
-        """float32, which the kernels compute.
+        """float32, as the kernels compute.
 
-        Rounding each product to bfloat16 took a sixth of a prompt's time. What is stored or
-        multiplied again is rounded by whoever does that.
+        Rounding each product to bfloat16 took a sixth of a prompt's time. Whatever stores or
+        multiplies the result rounds it.
         """
         return jnp.dtype(jnp.float32)
 

@@ -1,4 +1,4 @@
-"""Transforms that only choose rows: a part of a fused tensor, heads put in order, RoPE's pairs."""
+"""Transforms that only select or reorder rows: parts of fused tensors, heads, RoPE's pairs."""
 
 from collections.abc import Sequence
 
@@ -8,18 +8,18 @@ from jax_engine.weights.transforms import Declaration, Rows
 
 
 def split(part: Declaration, start: int, stop: int, total: int, *, axis: int = 0) -> Rows:
-    """Rows `start` to `stop - 1` of a tensor that has `total`."""
+    """Rows `start` to `stop - 1` of a tensor with `total` rows."""
     return Rows(part, np.arange(start, stop), total, axis)
 
 
 def ungrouped(
     part: Declaration, groups: int, counts: Sequence[int], size: int = 1, *, axis: int = 0
 ) -> Rows:
-    """Kinds of rows that stand group by group, put kind by kind.
+    """Reorders rows that are stored group by group, so that each kind of row is contiguous.
 
-    NeoX and BLOOM have q, k and v of each head in turns: `groups=H, counts=(1, 1, 1), size=D`.
-    Falcon has a KV head's queries, its k and its v: `groups=K, counts=(H // K, 1, 1), size=D`.
-    gpt-oss has rows of gate and up in turns: `groups=F, counts=(1, 1)`.
+    NeoX and BLOOM interleave q, k and v of each head: `groups=H, counts=(1, 1, 1), size=D`.
+    Falcon stores a KV head's queries, k and v: `groups=K, counts=(H // K, 1, 1), size=D`.
+    gpt-oss interleaves rows of gate and up: `groups=F, counts=(1, 1)`.
 
     Args:
         counts: how many blocks of `size` rows each kind has in a group.
@@ -33,12 +33,12 @@ def ungrouped(
 def rope_halves(
     part: Declaration, heads: int, head_dim: int, rotary_dim: int | None = None
 ) -> Rows:
-    """Rows of q or k from interleaved RoPE's order to that of halves.
+    """Reorders rows of q or k from interleaved RoPE to halves.
 
-    Interleaved, row 2i of a head turns with row 2i + 1; in halves, row i with row i + D/2.
+    RoPE rotates row 2i of a head with row 2i + 1 if interleaved, row i with row i + D/2 in halves.
 
     Args:
-        rotary_dim: how many of a head's rows turn; None: all of them.
+        rotary_dim: how many of a head's rows are rotated; None: all.
     """
     turning = rotary_dim or head_dim
     of_head = np.arange(head_dim)

@@ -1,4 +1,4 @@
-"""Where a checkpoint's tensors come from, whatever the file format."""
+"""The interface of checkpoint readers, for every file format."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -21,4 +21,4 @@ class TensorSource(Protocol):
         """Writes the whole tensor into `out` (its shape; any float dtype). Thread-safe."""
 
     def describe(self, name: str) -> str:
-        """File and tensor, as the user would look for them."""
+        """File and tensor, as messages name them."""

@@ -2,15 +2,15 @@
 
 A declaration is a tensor's name or a transform of further declarations:
 
-    "model.layers.{layer}.mlp.down_proj.weight"           a tensor, as it is
-    Concatenate((gate, up), sizes=(F, F))                 one under another
+    "model.layers.{layer}.mlp.down_proj.weight"           a tensor, unchanged
+    Concatenate((gate, up), sizes=(F, F))                 parts along the first axis
     Stack("expert", range(8), "experts.{expert}.w2")      along a new first axis
     Transpose("h.{layer}.attn.c_attn.weight")             GPT-2's Conv1D: [in, out]
     Rows("qkv_proj.weight", order, total)                 some rows, in any order
     AddOne("input_layernorm.weight")                      Gemma's norms
 
-Words in braces are filled in when it is read. Nothing is read before, and only what was asked for:
-the loader asks for one layer at a time.
+Words in braces are replaced when a tensor is read. Tensors are read only on request: the loader
+requests one layer at a time.
 """
 
 import abc
@@ -23,11 +23,11 @@ import numpy as np
 from jax_engine.weights.tensor_source import TensorSource
 
 Shape = tuple[int, ...]
-Words = Mapping[str, Any]  # what stands for the words in braces
+Words = Mapping[str, Any]  # the values of the words in braces
 
 
 class Transform(abc.ABC):
-    """An array made of tensors. Shapes are told from the result to the tensors."""
+    """An array made of tensors, whose shapes are derived from the result's shape."""
 
     @abc.abstractmethod
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
@@ -39,18 +39,18 @@ class Transform(abc.ABC):
 
     @abc.abstractmethod
     def renamed(self, rename: Callable[[str], str]) -> "Transform":
-        """The same of tensors with other names."""
+        """The same transform of tensors with other names."""
 
     @abc.abstractmethod
     def templates(self) -> Iterator[str]:
-        """All names, with words in braces."""
+        """All names of tensors, with words in braces."""
 
 
 Declaration = str | Transform
 
 
 def elements(transform: Transform) -> Iterator[tuple[tuple[int, ...], Transform, Words]]:
-    """What is read at a time: each element of a stack; else the whole. With its index."""
+    """The parts to read one at a time, each with its index: elements of a stack, or the whole."""
     if not isinstance(transform, Stack):
         yield (), transform, {}
         return
@@ -59,13 +59,13 @@ def elements(transform: Transform) -> Iterator[tuple[tuple[int, ...], Transform,
 
 
 def transform_of(declared: Declaration) -> Transform:
-    """A name stands for the tensor as it is."""
+    """The transform that is declared; a name stands for its unchanged tensor."""
     return Tensor(declared) if isinstance(declared, str) else declared
 
 
 @dataclasses.dataclass(frozen=True)
 class Tensor(Transform):
-    """A tensor as it is."""
+    """An unchanged tensor."""
 
     name: str
 
@@ -84,10 +84,10 @@ class Tensor(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Concatenate(Transform):
-    """Parts one behind another.
+    """Parts one after another.
 
     Attributes:
-        sizes: of the parts along `axis`.
+        sizes: the parts' sizes along `axis`.
     """
 
     parts: Sequence[Declaration]
@@ -95,7 +95,7 @@ class Concatenate(Transform):
     axis: int = 0
 
     def _each(self) -> Iterator[tuple[Transform, int, int]]:
-        """A part, where it starts, and where it ends."""
+        """Each part, with its start and end."""
         start = 0
         for part, size in zip(self.parts, self.sizes, strict=True):
             yield transform_of(part), start, start + size
@@ -163,7 +163,7 @@ class Stack(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Transpose(_OfOne):
-    """The last two axes in each other's place; a vector, such as a bias, as it is."""
+    """Swaps the last two axes; leaves a vector, such as a bias, unchanged."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
         turned = (*shape[:-2], *shape[:-3:-1])
@@ -180,9 +180,9 @@ class Rows(_OfOne):
     """Some of a part's rows, in any order.
 
     Attributes:
-        order: which row of the part each row of the result is.
+        order: for each row of the result, its row in the part.
         total: how many rows the part has.
-        axis: that of the rows; 1 behind an axis of experts.
+        axis: the axis of the rows; 1 after an axis of experts.
     """
 
     order: np.ndarray
@@ -200,7 +200,7 @@ class Rows(_OfOne):
 
 @dataclasses.dataclass(frozen=True)
 class AddOne(_OfOne):
-    """One more than the part, added in float32."""
+    """The part plus one, added in float32."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
         yield from transform_of(self.part).tensors(shape, words)

@@ -1,4 +1,4 @@
-"""The whole ragged batch: decode rows in splits, prefill tiles, and their merge."""
+"""Attention of a ragged batch: decode rows in splits, prefill in tiles, and their merge."""
 
 from functools import partial
 from typing import cast
@@ -20,14 +20,14 @@ from pallas_kernels.tuning import MosaicDecodeConfig, MosaicPrefillConfig, looku
 
 Result = tuple[Float[Array, "N H D"], Float[Array, "N H"]]
 
-# A GPU that does not say how many SMs it has is taken for an H200.
+# SMs of an H200, assumed when the device does not report its number of SMs.
 USUAL_SMS = 132
 DTYPES = ("bfloat16", "float16")
 LARGEST_HEAD = 256
 
 
 def missing(call: Call, options: Options) -> str | None:
-    """What of a call does not exist here, or None."""
+    """Why this backend does not support a call, or None if it does."""
     del options
     block_size, dim = call.kv_cache.shape[4:]
     group = call.q.shape[1] // call.kv_cache.shape[3]
@@ -48,7 +48,7 @@ def missing(call: Call, options: Options) -> str | None:
 def attend(
     call: Call, options: Options, metadata: MosaicMetadata
 ) -> tuple[Float[Array, "T H D"], Float[Array, "T H"] | None]:
-    """`paged_attention` on arguments that were checked."""
+    """`paged_attention` on checked arguments."""
     out, lse = _attend_rows(call, options, metadata.work)
     row = metadata.work.token_row
     in_row, row = row >= 0, jnp.maximum(row, 0)
@@ -60,7 +60,7 @@ def attend(
 
 
 def _attend_rows(call: Call, options: Options, metadata: GpuMetadata) -> Result:
-    """Attention of all decode rows, in float32; zeros and -inf for the rows that do not exist."""
+    """Attention of all decode rows, in float32; zeros and -inf for rows beyond the last."""
     config = cast(MosaicDecodeConfig, lookup("mosaic_decode", *_key(call)))
     heads = call.q.shape[1] // call.kv_cache.shape[3]
     padding = -heads % 8
@@ -92,7 +92,7 @@ def _attend_rows(call: Call, options: Options, metadata: GpuMetadata) -> Result:
 
 
 def _attend_tiles(call: Call, options: Options, metadata: MosaicMetadata) -> Result:
-    """Attention of the sequences in tiles; zeros and -inf for padding tokens."""
+    """Attention of the sequences with several query tokens; zeros and -inf for padding tokens."""
     config = cast(MosaicPrefillConfig, lookup("mosaic_prefill", *_key(call)))
     tokens, heads, dim = call.q.shape
     kv_heads = call.kv_cache.shape[3]
@@ -133,7 +133,7 @@ def _attend_tiles(call: Call, options: Options, metadata: MosaicMetadata) -> Res
 def _scatter_tiles(
     call: Call, metadata: GpuMetadata, lse: Float[Array, "NT K rows"]
 ) -> Float[Array, "T H"]:
-    """One number a token and head from one a row of each tile; -inf for all other tokens."""
+    """Log-sum-exps by token and head, from those by row of each tile; -inf for other tokens."""
     tokens, heads, _ = call.q.shape
     size, num_seqs = metadata.tile_queries, len(call.context_lens)
     kv_heads = call.kv_cache.shape[3]
@@ -158,12 +158,12 @@ def _paging(call: Call, block_kv: int) -> Paging:
 
 
 def _pages(call: Call) -> Float[Array, "P B D"]:
-    """The cache, seen as pages of one head; the bytes stay where they are."""
+    """The cache reshaped to pages [L*2*N*K, B, D] of one head each, without a copy."""
     return call.kv_cache.reshape(-1, *call.kv_cache.shape[4:])
 
 
 def _per_row(values: Float[Array, " H"] | None, call: Call, rows: int) -> Float[Array, "K rows"]:
-    """One number a head as one a row of a tile, whose rows take the heads of a group in turn."""
+    """Expands one number per head to one per tile row: row r has head r % G of the KV head's G."""
     kv_heads = call.kv_cache.shape[3]
     if values is None:
         return jnp.zeros((kv_heads, rows), jnp.float32)
@@ -172,7 +172,7 @@ def _per_row(values: Float[Array, " H"] | None, call: Call, rows: int) -> Float[
 
 
 def _num_splits(call: Call, rows: int) -> int:
-    """Parts of a context: enough for four blocks of threads an SM, none without work of its own."""
+    """Splits of each context: four thread blocks per SM, but at least SMALLEST_PART tokens each."""
     kv_heads, block_size = call.kv_cache.shape[3:5]
     wanted = 4 * getattr(target_device(), "core_count", USUAL_SMS)
     most = -(-call.block_tables.shape[1] * block_size // decode.SMALLEST_PART)

@@ -1,15 +1,15 @@
-"""Decode rows: one query token against its whole context, split over several blocks of threads.
+"""Decode rows: one query token against its whole context, split over several thread blocks.
 
 One warpgroup works on (row, KV head, split). The query heads of the KV head are the rows of one
 WGMMA tile, so each page is read once for all of them. The warpgroup starts the copies of pages
-`stages` ahead into a ring in shared memory, and computes on those that have arrived; two or three
-such blocks of threads share an SM and hide each other's waits.
+`stages` ahead into a ring in shared memory, and computes on pages that have arrived. Two or three
+such thread blocks share an SM and hide each other's waits.
 
-Bound, before anything was measured: a token of context is 4 * D bytes a KV head in 16-bit numbers
-(512 at D = 128). At 4.8 TB/s a H200 then reads 9.4e9 of them a second, each SM one block_kv of 64
-in 0.9 us, 1600 cycles. The two products of 64 rows take 64 * 64 * 128 * 4 / 4096 = 512 cycles of
-the tensor core, the 64 * 64 exponentials 256 of the special function units, the rest of the
-softmax about 300: below the copy, but only if blocks of threads overlap.
+Predicted bound, not measured: a token of context is 4 * D bytes per KV head in 16-bit numbers
+(512 at D = 128). At 4.8 TB/s an H200 reads 9.4e9 tokens a second, so each SM reads a block_kv of
+64 in 0.9 us, 1600 cycles. The two products of 64 rows take 64 * 64 * 128 * 4 / 4096 = 512 cycles
+of the tensor core, the 64 * 64 exponentials 256 of the special function units, the rest of the
+softmax about 300. The sum is below the copy's time, but only if thread blocks overlap.
 """
 
 import functools
@@ -28,23 +28,23 @@ from pallas_kernels.mosaic.pages import Context, Paging
 
 # Rows of a WGMMA tile: query heads of one KV head, and padding.
 ROWS = 64
-# Tokens of context that are worth a block of threads of its own.
+# Fewest tokens of context for which a thread block of its own pays.
 SMALLEST_PART = 512
 
 
 @dataclass(frozen=True)
 class Decode:
-    """What is static of the decode kernel.
+    """Static parameters of the decode kernel.
 
     Attributes:
         paging: sizes of the cache and of a stage.
-        options: of the call.
+        options: options of the call.
         stages: stages of the ring.
-        splits: parts of a context, at most.
+        splits: largest number of parts of a context.
         heads: query heads of one KV head, rounded up to a multiple of 8.
-        has_slopes: ALiBi slopes are given.
-        has_sinks: sinks are given.
-        interpret: for the interpreter.
+        has_slopes: whether ALiBi slopes are given.
+        has_sinks: whether sinks are given.
+        interpret: whether the kernel runs in the interpreter.
     """
 
     paging: Paging
@@ -57,13 +57,13 @@ class Decode:
     interpret: bool
 
     def low(self, context_len: jax.Array) -> jax.Array:
-        """First position that the last token of a context sees."""
+        """First position that the last token of a context attends to."""
         if self.options.window is None:
             return jnp.zeros_like(context_len)
         return jnp.maximum(context_len - self.options.window, 0)
 
     def part(self, context_len: jax.Array, split: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """First block_kv of a split, and the one to stop before; none where there is no work."""
+        """First block_kv of a split and its end, exclusive; equal if the split has no work."""
         size = self.paging.block_kv
         first = plgpu.div(self.low(context_len), size)
         blocks = plgpu.div(context_len + (size - 1), size) - first
@@ -75,13 +75,13 @@ class Decode:
         return first + begin, first + jnp.where(split < parts, end, begin)
 
     def scratch(self, dtype: Any) -> dict[str, Any]:
-        """Shared memory and barriers of one block of threads."""
+        """Shared memory and barriers of one thread block."""
         sizes = self.paging
         ring = plgpu.tiles((self.stages, sizes.block_kv, sizes.head_dim), dtype)
         arrived = plgpu.Barrier(num_arrivals=sizes.copies, num_barriers=self.stages)
         out = plgpu.tiles((ROWS, sizes.head_dim), jnp.float32)
         return {
-            # The results are staged where the keys were: every byte counts for two blocks an SM.
+            # Results reuse the keys' memory, so that two thread blocks fit on an SM.
             "keys_or_results": plgpu.RefUnion(ring, [out, plgpu.SMEM((ROWS,), jnp.float32)]),
             "values": ring,
             "queries": plgpu.tiles((ROWS, sizes.head_dim), dtype),
@@ -103,9 +103,9 @@ def attend_rows(
     sinks: Float[Array, "K 64"],
     kernel: Decode,
 ) -> tuple[Float[Array, "splits R K G D"], Float[Array, "splits R K G"]]:
-    """Partial attention of all decode rows and its log-sum-exp, one partial a split.
+    """Partial attention of all decode rows and its log-sum-exp, one partial per split.
 
-    G is `kernel.heads`. Parts that do not exist have a log-sum-exp of -inf and arbitrary outputs.
+    G is `kernel.heads`. Splits without work have a log-sum-exp of -inf and arbitrary outputs.
     """
     rows, kv_heads, heads, dim = q.shape
     grid = (kernel.splits, rows, kv_heads)
@@ -130,14 +130,13 @@ class _Part:
     """One warpgroup's work: the block_kv numbers begin:end of a context.
 
     Attributes:
-        kernel: what is static.
+        kernel: static parameters.
         context: where the keys and values are.
         begin: first block_kv.
-        end: the one to stop before.
+        end: last block_kv plus 1.
         slopes: ALiBi slopes of the rows.
-        keys: ring of stages in shared memory, as are `values`.
-        values: the other ring.
-        scratch: what else there is of shared memory, and the barriers.
+        keys: the keys' ring of stages in shared memory.
+        scratch: the other shared memory, with the values' ring, and the barriers.
     """
 
     kernel: Decode
@@ -165,10 +164,10 @@ class _Part:
             self.context.copy(block, found, which, ring.at[slot], arrived)
 
     def attend(self, block: jax.Array, running: softmax.Running) -> softmax.Running:
-        """Join one block_kv, and start the copies of the one that takes its place."""
+        """Attend to one block_kv, and start the copies of the one that takes its stage."""
         slot = plgpu.rem(block - self.begin, self.kernel.stages)
         ahead = block + self.kernel.stages
-        # Read the table now: it takes as long as the products.
+        # Read the table early: the latency is hidden by the products.
         found = self.context.find(ahead)
         plgpu.barrier_wait(self.scratch["keys_arrived"].at[slot])
         products = plgpu.product(self.scratch["queries"], self.keys.at[slot].transpose((1, 0)))
@@ -183,7 +182,7 @@ class _Part:
         return running._replace(out=out)
 
     def _scores(self, block: jax.Array, products: jax.Array) -> tuple[jax.Array, float]:
-        """Scores of one block_kv, minus infinity for what is out of sight; see `softmax`."""
+        """Scores of one block_kv, minus infinity for positions not attended to; see `softmax`."""
         position = block * self.kernel.paging.block_kv + plgpu.indices(products.shape, 1)
         distance = position - (self.context.high - 1)
         raw, factor = softmax.scores(products, distance, self.slopes, self.kernel.options)
@@ -230,7 +229,7 @@ def _body(
         plgpu.barrier_wait(arrived)
         row_sinks = None
         if kernel.has_sinks:
-            # A sink counts once: in the first part.
+            # Only the first part counts the sink.
             row_sinks = plgpu.load_rows(sinks.at[head]) + jnp.where(split == 0, 0.0, -jnp.inf)
         running = softmax.start(ROWS, kernel.paging.head_dim, row_sinks)
         running = lax.fori_loop(begin, end, part.attend, running)

@@ -1,8 +1,8 @@
-"""What one step's attention needs here: the GPU backends' work list, and room for whole tiles.
+"""Metadata of one step: the GPU backends' work list, and a layout of queries aligned for TMA.
 
-TMA moves groups of eight rows, which must begin at a multiple of eight. So the prefill kernel
-finds each sequence's queries at a multiple of eight tokens, with padding between: it can write
-its last group whole, and touches no other sequence.
+TMA moves groups of eight rows, which must begin at a multiple of eight. So the prefill kernel gets
+each sequence's queries at a multiple of eight tokens, with padding between sequences. It can then
+write the last group completely without touching another sequence.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from pallas_kernels.gpu_metadata import GpuMetadata, make_gpu_metadata
 from pallas_kernels.ranges import cumulative, owner
 
 ALIGNMENT = 8
-# Query tokens of a tile, at most.
+# Most query tokens of a tile.
 MOST_QUERIES = 128
 
 
@@ -32,8 +32,8 @@ class MosaicMetadata:
     Attributes:
         work: decode rows and tiles.
         seq_place: place of each sequence's first query.
-        token_place: place of each token; of padding any.
-        place_token: token of each place; any token where there is none.
+        token_place: place of each token; arbitrary for padding tokens.
+        place_token: token of each place; arbitrary for places without one.
     """
 
     work: GpuMetadata

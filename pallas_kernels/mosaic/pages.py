@@ -1,7 +1,7 @@
-"""Reading a sequence's keys and values, which lie scattered over the pool, a block_kv at a time.
+"""Copies a sequence's keys and values from the pool, a block_kv at a time.
 
-To the kernels the cache is a list of pages `[L*2*N*K, B, D]` (the same bytes): one page is one
-physical block of one head's keys or values, and lies in one piece, so that it is one TMA copy.
+The kernels see the cache as a list of pages `[L*2*N*K, B, D]` (the same bytes). A page is one
+physical block of one head's keys or values. It is contiguous, so one TMA copy moves it.
 """
 
 import math
@@ -17,7 +17,7 @@ from pallas_kernels.mosaic import plgpu
 
 @dataclass(frozen=True)
 class Paging:
-    """Sizes of a cache, and how many tokens a kernel takes at a time."""
+    """Sizes of a cache, and `block_kv`, the tokens of context that a kernel processes at a time."""
 
     num_blocks: int
     kv_heads: int
@@ -27,7 +27,7 @@ class Paging:
 
     @property
     def run(self) -> int:
-        """Tokens that one copy brings: neither a page nor a block_kv is cut otherwise."""
+        """Tokens of one copy, which crosses no border of a page or a block_kv."""
         return math.gcd(self.block_size, self.block_kv)
 
     @property
@@ -38,7 +38,7 @@ class Paging:
 
 @dataclass(frozen=True)
 class Context:
-    """What one KV head of one sequence holds: the positions low:high of its cache.
+    """The positions low:high of one sequence's cache, for one KV head.
 
     Attributes:
         paging: sizes.
@@ -47,8 +47,8 @@ class Context:
         seq: row of `block_tables`.
         layer: layer of the cache.
         head: KV head.
-        low: first position that may be read; the others may hold anything.
-        high: position to stop before.
+        low: first position that may be read.
+        high: last position that may be read, plus 1. Other positions may hold anything.
     """
 
     paging: Paging
@@ -61,10 +61,10 @@ class Context:
     high: jax.Array
 
     def find(self, block: jax.Array) -> list[jax.Array]:
-        """Physical blocks of the copies of block_kv number `block`.
+        """Physical block of each copy of block_kv number `block`.
 
-        The table is never read outside of low:high: copies that lie outside repeat the nearest
-        block inside (it is in the L2 cache by then).
+        The table is never read outside of low:high. Copies outside repeat the nearest block
+        inside, which is in the L2 cache by then.
         """
         size = self.paging.block_size
         first, last = plgpu.div(self.low, size), plgpu.div(self.high - 1, size)
@@ -78,7 +78,7 @@ class Context:
     def copy(
         self, block: jax.Array, found: list[jax.Array], which: int, to: Any, done: Any
     ) -> None:
-        """Start copying keys (which 0) or values (1); `done` counts one arrival a copy."""
+        """Start copying keys (`which` 0) or values (1); each copy arrives at `done` once."""
         sizes = self.paging
         for i, physical in enumerate(found):
             page = ((self.layer * 2 + which) * sizes.num_blocks + physical) * sizes.kv_heads
@@ -97,7 +97,7 @@ class Context:
 
     def clear_outside(self, block: jax.Array, values: Any) -> None:
         """Zero the values outside of low:high: a probability of 0 does not hide a NaN."""
-        # In pieces, since registers are short where this is needed.
+        # In pieces, to save registers.
         for start in range(0, self.paging.block_kv, 64):
             position = block * self.paging.block_kv + start + plgpu.indices((64,), 0)
             inside = (position >= self.low) & (position < self.high)

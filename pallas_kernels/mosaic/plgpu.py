@@ -1,7 +1,7 @@
-"""Everything of Pallas Mosaic GPU that the kernels use; what moves between versions moves here.
+"""All names of Pallas Mosaic GPU that the kernels use, so that only this file depends on JAX's.
 
-`jax.experimental.pallas.mosaic_gpu` calls itself unstable. The kernels take its names from here
-alone, so that a new version of JAX (0.11.2 and 0.12 are supported) is met in one place.
+`jax.experimental.pallas.mosaic_gpu` calls itself unstable. Changes for a new version of JAX (0.11.2
+and 0.12 are supported) are made here.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as _mosaic_gpu
 
-# Its annotations are not complete.
+# Any: its type annotations are incomplete.
 mosaic_gpu: Any = _mosaic_gpu
 
 SMEM = mosaic_gpu.SMEM
@@ -27,12 +27,12 @@ copy_smem_to_gmem = mosaic_gpu.copy_smem_to_gmem
 set_max_registers = mosaic_gpu.set_max_registers
 wait_smem_to_gmem = mosaic_gpu.wait_smem_to_gmem
 WGMMA = mosaic_gpu.Layout.WGMMA
-# One number a row of a WGMMA tile, where the row's elements are.
+# The layout of one number per row of a WGMMA tile, in the threads that hold the row.
 ROWS = mosaic_gpu.Layout.WGMMA.reduce(1)
 
 
 def kernel(body: Callable[..., None], *, interpret: bool, **how: Any) -> Callable[..., Any]:
-    """`body` as a function of arrays; interpreted on the CPU, or compiled."""
+    """Makes a function of arrays from a kernel's body; interpreted on the CPU, or compiled."""
     run: Callable[..., Any] = mosaic_gpu.kernel(
         body,
         compiler_params=mosaic_gpu.CompilerParams(approx_math=True, reduction_scratch_bytes=0),
@@ -43,12 +43,12 @@ def kernel(body: Callable[..., None], *, interpret: bool, **how: Any) -> Callabl
 
 
 def swizzle_bytes(row_bytes: int) -> int:
-    """The widest swizzle that a row is a multiple of, in bytes; 0 if there is none."""
+    """The widest swizzle, in bytes, that divides a row; 0 if none does."""
     return next((size for size in (128, 64, 32) if row_bytes % size == 0), 0)
 
 
 def tiles(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Shared memory in the order that WGMMA reads: tiles of 8 rows, swizzled."""
+    """Shared memory in the layout that WGMMA reads: tiles of 8 rows, swizzled."""
     itemsize = jnp.dtype(dtype).itemsize
     size = swizzle_bytes(shape[-1] * itemsize)
     order = (mosaic_gpu.TilingTransform((8, size // itemsize)), mosaic_gpu.SwizzleTransform(size))
@@ -56,7 +56,7 @@ def tiles(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def full(shape: tuple[int, ...], value: float) -> jax.Array:
-    """A float32 WGMMA tile, or one number a row of such a tile, all equal."""
+    """A float32 WGMMA tile, or one number per row of such a tile, filled with a value."""
     filled: jax.Array = mosaic_gpu.layout_cast(
         jnp.full(shape, value, jnp.float32), WGMMA if len(shape) == 2 else ROWS
     )
@@ -64,25 +64,25 @@ def full(shape: tuple[int, ...], value: float) -> jax.Array:
 
 
 def indices(shape: tuple[int, ...], axis: int) -> jax.Array:
-    """Each element's row (axis 0) or column (axis 1) in a WGMMA tile, or one number a row."""
+    """Each element's row (axis 0) or column (axis 1) in a WGMMA tile, or one row index per row."""
     layout = WGMMA if len(shape) == 2 else ROWS
     made: jax.Array = mosaic_gpu.broadcasted_iota(jnp.int32, shape, axis, layout=layout)
     return made
 
 
 def load_rows(ref: Any) -> jax.Array:
-    """One number a row of a WGMMA tile, from global memory."""
+    """Loads one number per row of a WGMMA tile from global memory."""
     loaded: jax.Array = mosaic_gpu.load(ref, layout=ROWS, optimized=False)
     return loaded
 
 
 def across(values: jax.Array, columns: int) -> jax.Array:
-    """One number a row, repeated in all columns of its row."""
+    """Broadcasts one number per row to all columns of the row."""
     return lax.broadcast_in_dim(values, (*values.shape, columns), (0,))
 
 
 def product(a: Any, b: Any) -> jax.Array:
-    """a @ b in float32, both in shared memory."""
+    """a @ b in float32; a and b are in shared memory."""
 
     def run(acc: Any) -> jax.Array:
         mosaic_gpu.wgmma(acc, a, b)
@@ -94,10 +94,10 @@ def product(a: Any, b: Any) -> jax.Array:
 
 
 def add_product(total: jax.Array, a: jax.Array, b: Any, staging: Any | None) -> jax.Array:
-    """total + a @ b, with a in registers.
+    """total + a @ b, with a in registers and b in shared memory.
 
-    The interpreter wants a in shared memory, `staging`, and cannot begin with a total; the
-    compiled kernel has no staging.
+    The interpreter needs a in shared memory (`staging`) and cannot start from a total. The
+    compiled kernel passes None as `staging`.
     """
     if staging is None:
 

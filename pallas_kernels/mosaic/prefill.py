@@ -1,17 +1,17 @@
 """Sequences with several query tokens: tiles of queries against their context, warp-specialised.
 
-A row of a tile is one query token and one head of the KV head's group, token by token, so that
-the group shares each page and fills the tensor core whatever its size. A block of threads takes
-`rows` such rows of one tile and KV head: each computing warpgroup 64 of them, while one more
-warpgroup copies pages into a ring of stages in shared memory. Only stages at the causal edge or
-at the window's are masked, and stages that no row sees are not read.
+A row of a tile is one query token and one head of the KV head's group, token by token. So the
+group shares each page, and groups of any size fill the tensor core. A thread block takes `rows`
+rows of one tile and KV head. Each computing warpgroup takes 64 rows, while one more warpgroup
+copies pages into a ring of stages in shared memory. Only stages at the causal edge or at the
+window's edge are masked, and stages that no row attends to are not read.
 
-Bound, before anything was measured: 128 rows against 128 keys at D = 128 are 8.4 MFLOP, 2050 cycles
-of an SM's tensor core (4096 a cycle), and 16384 exponentials, 1024 cycles of its special function
-units, beside about as much of the other units; two warpgroups overlap the two kinds. With nothing
-hidden that is half of the tensor core's rate; the aim is 60 % of it at 8k tokens. Pages: 64 KB per
-2050 cycles and SM is 7 TB/s, which the L2 cache must serve: parts of one tile and head run side
-by side and read the same pages.
+Predicted bound, not measured: 128 rows against 128 keys at D = 128 are 8.4 MFLOP, 2050 cycles of an
+SM's tensor core (4096 a cycle), and 16384 exponentials, 1024 cycles of its special function units;
+the other units take about as long. Two warpgroups overlap both kinds. Without overlap this is half
+of the tensor core's rate; the aim is 60 % at 8k tokens. Pages of 64 KB per 2050 cycles and SM are
+7 TB/s, which must come from the L2 cache: the parts of a tile and head run at the same time and
+read the same pages.
 """
 
 import functools
@@ -44,11 +44,11 @@ def attend_tiles(
     sinks: Float[Array, "K parts_rows"],
     kernel: Prefill,
 ) -> tuple[Float[Array, "K TPG D"], Float[Array, "NT K parts_rows"]]:
-    """Attention of the sequences in tiles; arbitrary for the tokens of other sequences.
+    """Attention of the sequences with several query tokens; arbitrary for other tokens.
 
-    Rows are query tokens times the G heads of a KV head's group, token by token; the tokens lie
-    in the places of `MosaicMetadata`. `slopes` and `sinks` stand for the rows of a tile. The
-    log-sum-exps lie tile by tile.
+    Rows are query tokens times the G heads of a KV head's group, token by token; the tokens are
+    in the places of `MosaicMetadata`. `slopes` and `sinks` have one number per row of a tile. The
+    log-sum-exps are ordered by tile.
     """
     kv_heads, tiles = q.shape[0], tile_seq.shape[0]
     out: tuple[Array, Array] = plgpu.kernel(
@@ -96,7 +96,7 @@ def _body(
     lse: Any,  # [NT, K, parts * rows]
     **scratch: Any,
 ) -> None:
-    # Late tiles have the most context: they go first, and short ones fill the gaps at the end.
+    # Late tiles have the most context. They run first, so that short ones fill the gaps at the end.
     tile = tile_seq.shape[0] - 1 - lax.axis_index("tile")
     head, warpgroup = lax.axis_index("head"), lax.axis_index("warpgroup")
     first_row = lax.axis_index("part") * kernel.rows
@@ -149,7 +149,7 @@ def _body(
 
 
 def _token(kernel: Prefill, first_row: jax.Array) -> jax.Array:
-    """Query token of each of 64 rows, counted from the tile's first."""
+    """Query token of each of the 64 rows from `first_row` on, relative to the tile's first."""
     return plgpu.div(first_row + plgpu.indices((ROWS,), 0), kernel.group)
 
 

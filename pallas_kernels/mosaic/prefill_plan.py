@@ -1,4 +1,4 @@
-"""What is static of the prefill kernel, and what one block of threads sees of the context."""
+"""Static parameters of the prefill kernel, and the span of context that a thread block needs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,25 +12,25 @@ from pallas_kernels.mosaic.pages import Paging
 
 # Rows of one warpgroup.
 ROWS = 64
-# Registers of a thread that computes and of one that copies, by the number of computing
-# warpgroups: an SM has 65536.
+# Registers of a computing thread and of a copying thread, by the number of computing warpgroups.
+# An SM has 65536 registers.
 REGISTERS = {2: (232, 40), 3: (160, 32)}
 
 
 @dataclass(frozen=True)
 class Prefill:
-    """What is static of the prefill kernel.
+    """Static parameters of the prefill kernel.
 
     Attributes:
         paging: sizes of the cache and of a stage.
-        options: of the call.
+        options: options of the call.
         stages: stages of the ring.
-        warpgroups: computing warpgroups.
+        warpgroups: number of computing warpgroups.
         group: query heads of one KV head.
         tile_queries: query tokens of a tile.
-        has_slopes: ALiBi slopes are given.
-        has_sinks: sinks are given.
-        interpret: for the interpreter.
+        has_slopes: whether ALiBi slopes are given.
+        has_sinks: whether sinks are given.
+        interpret: whether the kernel runs in the interpreter.
     """
 
     paging: Paging
@@ -45,23 +45,23 @@ class Prefill:
 
     @property
     def rows(self) -> int:
-        """Rows of one block of threads."""
+        """Rows of one thread block."""
         return ROWS * self.warpgroups
 
     @property
     def parts(self) -> int:
-        """Blocks of threads of one tile and KV head."""
+        """Thread blocks of one tile and KV head."""
         return -(-self.tile_queries * self.group // self.rows)
 
     def scratch(self, dtype: Any) -> dict[str, Any]:
-        """Shared memory and barriers of one block of threads."""
+        """Shared memory and barriers of one thread block."""
         sizes, groups = self.paging, self.warpgroups
         ring = plgpu.tiles((self.stages, sizes.block_kv, sizes.head_dim), dtype)
         arrived = plgpu.Barrier(num_arrivals=sizes.copies, num_barriers=self.stages)
         free = plgpu.Barrier(num_arrivals=groups, num_barriers=self.stages)
         weights = plgpu.SMEM((groups, ROWS, sizes.block_kv), dtype)
         return {
-            # And the output, in the end.
+            # Also holds the output at the end.
             "queries": plgpu.tiles((groups, ROWS, sizes.head_dim), dtype),
             "keys": ring,
             "values": ring,
@@ -78,15 +78,15 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Span:
-    """What the rows of one block of threads see of the context.
+    """The part of the context that the rows of one thread block attend to ("see").
 
     Attributes:
         low: first position that any row sees.
-        high: position after the last one.
-        first: first block_kv with something to see.
-        inner: the first that all rows see all of.
-        outer: the first after those that is not seen by all.
-        last: the one to stop before.
+        high: last position that any row sees, plus 1.
+        first: first block_kv that any row sees part of.
+        inner: first block_kv that all rows see completely.
+        outer: first block_kv after these that some row does not see completely.
+        last: last block_kv that any row sees part of, plus 1.
     """
 
     low: jax.Array
@@ -100,7 +100,14 @@ class Span:
     def of_rows(
         kernel: Prefill, position: jax.Array, first_row: jax.Array, queries: jax.Array
     ) -> "Span":
-        """`position` is that of the tile's first query, `queries` are those of the tile."""
+        """The span of rows from `first_row` on.
+
+        Args:
+            kernel: static parameters.
+            position: position of the tile's first query.
+            first_row: first row of the thread block in its tile.
+            queries: number of the tile's queries.
+        """
         size, window = kernel.paging.block_kv, kernel.options.window
         begin = position + plgpu.div(first_row, kernel.group)
         last_query = plgpu.div(first_row + (kernel.rows - 1), kernel.group)

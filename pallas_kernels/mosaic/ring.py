@@ -1,4 +1,4 @@
-"""The ring of stages in shared memory through which a prefill kernel's keys and values pass."""
+"""The ring of stages in shared memory that passes keys and values to the prefill's warpgroups."""
 
 import functools
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class Rows:
     """The 64 rows of one warpgroup.
 
     Attributes:
-        queries: in shared memory.
-        position: of each row's query.
-        slopes: ALiBi slopes.
-        sinks: sinks.
-        warpgroup: which one.
+        queries: the rows' queries, in shared memory.
+        position: position of each row's query.
+        slopes: ALiBi slope of each row.
+        sinks: sink of each row.
+        warpgroup: index of the warpgroup.
     """
 
     queries: Any
@@ -43,7 +43,7 @@ class Ring:
     scratch: dict[str, Any]
 
     def produce(self) -> None:
-        """Copy what the rows see, stage by stage."""
+        """Copy the keys and values that the rows see, stage by stage."""
 
         def fill(block: jax.Array, _: None) -> None:
             turn = block - self.span.first
@@ -92,7 +92,7 @@ class Ring:
     def _scores(
         self, rows: Rows, edge: bool, block: jax.Array, products: jax.Array
     ) -> tuple[jax.Array, float]:
-        """Scores of one stage; minus infinity for what a row does not see."""
+        """Scores of one stage; minus infinity for keys that a row does not see."""
         options = self.kernel.options
         position = block * self.kernel.paging.block_kv + plgpu.indices(products.shape, 1)
         distance = position - plgpu.across(rows.position, products.shape[1])
@@ -105,7 +105,7 @@ class Ring:
         return raw, factor
 
     def _clear(self, rows: Rows, block: jax.Array, values: Any) -> None:
-        """Zero the values that no row sees: one warpgroup does it, and all wait for it."""
+        """Zero the values that no row sees; one warpgroup does so, and all wait for it."""
 
         @pl.when(self.context.has_edge(block))
         def _() -> None:

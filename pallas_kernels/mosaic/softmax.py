@@ -1,4 +1,4 @@
-"""Scores and their softmax as they come, a block_kv of keys at a time; all in base 2."""
+"""Scores and their online softmax, a block_kv of keys at a time, in base 2."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from pallas_kernels.call import Options
 from pallas_kernels.mosaic import plgpu
 
 LOG2_E = math.log2(math.e)
-# A row's largest score before it has seen one: finite, so that minus infinity less it is no NaN.
+# A row's largest score before its first key. Finite, so that minus infinity minus it is not NaN.
 FLOOR = -1e30
 
 
@@ -29,7 +29,7 @@ class Running(NamedTuple):
 
 
 def start(rows: int, head_dim: int, sinks: jax.Array | None = None) -> Running:
-    """Before the first key; a sink is a score without a value."""
+    """The state before the first key; a sink is a score without a value."""
     out, top = plgpu.full((rows, head_dim), 0.0), plgpu.full((rows,), FLOOR)
     if sinks is None:
         return Running(out, top, plgpu.full((rows,), 0.0))
@@ -38,7 +38,7 @@ def start(rows: int, head_dim: int, sinks: jax.Array | None = None) -> Running:
 
 
 def finish(running: Running) -> tuple[jax.Array, jax.Array]:
-    """Output, and natural logarithm of the denominator (-inf for a row that saw nothing)."""
+    """The output, and the natural logarithm of the denominator (-inf for a row without keys)."""
     total = jnp.where(running.total == 0, 1.0, running.total)
     out = running.out * plgpu.across(1 / total, running.out.shape[1])
     lse = running.top / LOG2_E + jnp.log(total)
@@ -48,12 +48,14 @@ def finish(running: Running) -> tuple[jax.Array, jax.Array]:
 def scores(
     products: jax.Array, distance: jax.Array | None, slopes: jax.Array | None, options: Options
 ) -> tuple[jax.Array, float]:
-    """Scores in base 2, less a factor that the caller applies with the subtraction of the top.
+    """Scores in base 2 as (raw, factor): the score is raw * factor.
+
+    The caller multiplies by the factor when it subtracts the top.
 
     Args:
         products: q.k.
-        distance: key position less query position; only looked at with slopes.
-        slopes: ALiBi, one a row.
+        distance: key position minus query position; used only with slopes.
+        slopes: ALiBi slope of each row.
         options: scale and soft cap.
     """
     if options.soft_cap is None and slopes is None and options.scale > 0:
@@ -70,7 +72,7 @@ def scores(
 
 
 def add_scores(running: Running, raw: jax.Array, factor: float) -> tuple[Running, jax.Array]:
-    """Join the scores raw * factor: the state scaled to the new top, and the new weights.
+    """Add the scores raw * factor. Returns the state rescaled to the new top, and the weights.
 
     The caller adds the weighted values to `out`.
     """

@@ -1,4 +1,4 @@
-"""The whole ragged batch: prefill tiles, decode rows in splits, and their merge."""
+"""Attention of a ragged batch: prefill in tiles, decode rows in splits, and their merge."""
 
 from functools import partial
 from typing import cast
@@ -16,10 +16,10 @@ from pallas_kernels.triton.prefill import attend_tiles
 from pallas_kernels.triton.splits import num_splits
 from pallas_kernels.tuning import TritonDecodeConfig, TritonPrefillConfig, lookup
 
-# Queries in one tile, at most and at least.
+# Most and fewest queries in one tile.
 MOST_QUERIES = 64
 LEAST_QUERIES = 16
-# A GPU that does not say how many SMs it has is taken for an A100.
+# SMs of an A100, assumed when the device does not report its number of SMs.
 USUAL_SMS = 108
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "int8")
 
@@ -42,23 +42,23 @@ def make_metadata(
 
 
 def tile_queries(num_tokens: int, num_seqs: int) -> int:
-    """Queries in one tile, a power of two: small where the sequences of a step have few each."""
+    """Queries in one tile, a power of two: smaller if the sequences of a step have few each."""
     each = max(num_tokens // num_seqs, 1)
     return min(max(1 << (each.bit_length() - 1), LEAST_QUERIES), MOST_QUERIES)
 
 
 def missing(call: Call, options: Options) -> str | None:
-    """What of a call does not exist here, or None."""
+    """Why this backend does not support a call, or None if it does."""
     del options
     kv_cache = call.kv_cache
     for array in (call.q, kv_cache):
         if array.dtype.name not in DTYPES:
             return f"{array.dtype}"
-    # Float32 is multiplied by no tensor core, and operands of such a product that have to be
-    # widened first do not fit into the registers.
+    # Tensor cores do not multiply float32, and operands that must first be widened to float32 do
+    # not fit into the registers.
     if compute_dtype(call).itemsize == 4 and kv_cache.dtype.itemsize < 4:
         return f"{call.q.dtype} queries on a cache of {kv_cache.dtype}"
-    # JAX computes offsets in 32 bits, with a sign, for arrays of up to 4 GiB.
+    # JAX computes offsets as int32 for arrays of up to 4 GiB.
     if kv_cache.dtype.itemsize == 1 and 2**31 < kv_cache.size <= 2**32:
         return f"a cache of one byte an element and 2 to 4 GiB (this one has {kv_cache.size} bytes)"
     return None
@@ -68,7 +68,7 @@ def missing(call: Call, options: Options) -> str | None:
 def attend(
     call: Call, options: Options, metadata: GpuMetadata
 ) -> tuple[Float[Array, "T H D"], Float[Array, "T H"] | None]:
-    """`paged_attention` on arguments that were checked."""
+    """`paged_attention` on checked arguments."""
     arrays, shape = operands(call), geometry(call, options)
     interpret = interpreting()
     device = target_device()

@@ -1,7 +1,7 @@
-"""Decode: one program takes one split of one row's context, for the query heads of a KV head.
+"""Decode: one program attends to one split of one row's context, for the query heads of a KV head.
 
-The heads of a group are the rows of the matrix products, so that each page is read once for all
-of them. 16 rows are the least that a tensor core takes; decode waits for memory anyway.
+The heads of a group are the rows of the matrix products, so each page is read once for all heads.
+Products are padded to the tensor core's minimum of 16 rows; decode is bound by memory anyway.
 """
 
 from functools import partial
@@ -28,13 +28,13 @@ from pallas_kernels.triton.splits import split_steps
 from pallas_kernels.triton.steps import Rows, attend_steps, make_task, start, value_scale
 from pallas_kernels.tuning import TritonDecodeConfig
 
-# Query heads of one program at most, where products of float32 take more registers: larger groups
-# are cut, and the second program finds the pages in the GPU's cache.
+# Most query heads of one program; fewer in float32, whose products take more registers. Larger
+# groups are cut, and the second program finds the pages in the GPU's cache.
 MOST_HEADS, MOST_HEADS_FLOAT32 = 32, 16
 
 
 class Partials(NamedTuple):
-    """Attention over each of P parts of a context; arbitrary for parts that do not exist.
+    """Attention over each of P parts of a context; arbitrary for parts without work.
 
     Attributes:
         out: normalised output of each part.
@@ -54,13 +54,13 @@ class DecodeRows(NamedTuple):
 
 
 def heads_per_program(shape: Geometry) -> int:
-    """Query heads of one KV head that one program takes: a power of two."""
+    """Query heads of one KV head in one program, a power of two."""
     most = MOST_HEADS_FLOAT32 if shape.compute_dtype.itemsize == 4 else MOST_HEADS
     return min(max(SMALLEST, next_power_of_two(shape.group)), most)
 
 
 def programs_per_row(shape: Geometry) -> int:
-    """Programs that one split of one row takes."""
+    """Programs for one split of one row."""
     return shape.kv_heads * -(-shape.group // heads_per_program(shape))
 
 
@@ -81,7 +81,7 @@ def attend_rows(
         (operands, rows),
         Partials(shape_of((*parts, shape.dim), jnp.float32), shape_of(parts, jnp.float32)),
         name="paged_decode",
-        # The heads of a block lie side by side: so do the programs that read them.
+        # The heads of a block are neighbours in memory, so the programs that read them are, too.
         grid=(programs_per_row(shape), rows.seq.shape[0], splits),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
@@ -118,7 +118,7 @@ def _program(
 
 
 def _heads(decodes: DecodeRows, row: Array, program: Array, shape: Geometry) -> Rows:
-    """The query of a row, once for each query head of the program."""
+    """A decode row's query token, once for each query head of the program."""
     size = heads_per_program(shape)
     chunks = -(-shape.group // size)
     kv_head = lax.div(program, chunks)

@@ -1,6 +1,6 @@
-"""All that the kernels use of Pallas and its Triton dialect.
+"""Everything that the kernels use of Pallas and its Triton dialect.
 
-In a kernel arrays stand for references to them, and only here is it seen that they are not.
+Kernels annotate references as arrays; only this file depends on the difference.
 """
 
 import warnings
@@ -14,13 +14,13 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 from jaxtyping import Array
 
-# JAX has deprecated Triton under Pallas, and says so whenever such a kernel is compiled. Nothing
-# else in JAX compiles Pallas kernels for Ampere and Ada, and a user can do nothing about it.
+# JAX has deprecated Triton under Pallas, and warns whenever such a kernel is compiled. Nothing
+# else in JAX compiles Pallas kernels for Ampere and Ada, so a user cannot act on the warning.
 warnings.filterwarnings(
     "ignore", message="The Pallas Triton backend is deprecated", category=DeprecationWarning
 )
 
-# Smallest side of a tensor core's matrix product.
+# Smallest side of a matrix product on a tensor core.
 SMALLEST = 16
 
 next_power_of_two = pl.next_power_of_2
@@ -43,15 +43,15 @@ def launch(
     """Run one program for each point of the grid; the first axis varies fastest.
 
     Args:
-        program: called with the arguments' references, and one more for the result's.
+        program: the kernel; called with references to the arguments and then to the result.
         arguments: trees of arrays.
         result: a tree of arrays or of their shapes.
-        name: what a profiler shows.
-        grid: its axes' lengths.
+        name: the name that a profiler shows.
+        grid: lengths of the grid's axes.
         num_warps: warps of a program.
-        num_stages: loads in flight in a loop, the current one included.
-        interpret: run on the CPU, step by step.
-        in_place: the result begins as the first argument, in the same memory.
+        num_stages: loads in flight in a loop, including the current one.
+        interpret: run in the interpreter, on the CPU.
+        in_place: write the result to the memory of the first argument, whose values it starts with.
     """
     shapes = jax.tree.map(lambda x: shape_of(x.shape, x.dtype), result)
     first = range(len(jax.tree.leaves(arguments[0]))) if in_place else ()
@@ -69,17 +69,17 @@ def launch(
 
 
 def shape_of(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Stands for an array of a result that is to be made."""
+    """Shape and dtype of a result's array."""
     return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
 
 
 def load(place: Any, mask: Array | None = None, other: Any = None) -> Array:
-    """What lies at `array.at[...]`; `other` where masked."""
+    """Loads from `array.at[...]`; `other` where the mask is false."""
     return jnp.asarray(plt.load(place, mask=mask, other=other))
 
 
 def store(place: Any, value: Array, mask: Array | None = None) -> None:
-    """Put a value at `array.at[...]`, where not masked."""
+    """Stores a value to `array.at[...]` where the mask is true."""
     plt.store(place, value, mask=mask)
 
 

@@ -1,4 +1,4 @@
-"""Vectors of D elements, in and out of a kernel."""
+"""Loads and stores vectors of D elements."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,16 +8,16 @@ from jaxtyping import Array, Bool
 
 from pallas_kernels.triton.dialect import SMALLEST, load, next_power_of_two, store
 
-# Parts of C vectors, side by side: arrays [C, part].
+# C vectors, cut along D: arrays [C, size of the part].
 Parts = tuple[Array, ...]
 
 
 def parts(dim: int) -> tuple[tuple[int, int], ...]:
-    """Where the parts of a vector begin, and their sizes: powers of two that add up to D.
+    """Start and size of each part of a vector; sizes are powers of two.
 
-    Triton's arrays have powers of two for sizes. Cutting a vector of 80 into 64 and 16 computes
-    nothing on padding, where rounding up to 128 would for 48. The last part hangs over D where it
-    is no multiple of 16, or by an eighth at most: 112 is one part of 128.
+    Triton's arrays need sizes that are powers of two. Cutting a vector of 80 into 64 and 16 adds no
+    padding; rounding up to 128 would add 48. The last part may exceed D: always if D is no multiple
+    of 16, else by at most an eighth of the part (112 is one part of 128).
     """
     found = []
     begin = 0
@@ -35,13 +35,13 @@ def parts(dim: int) -> tuple[tuple[int, int], ...]:
 def read_heads(
     array: Array, index: tuple[Array, ...], dim: int, mask: Bool[Array, "C 1"] | None
 ) -> Parts:
-    """C vectors of an array [.., D]; zeros where masked and past D.
+    """Reads C vectors of an array [.., D]; zeros for masked vectors and past D.
 
     Args:
         array: the array.
         index: arrays [C, 1], one for each axis but the last.
         dim: D.
-        mask: vectors to read; None reads all.
+        mask: true for vectors to read; None reads all.
     """
     return tuple(
         load(place) if inside is None else load(place, inside, jnp.zeros((), array.dtype))
@@ -56,7 +56,7 @@ def write_heads(
     mask: Bool[Array, "C 1"] | None,
     values: Parts,
 ) -> None:
-    """The inverse of `read_heads`, in the array's dtype."""
+    """Writes C vectors, cast to the array's dtype; the inverse of `read_heads`."""
     for (place, inside), value in zip(_places(array, index, dim, mask), values, strict=True):
         store(place, value.astype(array.dtype), inside)
 
@@ -67,7 +67,7 @@ def _places(
     for begin, size in parts(dim):
         column = begin + jnp.arange(size, dtype=jnp.int32)[None, :]
         inside = mask
-        # The mask of the columns is left out where it is all true: it costs registers.
+        # No column mask where it would be all true: it costs registers.
         if begin + size > dim:
             inside = column < dim if mask is None else mask & (column < dim)
         if inside is not None:

@@ -1,8 +1,8 @@
-"""Joining the splits of each decode row, and putting the result where its token stands.
+"""Merges the splits of each decode row and writes the result to its token's place.
 
-A kernel, where XLA would make several: it reads only the splits that exist, adds the sink, and
-writes straight into the output that prefill has begun, or into a new one, with zeros for the
-tokens that have no row.
+This is one kernel where XLA would make several. It reads only the splits with work, adds the sink,
+and writes into prefill's output. Without prefill it writes a new output, with zeros for tokens
+without a decode row.
 """
 
 from functools import partial
@@ -32,17 +32,17 @@ FLOATS_PER_WARP = 2048
 
 
 class Result(NamedTuple):
-    """What a call returns; `lse` is None where it is not asked for."""
+    """What a call returns; `lse` is None unless the call asks for it."""
 
     out: Float[Array, "T H D"]
     lse: Float[Array, "T H"] | None
 
 
 class Items(NamedTuple):
-    """What there is to do: one row for each program, or one token where no token may be left out.
+    """Items for the programs: decode rows, or all tokens if the output is new.
 
     Attributes:
-        other: the row's token, or the token's row, which is -1 where it has none.
+        other: for rows, the token of each; for tokens, the row of each, or -1 for none.
         context_len: context length of each row.
     """
 
@@ -60,7 +60,7 @@ def merge_rows(
     block_kv: int,
     interpret: bool,
 ) -> Result:
-    """The results of the decode rows: put into `rest`, or where None with zeros for the rest."""
+    """Writes the decode rows' results into `rest`, or, if it is None, into an output of zeros."""
     tokens, heads, dim = operands.q.shape
     other = metadata.token_row if rest is None else metadata.row_token
     result = Result(shape_of((tokens, heads, dim), operands.q.dtype), None)
@@ -93,7 +93,7 @@ def _program(
 ) -> None:
     item, head = program_id(0), program_id(1)
     other = items.other[item]
-    # Where there is a rest, the tokens without a row have their results in it already.
+    # With a rest, tokens without a row already have their results in it.
     row, token = (other, item) if rest is None else (item, other)
     context_len = jnp.where(row < 0, 0, items.context_len[jnp.maximum(row, 0)])
 
@@ -117,14 +117,14 @@ def _merge(
     shape: Geometry,
     block_kv: int,
 ) -> tuple[Parts, Float[Array, ""]]:
-    """The parts of one row and head, and a sink, as one: [1, part], and its log2 of the sum."""
+    """Merges the splits of one row and head, and a sink: output [1, part], log2 of the sum."""
     splits = partials.lse.shape[2]
     first, end, each = split_steps(context_len, shape.options.window, block_kv, splits)
     split = jnp.arange(next_power_of_two(splits), dtype=jnp.int32)
     exists = split < lax.div(end - first + each - 1, each)
     lse = load(partials.lse.at[row, head, split], mask=exists, other=-jnp.inf)
     top = jnp.maximum(lse.max(), sink)
-    # -inf minus -inf is NaN: shift by zero where there is nothing.
+    # -inf minus -inf is NaN, so shift by zero if no split has work.
     shift = jnp.where(top == -jnp.inf, 0.0, top)
     weight = jnp.exp2(lse - shift)
     total = weight.sum() + jnp.exp2(sink - shift)
@@ -134,6 +134,6 @@ def _merge(
 
 
 def _index(*axes: Array) -> tuple[Array, ...]:
-    """Scalars and vectors as columns of one length."""
+    """Broadcasts scalars and vectors to columns of one length."""
     length = max(x.size for x in axes)
     return tuple(jnp.broadcast_to(x, (length,))[:, None] for x in axes)

@@ -1,4 +1,4 @@
-"""What both kernels read: the arrays of a call, and what is static about them."""
+"""The arrays of a call that the kernels read, and its static sizes and options."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from pallas_kernels.call import Call, Options
 
 
 class Operands(NamedTuple):
-    """Arrays outside of a kernel, references to them inside."""
+    """A call's arrays; inside a kernel, references to them."""
 
     q: Float[Array, "T H D"]
     # One row is one block of one head: (((layer * 2 + k or v) * N + block) * K + head).
@@ -22,7 +22,7 @@ class Operands(NamedTuple):
 
 
 class Geometry(NamedTuple):
-    """Sizes and options: what a kernel is compiled for."""
+    """The sizes and options that a kernel is compiled for."""
 
     num_blocks: int
     kv_heads: int
@@ -34,7 +34,7 @@ class Geometry(NamedTuple):
 
 
 def operands(call: Call) -> Operands:
-    """The call as kernels take it; no array is copied."""
+    """A call's arrays in the kernels' shapes; the cache is not copied."""
     layers, _, num_blocks, heads, block_size, dim = call.kv_cache.shape
     return Operands(
         call.q,
@@ -48,17 +48,17 @@ def operands(call: Call) -> Operands:
 
 
 def geometry(call: Call, options: Options) -> Geometry:
-    """What is static of a call."""
+    """The static sizes and options of a call."""
     _, _, num_blocks, kv_heads, block_size, dim = call.kv_cache.shape
     group = call.q.shape[1] // kv_heads
     return Geometry(num_blocks, kv_heads, group, block_size, dim, compute_dtype(call), options)
 
 
 def compute_dtype(call: Call) -> Any:
-    """Element type of the factors of the matrix products; their sums are float32.
+    """Element type of the operands of matrix products; sums are float32.
 
-    Quantised numbers are exact in any of the three: they are used as stored, and the scale is
-    applied to the product.
+    Quantised numbers are exact in each of float32, bfloat16 and float16. So products use them as
+    stored, and the scale is applied to the product.
     """
     if call.kv_scales is not None:
         return call.q.dtype

@@ -1,8 +1,8 @@
-"""Prefill: one program takes one tile of queries, for some query heads of a KV head.
+"""Prefill: one program attends with one tile of queries, for some query heads of a KV head.
 
-The rows of the matrix products are queries x heads, so that each page is read once for several
-heads, and a chunk of few queries still fills a tensor core. Most of a long context is seen by all
-queries of a tile: only the stretches on the diagonal, and at the begin of a window, are masked.
+The rows of the matrix products are queries x heads. So each page is read once for several heads,
+and a chunk of few queries still fills a tensor core. All queries of a tile see most of a long
+context: only the steps on the diagonal, and at the beginning of a window, are masked.
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ from pallas_kernels.tuning import TritonPrefillConfig
 
 
 class Tiles(NamedTuple):
-    """The tiles, as in `GpuMetadata`, and the arrays of the call that say where they lie."""
+    """The tiles, as in `GpuMetadata`, and the call's arrays that give their positions."""
 
     seq: Int[Array, " NT"]
     start: Int[Array, " NT"]
@@ -40,11 +40,11 @@ class Tiles(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """What part of a tile one program takes; rows are queries times heads.
+    """The part of a tile in one program; its rows are queries times heads.
 
     Attributes:
         queries: queries of a program.
-        heads: query heads of one KV head, a power of two.
+        heads: query heads of a program, a power of two; all of one KV head.
         parts: programs that share the queries of a tile.
     """
 
@@ -54,9 +54,9 @@ class Tiling(NamedTuple):
 
 
 def tiling(group: int, tile_queries: int, block_q: int) -> Tiling:
-    """Cut tiles of `tile_queries` queries x `group` heads into programs of `block_q` rows at most.
+    """Cuts tiles of `tile_queries` queries x `group` heads into programs of at most `block_q` rows.
 
-    They are fewer rows where a group has no more, but as many as a tensor core takes.
+    A small group gives fewer rows, but at least the tensor core's minimum.
     """
     queries = min(tile_queries, block_q)
     heads = min(next_power_of_two(group), block_q // queries)
@@ -125,7 +125,7 @@ def _program(
         out, lse = _attend(operands, rows, shape, block_kv)
         write_heads(result.out, rows.place(), shape.dim, rows.exists[:, None], out)
         if result.lse is not None:
-            # A sink alone is no sum: a query that sees nothing has none.
+            # A query without context has a log-sum-exp of -inf even if there is a sink.
             lse = jnp.where(rows.position < 0, -jnp.inf, lse * LN2)
             store(result.lse.at[rows.token, rows.head], lse, rows.exists)
 
@@ -133,7 +133,7 @@ def _program(
 def _rows(
     tiles: Tiles, seq: Array, offset: Array, program: Array, shape: Geometry, cut: Tiling
 ) -> Rows:
-    """Queries of a sequence from `offset` on, each once for each query head of the program."""
+    """A sequence's queries from `offset` on, each once per query head of the program."""
     begin, end = tiles.query_start_loc[seq], tiles.query_start_loc[seq + 1]
     count = jnp.minimum(end - begin - offset, cut.queries)
     first = tiles.context_lens[seq] - (end - begin) + offset
@@ -157,10 +157,10 @@ def _rows(
 def _attend(
     operands: Operands, rows: Rows, shape: Geometry, block_kv: int
 ) -> tuple[Parts, Float[Array, " M"]]:
-    """Output of all rows, and log2 of their sums of exponentials."""
+    """The output of all rows, and log2 of their sums of exponentials."""
     task = make_task(operands, shape, rows, block_kv)
     window = shape.options.window
-    # Each step of begin:end is seen by some query, and those of clear:diagonal by all, in full.
+    # Some query sees each step in begin:end; all queries see the steps in clear:diagonal in full.
     begin = clear = jnp.int32(0)
     diagonal = lax.div(rows.first + 1, block_kv)
     end = lax.div(rows.last + block_kv, block_kv)

@@ -1,4 +1,4 @@
-"""Numbers of a quantised cache, in the type to compute with. Scales are applied elsewhere."""
+"""Converts numbers of a quantised cache to the compute dtype. Scales are applied elsewhere."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from jaxtyping import Array
 
 from pallas_kernels.device import sm_version
 
-# The oldest GPUs that convert float8_e4m3fn themselves are Ada's.
+# Ada, the oldest GPUs with instructions that convert float8_e4m3fn.
 SM_WITH_FP8 = 89
 
 
 def widen(stored: Array, dtype: Any) -> Array:
-    """The stored numbers, exactly: each of the narrow types is part of each of the wide ones."""
+    """Converts stored numbers exactly: every number of a narrow type exists in each wide type."""
     sm = sm_version()
     if stored.dtype == jnp.float8_e4m3fn and sm is not None and sm < SM_WITH_FP8:
         return widen_e4m3(stored, dtype)
@@ -21,10 +21,10 @@ def widen(stored: Array, dtype: Any) -> Array:
 
 
 def widen_e4m3(stored: Array, dtype: Any) -> Array:
-    """float8_e4m3fn to a wider float, by moving bits.
+    """Converts float8_e4m3fn to a wider float by moving bits.
 
-    Sign, exponent and mantissa keep their order in float16, which has one more bit of exponent:
-    moved into place they mean the number divided by 2 ** 8, the difference of the biases.
+    float16 has the same order of sign, exponent and mantissa, with one more bit of exponent. The
+    moved bits are the number divided by 2 ** 8, since the exponents' biases differ by 8.
     """
     bits = lax.bitcast_convert_type(stored, jnp.uint8).astype(jnp.uint16)
     magnitude = bits & 0x7F

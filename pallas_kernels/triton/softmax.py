@@ -1,4 +1,4 @@
-"""Online softmax in base 2: scores are kept times log2(e), and GPUs have that exponential."""
+"""Online softmax in base 2: scores are multiplied by log2(e), because GPUs compute 2 ** x fast."""
 
 import math
 from typing import NamedTuple
@@ -14,11 +14,11 @@ LN2 = math.log(2.0)
 
 
 class State(NamedTuple):
-    """What M rows have gathered so far.
+    """The softmax of M rows so far.
 
     Attributes:
         out: weighted sum of values, in parts [M, part].
-        top: largest score; -inf before the first.
+        top: largest score; -inf before the first key.
         total: sum of weights.
     """
 
@@ -28,7 +28,7 @@ class State(NamedTuple):
 
 
 def empty(rows: int, dim: int) -> State:
-    """Nothing gathered yet."""
+    """The state before the first key."""
     return State(
         tuple(jnp.zeros((rows, size), jnp.float32) for _, size in parts(dim)),
         jnp.full((rows,), -jnp.inf, jnp.float32),
@@ -39,11 +39,11 @@ def empty(rows: int, dim: int) -> State:
 def gather(
     state: State, score: Float[Array, "M C"], mask: Bool[Array, "#M C"] | None, values: Parts
 ) -> State:
-    """Add C tokens. `mask` says which of them each row sees; None when every row sees all."""
+    """Adds C tokens. `mask` is true where a row sees a token; None if every row sees all."""
     if mask is not None:
         score = jnp.where(mask, score, -jnp.inf)
     top = jnp.maximum(state.top, score.max(1))
-    # A row that has seen nothing yet has the top -inf, and -inf minus -inf is not 0.
+    # The top of a row without keys so far is -inf, and -inf minus -inf is NaN.
     shift = top if mask is None else jnp.where(top == -jnp.inf, 0.0, top)
     weights = jnp.exp2(score - shift[:, None])
     keep = jnp.exp2(state.top - shift)
@@ -57,7 +57,7 @@ def gather(
 def normalised(state: State, scale: float | Array) -> tuple[Parts, Float[Array, " M"]]:
     """Weighted means of the values, times `scale`, and log2 of the sums of exponentials.
 
-    Zeros and -inf for rows that saw nothing.
+    Zeros and -inf for rows without keys.
     """
     divisor = jnp.where(state.total == 0, 1.0, state.total)
     out = tuple(x * (scale / divisor)[:, None] for x in state.out)

@@ -1,21 +1,20 @@
-"""How decode shares one context among several programs (split KV, as in flash decoding).
+"""How decode splits one context over several programs (split KV, as in flash decoding).
 
-The number of splits is static, as the grid is; how much of a context each takes is not. A context
-too short for all of them uses the first few, and the others exit at once.
+The number of splits is static, like the grid; their lengths depend on the context. A short context
+uses only the first splits, and the programs of the others exit at once.
 """
 
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Int
 
-# Programs that one SM is given when there is work for it: two run at the same time.
+# Programs per SM, if there is enough work: two run at the same time.
 PROGRAMS_PER_SM = 2
-# With many rows there are programs enough, but one long context among short ones must not be the
-# work of one program.
+# Even if rows alone give enough programs, a long context among short ones is split.
 LEAST_SPLITS = 4
-# More are never merged at once: their sums would not fit into the registers of a program.
+# One program merges all splits of a row, and more sums would not fit into its registers.
 MOST_SPLITS = 64
-# A split takes at least so many steps of the loop, so that loads overlap.
+# Fewest steps of the loop in a split, so that loads overlap.
 LEAST_STEPS = 2
 
 
@@ -23,9 +22,9 @@ def num_splits(programs: int, longest: int, block_kv: int, num_sms: int) -> int:
     """Splits of each context.
 
     Args:
-        programs: programs of a grid without splits.
-        longest: tokens that the block table has room for.
-        block_kv: tokens that a program takes in one step.
+        programs: number of programs without splits.
+        longest: longest context that fits into a block table, in tokens.
+        block_kv: tokens of one step.
         num_sms: streaming multiprocessors of the device.
     """
     wanted = max(PROGRAMS_PER_SM * num_sms // programs, LEAST_SPLITS)
@@ -34,18 +33,18 @@ def num_splits(programs: int, longest: int, block_kv: int, num_sms: int) -> int:
 
 
 def first_visible(context_len: Int[Array, ""], window: int | None) -> Int[Array, ""]:
-    """First position that the last token of a context sees."""
+    """First position that the last token of a context attends to."""
     return jnp.zeros_like(context_len) if window is None else jnp.maximum(context_len - window, 0)
 
 
 def split_steps(
     context_len: Int[Array, ""], window: int | None, block_kv: int, splits: int
 ) -> tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""]]:
-    """How a decode's context is shared out, in steps of `block_kv` tokens.
+    """Cuts a decode's context into splits, in steps of `block_kv` tokens.
 
     Returns:
-        The first step that is not wholly before the window, the step to stop before, and the
-        steps of each split but the last.
+        The first step with a visible token, the last step plus 1, and the number of steps of each
+        split but the last.
     """
     first = lax.div(first_visible(context_len, window), block_kv)
     end = lax.div(context_len + (block_kv - 1), block_kv)

@@ -1,8 +1,7 @@
-"""The loop of both kernels: some rows of queries attend to their context, a step at a time.
+"""The loop of both kernels: rows of queries attend to their context, a step at a time.
 
-A step is `block_kv` consecutive tokens, wherever their blocks lie. The blocks of a step are looked
-up during the step before: an address that comes straight from memory would keep the compiler
-from loading keys and values ahead.
+A step is `block_kv` consecutive tokens, wherever their blocks are. The block table is read one step
+ahead. If a step loaded its own block numbers, the compiler could not load keys and values ahead.
 """
 
 from typing import NamedTuple
@@ -22,13 +21,13 @@ class Rows(NamedTuple):
     """M queries of one sequence, of query heads that share one KV head.
 
     Attributes:
-        seq: their sequence.
-        kv_head: their KV head.
+        seq: the queries' sequence.
+        kv_head: the queries' KV head.
         first, last: positions of the first and the last query.
         position: position of each row's query.
         token: token of each row in the step.
         head: query head of each row.
-        exists: false for rows that are there to make M a power of two.
+        exists: false for padding rows, which make M a power of two.
     """
 
     seq: Int[Array, ""]
@@ -41,20 +40,20 @@ class Rows(NamedTuple):
     exists: Bool[Array, " M"]
 
     def place(self) -> tuple[Array, Array]:
-        """Where the rows' vectors are in an array [T, H, D]."""
+        """Index of the rows' vectors in an array [T, H, D]."""
         token = jnp.broadcast_to(self.token, self.head.shape)
         return token[:, None], self.head[:, None]
 
 
 class Task(NamedTuple):
-    """What stays the same in all steps of a program.
+    """Constants of all steps of a program.
 
     Attributes:
         operands, shape: the call.
-        rows: who attends.
+        rows: the rows of queries.
         block_kv: C, tokens in a step.
         q: the queries.
-        factor: what q.k is to be multiplied by.
+        factor: factor for q.k, which includes the keys' scale.
         slopes: ALiBi slope of each row, in base 2.
     """
 
@@ -67,12 +66,12 @@ class Task(NamedTuple):
     slopes: Float[Array, " M"] | None
 
 
-# Blocks of the next step's tokens [C], and what was gathered so far.
+# Blocks of the next step's tokens [C], and the softmax so far.
 Carry = tuple[Array, State]
 
 
 def make_task(operands: Operands, shape: Geometry, rows: Rows, block_kv: int) -> Task:
-    """Load what the rows need of their own."""
+    """Loads the rows' queries and slopes, and the keys' scale."""
     exists = rows.exists[:, None]
     q = read_heads(operands.q, rows.place(), shape.dim, exists)
     factor: float | Array = shape.options.scale
@@ -86,14 +85,14 @@ def make_task(operands: Operands, shape: Geometry, rows: Rows, block_kv: int) ->
 
 
 def start(task: Task, step: Int[Array, ""]) -> Carry:
-    """Nothing gathered, and the blocks of the first step looked up."""
+    """The first step's blocks, and an empty softmax."""
     return _blocks(task, step), empty(task.rows.head.shape[0], task.shape.dim)
 
 
 def attend_steps(
     task: Task, begin: Int[Array, ""], end: Int[Array, ""], carry: Carry, *, masked: bool
 ) -> Carry:
-    """Gather the steps begin:end. Unmasked where every row sees all of their tokens."""
+    """Attends to the steps begin:end. `masked` may be False if every row sees all their tokens."""
 
     def step(i: Array, carry: Carry) -> Carry:
         blocks, state = carry
@@ -110,7 +109,7 @@ def attend_steps(
 
 
 def value_scale(task: Task) -> float | Array:
-    """What the weighted sum of the stored values is to be multiplied by."""
+    """Factor for the weighted sum of the stored values."""
     kv_scales = task.operands.kv_scales
     return 1.0 if kv_scales is None else kv_scales[task.operands.layer[0], 1, task.rows.kv_head]
 
@@ -120,7 +119,7 @@ def _positions(task: Task, step: Int[Array, ""]) -> Int[Array, " C"]:
 
 
 def _seen(task: Task, position: Int[Array, " C"]) -> Bool[Array, " C"]:
-    """Which tokens some row sees: the others may hold anything, and are never read."""
+    """True for tokens that some row sees. Other slots may hold anything and are never read."""
     seen = position <= task.rows.last
     if task.shape.options.window is not None:
         seen &= position > task.rows.first - task.shape.options.window
@@ -128,7 +127,7 @@ def _seen(task: Task, position: Int[Array, " C"]) -> Bool[Array, " C"]:
 
 
 def _mask(task: Task, position: Int[Array, " C"]) -> Bool[Array, "#M C"]:
-    """Which tokens each row sees. Rows beyond the last query see no more than it does."""
+    """True where a row sees a token. Padding rows see no more than the last query."""
     query = jnp.minimum(task.rows.position, task.rows.last)[:, None]
     mask = position[None, :] <= query
     if task.shape.options.window is not None:
@@ -137,7 +136,7 @@ def _mask(task: Task, position: Int[Array, " C"]) -> Bool[Array, "#M C"]:
 
 
 def _blocks(task: Task, step: Int[Array, ""]) -> Int[Array, " C"]:
-    """Blocks of a step's tokens; block 0 for tokens that no row sees."""
+    """Blocks of a step's tokens; 0 for tokens that no row sees."""
     position = _positions(task, step)
     entry = task.operands.block_tables.at[task.rows.seq, lax.div(position, task.shape.block_size)]
     return load(entry, _seen(task, position), 0)
@@ -150,7 +149,7 @@ def _read(
     which: int,
     seen: Bool[Array, " C"] | None,
 ) -> Parts:
-    """Keys (0) or values (1) of tokens. Zeros where not seen: a weight of 0 hides no NaN."""
+    """Keys (0) or values (1) of tokens. Zeros if not seen, since a weight of 0 hides no NaN."""
     shape = task.shape
     stored = (task.operands.layer[0] * 2 + which) * shape.num_blocks
     row = (stored + blocks) * shape.kv_heads + task.rows.kv_head

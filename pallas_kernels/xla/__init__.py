@@ -1,1 +1,1 @@
-"""Portable implementations in plain jax.numpy, for any device; tuned for XLA on the CPU."""
+"""PagedAttention in plain jax.numpy, for any device; tuned for XLA on a CPU."""

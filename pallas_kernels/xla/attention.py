@@ -1,4 +1,4 @@
-"""The whole ragged batch: decode rows and prefill tiles, put together."""
+"""Attention of a ragged batch: decode rows and prefill tiles."""
 
 from functools import partial
 
@@ -15,13 +15,13 @@ from pallas_kernels.xla.prefill import attend_tiles
 
 
 def missing(call: Call, options: Options) -> str | None:
-    """Nothing: every call runs on every device."""
+    """None: this backend supports every call on every device."""
     return None
 
 
 @partial(jax.jit, static_argnames="options")
 def attend(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
-    """`paged_attention` on arguments that were checked."""
+    """`paged_attention` on checked arguments."""
     lse = jnp.full(call.q.shape[:2], -jnp.inf) if options.return_lse else None
     rest: Partial = (jnp.zeros_like(call.q), lse)
     if not metadata.decode_only:

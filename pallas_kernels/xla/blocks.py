@@ -1,4 +1,4 @@
-"""Reading chunks of the paged context, and scores: what decode and prefill have in common."""
+"""The code that decode and prefill share: reading chunks of the paged context, and scores."""
 
 import jax.numpy as jnp
 from jax import lax
@@ -6,10 +6,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from pallas_kernels.call import Call, Options
 
-# Stands for minus infinity: finite, so that the difference of two of them is not NaN.
+# Stands for minus infinity, but is finite, so that the difference of two is not NaN.
 MASKED = -1e30
 
-# Attention over some keys, and its log-sum-exp where it was asked for.
+# Attention over some keys, and its log-sum-exp or None.
 Partial = tuple[Array, Array | None]
 
 
@@ -29,16 +29,16 @@ def read_chunk(
     """Keys and values of `blocks` blocks of P contexts, in float32; C = blocks * B tokens.
 
     Args:
-        call: where to read.
+        call: the call, with the cache and the block tables.
         seq: sequence of each context.
-        first_block: index into its block table of each one's first block.
-        low: first position to read of each; None reads from 0.
-        high: position to stop before.
-        blocks: number of blocks of each.
+        first_block: index of each context's first block in its block table.
+        low: first position to read in each context; None reads from 0.
+        high: last position to read in each context, plus 1.
+        blocks: number of blocks of each context.
 
     Returns:
-        Keys, whatever the slots hold, and values, zeros in the slots that are not to be read: a
-        probability of zero would not hide a NaN there.
+        Keys and values. Outside of low:high keys are arbitrary and values are zeros, since a
+        probability of zero would not hide a NaN.
     """
     layers, _, num_blocks, heads, block_size, dim = call.kv_cache.shape
     column = first_block[:, None] + jnp.arange(blocks, dtype=jnp.int32)
@@ -52,8 +52,8 @@ def read_chunk(
     entry = call.block_tables[seq[:, None], jnp.minimum(column, width - 1)]
     block = jnp.where(begin < end, entry, 0)
 
-    # One row of the flat view is one block of one head: the gather copies long runs, and K and V
-    # come out as [P, K, C, D] without a transpose.
+    # One row of the flat view is one block of one head. So the gather copies long runs, and its
+    # results are [P, K, C, D] without a transpose.
     flat = call.kv_cache.reshape(layers * 2 * num_blocks * heads, block_size * dim)
     head = jnp.arange(heads, dtype=jnp.int32)[:, None]
 
@@ -80,7 +80,7 @@ def adjust_scores(
     bias: Float[Array, "..."] | None,
     options: Options,
 ) -> Float[Array, "..."]:
-    """Soft cap, bias and mask on scores that are scaled already."""
+    """Applies soft cap, bias and mask to scaled scores."""
     if options.soft_cap is not None:
         scores = options.soft_cap * jnp.tanh(scores / options.soft_cap)
     if bias is not None:
@@ -89,10 +89,10 @@ def adjust_scores(
 
 
 def scale_heads(x: Float[Array, "P H D"], call: Call, which: int) -> Float[Array, "P H D"]:
-    """Queries (`which` 0) or results (1) times the scales of a quantised cache, if it is one.
+    """Multiplies queries (`which` 0) or results (1) by the scales of a quantised cache, if any.
 
-    Scales are the same along a sum's terms, so they are taken out of it: the loops work on the
-    stored numbers as they are.
+    All terms of a sum have the same scale. So the scale is applied outside of the sum, and the
+    loops work on the stored numbers.
     """
     if call.kv_scales is None:
         return x
@@ -107,9 +107,9 @@ def finish(
     sinks: Float[Array, "#P Q"] | None,
     return_lse: bool,
 ) -> Partial:
-    """The quotient, and the log-sum-exp if asked for, out of sums scaled by exp(-top).
+    """The attention, and the log-sum-exp if `return_lse`, from sums scaled by exp(-top).
 
-    A query that saw nothing, whose denominator is 0, gets zeros and -inf, with or without sink.
+    A query without keys, whose denominator is 0, gets zeros and -inf, with or without a sink.
     """
     empty = denominator == 0
     if sinks is not None:

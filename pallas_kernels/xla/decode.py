@@ -1,8 +1,8 @@
 """Sequences with one query token: a list of equal work items, each one chunk of one context.
 
-Batches of unlike lengths waste nothing, and a single long context is worked on in parallel: it is
-split over the context as in flash decoding, and the parts are merged as they come (online softmax).
-Items of one row follow one another, so P items at a time touch at most P neighbouring rows.
+Batches of unequal lengths waste nothing, and a long context is processed in parallel: it is split
+as in flash decoding, and its parts are merged by online softmax as they are computed. The items of
+a row are consecutive, so P items at a time touch at most P neighbouring rows.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ from pallas_kernels.xla.metadata import XlaMetadata
 
 # Tokens of context in one work item, rounded up to whole blocks.
 CHUNK = 128
-# Items processed together: as many as possible, then what is left in smaller steps.
+# Items processed together: first 8 at a time, then the rest singly.
 STEPS = (8, 1)
 
 # Weighted sum of values [R, H, D], largest score [R, H], sum of weights [R, H].
@@ -34,11 +34,11 @@ Rows = tuple[Array, Array, Array]
 
 
 def attend_rows(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
-    """Attention [R, H, D] of all decode rows, in float32; zeros for the rows that do not exist."""
+    """Attention [R, H, D] of all decode rows, in float32; zeros for rows beyond the last."""
     queries = call.q[metadata.row_token].astype(jnp.float32) * options.scale
     queries = scale_heads(queries, call, 0)
     num_rows, heads, dim = queries.shape
-    # Room for the last step to hang over.
+    # Padding, since the last step may extend beyond the last row.
     room = num_rows + STEPS[0]
     rows: Rows = (
         jnp.zeros((room, heads, dim), jnp.float32),
@@ -73,7 +73,7 @@ def _add_items(
     first: Int[Array, ""],
     rows: Rows,
 ) -> Rows:
-    """Attend with the items first:first+step, all of which exist, and merge into their rows."""
+    """Computes the items first:first+step, all of which exist, and merges them into their rows."""
     row = owner(items, first + jnp.arange(step, dtype=jnp.int32))
     part = first + jnp.arange(step, dtype=jnp.int32) - items[row]
     scores, mask, values = _score_items(queries, call, options, metadata, row, part)
@@ -108,7 +108,7 @@ def _score_items(
     row: Int[Array, " P"],
     part: Int[Array, " P"],
 ) -> tuple[Float[Array, "P K G C"], Bool[Array, "P 1 1 C"], Float[Array, "P K C D"]]:
-    """Scores and values of the P items, each chunk number `part` of what its row sees."""
+    """Scores, mask and values of P items; an item is the visible chunk number `part` of its row."""
     kv_heads, block_size, dim = call.kv_cache.shape[3:]
     blocks = chunk_blocks(CHUNK, block_size)
     chunk = blocks * block_size
@@ -130,6 +130,6 @@ def _score_items(
 
 
 def _sum_items(belongs: Bool[Array, "P P"], values: Float[Array, "P ..."]) -> Float[Array, "P ..."]:
-    """Sum of each row's items. A product with `belongs` would carry one row's NaN into others."""
+    """Sums each row's items. A product with `belongs` would spread one row's NaN to other rows."""
     select = belongs.reshape(belongs.shape + (1,) * (values.ndim - 1))
     return jnp.where(select, values, 0.0).sum(1)

@@ -1,10 +1,9 @@
-"""One step's work, cut into units of equal size.
+"""Cuts one step's work into units of equal size.
 
 A step is a ragged batch. Sequences with one query token ("decode rows") and sequences with
-several ("tiles" of queries) take different paths through the kernels. Here the batch is sorted
-into the two, and the work of each is cut into units of equal size, so that a kernel's loops run
-over real work only: a list of items for the decodes, each one chunk of one row's context, and
-a list of tiles for the rest.
+several ("tiles" of queries) take different paths through the kernels. Both are cut into units of
+equal size, so that a kernel's loops run over real work only. The unit of a decode is an item, one
+chunk of one row's context; the unit of the other sequences is a tile.
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ from jaxtyping import Array, Int
 from pallas_kernels.decode_rows import decode_rows
 from pallas_kernels.ranges import cumulative
 
-# Queries in one tile, at most and at least.
+# Most and fewest queries in one tile.
 TILE_QUERIES = 64
 SMALLEST_TILE = 8
 
@@ -34,9 +33,9 @@ class XlaMetadata:
         row_seq: sequence of each decode row.
         row_token: the row's one query token.
         row_context_len: context length of each row; 0 for the rows beyond the last.
-        token_row: decode row of each token, -1 where it belongs to none.
-        seq_tiles: query tiles before each sequence, and after the last; 0 tiles for a decode.
-        decode_only: no sequence has several query tokens.
+        token_row: decode row of each token, or -1.
+        seq_tiles: number of query tiles before each sequence, then of all; a decode has none.
+        decode_only: whether no sequence has several query tokens.
     """
 
     row_seq: Int[Array, " R"]
@@ -67,5 +66,5 @@ def make_metadata(
 
 
 def tile_queries(num_tokens: int) -> int:
-    """Queries in one tile of a step of T tokens: smaller in small steps, to waste less of them."""
+    """Queries in one tile of a step of T tokens: fewer in small steps, to waste less work."""
     return min(TILE_QUERIES, max(SMALLEST_TILE, num_tokens // 4))

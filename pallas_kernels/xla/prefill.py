@@ -20,7 +20,7 @@ from pallas_kernels.xla.blocks import (
 )
 from pallas_kernels.xla.metadata import XlaMetadata, tile_queries
 
-# Tokens of context a tile takes at a time, rounded up to whole blocks.
+# Tokens of context that a tile processes at a time, rounded up to whole blocks.
 CHUNK = 256
 
 # Weighted sum of values [K, G*Q, D], largest score [K, G*Q], sum of weights [K, G*Q].
@@ -31,7 +31,7 @@ def attend_tiles(call: Call, options: Options, metadata: XlaMetadata) -> Partial
     """Attention [T, H, D] of the sequences with several query tokens; zeros for other tokens."""
     q, context_lens, query_start_loc = call.q, call.context_lens, call.query_start_loc
     size = tile_queries(q.shape[0])
-    # Room for the last tile to hang over.
+    # Padding, since the last tile may extend beyond the last token.
     queries = jnp.pad(q, ((0, size), (0, 0), (0, 0)))
     lse = jnp.full(queries.shape[:2], -jnp.inf) if options.return_lse else None
 
@@ -56,7 +56,7 @@ def _store(
     all_tokens: Float[Array, "T H ..."],
     tile: Float[Array, "Q H ..."],
 ) -> Float[Array, "T H ..."]:
-    """A tile's first `count` results go to the tokens from `start` on."""
+    """Writes a tile's first `count` results to the tokens from `start` on."""
     row = jnp.arange(len(tile), dtype=jnp.int32).reshape(-1, *(1,) * (tile.ndim - 1))
     old = lax.dynamic_slice_in_dim(all_tokens, start, len(tile))
     new = jnp.where(row < count, tile.astype(old.dtype), old)
@@ -71,14 +71,14 @@ def _attend_tile(
     begin: Int[Array, ""],
     end: Int[Array, ""],
 ) -> Partial:
-    """Queries at positions begin:end of one sequence, then others whose result is arbitrary."""
+    """Attention of queries at positions begin:end of a sequence; arbitrary for those after them."""
     num, heads, dim = queries.shape
     kv_heads, block_size = call.kv_cache.shape[3:5]
     chunk = chunk_blocks(CHUNK, block_size) * block_size
     low = jnp.zeros_like(begin)
     if options.window is not None:
         low = jnp.maximum(begin - options.window + 1, 0)
-    # All queries of one KV head side by side: one matrix product a head.
+    # Group all queries of a KV head, for one matrix product per head.
     scaled = scale_heads(queries.astype(jnp.float32) * options.scale, call, 0)
     grouped = scaled.reshape(num, kv_heads, -1, dim).transpose(1, 2, 0, 3)
     grouped = grouped.reshape(kv_heads, -1, dim)
@@ -110,7 +110,7 @@ def _add_chunk(
     i: Int[Array, ""],
     tile: Tile,
 ) -> Tile:
-    """Attend to chunk i of the context."""
+    """Attends to chunk i of the context."""
     out, top, denominator = tile
     block_size = call.kv_cache.shape[4]
     blocks = chunk_blocks(CHUNK, block_size)
@@ -127,7 +127,7 @@ def _add_chunk(
         options,
     )
     new_top = jnp.maximum(top, scores.max(-1))
-    # For a row that sees nothing of this chunk MASKED - MASKED is 0 and its exponential 1.
+    # If a row sees no key so far, MASKED - MASKED is 0 and its exponential 1, not 0.
     weights = jnp.where(scores > MASKED, jnp.exp(scores - new_top[..., None]), 0.0)
     keep = jnp.exp(top - new_top)
     out = out * keep[..., None] + jnp.einsum("kqc,kcd->kqd", weights, values[0])
@@ -142,7 +142,7 @@ def _mask_tile(
     call: Call,
     options: Options,
 ) -> Float[Array, "K GQ C"]:
-    """The scores with what a query may not see masked; `key` and `query` are positions."""
+    """Masks the scores of keys that a query may not see; `key` and `query` are positions."""
     mask: Bool[Array, "Q C"] = (key <= query) & (key < end)
     if options.window is not None:
         mask &= key > query - options.window

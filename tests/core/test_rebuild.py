@@ -182,3 +182,22 @@ def test_of_four_the_next_one_leads(ended: int) -> None:
     step(scheduler)
     step(scheduler)
     assert group.attached() == left and group.num_unattached == 0
+
+
+def test_siblings_have_the_prompt_as_soon_as_the_leader_finds_it_in_the_cache() -> None:
+    """All have its blocks when the step is planned, and go on together in the next one."""
+    scheduler = make_scheduler(caching=True, max_num_batched_tokens=4, max_num_seqs=2)
+    group = make_group("a", 4, n=2)
+    scheduler.add_group(group)
+    for _ in range(3):
+        step(scheduler)
+    leader, sibling = group.seqs
+    scheduler.recompute_all()
+    assert scheduler.block_manager.num_logical_blocks == 0
+    output = scheduler.schedule()
+    assert [(item.seq, item.start) for item in output.scheduled] == [(leader, 6)]
+    tables = scheduler.block_manager.tables
+    assert tables[sibling.seq_id].ids == tables[leader.seq_id].ids[:2]
+    assert sibling.attached and sibling.num_computed_tokens == 4
+    scheduler.update(tokens_for(output))
+    assert {item.seq for item in step(scheduler).scheduled} == {leader, sibling}

@@ -61,9 +61,10 @@ def test_before_and_without_any_sharing_nothing_is_saved() -> None:
     stats = recorder.now()
     assert (stats.num_steps, stats.num_tokens, stats.peak_used_blocks) == (0, 0, 0)
     assert (stats.peak_shared_blocks, stats.peak_sharing_saving) == (0, 0.0)
+    assert stats.mean_sharing_saving == 0.0
     assert stats.preemption_costs is None
     recorder.record(SchedulerOutput())  # of a step that only swaps out
-    assert recorder.now().peak_sharing_saving == 0.0
+    assert recorder.now().peak_sharing_saving == recorder.now().mean_sharing_saving == 0.0
     blocks.num_used_gpu_blocks = blocks.num_logical_blocks = 5
     recorder.record(SchedulerOutput(num_batched_tokens=1))
     stats = recorder.now()

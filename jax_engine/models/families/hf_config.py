@@ -1,4 +1,4 @@
-"""Reading Hugging Face `config.json` dictionaries: what all Llama-like families share."""
+"""Reads Hugging Face `config.json` dictionaries: the part that Llama-like families share."""
 
 from typing import Any, cast
 
@@ -14,14 +14,14 @@ _NO_OPTION = ("rope_type", "type", "rope_theta", "original_max_position_embeddin
 
 
 def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
-    """`eos_token_id` as it is written: nothing, one id, or a list of ids."""
+    """The ids in `eos_token_id`, which is null, one id, or a list."""
     if value is None:
         return ()
     return (value,) if isinstance(value, int) else tuple(value)
 
 
 def rope_from_hf(fields: LlamaFields) -> RopeConfig:
-    """Both spellings: `rope_parameters` (transformers 5) and `rope_theta` with `rope_scaling`."""
+    """Reads `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling`."""
     scaling = _given(fields.rope_scaling) | _given(fields.rope_parameters)
     written = scaling.get("rope_type", scaling.get("type"))
     kind = cast(RopeType, _ROPE_NAMES.get(written, written))
@@ -46,6 +46,6 @@ def rope_from_hf(fields: LlamaFields) -> RopeConfig:
 
 
 def _given(fields: RopeFields | None) -> dict[str, Any]:
-    """The fields that are there and not null."""
+    """The fields that are present and not null."""
     every = {} if fields is None else msgspec.structs.asdict(fields)
     return {name: value for name, value in every.items() if value is not None}

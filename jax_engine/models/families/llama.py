@@ -1,4 +1,4 @@
-"""Llama 1-3, Vicuna, CodeLlama, SmolLM2: the decoder as it is, with Hugging Face's names."""
+"""Llama 1-3, Vicuna, CodeLlama, SmolLM2: equal layers, with Hugging Face's weight names."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from jax_engine.weights.transforms import Concatenate, Declaration
 
 ARCHITECTURE = "LlamaForCausalLM"
 
-# Derived values that old checkpoints carry along.
+# Derived values that old checkpoints contain.
 IGNORED_SUFFIXES: tuple[str, ...] = ("rotary_emb.inv_freq",)
 
 
@@ -46,7 +46,7 @@ def from_hf(raw: Mapping[str, Any]) -> ModelConfig:
 
 
 def specification(config: ModelConfig) -> ModelSpec:
-    """Every layer alike."""
+    """One group of equal layers."""
     attention = AttentionSpec(
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,

@@ -48,7 +48,7 @@ class OneTopForAll(Plain):
 
 
 class EightAtATime(Plain):
-    """Of four sequences, worked on together, the last one's largest score is everybody's."""
+    """In a step of four or more tokens a NaN in one query reaches all results."""
 
     caught_by = "test_i36_company_that_hypothesis_found"
 
@@ -59,7 +59,7 @@ class EightAtATime(Plain):
 
 
 class ByOneHotProduct(Plain):
-    """Rows are picked by a product with zeros and ones, which carries a NaN to all."""
+    """Rows are selected by a product with zeros and ones, which spreads a NaN to all rows."""
 
     caught_by = "test_i41_a_broken_sequence_stays_alone"
 
@@ -69,7 +69,7 @@ class ByOneHotProduct(Plain):
 
 
 class PaddingTakesPart(Plain):
-    """Padding queries are multiplied by zero and added."""
+    """Padding queries are multiplied by zero and added to the results."""
 
     caught_by = "test_i41_padding_queries_do_not_matter"
 
@@ -79,7 +79,7 @@ class PaddingTakesPart(Plain):
 
 
 class PaddingIsNotZero(Plain):
-    """Padding tokens repeat the last one's result."""
+    """Padding tokens get the last token's result."""
 
     caught_by = "test_padding_tokens_give_zeros"
 
@@ -100,7 +100,7 @@ class PaddingHasWeight(Plain):
 
 
 class LaterStartsAreShifted(Plain):
-    """From the third sequence on, tokens begin one too late."""
+    """From the third sequence on, tokens begin one position too late."""
 
     caught_by = "test_agrees_with_the_oracle[plain]"
 
@@ -112,7 +112,7 @@ class LaterStartsAreShifted(Plain):
 
 
 class UnusedSequencesWrite(Plain):
-    """A sequence without tokens clears the token before its own."""
+    """A sequence without tokens clears the result of the token before it."""
 
     caught_by = "test_agrees_with_the_oracle[plain]"
 

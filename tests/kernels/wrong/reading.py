@@ -28,7 +28,7 @@ class AlwaysTheLastLayer(Plain):
 
 
 class UpTo512(Plain):
-    """Of a context beyond 512 tokens the oldest are left out."""
+    """Tokens before the last 512 of a context are left out."""
 
     caught_by = "test_long_contexts_agree_with_the_oracle[plain]"
 
@@ -77,7 +77,7 @@ class WholeBlocks(Plain):
 
 
 class WholeQuantizedBlocks(WholeBlocks):
-    """The same in caches of 8 bits alone."""
+    """Slots past the context are read and weighted by zero, in 8-bit caches only."""
 
     caught_by = "test_i41_of_an_8_bit_cache"
 
@@ -91,7 +91,7 @@ class WholeQuantizedBlocks(WholeBlocks):
 
 
 class FullLastBlock(Plain):
-    """In a decode the last block counts as full."""
+    """In a decode all slots of the last block are read."""
 
     caught_by = "test_decodes_agree_with_the_oracle[plain]"
 
@@ -105,7 +105,7 @@ class FullLastBlock(Plain):
 
 
 class OwnBlocksOnly(Plain):
-    """A block that an earlier sequence has is not read again for a later one."""
+    """A block that two sequences share is read for the first one only."""
 
     caught_by = "test_agrees_with_the_oracle[plain]"
 
@@ -135,7 +135,7 @@ class InterleavedHeads(Plain):
 
 
 class HeadsOf64(Plain):
-    """What a key has beyond 64 numbers is left out of the score."""
+    """Only the first 64 numbers of a key enter the score."""
 
     caught_by = "test_shapes_of_models[B16-K2-G3-D96-float32]"
 

@@ -18,7 +18,7 @@ class NoScale(Plain):
 
 
 class DefaultScale(Plain):
-    """Scores are scaled by 1 / sqrt(D) whatever is asked for."""
+    """Scores are scaled by 1 / sqrt(D) whatever `scale` is."""
 
     caught_by = "test_agrees_with_the_oracle[plain]"
 
@@ -48,7 +48,7 @@ class WindowOneLong(Plain):
 
 
 class WindowWithoutItself(Plain):
-    """With a window a token does not see itself, unless it is the first."""
+    """With a window no token but the first sees itself."""
 
     caught_by = "test_agrees_with_the_oracle[window]"
 
@@ -79,7 +79,7 @@ class DecodeWithoutTheFirst(Plain):
 
 
 class CapAfterMask(Plain):
-    """Masked scores are capped, too, and weigh something."""
+    """Masked scores are capped too, so that masked tokens get some weight."""
 
     caught_by = "test_agrees_with_the_oracle[soft-cap]"
 
@@ -91,7 +91,7 @@ class CapAfterMask(Plain):
 
 
 class CapByExponential(Plain):
-    """A large cap leaves few digits: tanh is 1 - 2 / (exp(2x) + 1) in float32."""
+    """tanh is 1 - 2 / (exp(2x) + 1) in float32, which is inexact for large caps."""
 
     caught_by = "test_i44_options_that_do_nothing[soft-cap]"
 
@@ -106,7 +106,7 @@ class CapByExponential(Plain):
 
 
 class SlopeOfAnotherHead(Plain):
-    """Each KV head's group begins with the first slope."""
+    """Query head h uses the slope of head h // 2."""
 
     caught_by = "test_agrees_with_the_oracle[alibi]"
 
@@ -117,7 +117,7 @@ class SlopeOfAnotherHead(Plain):
 
 
 class NoSlopeIsTheUsual(Plain):
-    """A slope of zero stands for the usual one."""
+    """A slope of zero is replaced by the usual one."""
 
     caught_by = "test_i44_options_that_do_nothing[alibi]"
 
@@ -130,7 +130,7 @@ class NoSlopeIsTheUsual(Plain):
 
 
 class SinkInEachSplit(Plain):
-    """Contexts are split after 16 tokens, and the sink counts in both parts."""
+    """Contexts are split after 16 tokens, and both parts count the sink."""
 
     caught_by = "test_agrees_with_the_oracle[sinks]"
 

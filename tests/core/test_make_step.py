@@ -1,0 +1,72 @@
+"""The scheduler's decision as a step: rows, tables, moves."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jax_engine.core.make_step import make_step
+from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
+from jax_engine.core.sequence import Sequence
+from jax_engine.step import Row
+from tests.core.build import make_group
+
+TOKENS = [10, 11, 12, 13, 14]
+BLOCKS: Any = SimpleNamespace(block_table_row=lambda seq_id: np.array([seq_id, 0], np.int32))
+
+
+def row(start: int, num_tokens: int, num_samples: int, pending: int, *, history: bool) -> Row:
+    """That of sequence 6, the third sample of request 4."""
+    group = make_group("a", 3, has_penalties=history)
+    group.number = 4
+    seq = Sequence(6, 2, list(TOKENS), 3)
+    seq.pending = pending
+    plan = SchedulerOutput([ScheduledSequence(seq, group, start, num_tokens, num_samples)])
+    step = make_step(plan, BLOCKS, [], [])
+    seq.token_ids.append(99)
+    (found,) = step.rows
+    assert (found.seq_id, found.request, found.sample) == (6, 4, 2)
+    assert (found.start, found.num_samples) == (start, num_samples)
+    assert step.block_tables.tolist() == [[6, 0]]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("start", "num_tokens", "pending", "tokens"),
+    [
+        (0, 5, 0, TOKENS),
+        (1, 2, 0, [11, 12]),
+        (4, 1, 0, [14]),
+        (0, 1, 0, [10]),
+        (5, 1, -3, [-3]),
+        (3, 3, -1, [13, 14, -1]),
+    ],
+)
+def test_a_row_has_its_tokens_a_pending_one_last(
+    start: int, num_tokens: int, pending: int, tokens: list[int]
+) -> None:
+    assert row(start, num_tokens, 1, pending, history=False).tokens == tokens
+
+
+@pytest.mark.parametrize("num_samples", [0, 1, 3])
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("pending", [0, -2])
+def test_history_is_for_what_is_sampled_with_penalties(
+    num_samples: int, history: bool, pending: int
+) -> None:
+    found = row(5 if pending else 4, 1, num_samples, pending, history=history).history
+    wanted = [*TOKENS, pending] if pending else TOKENS
+    assert found == (wanted if history and num_samples else None)
+
+
+def test_moves_setups_and_masks_go_with_the_step() -> None:
+    moves = {"in": [(1, 2)], "out": [(3, 4)], "copy": [(5, 6)]}
+    plan = SchedulerOutput([], moves["in"], moves["out"], moves["copy"])
+    opened: Any = ["setup"]
+    step = make_step(plan, BLOCKS, opened, [7], masked=True)
+    assert step.moves == (moves["in"], moves["out"], moves["copy"])
+    assert (step.opened, step.closed, step.masked) == (opened, [7], True)
+    assert step.rows == [] and step.block_tables.shape == (0, 0)
+    assert step.block_tables.dtype == np.int32
+    assert not make_step(plan, BLOCKS, [], []).masked
