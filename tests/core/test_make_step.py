@@ -20,7 +20,7 @@ def row(start: int, num_tokens: int, num_samples: int, pending: int, *, history:
     """That of sequence 6, the third sample of request 4."""
     group = make_group("a", 3, has_penalties=history)
     group.number = 4
-    seq = Sequence(6, 2, list(TOKENS), 3)
+    seq = Sequence(2, list(TOKENS), 3, 6)
     seq.pending = pending
     plan = SchedulerOutput([ScheduledSequence(seq, group, start, num_tokens, num_samples)])
     step = make_step(plan, BLOCKS, [], [])
