@@ -64,7 +64,7 @@ def _ran(peers: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _speeds(peers: dict[str, Any], bound: float | None) -> str:
-    head = "| | output tokens/s | each pass | ours over it | of the bound | equal tokens | others |"
+    head = "| | output tokens/s | each pass | ours / its | of bound | equal tokens | others |"
     rows = [head, "|---|---:|---|---:|---:|---|---:|"]
     for title, row in _ran(peers):
         speed = row["output_tokens_per_s"]
@@ -72,7 +72,7 @@ def _speeds(peers: dict[str, Any], bound: float | None) -> str:
         same = row.get("tokens")
         equal = (
             f"{same['equal_tokens_percent']} %, {same['equal_requests']} of {same['requests']} "
-            "requests throughout"
+            "requests entirely"
             if same
             else ""
         )

@@ -38,8 +38,8 @@ def operations(smoke: bool) -> Curve:
         "blocks of the pool",
         "microseconds",
         f"A sequence of {PROMPT_BLOCKS} blocks of {BLOCK_SIZE} tokens, prefix caching on; every "
-        "free block of the pool holds cached content that an allocation has to forget. Medians "
-        f"of {ROUNDS}, the pools taking turns.",
+        "free block of the pool holds cached content, which an allocation evicts. Medians "
+        f"of {ROUNDS}; the pools take turns.",
         lines,
     )
 

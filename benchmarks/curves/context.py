@@ -40,8 +40,8 @@ def step_time(smoke: bool) -> Curve:
         "tokens of context",
         "milliseconds",
         "SmolLM2-135M in float32. The prompts' passes are stubbed out; the cache is written "
-        "beforehand, or Linux would have one page of zeros read for all. Medians of "
-        f"{ROUNDS * STEPS} steps, the lengths taking turns.",
+        "beforehand, since unwritten memory is one shared page of zeros. Medians of "
+        f"{ROUNDS * STEPS} steps; the lengths take turns.",
         lines,
     )
 

@@ -34,9 +34,8 @@ def lookup(smoke: bool) -> Curve:
         "Prefix-cache lookup",
         "tokens of the prompt",
         "microseconds",
-        f"Blocks of {BLOCK_SIZE} tokens; asked again is with the hashes kept from the first time. "
-        f"Medians of {REPEATS}, the lengths taking "
-        "turns.",
+        f"Blocks of {BLOCK_SIZE} tokens; asked again reuses the first lookup's hashes. "
+        f"Medians of {REPEATS}; the lengths take turns.",
         lines,
     )
 
