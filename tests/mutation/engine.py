@@ -242,7 +242,7 @@ COUNTS: list[Mutant] = [
         ),
         ("= max(self._peak_used, used)", "= used", "the peak is the last"),
         ("self._sum_used += used", "self._sum_used += logical", "nothing is ever saved"),
-        ("1.0 - used / logical)", "used / logical)", "the saving is what is left"),
+        ("1.0 - used / logical if", "used / logical if", "the saving is what is left"),
         ('preemptions["recompute"]', 'preemptions["swap"]', "swaps are counted as recomputed"),
         (
             "len(scheduler.waiting)",
