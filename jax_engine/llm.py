@@ -137,8 +137,9 @@ class LLM(PoolingMethods, ServiceMethods):
         Args:
             messages: Dicts with "role" and "content": text, or a list of
                 `{"type": "text", "text": ..}`.
-            sampling_params, options: As for `generate` (`priority`, `timeout`, ...), with one value
-                for each conversation.
+            sampling_params: One for all conversations, or one for each.
+            options: As for `generate` (`priority`, `timeout`, ...), with one value for each
+                conversation.
             chat_template: Jinja, in place of the model's own.
             chat_template_content_format: The form of contents for the template: "string", "openai"
                 (lists of parts), or "auto", which the template accepts.

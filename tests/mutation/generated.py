@@ -154,7 +154,7 @@ def _of_function(function: Function) -> list[Generated]:
     mutants: list[Generated] = []
     seen: Counter[tuple[str, str]] = Counter()
     for number in sorted(lines):
-        text = function.lines[number - 1].strip()
+        text = function.lines[number - 1].partition("  # ")[0].strip()  # words may change
         for change in sorted(lines[number], key=lambda one: RULES.index(one.rule))[:MOST_PER_LINE]:
             index = seen[change.rule, text]
             seen[change.rule, text] += 1
