@@ -75,6 +75,7 @@ def settings(draw: st.DrawFn) -> dict[str, Any]:
 @example({"use_beam_search": True, "n": 3, "temperature": 0.0, "best_of": 4, "top_k": -1})
 @example({"use_beam_search": True, "n": 2, "output_kind": RequestOutputKind.DELTA})
 @example({"use_beam_search": True, "logprobs": 0})
+@example({"stop_token_ids": [5, 9]})
 @example({"stop": "a", "detokenize": False})
 @example({"max_tokens": None, "min_tokens": 17})
 @example({"max_tokens": 16, "min_tokens": 17})

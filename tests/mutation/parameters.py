@@ -6,7 +6,6 @@ VIEW_TESTS = ("tests/properties/test_client_view.py",)
 PARAMS_TESTS = ("tests/engine/test_parameters_pair.py", "tests/engine/test_sampling_params.py")
 SAMPLER_TESTS = ("tests/sampling/test_sampler.py",)
 ROW_TESTS = ("tests/sampling/test_inputs.py",)
-SHELL_TESTS = ("tests/properties/test_engine_shell.py",)
 
 MUTANTS: list[Mutant] = [
     *plant(
@@ -60,7 +59,7 @@ MUTANTS: list[Mutant] = [
     ),
     *plant(
         "jax_engine/sampling_params.py",
-        SHELL_TESTS,
+        PARAMS_TESTS,
         (
             "self.stop_token_ids = list(self.stop_token_ids or [])",
             "self.stop_token_ids = list(self.stop_token_ids or [])[:1]",
