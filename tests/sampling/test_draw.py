@@ -65,7 +65,7 @@ def test_a_greedy_row_keeps_its_logits_and_the_others_are_divided() -> None:
     assert tempered.tolist() == [[1, 2], [2, 4], [0.25, 0.5]]
 
 
-@pytest.mark.parametrize("vocab", [3, 127, 128, 129, 300])
+@pytest.mark.parametrize("vocab", [4, 127, 128, 129, 300])
 def test_a_number_finds_the_token_whose_share_holds_it(vocab: int) -> None:
     """Shares are equal but of three tokens, which have none; sums of them are exact."""
     u = np.float32(np.arange(64) / 64)
@@ -74,8 +74,6 @@ def test_a_number_finds_the_token_whose_share_holds_it(vocab: int) -> None:
     lowest, min_p = np.full(64, -0.5, np.float32), np.zeros(64, np.float32)
     lowest[32:], min_p[32:] = -np.inf, 0.5  # two ways to take the first and the last out
     possible = np.setdiff1d(np.arange(vocab), [0, vocab // 2, vocab - 1])
-    if not len(possible):
-        return
     tokens = np.asarray(_inverse_cdf(logits, lowest, min_p, u))
     assert tokens.tolist() == possible[(u * len(possible)).astype(int)].tolist()
 

@@ -82,15 +82,11 @@ def test_each_word_of_a_row_belongs_to_one_field() -> None:
 
 
 def test_log_probabilities_are_of_what_the_request_compares() -> None:
-    asked = SamplingParams(logprobs=2), SamplingParams(prompt_logprobs=2)
-    beams = parameters_of_beams()
-    for params, wants in [(SamplingParams(), 0), (asked[0], WANTS_RAW), (beams, WANTS_PROCESSED)]:
+    asked = SamplingParams(logprobs=2)
+    beams = SamplingParams(use_beam_search=True, n=2, best_of=2, temperature=0.0)
+    for params, wants in [(SamplingParams(), 0), (asked, WANTS_RAW), (beams, WANTS_PROCESSED)]:
         row = sampling_row(params, 7)
         assert row[row_fields()["want_logprobs"]].tolist() == [wants]
-
-
-def parameters_of_beams() -> SamplingParams:
-    return SamplingParams(use_beam_search=True, n=2, best_of=2, temperature=0.0)
 
 
 def test_sparse_entries_arrive_as_they_are() -> None:
