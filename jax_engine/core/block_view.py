@@ -64,16 +64,20 @@ class BlockView:
         table = self.tables.get(seq_id)
         return list(table.ids) if table else []
 
-    def block_table_row(self, seq_id: int) -> Int32[np.ndarray, " W"]:
-        """The table as the worker packs it: zero-padded, not a copy, kept up to date.
+    def block_table_rows(self, seq_ids: list[int]) -> Int32[np.ndarray, "S W"]:
+        """The sequences' tables as a step carries them: zero-padded, a copy.
 
         Raises:
-            BlockError: The sequence has no table.
+            BlockError: A sequence has no table.
         """
-        table = self.tables.get(seq_id)
-        if table is None:
-            raise BlockError(f"seq_id {seq_id} has no block table: allocate_slots first")
-        return table.row
+        tables = self.tables
+        if not seq_ids:
+            return np.zeros((0, 0), np.int32)
+        try:
+            rows = [tables[seq_id].row for seq_id in seq_ids]
+        except KeyError as error:
+            raise BlockError(f"seq_id {error} has no block table: allocate_slots first") from error
+        return np.concatenate(rows).reshape(len(rows), -1)
 
     def device(self, seq_id: int) -> str | None:
         """Where the sequence's blocks lie: "gpu", "cpu", or None without a table."""

@@ -66,7 +66,7 @@ def _fork_prompt(
     group.forked, group.samples_per_seq = True, 1
     for seq, token in zip(group.part, tokens, strict=True):
         seq.token_ids.append(token)
-        stop = group.stop.check(seq.token_ids)
+        stop = group.stop.check(token, len(seq.token_ids))
         if stop is not None:
             state.finish(seq, group, *stop)
     return group.finished and state.end_part(group, SequenceStatus.RUNNING)
@@ -103,7 +103,7 @@ def _select(search: BeamSearch, group: SequenceGroup) -> list[Choice]:
     length = len(group.seqs[0].token_ids) + 1
     live: list[Choice] = []
     for place, choice in enumerate(best_choices(beams, search.num_candidates)):
-        end = stop.check_token(choice.token, length)
+        end = stop.check(choice.token, length)
         if end is None:
             live.append(choice)
         elif place < search.width:

@@ -1,7 +1,5 @@
 """Converts the scheduler's decision to a `Step`: plain data that a worker executes."""
 
-import numpy as np
-
 from jax_engine.core.block_view import BlockView
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.step import Moves, RequestSetup, Row, Step
@@ -20,10 +18,9 @@ def make_step(
     Args:
         opened, closed, masked: As in `Step`.
     """
-    block_tables = [blocks.block_table_row(item.seq.seq_id) for item in plan.scheduled]
     return Step(
         [_row(item) for item in plan.scheduled],
-        np.stack(block_tables) if block_tables else np.zeros((0, 0), np.int32),
+        blocks.block_table_rows([item.seq.seq_id for item in plan.scheduled]),
         Moves(plan.blocks_to_swap_in, plan.blocks_to_swap_out, plan.blocks_to_copy),
         opened,
         closed,

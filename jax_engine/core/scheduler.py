@@ -231,8 +231,9 @@ class Scheduler:
                     ended.append(group)
                 continue
             seq.pending = 0
-            seq.token_ids.append(tokens[0])
-            stop = group.stop.check(seq.token_ids)
+            token = tokens[0]
+            seq.token_ids.append(token)
+            stop = group.stop.check(token, len(seq.token_ids))
             if stop is not None and end_sequence(self._state, seq, group, stop, bool(advanced)):
                 ended.append(group)
         if ended:

@@ -4,7 +4,7 @@ The checks have the order of other engines: end of sequence, stop tokens, length
 of maximal length that ends with a stop token has finish reason "stop", not "length".
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -73,12 +73,12 @@ class StopRule:
             frozenset(params.stop_token_ids or ()),
         )
 
-    def check(self, token_ids: Sequence[int]) -> tuple[str, int | None] | None:
-        """Returns (finish_reason, stop_reason) if the last token ends the sequence, else None."""
-        return self.check_token(token_ids[-1], len(token_ids))
+    def check(self, token: int, length: int) -> tuple[str, int | None] | None:
+        """Returns (finish_reason, stop_reason) if a sequence's last token ends it, else None.
 
-    def check_token(self, token: int, length: int) -> tuple[str, int | None] | None:
-        """Like `check`, for a sequence of `length` tokens that ends with `token`."""
+        Args:
+            length: Of the sequence in tokens, its prompt and this token included.
+        """
         if length >= self.min_len:
             if token in self.eos_token_ids:
                 return "stop", None

@@ -9,29 +9,29 @@ _NONE = np.zeros((3, 0), np.int32)
 
 
 def sparse_entries(
-    samplers: list[tuple[Row, RequestSetup]],
+    rows: list[Row], of_rows: list[RequestSetup]
 ) -> tuple[Int32[np.ndarray, "3 NB"], Int32[np.ndarray, "3 NH"]]:
     """Bias entries (row, token, bits) and history entries (row, token, is_output) of a step.
 
     Args:
-        samplers: The rows that sample, in the order of the step.
+        of_rows: Each row's request.
     """
-    if not any([setup.edits_logits for _, setup in samplers]):
+    if not any([setup.edits_logits for setup in of_rows]):
         return _NONE, _NONE
     bias: list[np.ndarray] = []
     history: list[np.ndarray] = []
     first = 0
-    for row, setup in samplers:
-        rows = range(first, first + row.num_samples)
+    for row, setup in zip(rows, of_rows, strict=True):
+        samples = range(first, first + row.num_samples)
         first += row.num_samples
         prompt_len = len(setup.prompt_token_ids)
         if setup.bias.size:
-            bias += [_with_row(r, setup.bias) for r in rows]
+            bias += [_with_row(r, setup.bias) for r in samples]
         if row.end - prompt_len < setup.min_tokens:
-            bias += [_with_row(r, setup.forbidden) for r in rows]
-        if setup.has_penalties:
+            bias += [_with_row(r, setup.forbidden) for r in samples]
+        if setup.has_penalties and samples:
             entries = _history(row, prompt_len)
-            history += [_with_row(r, entries) for r in rows]
+            history += [_with_row(r, entries) for r in samples]
     return (
         np.concatenate(bias, axis=1) if bias else _NONE,
         np.concatenate(history, axis=1) if history else _NONE,

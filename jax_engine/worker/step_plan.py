@@ -90,13 +90,14 @@ def pack_step(
         setups: The requests' setups by request number.
     """
     rows = step.rows
-    num_tokens = [len(row.tokens) for row in rows]
     of_rows = [setups[row.request] for row in rows]
-    samplers = [(i, row, of_rows[i]) for i, row in enumerate(rows) if row.num_samples]
-    num_samples = [row.num_samples for _, row, _ in samplers]
-    bias, history = sparse_entries([(row, setup) for _, row, setup in samplers])
-    total, count = sum(num_tokens), len(rows)
-    shape = step_shape(total, count, sum(num_samples), bias.shape[1], history.shape[1])
+    num_tokens = np.array([len(row.tokens) for row in rows])
+    num_samples = np.array([row.num_samples for row in rows])
+    ends = num_tokens + [row.start for row in rows]
+    bias, history = sparse_entries(rows, of_rows)
+    total, count = int(num_tokens.sum()), len(rows)
+    total_samples = int(num_samples.sum())
+    shape = step_shape(total, count, total_samples, bias.shape[1], history.shape[1])
     shape = _with_extras(shape, step, of_rows)
     packed = np.zeros(packed_length(shape, table_width), np.int32)
     fields = split_fields(packed, shape, table_width)
@@ -104,9 +105,13 @@ def pack_step(
     query_start_loc = fields["query_start_loc"]
     query_start_loc[1 : count + 1] = np.cumsum(num_tokens)
     query_start_loc[count + 1 :] = total
-    fields["context_lens"][:count] = [row.start + len(row.tokens) for row in rows]
+    fields["context_lens"][:count] = ends
     fields["block_tables"][:count] = step.block_tables
-    _pack_samples(samplers, num_samples, fields)
+    fields["row_of_sample"][:total_samples] = np.repeat(np.arange(count), num_samples)
+    fields["position_of_sample"][:total_samples] = np.repeat(ends, num_samples)
+    if total_samples:
+        words = _sampling_rows(rows, of_rows)
+        np.concatenate(words, out=fields["sampling"][:total_samples])
     _pack_sparse(bias, fields["bias"], shape.num_rows)
     _pack_sparse(history, fields["history"], shape.num_rows)
     if shape.prompt_logprobs:
@@ -117,11 +122,11 @@ def pack_step(
 
 def _with_extras(shape: StepShape, step: Step, of_rows: list[RequestSetup]) -> StepShape:
     """Adds the outputs that few requests ask for: most steps have none of them."""
+    if not step.masked and not any([setup.is_special for setup in of_rows]):
+        return shape
     special = [
         (row, setup) for row, setup in zip(step.rows, of_rows, strict=True) if setup.is_special
     ]
-    if not special and not step.masked:
-        return shape
     asked = [row.start + 1 < len(s.prompt_token_ids) for row, s in special if s.prompt_logprobs]
     return replace(
         shape,
@@ -142,23 +147,16 @@ def _targets(rows: list[Row], of_rows: list[RequestSetup]) -> list[int]:
     return targets
 
 
-def _pack_samples(
-    samplers: list[tuple[int, Row, RequestSetup]],
-    num_samples: list[int],
-    fields: dict[str, np.ndarray],
-) -> None:
-    """Fills the rows to sample. A prompt with n samples takes n rows, all from one sequence."""
-    count = sum(num_samples)
-    if not count:
-        return
-    fields["row_of_sample"][:count] = np.repeat([i for i, _, _ in samplers], num_samples)
-    ends = [row.start + len(row.tokens) for _, row, _ in samplers]
-    fields["position_of_sample"][:count] = np.repeat(ends, num_samples)
-    words = [
-        setup.rows if len(setup.rows) == 1 else setup.rows[row.sample : row.sample + n]
-        for (_, row, setup), n in zip(samplers, num_samples, strict=True)
-    ]
-    np.concatenate(words, out=fields["sampling"][:count])
+def _sampling_rows(rows: list[Row], of_rows: list[RequestSetup]) -> list[np.ndarray]:
+    """The sampling parameters of each row to sample. A prompt with n samples takes n of them."""
+    words = []
+    for row, setup in zip(rows, of_rows, strict=True):
+        if row.num_samples:
+            several = len(setup.rows) > 1
+            words.append(
+                setup.rows[row.sample : row.sample + row.num_samples] if several else setup.rows
+            )
+    return words
 
 
 def _pack_sparse(entries: np.ndarray, out: np.ndarray, padding_row: int) -> None:

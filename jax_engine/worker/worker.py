@@ -109,9 +109,9 @@ class Worker:
             shape, self.kv_cache.array, packed, self._last_tokens
         )
         setups = [self.setups[row.request] for row in step.rows]
-        wants = Wants(
+        wants = Wants(  # the shape tells most steps that nobody wants logits or states
             any([setup.wants_logprobs for setup in setups]),
-            any([setup.needs_logits for setup in setups]),
+            shape.split and any([setup.needs_logits for setup in setups]),
             shape.pooling and any([setup.token_states for setup in setups]),
         )
         ticket = Ticket(output, None, sum([row.num_samples for row in step.rows]), wants)

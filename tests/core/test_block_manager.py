@@ -107,18 +107,18 @@ def test_i12_nothing_to_share_leaves_no_table() -> None:
 def test_rows_follow_the_tables() -> None:
     blocks = BlockManager(2, 8, 8, table_width=5)
     blocks.allocate_slots(0, PROMPT, 0, 3)
-    row = blocks.block_table_row(0)
-    assert row.dtype == np.int32 and row.tolist() == [7, 6, 0, 0, 0]
+    rows = blocks.block_table_rows([0])
+    assert rows.dtype == np.int32 and rows.tolist() == [[7, 6, 0, 0, 0]]
     blocks.fork(0, 1)
     assert blocks.allocate_slots(0, PROMPT, 3, 4) == [(6, 5)]  # copy-on-write
-    assert row.tolist() == [7, 5, 0, 0, 0] and blocks.block_table_row(0) is row
-    assert blocks.block_table_row(1).tolist() == [7, 6, 0, 0, 0]
+    assert rows.tolist() == [[7, 6, 0, 0, 0]], "a step keeps the tables of its time"
+    assert blocks.block_table_rows([1, 0]).tolist() == [[7, 6, 0, 0, 0], [7, 5, 0, 0, 0]]
     blocks.swap_out([1])
     blocks.swap_in([1])
-    assert blocks.block_table_row(1)[:2].tolist() == blocks.block_table(1)
+    assert blocks.block_table_rows([1])[0, :2].tolist() == blocks.block_table(1)
     check_integrity(blocks)
     with pytest.raises(BlockError, match="seq_id 9 has no block table"):
-        blocks.block_table_row(9)
+        blocks.block_table_rows([0, 9])
 
 
 def test_gauges() -> None:
@@ -202,6 +202,6 @@ def test_i12_a_fork_of_a_swapped_out_sequence_is_where_its_blocks_are() -> None:
 def test_a_table_may_be_full_and_no_wider() -> None:
     blocks = BlockManager(2, 8, table_width=3)
     assert blocks.allocate_slots(0, PROMPT, 0, 6) == []
-    assert blocks.block_table(0) == blocks.block_table_row(0).tolist()
+    assert blocks.block_table(0) == blocks.block_table_rows([0])[0].tolist()
     with pytest.raises(BlockError, match="needs 4 blocks for 7 tokens, table_width is 3"):
         blocks.allocate_slots(0, PROMPT, 6, 7)

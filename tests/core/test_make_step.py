@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.make_step import make_step
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence
@@ -13,7 +14,9 @@ from jax_engine.step import Row
 from tests.core.build import make_group
 
 TOKENS = [10, 11, 12, 13, 14]
-BLOCKS: Any = SimpleNamespace(block_table_row=lambda seq_id: np.array([seq_id, 0], np.int32))
+BLOCKS: Any = SimpleNamespace(
+    block_table_rows=lambda seq_ids: np.array([[seq_id, 0] for seq_id in seq_ids], np.int32)
+)
 
 
 def row(start: int, num_tokens: int, num_samples: int, pending: int, *, history: bool) -> Row:
@@ -64,9 +67,10 @@ def test_moves_setups_and_masks_go_with_the_step() -> None:
     moves = {"in": [(1, 2)], "out": [(3, 4)], "copy": [(5, 6)]}
     plan = SchedulerOutput([], moves["in"], moves["out"], moves["copy"])
     opened: Any = ["setup"]
-    step = make_step(plan, BLOCKS, opened, [7], masked=True)
+    blocks: Any = BlockManager(2, 8)
+    step = make_step(plan, blocks, opened, [7], masked=True)
     assert step.moves == (moves["in"], moves["out"], moves["copy"])
     assert (step.opened, step.closed, step.masked) == (opened, [7], True)
     assert step.rows == [] and step.block_tables.shape == (0, 0)
     assert step.block_tables.dtype == np.int32
-    assert not make_step(plan, BLOCKS, [], []).masked
+    assert not make_step(plan, blocks, [], []).masked

@@ -59,3 +59,21 @@ def test_who_ends_after_the_step_ahead_preempted_him_leaves_his_queue() -> None:
     ended = scheduler.update(tokens_for(running) | {young.seqs[0].seq_id: [END]})
     assert ended == [young] and young.seqs[0].status is SequenceStatus.FINISHED_STOPPED
     assert young not in scheduler.waiting and "young" not in scheduler.groups
+
+
+def test_the_block_that_an_ended_sequence_filled_last_is_cached_under_its_salt() -> None:
+    """The step ahead has computed one token more by then, which fills the first block."""
+    scheduler = make_scheduler(block_size=2, caching=True)
+    group = make_group("a", 1, max_tokens=8)
+    group.cache_salt = "salt"
+    scheduler.add_group(group)
+    first = scheduler.schedule()
+    scheduler.advance()
+    scheduler.schedule()
+    scheduler.update(tokens_for(first))
+    scheduler.advance()
+    (seq,) = group.seqs
+    assert scheduler.update({seq.seq_id: [END]}) == [group]
+    manager, tokens = scheduler.block_manager, seq.token_ids
+    assert len(manager.cached_blocks(tokens, "salt", [])) == 1
+    assert manager.cached_blocks(tokens, None, []) == []

@@ -41,6 +41,26 @@ def alone(prompt: list[int], params: SamplingParams) -> list[int]:
 
 
 @pytest.mark.parametrize("ahead", [False, True])
+def test_the_worker_is_told_once_who_begins_and_who_has_ended(ahead: bool) -> None:
+    engine = small_engine(ahead=ahead)
+    worker: Any = engine.worker
+    launch, opened, closed = worker.launch, list[int](), list[int]()
+
+    def noted(step: Step) -> Any:
+        opened.extend(setup.number for setup in step.opened)
+        closed.extend(step.closed)
+        return launch(step)
+
+    worker.launch = noted
+    for i, count in enumerate([1, 3, 5]):
+        engine.add_request(str(i), [0, 1], free(count))
+    run(engine)
+    engine.add_request("last", [0, 1], free(1))
+    run(engine)
+    assert opened == [0, 1, 2, 3] and closed == [0, 1, 2]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
 def test_each_step_is_launched_once(ahead: bool) -> None:
     """A step in which somebody has ended is of use to the others; one of nobody's is not run."""
     engine = small_engine(ahead=ahead)

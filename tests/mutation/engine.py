@@ -4,7 +4,7 @@ from tests.mutation.planting import Mutant, plant
 
 SHELL = ("tests/properties/test_engine_shell.py",)
 FAILED = (*SHELL, "tests/engine/test_failed_steps.py")
-STREAMING = ("tests/engine/test_streaming.py",)
+STREAMING = ("tests/engine/test_streaming.py", "tests/engine/test_results.py")
 DEADLINES = ("tests/engine/test_deadlines.py", *SHELL)
 COSTS = ("tests/engine/test_preemption_costs.py",)
 FOLDER = "jax_engine/engine"
@@ -144,7 +144,7 @@ OUTPUTS: list[Mutant] = [
     ),
     *plant(
         f"{FOLDER}/step_outputs.py",
-        SHELL,
+        ("tests/engine/test_step_outputs.py", *SHELL),
         (
             "        row += item.num_tokens",
             "        row += item.num_tokens if item.seq.finish_reason is None else 0",
@@ -180,7 +180,7 @@ STEPS: list[Mutant] = [
     ),
     *plant(
         f"{FOLDER}/pipeline.py",
-        SHELL,
+        ("tests/engine/test_pipeline.py", *SHELL),
         (
             "self._ahead, self._restart = None, False",
             "self._restart = False",
@@ -199,6 +199,11 @@ STEPS: list[Mutant] = [
             "        self._opened, self.closed = {}, []\n        ticket",
             "        ticket",
             "the worker is told again and again",
+        ),
+        (
+            "self._opened, self.closed = {}, []\n        ticket",
+            "self._opened = {}\n        ticket",
+            "the worker is told to forget again and again",
         ),
         (
             "if self._opened.pop(number, None) is None:",
@@ -318,7 +323,7 @@ COUNTS: list[Mutant] = [
 CORE: list[Mutant] = [
     *plant(
         "jax_engine/core/decoding.py",
-        SHELL,
+        ("tests/core/test_step_ahead.py", *SHELL),
         (
             "computed, group.cache_salt)",
             "computed, None)",

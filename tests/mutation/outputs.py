@@ -4,7 +4,7 @@ from tests.mutation.planting import Mutant, plant
 
 SEQUENCE_TESTS = ("tests/engine/test_sequence_text.py",)
 TEXT_TESTS = ("tests/engine/test_llm_text.py",)
-VIEW_TESTS = ("tests/properties/test_client_view.py",)
+VIEW_TESTS = ("tests/engine/test_results.py", "tests/properties/test_client_view.py")
 LOGPROBS_TESTS = ("tests/engine/test_logprobs.py",)
 
 MUTANTS: list[Mutant] = [

@@ -11,7 +11,15 @@ from enum import Enum
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("reference", "jax_engine", "pallas_kernels", "cpu_kernels", "tests", "pyproject.toml")
+COPIED = (
+    "reference",
+    "jax_engine",
+    "pallas_kernels",
+    "cpu_kernels",
+    "tests",
+    "docs",
+    "pyproject.toml",
+)
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ AHEAD: list[Mutant] = [
     ),
     *plant(
         f"{FOLDER}/decoding.py",
-        ("tests/properties/test_overlap.py",),
+        ("tests/core/test_step_ahead.py", "tests/properties/test_overlap.py"),
         (
             "if status is not SequenceStatus.RUNNING:",
             "if False:",

@@ -103,11 +103,6 @@ PIPELINE: list[Mutant] = plant(
         "        self._scheduler.recompute_all()",
         "blocks are forgotten again and again",
     ),
-    (
-        "self._opened, self.closed = {}, []\n        ticket",
-        "self._opened = {}\n        ticket",
-        "the worker is told to forget again and again",
-    ),
 )
 
 LOOP: list[Mutant] = plant(

@@ -10,8 +10,7 @@ FEW_ROWS = ("tests/worker/test_few_rows.py",)
 COSTS = ("tests/engine/test_preemption_costs.py",)
 PROMPTS = ("tests/engine/test_logprobs.py", "-k prompts")
 SHELL = ("tests/properties/test_engine_shell.py",)
-MASKS = ("tests/engine/test_constraints.py",)
-POOLED = ("tests/engine/test_heads.py", "-k classes or token")
+MASKS = ("tests/engine/test_step_masks.py", "tests/engine/test_constraints.py")
 
 PLANS: list[Mutant] = plant(
     f"{FOLDER}/step_plan.py",
@@ -27,7 +26,7 @@ PLANS: list[Mutant] = plant(
         "padding rows begin at 0",
     ),
     (
-        "[:count] = [row.start + len(row.tokens) for row in rows]",
+        "[:count] = ends",
         "[:count] = num_tokens",
         "a chunk's context is the chunk alone",
     ),
@@ -49,8 +48,8 @@ PLANS: list[Mutant] = plant(
         "each token is its own target",
     ),
     (
-        "setup.rows[row.sample : row.sample + n]",
-        "setup.rows[row.sample : row.sample + 1].repeat(n, 0)",
+        "setup.rows[row.sample : row.sample + row.num_samples]",
+        "setup.rows[row.sample : row.sample + 1].repeat(row.num_samples, 0)",
         "all samples of a prompt draw alike",
     ),
     ("entries.shape[1] :] = padding_row", "entries.shape[1] :] = 0", "padding edits row 0"),
@@ -86,7 +85,7 @@ SMALL_PARTS: list[Mutant] = [
     ),
     *plant(
         "jax_engine/core/make_step.py",
-        SHELL,
+        ("tests/core/test_make_step.py", *SHELL),
         (
             "[*seq.token_ids, pending] if pending else list(seq.token_ids)",
             "list(seq.token_ids)",
@@ -95,14 +94,14 @@ SMALL_PARTS: list[Mutant] = [
         ("num_samples, seq.index, history)", "num_samples, 0, history)", "all samples draw alike"),
         ("tokens = [pending or seq", "tokens = [seq", "a pending token is read from the past"),
         (
-            "np.stack(block_tables) if",
-            "np.stack(block_tables[::-1]) if",
+            "block_table_rows([item.seq.seq_id for item in plan.scheduled])",
+            "block_table_rows([item.seq.seq_id for item in plan.scheduled[::-1]])",
             "block tables are another row's",
         ),
     ),
     *plant(
         "jax_engine/engine/request_setup.py",
-        ("tests/engine/test_llm_engine.py",),
+        ("tests/engine/test_request_setup.py",),
         ("[engine_seed, number]", "[engine_seed]", "all requests without a seed draw alike"),
     ),
     *plant(
@@ -158,7 +157,7 @@ SMALL_PARTS: list[Mutant] = [
     ),
     *plant(
         f"{FOLDER}/hidden_states.py",
-        POOLED,
+        ("tests/worker/test_hidden_states.py",),
         ("query_start_loc[1:] - 1, 0)", "query_start_loc[:-1], 0)", "the first token's state"),
     ),
 ]

@@ -21,7 +21,7 @@ def row(end: int, num_samples: int = 1, history: list[int] | None = None) -> Row
 
 
 def entries(*samplers: tuple[Row, RequestSetup]) -> tuple[list[list[int]], list[list[int]]]:
-    bias, history = sparse_entries(list(samplers))
+    bias, history = sparse_entries([row for row, _ in samplers], [setup for _, setup in samplers])
     for found in (bias, history):
         assert found.dtype == np.int32 and len(found) == 3
     return bias.T.tolist(), history.T.tolist()

@@ -56,7 +56,7 @@ def cases(draw):
         length = draw(st.integers(1, B * W))
         start = draw(st.integers(0, length - 1))
         end = draw(st.integers(start + 1, length))
-        n = draw(st.sampled_from([1, 1, 3]))
+        n = draw(st.sampled_from([1, 1, 2, 3]))
         params = SamplingParams(
             n=n, seed=draw(st.integers(0, 2**63)), min_tokens=draw(st.sampled_from([0, 2])),
             frequency_penalty=draw(st.sampled_from([0.0, 0.5])), top_k=i, top_p=0.25,
@@ -69,7 +69,8 @@ def cases(draw):
             known[-1] = -1 - draw(st.integers(0, len(PREVIOUS) - 1))
             text[-1] = int(PREVIOUS[-1 - known[-1]])
         setups[10 + i] = request_setup(10 + i, text[: max(1, length - 1)], params, params.seed, EOS)
-        num_samples = n * (end == length)
+        # A prompt that ends draws all its samples; behind its fork each sequence draws its own.
+        num_samples = draw(st.sampled_from([n, 1])) if end == length else 0
         sample = draw(st.integers(0, n - num_samples)) if num_samples else 0
         rows.append(Row(i, 10 + i, start, known[start:end], num_samples, sample, known))
         tables.append(draw(st.lists(st.integers(0, 9), min_size=W, max_size=W)))

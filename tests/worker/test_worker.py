@@ -226,6 +226,7 @@ def test_a_masked_step_waits_for_its_masks(worker: Any) -> None:
     _, logits, mask = worker.done[-1]
     assert mask == [[5, 1], [6, 2], [2**32 - 1] * 2, [2**32 - 1] * 2]
     assert logits == [*processed.tolist(), [0.0] * VOCABULARY, [0.0] * VOCABULARY]
-    assert worker.collect(ticket).token_ids == [30, 31]
+    found = worker.collect(ticket)
+    assert found.token_ids == [30, 31] and found.logits is None
     worker.launch(step(setup(3)))
     assert worker.done[-1][-1][:2] == [30, 31]
