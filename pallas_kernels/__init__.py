@@ -1,18 +1,18 @@
 """Attention over a paged KV cache, and the operations on its blocks (SOSP'23 section 4).
 
-One public function an operation; every array shape stands in its annotation:
+Each operation is one public function. Annotations give the shape of every array.
 
     write_kv          store the keys and values of this step's tokens in their slots
     paged_attention   attention of a ragged batch (decodes, prefill chunks, any mixture)
-    make_metadata     what `paged_attention` needs and is the same in all layers: the choice of
-                      a backend, and the step's work laid out for it
+    make_metadata     choose a backend and lay out the step's work for it, once for all layers
     copy_blocks       copy-on-write
     gather_blocks     swap out        scatter_blocks    swap in
     merge_partials    join attention over disjoint parts of the context
 
 The cache is one array `[L, 2, N, K, B, D]`: layers, key or value, blocks, KV heads, block size,
 head dimension. `backend` names an implementation, or several in order of preference; None picks
-one. Needs jax and nothing else; the backend for CPUs, "numba", is the package `cpu_kernels`.
+the best one. The package needs jax and nothing else. Its backend for CPUs, "numba", is in the
+package `cpu_kernels`.
 """
 
 from pallas_kernels.block_copy import copy_blocks, gather_blocks, scatter_blocks

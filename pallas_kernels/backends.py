@@ -1,12 +1,12 @@
 """Which implementation of an operation runs.
 
-A backend is a package `pallas_kernels/<name>/` whose `attention.py` has
+A backend is a package `pallas_kernels/<name>/` whose `attention.py` defines
 
     attend(call, options, metadata) -> (out, log-sum-exp or None)
-    missing(call, options) -> what it lacks for such a call, or None
+    missing(call, options) -> the feature of the call that the backend lacks, or None
     make_metadata(context_lens, query_start_loc, num_tokens, *, decode_only)
 
-It is imported when it is first asked for, so that nobody needs what they do not use.
+A backend is imported at its first use, so that a user needs only the packages of that backend.
 """
 
 import importlib
@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from pallas_kernels.call import Call, Options
 from pallas_kernels.device import interpreting, sm_version, target_device
 
-# The best first, each with the oldest NVIDIA GPU that it is for. "numba" is for CPUs; "xla" runs
-# anywhere.
+# Backends, best first, each with the compute capability of the oldest NVIDIA GPU that it supports.
+# "numba" is for CPUs; "xla" runs on every device.
 BACKENDS: dict[str, int | None] = {"mosaic": 90, "triton": 80, "numba": None, "xla": None}
 
 Backend = str | tuple[str, ...] | None
@@ -30,13 +30,13 @@ def implementation(name: str) -> Any:
     """The module of a backend.
 
     Raises:
-        ImportError: this installation of JAX has not what the backend is made of.
+        ImportError: this installation of JAX lacks a module that the backend needs.
     """
     return importlib.import_module(f"pallas_kernels.{name}.attention")
 
 
 def choose_backend(backend: Backend) -> str:
-    """The backend that a step on this device is prepared for, whatever it will attend to.
+    """Chooses the backend for a step on this device by the device alone.
 
     Raises:
         ValueError: as for `choose_for_call`.
@@ -45,25 +45,26 @@ def choose_backend(backend: Backend) -> str:
 
 
 def choose_for_call(backend: Backend, call: Call, options: Options) -> str:
-    """The backend that runs a call.
+    """Chooses the backend that runs a call.
 
     Args:
-        backend: a name; or several, the first of which that supports the call is taken; or None
-            for the best one. Only a single name runs a GPU's kernels interpreted on the CPU.
-        call: its arrays; only shapes and dtypes are looked at.
-        options: what is static of it.
+        backend: a name; or several, of which the first that supports the call is chosen; or None
+            for the best one. A GPU's kernels are interpreted on a CPU only if a single name asks
+            for them.
+        call: the arrays of the call, of which only shapes and dtypes are read.
+        options: the static part of the call.
 
     Raises:
-        ValueError: no such backend, or it does not support the call on this device.
+        ValueError: the backend does not exist, or does not support the call on this device.
     """
     return _choose(backend, lambda name: implementation(name).missing(call, options))
 
 
 def backend_names(backend: Backend) -> tuple[str, ...]:
-    """The backends that are asked for, the best first.
+    """The names of the requested backends, best first.
 
     Raises:
-        ValueError: no such backend.
+        ValueError: a backend does not exist.
     """
     names = (backend,) if isinstance(backend, str) else backend
     unknown = [name for name in names or () if name not in BACKENDS]
@@ -76,10 +77,10 @@ def backend_names(backend: Backend) -> tuple[str, ...]:
 
 
 def require_xla(backend: Backend) -> None:
-    """For operations that XLA compiles well everywhere, so that there is no other backend.
+    """Checks the backend of an operation that only XLA has, since XLA compiles it well everywhere.
 
     Raises:
-        ValueError: "xla" is not among the backends asked for.
+        ValueError: "xla" is not among the requested backends.
     """
     names = backend_names(backend)
     if "xla" not in names:
@@ -87,10 +88,10 @@ def require_xla(backend: Backend) -> None:
 
 
 def numba_or_xla(backend: Backend, dtype: jnp.dtype) -> str:
-    """For an operation that these two have: the one that runs it on arrays of a dtype.
+    """Chooses the backend of an operation that only "numba" and "xla" have.
 
     Raises:
-        ValueError: none of those asked for is able to.
+        ValueError: no requested backend runs the operation on arrays of this dtype.
     """
     for name in backend_names(backend):
         if name == "xla" or (name == "numba" and _suits_numba(dtype)):
@@ -101,7 +102,7 @@ def numba_or_xla(backend: Backend, dtype: jnp.dtype) -> str:
 
 
 def runs_cpu_kernels() -> bool:
-    """Whether Numba's kernels run on this device; where they do not, XLA's operations do."""
+    """Whether this device runs the kernels of `cpu_kernels`. Otherwise it runs XLA's operations."""
     return _unavailable("numba") is None
 
 
@@ -125,7 +126,7 @@ def _choose(backend: Backend, missing: Callable[[str], str | None]) -> str:
 
 
 def _unavailable(name: str, may_interpret: bool = False) -> str | None:
-    """What the machine lacks to run a backend, or None."""
+    """What this machine lacks to run a backend, or None."""
     oldest = BACKENDS[name]
     if oldest is not None and not (may_interpret and interpreting()):
         sm = sm_version()

@@ -1,4 +1,4 @@
-"""Whole blocks: copy-on-write and swapping (SOSP'23 sections 4.4, 4.5)."""
+"""Copies whole blocks, for copy-on-write and swapping (SOSP'23 sections 4.4, 4.5)."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Shaped
@@ -13,13 +13,13 @@ def copy_blocks(
     *,
     backend: Backend = None,
 ) -> Shaped[Array, "L 2 N K B D"]:
-    """The cache with block src[i] copied onto block dst[i], in all layers, all at once.
+    """Copies block src[i] onto block dst[i] in all layers; returns the cache.
 
-    Everything is read before anything is written. A negative destination is padding and copies
-    nothing; the others must be distinct. In place where the cache is donated.
+    All sources are read before any destination is written. A negative destination is padding and
+    copies nothing. The others must be distinct. A donated cache is updated in place.
 
     Raises:
-        ValueError: shapes that do not belong together, or a backend without this operation.
+        ValueError: the shapes do not match, or the backend lacks this operation.
     """
     require_xla(backend)
     if src.ndim != 1 or src.shape != dst.shape:
@@ -30,12 +30,12 @@ def copy_blocks(
 def gather_blocks(
     kv_cache: Shaped[Array, "L 2 N K B D"], ids: Int[Array, " M"], *, backend: Backend = None
 ) -> Shaped[Array, "M L 2 K B D"]:
-    """The content of blocks, one after another, each in one piece: what swapping out moves.
+    """The contents of blocks, each in one piece, for swapping out.
 
-    A negative id is padding; what stands in its place is arbitrary.
+    A negative id is padding, and the content in its place is arbitrary.
 
     Raises:
-        ValueError: shapes that do not belong together, or a backend without this operation.
+        ValueError: the shapes do not match, or the backend lacks this operation.
     """
     require_xla(backend)
     if ids.ndim != 1:
@@ -50,13 +50,13 @@ def scatter_blocks(
     *,
     backend: Backend = None,
 ) -> Shaped[Array, "L 2 N K B D"]:
-    """The cache with data[i] in block ids[i]: the inverse of `gather_blocks`, for swapping in.
+    """Writes data[i] to block ids[i], for swapping in; returns the cache.
 
-    A negative id is padding and writes nothing; the others must be distinct. In place where the
-    cache is donated.
+    It is the inverse of `gather_blocks`. A negative id is padding and writes nothing. The others
+    must be distinct. A donated cache is updated in place.
 
     Raises:
-        ValueError: shapes that do not belong together, or a backend without this operation.
+        ValueError: the shapes do not match, or the backend lacks this operation.
     """
     require_xla(backend)
     block = kv_cache.shape[:2] + kv_cache.shape[3:]
@@ -81,6 +81,6 @@ def _put(
     ids: Int[Array, " M"],
     data: Shaped[Array, "L 2 M K B D"],
 ) -> Shaped[Array, "L 2 N K B D"]:
-    # Index N lies outside, and what lies outside is dropped; -1 would mean the last block.
+    # Padding goes to index N, which is out of range and dropped. Index -1 would be the last block.
     place = jnp.where(ids < 0, kv_cache.shape[2], ids)
     return kv_cache.at[:, :, place].set(data, mode="drop")

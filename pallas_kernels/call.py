@@ -1,4 +1,4 @@
-"""One call of `paged_attention`, as every backend receives it: arrays, and what is static."""
+"""A call of `paged_attention` as every backend receives it: its arrays and its static options."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 
 class Call(NamedTuple):
-    """The arrays of a call, checked; see `paged_attention`."""
+    """The arrays of a call, already checked; `paged_attention` explains them."""
 
     q: Float[Array, "T H D"]
     kv_cache: Shaped[Array, "L 2 N K B D"]
@@ -20,7 +20,7 @@ class Call(NamedTuple):
 
 
 class Options(NamedTuple):
-    """The static part of a call; see `paged_attention`."""
+    """The static options of a call; `paged_attention` explains them."""
 
     scale: float
     window: int | None = None

@@ -1,19 +1,19 @@
-"""What a call of `paged_attention` must fulfil, said in the caller's own terms."""
+"""Checks the arguments of `paged_attention`, with errors in the caller's own terms."""
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from pallas_kernels.call import Call, Options
 
-# Element types of a cache whose numbers stand for themselves times a scale.
+# Element types of a quantised cache: its numbers are multiplied by a scale.
 QUANTIZED = ("float8_e4m3fn", "int8")
 
 
 def check_call(call: Call, options: Options) -> None:
-    """Refuse arrays and options that do not belong together.
+    """Checks that arrays and options match.
 
     Raises:
-        ValueError: with the shapes or values in question.
+        ValueError: they do not; the message has the shapes or values.
     """
     _check_tensors(call)
     _check_batch(call)
@@ -27,10 +27,10 @@ def check_call(call: Call, options: Options) -> None:
 def check_step(
     block_tables: Array, context_lens: Array, query_start_loc: Array, num_tokens: int
 ) -> None:
-    """Refuse shapes of a step that do not belong together, and a step without tokens.
+    """Checks that the shapes of a step match and that the step has tokens.
 
     Raises:
-        ValueError: with the shapes.
+        ValueError: they do not, or it has none; the message has the shapes.
     """
     if context_lens.ndim != 1 or context_lens.shape[0] == 0:
         raise ValueError(f"expected at least one sequence: {context_lens.shape=}")
@@ -44,10 +44,10 @@ def check_step(
 
 
 def check_scales(kv_cache: Array, kv_scales: Array | None) -> None:
-    """Scales go with a quantised cache, one a layer, key or value, and KV head.
+    """Checks that a quantised cache, and no other, has a scale for each layer, K or V, and KV head.
 
     Raises:
-        ValueError: with the shapes or the dtype.
+        ValueError: it does not; the message has the shapes or the dtype.
     """
     quantized = kv_cache.dtype.name in QUANTIZED
     if quantized != (kv_scales is not None):

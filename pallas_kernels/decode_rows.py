@@ -1,4 +1,4 @@
-"""Sorting a step's sequences: decodes, which have one query token, and the rest."""
+"""Separates a step's decodes, which have one query token each, from its other sequences."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ from pallas_kernels.ranges import cumulative, owner
 
 
 class DecodeRows(NamedTuple):
-    """The decodes, side by side. R = min(S, T) bounds their number.
+    """A step's decodes, one row each. R = min(S, T) bounds their number.
 
     Attributes:
         row_seq: sequence of each decode row.
         row_token: the row's one query token.
         row_context_len: context length of each row; 0 for the rows beyond the last.
-        token_row: decode row of each token, -1 where it belongs to none.
-        other_queries: query tokens of each sequence that is no row; 0 for those that are.
+        token_row: decode row of each token, or -1 if it belongs to none.
+        other_queries: number of query tokens of each sequence; 0 for a decode.
     """
 
     row_seq: Int[Array, " R"]
@@ -29,7 +29,7 @@ class DecodeRows(NamedTuple):
 def decode_rows(
     context_lens: Int[Array, " S"], query_start_loc: Int[Array, " S+1"], num_tokens: int
 ) -> DecodeRows:
-    """The decodes of a step of `num_tokens` tokens; see `paged_attention` for the arrays."""
+    """Finds the decodes of a step of `num_tokens` tokens. `paged_attention` explains the arrays."""
     num_seqs = context_lens.shape[0]
     starts = query_start_loc.astype(jnp.int32)
     query_lens = jnp.diff(starts)

@@ -4,7 +4,7 @@ import jax
 
 
 def target_device() -> jax.Device:
-    """JAX's default device: what `jax.default_device` names, else the first one.
+    """JAX's default device: the one that `jax.default_device` names, else the first one.
 
     It may be a device that is only described, for compiling ahead of time.
     """

@@ -1,9 +1,8 @@
-"""What one step's attention needs on a GPU, computed once a step and shared by all layers.
+"""The work list of one step's attention on a GPU, computed once and shared by all layers.
 
-Sequences with one query token become decode rows, and the others are cut into
-tiles of queries. A GPU starts all programs of a grid at once, and the grid's size is static: so
-tiles are listed with room for the most that T tokens of S sequences can have, and programs of
-tiles that do not exist see so in one load and exit.
+Sequences with one query token become decode rows, and the others are cut into tiles of queries. The
+size of a GPU's grid is static. So the list has room for the largest number of tiles that T tokens
+of S sequences can have. The program of a tile that does not exist finds out by one load, and exits.
 """
 
 import dataclasses
@@ -24,17 +23,17 @@ from pallas_kernels.ranges import cumulative, owner
 )
 @dataclasses.dataclass(frozen=True)
 class GpuMetadata:
-    """The work of one step. R = min(S, T) bounds the decode rows, NT the tiles of the rest.
+    """The work of one step. R = min(S, T) bounds the decode rows, and NT the tiles of the rest.
 
     Attributes:
         row_seq: sequence of each decode row.
         row_token: the row's one query token.
         row_context_len: context length of each row; 0 for the rows beyond the last.
-        token_row: decode row of each token, -1 where it belongs to none.
+        token_row: decode row of each token, or -1 if it belongs to none.
         tile_seq: sequence of each tile; S for the tiles beyond the last.
         tile_start: the tile's first query, counted from the sequence's first query of this step.
         tile_queries: queries in a tile; the last tile of a sequence may have fewer.
-        decode_only: no sequence has several query tokens.
+        decode_only: whether no sequence has several query tokens.
     """
 
     row_seq: Int[Array, " R"]
@@ -55,7 +54,7 @@ def make_gpu_metadata(
     tile_queries: int,
     decode_only: bool,
 ) -> GpuMetadata:
-    """The work of one step, in tiles of so many queries; see `pallas_kernels.make_metadata`."""
+    """Lists the work of one step (`pallas_kernels.make_metadata` explains the arguments)."""
     rows = decode_rows(context_lens, query_start_loc, num_tokens)
     num_seqs = context_lens.shape[0]
     tiles_before = cumulative(-(-rows.other_queries // tile_queries))

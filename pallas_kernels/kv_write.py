@@ -1,4 +1,4 @@
-"""Storing this step's keys and values in their slots of the cache (SOSP'23 section 4.3)."""
+"""Stores a step's keys and values in their slots of the cache (SOSP'23 section 4.3)."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
@@ -17,20 +17,20 @@ def write_kv(
     kv_scales: Float[Array, "L 2 K"] | None = None,
     backend: Backend = None,
 ) -> Shaped[Array, "L 2 N K B D"]:
-    """The cache with token t's key and value in slot `slot_mapping[t]` of one layer.
+    """Writes token t's key and value to slot `slot_mapping[t]` of one layer; returns the cache.
 
-    Slot s is offset `s % B` of block `s // B`. A negative slot writes nothing; the others must be
-    distinct. Keys and values are converted to the cache's dtype; for a quantised cache they are
-    divided by their scale, clipped to the dtype's range and rounded to its nearest number.
-    Happens in place where the cache is donated, or carried through a scan.
+    Slot s is offset `s % B` of block `s // B`. A negative slot writes nothing. The others must be
+    distinct. Keys and values are converted to the cache's dtype. For a quantised cache they are
+    divided by their scale, clipped to the dtype's range and rounded to its nearest number. A cache
+    that is donated, or carried through a scan, is updated in place.
 
     Args:
         layer: layer of the cache; may be traced.
-        kv_scales: of a float8_e4m3fn or int8 cache, and of no other.
-        backend: "numba" on a CPU, "xla", or None for the best there is.
+        kv_scales: the scales of a float8_e4m3fn or int8 cache; None for any other cache.
+        backend: "numba" on a CPU, "xla", or None for the better one.
 
     Raises:
-        ValueError: shapes that do not belong together, or a backend without this operation.
+        ValueError: the shapes do not match, or the backend lacks this operation.
     """
     if kv_cache.ndim != 6 or kv_cache.shape[1] != 2:
         raise ValueError(f"expected a cache [L, 2, N, K, B, D]: {kv_cache.shape=}")
@@ -71,10 +71,10 @@ def _scatter(
 def _quantize(
     new: Float[Array, "T K D"], scales: Float[Array, " K"], dtype: jnp.dtype
 ) -> Float[Array, "T K D"]:
-    """Numbers within the dtype's range, whole ones if it is int8; converting rounds the others."""
+    """Divides by the scales and clips to the dtype's range; rounds if the dtype is int8."""
     quotient = new.astype(jnp.float32) / scales[:, None]
     if dtype == jnp.int8:
         return jnp.clip(jnp.rint(quotient), -128, 127)
-    # Without clipping what is too large would become NaN.
+    # A number that is too large would become NaN.
     largest = float(jnp.finfo(dtype).max)  # type: ignore[no-untyped-call]
     return jnp.clip(quotient, -largest, largest)

@@ -1,4 +1,4 @@
-"""Joining attention over disjoint parts of one context (split KV, as in flash decoding)."""
+"""Merges attention over disjoint parts of one context (split KV, as in flash decoding)."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -7,12 +7,12 @@ from jaxtyping import Array, Float
 def merge_partials(
     out: Float[Array, "P ... D"], lse: Float[Array, "P ..."]
 ) -> tuple[Float[Array, "... D"], Float[Array, "..."]]:
-    """Merge P partial attention results into the result over the union of their keys.
+    """Merges P partial attention results into the result over the union of their keys.
 
-    Each part is softmax attention over its own keys, with the natural logarithm of the sum of
-    the exponentials of its scores. A part without keys has `lse` -inf, and its `out` is ignored
-    whatever it holds. Where no part has keys the result is zeros and -inf. The result is again
-    a part, so merging in any grouping gives the same. Computed in float32.
+    Each part is softmax attention over its own keys, with the natural logarithm of the sum of the
+    exponentials of its scores. A part without keys has `lse` -inf, and its `out` is ignored. If no
+    part has keys, the result is zeros and -inf. The result is again a part, so the grouping of
+    merges does not matter. The merge is computed in float32.
 
     Args:
         out: partial outputs.
@@ -30,7 +30,7 @@ def merge_partials(
         )
     scores = lse.astype(jnp.float32)
     top = scores.max(0)
-    # -inf minus -inf is NaN: shift by zero where every part is empty.
+    # -inf minus -inf is NaN: scores are shifted by zero where every part is empty.
     weight = jnp.exp(scores - jnp.where(jnp.isneginf(top), 0.0, top))
     total = weight.sum(0)
     parts = jnp.where(weight[..., None] > 0, out.astype(jnp.float32), 0.0) * weight[..., None]

@@ -1,4 +1,4 @@
-"""What one step's attention needs and is the same in all layers, computed once a step."""
+"""The part of a step's attention that is the same in all layers, computed once per step."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from pallas_kernels.checks import check_step
 
 
 class MetadataError(ValueError):
-    """Metadata given to a call that it was not made for."""
+    """A call was given metadata that was not made for it."""
 
 
 @functools.partial(
@@ -33,11 +33,11 @@ class AttentionMetadata:
     """The work of one step, laid out for one backend, which runs the attention of all layers.
 
     Attributes:
-        work: the backend's own lists of what there is to do.
-        backend: which one that is.
+        work: the backend's own work lists.
+        backend: the backend's name.
         num_tokens: T, the padded number of tokens of the step.
         num_seqs: S, the padded number of sequences.
-        decode_only: no sequence has several query tokens.
+        decode_only: whether no sequence has several query tokens.
     """
 
     work: Any
@@ -47,10 +47,10 @@ class AttentionMetadata:
     decode_only: bool
 
     def check(self, call: Call, options: Options, backend: Backend) -> None:
-        """Raise MetadataError where a call has other sizes, or its backend is another.
+        """Raises MetadataError if the call has other sizes or cannot run on this backend.
 
         Args:
-            backend: what the call asks for.
+            backend: the backends that the call asks for.
         """
         num_tokens, num_seqs = call.q.shape[0], call.context_lens.shape[0]
         if (self.num_tokens, self.num_seqs) != (num_tokens, num_seqs):
@@ -81,23 +81,23 @@ def make_metadata(
     backend: Backend = None,
     call: tuple[Any, Any] | None = None,
 ) -> AttentionMetadata:
-    """Prepare one step's attention, and choose the backend of all its layers.
+    """Prepares the attention of one step, and chooses the backend of all its layers.
 
-    See `paged_attention` for the arrays.
+    `paged_attention` explains the arrays.
 
     Args:
         block_tables: block tables; only the shape is used.
         context_lens: context lengths, this step's tokens included.
         query_start_loc: boundaries of the sequences' query tokens.
         num_tokens: T, the padded number of tokens of the step.
-        decode_only: a promise, not checked, that no sequence has more than one query token;
-            nothing is compiled for prefills then. T = 1 implies it.
+        decode_only: the caller's promise, which is not checked, that no sequence has more than
+            one query token. Then nothing is compiled for prefills. T = 1 implies it.
         backend: a name, several in order of preference, or None for the best one.
-        call: the queries and the cache of the calls to come, or `jax.ShapeDtypeStruct`s of them:
-            the backend is one that supports them. None: the best one of this device.
+        call: the queries and the cache of the calls to come, or `jax.ShapeDtypeStruct`s of them.
+            The chosen backend supports them. None chooses by the device alone.
 
     Raises:
-        ValueError: shapes that do not belong together, no tokens, or a backend that cannot run.
+        ValueError: the shapes do not match, there are no tokens, or the backend cannot run.
     """
     check_step(block_tables, context_lens, query_start_loc, num_tokens)
     decode_only = decode_only or num_tokens == 1

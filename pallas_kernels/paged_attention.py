@@ -11,7 +11,7 @@ from pallas_kernels.checks import check_call
 from pallas_kernels.metadata import AttentionMetadata, make_metadata
 
 if TYPE_CHECKING:
-    # Callers know which of the two they asked for; to tell a type checker takes two overloads of
+    # The caller knows which of the two it asked for. To tell a type checker takes two overloads of
     # the whole signature.
     Result = Any
 else:
@@ -38,49 +38,51 @@ def paged_attention(
 ) -> Result:
     """Causal attention of each sequence's new tokens over its paged context.
 
-    The tokens of sequence i are `query_start_loc[i]:query_start_loc[i+1]`; they are the last of
-    its `context_lens[i]` tokens, and their keys and values are in the cache already. The token
-    at position p attends to the positions j <= p (with a window: p - window < j <= p), which lie
+    Sequence i owns the tokens `query_start_loc[i]:query_start_loc[i+1]`. They are the last of its
+    `context_lens[i]` tokens, and the cache already holds their keys and values. The token at
+    position p attends to the positions j <= p (with a window: p - window < j <= p). Position j is
     in block `block_tables[i, j // B]`, slot `j % B`. A score is `scale * q.k`, then
     `soft_cap * tanh(score / soft_cap)`, then plus `slope * (j - p)`. A token's weights are the
-    softmax of its scores; with a sink, of its scores and the sink, which has no value.
+    softmax of its scores. With a sink, the softmax is over the scores and the sink, which has no
+    value.
 
-    Slots that no token attends to are never part of the result, whatever they hold, and table
-    entries past the context are never followed. Unused sequences stand at the end, with context
-    length 0 and no tokens. Accumulates in float32. The work is proportional to the contexts, not
-    to W.
+    The contents of slots that no token attends to never affect the result, and table entries past
+    the context are never followed. Unused sequences are at the end, with context length 0 and no
+    tokens. Sums are accumulated in float32. The work is proportional to the contexts, not to W.
 
     Args:
         q: queries; H is a multiple of K.
-        kv_cache: the cache; read, never copied. Of any float dtype, or quantised: float8_e4m3fn
-            or int8.
+        kv_cache: the cache, which is read and never copied. Its dtype is any float dtype, or
+            float8_e4m3fn or int8 for a quantised cache.
         block_tables: physical blocks of each sequence.
         context_lens: tokens of each sequence, this step's included.
         query_start_loc: boundaries of the sequences' query tokens, ascending, from 0.
         layer: layer of the cache; may be traced.
         scale: factor of the scores, usually D ** -0.5.
-        window: number of tokens each token sees, itself included; None sees all.
-        soft_cap: bound of the scores' magnitude; None has none.
-        alibi_slopes: one slope a head; None has none.
-        sinks: one logit a head that takes part in the softmax as it is; None has none.
-        kv_scales: of a quantised cache: a key or value is the stored number times its scale.
-        return_lse: also return the log of the softmax's denominator, for `merge_partials`.
+        window: number of tokens that each token sees, itself included; None: all.
+        soft_cap: bound of the scores' magnitude; None: no bound.
+        alibi_slopes: a slope for each head, or None.
+        sinks: for each head a logit that takes part in the softmax as it is, or None.
+        kv_scales: the scales of a quantised cache: a key or value is the stored number times its
+            scale.
+        return_lse: whether to return also the log of the softmax's denominator, for
+            `merge_partials`.
         backend: "mosaic" (NVIDIA GPUs from sm_90), "triton" (from sm_80), "numba" (CPUs) or "xla"
-            (any device); a tuple of names takes the first that supports this call, None the best
-            one. The kernels of a GPU backend named alone are interpreted, slowly, where there is
-            no GPU but the CPU.
-        metadata: from `make_metadata`, to share between layers; made here when None. Its backend
-            runs the call.
+            (any device). A tuple of names chooses the first that supports this call, None the best
+            one. On a CPU, the kernels of a GPU backend are interpreted, slowly, if it is named
+            alone.
+        metadata: the result of `make_metadata`, to be shared between layers. Its backend runs the
+            call. None makes it here.
 
     Returns:
-        One vector a token and head, in q's dtype; zeros for tokens past `query_start_loc[S]`.
+        A vector for each token and head, in q's dtype; zeros for tokens past `query_start_loc[S]`.
         With `return_lse` also float32 natural logarithms, -inf for those tokens.
 
     Raises:
-        ValueError: shapes or options that do not fit, or a backend that lacks something; the
-            message names it, and a backend that has it.
-        MetadataError: metadata of another step, of a backend that `backend` does not name, or of
-            one that lacks something.
+        ValueError: the shapes or options do not match, or the backend lacks a feature. The message
+            names the feature, and a backend that has it.
+        MetadataError: the metadata is that of another step, of a backend that `backend` does not
+            name, or of a backend that lacks a feature of this call.
     """
     layer = jnp.asarray(layer, jnp.int32)
     arrays = (q, kv_cache, block_tables, context_lens, query_start_loc, layer)

@@ -5,7 +5,7 @@ from jaxtyping import Array, Int
 
 
 def owner(boundaries: Int[Array, " n"], index: Int[Array, "..."]) -> Int[Array, "..."]:
-    """Which of n - 1 consecutive ranges each index falls into; n - 1 beyond the last."""
+    """The number of the range, of n - 1 consecutive ones, that holds each index; n - 1 beyond."""
     # Comparing with all boundaries is one fused kernel; a binary search is a loop of several.
     return (boundaries[1:] <= index[..., None]).sum(-1, dtype=jnp.int32)
 

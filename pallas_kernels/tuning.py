@@ -1,12 +1,12 @@
 """Sizes of tiles, warps and stages of the GPU kernels, chosen by device and shape.
 
-`tuning_table.json` beside this file holds what was measured to be fastest, written by
-`python -m benchmarks.tune_kernels` on a GPU:
+`tuning_table.json` beside this file holds the fastest configurations that were measured. The
+command `python -m benchmarks.tune_kernels` writes it on a GPU:
 
     {"NVIDIA H200": {"triton_decode": {"128 16 bfloat16": {"block_kv": 64, ...}}}}
 
-The second level is the kernel, the third head dimension, block size and dtype of the cache. A
-device or shape that is not in the table gets a default that fits every device of its kind.
+The second level names the kernel; the third one head dimension, block size and dtype of the cache.
+A device or shape that is not in the table gets a default that fits every device of its kind.
 """
 
 import functools

@@ -1,8 +1,8 @@
-"""The admission rule: only what provably finishes is accepted, so that no request ever hangs.
+"""The admission rule: a request is accepted only if it provably finishes, so that none ever hangs.
 
-The published system hangs on a request that needs more blocks, sequences or tokens than the engine
-has (or the whole engine aborts). Here it is refused when it is added, with both numbers. A request
-for more samples than fit runs in parts, each of which fits: all parts finish, so the request does.
+The published system hangs, or aborts, on a request that needs more blocks, sequences or tokens than
+the engine has. This engine refuses such a request when it is added, and names both numbers. A
+request for more samples than fit runs in parts. Each part fits and finishes, so the request does.
 """
 
 from jax_engine.core.block_manager import BlockManager
@@ -24,11 +24,11 @@ def blocks_of_one(group: SequenceGroup, block_size: int, max_model_len: int) -> 
 
 
 def check_request(group: SequenceGroup, limits: Limits, manager: BlockManager) -> int:
-    """Refuses what could not finish even with the engine to itself.
+    """Refuses a request that could not finish even with the engine to itself.
 
-    Beside the blocks that its sequences fill there must be room for the watermark and for one more
-    block a sequence: the head-room that a decode step and a swap-in ask for. (Where prompts are
-    computed whole, `Limits` has made sure that any prompt fits into a step.)
+    The GPU must have room for the blocks that the request's sequences fill, for the watermark, and
+    for one more block per sequence: the head-room that a decode step and a swap-in need. (Where
+    prompts are computed whole, `Limits` has made sure that any prompt fits into a step.)
 
     Returns:
         How many of its samples can run at a time.

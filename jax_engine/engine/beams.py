@@ -1,4 +1,4 @@
-"""Beam search between sampler and scheduler: what is refused, what is handed on, what comes out."""
+"""Beam search in the engine: checks a request, hands on its candidates, and makes its output."""
 
 from collections.abc import Collection
 
@@ -15,9 +15,10 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 
 
 def check_beams(params: SamplingParams, eos_token_ids: Collection[int], vocab_size: int) -> None:
-    """
+    """Checks that the sampler returns enough candidates for a request's beams.
+
     Raises:
-        RequestTooLargeError: A step would have to look at more candidates than the sampler gives.
+        RequestTooLargeError: A step needs more candidates than the sampler returns.
     """
     if not params.use_beam_search:
         return
@@ -33,10 +34,10 @@ def check_beams(params: SamplingParams, eos_token_ids: Collection[int], vocab_si
 def candidates_of(
     sampled: list[tuple[ScheduledSequence, int]], logprobs: SampleLogprobs
 ) -> dict[int, list[Candidate]]:
-    """For each beam of a step, the possible ones of its most probable tokens, best first.
+    """The candidates of each beam of a step: its most probable allowed tokens, best first.
 
     Args:
-        sampled: What was sampled, each with its row.
+        sampled: Sequences that got tokens, each with the row of its first token.
     """
     found = {}
     for item, row in sampled:
@@ -45,13 +46,13 @@ def candidates_of(
             tokens = logprobs.top_token_ids[row, : beam.num_candidates].tolist()
             values = logprobs.top_logprobs[row, : beam.num_candidates].tolist()
             pairs = zip(tokens, values, strict=True)
-            # A token that is forbidden has -inf
+            # A forbidden token has log-probability -inf
             found[item.seq.seq_id] = [pair for pair in pairs if pair[1] > -np.inf]
     return found
 
 
 def beam_search_output(output: RequestOutput, tokenizer: Tokenizer | None) -> BeamSearchOutput:
-    """A finished beam-search request in the form of `LLM.beam_search`."""
+    """Converts the output of a finished beam-search request to that of `LLM.beam_search`."""
     sequences = []
     for one in output.outputs:
         tokens = output.prompt_token_ids + one.token_ids

@@ -12,7 +12,7 @@ from jax_engine.tokenization.chat_content import ContentFormat, Message
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.typed_fields import check_types
 
-# Arguments of `LLM.chat`, or of what it calls; a template's own options have other names.
+# Arguments of `LLM.chat` or of the tokenizer's template method: no template may take them.
 _RESERVED = {
     "add_generation_prompt", "chat_template", "content_format", "continue_final_message",
     "conversation", "messages", "padding", "return_assistant_tokens_mask", "return_dict",
@@ -22,7 +22,7 @@ _RESERVED = {
 
 @dataclass(kw_only=True)
 class ChatOptions:
-    """What `LLM.chat` may be asked beside the messages; it explains them."""
+    """The options of `LLM.chat`, which explains them."""
 
     chat_template: str | None = None
     chat_template_content_format: ContentFormat = "auto"
@@ -41,19 +41,20 @@ def chat_prompts(
     tokenization_kwargs: Mapping[str, Any] | None,
     **options: Any,
 ) -> list[PromptInput]:
-    """One prompt for a conversation, or for each of many.
+    """Converts one conversation, or each of several, to a prompt.
 
-    The template writes the beginning of sequence if the model wants one: none is added.
+    The template writes the beginning-of-sequence token if the model wants one. So the tokenizer
+    adds none.
 
     Args:
-        messages: Dicts with "role" and "content"; or lists of them.
+        messages: A list of dicts with "role" and "content", or several such lists.
         tokenization_kwargs: As in `tokenized`.
         options: Fields of `ChatOptions`.
 
     Raises:
         ConfigError: The model has no chat template and none was given.
-        InvalidRequestError: The messages, or the options, are not acceptable; of several
-            conversations, the message says which.
+        InvalidRequestError: The messages or the options are invalid. The error says which of
+            several conversations is meant.
     """
     checked = ChatOptions(**options)
     own = dict(checked.chat_template_kwargs or {})

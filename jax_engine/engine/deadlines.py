@@ -1,4 +1,4 @@
-"""When requests run out of time: the next one is known at once, however many there are."""
+"""Deadlines of requests: the earliest one is found at once, however many there are."""
 
 from heapq import heapify, heappop, heappush
 
@@ -6,18 +6,18 @@ _FEW = 64  # entries of finished requests that are not worth a clean-up
 
 
 class Deadlines:
-    """Request ids by deadline; constant work a step, logarithmic work a request."""
+    """Request ids ordered by deadline: constant work per step, logarithmic work per request."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, str]] = []
-        self._numbers: dict[str, int] = {}  # of the entry that counts: ids may come back
+        self._numbers: dict[str, int] = {}  # number of an id's newest entry: ids are reused
         self._num_added = 0
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def add(self, request_id: str, deadline: float) -> None:
-        """Adds an id that has none yet."""
+        """Adds an id that has no deadline yet."""
         self._num_added += 1
         self._numbers[request_id] = self._num_added
         heappush(self._heap, (deadline, self._num_added, request_id))

@@ -6,7 +6,8 @@ from jax_engine.engine.request import Request
 from jax_engine.engine.stats import EngineStats
 from jax_engine.metrics import Counter, Gauge, Metric, Observations
 
-# Upper limits: seconds to the first token and to the end, and numbers of tokens
+# Upper limits of the histograms' buckets, vLLM's: seconds to the first token, seconds to the end,
+# and numbers of tokens
 FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10,
                20, 40, 80, 160, 640, 2560)  # fmt: skip
 WHOLE = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920,
@@ -22,7 +23,7 @@ REASONS = ("stop", "length", "abort")
 
 
 class RequestRecorder:
-    """Takes each request once, when it ends."""
+    """Adds up the requests that have ended. The engine hands over each of them once."""
 
     def __init__(self) -> None:
         self._totals: Tally[str] = Tally()
@@ -54,7 +55,7 @@ class RequestRecorder:
             )
 
     def metrics(self, stats: EngineStats, model: str) -> list[Metric]:
-        """All of them as they are now."""
+        """The current values of all metrics."""
         labels = {"model_name": model, "engine": "0"}
         gauges = {
             "vllm:num_requests_running": stats.num_running,

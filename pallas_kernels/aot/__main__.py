@@ -18,7 +18,7 @@ KERNELS = "pallas_kernels.aot.cases"
 
 
 def main() -> None:
-    """Compile, print a table, and exit with 1 where something spills, copies, or fails."""
+    """Compiles, prints a table, and exits with 1 if a case spills registers, copies, or fails."""
     # The names of the cases need JAX on the CPU; it must be told before it is imported.
     os.environ.update(environment())
     from pallas_kernels.aot.targets import TARGETS

@@ -20,10 +20,10 @@ from pallas_kernels.aot.targets import Target
 from pallas_kernels.backends import implementation
 from pallas_kernels.call import Call, Options
 
-# What every change is held to, in a few minutes on two cores: each kernel on each target with the
-# head dimensions that models have, 8-bit caches and all options at once. The rest is other head
-# dimensions, block sizes, dtypes, ratios of heads, single options, other step sizes, and the XLA
-# twin of attention.
+# The cases that every change must pass, a few minutes on two cores: each kernel on each target with
+# the head dimensions of common models, 8-bit caches and all options at once. The other cases have
+# other head dimensions, block sizes, dtypes, ratios of heads, single options or step sizes, or
+# compile the XLA twin of attention.
 QUICK = (
     "attention/[mt]*/decode-d64-b16-bf16",
     "attention/[mt]*/decode-d128-b16-bf16",
@@ -116,7 +116,7 @@ def _attentions(target: Target) -> Iterator[Attention]:
 
 
 def _variants(base: Attention) -> Iterator[Attention]:
-    """One thing changed at a time, and the combinations that share registers or memory."""
+    """Changes one option at a time, and those together that compete for registers or memory."""
     yield base
     if base.step in ("long", "few"):
         return
@@ -225,7 +225,7 @@ def _scatter_blocks(dtype: str) -> Program:
 
 
 def _in_place(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
-    """The first argument is the cache, donated; nothing as large as one layer of it is made."""
+    """A case whose first argument is the donated cache; it may make nothing as large as a layer."""
     kv_cache = arguments[0]
     layer = kv_cache.size * kv_cache.dtype.itemsize // LAYERS
     return Program(function, arguments, (0,), watch(kv_cache.shape), temporary=layer // 4)

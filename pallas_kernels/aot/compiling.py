@@ -1,4 +1,4 @@
-"""One case compiled for one target: how long it took, what its kernels take, what is copied."""
+"""Compiles one case for one target: records its time, its kernels' resources, and its copies."""
 
 import os
 import sys
@@ -22,15 +22,15 @@ from pallas_kernels.aot.targets import Target
 
 @dataclass(frozen=True)
 class Program:
-    """What a case compiles.
+    """The program that a case compiles.
 
     Attributes:
         function: traced with `arguments`.
         arguments: `jax.ShapeDtypeStruct`s, or trees of them.
-        donated: positions of the arguments whose memory the results take over.
+        donated: positions of the arguments whose memory the results reuse.
         watched: arrays that must not be copied.
         temporary: bytes of temporary memory that are acceptable.
-        options: compiler options that the caller of the function is told to use.
+        options: compiler options that callers of the function should use.
     """
 
     function: Callable[..., Any]
@@ -43,16 +43,16 @@ class Program:
 
 @dataclass
 class Outcome:
-    """What became of a case.
+    """The result of compiling a case.
 
     Attributes:
-        case, target: their names.
-        seconds: to trace, lower and compile, on this machine.
+        case, target: names of the two.
+        seconds: time to trace, lower and compile on this machine.
         kernels: all kernels of the program, XLA's own included.
         copies: instructions that copy the cache or a weight.
-        temporary, aliased: bytes of temporary memory, and of results that live in arguments.
-        refused: what the backend says that it lacks for this, or empty: no failure, but not there.
-        problems: why this is a failure; empty when it is none.
+        temporary, aliased: bytes of temporary memory, and of results stored in arguments.
+        refused: the feature that the backend says it lacks, or empty. To lack one is no failure.
+        problems: the reasons why the case fails; empty if it passes.
     """
 
     case: str
@@ -67,11 +67,11 @@ class Outcome:
 
 
 class Refused(Exception):
-    """Raised by what builds a program: a backend lacks this on purpose, and says so to callers."""
+    """A program cannot be built because the backend lacks a feature on purpose, and says so."""
 
 
 def compile_case(case: str, target_name: str, target: Target, build: Callable[[], Program]) -> Any:
-    """Compile one case; a failure to compile is an outcome, not an exception."""
+    """Compiles one case. A failure to compile is an outcome, not an exception."""
     outcome = Outcome(case, target_name)
     try:
         _compile(outcome, target, build)
@@ -131,7 +131,7 @@ def _problems(outcome: Outcome, program: Program) -> list[str]:
 def array(
     shape: tuple[int, ...], dtype: Any = "int32", sharding: Any = None
 ) -> jax.ShapeDtypeStruct:
-    """An array to compile for, of which only this is known."""
+    """The shape and dtype of an array to compile for."""
     dtype = jnp.dtype(dtype)
     return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)  # type: ignore[no-untyped-call]
 
@@ -143,7 +143,7 @@ def _place(arguments: tuple[Any, ...], device: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warning that Pallas's Triton backend is deprecated, at every kernel."""
+    """Silences the warning, at every kernel, that Pallas's Triton backend is deprecated."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
@@ -151,7 +151,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _printed(file: Path) -> Iterator[Path]:
-    """Collect what is written to standard output, by compiled code as well."""
+    """Collects all standard output, that of compiled code included."""
     sys.stdout.flush()
     kept = os.dup(1)
     with file.open("wb") as sink:

@@ -1,4 +1,4 @@
-"""Copies of the cache or of weights in the HLO that XLA ends up with.
+"""Finds copies of the cache or of weights in the HLO after XLA's optimisations.
 
 A copy is any instruction that fills a buffer as large as a whole watched array or as one layer of
 it. The cache of a case is given a size that nothing else in it has, so that its number of elements
@@ -18,7 +18,7 @@ CALLED_BY_FUSION = re.compile(r" fusion(?:-start)?\(.*calls=%?([\w.-]+)")
 
 SMALLEST_MATRIX = 2**18  # elements
 
-# These fill no buffer, or write into the one that they were given.
+# These instructions fill no buffer, or write into the one that they were given.
 NO_COPY = {
     "bitcast",
     "call",
@@ -39,12 +39,12 @@ TRANSPARENT = ("bitcast", "convert", "copy", "reshape", "tuple")
 
 
 class Watched(NamedTuple):
-    """What a copy looks like.
+    """The shapes of arrays that must not be copied.
 
     Attributes:
-        sizes: numbers of elements. For a cache, which may be copied in any shape.
-        shapes: lengths of the axes longer than one, in ascending order. For weights, whose
-            number of elements may be that of an activation.
+        sizes: numbers of elements, of a cache, which may be copied in any shape.
+        shapes: lengths of the axes longer than one, in ascending order, of weights: an activation
+            may have as many elements.
     """
 
     sizes: frozenset[int] = frozenset()
@@ -55,10 +55,11 @@ class Watched(NamedTuple):
 
 
 def watch(cache: tuple[int, ...] | None = None, weights: Iterable[tuple[int, ...]] = ()) -> Watched:
-    """Watch for copies of a cache [L, 2, ...] and of weights, some of them stacks [L, ...].
+    """Watches for copies of a cache [L, 2, ...] and of weights, some of them stacks [L, ...].
 
-    Of the cache also one layer, and its keys or values; of a stack also one layer. A stack of
-    vectors (the scales of norms) is [L, E] as activations are: what is small is not watched.
+    One layer of the cache, its keys or its values count, too, and so does one layer of a stack. A
+    stack of vectors (the scales of norms) is [L, E], as activations are. So small arrays are not
+    watched.
     """
     parts = [cache[i:] for i in range(3)] if cache else []
     large = [shape for shape in weights if math.prod(shape[-2:]) >= SMALLEST_MATRIX]
@@ -75,7 +76,7 @@ def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def find_copies(text: str, watched: Watched) -> list[str]:
-    """Instructions of an optimised module that fill a watched buffer.
+    """Finds instructions of an optimised module that fill a watched buffer.
 
     Updates in place are none: whether XLA really does them in place shows in the temporary
     memory, which would hold the array otherwise.
@@ -111,7 +112,7 @@ def _computations(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _shapes(made: re.Match[str]) -> list[tuple[int, ...]]:
-    """Shapes of the array, or of the tuple's arrays, that an instruction makes."""
+    """Shapes of the array, or of the tuple of arrays, that an instruction returns."""
     result = made[3]
     if made[4].endswith("-start") and result.startswith("(("):
         result = result.partition("), ")[2]  # what follows the operands, which come first

@@ -1,4 +1,4 @@
-"""Cases shared out to worker processes, one replaced where a compiler takes it down."""
+"""Distributes cases to worker processes, and replaces a process that a compiler crashes."""
 
 import json
 import queue
@@ -64,7 +64,7 @@ def _start(target: str, modules: list[str]) -> "subprocess.Popen[str]":
 
 
 def _ask(worker: "subprocess.Popen[str]", case: str) -> dict[str, Any] | None:
-    """The worker's outcome, or None where it died."""
+    """The worker's outcome, or None if the process died."""
     assert worker.stdin and worker.stdout
     try:
         print(case, file=worker.stdin, flush=True)

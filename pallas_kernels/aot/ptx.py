@@ -27,7 +27,7 @@ TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes.
+    """The resources of one kernel.
 
     Attributes:
         name: of the kernel's entry point.

@@ -1,4 +1,4 @@
-"""Outcomes as a table for people."""
+"""Prints outcomes as a table."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ HEADER = ("target", "case", "registers", "spills B", "shared B", "copies", "temp
 
 
 def failed(outcome: dict[str, Any]) -> bool:
-    """Whether a case spills, copies what it must not, or does not compile."""
+    """Whether a case spills registers, copies a watched array, or does not compile."""
     return bool(outcome["problems"])
 
 
 def table(outcomes: list[dict[str, Any]]) -> str:
-    """One line a case with the most that any of its kernels takes, and the problems below."""
+    """Makes a line for each case, with its kernels' largest resources, and lists the problems."""
     rows = [HEADER, *(_row(outcome) for outcome in outcomes)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
     lines = [

@@ -1,4 +1,4 @@
-"""GPUs to compile for, in the numbers that XLA's cost model and code generator ask for."""
+"""GPUs to compile for, described by the numbers that XLA's code generator and cost model need."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +53,7 @@ class Target:
     backends: tuple[str, ...] = ("triton", "xla")
 
     def device(self) -> Any:
-        """A JAX device without hardware; `jax.default_device` takes it."""
+        """A JAX device without hardware, which `jax.default_device` accepts."""
         topology = topologies.get_topology_desc(
             platform="cuda",
             topology_name=self.device_kind,

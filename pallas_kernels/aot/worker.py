@@ -13,7 +13,7 @@ import sys
 
 
 def environment() -> dict[str, str]:
-    """Variables under which JAX compiles for CUDA without a GPU, and Mosaic says what it did."""
+    """Environment in which JAX compiles for CUDA without a GPU, and Mosaic prints its kernels."""
     return {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
@@ -24,7 +24,7 @@ def environment() -> dict[str, str]:
 
 
 def main() -> None:
-    """Serve until the input ends."""
+    """Serves cases until the input ends."""
     from pallas_kernels.aot.compiling import compile_case
     from pallas_kernels.aot.targets import TARGETS
 

@@ -1,4 +1,4 @@
-"""The backend for a CPU: the compiled kernel of `cpu_kernels`, and jnp around it."""
+"""The backend for CPUs: calls the compiled kernel of `cpu_kernels`."""
 
 from functools import partial
 
@@ -15,7 +15,7 @@ Result = tuple[Float[Array, "T H D"], Float[Array, "T H"] | None]
 
 
 def missing(call: Call, options: Options) -> str | None:
-    """What this backend lacks for a call, or None."""
+    """The feature of a call that this backend lacks, or None."""
     del options
     for array in (call.q, call.kv_cache):
         if array.dtype.name not in DTYPES:
@@ -30,13 +30,13 @@ def make_metadata(
     *,
     decode_only: bool,
 ) -> None:
-    """Nothing: each call plans its own work, which takes a microsecond."""
+    """Returns nothing: each call plans its own work, which takes a microsecond."""
     del context_lens, query_start_loc, num_tokens, decode_only
 
 
 @partial(jax.jit, static_argnames="options")
 def attend(call: Call, options: Options, metadata: None) -> Result:
-    """`paged_attention` on arguments that were checked."""
+    """Computes `paged_attention` on checked arguments."""
     del metadata
     alibi_slopes = jnp.zeros(0) if call.alibi_slopes is None else call.alibi_slopes
     out, top, denominator = attention(
@@ -66,7 +66,7 @@ def _add_sinks(
     denominator: Float[Array, "T H"],
     sinks: Float[Array, " H"],
 ) -> tuple[Float[Array, "T H D"], Float[Array, "T H"], Float[Array, "T H"]]:
-    """The same softmaxes with one more logit a head; a token that saw nothing gets no sink."""
+    """Adds a sink to each head's softmax. A token that attends to nothing gets none."""
     new_top = jnp.maximum(top, sinks)
     kept = denominator * jnp.exp(top - new_top)
     total = jnp.where(denominator == 0, 0.0, kept + jnp.exp(sinks - new_top))
