@@ -44,6 +44,7 @@ def tokens_of(
 @example(vocab=300, seed=0, levels=10_000, temperature=2.5, n=1.3, k=260, p=1.0, min_p=0.0)
 @example(vocab=300, seed=0, levels=10_000, temperature=2.5, n=1.3, k=260, p=0.8, min_p=0.0)
 @example(vocab=140, seed=0, levels=10_000, temperature=2.5, n=2.2, k=0, p=0.8, min_p=0.0)
+@example(vocab=300, seed=0, levels=10_000, temperature=2.5, n=0.0, k=200, p=1.0, min_p=0.0)
 def test_i49_each_token_is_drawn_in_the_middle_of_its_interval(
     vocab, seed, levels, temperature, n, k, p, min_p
 ) -> None:
