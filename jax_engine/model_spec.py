@@ -2,105 +2,197 @@
 
 Compile time must not grow with depth, so layers are scanned over. A group repeats a pattern of
 layers: the scan runs over the repetitions, and the pattern is unrolled inside. Llama is one group
-whose pattern is a single layer. Alternating layers, such as with and without a window, are a
-pattern of several layers; different layers at the beginning or the end are another group.
+whose pattern is a single layer. Layers that differ only by a number, such as their window, are one
+pattern, too: the number is given for each repetition. Layers of another shape at the beginning or
+the end are another group.
 """
 
 import dataclasses
-from typing import Literal, get_args
+from typing import Literal
 
 from jax_engine.errors import ConfigError
+from jax_engine.rope_config import RopeConfig
 
-RopeType = Literal["none", "linear", "dynamic", "llama3", "yarn"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clipped_swiglu"]
 
 
 @dataclasses.dataclass(frozen=True)
-class RopeConfig:
-    """Rotary embedding: the base `theta`, and how it is stretched beyond the trained context.
+class NormSpec:
+    """A norm over the residual stream, or over heads.
 
-    `factor` is the stretch; `original_max_position_embeddings` is the trained context, needed by
-    llama3 and yarn. `frequency_factors` (D/2 divisors, from a GGUF file's rope_freqs tensor) is the
-    result of the llama3 formula and replaces it. Raises ConfigError for an invalid value.
+    Attributes:
+        kind: "rms" divides by the root mean square; "layer" subtracts the mean first.
+        bias: whether a vector is added at the end, by a layer norm.
+
+    Raises:
+        ConfigError: the root-mean-square norm has a bias.
     """
 
-    theta: float = 10000.0
-    type: RopeType = "none"
-    factor: float = 1.0
-    original_max_position_embeddings: int | None = None
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    attention_factor: float | None = None
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
-    truncate: bool = True
-    frequency_factors: tuple[float, ...] | None = None
+    eps: float
+    kind: Literal["rms", "layer"] = "rms"
+    bias: bool = False
 
     def __post_init__(self) -> None:
-        if self.type not in get_args(RopeType):
-            known = ", ".join(get_args(RopeType))
-            raise ConfigError(f"rope type {self.type!r} is not supported; known: {known}.")
-        if self.theta <= 0 or self.factor <= 0:
-            raise ConfigError(
-                f"rope theta and factor must be positive, got {self.theta=}, {self.factor=}."
-            )
-        if self.type == "llama3" and self.frequency_factors is None:
-            _require_original_context(self)
-            if self.high_freq_factor <= self.low_freq_factor:
-                raise ConfigError(
-                    f"rope high_freq_factor must exceed low_freq_factor ({self.low_freq_factor}), "
-                    f"got {self.high_freq_factor}."
-                )
-        if self.type == "yarn":
-            _require_original_context(self)
+        if self.bias and self.kind == "rms":
+            raise ConfigError("a model's root-mean-square norm must have no bias.")
 
 
-def _require_original_context(rope: RopeConfig) -> None:
-    if not rope.original_max_position_embeddings:
-        raise ConfigError(f"rope type {rope.type!r} needs original_max_position_embeddings > 0.")
+@dataclasses.dataclass(frozen=True)
+class HeadNormSpec(NormSpec):
+    """A norm of queries and keys, before they are rotated.
+
+    Attributes:
+        whole: whether the statistics are those of all heads together instead of each head's own.
+    """
+
+    whole: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryGrowth:
+    """Queries grow with their position: they are multiplied by 1 + beta ln(1 + position // length).
+
+    Ministral 3 keeps attention sharp in long contexts so.
+    """
+
+    beta: float
+    length: int
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionSpec:
-    """Grouped-query attention with rotary positions.
+    """Grouped-query attention.
 
     Attributes:
+        rope: rotary positions; None: no rotation.
+        rotary_dim: how many of a head's numbers are rotated, the first ones; None: all.
         window: a query sees this many of the last positions, its own included; None: all.
-        bias: whether all four projections have a bias.
+        scale: factor of the scores; None: head_dim ** -0.5.
+        soft_cap: bound of the scores' magnitude; None: no bound.
+        alibi_slopes: for each head, what a score loses with each position between query and key.
+        sinks: whether each head has a logit that takes part in the softmax and has no value.
+        qkv_bias: whether the projections of queries, keys and values have a bias.
+        output_bias: whether the output projection has one.
+        clip: bound of the magnitude of projected queries, keys and values; None: no bound.
+        head_norm: norm of queries and keys; None: none.
+
+    `rope` and `window` may be a tuple: one for each repetition of the pattern.
+
+    Raises:
+        ConfigError: two numbers do not fit together.
     """
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    rope: RopeConfig
-    window: int | None = None
-    bias: bool = False
+    rope: RopeConfig | None | tuple[RopeConfig | None, ...] = None
+    rotary_dim: int | None = None
+    window: int | None | tuple[int | None, ...] = None
+    scale: float | None = None
+    query_growth: QueryGrowth | None = None
+    soft_cap: float | None = None
+    alibi_slopes: tuple[float, ...] | None = None
+    sinks: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    clip: float | None = None
+    head_norm: HeadNormSpec | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise ConfigError(
+                f"model num_heads ({self.num_heads}) must be a multiple of num_kv_heads "
+                f"({self.num_kv_heads})."
+            )
+        for rope in self.ropes:
+            _check_rope(rope, self.rotated, self.head_dim)
+
+    @property
+    def ropes(self) -> list[RopeConfig]:
+        """The different rotary embeddings, each once."""
+        return [rope for rope in choices(self.rope) if rope is not None]
+
+    @property
+    def rotated(self) -> int:
+        """How many of a head's numbers are rotated."""
+        return self.head_dim if self.rotary_dim is None else self.rotary_dim
+
+
+def _check_rope(rope: RopeConfig, rotated: int, head_dim: int) -> None:
+    """Checks a rotary embedding against the size of the heads."""
+    if rotated % 2 or not 0 < rotated <= head_dim:
+        what = "head_dim" if rotated == head_dim else "the rotated part of head_dim"
+        raise ConfigError(f"model {what} must be even for RoPE, got {rotated} of {head_dim}.")
+    if rope.type == "dynamic" and rotated < 4:
+        raise ConfigError(
+            f"model head_dim must be at least 4 for rope type 'dynamic', got {rotated}."
+        )
+    for factors in (rope.frequency_factors, rope.short_factors, rope.long_factors):
+        if factors is not None and len(factors) != rotated // 2:
+            raise ConfigError(
+                f"rope frequency_factors must be {rotated // 2} numbers, half of head_dim "
+                f"({rotated}), got {len(factors)}."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
 class MlpSpec:
-    """A gated feed-forward network, F wide."""
+    """A feed-forward network, F wide.
+
+    Attributes:
+        gated: whether the activation of a first product multiplies a second one.
+        bias: whether its matrices have a bias.
+    """
 
     width: int
+    activation: Activation = "silu"
+    gated: bool = True
     bias: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerSpec:
-    """Attention, then MLP: each takes the RMS-normed residual and is added to it."""
+    """Attention, then an MLP; each part's output is added to the residual stream.
+
+    A part reads the residual stream through its norm, `input_norm` or `mlp_norm`, or as it is. Its
+    output passes through `attention_output_norm` or `mlp_output_norm` before it is added, or not.
+    So pre-norm models have the first two, OLMo 2 has the last two, and Gemma 2 has all four.
+
+    Attributes:
+        parallel: whether the MLP reads what attention reads, instead of the stream after it. With
+            `mlp_norm` it has a norm of its own; without, the two parts share `input_norm`.
+        residual_factor: factor of each part's output.
+    """
 
     attention: AttentionSpec
     mlp: MlpSpec
-    norm_eps: float
+    input_norm: NormSpec | None = None
+    attention_output_norm: NormSpec | None = None
+    mlp_norm: NormSpec | None = None
+    mlp_output_norm: NormSpec | None = None
+    parallel: bool = False
+    residual_factor: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerGroup:
-    """A pattern of layers, repeated."""
+    """A pattern of layers, repeated.
+
+    Raises:
+        ConfigError: a setting that is given for each repetition has another length.
+    """
 
     pattern: tuple[LayerSpec, ...]
     repeats: int
+
+    def __post_init__(self) -> None:
+        for attention in (layer.attention for layer in self.pattern):
+            for name in ("rope", "window"):
+                given = getattr(attention, name)
+                if isinstance(given, tuple) and len(given) != self.repeats:
+                    raise ConfigError(
+                        f"model {name} must be given for {self.repeats} layers, got {len(given)}."
+                    )
 
     @property
     def num_layers(self) -> int:
@@ -113,7 +205,16 @@ class ModelSpec:
 
     Attributes:
         width: E, the width of the residual stream.
+        norm: the norm before the head; None: none.
+        max_context_len: longest context that the positions were made for, in tokens.
         tied: whether the embedding is also the head.
+        head_bias: whether the head has a bias.
+        learned_positions: P, the number of rows of a table that is added to the embedding; None:
+            there is no such table.
+        embedding_factor: factor of the embedding.
+        embedding_norm: norm of the embedding; None: none.
+        logits_factor: factor of the logits.
+        logits_cap: bound of the logits' magnitude; None: no bound.
 
     Raises:
         ConfigError: Layers need KV caches of different shapes.
@@ -122,8 +223,15 @@ class ModelSpec:
     vocab_size: int
     width: int
     groups: tuple[LayerGroup, ...]
-    norm_eps: float
+    norm: NormSpec | None
+    max_context_len: int
     tied: bool = False
+    head_bias: bool = False
+    learned_positions: int | None = None
+    embedding_factor: float = 1.0
+    embedding_norm: NormSpec | None = None
+    logits_factor: float = 1.0
+    logits_cap: float | None = None
 
     def __post_init__(self) -> None:
         shapes = {(one.num_kv_heads, one.head_dim) for one in self.attentions}
@@ -134,9 +242,14 @@ class ModelSpec:
             )
 
     @property
+    def layers(self) -> list[LayerSpec]:
+        """The layers of each pattern."""
+        return [layer for group in self.groups for layer in group.pattern]
+
+    @property
     def attentions(self) -> list[AttentionSpec]:
         """The attention of each layer of each pattern."""
-        return [layer.attention for group in self.groups for layer in group.pattern]
+        return [layer.attention for layer in self.layers]
 
     @property
     def num_layers(self) -> int:
@@ -148,6 +261,10 @@ class ModelSpec:
         return max(one.num_heads for one in self.attentions)
 
     @property
+    def num_kv_heads(self) -> int:
+        return self.attentions[0].num_kv_heads
+
+    @property
     def head_dim(self) -> int:
         return self.attentions[0].head_dim
 
@@ -156,3 +273,26 @@ class ModelSpec:
         first = sum(one.num_layers for one in self.groups[:group])
         last, period = first + self.groups[group].num_layers, len(self.groups[group].pattern)
         return range(first + place, last, period)
+
+    def for_length(self, max_model_len: int) -> "ModelSpec":
+        """The same model for sequences of at most so many tokens; see `RopeConfig.for_length`."""
+
+        def chosen(rope: RopeConfig | None) -> RopeConfig | None:
+            return None if rope is None else rope.for_length(max_model_len)
+
+        def of_layer(layer: LayerSpec) -> LayerSpec:
+            given = layer.attention.rope
+            rope = tuple(map(chosen, given)) if isinstance(given, tuple) else chosen(given)
+            attention = dataclasses.replace(layer.attention, rope=rope)
+            return dataclasses.replace(layer, attention=attention)
+
+        groups = (
+            dataclasses.replace(group, pattern=tuple(map(of_layer, group.pattern)))
+            for group in self.groups
+        )
+        return dataclasses.replace(self, groups=tuple(groups))
+
+
+def choices[T](setting: T | tuple[T, ...]) -> list[T]:
+    """The different values of a setting that layers share, or that each repetition has."""
+    return list(dict.fromkeys(setting)) if isinstance(setting, tuple) else [setting]

@@ -32,6 +32,9 @@ class RopeFields(msgspec.Struct, frozen=True):
     mscale: NotNegative | None = None
     mscale_all_dim: NotNegative | None = None
     truncate: bool | None = None
+    short_factor: list[Factor] | None = None
+    long_factor: list[Factor] | None = None
+    frequency_factors: list[Factor] | None = None  # a GGUF file's, which replace llama3's formula
 
 
 class ArchitectureFields(msgspec.Struct, frozen=True):
@@ -67,14 +70,13 @@ class LlamaFields(msgspec.Struct, frozen=True):
     tie_word_embeddings: bool | None = False
     attention_bias: bool | None = False
     mlp_bias: bool | None = False
+
+
+class TokenFields(msgspec.Struct, frozen=True):
+    """The tokens with a meaning that config.json names."""
+
     eos_token_id: TokenId | list[TokenId] | None = None
     bos_token_id: TokenId | None = None
-
-
-class SlidingWindowFields(msgspec.Struct, frozen=True):
-    """What Mistral's config.json has beyond Llama's."""
-
-    sliding_window: Size | None
 
 
 class GenerationFields(msgspec.Struct, frozen=True):

@@ -22,7 +22,9 @@ def add_rms_norm(
     eps: float,
 ) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
     """See `xla.add_rms_norm`. Rows that are not wanted cost nothing, and become zeros."""
-    return rms_norm_kernel(x.astype(jnp.float32), residual, weight, num_rows, eps=eps)
+    return rms_norm_kernel(
+        x.astype(jnp.float32), residual, weight.astype(residual.dtype), num_rows, eps=eps
+    )
 
 
 def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:

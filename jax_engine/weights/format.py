@@ -4,12 +4,13 @@ import abc
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from jax_engine.activations import activate, gate
+from jax_engine.model_spec import Activation
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Shape, Transform, Words
 
@@ -71,11 +72,23 @@ class Weight(nnx.Param):  # type: ignore[misc]
         self,
         x: Float[Array, "T in"],
         bias: Float[Array, " out"] | None,
+        activation: Activation,
         layer: Int[Array, ""] | None = None,
         num_rows: Int[Array, ""] | None = None,
     ) -> Float[Array, "T F"]:
-        """silu(gate(x)) * up(x); see `WeightFormat.gated_matmul`."""
-        return self.format.gated_matmul(x, self, bias, layer, num_rows)
+        """activation(gate(x)) * up(x); see `WeightFormat.gated_matmul`."""
+        return self.format.gated_matmul(x, self, bias, activation, layer, num_rows)
+
+    def activated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        bias: Float[Array, " out"] | None,
+        activation: Activation,
+        layer: Int[Array, ""] | None = None,
+        num_rows: Int[Array, ""] | None = None,
+    ) -> Float[Array, "T out"]:
+        """activation(x @ weight.T + bias); see `WeightFormat.activated_matmul`."""
+        return self.format.activated_matmul(x, self, bias, activation, layer, num_rows)
 
     def take_rows(self, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
         """Rows by number; see `WeightFormat.take_rows`."""
@@ -160,20 +173,47 @@ class WeightFormat(abc.ABC):
         x: Float[Array, "T in"],
         weight: Weight,
         bias: Float[Array, " out"] | None,
+        activation: Activation,
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
     ) -> Float[Array, "T F"]:
-        """silu(gate(x)) * up(x) of a gated matrix, rounded once to x's dtype.
+        """activation(gate(x)) * up(x) of a gated matrix, rounded once to x's dtype.
 
         Args:
             bias: added to the products before the gate.
             layer, num_rows: as in `matmul`.
         """
+        out = self._with_bias(x, weight, bias, layer, num_rows)
+        gates, up = jnp.split(out, 2, axis=-1)
+        return gate(gates, up, activation).astype(x.dtype)
+
+    def activated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, " out"] | None,
+        activation: Activation,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "T out"]:
+        """activation(x @ weight.T + bias), rounded once to x's dtype.
+
+        Args:
+            layer, num_rows: as in `matmul`.
+        """
+        out = self._with_bias(x, weight, bias, layer, num_rows)
+        return activate(out, activation).astype(x.dtype)
+
+    def _with_bias(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, " out"] | None,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "T out"]:
         out = self.matmul(x, weight, layer, num_rows, out_dtype=self.result_dtype(x.dtype))
-        if bias is not None:
-            out = out + bias.astype(out.dtype)
-        gate, up = jnp.split(out, 2, axis=-1)
-        return (jax.nn.silu(gate) * up).astype(x.dtype)
+        return out if bias is None else out + bias.astype(out.dtype)
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
         """The dtype of a layer's products, for x of this dtype."""

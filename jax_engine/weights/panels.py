@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jax_engine.model_spec import Activation
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat
 
 PANELS = "panels"
@@ -55,6 +56,7 @@ class Panels(WeightFormat):
         x: Float[Array, "T in"],
         weight: Weight,
         bias: Float[Array, " out"] | None,
+        activation: Activation,
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
     ) -> Float[Array, "T F"]:

@@ -12,7 +12,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.model_spec import RopeConfig
+from jax_engine.rope_config import RopeConfig
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.gguf_loader import (
     SUPPORTED_TYPES,
@@ -189,13 +189,13 @@ def test_every_block_type(kind: GGMLQuantizationType, tmp_path: Path) -> None:
 )
 def test_rope_scaling_fields(extra: dict[str, Any], expected: RopeConfig, tmp_path: Path) -> None:
     file = GgufFile(write_gguf(tmp_path / "m.gguf", extra=extra))
-    assert config_from_gguf(file).rope == expected
+    assert config_from_gguf(file).spec.attentions[0].ropes == [expected]
 
 
 def test_rope_factors_tensor(tmp_path: Path) -> None:
     factors = {"rope_freqs.weight": np.array([1, 1, 2, 8], np.float32)}
     path = write_gguf(tmp_path / "m.gguf", tensors=gguf_tensors(CONFIG) | factors)
-    rope = load_model(str(path)).config.rope
+    (rope,) = load_model(str(path)).config.spec.attentions[0].ropes
     assert (rope.type, rope.frequency_factors) == ("llama3", (1.0, 1.0, 2.0, 8.0))
 
 

@@ -155,8 +155,10 @@ def test_both_spellings_of_rope() -> None:
 def test_mistral_defaults() -> None:
     bare = {"architectures": ["MistralForCausalLM"], "num_attention_heads": 8, "head_dim": 4}
     config = config_from_hf({k: v for k, v in CONFIG.items() if k != "num_key_value_heads"} | bare)
-    assert (config.sliding_window, config.num_kv_heads) == (4096, 8)
-    assert config_from_hf(CONFIG | bare | {"sliding_window": None}).sliding_window is None
+    (attention,) = config.spec.attentions
+    assert (attention.window, attention.num_kv_heads) == (4096, 8)
+    unbounded = config_from_hf(CONFIG | bare | {"sliding_window": None})
+    assert unbounded.spec.attentions[0].window is None
 
 
 def test_end_of_sequence_ids_of_generation_config(tmp_path: Path) -> None:

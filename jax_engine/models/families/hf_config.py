@@ -1,16 +1,68 @@
-"""Reads Hugging Face `config.json` dictionaries: the part that Llama-like families share."""
+"""Reads Hugging Face `config.json` dictionaries: the parts that families share."""
 
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from jax_engine.errors import ConfigError
-from jax_engine.model_spec import RopeConfig, RopeType
-from jax_engine.models.schemas import LlamaFields, RopeFields
+from jax_engine.model_spec import Activation
+from jax_engine.models.schemas import RopeFields
+from jax_engine.rope_config import RopeConfig, RopeType
 
 FILE = "config.json"
-_ROPE_NAMES = {"default": "none", None: "none"}
-_NO_OPTION = ("rope_type", "type", "rope_theta", "original_max_position_embeddings")
+_ROPE_NAMES = {"default": "none", None: "none", "su": "longrope"}
+_ACTIVATIONS: dict[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu2",
+}
+_NO_OPTION = (
+    "rope_type",
+    "type",
+    "rope_theta",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+)
+_LONGEST = 2**31 - 1  # the largest 32-bit index
+
+
+class RopeSource(Protocol):
+    """The fields of a configuration that describe rotary embeddings."""
+
+    max_position_embeddings: int
+    rope_theta: float
+    rope_scaling: RopeFields | None
+    rope_parameters: RopeFields | None
+    original_max_position_embeddings: int | None
+
+
+def activation_from_hf(name: str, field: str = "hidden_act") -> Activation:
+    """The activation of this name. Raises ConfigError that lists the known ones."""
+    if name not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise ConfigError(f"{FILE}: {field} {name!r} is not supported; known: {known}.")
+    return _ACTIVATIONS[name]
+
+
+def require(fields: Any, **wanted: Any) -> None:
+    """Checks fields whose other values this engine does not compute.
+
+    Raises:
+        ConfigError: a field has another value; the message has both.
+    """
+    for name, value in wanted.items():
+        found = getattr(fields, name)
+        if found != value:
+            raise ConfigError(
+                f"{FILE}: {name} {found!r} is not supported for this architecture; "
+                f"known: {value!r}."
+            )
 
 
 def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
@@ -20,9 +72,14 @@ def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(value)
 
 
-def rope_from_hf(fields: LlamaFields) -> RopeConfig:
+def rope_from_hf(fields: RopeSource) -> RopeConfig:
     """Reads `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling`."""
     scaling = _given(fields.rope_scaling) | _given(fields.rope_parameters)
+    return rope_of(scaling, fields)
+
+
+def rope_of(scaling: Mapping[str, Any], fields: RopeSource) -> RopeConfig:
+    """One rotary embedding from a dictionary of `RopeFields`."""
     written = scaling.get("rope_type", scaling.get("type"))
     kind = cast(RopeType, _ROPE_NAMES.get(written, written))
     original = scaling.get(
@@ -30,19 +87,36 @@ def rope_from_hf(fields: LlamaFields) -> RopeConfig:
     )
     if original is None and kind in ("llama3", "yarn"):
         original = fields.max_position_embeddings
-    options = {name: value for name, value in scaling.items() if name not in _NO_OPTION}
-    if kind == "yarn" and "factor" not in options:
+    options = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in scaling.items()
+        if name not in _NO_OPTION
+    }
+    if kind in ("yarn", "longrope") and "factor" not in options:
         options["factor"] = fields.max_position_embeddings / (
             original or fields.max_position_embeddings
         )
     elif kind != "none" and "factor" not in options:
         raise ConfigError(f"{FILE}: rope type {kind!r} needs a factor in rope_scaling.")
+    for old, new in (("short_factor", "short_factors"), ("long_factor", "long_factors")):
+        if old in options:
+            options[new] = options.pop(old)
     return RopeConfig(
         theta=scaling.get("rope_theta", fields.rope_theta),
         type=kind,
         original_max_position_embeddings=original,
         **options,
     )
+
+
+def context_of(max_position_embeddings: int, rope: RopeConfig) -> int:
+    """Longest context, RoPE scaling included: at most 2**31 - 1, the largest 32-bit index."""
+    longest = max_position_embeddings
+    if rope.type == "yarn" and rope.original_max_position_embeddings:
+        longest = int(rope.original_max_position_embeddings * rope.factor)
+    elif rope.type in ("linear", "dynamic"):
+        longest = int(longest * rope.factor)
+    return min(longest, _LONGEST)
 
 
 def _given(fields: RopeFields | None) -> dict[str, Any]:
