@@ -71,6 +71,7 @@ MODELS = {
             "intermediate_size": 8192,
             "num_hidden_layers": 16,
             "tie_word_embeddings": True,
+            "rope_parameters": _LLAMA3["rope_parameters"] | {"factor": 32.0},
         }
     ),
     "llama-3.1-8b": config_from_hf(

@@ -85,9 +85,9 @@ class AttentionSpec:
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    rope: RopeConfig | None | tuple[RopeConfig | None, ...] = None
+    rope: RopeConfig | tuple[RopeConfig | None, ...] | None = None
     rotary_dim: int | None = None
-    window: int | None | tuple[int | None, ...] = None
+    window: int | tuple[int | None, ...] | None = None
     scale: float | None = None
     query_growth: QueryGrowth | None = None
     soft_cap: float | None = None

@@ -88,9 +88,12 @@ def paged_attention(
     """
     layer = jnp.asarray(layer, jnp.int32)
     arrays = (q, kv_cache, block_tables, context_lens, query_start_loc, layer)
-    of_layer = None if window is None or isinstance(window, int) else jnp.asarray(window, jnp.int32)
-    call = Call(*arrays, alibi_slopes, sinks, kv_scales, of_layer)
-    options = Options(scale, window if of_layer is None else None, soft_cap, return_lse)
+    if window is None or isinstance(window, int):
+        static, traced = window, None
+    else:
+        static, traced = None, jnp.asarray(window, jnp.int32)
+    call = Call(*arrays, alibi_slopes, sinks, kv_scales, traced)
+    options = Options(scale, static, soft_cap, return_lse)
     check_call(call, options)
     if metadata is None:
         name = choose_for_call(backend, call, options)

@@ -42,6 +42,8 @@ class AttentionInputs:
 class LayerNumbers(NamedTuple):
     """What differs between the repetitions of a layer, besides its weights.
 
+    A scan receives an array of each number and hands out one at a time.
+
     Attributes:
         layer: the layer's index in the stack of weights.
         cache_layer: the layer's index in the KV cache.
@@ -125,7 +127,7 @@ class Attention(nnx.Module):  # type: ignore[misc]
         numbers: LayerNumbers,
     ) -> tuple[Float[Array, "T H D"], Float[Array, "T K D"]]:
         """Norms queries and keys, and rotates them by their positions."""
-        if self.q_norm is not None:
+        if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         with jax.named_scope("rotary"):
             angles = positions.of(self.spec, numbers.rope)
@@ -143,6 +145,8 @@ class Attention(nnx.Module):  # type: ignore[misc]
         numbers: LayerNumbers,
     ) -> Float[Array, "T H D"]:
         spec, slopes = self.spec, self.spec.alibi_slopes
+        window = spec.window if numbers.window is None else numbers.window
+        assert not isinstance(window, tuple)
         out: Array = paged_attention(
             q,
             kv_cache,
@@ -151,7 +155,7 @@ class Attention(nnx.Module):  # type: ignore[misc]
             attn.query_start_loc,
             layer=numbers.cache_layer,
             scale=spec.head_dim**-0.5 if spec.scale is None else spec.scale,
-            window=spec.window if numbers.window is None else numbers.window,
+            window=window,
             soft_cap=spec.soft_cap,
             alibi_slopes=None if slopes is None else jnp.asarray(slopes, jnp.float32),
             sinks=None if self.sinks is None else self.sinks[...],

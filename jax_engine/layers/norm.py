@@ -78,8 +78,9 @@ class HeadNorm(nnx.Module):  # type: ignore[misc]
     def __call__(self, x: Float[Array, "T heads D"]) -> Float[Array, "T heads D"]:
         """Computed in float32, returned in x's dtype; XLA fuses it with the rotation."""
         axes = (-2, -1) if self.spec.whole else (-1,)
-        normed = xla.normalised(x, kind=self.spec.kind, eps=self.spec.eps, axes=axes)
+        normed: Array = xla.normalised(x, kind=self.spec.kind, eps=self.spec.eps, axes=axes)
         normed = normed * self.weight[...]
         if self.bias is not None:
             normed = normed + self.bias[...]
-        return normed.astype(x.dtype)
+        narrow: Array = normed.astype(x.dtype)
+        return narrow

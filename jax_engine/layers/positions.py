@@ -36,7 +36,8 @@ class Positions(NamedTuple):
         found = self.angles.get(_tables(spec))
         if found is None or table is None:
             return found
-        return jax.tree.map(lambda one: jax.lax.dynamic_index_in_dim(one, table, 0, False), found)
+        cos, sin = (jax.lax.dynamic_index_in_dim(one, table, 0, False) for one in found)
+        return cos, sin
 
 
 def _tables(spec: AttentionSpec) -> Tables:

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
@@ -122,13 +121,13 @@ class LayerStack(nnx.Module):  # type: ignore[misc]
 
     def _numbers(self, place: int, spec: AttentionSpec) -> LayerNumbers:
         """The numbers of all repetitions of a place: an array for each field."""
-        index = np.arange(self.repeats, dtype=np.int32)
-        ropes = windows = None
-        if isinstance(spec.rope, tuple) and len(choices(spec.rope)) > 1:
-            ropes = np.array([choices(spec.rope).index(one) for one in spec.rope], np.int32)
+        index = jnp.arange(self.repeats, dtype=jnp.int32)
+        known, ropes, windows = choices(spec.rope), None, None
+        if isinstance(spec.rope, tuple) and len(known) > 1:
+            ropes = jnp.array([known.index(one) for one in spec.rope], jnp.int32)
         if isinstance(spec.window, tuple):
-            windows = np.array([one or EVERYTHING for one in spec.window], np.int32)
-        cache_layers = index * np.int32(len(self.places)) + np.int32(self.first + place)
+            windows = jnp.array([one or EVERYTHING for one in spec.window], jnp.int32)
+        cache_layers = index * len(self.places) + (self.first + place)
         return LayerNumbers(index, cache_layers, ropes, windows)
 
 
@@ -147,7 +146,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         table = formats.products if spec.tied else formats.lookup
         self.embed = Embedding(spec.vocab_size, spec.width, dtype=dtype, weight_format=table)
         rows, norm = spec.learned_positions, spec.embedding_norm
-        lookup = {"dtype": dtype, "weight_format": formats.lookup}
+        lookup: dict[str, Any] = {"dtype": dtype, "weight_format": formats.lookup}
         self.positions = None if rows is None else Embedding(rows, spec.width, **lookup)
         self.embed_norm = None if norm is None else Norm(norm, spec.width)
         firsts = [spec.numbers(number, 0).start for number in range(len(spec.groups))]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 HEAD = "lm_head"
 # What old checkpoints hold although it follows from the configuration: frequencies and masks.
-DERIVED = (
+DERIVED: tuple[str, ...] = (
     "rotary_emb.inv_freq",
     ".attn.bias",
     ".attn.masked_bias",

@@ -22,10 +22,15 @@ class Family(Protocol):
     Attributes:
         ARCHITECTURES: the names in `config.json`'s `architectures`.
         Fields: the schema of `config.json`.
+        specification: from its fields to the decoder's layers.
+        weights: how tensors of the checkpoint make each module of the decoder.
     """
 
-    ARCHITECTURES: tuple[str, ...]
-    Fields: type[Any]
+    @property
+    def ARCHITECTURES(self) -> tuple[str, ...]: ...
+
+    @property
+    def Fields(self) -> type[Any]: ...
 
     def specification(self, fields: Any) -> ModelSpec: ...
 

@@ -69,9 +69,7 @@ def biased_pattern(spec: ModelSpec) -> tuple[ModelSpec, list[int | None], set[st
     Twice a layer with a window and biases, and one without; then one without any bias of the MLP.
     """
     (layer,) = spec.groups[0].pattern
-    no_bias = dataclasses.replace(
-        layer.attention, qkv_bias=False, output_bias=False, window=None
-    )
+    no_bias = dataclasses.replace(layer.attention, qkv_bias=False, output_bias=False, window=None)
     near = dataclasses.replace(layer, attention=dataclasses.replace(layer.attention, window=6))
     far = dataclasses.replace(layer, attention=no_bias)
     last = dataclasses.replace(layer, mlp=dataclasses.replace(layer.mlp, bias=False))

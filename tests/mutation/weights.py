@@ -10,9 +10,9 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/format.py",
         FORMATS,
-        ("jax.nn.silu(gate) * up", "jax.nn.silu(up) * gate", "gate and up are swapped"),
-        ("jax.nn.silu(gate)", "jax.nn.gelu(gate)", "another activation"),
-        ("out = out + bias.astype(out.dtype)", "pass", "the bias comes too late"),
+        ("gate(gates, up, activation)", "gate(up, gates, activation)", "gate and up are swapped"),
+        ("activate(out, activation)", "out", "the activation is left out"),
+        ("out if bias is None else out + bias.astype(out.dtype)", "out", "the bias is left out"),
     ),
     *plant(
         f"{FOLDER}/dense.py",

@@ -35,11 +35,16 @@ _LONGEST = 2**31 - 1  # the largest 32-bit index
 class RopeSource(Protocol):
     """The fields of a configuration that describe rotary embeddings."""
 
-    max_position_embeddings: int
-    rope_theta: float
-    rope_scaling: RopeFields | None
-    rope_parameters: RopeFields | None
-    original_max_position_embeddings: int | None
+    @property
+    def max_position_embeddings(self) -> int: ...
+    @property
+    def rope_theta(self) -> float: ...
+    @property
+    def rope_scaling(self) -> RopeFields | None: ...
+    @property
+    def rope_parameters(self) -> RopeFields | None: ...
+    @property
+    def original_max_position_embeddings(self) -> int | None: ...
 
 
 def activation_from_hf(name: str, field: str = "hidden_act") -> Activation:
@@ -87,7 +92,7 @@ def rope_of(scaling: Mapping[str, Any], fields: RopeSource) -> RopeConfig:
     )
     if original is None and kind in ("llama3", "yarn"):
         original = fields.max_position_embeddings
-    options = {
+    options: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in scaling.items()
         if name not in _NO_OPTION
