@@ -9,7 +9,43 @@ from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.config import ModelConfig
-from jax_engine.models.families import llama, mistral
+from jax_engine.models.families import (
+    baichuan,
+    bloom,
+    cohere,
+    cohere2,
+    exaone4,
+    falcon,
+    gemma,
+    gemma2,
+    gemma3,
+    glm,
+    glm4,
+    gpt2,
+    gpt_bigcode,
+    gpt_neox,
+    gptj,
+    granite,
+    internlm,
+    llama,
+    minicpm,
+    ministral3,
+    mistral,
+    mpt,
+    nemotron,
+    olmo,
+    olmo2,
+    olmo3,
+    opt,
+    phi,
+    phi3,
+    qwen,
+    qwen2,
+    qwen3,
+    smollm3,
+    stablelm,
+    starcoder2,
+)
 from jax_engine.models.families.hf_config import FILE, token_ids
 from jax_engine.models.heads import head_config, split_architecture
 from jax_engine.models.schemas import ArchitectureFields, MatryoshkaFields, TokenFields
@@ -37,7 +73,43 @@ class Family(Protocol):
     def weights(self, spec: ModelSpec) -> Mapping[str, Declaration]: ...
 
 
-MODULES: tuple[Family, ...] = (llama, mistral)
+MODULES: tuple[Family, ...] = (
+    baichuan,
+    bloom,
+    cohere,
+    cohere2,
+    exaone4,
+    falcon,
+    gemma,
+    gemma2,
+    gemma3,
+    glm,
+    glm4,
+    gpt2,
+    gpt_bigcode,
+    gpt_neox,
+    gptj,
+    granite,
+    internlm,
+    llama,
+    minicpm,
+    ministral3,
+    mistral,
+    mpt,
+    nemotron,
+    olmo,
+    olmo2,
+    olmo3,
+    opt,
+    phi,
+    phi3,
+    qwen,
+    qwen2,
+    qwen3,
+    smollm3,
+    stablelm,
+    starcoder2,
+)
 FAMILIES: dict[str, Family] = {name: one for one in MODULES for name in one.ARCHITECTURES}
 
 

@@ -14,6 +14,7 @@ from jax_engine.file_schema import NotNegative, Positive, Size, TokenId
 Theta = Annotated[float, Meta(gt=1, le=1e30)]  # with 1 all pairs would rotate equally fast
 Factor = Annotated[float, Meta(gt=0, le=1e6)]
 Epsilon = Annotated[float, Meta(ge=0, le=1)]
+Fraction = Annotated[float, Meta(gt=0, le=1)]
 
 
 class RopeFields(msgspec.Struct, frozen=True):
@@ -32,6 +33,7 @@ class RopeFields(msgspec.Struct, frozen=True):
     mscale: NotNegative | None = None
     mscale_all_dim: NotNegative | None = None
     truncate: bool | None = None
+    partial_rotary_factor: Fraction | None = None
     short_factor: list[Factor] | None = None
     long_factor: list[Factor] | None = None
     frequency_factors: list[Factor] | None = None  # a GGUF file's, which replace llama3's formula

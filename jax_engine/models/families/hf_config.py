@@ -1,6 +1,6 @@
 """Reads Hugging Face `config.json` dictionaries: the parts that families share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -11,6 +11,7 @@ from jax_engine.models.schemas import RopeFields
 from jax_engine.rope_config import RopeConfig, RopeType
 
 FILE = "config.json"
+SLIDING, FULL = "sliding_attention", "full_attention"
 _ROPE_NAMES = {"default": "none", None: "none", "su": "longrope"}
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
@@ -79,7 +80,7 @@ def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
 
 def rope_from_hf(fields: RopeSource) -> RopeConfig:
     """Reads `rope_parameters` (transformers 5), or `rope_theta` with `rope_scaling`."""
-    scaling = _given(fields.rope_scaling) | _given(fields.rope_parameters)
+    scaling = given(fields.rope_scaling) | given(fields.rope_parameters)
     return rope_of(scaling, fields)
 
 
@@ -124,7 +125,51 @@ def context_of(max_position_embeddings: int, rope: RopeConfig) -> int:
     return min(longest, _LONGEST)
 
 
-def _given(fields: RopeFields | None) -> dict[str, Any]:
+def given(fields: RopeFields | None) -> dict[str, Any]:
     """The fields that are present and not null."""
     every = {} if fields is None else msgspec.structs.asdict(fields)
     return {name: value for name, value in every.items() if value is not None}
+
+
+def windows_of(
+    layer_types: Sequence[str] | None, window: int | None, num_layers: int
+) -> int | tuple[int | None, ...] | None:
+    """The window of each layer by `layer_types`; of all layers if they have the same.
+
+    Args:
+        layer_types: "sliding_attention" or "full_attention" for each layer; None: all slide.
+
+    Raises:
+        ConfigError: a type is neither of them, or there are more or fewer types than layers.
+    """
+    if layer_types is None or window is None:
+        return window
+    check_layer_types(layer_types, num_layers)
+    each = tuple(window if one == SLIDING else None for one in layer_types)
+    return each[0] if len(set(each)) == 1 else each
+
+
+def check_layer_types(layer_types: Sequence[str], num_layers: int) -> None:
+    """Raises ConfigError, as `windows_of` does."""
+    unknown = [one for one in layer_types if one not in (SLIDING, FULL)]
+    if unknown:
+        raise ConfigError(
+            f"{FILE}: layer_types {unknown[0]!r} is not supported; known: {SLIDING!r}, {FULL!r}."
+        )
+    if len(layer_types) != num_layers:
+        raise ConfigError(
+            f"{FILE}: layer_types has {len(layer_types)} layers, num_hidden_layers {num_layers}."
+        )
+
+
+def partial_factor(fields: Any, default: float = 1.0) -> float:
+    """`partial_rotary_factor`: in `rope_parameters` (transformers 5), or beside it."""
+    found = given(fields.rope_scaling) | given(fields.rope_parameters)
+    factor: float = found.get("partial_rotary_factor", fields.partial_rotary_factor or default)
+    return factor
+
+
+def partly(head_dim: int, factor: float) -> int | None:
+    """How many of a head's numbers are rotated, by `partial_rotary_factor`; None: all."""
+    rotated = int(head_dim * factor)
+    return None if rotated == head_dim else rotated

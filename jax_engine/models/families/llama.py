@@ -12,7 +12,7 @@ from jax_engine.models.families.hf_config import activation_from_hf, context_of,
 from jax_engine.models.schemas import LlamaFields
 from jax_engine.weights.transforms import Concatenate, Declaration
 
-ARCHITECTURES = ("LlamaForCausalLM",)
+ARCHITECTURES = ("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaForCausalLM", "AquilaModel")
 Fields = LlamaFields
 
 
