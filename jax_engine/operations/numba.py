@@ -6,7 +6,7 @@ The arguments and results are those of `xla.py`.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from cpu_kernels.rms_norm import add_rms_norm as rms_norm_kernel
+from cpu_kernels.norms.rms_norm import add_rms_norm as rms_norm_kernel
 from cpu_kernels.sampling.draw import draw as draw_kernel
 from cpu_kernels.zeros import zeros as zeros
 from jax_engine.sampling.draw import uniforms
