@@ -18,7 +18,11 @@ Fraction = Annotated[float, Meta(gt=0, le=1)]
 
 
 class RopeFields(msgspec.Struct, frozen=True):
-    """`rope_scaling`, or `rope_parameters` of transformers 5; null and absent are the same."""
+    """`rope_scaling`, or `rope_parameters` of transformers 5; null and absent are the same.
+
+    Where layers with and without a window have embeddings of their own, `rope_parameters` holds two
+    dictionaries, one for each type of layer.
+    """
 
     rope_type: str | None = None
     type: str | None = None  # the older name of rope_type
@@ -37,6 +41,8 @@ class RopeFields(msgspec.Struct, frozen=True):
     short_factor: list[Factor] | None = None
     long_factor: list[Factor] | None = None
     frequency_factors: list[Factor] | None = None  # a GGUF file's, which replace llama3's formula
+    full_attention: "RopeFields | None" = None
+    sliding_attention: "RopeFields | None" = None
 
 
 class ArchitectureFields(msgspec.Struct, frozen=True):

@@ -42,7 +42,14 @@ def operations_for(dtype: jnp.dtype) -> Operations:
 
     if not on_numba(dtype):
         return XLA._replace(zeros=numba.zeros)
-    return XLA._replace(add_rms_norm=numba.add_rms_norm, draw=numba.draw, zeros=numba.zeros)
+    return Operations(
+        add_rms_norm=numba.add_rms_norm,
+        add_layer_norm=numba.add_layer_norm,
+        rms_norm=numba.rms_norm,
+        layer_norm=numba.layer_norm,
+        draw=numba.draw,
+        zeros=numba.zeros,
+    )
 
 
 def on_numba(dtype: jnp.dtype) -> bool:

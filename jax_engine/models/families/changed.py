@@ -24,11 +24,11 @@ def changed(
     """
 
     def of_layer(one: LayerSpec) -> LayerSpec:
+        one = dataclasses.replace(one, **(layer or {}))
         return dataclasses.replace(
             one,
             attention=dataclasses.replace(one.attention, **(attention or {})),
             mlp=dataclasses.replace(one.mlp, **(mlp or {})),
-            **(layer or {}),
         )
 
     groups = (

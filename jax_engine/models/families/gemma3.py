@@ -6,20 +6,13 @@ from jax_engine.file_schema import Positive, Size
 from jax_engine.model_spec import HeadNormSpec, ModelSpec
 from jax_engine.models.families import gemma, gemma2, llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.families.hf_config import FULL, SLIDING, given, rope_from_hf, rope_of
+from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, ropes_by_type
 from jax_engine.models.families.qwen3 import head_norms
-from jax_engine.models.schemas import RopeFields, Theta
+from jax_engine.models.schemas import Theta
 from jax_engine.rope_config import RopeConfig
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("Gemma3ForCausalLM", "Gemma3TextModel")
-
-
-class RopesByType(RopeFields, frozen=True):
-    """`rope_parameters` of transformers 5: for each type of layer."""
-
-    full_attention: RopeFields | None = None
-    sliding_attention: RopeFields | None = None
 
 
 class Fields(gemma2.Fields, frozen=True):
@@ -29,7 +22,6 @@ class Fields(gemma2.Fields, frozen=True):
     final_logit_softcapping: Positive | None = None
     rope_theta: Theta = 1000000.0
     rope_local_base_freq: Theta = 10000.0
-    rope_parameters: RopesByType | None = None
     sliding_window_pattern: Size = 6
 
 
@@ -38,7 +30,8 @@ def specification(fields: Fields) -> ModelSpec:
     layers, period = range(fields.num_hidden_layers), fields.sliding_window_pattern
     default = [SLIDING if (layer + 1) % period else FULL for layer in layers]
     types = fields.layer_types or default
-    full, sliding = ropes_by_type(fields)
+    local = RopeConfig(fields.rope_local_base_freq)
+    full, sliding = ropes_by_type(fields) or (rope_from_hf(fields), local)
     return changed(
         gemma2.specification(msgspec.structs.replace(fields, layer_types=types)),
         attention={
@@ -46,15 +39,6 @@ def specification(fields: Fields) -> ModelSpec:
             "rope": tuple(sliding if one == SLIDING else full for one in types),
         },
     )
-
-
-def ropes_by_type(fields: Fields) -> tuple[RopeConfig, RopeConfig]:
-    """The rotary embeddings of layers that see all and of those with a window."""
-    by_type = fields.rope_parameters
-    if by_type is None or by_type.full_attention is None:
-        return rope_from_hf(fields), RopeConfig(fields.rope_local_base_freq)
-    full, sliding = (given(one) for one in (by_type.full_attention, by_type.sliding_attention))
-    return rope_of(full, fields), rope_of(sliding, fields)
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:

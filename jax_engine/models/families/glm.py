@@ -3,7 +3,7 @@
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.families.hf_config import partial_factor, partly
+from jax_engine.models.families.hf_config import partial_factor
 from jax_engine.models.families.neighbours import qkv_in_halves
 from jax_engine.models.schemas import Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration
@@ -20,9 +20,8 @@ class Fields(LlamaFields, frozen=True):
 
 def specification(fields: Fields) -> ModelSpec:
     """Llama's layers with partial rotation."""
-    plain = llama.specification(fields)
-    rotated = partly(plain.head_dim, partial_factor(fields, 0.5))
-    return changed(plain, attention={"rotary_dim": rotated, "output_bias": False})
+    plain = llama.specification(fields, partial_factor(fields, 0.5))
+    return changed(plain, attention={"output_bias": False})
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:

@@ -23,12 +23,20 @@ _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu",
     "relu2": "relu2",
 }
-_NO_OPTION = (
-    "rope_type",
-    "type",
-    "rope_theta",
-    "original_max_position_embeddings",
-    "partial_rotary_factor",
+# Fields of RopeConfig that have the same name in config.json.
+_OPTIONS = (
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "mscale",
+    "mscale_all_dim",
+    "truncate",
+    "frequency_factors",
+    "short_factor",
+    "long_factor",
 )
 _LONGEST = 2**31 - 1  # the largest 32-bit index
 
@@ -84,6 +92,15 @@ def rope_from_hf(fields: RopeSource) -> RopeConfig:
     return rope_of(scaling, fields)
 
 
+def ropes_by_type(fields: RopeSource) -> tuple[RopeConfig, RopeConfig] | None:
+    """The embeddings of layers that see all and of those with a window; None if not given so."""
+    by_type = fields.rope_parameters
+    if by_type is None or by_type.full_attention is None or by_type.sliding_attention is None:
+        return None
+    full, sliding = by_type.full_attention, by_type.sliding_attention
+    return rope_of(given(full), fields), rope_of(given(sliding), fields)
+
+
 def rope_of(scaling: Mapping[str, Any], fields: RopeSource) -> RopeConfig:
     """One rotary embedding from a dictionary of `RopeFields`."""
     written = scaling.get("rope_type", scaling.get("type"))
@@ -96,7 +113,7 @@ def rope_of(scaling: Mapping[str, Any], fields: RopeSource) -> RopeConfig:
     options: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in scaling.items()
-        if name not in _NO_OPTION
+        if name in _OPTIONS
     }
     if kind in ("yarn", "longrope") and "factor" not in options:
         options["factor"] = fields.max_position_embeddings / (

@@ -8,7 +8,12 @@ from jax_engine.model_spec import (
     ModelSpec,
     NormSpec,
 )
-from jax_engine.models.families.hf_config import activation_from_hf, context_of, rope_from_hf
+from jax_engine.models.families.hf_config import (
+    activation_from_hf,
+    context_of,
+    partly,
+    rope_from_hf,
+)
 from jax_engine.models.schemas import LlamaFields
 from jax_engine.weights.transforms import Concatenate, Declaration
 
@@ -16,15 +21,21 @@ ARCHITECTURES = ("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaForCausalLM", "A
 Fields = LlamaFields
 
 
-def specification(fields: LlamaFields) -> ModelSpec:
-    """One group of equal layers."""
+def specification(fields: LlamaFields, rotated: float = 1.0) -> ModelSpec:
+    """One group of equal layers.
+
+    Args:
+        rotated: which part of a head RoPE rotates.
+    """
     heads = fields.num_attention_heads
     rope, norm = rope_from_hf(fields), NormSpec(fields.rms_norm_eps)
+    head_dim = fields.head_dim or fields.hidden_size // heads
     attention = AttentionSpec(
         num_heads=heads,
         num_kv_heads=fields.num_key_value_heads or heads,
-        head_dim=fields.head_dim or fields.hidden_size // heads,
+        head_dim=head_dim,
         rope=rope,
+        rotary_dim=partly(head_dim, rotated),
         qkv_bias=bool(fields.attention_bias),
         output_bias=bool(fields.attention_bias),
     )

@@ -3,7 +3,7 @@
 from jax_engine.model_spec import MlpSpec, ModelSpec, NormSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.families.hf_config import activation_from_hf, partial_factor, partly
+from jax_engine.models.families.hf_config import activation_from_hf, partial_factor
 from jax_engine.models.schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import AddOne, Declaration
 
@@ -20,12 +20,11 @@ class Fields(LlamaFields, frozen=True):
 
 def specification(fields: Fields) -> ModelSpec:
     """Llama's layers with other norms and another MLP."""
-    plain = llama.specification(fields)
+    plain = llama.specification(fields, partial_factor(fields, 0.5))
     norm = NormSpec(fields.norm_eps, "layer", bias=True)
     bias, activation = bool(fields.mlp_bias), activation_from_hf(fields.hidden_act)
     return changed(
         plain,
-        attention={"rotary_dim": partly(plain.head_dim, partial_factor(fields, 0.5))},
         layer={
             "mlp": MlpSpec(fields.intermediate_size, activation, gated=False, bias=bias),
             "input_norm": norm,

@@ -4,7 +4,13 @@ from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import olmo2
 from jax_engine.models.families.changed import changed
-from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, windows_of
+from jax_engine.models.families.hf_config import (
+    FULL,
+    SLIDING,
+    rope_from_hf,
+    ropes_by_type,
+    windows_of,
+)
 from jax_engine.rope_config import RopeConfig
 
 ARCHITECTURES = ("Olmo3ForCausalLM",)
@@ -24,11 +30,11 @@ def specification(fields: Fields) -> ModelSpec:
     layers = range(fields.num_hidden_layers)
     types = fields.layer_types or [SLIDING if (n + 1) % PERIOD else FULL for n in layers]
     rope = rope_from_hf(fields)
-    plain = RopeConfig(rope.theta)
+    full, sliding = ropes_by_type(fields) or (rope, RopeConfig(rope.theta))
     return changed(
         olmo2.specification(fields),
         attention={
             "window": windows_of(types, fields.sliding_window, fields.num_hidden_layers),
-            "rope": tuple(plain if one == SLIDING else rope for one in types),
+            "rope": tuple(sliding if one == SLIDING else full for one in types),
         },
     )

@@ -3,7 +3,7 @@
 from jax_engine.model_spec import HeadNormSpec, MlpSpec, ModelSpec, NormSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.families.hf_config import activation_from_hf, partial_factor, partly
+from jax_engine.models.families.hf_config import activation_from_hf, partial_factor
 from jax_engine.models.schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration, Repeat
 
@@ -21,7 +21,7 @@ class Fields(LlamaFields, frozen=True):
 
 def specification(fields: Fields) -> ModelSpec:
     """Equal layers; all matrices have a bias, the head too."""
-    plain = llama.specification(fields)
+    plain = llama.specification(fields, partial_factor(fields, 0.5))
     norm = NormSpec(fields.layer_norm_eps, "layer", bias=True)
     head_norm = HeadNormSpec(norm.eps, norm.kind, bias=True) if fields.qk_layernorm else None
     activation = activation_from_hf(fields.hidden_act)
@@ -29,7 +29,6 @@ def specification(fields: Fields) -> ModelSpec:
     return changed(
         plain,
         attention={
-            "rotary_dim": partly(plain.head_dim, partial_factor(fields, 0.5)),
             "qkv_bias": True,
             "output_bias": True,
             "head_norm": head_norm,

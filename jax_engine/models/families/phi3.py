@@ -4,7 +4,7 @@ from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.families.hf_config import partial_factor, partly
+from jax_engine.models.families.hf_config import partial_factor
 from jax_engine.models.schemas import Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
@@ -21,9 +21,8 @@ class Fields(LlamaFields, frozen=True):
 
 def specification(fields: Fields) -> ModelSpec:
     """Llama's layers, all with the window."""
-    plain = llama.specification(fields)
-    rotated = partly(plain.head_dim, partial_factor(fields))
-    return changed(plain, attention={"window": fields.sliding_window, "rotary_dim": rotated})
+    plain = llama.specification(fields, partial_factor(fields))
+    return changed(plain, attention={"window": fields.sliding_window})
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:

@@ -3,7 +3,7 @@
 from jax_engine.model_spec import HeadNormSpec, ModelSpec, NormSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.families.hf_config import partial_factor, partly
+from jax_engine.models.families.hf_config import partial_factor
 from jax_engine.models.schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration, Stack
 
@@ -22,14 +22,13 @@ class Fields(LlamaFields, frozen=True):
 
 def specification(fields: Fields) -> ModelSpec:
     """Llama's layers with other norms; if parallel, both parts read the same norm."""
-    plain = llama.specification(fields)
+    plain = llama.specification(fields, partial_factor(fields, 0.25))
     norm = NormSpec(fields.layer_norm_eps, "layer", bias=True)
     head_norm = HeadNormSpec(fields.layer_norm_eps, "layer") if fields.qk_layernorm else None
     parallel = fields.use_parallel_residual
     return changed(
         plain,
         attention={
-            "rotary_dim": partly(plain.head_dim, partial_factor(fields, 0.25)),
             "qkv_bias": fields.use_qkv_bias,
             "head_norm": head_norm,
         },
