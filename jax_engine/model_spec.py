@@ -151,6 +151,60 @@ class MlpSpec:
 
 
 @dataclasses.dataclass(frozen=True)
+class RouterSpec:
+    """How each token chooses `top_k` of X experts, and how much each of them counts.
+
+    Attributes:
+        scores: "softmax" and "sigmoid" score all experts before the choice; "chosen_softmax" makes
+            the logits of those that are chosen sum to one.
+        renormalise: whether the chosen scores are divided by their sum.
+        scaling: factor of the weights.
+        bias: whether the logits have a bias.
+        selection_bias: whether a bias is added to the scores for the choice only.
+        groups: the experts lie in so many groups, and `top_groups` of them are eligible: those
+            whose two best experts score highest together.
+    """
+
+    num_experts: int
+    top_k: int
+    scores: Literal["softmax", "chosen_softmax", "sigmoid"] = "softmax"
+    renormalise: bool = False
+    scaling: float = 1.0
+    bias: bool = False
+    selection_bias: bool = False
+    groups: int = 1
+    top_groups: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top_k <= self.num_experts:
+            raise ConfigError(
+                f"model num_experts_per_tok must be between 1 and the {self.num_experts} experts, "
+                f"got {self.top_k}."
+            )
+        if self.num_experts % self.groups or not 1 <= self.top_groups <= self.groups:
+            raise ConfigError(
+                f"model n_group ({self.groups}) must divide the {self.num_experts} experts, and "
+                f"topk_group ({self.top_groups}) must not exceed it."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpertsSpec:
+    """A mixture of experts: feed-forward networks of which each token uses a few.
+
+    Attributes:
+        expert: the network of each expert.
+        shared: a network that every token uses, too; None: none.
+        shared_gate: whether the shared network's output is multiplied by a sigmoid of the input.
+    """
+
+    router: RouterSpec
+    expert: MlpSpec
+    shared: MlpSpec | None = None
+    shared_gate: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class LayerSpec:
     """Attention, then an MLP; each part's output is added to the residual stream.
 
@@ -165,7 +219,7 @@ class LayerSpec:
     """
 
     attention: AttentionSpec
-    mlp: MlpSpec
+    mlp: MlpSpec | ExpertsSpec
     input_norm: NormSpec | None = None
     attention_output_norm: NormSpec | None = None
     mlp_norm: NormSpec | None = None
@@ -245,6 +299,11 @@ class ModelSpec:
     def layers(self) -> list[LayerSpec]:
         """The layers of each pattern."""
         return [layer for group in self.groups for layer in group.pattern]
+
+    @property
+    def experts(self) -> list[ExpertsSpec]:
+        """The experts of each layer of each pattern that has some."""
+        return [layer.mlp for layer in self.layers if isinstance(layer.mlp, ExpertsSpec)]
 
     @property
     def attentions(self) -> list[AttentionSpec]:

@@ -17,11 +17,20 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layers.attention import Attention, AttentionInputs, LayerNumbers
 from jax_engine.layers.embedding import Embedding
+from jax_engine.layers.experts import Experts
 from jax_engine.layers.linear import Linear
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.norm import Norm
 from jax_engine.layers.positions import Positions, positions_for
-from jax_engine.model_spec import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, choices
+from jax_engine.model_spec import (
+    AttentionSpec,
+    ExpertsSpec,
+    LayerGroup,
+    LayerSpec,
+    MlpSpec,
+    ModelSpec,
+    choices,
+)
 from jax_engine.weights.format import Formats, Weight, WeightFormat
 
 Carry = tuple[Array, Array, Array]  # the last part's output, the residual before it, the KV cache
@@ -47,7 +56,9 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
         self.spec = spec
         matrices: dict[str, Any] = {"dtype": dtype, "weight_format": weight_format, "stack": stack}
         self.attention = Attention(spec.attention, width, **matrices)
-        self.mlp = Mlp(spec.mlp, width, **matrices)
+        kind = spec.mlp
+        self.mlp = Mlp(kind, width, **matrices) if isinstance(kind, MlpSpec) else None
+        self.experts = Experts(kind, width, **matrices) if isinstance(kind, ExpertsSpec) else None
         for name in ("input_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm"):
             norm = getattr(spec, name)
             setattr(self, name, None if norm is None else Norm(norm, width, stack=stack))
@@ -63,11 +74,18 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
         if self.spec.parallel:
             if self.mlp_norm is not None:
                 hidden = self.mlp_norm(residual, num_tokens, residual.dtype)
-            beside = self.mlp(hidden, numbers.layer, num_tokens)
+            beside = self._feed_forward(hidden, numbers.layer, num_tokens)
             return x + self._output(self.mlp_output_norm, beside, num_tokens), residual, kv_cache
         hidden, residual = _read(self.mlp_norm, x, residual, num_tokens)
-        x = self.mlp(hidden, numbers.layer, num_tokens)
+        x = self._feed_forward(hidden, numbers.layer, num_tokens)
         return self._output(self.mlp_output_norm, x, num_tokens), residual, kv_cache
+
+    def _feed_forward(
+        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+    ) -> Float[Array, "T E"]:
+        network: Any = self.experts if self.mlp is None else self.mlp
+        out: Array = network(x, layer, num_tokens)
+        return out
 
     def _output(
         self, norm: Norm | None, x: Float[Array, "T E"], num_tokens: Int[Array, ""]

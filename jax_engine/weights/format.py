@@ -90,6 +90,27 @@ class Weight(nnx.Param):  # type: ignore[misc]
         """activation(x @ weight.T + bias); see `WeightFormat.activated_matmul`."""
         return self.format.activated_matmul(x, self, bias, activation, layer, num_rows)
 
+    def grouped_matmul(
+        self,
+        x: Float[Array, "T in"],
+        bias: Float[Array, "X out"] | None,
+        starts: Int[Array, " X+1"],
+        layer: Int[Array, ""] | None = None,
+    ) -> Float[Array, "T out"]:
+        """Each row by its own expert's matrix; see `WeightFormat.grouped_matmul`."""
+        return self.format.grouped_matmul(x, self, bias, starts, layer)
+
+    def grouped_gated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        bias: Float[Array, "X out"] | None,
+        activation: Activation,
+        starts: Int[Array, " X+1"],
+        layer: Int[Array, ""] | None = None,
+    ) -> Float[Array, "T F"]:
+        """The gated product by experts; see `WeightFormat.grouped_gated_matmul`."""
+        return self.format.grouped_gated_matmul(x, self, bias, activation, starts, layer)
+
     def take_rows(self, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
         """Rows by number; see `WeightFormat.take_rows`."""
         return self.format.take_rows(self, ids)
@@ -214,6 +235,38 @@ class WeightFormat(abc.ABC):
     ) -> Float[Array, "T out"]:
         out = self.matmul(x, weight, layer, num_rows, out_dtype=self.result_dtype(x.dtype))
         return out if bias is None else out + bias.astype(out.dtype)
+
+    def grouped_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, "X out"] | None,
+        starts: Int[Array, " X+1"],
+        layer: Int[Array, ""] | None,
+    ) -> Float[Array, "T out"]:
+        """x[r] @ weight[expert of row r].T + bias[expert], in `result_dtype`.
+
+        The rows are sorted by expert: those of expert e are `starts[e]:starts[e + 1]`. Rows from
+        `starts[X]` on are padding, and their results any finite numbers.
+
+        Args:
+            layer: as in `matmul`.
+        """
+        raise NotImplementedError(f"{self} has no products by experts")
+
+    def grouped_gated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, "X out"] | None,
+        activation: Activation,
+        starts: Int[Array, " X+1"],
+        layer: Int[Array, ""] | None,
+    ) -> Float[Array, "T F"]:
+        """activation(gate(x)) * up(x) by experts, rounded once to x's dtype."""
+        out = self.grouped_matmul(x, weight, bias, starts, layer)
+        gates, up = jnp.split(out, 2, axis=-1)
+        return gate(gates, up, activation).astype(x.dtype)
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
         """The dtype of a layer's products, for x of this dtype."""

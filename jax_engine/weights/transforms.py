@@ -91,27 +91,28 @@ class Concatenate(Transform):
     """Parts one after another.
 
     Attributes:
-        sizes: the parts' sizes along `axis`.
+        sizes: the parts' sizes along `axis`; None: they are equal.
     """
 
     parts: Sequence[Declaration]
-    sizes: Sequence[int]
+    sizes: Sequence[int] | None = None
     axis: int = 0
 
-    def _each(self) -> Iterator[tuple[Transform, int, int]]:
-        """Each part, with its start and end."""
-        start = 0
-        for part, size in zip(self.parts, self.sizes, strict=True):
+    def _each(self, shape: Shape) -> Iterator[tuple[Transform, int, int]]:
+        """Each part of a result of this shape, with its start and end."""
+        start, equal = 0, shape[self.axis] // len(self.parts)
+        sizes = [equal] * len(self.parts) if self.sizes is None else self.sizes
+        for part, size in zip(self.parts, sizes, strict=True):
             yield transform_of(part), start, start + size
             start += size
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
-        for part, start, stop in self._each():
+        for part, start, stop in self._each(shape):
             yield from part.tensors(_resized(shape, self.axis, stop - start), words)
 
     def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
         along = np.moveaxis(out, self.axis, 0)
-        for part, start, stop in self._each():
+        for part, start, stop in self._each(out.shape):
             part.read_into(source, np.moveaxis(along[start:stop], 0, self.axis), words)
 
     def renamed(self, rename: Callable[[str], str]) -> Transform:

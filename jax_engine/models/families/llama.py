@@ -39,9 +39,7 @@ def specification(fields: LlamaFields, rotated: float = 1.0) -> ModelSpec:
         qkv_bias=bool(fields.attention_bias),
         output_bias=bool(fields.attention_bias),
     )
-    activation = activation_from_hf(fields.hidden_act)
-    mlp = MlpSpec(fields.intermediate_size, activation, bias=bool(fields.mlp_bias))
-    layer = LayerSpec(attention, mlp, input_norm=norm, mlp_norm=norm)
+    layer = LayerSpec(attention, mlp_of(fields), input_norm=norm, mlp_norm=norm)
     return ModelSpec(
         vocab_size=fields.vocab_size,
         width=fields.hidden_size,
@@ -52,10 +50,16 @@ def specification(fields: LlamaFields, rotated: float = 1.0) -> ModelSpec:
     )
 
 
+def mlp_of(fields: LlamaFields) -> MlpSpec:
+    """The gated network of each layer."""
+    activation = activation_from_hf(fields.hidden_act)
+    return MlpSpec(fields.intermediate_size, activation, bias=bool(fields.mlp_bias))
+
+
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
     """The checkpoint's tensors that make each module of the decoder; {kind} is weight or bias."""
     attention, mlp = "model.layers.{layer}.self_attn", "model.layers.{layer}.mlp"
-    one, width = spec.attentions[0], spec.layers[0].mlp.width
+    one = spec.attentions[0]
     q, kv = one.num_heads * one.head_dim, one.num_kv_heads * one.head_dim
     return {
         "embed": "model.embed_tokens.{kind}",
@@ -66,7 +70,7 @@ def weights(spec: ModelSpec) -> dict[str, Declaration]:
         "layers.attention.o": attention + ".o_proj.{kind}",
         "layers.mlp_norm": "model.layers.{layer}.post_attention_layernorm.{kind}",
         "layers.mlp.gate_up": Concatenate(
-            [f"{mlp}.{name}_proj.{{kind}}" for name in ("gate", "up")], sizes=(width, width)
+            [f"{mlp}.{name}_proj.{{kind}}" for name in ("gate", "up")]
         ),
         "layers.mlp.down": mlp + ".down_proj.{kind}",
         "norm": "model.norm.{kind}",

@@ -50,7 +50,8 @@ def specification(fields: Fields) -> ModelSpec:
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
     """The checkpoint's tensors that make each module of the decoder."""
-    layer, width = "transformer.h.{layer}", spec.layers[0].mlp.width
+    del spec
+    layer = "transformer.h.{layer}"
     gate_up = [f"{layer}.mlp.{name}.{{kind}}" for name in ("w2", "w1")]
     return {
         "embed": "transformer.wte.{kind}",
@@ -58,7 +59,7 @@ def weights(spec: ModelSpec) -> dict[str, Declaration]:
         "layers.attention.qkv": f"{layer}.attn.c_attn.{{kind}}",
         "layers.attention.o": f"{layer}.attn.c_proj.{{kind}}",
         "layers.mlp_norm": f"{layer}.ln_2.{{kind}}",
-        "layers.mlp.gate_up": Concatenate(gate_up, sizes=(width, width)),
+        "layers.mlp.gate_up": Concatenate(gate_up),
         "layers.mlp.down": f"{layer}.mlp.c_proj.{{kind}}",
         "norm": "transformer.ln_f.{kind}",
         "lm_head": "lm_head.{kind}",
