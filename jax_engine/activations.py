@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jax_engine.model_spec import Activation
+from jax_engine.layer_spec import Activation
 
 # gpt-oss bounds the numbers before its gate, and has another slope than silu.
 LIMIT, SLOPE = 7.0, 1.702

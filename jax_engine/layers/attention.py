@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from jax_engine.layer_spec import AttentionSpec
 from jax_engine.layers.linear import Linear
 from jax_engine.layers.norm import HeadNorm
 from jax_engine.layers.positions import Positions
 from jax_engine.layers.rotary import apply_rotary
-from jax_engine.model_spec import AttentionSpec
 from jax_engine.weights.format import WeightFormat
 from pallas_kernels import AttentionMetadata, paged_attention, write_kv
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from jax_engine.layer_spec import ExpertsSpec
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.router import Router
-from jax_engine.model_spec import ExpertsSpec
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
@@ -27,7 +27,7 @@ class Sorted(NamedTuple):
     """
 
     token: Int[Array, " pairs"]
-    starts: Int[Array, " X+1"]
+    starts: Int[Array, " starts"]
     place: Int[Array, "T k"]
 
 
@@ -116,7 +116,7 @@ class Experts(nnx.Module):  # type: ignore[misc]
                 rows, self.gate_up.added(), activation, pairs.starts, layer
             )
             each = self.down.weight.grouped_matmul(hidden, self.down.added(), pairs.starts, layer)
-            out = jnp.einsum("tke,tk->te", each[pairs.place], weights.astype(each.dtype))
+            out = (each[pairs.place] * weights.astype(each.dtype)[..., None]).sum(axis=1)
         if self.shared is not None:
             with jax.named_scope("shared"):
                 out = out + self._shared(x, layer, num_tokens)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.model_spec import HeadNormSpec, NormSpec
+from jax_engine.layer_spec import HeadNormSpec, NormSpec
 from jax_engine.operations import operations_for, xla
 
 

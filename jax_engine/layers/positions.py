@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jax_engine.layer_spec import AttentionSpec, QueryGrowth, choices
 from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
-from jax_engine.model_spec import AttentionSpec, QueryGrowth, choices
 from jax_engine.rope_config import RopeConfig
 
 Angles = tuple[Float[Array, "*tables T 1 half"], Float[Array, "*tables T 1 half"]]

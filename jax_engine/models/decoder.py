@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec, choices
 from jax_engine.layers.attention import Attention, AttentionInputs, LayerNumbers
 from jax_engine.layers.embedding import Embedding
 from jax_engine.layers.experts import Experts
@@ -22,15 +23,7 @@ from jax_engine.layers.linear import Linear
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.norm import Norm
 from jax_engine.layers.positions import Positions, positions_for
-from jax_engine.model_spec import (
-    AttentionSpec,
-    ExpertsSpec,
-    LayerGroup,
-    LayerSpec,
-    MlpSpec,
-    ModelSpec,
-    choices,
-)
+from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.weights.format import Formats, Weight, WeightFormat
 
 Carry = tuple[Array, Array, Array]  # the last part's output, the residual before it, the KV cache

@@ -71,7 +71,7 @@ class Dense(WeightFormat):
         x: Float[Array, "T in"],
         weight: Weight,
         bias: Float[Array, "X out"] | None,
-        starts: Int[Array, " X+1"],
+        starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None,
     ) -> Float[Array, "T out"]:
         values, dtype = self._one_layer(weight, layer), self.result_dtype(x.dtype)

@@ -10,7 +10,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from jax_engine.activations import activate, gate
-from jax_engine.model_spec import Activation
+from jax_engine.layer_spec import Activation
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Shape, Transform, Words
 
@@ -94,7 +94,7 @@ class Weight(nnx.Param):  # type: ignore[misc]
         self,
         x: Float[Array, "T in"],
         bias: Float[Array, "X out"] | None,
-        starts: Int[Array, " X+1"],
+        starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None = None,
     ) -> Float[Array, "T out"]:
         """Each row by its own expert's matrix; see `WeightFormat.grouped_matmul`."""
@@ -105,7 +105,7 @@ class Weight(nnx.Param):  # type: ignore[misc]
         x: Float[Array, "T in"],
         bias: Float[Array, "X out"] | None,
         activation: Activation,
-        starts: Int[Array, " X+1"],
+        starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None = None,
     ) -> Float[Array, "T F"]:
         """The gated product by experts; see `WeightFormat.grouped_gated_matmul`."""
@@ -205,8 +205,7 @@ class WeightFormat(abc.ABC):
             layer, num_rows: as in `matmul`.
         """
         out = self._with_bias(x, weight, bias, layer, num_rows)
-        gates, up = jnp.split(out, 2, axis=-1)
-        return gate(gates, up, activation).astype(x.dtype)
+        return gated(out, activation).astype(x.dtype)
 
     def activated_matmul(
         self,
@@ -241,7 +240,7 @@ class WeightFormat(abc.ABC):
         x: Float[Array, "T in"],
         weight: Weight,
         bias: Float[Array, "X out"] | None,
-        starts: Int[Array, " X+1"],
+        starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None,
     ) -> Float[Array, "T out"]:
         """x[r] @ weight[expert of row r].T + bias[expert], in `result_dtype`.
@@ -260,17 +259,22 @@ class WeightFormat(abc.ABC):
         weight: Weight,
         bias: Float[Array, "X out"] | None,
         activation: Activation,
-        starts: Int[Array, " X+1"],
+        starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None,
     ) -> Float[Array, "T F"]:
         """activation(gate(x)) * up(x) by experts, rounded once to x's dtype."""
         out = self.grouped_matmul(x, weight, bias, starts, layer)
-        gates, up = jnp.split(out, 2, axis=-1)
-        return gate(gates, up, activation).astype(x.dtype)
+        return gated(out, activation).astype(x.dtype)
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
         """The dtype of a layer's products, for x of this dtype."""
         return dtype
+
+
+def gated(out: Float[Array, "T two_F"], activation: Activation) -> Float[Array, "T F"]:
+    """The gate of products with gate and up, side by side."""
+    gates, up = jnp.split(out, 2, axis=-1)
+    return gate(gates, up, activation)
 
 
 def empty_weight(matrix: Matrix, weight_format: WeightFormat) -> Weight:

@@ -8,9 +8,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jax_engine.activations import gate
-from jax_engine.model_spec import Activation
-from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat
+from jax_engine.layer_spec import Activation
+from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, gated
 
 PANELS = "panels"
 
@@ -63,7 +62,7 @@ class Panels(WeightFormat):
         x: Float[Array, "T in"],
         weight: Weight,
         bias: Float[Array, "X out"] | None,
-        starts: Int[Array, " X+1"],
+        starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None,
     ) -> Float[Array, "T out"]:
         """Multiplies expert by expert: each one's rows are moved to the front of x.
@@ -111,8 +110,7 @@ class Panels(WeightFormat):
         """Computes silu's gate in the same kernel, and other gates behind the product."""
         if activation != "silu":
             out = self._with_bias(x, weight, bias, layer, num_rows)
-            gates, up = jnp.split(out, 2, axis=-1)
-            return gate(gates, up, activation).astype(x.dtype)
+            return gated(out, activation).astype(x.dtype)
         from cpu_kernels.linear.gated_linear import gated_linear
 
         panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2

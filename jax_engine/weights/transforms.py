@@ -250,9 +250,9 @@ class UnitRows(_OfOne):
         yield from transform_of(self.part).tensors(shape, words)
 
     def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
-        values = np.empty(out.shape, np.float32)
-        transform_of(self.part).read_into(source, values, words)
-        out[...] = values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-7)
+        rows = np.empty(out.shape, np.float32)
+        transform_of(self.part).read_into(source, rows, words)
+        out[...] = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-7)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError
-from jax_engine.model_spec import LayerGroup, LayerSpec, ModelSpec
+from jax_engine.layer_spec import LayerSpec
+from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.models.dummy import random_leaves
 from jax_engine.models.families import llama
 from jax_engine.models.leaves import abstract_leaves, fill_state

@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
             "jnp.int32(x.shape[0] - 1)",
             "the last token is taken for padding",
         ),
-        ("layer=layer, num_rows=num_rows)", "num_rows=num_rows)", "always the first layer"),
+        ("width=rows, layer=layer", "width=rows", "always the first layer"),
     ),
     *plant(
         f"{FOLDER}/panels.py",
@@ -55,7 +55,11 @@ MUTANTS: list[Mutant] = [
         ("self.word: value}", "self.word: place}", "layers are numbered from zero in every stack"),
         ("np.take(values, self.order, self.axis)", "values", "the rows stay where they are"),
         ("out[...] = values + 1", "out[...] = values", "a norm lacks its one"),
-        ("np.empty(out.shape, np.float32)", "np.empty(out.shape, out.dtype)", "one in bfloat16"),
+        (
+            "values = np.empty(out.shape, np.float32)",
+            "values = np.empty(out.shape, out.dtype)",
+            "one in bfloat16",
+        ),
     ),
     *plant(
         f"{FOLDER}/row_orders.py",

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from jax_engine.model_spec import (
+from jax_engine.layer_spec import (
     AttentionSpec,
     ExpertsSpec,
     HeadNormSpec,
     LayerSpec,
     MlpSpec,
-    ModelSpec,
     NormSpec,
     QueryGrowth,
     RouterSpec,
 )
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families.experts import grouped
 from jax_engine.rope_config import RopeConfig
 from jax_engine.weights.transforms import Concatenate, Declaration, Stack

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpu_kernels.simd.micro_kernel import COLUMNS
-from jax_engine.model_spec import Activation
+from jax_engine.layer_spec import Activation
 from jax_engine.operations import formats_for
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Matrix, Weight, WeightFormat

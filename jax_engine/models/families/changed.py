@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Any
 
-from jax_engine.model_spec import LayerSpec, ModelSpec
+from jax_engine.layer_spec import LayerSpec
+from jax_engine.model_spec import ModelSpec
 
 
 def changed(

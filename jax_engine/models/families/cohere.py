@@ -1,7 +1,8 @@
 """Command R (Cohere): parallel parts with one layer norm without bias, scaled logits."""
 
 from jax_engine.file_schema import Positive
-from jax_engine.model_spec import HeadNormSpec, ModelSpec, NormSpec
+from jax_engine.layer_spec import HeadNormSpec, NormSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.neighbours import qkv_in_halves

@@ -1,7 +1,8 @@
 """EXAONE 4: norms behind each part and over heads; layers that see all do not rotate."""
 
 from jax_engine.file_schema import Size
-from jax_engine.model_spec import HeadNormSpec, ModelSpec
+from jax_engine.layer_spec import HeadNormSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama, olmo2
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, windows_of

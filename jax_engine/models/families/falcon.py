@@ -5,14 +5,8 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from jax_engine.file_schema import Size
-from jax_engine.model_spec import (
-    AttentionSpec,
-    LayerGroup,
-    LayerSpec,
-    MlpSpec,
-    ModelSpec,
-    NormSpec,
-)
+from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
+from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.models.families.alibi import press_slopes
 from jax_engine.models.families.hf_config import activation_from_hf, context_of, rope_from_hf
 from jax_engine.models.schemas import Epsilon, RopeFields, Theta

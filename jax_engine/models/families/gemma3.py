@@ -3,7 +3,8 @@
 import msgspec
 
 from jax_engine.file_schema import Positive, Size
-from jax_engine.model_spec import HeadNormSpec, ModelSpec
+from jax_engine.layer_spec import HeadNormSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import gemma, gemma2, llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, ropes_by_type

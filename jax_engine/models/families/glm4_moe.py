@@ -3,7 +3,8 @@
 import dataclasses
 
 from jax_engine.file_schema import Positive, Size
-from jax_engine.model_spec import ExpertsSpec, HeadNormSpec, ModelSpec, RouterSpec
+from jax_engine.layer_spec import ExpertsSpec, HeadNormSpec, RouterSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.experts import expert_weights, shared_weights, with_experts

@@ -1,7 +1,8 @@
 """gpt-oss: experts with biases and a clipped SwiGLU, sinks, a window on every other layer."""
 
 from jax_engine.file_schema import Size
-from jax_engine.model_spec import ExpertsSpec, MlpSpec, ModelSpec, RouterSpec
+from jax_engine.layer_spec import ExpertsSpec, MlpSpec, RouterSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, require, windows_of

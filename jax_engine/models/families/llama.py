@@ -1,13 +1,7 @@
 """Llama 1-3, Vicuna, CodeLlama, SmolLM2: equal layers, with Hugging Face's weight names."""
 
-from jax_engine.model_spec import (
-    AttentionSpec,
-    LayerGroup,
-    LayerSpec,
-    MlpSpec,
-    ModelSpec,
-    NormSpec,
-)
+from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
+from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.models.families.hf_config import (
     activation_from_hf,
     context_of,

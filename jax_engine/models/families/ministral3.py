@@ -4,7 +4,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from jax_engine.model_spec import ModelSpec, QueryGrowth
+from jax_engine.layer_spec import QueryGrowth
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama, mistral
 from jax_engine.models.families.changed import changed
 from jax_engine.models.schemas import RopeFields

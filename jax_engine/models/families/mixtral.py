@@ -1,7 +1,8 @@
 """Mixtral: Mistral with experts in each layer."""
 
 from jax_engine.file_schema import Size
-from jax_engine.model_spec import ExpertsSpec, ModelSpec, RouterSpec
+from jax_engine.layer_spec import ExpertsSpec, RouterSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama, mistral
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.experts import expert_weights

@@ -1,6 +1,7 @@
 """Nemotron, Minitron: layer norms by 1 + w, a plain MLP with squared ReLU, half rotation."""
 
-from jax_engine.model_spec import MlpSpec, ModelSpec, NormSpec
+from jax_engine.layer_spec import MlpSpec, NormSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import activation_from_hf, partial_factor

@@ -1,7 +1,8 @@
 """OLMo 1: Llama with layer norms that have neither weight nor bias, and clipped projections."""
 
 from jax_engine.file_schema import Positive
-from jax_engine.model_spec import ModelSpec, NormSpec
+from jax_engine.layer_spec import NormSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.schemas import LlamaFields

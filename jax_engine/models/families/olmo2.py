@@ -1,6 +1,7 @@
 """OLMo 2: norms behind attention and MLP instead of before, and one norm over all heads."""
 
-from jax_engine.model_spec import HeadNormSpec, ModelSpec
+from jax_engine.layer_spec import HeadNormSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.schemas import LlamaFields

@@ -1,7 +1,8 @@
 """OLMoE: Llama with experts in each layer, and one norm over all heads."""
 
 from jax_engine.file_schema import Positive, Size
-from jax_engine.model_spec import ExpertsSpec, HeadNormSpec, ModelSpec, RouterSpec
+from jax_engine.layer_spec import ExpertsSpec, HeadNormSpec, RouterSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama, qwen2_moe
 from jax_engine.models.families.changed import changed
 from jax_engine.models.schemas import LlamaFields

@@ -1,6 +1,7 @@
 """Phi-1, 1.5 and 2: attention and a plain MLP read one norm and are added together."""
 
-from jax_engine.model_spec import HeadNormSpec, MlpSpec, ModelSpec, NormSpec
+from jax_engine.layer_spec import HeadNormSpec, MlpSpec, NormSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import activation_from_hf, partial_factor

@@ -1,7 +1,8 @@
 """Qwen 3: Llama with a norm over each head's queries and keys, and no biases."""
 
 from jax_engine.file_schema import Size
-from jax_engine.model_spec import HeadNormSpec, ModelSpec
+from jax_engine.layer_spec import HeadNormSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama, qwen2
 from jax_engine.models.families.changed import changed
 from jax_engine.weights.transforms import Declaration, Repeat

@@ -1,6 +1,7 @@
 """StableLM: Llama with layer norms and a quarter of each head rotated; parallel parts in some."""
 
-from jax_engine.model_spec import HeadNormSpec, ModelSpec, NormSpec
+from jax_engine.layer_spec import HeadNormSpec, NormSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import partial_factor

@@ -1,7 +1,8 @@
 """StarCoder 2: rotary positions with GPT-2's layer norms, plain MLP and biases."""
 
 from jax_engine.file_schema import Size
-from jax_engine.model_spec import MlpSpec, ModelSpec, NormSpec
+from jax_engine.layer_spec import MlpSpec, NormSpec
+from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import activation_from_hf
