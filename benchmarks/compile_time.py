@@ -18,7 +18,6 @@ import jax.numpy as jnp
 from benchmarks.report import write_result
 from jax_engine.aot_cases import MODELS
 from jax_engine.models.load import LoadedModel, abstract_decoder
-from jax_engine.models.registry import specification_of
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import kv_cache_shape
 from jax_engine.worker.step_shape import StepShape
@@ -33,9 +32,12 @@ BLOCK_SIZE, NUM_BLOCKS, TABLE_WIDTH = 16, 1024, 128
 
 def seconds(num_layers: int, shape: StepShape) -> float:
     """Of all threads, to trace, lower and compile the step of SmolLM2-135M with so many layers."""
-    config = replace(MODELS["smollm2-135m"], num_layers=num_layers)
+    known = MODELS["smollm2-135m"]
+    (group,) = known.spec.groups
+    spec = replace(known.spec, groups=(replace(group, repeats=num_layers),))
+    config = replace(known, spec=spec)
     dtype = jnp.dtype(jnp.float32)
-    model = LoadedModel(config, *abstract_decoder(specification_of(config), dtype), Path(), 0, 0)
+    model = LoadedModel(config, *abstract_decoder(spec, dtype), Path(), 0, 0)
     steps = CompiledSteps(model, block_size=BLOCK_SIZE, table_width=TABLE_WIDTH, max_rows=64)
     cache = jax.ShapeDtypeStruct(kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE), dtype)
     started = time.process_time()

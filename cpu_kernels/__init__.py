@@ -3,7 +3,8 @@
     attention/paged_attention.py   paged attention of a ragged batch
     linear/linear.py               x @ weight.T, with weights packed by linear/panels.py
     linear/gated_linear.py         silu(x @ gate.T) * (x @ up.T)
-    rms_norm.py                    residual addition and RMS norm
+    norms/rms_norm.py              residual addition and RMSNorm
+    norms/layer_norm.py            residual addition and LayerNorm
     sampling/draw.py               temperature, the filters and the draw of a token
     kv_write.py                    stores keys and values in their slots
     zeros.py                       an array of zeros that takes no memory until it is written

@@ -9,14 +9,14 @@ temporaries no larger than its activations.
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jax_engine.model_spec import RopeConfig
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.load import LoadedModel, abstract_decoder
-from jax_engine.models.registry import specification_of
+from jax_engine.models.registry import config_from_hf
 from jax_engine.operations import this_device
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import kv_cache_shape
@@ -34,47 +34,48 @@ QUICK = (
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
 MAX_ROWS = 256
 
-_LLAMA3_ROPE = RopeConfig(
-    theta=500000.0, type="llama3", factor=8.0, original_max_position_embeddings=8192
-)
+_LLAMA: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-5}
+_LLAMA3: dict[str, Any] = _LLAMA | {
+    "vocab_size": 128256,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "rope_parameters": {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}
 MODELS = {
-    "smollm2-135m": ModelConfig(
-        architecture="LlamaForCausalLM",
-        vocab_size=49152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_layers=30,
-        num_heads=9,
-        num_kv_heads=3,
-        head_dim=64,
-        max_position_embeddings=8192,
-        rope=RopeConfig(theta=100000.0),
-        tie_word_embeddings=True,
+    "smollm2-135m": config_from_hf(
+        _LLAMA
+        | {
+            "vocab_size": 49152,
+            "hidden_size": 576,
+            "intermediate_size": 1536,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "max_position_embeddings": 8192,
+            "rope_theta": 100000.0,
+            "tie_word_embeddings": True,
+        }
     ),
-    "llama-3.2-1b": ModelConfig(
-        architecture="LlamaForCausalLM",
-        vocab_size=128256,
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_layers=16,
-        num_heads=32,
-        num_kv_heads=8,
-        head_dim=64,
-        max_position_embeddings=131072,
-        rope=_LLAMA3_ROPE,
-        tie_word_embeddings=True,
+    "llama-3.2-1b": config_from_hf(
+        _LLAMA3
+        | {
+            "hidden_size": 2048,
+            "intermediate_size": 8192,
+            "num_hidden_layers": 16,
+            "tie_word_embeddings": True,
+            "rope_parameters": _LLAMA3["rope_parameters"] | {"factor": 32.0},
+        }
     ),
-    "llama-3.1-8b": ModelConfig(
-        architecture="LlamaForCausalLM",
-        vocab_size=128256,
-        hidden_size=4096,
-        intermediate_size=14336,
-        num_layers=32,
-        num_heads=32,
-        num_kv_heads=8,
-        head_dim=128,
-        max_position_embeddings=131072,
-        rope=_LLAMA3_ROPE,
+    "llama-3.1-8b": config_from_hf(
+        _LLAMA3 | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
     ),
 }
 SHAPES = {
@@ -96,7 +97,7 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
 
 def _step(config: ModelConfig, shape: StepShape) -> Program:
     dtype = jnp.dtype(jnp.bfloat16)
-    graphdef, params = abstract_decoder(specification_of(config), dtype)
+    graphdef, params = abstract_decoder(config.spec, dtype)
     model = LoadedModel(config, graphdef, params, Path(), 0, 0)
     kv_cache = jax.ShapeDtypeStruct(kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE), dtype)
     table_width = -(-MAX_MODEL_LEN // BLOCK_SIZE)

@@ -2,105 +2,37 @@
 
 Compile time must not grow with depth, so layers are scanned over. A group repeats a pattern of
 layers: the scan runs over the repetitions, and the pattern is unrolled inside. Llama is one group
-whose pattern is a single layer. Alternating layers, such as with and without a window, are a
-pattern of several layers; different layers at the beginning or the end are another group.
+whose pattern is a single layer. Layers that differ only by a number, such as their window, are one
+pattern, too: the number is given for each repetition. Layers of another shape at the beginning or
+the end are another group.
 """
 
 import dataclasses
-from typing import Literal, get_args
 
 from jax_engine.errors import ConfigError
-
-RopeType = Literal["none", "linear", "dynamic", "llama3", "yarn"]
-
-
-@dataclasses.dataclass(frozen=True)
-class RopeConfig:
-    """Rotary embedding: the base `theta`, and how it is stretched beyond the trained context.
-
-    `factor` is the stretch; `original_max_position_embeddings` is the trained context, needed by
-    llama3 and yarn. `frequency_factors` (D/2 divisors, from a GGUF file's rope_freqs tensor) is the
-    result of the llama3 formula and replaces it. Raises ConfigError for an invalid value.
-    """
-
-    theta: float = 10000.0
-    type: RopeType = "none"
-    factor: float = 1.0
-    original_max_position_embeddings: int | None = None
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    attention_factor: float | None = None
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
-    truncate: bool = True
-    frequency_factors: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.type not in get_args(RopeType):
-            known = ", ".join(get_args(RopeType))
-            raise ConfigError(f"rope type {self.type!r} is not supported; known: {known}.")
-        if self.theta <= 0 or self.factor <= 0:
-            raise ConfigError(
-                f"rope theta and factor must be positive, got {self.theta=}, {self.factor=}."
-            )
-        if self.type == "llama3" and self.frequency_factors is None:
-            _require_original_context(self)
-            if self.high_freq_factor <= self.low_freq_factor:
-                raise ConfigError(
-                    f"rope high_freq_factor must exceed low_freq_factor ({self.low_freq_factor}), "
-                    f"got {self.high_freq_factor}."
-                )
-        if self.type == "yarn":
-            _require_original_context(self)
-
-
-def _require_original_context(rope: RopeConfig) -> None:
-    if not rope.original_max_position_embeddings:
-        raise ConfigError(f"rope type {rope.type!r} needs original_max_position_embeddings > 0.")
-
-
-@dataclasses.dataclass(frozen=True)
-class AttentionSpec:
-    """Grouped-query attention with rotary positions.
-
-    Attributes:
-        window: a query sees this many of the last positions, its own included; None: all.
-        bias: whether all four projections have a bias.
-    """
-
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rope: RopeConfig
-    window: int | None = None
-    bias: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class MlpSpec:
-    """A gated feed-forward network, F wide."""
-
-    width: int
-    bias: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class LayerSpec:
-    """Attention, then MLP: each takes the RMS-normed residual and is added to it."""
-
-    attention: AttentionSpec
-    mlp: MlpSpec
-    norm_eps: float
+from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, NormSpec
+from jax_engine.rope_config import RopeConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerGroup:
-    """A pattern of layers, repeated."""
+    """A pattern of layers, repeated.
+
+    Raises:
+        ConfigError: a setting that is given for each repetition has another length.
+    """
 
     pattern: tuple[LayerSpec, ...]
     repeats: int
+
+    def __post_init__(self) -> None:
+        for attention in (layer.attention for layer in self.pattern):
+            for name in ("rope", "window"):
+                given = getattr(attention, name)
+                if isinstance(given, tuple) and len(given) != self.repeats:
+                    raise ConfigError(
+                        f"model {name} must be given for {self.repeats} layers, got {len(given)}."
+                    )
 
     @property
     def num_layers(self) -> int:
@@ -113,7 +45,16 @@ class ModelSpec:
 
     Attributes:
         width: E, the width of the residual stream.
+        norm: the norm before the head; None: none.
+        max_context_len: longest context that the positions were made for, in tokens.
         tied: whether the embedding is also the head.
+        head_bias: whether the head has a bias.
+        learned_positions: P, the number of rows of a table that is added to the embedding; None:
+            there is no such table.
+        embedding_factor: factor of the embedding.
+        embedding_norm: norm of the embedding; None: none.
+        logits_factor: factor of the logits.
+        logits_cap: bound of the logits' magnitude; None: no bound.
 
     Raises:
         ConfigError: Layers need KV caches of different shapes.
@@ -122,8 +63,15 @@ class ModelSpec:
     vocab_size: int
     width: int
     groups: tuple[LayerGroup, ...]
-    norm_eps: float
+    norm: NormSpec | None
+    max_context_len: int
     tied: bool = False
+    head_bias: bool = False
+    learned_positions: int | None = None
+    embedding_factor: float = 1.0
+    embedding_norm: NormSpec | None = None
+    logits_factor: float = 1.0
+    logits_cap: float | None = None
 
     def __post_init__(self) -> None:
         shapes = {(one.num_kv_heads, one.head_dim) for one in self.attentions}
@@ -134,9 +82,19 @@ class ModelSpec:
             )
 
     @property
+    def layers(self) -> list[LayerSpec]:
+        """The layers of each pattern."""
+        return [layer for group in self.groups for layer in group.pattern]
+
+    @property
+    def experts(self) -> list[ExpertsSpec]:
+        """The experts of each layer of each pattern that has some."""
+        return [layer.mlp for layer in self.layers if isinstance(layer.mlp, ExpertsSpec)]
+
+    @property
     def attentions(self) -> list[AttentionSpec]:
         """The attention of each layer of each pattern."""
-        return [layer.attention for group in self.groups for layer in group.pattern]
+        return [layer.attention for layer in self.layers]
 
     @property
     def num_layers(self) -> int:
@@ -148,6 +106,10 @@ class ModelSpec:
         return max(one.num_heads for one in self.attentions)
 
     @property
+    def num_kv_heads(self) -> int:
+        return self.attentions[0].num_kv_heads
+
+    @property
     def head_dim(self) -> int:
         return self.attentions[0].head_dim
 
@@ -156,3 +118,21 @@ class ModelSpec:
         first = sum(one.num_layers for one in self.groups[:group])
         last, period = first + self.groups[group].num_layers, len(self.groups[group].pattern)
         return range(first + place, last, period)
+
+    def for_length(self, max_model_len: int) -> "ModelSpec":
+        """The same model for sequences of at most so many tokens; see `RopeConfig.for_length`."""
+
+        def chosen(rope: RopeConfig | None) -> RopeConfig | None:
+            return None if rope is None else rope.for_length(max_model_len)
+
+        def of_layer(layer: LayerSpec) -> LayerSpec:
+            given = layer.attention.rope
+            rope = tuple(map(chosen, given)) if isinstance(given, tuple) else chosen(given)
+            attention = dataclasses.replace(layer.attention, rope=rope)
+            return dataclasses.replace(layer, attention=attention)
+
+        groups = (
+            dataclasses.replace(group, pattern=tuple(map(of_layer, group.pattern)))
+            for group in self.groups
+        )
+        return dataclasses.replace(self, groups=tuple(groups))

@@ -17,12 +17,21 @@ class Call(NamedTuple):
     alibi_slopes: Float[Array, " H"] | None = None
     sinks: Float[Array, " H"] | None = None
     kv_scales: Float[Array, "L 2 K"] | None = None
+    window: Int[Array, ""] | None = None
 
 
 class Options(NamedTuple):
-    """The static options of a call; `paged_attention` explains them."""
+    """The static options of a call; `paged_attention` explains them.
+
+    A window that is an array is part of the `Call`, and None here.
+    """
 
     scale: float
     window: int | None = None
     soft_cap: float | None = None
     return_lse: bool = False
+
+
+def window_of(call: Call, options: Options) -> int | Int[Array, ""] | None:
+    """The window of a call, whether it is an array or a number; None: there is none."""
+    return options.window if call.window is None else call.window

@@ -27,7 +27,7 @@ def paged_attention(
     *,
     layer: int | Int[Array, ""],
     scale: float,
-    window: int | None = None,
+    window: int | Int[Array, ""] | None = None,
     soft_cap: float | None = None,
     alibi_slopes: Float[Array, " H"] | None = None,
     sinks: Float[Array, " H"] | None = None,
@@ -59,7 +59,9 @@ def paged_attention(
         query_start_loc: boundaries of the sequences' query tokens, ascending, from 0.
         layer: layer of the cache; may be traced.
         scale: factor of the scores, usually D ** -0.5.
-        window: number of tokens that each token sees, itself included; None: all.
+        window: number of tokens that each token sees, itself included; None: all. A number is
+            compiled into the kernel. An array serves layers that differ by it; it is at least 1,
+            which is not checked, and 2**31 - 1 sees all.
         soft_cap: bound of the scores' magnitude; None: no bound.
         alibi_slopes: a slope for each head, or None.
         sinks: for each head a logit that takes part in the softmax as it is, or None.
@@ -86,8 +88,12 @@ def paged_attention(
     """
     layer = jnp.asarray(layer, jnp.int32)
     arrays = (q, kv_cache, block_tables, context_lens, query_start_loc, layer)
-    call = Call(*arrays, alibi_slopes, sinks, kv_scales)
-    options = Options(scale, window, soft_cap, return_lse)
+    if window is None or isinstance(window, int):
+        static, traced = window, None
+    else:
+        static, traced = None, jnp.asarray(window, jnp.int32)
+    call = Call(*arrays, alibi_slopes, sinks, kv_scales, traced)
+    options = Options(scale, static, soft_cap, return_lse)
     check_call(call, options)
     if metadata is None:
         name = choose_for_call(backend, call, options)

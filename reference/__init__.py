@@ -8,7 +8,11 @@ The model
     `attention`            attention over a KV cache that lies in blocks (4.1)
     `kv_cache`             the blocks themselves: write, copy, swap (4.2, 4.5)
     `rope`                 how a token knows its position
-    `transformer`          a Llama decoder over a paged KV cache (2.1, 4.1)
+    `norms`                what keeps the numbers of a layer near one
+    `activations`          what bends them between two matrices
+    `transformer_config`   the sizes of a decoder, and the switches between families
+    `experts`              many networks, of which each token uses a few
+    `transformer`          the decoder over a paged KV cache (2.1, 4.1)
     `logits`               what a request may do to the logits (5.2)
     `random_numbers`       one for each seed and position (5.2)
     `sampling`             from logits to a token (5.2)

@@ -12,7 +12,9 @@ of a Hugging Face config.json). The rules are those of transformers 5, but for "
             the sequence gets longer, so theta is taken once, for the longest sequence there can be,
             `max_position_embeddings * factor`. vLLM does the same;
 * llama3    long waves are divided by `factor`, short ones kept, those between blended;
-* yarn      likewise, with a ramp over the dimensions, and the result is made a little larger.
+* yarn      likewise, with a ramp over the dimensions, and the result is made a little larger;
+* longrope  each frequency has a divisor of its own, from one of two lists. As with "dynamic" the
+            choice is made once, by the longest sequence there can be. The result is made larger.
 
 Angles are formed in float32 from frequencies rounded to float32, as all engines form them: far
 into a text the rounding can be seen, so it is part of the definition. The rest is float64.
@@ -62,10 +64,12 @@ def rope_frequencies(
             stretched = _llama3(plain, max_position_embeddings, scaling)
         case "yarn":
             stretched, attention_factor = _yarn(plain, theta, max_position_embeddings, scaling)
+        case "longrope":
+            stretched, attention_factor = _longrope(plain, max_position_embeddings, scaling)
         case _:
             raise ValueError(
                 f"rope_scaling has rope_type {kind!r}; known are "
-                "'default', 'linear', 'dynamic', 'llama3' and 'yarn'"
+                "'default', 'linear', 'dynamic', 'llama3', 'yarn' and 'longrope'"
             )
     return stretched.astype(np.float32), attention_factor
 
@@ -73,10 +77,12 @@ def rope_frequencies(
 def apply_rope(
     x: Float[np.ndarray, "T H D"],
     positions: Int[np.ndarray, "T"],
-    frequencies: Float[np.ndarray, "D//2"],
+    frequencies: Float[np.ndarray, "half"],
     attention_factor: float = 1.0,
 ) -> Float[np.ndarray, "T H D"]:
     """Turn each head of each token by its position.
+
+    If there are fewer frequencies, only the first numbers of a head are turned; the rest stays.
 
     A quarter turn takes the first axis to the second; position 0 turns nothing:
 
@@ -87,9 +93,10 @@ def apply_rope(
     angles = positions.astype(np.float32)[:, None] * frequencies.astype(np.float32)
     cos = np.cos(angles.astype(np.float64))[:, None, :] * attention_factor
     sin = np.sin(angles.astype(np.float64))[:, None, :] * attention_factor
-    first, second = np.split(x.astype(np.float64), 2, axis=-1)
-    turned = np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return turned.astype(x.dtype)
+    half = len(frequencies)
+    first, second, rest = np.split(x.astype(np.float64), [half, 2 * half], axis=-1)
+    turned = [first * cos - second * sin, second * cos + first * sin, rest]
+    return np.concatenate(turned, axis=-1).astype(x.dtype)
 
 
 def _frequencies(head_dim: int, theta: float) -> Float[np.ndarray, "half"]:
@@ -158,3 +165,15 @@ def _yarn_factor(factor: float, scaling: RopeScaling) -> float:
     if scaling.get("mscale") and scaling.get("mscale_all_dim"):
         return grown(float(scaling["mscale"])) / grown(float(scaling["mscale_all_dim"]))
     return grown(1.0)
+
+
+def _longrope(
+    plain: Float[np.ndarray, "half"], max_position_embeddings: int, scaling: RopeScaling
+) -> tuple[Float[np.ndarray, "half"], float]:
+    """LongRoPE (arXiv 2402.13753), as Phi-3 has it: the long list beyond the old context."""
+    old_context = scaling["original_max_position_embeddings"]
+    longest = scaling.get("max_model_len") or max_position_embeddings
+    divisors = np.asarray(scaling["long_factor" if longest > old_context else "short_factor"])
+    factor = float(scaling.get("factor") or max_position_embeddings / old_context)
+    grown = math.sqrt(1 + math.log(factor) / math.log(old_context)) if factor > 1 else 1.0
+    return plain / divisors, float(scaling.get("attention_factor") or grown)

@@ -1,4 +1,4 @@
-"""A Llama decoder whose keys and values live in pages.
+"""A decoder whose keys and values live in pages: Llama, or another one by its switches.
 
 Section 2.1 of the paper says what a decoder computes, section 4.1 how its attention reads a paged
 cache. The decoder takes the tokens of one *step*, those of many sequences laid end to end, and
@@ -10,39 +10,23 @@ and on nothing else, bit by bit: not on its neighbours in the batch, not on wher
 into chunks, not on the size and the order of blocks.
 
 Legend: T tokens in the step, S sequences, H query heads, K KV heads, D head dim, E model width,
-F FFN width, V vocabulary, W table width in blocks, R rows whose logits are wanted.
+F FFN width, V vocabulary, W table width in blocks, R rows whose logits are wanted, X experts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import DTypeLike, Float, Int
 
+from reference.activations import activate, gate, sigmoid
 from reference.attention import paged_attention
+from reference.experts import route
 from reference.kv_cache import KVCache
-from reference.rope import RopeScaling, apply_rope, rope_frequencies
-
-
-@dataclass(frozen=True)
-class TransformerConfig:
-    """The fields of a Llama config.json that matter here, under their Hugging Face names."""
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    rms_norm_eps: float = 1e-5
-    rope_theta: float = 10000.0
-    rope_scaling: RopeScaling | None = None
-    max_position_embeddings: int = 2048
-    tie_word_embeddings: bool = False
-    sliding_window: int | None = None
-    attention_bias: bool = False
-    mlp_bias: bool = False
+from reference.norms import normalise
+from reference.rope import apply_rope, rope_frequencies
+from reference.transformer_config import TransformerConfig as TransformerConfig
+from reference.transformer_config import weight_shapes as weight_shapes
 
 
 @dataclass(frozen=True)
@@ -77,9 +61,16 @@ class Transformer:
             if found != shape:
                 raise ValueError(f"weight {name} must be {shape}, found {found}")
             self.weights[name] = np.ascontiguousarray(weights[name], dtype=dtype)
-        self.frequencies, self.attention_factor = rope_frequencies(
-            config.head_dim, config.rope_theta, config.max_position_embeddings, config.rope_scaling
-        )
+        self.turns = [self._frequencies(layer) for layer in range(config.num_hidden_layers)]
+
+    def _frequencies(self, layer: int) -> tuple[Float[np.ndarray, "half"], float] | None:
+        """What a layer's rotation needs; None if it does not rotate."""
+        config, rope = self.config, self.config.rope(layer)
+        if rope is None:
+            return None
+        rotated = config.head_dim if config.rotary_dim is None else config.rotary_dim
+        longest = config.max_position_embeddings
+        return rope_frequencies(rotated, rope.theta, longest, rope.scaling)
 
     def forward(
         self,
@@ -103,17 +94,50 @@ class Transformer:
             if not 0 <= token < self.config.vocab_size:
                 raise ValueError(f"token id {token} is not one of 0..{self.config.vocab_size - 1}")
         step = _Step(positions, kv_cache, block_tables, context_lens, query_start_loc, slot_mapping)
-        x = self.weights["model.embed_tokens.weight"][token_ids]
+        x = self._embed(token_ids, positions)
         for layer in range(self.config.num_hidden_layers):
-            x = x + self._attention(layer, self._norm(f"{_layer(layer)}.input_layernorm", x), step)
-            normed = self._norm(f"{_layer(layer)}.post_attention_layernorm", x)
-            x = x + self._mlp(f"{_layer(layer)}.mlp", normed)
+            x = self._layer(layer, x, step)
         return self._norm("model.norm", x)
 
     def compute_logits(self, hidden: Float[np.ndarray, "R E"]) -> Float[np.ndarray, "R V"]:
         """Logits of the rows given: of the tokens that something is to be sampled after."""
-        tied = self.config.tie_word_embeddings
-        return self._linear("model.embed_tokens" if tied else "lm_head", hidden)
+        config = self.config
+        name = "model.embed_tokens" if config.tie_word_embeddings else "lm_head"
+        logits = self._linear(name, hidden) * config.logits_factor
+        cap = config.logits_soft_cap
+        return np.asarray(logits if cap is None else cap * np.tanh(logits / cap), hidden.dtype)
+
+    def _embed(
+        self, token_ids: Int[np.ndarray, "T"], positions: Int[np.ndarray, "T"]
+    ) -> Float[np.ndarray, "T E"]:
+        x = self.weights["model.embed_tokens.weight"][token_ids]
+        if self.config.learned_positions is not None:
+            x = x + self.weights["model.embed_positions.weight"][positions]
+        x = (x * self.config.embedding_factor).astype(x.dtype)
+        return self._norm("model.embed_norm", x) if self.config.embedding_norm else x
+
+    def _layer(
+        self, layer: int, x: Float[np.ndarray, "T E"], step: _Step
+    ) -> Float[np.ndarray, "T E"]:
+        """Attention and the MLP, each added to x. A norm that the model lacks changes nothing."""
+        name = _layer(layer)
+        first = self._norm_if_any(f"{name}.input_layernorm", x)
+        attended = self._attention(layer, first, step)
+        attended = self._norm_if_any(f"{name}.attention_output_norm", attended)
+        after = self._add(x, attended)
+        second = self._norm_if_any(f"{name}.post_attention_layernorm", after)
+        match self.config.norm_placement:
+            case "parallel":
+                second = first
+            case "parallel_two":
+                second = self._norm_if_any(f"{name}.post_attention_layernorm", x)
+        computed = self._feed_forward(layer, second)
+        return self._add(after, self._norm_if_any(f"{name}.mlp_output_norm", computed))
+
+    def _add(
+        self, x: Float[np.ndarray, "T E"], part: Float[np.ndarray, "T E"]
+    ) -> Float[np.ndarray, "T E"]:
+        return np.asarray(x + part * self.config.residual_factor, dtype=x.dtype)
 
     def _attention(
         self, layer: int, x: Float[np.ndarray, "T E"], step: _Step
@@ -123,42 +147,106 @@ class Transformer:
         q = self._heads(f"{name}.q_proj", x, config.num_attention_heads)
         k = self._heads(f"{name}.k_proj", x, config.num_key_value_heads)
         v = self._heads(f"{name}.v_proj", x, config.num_key_value_heads)
-        q = apply_rope(q, step.positions, self.frequencies, self.attention_factor)
-        k = apply_rope(k, step.positions, self.frequencies, self.attention_factor)
+        q = self._turn(layer, self._norm_heads(f"{name}.q_norm", q), step)
+        k = self._turn(layer, self._norm_heads(f"{name}.k_norm", k), step)
         step.kv_cache.write(layer, k, v, step.slot_mapping)
+        slopes = config.alibi_slopes
         out, _ = paged_attention(
-            q,
+            self._grow(q, step),
             step.kv_cache.gpu,
             step.block_tables,
             step.context_lens,
             step.query_start_loc,
             layer=layer,
-            scale=config.head_dim**-0.5,
-            window=config.sliding_window,
+            scale=config.head_dim**-0.5 if config.query_scale is None else config.query_scale,
+            window=config.window(layer),
+            soft_cap=config.attention_soft_cap,
+            alibi_slopes=None if slopes is None else np.asarray(slopes),
+            sinks=self.weights.get(f"{name}.sinks"),
         )
         joined = out.reshape(len(x), config.num_attention_heads * config.head_dim)
         return self._linear(f"{name}.o_proj", joined)
 
+    def _norm_heads(
+        self, name: str, x: Float[np.ndarray, "T heads D"]
+    ) -> Float[np.ndarray, "T heads D"]:
+        """Each head by itself, or all heads of a token as one vector."""
+        config, weight = self.config, self.weights.get(f"{name}.weight")
+        if weight is None:
+            return x
+        shape = x.shape if config.head_norm == "each" else (len(x), 1, x[0].size)
+        bias = self.weights.get(f"{name}.bias")
+        normed = normalise(
+            x.reshape(shape),
+            weight.reshape(shape[1:]),
+            None if bias is None else bias.reshape(shape[1:]),
+            kind=config.head_norm_kind,
+            eps=config.rms_norm_eps,
+        )
+        return normed.reshape(x.shape).astype(x.dtype)
+
+    def _turn(
+        self, layer: int, x: Float[np.ndarray, "T heads D"], step: _Step
+    ) -> Float[np.ndarray, "T heads D"]:
+        turns = self.turns[layer]
+        return x if turns is None else apply_rope(x, step.positions, *turns)
+
+    def _grow(self, q: Float[np.ndarray, "T H D"], step: _Step) -> Float[np.ndarray, "T H D"]:
+        """Queries far into a text may be made larger, so that attention stays sharp."""
+        if self.config.query_growth is None:
+            return q
+        beta, length = self.config.query_growth
+        grown = 1 + beta * np.log1p(step.positions // length)
+        return np.asarray(q * grown[:, None, None], dtype=q.dtype)
+
+    def _feed_forward(self, layer: int, x: Float[np.ndarray, "T E"]) -> Float[np.ndarray, "T E"]:
+        name = f"{_layer(layer)}.mlp"
+        if self.config.has_experts(layer):
+            return np.stack([self._experts(name, token[None])[0] for token in x])
+        return self._mlp(name, x)
+
     def _mlp(self, name: str, x: Float[np.ndarray, "T E"]) -> Float[np.ndarray, "T E"]:
-        """SwiGLU: down(silu(gate(x)) * up(x))."""
-        gate = self._linear(f"{name}.gate_proj", x).astype(np.float64)
-        up = self._linear(f"{name}.up_proj", x)
-        silu = gate * np.exp(
-            -np.logaddexp(0.0, -gate)
-        )  # gate / (1 + exp(-gate)), safe from overflow
-        return self._linear(f"{name}.down_proj", (silu * up).astype(x.dtype))
+        """down(act(gate(x)) * up(x)), which SwiGLU is; without a gate, down(act(up(x)))."""
+        act, up = self.config.hidden_act, self._linear(f"{name}.up_proj", x).astype(np.float64)
+        if f"{name}.gate_proj.weight" in self.weights:
+            gates = self._linear(f"{name}.gate_proj", x).astype(np.float64)
+            hidden = gate(act, gates, up)
+        else:
+            hidden = activate(act, up)
+        return self._linear(f"{name}.down_proj", hidden.astype(x.dtype))
+
+    def _experts(self, name: str, x: Float[np.ndarray, "1 E"]) -> Float[np.ndarray, "1 E"]:
+        """One token's experts, and the network that all tokens share."""
+        config = self.config.experts
+        assert config is not None
+        logits = self._linear(f"{name}.router", x.astype(np.float64))[0]
+        bias = self.weights.get(f"{name}.router.selection_bias")
+        out = np.zeros(x.shape)
+        for expert, weight in route(logits, config, bias):
+            out += weight * self._mlp(f"{name}.experts.{expert}", x)
+        if config.shared_width:
+            shared = self._mlp(f"{name}.shared", x).astype(np.float64)
+            if config.shared_gate:
+                shared = shared * sigmoid(self._linear(f"{name}.shared_gate", x))
+            out += shared
+        return out.astype(x.dtype)
+
+    def _norm_if_any(self, name: str, x: Float[np.ndarray, "T E"]) -> Float[np.ndarray, "T E"]:
+        return self._norm(name, x) if f"{name}.weight" in self.weights else x
 
     def _norm(self, name: str, x: Float[np.ndarray, "T E"]) -> Float[np.ndarray, "T E"]:
-        """RMSNorm: divide a token by its root mean square, then weigh each of its E numbers."""
-        exact = x.astype(np.float64)
-        mean_square = np.mean(exact * exact, axis=-1, keepdims=True)
-        normed = exact / np.sqrt(mean_square + self.config.rms_norm_eps)
-        return np.asarray(normed * self.weights[f"{name}.weight"], dtype=x.dtype)
+        weight, bias = self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias")
+        config = self.config
+        normed = normalise(x, weight, bias, kind=config.norm, eps=config.rms_norm_eps)
+        return normed.astype(x.dtype)
 
     def _heads(
         self, name: str, x: Float[np.ndarray, "T E"], heads: int
     ) -> Float[np.ndarray, "T heads D"]:
-        return self._linear(name, x).reshape(len(x), heads, self.config.head_dim)
+        projected = self._linear(name, x)
+        if self.config.clip_qkv is not None:
+            projected = np.clip(projected, -self.config.clip_qkv, self.config.clip_qkv)
+        return projected.reshape(len(x), heads, self.config.head_dim)
 
     def _linear(self, name: str, x: Float[np.ndarray, "R in"]) -> Float[np.ndarray, "R out"]:
         """W x + b, one token after another (see the top of this file), b where there is one."""
@@ -167,50 +255,6 @@ class Transformer:
         for row, token in enumerate(x):
             out[row] = weight @ token
         return out if bias is None else out + bias
-
-
-def weight_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
-    """The name and shape of every weight of the decoder.
-
-    >>> tiny = TransformerConfig(8, 4, 6, 1, 2, 1, head_dim=2, tie_word_embeddings=True)
-    >>> shapes = weight_shapes(tiny)
-    >>> shapes["model.layers.0.self_attn.k_proj.weight"], "lm_head.weight" in shapes
-    ((2, 4), False)
-    >>> biased = TransformerConfig(8, 4, 6, 1, 2, 1, head_dim=2, mlp_bias=True)
-    >>> sorted(name for name in weight_shapes(biased) if name.endswith("proj.bias"))
-    ... # doctest: +NORMALIZE_WHITESPACE
-    ['model.layers.0.mlp.down_proj.bias',
-     'model.layers.0.mlp.gate_proj.bias',
-     'model.layers.0.mlp.up_proj.bias']
-    """
-    shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (config.vocab_size, config.hidden_size),
-        "model.norm.weight": (config.hidden_size,),
-    }
-    if not config.tie_word_embeddings:
-        shapes["lm_head.weight"] = (config.vocab_size, config.hidden_size)
-    for layer in range(config.num_hidden_layers):
-        for norm in ("input_layernorm", "post_attention_layernorm"):
-            shapes[f"{_layer(layer)}.{norm}.weight"] = (config.hidden_size,)
-        for name, outputs, inputs, has_bias in _projections(config):
-            shapes[f"{_layer(layer)}.{name}.weight"] = (outputs, inputs)
-            if has_bias:
-                shapes[f"{_layer(layer)}.{name}.bias"] = (outputs,)
-    return shapes
-
-
-def _projections(config: TransformerConfig) -> Iterator[tuple[str, int, int, bool]]:
-    """Name, outputs, inputs, has a bias: of each matrix of a layer."""
-    width, ffn = config.hidden_size, config.intermediate_size
-    queries = config.num_attention_heads * config.head_dim
-    keys = config.num_key_value_heads * config.head_dim
-    yield "self_attn.q_proj", queries, width, config.attention_bias
-    yield "self_attn.k_proj", keys, width, config.attention_bias
-    yield "self_attn.v_proj", keys, width, config.attention_bias
-    yield "self_attn.o_proj", width, queries, config.attention_bias
-    yield "mlp.gate_proj", ffn, width, config.mlp_bias
-    yield "mlp.up_proj", ffn, width, config.mlp_bias
-    yield "mlp.down_proj", width, ffn, config.mlp_bias
 
 
 def _layer(layer: int) -> str:

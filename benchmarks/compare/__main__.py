@@ -24,7 +24,7 @@ from benchmarks.compare.table import headline
 from benchmarks.compare.workloads import WORKLOADS, Scale
 from benchmarks.report import RESULTS, write_result
 from jax_engine.models.config import ModelConfig
-from jax_engine.models.families import llama
+from jax_engine.models.registry import config_from_hf
 
 KV_CACHE_BYTES = 2 << 30
 TINY_SCALE = Scale(requests=16, rate=5.0, vocab_size=checkpoint.TINY["vocab_size"], divide=8)
@@ -32,8 +32,8 @@ TINY_SCALE = Scale(requests=16, rate=5.0, vocab_size=checkpoint.TINY["vocab_size
 
 def settings_for(config: ModelConfig, model: Path, dtype: str, smoke: bool) -> dict[str, Any]:
     """What every peer is told."""
-    itemsize = 4 if dtype == "float32" else 2
-    per_token = 2 * config.num_layers * config.num_kv_heads * config.head_dim * itemsize
+    spec, itemsize = config.spec, 4 if dtype == "float32" else 2
+    per_token = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * itemsize
     return {
         "model": str(model),
         "gguf": "" if smoke else str(checkpoint.gguf_file(model.parent, dtype)),
@@ -150,7 +150,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def run_all(args: argparse.Namespace, model: Path) -> None:
-    config = llama.from_hf(json.loads((model / "config.json").read_text("utf-8")))
+    config = config_from_hf(json.loads((model / "config.json").read_text("utf-8")))
     for dtype in args.dtypes:
         print(dtype, flush=True)
         settings = settings_for(config, model, dtype, args.smoke)

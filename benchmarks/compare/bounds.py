@@ -26,8 +26,9 @@ PARTS = 8  # in which XLA's CPU backend shares a product of few rows out better
 
 def layer_shapes(config: ModelConfig) -> list[tuple[int, int]]:
     """[out, in] of the products of one layer."""
-    q, kv = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    width, ffn = config.hidden_size, config.intermediate_size
+    spec = config.spec
+    q, kv = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    width, ffn = spec.width, spec.layers[0].mlp.width
     return [(q + 2 * kv, width), (width, q), (2 * ffn, width), (width, ffn)]
 
 
@@ -38,12 +39,12 @@ def head_shape(config: ModelConfig) -> tuple[int, int]:
 def num_weights(config: ModelConfig) -> int:
     """That a token reads: all but the norms; a tied embedding counts once, as the head."""
     layer = sum(out * inner for out, inner in layer_shapes(config))
-    return config.num_layers * layer + int(np.prod(head_shape(config)))
+    return config.spec.num_layers * layer + int(np.prod(head_shape(config)))
 
 
 def measure(config: ModelConfig) -> dict[str, float]:
     """Bandwidth in GB/s and rates in GFLOP/s, all cores, the best of several rounds."""
-    layers = layer_shapes(config) * config.num_layers
+    layers = layer_shapes(config) * config.spec.num_layers
     found = {"read_bandwidth_gb_per_s": read_bandwidth() / 1e9}
     for dtype in ("float32", "bfloat16"):
         found |= {

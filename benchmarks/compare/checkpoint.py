@@ -54,21 +54,24 @@ def hf_directory(folder: Path) -> Path:
 
 def hf_config(config: ModelConfig) -> dict[str, Any]:
     """config.json of a Llama."""
+    spec = config.spec
+    (attention,), (layer,) = spec.attentions, spec.layers
+    assert spec.norm is not None
     return {
         "architectures": [config.architecture],
         "model_type": "llama",
         "dtype": "float32",
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "max_position_embeddings": config.max_position_embeddings,
-        "rms_norm_eps": config.rms_norm_eps,
-        "rope_theta": config.rope.theta,
-        "tie_word_embeddings": config.tie_word_embeddings,
+        "vocab_size": spec.vocab_size,
+        "hidden_size": spec.width,
+        "intermediate_size": layer.mlp.width,
+        "num_hidden_layers": spec.num_layers,
+        "num_attention_heads": attention.num_heads,
+        "num_key_value_heads": attention.num_kv_heads,
+        "head_dim": attention.head_dim,
+        "max_position_embeddings": spec.max_context_len,
+        "rms_norm_eps": spec.norm.eps,
+        "rope_theta": attention.ropes[0].theta,
+        "tie_word_embeddings": spec.tied,
         "hidden_act": "silu",
         "bos_token_id": config.bos_token_id,
         "eos_token_id": list(config.eos_token_ids),

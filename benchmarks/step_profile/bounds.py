@@ -27,14 +27,16 @@ def work(
         queries: New tokens of each sequence.
         context: Positions of each sequence, the new ones included.
     """
-    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    width, layers, tokens = config.hidden_size, config.num_layers, queries * sequences
+    spec = config.spec
+    heads, kv_heads = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    width, layers, tokens = spec.width, spec.num_layers, queries * sequences
+    ffn = spec.layers[0].mlp.width
     products = {
         "QKV": (layers * width * (heads + 2 * kv_heads), tokens),
         "attention output": (layers * width * heads, tokens),
-        "gate and up": (layers * width * 2 * config.intermediate_size, tokens),
-        "down": (layers * width * config.intermediate_size, tokens),
-        "head": (config.vocab_size * width, sequences),
+        "gate and up": (layers * width * 2 * ffn, tokens),
+        "down": (layers * width * ffn, tokens),
+        "head": (spec.vocab_size * width, sequences),
     }
     found = {name: (4 * weights, 2 * weights * rows) for name, (weights, rows) in products.items()}
     seen = queries * context - queries * (queries - 1) // 2  # pairs of a query and what it sees

@@ -18,7 +18,7 @@ def attention(
     alibi_slopes: Float[Array, " slopes"],
     *,
     scale: float,
-    window: int,
+    window: int | Int[Array, ""],
     soft_cap: float,
 ) -> tuple[Float[Array, "T H D"], Float[Array, "T H"], Float[Array, "T H"]]:
     """Causal attention of a ragged batch over its paged context; see `pallas_kernels`.
@@ -51,7 +51,7 @@ def attention(
         layer,
         jnp.float32(scale),
         jnp.float32(soft_cap),
-        jnp.int32(window),
+        jnp.asarray(window, jnp.int32),
         alibi_slopes,
     )
     return out, top, denominator

@@ -2,15 +2,18 @@
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from jax_engine.layer_spec import AttentionSpec
 from jax_engine.layers.linear import Linear
+from jax_engine.layers.norm import HeadNorm
+from jax_engine.layers.positions import Positions
 from jax_engine.layers.rotary import apply_rotary
-from jax_engine.model_spec import AttentionSpec
 from jax_engine.weights.format import WeightFormat
 from pallas_kernels import AttentionMetadata, paged_attention, write_kv
 
@@ -36,12 +39,33 @@ class AttentionInputs:
     metadata: AttentionMetadata
 
 
+class LayerNumbers(NamedTuple):
+    """What differs between the repetitions of a layer, besides its weights.
+
+    A scan receives an array of each number and hands out one at a time.
+
+    Attributes:
+        layer: the layer's index in the stack of weights.
+        cache_layer: the layer's index in the KV cache.
+        rope: the number of its rotary embedding among the choices; None if there is one for all.
+        window: how many of the last positions it sees; None if it is the same for all.
+    """
+
+    layer: Int[Array, ""]
+    cache_layer: Int[Array, ""]
+    rope: Int[Array, ""] | None = None
+    window: Int[Array, ""] | None = None
+
+
 class Attention(nnx.Module):  # type: ignore[misc]
     """Grouped-query attention: one QKV product, RoPE, KV write, attention, output projection.
 
     Attributes:
         qkv: Weight [(H + 2K) * D, E] for each layer: the rows of Q, then K, then V.
         o: Weight [E, H * D] for each layer.
+        q_norm: Norm of the queries, or None.
+        k_norm: Norm of the keys, or None.
+        sinks: [*stack, H] in float32, or None.
     """
 
     def __init__(
@@ -54,53 +78,87 @@ class Attention(nnx.Module):  # type: ignore[misc]
         stack: tuple[int, ...] = (),
     ):
         self.spec = spec
-        linear = functools.partial(
-            Linear,
-            bias=spec.bias,
-            dtype=dtype,
-            weight_format=weight_format,
-            stack=stack,
-        )
-        rows = (spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
-        self.qkv = linear(width, rows)
-        self.o = linear(spec.num_heads * spec.head_dim, width)
+        heads, kv_heads, size = spec.num_heads, spec.num_kv_heads, spec.head_dim
+        linear = functools.partial(Linear, dtype=dtype, weight_format=weight_format, stack=stack)
+        self.qkv = linear(width, (heads + 2 * kv_heads) * size, bias=spec.qkv_bias)
+        self.o = linear(heads * size, width, bias=spec.output_bias)
+        norm = spec.head_norm
+        self.q_norm = None if norm is None else HeadNorm(norm, heads, size, stack=stack)
+        self.k_norm = None if norm is None else HeadNorm(norm, kv_heads, size, stack=stack)
+        self.sinks = nnx.Param(jnp.zeros((*stack, heads), jnp.float32)) if spec.sinks else None
 
     def __call__(
         self,
         x: Float[Array, "T E"],
-        angles: tuple[Float[Array, "T 1 half"], Float[Array, "T 1 half"]],
+        positions: Positions,
         kv_cache: Float[Array, "L 2 N K B D"],
         attn: AttentionInputs,
-        layer: Int[Array, ""],
-        cache_layer: Int[Array, ""],
+        numbers: LayerNumbers,
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
-        """Writes all keys and values of the step, then attends.
-
-        Args:
-            layer: The layer's index in the stack of weights.
-            cache_layer: The layer's index in the KV cache.
-        """
-        spec, tokens, num_tokens = self.spec, x.shape[0], attn.query_start_loc[-1]
-        with jax.named_scope("qkv"):
-            qkv = self.qkv(x, layer, num_tokens).reshape(tokens, -1, spec.head_dim)
-        q, k, v = jnp.split(qkv, (spec.num_heads, spec.num_heads + spec.num_kv_heads), axis=1)
-        with jax.named_scope("rotary"):
-            q, k = apply_rotary(q, angles), apply_rotary(k, angles).astype(kv_cache.dtype)
+        """Writes all keys and values of the step, then attends."""
+        tokens, num_tokens = x.shape[0], attn.query_start_loc[-1]
+        q, k, v = self._project(x, numbers.layer, num_tokens)
+        q, k = self._place(q, k, positions, numbers)
         with jax.named_scope("kv_write"):
-            v = v.astype(kv_cache.dtype)
-            kv_cache = write_kv(kv_cache, k, v, attn.slot_mapping, layer=cache_layer)
+            k, v = k.astype(kv_cache.dtype), v.astype(kv_cache.dtype)
+            kv_cache = write_kv(kv_cache, k, v, attn.slot_mapping, layer=numbers.cache_layer)
         with jax.named_scope("attention"):
-            out = paged_attention(
-                q,
-                kv_cache,
-                attn.block_tables,
-                attn.context_lens,
-                attn.query_start_loc,
-                layer=cache_layer,
-                scale=spec.head_dim**-0.5,
-                window=spec.window,
-                metadata=attn.metadata,
-            )
+            out = self._attend(q, kv_cache, attn, numbers)
         with jax.named_scope("attention_output"):
             out = out.astype(x.dtype).reshape(tokens, -1)
-            return self.o(out, layer, num_tokens), kv_cache
+            return self.o(out, numbers.layer, num_tokens), kv_cache
+
+    def _project(
+        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+    ) -> tuple[Float[Array, "T H D"], Float[Array, "T K D"], Float[Array, "T K D"]]:
+        spec = self.spec
+        with jax.named_scope("qkv"):
+            qkv = self.qkv(x, layer, num_tokens).reshape(x.shape[0], -1, spec.head_dim)
+        if spec.clip is not None:
+            qkv = jnp.clip(qkv, -spec.clip, spec.clip)
+        q, k, v = jnp.split(qkv, (spec.num_heads, spec.num_heads + spec.num_kv_heads), axis=1)
+        return q, k, v
+
+    def _place(
+        self,
+        q: Float[Array, "T H D"],
+        k: Float[Array, "T K D"],
+        positions: Positions,
+        numbers: LayerNumbers,
+    ) -> tuple[Float[Array, "T H D"], Float[Array, "T K D"]]:
+        """Norms queries and keys, and rotates them by their positions."""
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        with jax.named_scope("rotary"):
+            angles = positions.of(self.spec, numbers.rope)
+            if angles is not None:
+                q, k = apply_rotary(q, angles), apply_rotary(k, angles)
+            if self.spec.query_growth is not None:
+                q = (q * positions.growth[self.spec.query_growth]).astype(q.dtype)
+        return q, k
+
+    def _attend(
+        self,
+        q: Float[Array, "T H D"],
+        kv_cache: Float[Array, "L 2 N K B D"],
+        attn: AttentionInputs,
+        numbers: LayerNumbers,
+    ) -> Float[Array, "T H D"]:
+        spec, slopes = self.spec, self.spec.alibi_slopes
+        window = spec.window if numbers.window is None else numbers.window
+        assert not isinstance(window, tuple)
+        out: Array = paged_attention(
+            q,
+            kv_cache,
+            attn.block_tables,
+            attn.context_lens,
+            attn.query_start_loc,
+            layer=numbers.cache_layer,
+            scale=spec.head_dim**-0.5 if spec.scale is None else spec.scale,
+            window=window,
+            soft_cap=spec.soft_cap,
+            alibi_slopes=None if slopes is None else jnp.asarray(slopes, jnp.float32),
+            sinks=None if self.sinks is None else self.sinks[...],
+            metadata=attn.metadata,
+        )
+        return out

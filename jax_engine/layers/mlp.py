@@ -1,4 +1,4 @@
-"""The gated feed-forward network of Llama (SwiGLU)."""
+"""Feed-forward networks: gated as in Llama (SwiGLU), or plain as in GPT-2."""
 
 from typing import Any
 
@@ -7,13 +7,36 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from jax_engine.layer_spec import Activation, MlpSpec
 from jax_engine.layers.linear import Linear
-from jax_engine.model_spec import MlpSpec
 from jax_engine.weights.format import WeightFormat
 
 
-class GatedLinear(Linear):
-    """silu(gate(x)) * up(x), gate and up in one product.
+class ActivatedLinear(Linear):
+    """activation(up(x)): the first product of a plain network.
+
+    Attributes:
+        weight: [*stack, F, E], stored in a `WeightFormat`.
+        bias: [*stack, F], or None.
+    """
+
+    def __init__(self, *sizes: int, activation: Activation, **options: Any):
+        super().__init__(*sizes, **options)
+        self.activation = activation
+
+    def __call__(  # type: ignore[override]
+        self,
+        x: Float[Array, "T E"],
+        layer: Int[Array, ""],
+        num_tokens: Int[Array, ""] | None,
+    ) -> Float[Array, "T F"]:
+        """The result in x's dtype, rounded once. `Linear` documents the arguments."""
+        bias = None if self.bias is None else self.bias[...]
+        return self.weight.activated_matmul(x, bias, self.activation, layer, num_tokens)
+
+
+class GatedLinear(ActivatedLinear):
+    """activation(gate(x)) * up(x), gate and up in one product.
 
     Attributes:
         weight: [*stack, 2F, E], stored in a `WeightFormat`: the gate's rows, then those of up.
@@ -28,16 +51,16 @@ class GatedLinear(Linear):
         layer: Int[Array, ""],
         num_tokens: Int[Array, ""] | None,
     ) -> Float[Array, "T F"]:
-        """The result in x's dtype, rounded once. `Linear` documents the arguments."""
         bias = None if self.bias is None else self.bias[...]
-        return self.weight.gated_matmul(x, bias, layer, num_tokens)
+        return self.weight.gated_matmul(x, bias, self.activation, layer, num_tokens)
 
 
-class GatedMLP(nnx.Module):  # type: ignore[misc]
-    """down(silu(gate(x)) * up(x)).
+class Mlp(nnx.Module):  # type: ignore[misc]
+    """down(activation(gate(x)) * up(x)), or down(activation(up(x))).
 
     Attributes:
-        gate_up: Weight [2F, E] for each layer: the gate's rows, then those of up.
+        gate_up: Weight [2F, E] for each layer: the gate's rows, then those of up; if gated.
+        up: Weight [F, E] for each layer, if plain.
         down: Weight [E, F] for each layer.
     """
 
@@ -52,7 +75,11 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
     ):
         options: dict[str, Any] = {"bias": spec.bias, "dtype": dtype, "stack": stack}
         options["weight_format"] = weight_format
-        self.gate_up = GatedLinear(width, 2 * spec.width, **options)
+        if spec.gated:
+            self.gate_up = GatedLinear(width, 2 * spec.width, activation=spec.activation, **options)
+        else:
+            self.up = ActivatedLinear(width, spec.width, activation=spec.activation, **options)
+        self.gated = spec.gated
         self.down = Linear(spec.width, width, **options)
 
     def __call__(
@@ -63,6 +90,7 @@ class GatedMLP(nnx.Module):  # type: ignore[misc]
     ) -> Float[Array, "T E"]:
         """Applies the MLP to the first `num_tokens` tokens (None: all). The others are padding."""
         with jax.named_scope("gate_up"):
-            hidden = self.gate_up(x, layer, num_tokens)
+            first = self.gate_up if self.gated else self.up
+            hidden = first(x, layer, num_tokens)
         with jax.named_scope("down"):
             return self.down(hidden, layer, num_tokens)

@@ -1,35 +1,86 @@
-"""Root-mean-square normalisation, and the residual stream that it reads."""
+"""Norms: of the residual stream, of a part's output, and of queries and keys."""
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.operations import operations_for
+from jax_engine.layer_spec import HeadNormSpec, NormSpec
+from jax_engine.operations import operations_for, xla
 
 
-class RMSNorm(nnx.Module):  # type: ignore[misc]
-    """s / rms(s) * weight over the last axis, with s = x + residual.
+class Norm(nnx.Module):  # type: ignore[misc]
+    """A root-mean-square norm or a layer norm over the last axis.
 
     Attributes:
-        weight: [*stack, E], the scale.
+        weight: [*stack, E], the scale, in float32: Gemma's 1 + w is not exact in bfloat16.
+        bias: [*stack, E] in float32, or None.
     """
 
-    def __init__(self, size: int, *, eps: float, dtype: jnp.dtype, stack: tuple[int, ...] = ()):
-        self.eps = eps
-        self.weight = nnx.Param(jnp.ones((*stack, size), dtype))
+    def __init__(self, spec: NormSpec, size: int, *, stack: tuple[int, ...] = ()):
+        self.spec = spec
+        self.weight = nnx.Param(jnp.ones((*stack, size), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((*stack, size), jnp.float32)) if spec.bias else None
 
     @jax.named_scope("norm")
-    def __call__(
+    def add(
         self, x: Float[Array, "T E"], residual: Float[Array, "T E"], num_tokens: Int[Array, ""]
     ) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
-        """Returns the norm and s, both in residual's dtype. See `operations.xla.add_rms_norm`.
+        """The norm of s = x + residual, and s, both in residual's dtype.
 
         Args:
             num_tokens: How many tokens are not padding.
         """
-        operations = operations_for(residual.dtype)
-        normed: tuple[Array, Array] = operations.add_rms_norm(
-            x, residual, self.weight[...], num_tokens, eps=self.eps
-        )
+        operations, eps = operations_for(residual.dtype), self.spec.eps
+        weight, bias = self.weight[...], self._bias()
+        both: tuple[Array, Array]
+        if self.spec.kind == "rms":
+            both = operations.add_rms_norm(x, residual, weight, num_tokens, eps=eps)
+        else:
+            both = operations.add_layer_norm(x, residual, weight, bias, num_tokens, eps=eps)
+        return both
+
+    @jax.named_scope("norm")
+    def __call__(
+        self, x: Float[Array, "T E"], num_tokens: Int[Array, ""], dtype: jnp.dtype
+    ) -> Float[Array, "T E"]:
+        """The norm of x alone, in `dtype`."""
+        operations, eps = operations_for(dtype), self.spec.eps
+        weight, bias = self.weight[...], self._bias()
+        normed: Array
+        if self.spec.kind == "rms":
+            normed = operations.rms_norm(x, weight, num_tokens, eps=eps, dtype=dtype)
+        else:
+            normed = operations.layer_norm(x, weight, bias, num_tokens, eps=eps, dtype=dtype)
         return normed
+
+    def _bias(self) -> Float[Array, " E"] | None:
+        return None if self.bias is None else self.bias[...]
+
+
+class HeadNorm(nnx.Module):  # type: ignore[misc]
+    """A norm of queries or keys: each head's own, or one over all heads together.
+
+    Attributes:
+        weight: [*stack, heads, D], the scale, in float32.
+        bias: [*stack, heads, D] in float32, or None.
+    """
+
+    def __init__(
+        self, spec: HeadNormSpec, heads: int, head_dim: int, *, stack: tuple[int, ...] = ()
+    ):
+        self.spec = spec
+        shape = (*stack, heads, head_dim)
+        self.weight = nnx.Param(jnp.ones(shape, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(shape, jnp.float32)) if spec.bias else None
+
+    @jax.named_scope("head_norm")
+    def __call__(self, x: Float[Array, "T heads D"]) -> Float[Array, "T heads D"]:
+        """Computed in float32, returned in x's dtype; XLA fuses it with the rotation."""
+        axes = (-2, -1) if self.spec.whole else (-1,)
+        normed: Array = xla.normalised(x, kind=self.spec.kind, eps=self.spec.eps, axes=axes)
+        normed = normed * self.weight[...]
+        if self.bias is not None:
+            normed = normed + self.bias[...]
+        narrow: Array = normed.astype(x.dtype)
+        return narrow

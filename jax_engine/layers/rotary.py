@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jax_engine.model_spec import RopeConfig
+from jax_engine.rope_config import RopeConfig
 
 
 def inverse_frequencies(
@@ -28,6 +28,8 @@ def inverse_frequencies(
         return _plain(_dynamic_theta(rope, head_dim), head_dim), 1.0
     if rope.type == "yarn":
         return _yarn(rope, plain, head_dim), _yarn_attention_factor(rope)
+    if rope.type == "longrope":
+        return plain, _longrope_attention_factor(rope)
     return plain, 1.0
 
 
@@ -92,6 +94,16 @@ def _mscale(factor: float, weight: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
+def _longrope_attention_factor(rope: RopeConfig) -> float:
+    """How much cos and sin grow, by how far the context is stretched (LongRoPE, Phi-3)."""
+    if rope.attention_factor is not None:
+        return rope.attention_factor
+    if rope.factor <= 1:
+        return 1.0
+    context = float(rope.original_max_position_embeddings or 0)
+    return math.sqrt(1 + math.log(rope.factor) / math.log(context))
+
+
 def rotary_angles(
     positions: Int[Array, " T"], frequencies: Float[np.ndarray, " half"], scaling: float
 ) -> tuple[Float[Array, "T 1 half"], Float[Array, "T 1 half"]]:
@@ -104,8 +116,12 @@ def apply_rotary(
     x: Float[Array, "T H D"],
     angles: tuple[Float[Array, "T 1 half"], Float[Array, "T 1 half"]],
 ) -> Float[Array, "T H D"]:
-    """Rotates the pairs (i, i + D/2) of each head; in float32, returned in x's dtype."""
+    """Rotates the pairs (i, i + half) of each head; the rest of a head, if any, stays.
+
+    Computed in float32, returned in x's dtype.
+    """
     cos, sin = angles
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    turned = (first * cos - second * sin, second * cos + first * sin)
+    half, wide = cos.shape[-1], x.astype(jnp.float32)
+    first, second, rest = jnp.split(wide, (half, 2 * half), axis=-1)
+    turned = (first * cos - second * sin, second * cos + first * sin, rest)
     return jnp.concatenate(turned, axis=-1).astype(x.dtype)

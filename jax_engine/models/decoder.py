@@ -7,7 +7,7 @@ is sliced, or passed whole with the layer's index, as its format says. The KV ca
 the scans and is indexed by layer: it is updated in place and never copied.
 """
 
-from collections.abc import Mapping
+import functools
 from typing import Any
 
 import jax
@@ -15,21 +15,23 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from jax_engine.layers.attention import Attention, AttentionInputs
+from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec, choices
+from jax_engine.layers.attention import Attention, AttentionInputs, LayerNumbers
 from jax_engine.layers.embedding import Embedding
+from jax_engine.layers.experts import Experts
 from jax_engine.layers.linear import Linear
-from jax_engine.layers.mlp import GatedMLP
-from jax_engine.layers.norm import RMSNorm
-from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
-from jax_engine.model_spec import LayerGroup, LayerSpec, ModelSpec, RopeConfig
+from jax_engine.layers.mlp import Mlp
+from jax_engine.layers.norm import Norm
+from jax_engine.layers.positions import Positions, positions_for
+from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.weights.format import Formats, Weight, WeightFormat
 
-Angles = Mapping[tuple[RopeConfig, int], tuple[Array, Array]]  # by RoPE and head size
 Carry = tuple[Array, Array, Array]  # the last part's output, the residual before it, the KV cache
+EVERYTHING = 2**31 - 1  # the window of a layer that sees all positions, among others that do not
 
 
 class DecoderLayer(nnx.Module):  # type: ignore[misc]
-    """Attention, then the MLP, each after a norm of the residual stream.
+    """Attention and the MLP, as `LayerSpec` says which norms they have and what they read.
 
     Each part's output is added to the residual by the next norm, in one pass over both. With
     `stack=(n,)` it holds n layers.
@@ -44,32 +46,60 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
         weight_format: WeightFormat,
         stack: tuple[int, ...] = (),
     ):
+        self.spec = spec
         matrices: dict[str, Any] = {"dtype": dtype, "weight_format": weight_format, "stack": stack}
-        self.input_norm = RMSNorm(width, eps=spec.norm_eps, dtype=dtype, stack=stack)
         self.attention = Attention(spec.attention, width, **matrices)
-        self.post_attention_norm = RMSNorm(width, eps=spec.norm_eps, dtype=dtype, stack=stack)
-        self.mlp = GatedMLP(spec.mlp, width, **matrices)
+        kind = spec.mlp
+        self.mlp = Mlp(kind, width, **matrices) if isinstance(kind, MlpSpec) else None
+        self.experts = Experts(kind, width, **matrices) if isinstance(kind, ExpertsSpec) else None
+        for name in ("input_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm"):
+            norm = getattr(spec, name)
+            setattr(self, name, None if norm is None else Norm(norm, width, stack=stack))
 
     def __call__(
-        self,
-        carry: Carry,
-        angles: Angles,
-        attn: AttentionInputs,
-        layer: Int[Array, ""],
-        cache_layer: Int[Array, ""],
+        self, carry: Carry, positions: Positions, attn: AttentionInputs, numbers: LayerNumbers
     ) -> Carry:
-        """
-        Args:
-            layer: the layer's index in the stack.
-            cache_layer: the layer's index in the cache.
-        """
         x, residual, kv_cache = carry
-        num_tokens, spec = attn.query_start_loc[-1], self.attention.spec
-        own_angles = angles[spec.rope, spec.head_dim]
-        hidden, residual = self.input_norm(x, residual, num_tokens)
-        x, kv_cache = self.attention(hidden, own_angles, kv_cache, attn, layer, cache_layer)
-        hidden, residual = self.post_attention_norm(x, residual, num_tokens)
-        return self.mlp(hidden, layer, num_tokens), residual, kv_cache
+        num_tokens = attn.query_start_loc[-1]
+        hidden, residual = _read(self.input_norm, x, residual, num_tokens)
+        x, kv_cache = self.attention(hidden, positions, kv_cache, attn, numbers)
+        x = self._output(self.attention_output_norm, x, num_tokens)
+        if self.spec.parallel:
+            if self.mlp_norm is not None:
+                hidden = self.mlp_norm(residual, num_tokens, residual.dtype)
+            beside = self._feed_forward(hidden, numbers.layer, num_tokens)
+            return x + self._output(self.mlp_output_norm, beside, num_tokens), residual, kv_cache
+        hidden, residual = _read(self.mlp_norm, x, residual, num_tokens)
+        x = self._feed_forward(hidden, numbers.layer, num_tokens)
+        return self._output(self.mlp_output_norm, x, num_tokens), residual, kv_cache
+
+    def _feed_forward(
+        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+    ) -> Float[Array, "T E"]:
+        network: Any = self.experts if self.mlp is None else self.mlp
+        out: Array = network(x, layer, num_tokens)
+        return out
+
+    def _output(
+        self, norm: Norm | None, x: Float[Array, "T E"], num_tokens: Int[Array, ""]
+    ) -> Float[Array, "T E"]:
+        """What a part adds to the residual."""
+        if norm is not None:
+            x = norm(x, num_tokens, x.dtype)
+        return x if self.spec.residual_factor == 1 else x * self.spec.residual_factor
+
+
+def _read(
+    norm: Norm | None,
+    x: Float[Array, "T E"],
+    residual: Float[Array, "T E"],
+    num_tokens: Int[Array, ""],
+) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
+    """What a part reads of the residual stream, and the stream with x added to it."""
+    if norm is not None:
+        return norm.add(x, residual, num_tokens)
+    residual = (x + residual).astype(residual.dtype)
+    return residual, residual
 
 
 class LayerStack(nnx.Module):  # type: ignore[misc]
@@ -86,25 +116,37 @@ class LayerStack(nnx.Module):  # type: ignore[misc]
             [DecoderLayer(spec, width, **matrices, stack=stack) for spec in group.pattern]
         )
 
-    def __call__(self, carry: Carry, angles: Angles, attn: AttentionInputs) -> Carry:
+    def __call__(self, carry: Carry, positions: Positions, attn: AttentionInputs) -> Carry:
+        numbers = [
+            self._numbers(place, layer.spec.attention) for place, layer in enumerate(self.places)
+        ]
         graphdef, whole, stacked = nnx.split(self.places, _is_indexed, ...)
-        first, period = self.first, len(self.places)
 
-        def pattern(carry: Carry, sliced_and_index: tuple[Any, Array]) -> tuple[Carry, None]:
-            sliced, index = sliced_and_index
-            for place, layer in enumerate(nnx.merge(graphdef, whole, sliced)):
-                number = index * period + (first + place)
-                carry = layer(carry, angles, attn, index, number)
+        def pattern(carry: Carry, of_repetition: tuple[Any, Any]) -> tuple[Carry, None]:
+            sliced, numbers = of_repetition
+            for layer, own in zip(nnx.merge(graphdef, whole, sliced), numbers, strict=True):
+                carry = layer(carry, positions, attn, own)
             return carry, None
 
-        indices = jnp.arange(self.repeats, dtype=jnp.int32)
-        return jax.lax.scan(pattern, carry, (stacked, indices))[0]
+        return jax.lax.scan(pattern, carry, (stacked, numbers))[0]
+
+    def _numbers(self, place: int, spec: AttentionSpec) -> LayerNumbers:
+        """The numbers of all repetitions of a place: an array for each field."""
+        index = jnp.arange(self.repeats, dtype=jnp.int32)
+        known, ropes, windows = choices(spec.rope), None, None
+        if isinstance(spec.rope, tuple) and len(known) > 1:
+            ropes = jnp.array([known.index(one) for one in spec.rope], jnp.int32)
+        if isinstance(spec.window, tuple):
+            windows = jnp.array([one or EVERYTHING for one in spec.window], jnp.int32)
+        cache_layers = index * len(self.places) + (self.first + place)
+        return LayerNumbers(index, cache_layers, ropes, windows)
 
 
 class Decoder(nnx.Module):  # type: ignore[misc]
     """Computes hidden states from token ids over a paged KV cache, and logits from hidden states.
 
     Attributes:
+        positions: [P, E], the table that is added to the embedding, or None.
         groups: one LayerStack for each group of the specification.
         lm_head: [V, E], or None if the embedding is also the head.
     """
@@ -114,6 +156,10 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         matrices: dict[str, Any] = {"dtype": dtype, "weight_format": formats.products}
         table = formats.products if spec.tied else formats.lookup
         self.embed = Embedding(spec.vocab_size, spec.width, dtype=dtype, weight_format=table)
+        rows, norm = spec.learned_positions, spec.embedding_norm
+        lookup: dict[str, Any] = {"dtype": dtype, "weight_format": formats.lookup}
+        self.positions = None if rows is None else Embedding(rows, spec.width, **lookup)
+        self.embed_norm = None if norm is None else Norm(norm, spec.width)
         firsts = [spec.numbers(number, 0).start for number in range(len(spec.groups))]
         self.groups = nnx.List(
             [
@@ -121,8 +167,9 @@ class Decoder(nnx.Module):  # type: ignore[misc]
                 for group, first in zip(spec.groups, firsts, strict=True)
             ]
         )
-        self.norm = RMSNorm(spec.width, eps=spec.norm_eps, dtype=dtype)
-        self.lm_head = None if spec.tied else Linear(spec.width, spec.vocab_size, **matrices)
+        self.norm = None if spec.norm is None else Norm(spec.norm, spec.width)
+        head = functools.partial(Linear, spec.width, spec.vocab_size, bias=spec.head_bias)
+        self.lm_head = None if spec.tied else head(**matrices)
 
     def __call__(
         self,
@@ -132,24 +179,29 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         attn: AttentionInputs,
     ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
         """Normed hidden states of a ragged batch of tokens, and the cache with their K/V."""
-        angles = self._angles(positions)
-        embedded = self.embed(token_ids)
-        dtype = self.groups[0].places[0].mlp.down.result_dtype(embedded.dtype)
+        of_layers = positions_for(self.spec.attentions, positions)
+        embedded = self._embedded(token_ids, positions, attn.query_start_loc[-1])
+        dtype = self.groups[0].places[0].attention.o.result_dtype(embedded.dtype)
         carry = (embedded.astype(dtype), jnp.zeros_like(embedded), kv_cache)
         for group in self.groups:
-            carry = group(carry, angles, attn)
+            carry = group(carry, of_layers, attn)
         x, residual, kv_cache = carry
-        hidden, _ = self.norm(x, residual, attn.query_start_loc[-1])
-        return hidden, kv_cache
+        return _read(self.norm, x, residual, attn.query_start_loc[-1])[0], kv_cache
 
-    def _angles(self, positions: Int[Array, " T"]) -> Angles:
-        """Angles of each kind of rotary embedding in the model, computed once a step."""
-        return {
-            (rope, size): rotary_angles(positions, *inverse_frequencies(rope, size))
-            for rope, size in dict.fromkeys(
-                (one.rope, one.head_dim) for one in self.spec.attentions
-            )
-        }
+    @jax.named_scope("embed")
+    def _embedded(
+        self, token_ids: Int[Array, " T"], positions: Int[Array, " T"], num_tokens: Int[Array, ""]
+    ) -> Float[Array, "T E"]:
+        """The vectors that the first layer reads."""
+        embedded = self.embed(token_ids)
+        if self.positions is not None:
+            embedded = embedded + self.positions(positions)
+        if self.spec.embedding_factor != 1:
+            # Gemma rounds sqrt(E) to the dtype of the weights, too.
+            embedded = embedded * jnp.asarray(self.spec.embedding_factor, embedded.dtype)
+        if self.embed_norm is not None:
+            embedded = self.embed_norm(embedded, num_tokens, embedded.dtype)
+        return embedded
 
     @jax.named_scope("head")
     def compute_logits(
@@ -157,8 +209,13 @@ class Decoder(nnx.Module):  # type: ignore[misc]
     ) -> Float[Array, "R V"]:
         """Float32 logits of chosen rows of hidden states; only the first `num_rows` are needed."""
         if self.lm_head is None:
-            return self.embed.logits(hidden, num_rows)
-        return self.lm_head(hidden, num_rows=num_rows, out_dtype=jnp.dtype(jnp.float32))
+            logits = self.embed.logits(hidden, num_rows)
+        else:
+            logits = self.lm_head(hidden, num_rows=num_rows, out_dtype=jnp.dtype(jnp.float32))
+        if self.spec.logits_factor != 1:
+            logits = logits * self.spec.logits_factor
+        cap = self.spec.logits_cap
+        return logits if cap is None else cap * jnp.tanh(logits / cap)
 
 
 def _is_indexed(path: Any, variable: Any) -> bool:

@@ -20,7 +20,7 @@ _BOUND = DEVIATION * 3**0.5  # uniform numbers are drawn several times faster th
 def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, dict[str, jax.Array]]:
     """Draws every leaf from (seed, its name, its layer): uniform, with standard deviation 0.02.
 
-    Norm scales are one plus that. The numbers do not depend on the order of the leaves, and
+    Scales of norms are one plus that. The numbers do not depend on the order of the leaves, and
     are the same, up to rounding, in every dtype. Raises OutOfMemoryError.
     """
     key = jax.random.key(seed)
@@ -34,7 +34,7 @@ def random_leaves(leaves: Mapping[str, Leaf], seed: int) -> dict[str, dict[str, 
 
 def _random_leaf(key: jax.Array, leaf: Leaf) -> jax.Array:
     key = jax.random.fold_in(key, zlib.crc32(leaf.declared.encode()))
-    mean = 1.0 if "norm." in leaf.declared else 0.0
+    mean = 1.0 if leaf.declared.endswith("norm.weight") else 0.0
     shape, dtype = leaf.matrix.shape, leaf.matrix.dtype
     if leaf.layers is None:
         values: jax.Array = _draw(key, shape, dtype, mean)

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Collection
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -11,10 +11,9 @@ from gguf.quants import dequantize
 
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.file_schema import checked, short
-from jax_engine.model_spec import RopeConfig, RopeType
 from jax_engine.models.config import ModelConfig
-from jax_engine.models.families import llama
 from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.registry import config_from_hf
 from jax_engine.models.schemas import GgufFields
 from jax_engine.weights.row_orders import rope_halves
 from jax_engine.weights.transforms import Tensor, Transform
@@ -34,6 +33,7 @@ _NAMES = {  # Hugging Face: GGUF, without .weight or .bias
     "mlp.down_proj": "ffn_down",
 }
 _HF_NAMES = {gguf: hf for hf, gguf in _NAMES.items()}
+LLAMA, MISTRAL = "LlamaForCausalLM", "MistralForCausalLM"
 _ROPE_FACTORS = "rope_freqs.weight"
 _KINDS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 SUPPORTED_TYPES = tuple(GGMLQuantizationType[kind] for kind in _KINDS)
@@ -50,26 +50,27 @@ def config_from_gguf(file: GgufFile) -> ModelConfig:
     if file.metadata.get("llama.expert_count"):
         raise ConfigError(f"{file.path}: mixture-of-experts models are not supported.")
     fields = checked(file.metadata, GgufFields, str(file.path))
-    heads, width = fields.head_count, fields.embedding_length
     eos = (fields.eos_token_id, fields.eot_token_id)
-    return ModelConfig(
-        architecture=llama.ARCHITECTURE,
-        vocab_size=_vocab_size(file),
-        hidden_size=width,
-        intermediate_size=fields.feed_forward_length,
-        num_layers=fields.block_count,
-        num_heads=heads,
-        num_kv_heads=fields.head_count_kv or heads,
-        head_dim=fields.key_length or width // heads,
-        max_position_embeddings=fields.context_length,
-        rms_norm_eps=_shortest(fields.rms_epsilon),
-        rope=_rope(file, fields),
-        tie_word_embeddings="output.weight" not in file.tensors,
-        sliding_window=fields.sliding_window,
-        attention_bias="blk.0.attn_q.bias" in file.tensors,
-        mlp_bias="blk.0.ffn_gate.bias" in file.tensors,
-        eos_token_ids=tuple(dict.fromkeys(token for token in eos if token is not None)),
-        bos_token_id=fields.bos_token_id,
+    return config_from_hf(
+        {
+            "architectures": [MISTRAL if fields.sliding_window else LLAMA],
+            "vocab_size": _vocab_size(file),
+            "hidden_size": fields.embedding_length,
+            "intermediate_size": fields.feed_forward_length,
+            "num_hidden_layers": fields.block_count,
+            "num_attention_heads": fields.head_count,
+            "num_key_value_heads": fields.head_count_kv or fields.head_count,
+            "head_dim": fields.key_length,
+            "max_position_embeddings": fields.context_length,
+            "rms_norm_eps": _shortest(fields.rms_epsilon),
+            "rope_parameters": _rope(file, fields),
+            "tie_word_embeddings": "output.weight" not in file.tensors,
+            "sliding_window": fields.sliding_window,
+            "attention_bias": "blk.0.attn_q.bias" in file.tensors,
+            "mlp_bias": "blk.0.ffn_gate.bias" in file.tensors,
+            "eos_token_id": list(dict.fromkeys(token for token in eos if token is not None)),
+            "bos_token_id": fields.bos_token_id,
+        }
     )
 
 
@@ -85,34 +86,33 @@ def _shortest(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def _rope(file: GgufFile, fields: GgufFields) -> RopeConfig:
-    theta = _shortest(fields.freq_base)
+def _rope(file: GgufFile, fields: GgufFields) -> dict[str, Any]:
+    """The rotary embedding as `rope_parameters` describe it."""
+    rope: dict[str, Any] = {"rope_theta": _shortest(fields.freq_base)}
     if _ROPE_FACTORS in file.tensors:
-        return RopeConfig(theta=theta, type="llama3", frequency_factors=_rope_factors(file))
+        # The factor has no effect: the file holds what follows from it.
+        return rope | {
+            "rope_type": "llama3",
+            "factor": 1.0,
+            "frequency_factors": _rope_factors(file),
+        }
     linear = "none" if fields.scale_linear is None else "linear"
     kind = linear if fields.scaling_type is None else fields.scaling_type
     factor = fields.scale_linear if fields.scaling_factor is None else fields.scaling_factor
     if kind == "none" or factor == 0:
-        return RopeConfig(theta=theta)
+        return rope
     factor = 1.0 if factor is None else factor
-    original = fields.scaling_original_context
-    options: dict[str, Any] = {}
-    if kind == "yarn":
-        original = original or fields.context_length
-        if fields.scaling_attention_factor is not None:
-            # llama.cpp multiplies it into YaRN's own factor
-            own = 1.0 + 0.1 * float(np.log(factor))
-            options["attention_factor"] = _shortest(fields.scaling_attention_factor) * own
-    return RopeConfig(
-        theta=theta,
-        type=cast(RopeType, kind),
-        factor=_shortest(factor),
-        original_max_position_embeddings=original,
-        **options,
-    )
+    rope |= {"rope_type": kind, "factor": _shortest(factor)}
+    if fields.scaling_original_context:
+        rope["original_max_position_embeddings"] = fields.scaling_original_context
+    if kind == "yarn" and fields.scaling_attention_factor is not None:
+        # llama.cpp multiplies it into YaRN's own factor
+        own = 1.0 + 0.1 * float(np.log(factor))
+        rope["attention_factor"] = _shortest(fields.scaling_attention_factor) * own
+    return rope
 
 
-def _rope_factors(file: GgufFile) -> tuple[float, ...]:
+def _rope_factors(file: GgufFile) -> list[float]:
     """Llama 3's divisors of the frequencies. Raises WeightsError if one is not positive."""
     values = decode(file, _ROPE_FACTORS, 0, math.prod(file.tensors[_ROPE_FACTORS].shape))
     wrong = values[~((values > 0) & np.isfinite(values))]
@@ -120,7 +120,8 @@ def _rope_factors(file: GgufFile) -> tuple[float, ...]:
         raise WeightsError(
             f"{file.path}, tensor {_ROPE_FACTORS}: values must be positive, got {wrong[0]}."
         )
-    return tuple(values.tolist())
+    found: list[float] = values.tolist()
+    return found
 
 
 def decode(file: GgufFile, name: str, start: int, stop: int) -> np.ndarray:
@@ -179,8 +180,9 @@ class GgufSource:
         self.location = file.path
         self._tensors = GgufTensors(file)
         self._gguf_names = {_hf_name(name): name for name in self._tensors.names()}
-        self._heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}
-        self._head_dim = config.head_dim
+        spec = config.spec
+        self._heads = {"attn_q": spec.num_heads, "attn_k": spec.num_kv_heads}
+        self._head_dim = spec.head_dim
 
     def names(self) -> Collection[str]:
         return self._gguf_names.keys()

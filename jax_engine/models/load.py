@@ -26,7 +26,7 @@ from jax_engine.models.hf_overrides import overridden
 from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state, transforms_of
 from jax_engine.models.load_leaves import load_leaves
 from jax_engine.models.open_gguf import open_gguf
-from jax_engine.models.registry import config_from_hf, family_of, specification_of
+from jax_engine.models.registry import config_from_hf
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.schemas import GenerationFields
@@ -39,6 +39,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 HEAD = "lm_head"
+# What old checkpoints hold although it follows from the configuration: frequencies and masks.
+DERIVED: tuple[str, ...] = (
+    "rotary_emb.inv_freq",
+    ".attn.bias",
+    ".attn.masked_bias",
+    ".attention.bias",
+    ".attention.masked_bias",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +150,8 @@ def open_model(
     gguf = open_gguf(source) if is_gguf else None
     config = _read_config(source, gguf, hf_overrides)
     check_max_model_len(config, max_model_len)
-    spec = specification_of(config)
+    spec = config.spec.for_length(max_model_len or config.max_context_len)
+    config = dataclasses.replace(config, spec=spec)
     graphdef, state = abstract_decoder(spec, dtype)
     leaves = abstract_leaves(state, spec)
     tensors = None
@@ -164,7 +173,7 @@ def open_model(
         head=head,
     )
     if this_device().in_host_memory:
-        what = f"{abstract.num_parameters} parameters in {config.num_layers} layers"
+        what = f"{abstract.num_parameters} parameters in {spec.num_layers} layers"
         check_fits(what, abstract.num_bytes)
     return ModelFiles(abstract, leaves, gguf, tensors, seed)
 
@@ -186,17 +195,15 @@ def _source(path: Path, gguf: "GgufFile | None", config: ModelConfig) -> TensorS
 def _checked(
     source: TensorSource, config: ModelConfig, leaves: Mapping[str, Leaf]
 ) -> CheckedTensors:
-    family = family_of(config.architecture)
-    ignored = family.IGNORED_SUFFIXES
+    ignored, declared = DERIVED, config.weights
     if config.head is not None:
         ignored += SUFFIXES
-    declared = family.weights(config)
-    if config.tie_word_embeddings and HEAD in declared:  # some checkpoints store it once more
+    if config.spec.tied and HEAD in declared:  # some checkpoints store it once more
         head = transform_of(declared[HEAD]).templates()
         ignored += tuple(name.replace("{kind}", "weight") for name in head)
     transforms = transforms_of(leaves, declared)
     check_tensors(
-        source, leaves, transforms, num_layers=config.num_layers, ignored_suffixes=ignored
+        source, leaves, transforms, num_layers=config.spec.num_layers, ignored_suffixes=ignored
     )
     return CheckedTensors(source, transforms)
 
@@ -214,7 +221,7 @@ def check_max_model_len(config: ModelConfig, max_model_len: int | None) -> None:
     if max_model_len is not None and not 1 <= max_model_len <= config.max_context_len:
         raise ConfigError(
             f"max_model_len must be between 1 and this model's {config.max_context_len} positions "
-            f"(RoPE scaling {config.rope.type!r} included), got {max_model_len}."
+            f"(RoPE scaling included), got {max_model_len}."
         )
 
 

@@ -1,5 +1,6 @@
 """Finds the family for an architecture name of `config.json`."""
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -8,44 +9,136 @@ from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.config import ModelConfig
-from jax_engine.models.families import llama, mistral
-from jax_engine.models.families.hf_config import FILE
+from jax_engine.models.families import (
+    baichuan,
+    bloom,
+    cohere,
+    cohere2,
+    exaone4,
+    falcon,
+    gemma,
+    gemma2,
+    gemma3,
+    glm,
+    glm4,
+    glm4_moe,
+    gpt2,
+    gpt_bigcode,
+    gpt_neox,
+    gpt_oss,
+    gptj,
+    granite,
+    granitemoe,
+    internlm,
+    llama,
+    minicpm,
+    ministral3,
+    mistral,
+    mixtral,
+    mpt,
+    nemotron,
+    olmo,
+    olmo2,
+    olmo3,
+    olmoe,
+    opt,
+    phi,
+    phi3,
+    qwen,
+    qwen2,
+    qwen2_moe,
+    qwen3,
+    qwen3_moe,
+    smollm3,
+    stablelm,
+    starcoder2,
+)
+from jax_engine.models.families.hf_config import FILE, token_ids
 from jax_engine.models.heads import head_config, split_architecture
-from jax_engine.models.schemas import ArchitectureFields, MatryoshkaFields
+from jax_engine.models.schemas import ArchitectureFields, MatryoshkaFields, TokenFields
 from jax_engine.weights.transforms import Declaration
 
 
 class Family(Protocol):
-    """The declarations of a file under families/ (see docs: adding a model)."""
+    """The declarations of a file under families/ (see docs: adding a model).
 
-    ARCHITECTURE: str
-    IGNORED_SUFFIXES: tuple[str, ...]
+    Attributes:
+        ARCHITECTURES: the names in `config.json`'s `architectures`.
+        Fields: the schema of `config.json`.
+        specification: from its fields to the decoder's layers.
+        weights: how tensors of the checkpoint make each module of the decoder.
+    """
 
-    def from_hf(self, raw: Mapping[str, Any]) -> ModelConfig: ...
+    @property
+    def ARCHITECTURES(self) -> tuple[str, ...]: ...
 
-    def specification(self, config: ModelConfig) -> ModelSpec: ...
+    @property
+    def Fields(self) -> type[Any]: ...
 
-    def weights(self, config: ModelConfig) -> Mapping[str, Declaration]: ...
+    def specification(self, fields: Any) -> ModelSpec: ...
+
+    def weights(self, spec: ModelSpec) -> Mapping[str, Declaration]: ...
 
 
-FAMILIES: dict[str, Family] = {family.ARCHITECTURE: family for family in (llama, mistral)}
+MODULES: tuple[Family, ...] = (
+    baichuan,
+    bloom,
+    cohere,
+    cohere2,
+    exaone4,
+    falcon,
+    gemma,
+    gemma2,
+    gemma3,
+    glm,
+    glm4,
+    glm4_moe,
+    gpt2,
+    gpt_bigcode,
+    gpt_neox,
+    gpt_oss,
+    gptj,
+    granite,
+    granitemoe,
+    internlm,
+    llama,
+    minicpm,
+    ministral3,
+    mistral,
+    mixtral,
+    mpt,
+    nemotron,
+    olmo,
+    olmo2,
+    olmo3,
+    olmoe,
+    opt,
+    phi,
+    phi3,
+    qwen,
+    qwen2,
+    qwen2_moe,
+    qwen3,
+    qwen3_moe,
+    smollm3,
+    stablelm,
+    starcoder2,
+)
+FAMILIES: dict[str, Family] = {name: one for one in MODULES for name in one.ARCHITECTURES}
 
 
 def family_of(architecture: str) -> Family:
     """The family of an architecture. Raises ConfigError that lists the known ones."""
     family = FAMILIES.get(architecture)
     if family is None:
-        known = ", ".join(sorted(FAMILIES))
+        near = difflib.get_close_matches(architecture, FAMILIES, n=1, cutoff=0.8)
+        hint = f" The nearest name is {near[0]}." if near else ""
         raise ConfigError(
-            f"model architecture {architecture!r} is not supported; known: {known}. "
+            f"model architecture {architecture!r} is not supported; known: "
+            f"{', '.join(sorted(FAMILIES))}.{hint} "
             "Adding one takes a file in jax_engine/models/families/."
         )
     return family
-
-
-def specification_of(config: ModelConfig) -> ModelSpec:
-    """The layers of a model. Raises ConfigError."""
-    return family_of(config.architecture).specification(config)
 
 
 def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
@@ -58,12 +151,22 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     names = checked(raw, ArchitectureFields, FILE).architectures
     found = [split_architecture(name) for name in names]
     name, task = next((one for one in found if one[0] in FAMILIES), (names[0], None))
+    family = family_of(name)
+    spec = family.specification(checked(raw, family.Fields, FILE))
     head = None if task is None else head_config(task, raw)
     if head is not None:
         # Such a checkpoint has no lm_head: the embedding stands in for it, and is never used so.
-        raw = {**raw, "tie_word_embeddings": True}
-    config = family_of(name).from_hf(raw)
-    return replace(config, head=head, matryoshka_dimensions=_matryoshka(raw))
+        spec = replace(spec, tied=True, head_bias=False)
+    tokens = checked(raw, TokenFields, FILE)
+    return ModelConfig(
+        architecture=name,
+        spec=spec,
+        weights=family.weights(spec),
+        eos_token_ids=token_ids(tokens.eos_token_id),
+        bos_token_id=tokens.bos_token_id,
+        head=head,
+        matryoshka_dimensions=_matryoshka(raw),
+    )
 
 
 def _matryoshka(raw: Mapping[str, Any]) -> tuple[int, ...] | None:

@@ -14,10 +14,15 @@ from jax_engine.file_schema import NotNegative, Positive, Size, TokenId
 Theta = Annotated[float, Meta(gt=1, le=1e30)]  # with 1 all pairs would rotate equally fast
 Factor = Annotated[float, Meta(gt=0, le=1e6)]
 Epsilon = Annotated[float, Meta(ge=0, le=1)]
+Fraction = Annotated[float, Meta(gt=0, le=1)]
 
 
 class RopeFields(msgspec.Struct, frozen=True):
-    """`rope_scaling`, or `rope_parameters` of transformers 5; null and absent are the same."""
+    """`rope_scaling`, or `rope_parameters` of transformers 5; null and absent are the same.
+
+    Where layers with and without a window have embeddings of their own, `rope_parameters` holds two
+    dictionaries, one for each type of layer.
+    """
 
     rope_type: str | None = None
     type: str | None = None  # the older name of rope_type
@@ -32,6 +37,12 @@ class RopeFields(msgspec.Struct, frozen=True):
     mscale: NotNegative | None = None
     mscale_all_dim: NotNegative | None = None
     truncate: bool | None = None
+    partial_rotary_factor: Fraction | None = None
+    short_factor: list[Factor] | None = None
+    long_factor: list[Factor] | None = None
+    frequency_factors: list[Factor] | None = None  # a GGUF file's, which replace llama3's formula
+    full_attention: "RopeFields | None" = None
+    sliding_attention: "RopeFields | None" = None
 
 
 class ArchitectureFields(msgspec.Struct, frozen=True):
@@ -67,14 +78,13 @@ class LlamaFields(msgspec.Struct, frozen=True):
     tie_word_embeddings: bool | None = False
     attention_bias: bool | None = False
     mlp_bias: bool | None = False
+
+
+class TokenFields(msgspec.Struct, frozen=True):
+    """The tokens with a meaning that config.json names."""
+
     eos_token_id: TokenId | list[TokenId] | None = None
     bos_token_id: TokenId | None = None
-
-
-class SlidingWindowFields(msgspec.Struct, frozen=True):
-    """What Mistral's config.json has beyond Llama's."""
-
-    sliding_window: Size | None
 
 
 class GenerationFields(msgspec.Struct, frozen=True):

@@ -16,11 +16,21 @@ class Operations(NamedTuple):
     """A row of the table; `xla.py` says what each operation does."""
 
     add_rms_norm: Callable[..., Any]
+    add_layer_norm: Callable[..., Any]
+    rms_norm: Callable[..., Any]
+    layer_norm: Callable[..., Any]
     draw: Callable[..., Any]
     zeros: Callable[..., Any]
 
 
-XLA = Operations(add_rms_norm=xla.add_rms_norm, draw=xla.draw, zeros=jnp.zeros)
+XLA = Operations(
+    add_rms_norm=xla.add_rms_norm,
+    add_layer_norm=xla.add_layer_norm,
+    rms_norm=xla.rms_norm,
+    layer_norm=xla.layer_norm,
+    draw=xla.draw,
+    zeros=jnp.zeros,
+)
 
 
 def operations_for(dtype: jnp.dtype) -> Operations:
@@ -32,7 +42,14 @@ def operations_for(dtype: jnp.dtype) -> Operations:
 
     if not on_numba(dtype):
         return XLA._replace(zeros=numba.zeros)
-    return Operations(add_rms_norm=numba.add_rms_norm, draw=numba.draw, zeros=numba.zeros)
+    return Operations(
+        add_rms_norm=numba.add_rms_norm,
+        add_layer_norm=numba.add_layer_norm,
+        rms_norm=numba.rms_norm,
+        layer_norm=numba.layer_norm,
+        draw=numba.draw,
+        zeros=numba.zeros,
+    )
 
 
 def on_numba(dtype: jnp.dtype) -> bool:

@@ -1,5 +1,7 @@
 """Operations that XLA compiles for every device."""
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -17,15 +19,67 @@ def add_rms_norm(
 ) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
     """s / rms(s) * weight and s, where s = x + residual, in residual's dtype.
 
-    The norm is computed in float32.
-
     Args:
         x: what the part before returned.
+        weight: the scale, in float32.
         num_rows: how many rows are wanted. XLA computes all of them.
     """
-    del num_rows
     residual = (x + residual).astype(residual.dtype)
-    wide = residual.astype(jnp.float32)
-    scale = jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + eps)
-    normed: Array = wide * scale * weight.astype(jnp.float32)
-    return normed.astype(residual.dtype), residual
+    return rms_norm(residual, weight, num_rows, eps=eps, dtype=residual.dtype), residual
+
+
+def rms_norm(
+    x: Float[Array, "T E"],
+    weight: Float[Array, " E"],
+    num_rows: Int[Array, ""],
+    *,
+    eps: float,
+    dtype: jnp.dtype,
+) -> Float[Array, "T E"]:
+    """x / rms(x) * weight in `dtype`, computed in float32."""
+    del num_rows
+    return (normalised(x, kind="rms", eps=eps) * weight).astype(dtype)
+
+
+def add_layer_norm(
+    x: Float[Array, "T E"],
+    residual: Float[Array, "T E"],
+    weight: Float[Array, " E"],
+    bias: Float[Array, " E"] | None,
+    num_rows: Int[Array, ""],
+    *,
+    eps: float,
+) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
+    """The layer norm of s = x + residual, and s; see `add_rms_norm`."""
+    residual = (x + residual).astype(residual.dtype)
+    normed = layer_norm(residual, weight, bias, num_rows, eps=eps, dtype=residual.dtype)
+    return normed, residual
+
+
+def layer_norm(
+    x: Float[Array, "T E"],
+    weight: Float[Array, " E"],
+    bias: Float[Array, " E"] | None,
+    num_rows: Int[Array, ""],
+    *,
+    eps: float,
+    dtype: jnp.dtype,
+) -> Float[Array, "T E"]:
+    """(x - mean(x)) / deviation(x) * weight + bias in `dtype`, computed in float32."""
+    del num_rows
+    normed = normalised(x, kind="layer", eps=eps) * weight
+    return (normed if bias is None else normed + bias).astype(dtype)
+
+
+def normalised(
+    x: Float[Array, "*shape"],
+    *,
+    kind: Literal["rms", "layer"],
+    eps: float,
+    axes: tuple[int, ...] = (-1,),
+) -> Float[Array, "*shape"]:
+    """x divided by its root mean square, in float32; of kind "layer" after its mean is 0."""
+    wide = x.astype(jnp.float32)
+    if kind == "layer":
+        wide = wide - jnp.mean(wide, axis=axes, keepdims=True)
+    return wide * jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=axes, keepdims=True) + eps)

@@ -13,6 +13,12 @@ from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, Words
 
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
+# x [T, in], sorted by expert, with weight [X, out, in]
+BY_EXPERT = lax.RaggedDotDimensionNumbers(
+    dot_dimension_numbers=(((1,), (2,)), ((), ())),
+    lhs_ragged_dimensions=(0,),
+    rhs_group_dimensions=(0,),
+)
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,29 @@ class Dense(WeightFormat):
             x = jnp.pad(x, ((0, 1), (0, 0)))
         return _product(x, weight.arrays[VALUES], out_dtype)[:tokens]
 
+    def grouped_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, "X out"] | None,
+        starts: Int[Array, " starts"],
+        layer: Int[Array, ""] | None,
+    ) -> Float[Array, "T out"]:
+        values, dtype = self._one_layer(weight, layer), self.result_dtype(x.dtype)
+        out: Array = lax.ragged_dot_general(
+            x, values, jnp.diff(starts), BY_EXPERT, preferred_element_type=dtype
+        )
+        if bias is None:
+            return out
+        rows = jnp.arange(x.shape[0], dtype=jnp.int32)
+        expert = jnp.searchsorted(starts[1:-1], rows, side="right")
+        return out + bias[expert].astype(out.dtype)
+
+    def _one_layer(self, weight: Weight, layer: Int[Array, ""] | None) -> Float[Array, "..."]:
+        """The layer's values, which the scan has sliced."""
+        del layer
+        return weight.arrays[VALUES]
+
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
         return weight.arrays[VALUES].at[ids].get(mode="clip")
 
@@ -83,10 +112,15 @@ class IndexedDense(Dense):
         *,
         out_dtype: jnp.dtype,
     ) -> Float[Array, "T out"]:
+        return _product(x, self._one_layer(weight, layer), out_dtype)
+
+    def _one_layer(self, weight: Weight, layer: Int[Array, ""] | None) -> Float[Array, "..."]:
+        """The layer's part of the stack, if there is a stack."""
         values = weight.arrays[VALUES]
-        if values.ndim == 3:
-            values = lax.dynamic_index_in_dim(values, layer, keepdims=False)
-        return _product(x, values, out_dtype)
+        if layer is None:
+            return values
+        one: Array = lax.dynamic_index_in_dim(values, layer, keepdims=False)
+        return one
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
         """float32, in which a CPU computes products anyway; see `Panels.result_dtype`."""

@@ -4,12 +4,13 @@ import abc
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from jax_engine.activations import activate, gate
+from jax_engine.layer_spec import Activation
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Shape, Transform, Words
 
@@ -71,11 +72,44 @@ class Weight(nnx.Param):  # type: ignore[misc]
         self,
         x: Float[Array, "T in"],
         bias: Float[Array, " out"] | None,
+        activation: Activation,
         layer: Int[Array, ""] | None = None,
         num_rows: Int[Array, ""] | None = None,
     ) -> Float[Array, "T F"]:
-        """silu(gate(x)) * up(x); see `WeightFormat.gated_matmul`."""
-        return self.format.gated_matmul(x, self, bias, layer, num_rows)
+        """activation(gate(x)) * up(x); see `WeightFormat.gated_matmul`."""
+        return self.format.gated_matmul(x, self, bias, activation, layer, num_rows)
+
+    def activated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        bias: Float[Array, " out"] | None,
+        activation: Activation,
+        layer: Int[Array, ""] | None = None,
+        num_rows: Int[Array, ""] | None = None,
+    ) -> Float[Array, "T out"]:
+        """activation(x @ weight.T + bias); see `WeightFormat.activated_matmul`."""
+        return self.format.activated_matmul(x, self, bias, activation, layer, num_rows)
+
+    def grouped_matmul(
+        self,
+        x: Float[Array, "T in"],
+        bias: Float[Array, "X out"] | None,
+        starts: Int[Array, " starts"],
+        layer: Int[Array, ""] | None = None,
+    ) -> Float[Array, "T out"]:
+        """Each row by its own expert's matrix; see `WeightFormat.grouped_matmul`."""
+        return self.format.grouped_matmul(x, self, bias, starts, layer)
+
+    def grouped_gated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        bias: Float[Array, "X out"] | None,
+        activation: Activation,
+        starts: Int[Array, " starts"],
+        layer: Int[Array, ""] | None = None,
+    ) -> Float[Array, "T F"]:
+        """The gated product by experts; see `WeightFormat.grouped_gated_matmul`."""
+        return self.format.grouped_gated_matmul(x, self, bias, activation, starts, layer)
 
     def take_rows(self, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
         """Rows by number; see `WeightFormat.take_rows`."""
@@ -160,24 +194,87 @@ class WeightFormat(abc.ABC):
         x: Float[Array, "T in"],
         weight: Weight,
         bias: Float[Array, " out"] | None,
+        activation: Activation,
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
     ) -> Float[Array, "T F"]:
-        """silu(gate(x)) * up(x) of a gated matrix, rounded once to x's dtype.
+        """activation(gate(x)) * up(x) of a gated matrix, rounded once to x's dtype.
 
         Args:
             bias: added to the products before the gate.
             layer, num_rows: as in `matmul`.
         """
+        out = self._with_bias(x, weight, bias, layer, num_rows)
+        return gated(out, activation).astype(x.dtype)
+
+    def activated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, " out"] | None,
+        activation: Activation,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "T out"]:
+        """activation(x @ weight.T + bias), rounded once to x's dtype.
+
+        Args:
+            layer, num_rows: as in `matmul`.
+        """
+        out = self._with_bias(x, weight, bias, layer, num_rows)
+        return activate(out, activation).astype(x.dtype)
+
+    def _with_bias(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, " out"] | None,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "T out"]:
         out = self.matmul(x, weight, layer, num_rows, out_dtype=self.result_dtype(x.dtype))
-        if bias is not None:
-            out = out + bias.astype(out.dtype)
-        gate, up = jnp.split(out, 2, axis=-1)
-        return (jax.nn.silu(gate) * up).astype(x.dtype)
+        return out if bias is None else out + bias.astype(out.dtype)
+
+    def grouped_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, "X out"] | None,
+        starts: Int[Array, " starts"],
+        layer: Int[Array, ""] | None,
+    ) -> Float[Array, "T out"]:
+        """x[r] @ weight[expert of row r].T + bias[expert], in `result_dtype`.
+
+        The rows are sorted by expert: those of expert e are `starts[e]:starts[e + 1]`. Rows from
+        `starts[X]` on are padding, and their results any finite numbers.
+
+        Args:
+            layer: as in `matmul`.
+        """
+        raise NotImplementedError(f"{self} has no products by experts")
+
+    def grouped_gated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, "X out"] | None,
+        activation: Activation,
+        starts: Int[Array, " starts"],
+        layer: Int[Array, ""] | None,
+    ) -> Float[Array, "T F"]:
+        """activation(gate(x)) * up(x) by experts, rounded once to x's dtype."""
+        out = self.grouped_matmul(x, weight, bias, starts, layer)
+        return gated(out, activation).astype(x.dtype)
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
         """The dtype of a layer's products, for x of this dtype."""
         return dtype
+
+
+def gated(out: Float[Array, "T two_F"], activation: Activation) -> Float[Array, "T F"]:
+    """The gate of products with gate and up, side by side."""
+    gates, up = jnp.split(out, 2, axis=-1)
+    return gate(gates, up, activation)
 
 
 def empty_weight(matrix: Matrix, weight_format: WeightFormat) -> Weight:

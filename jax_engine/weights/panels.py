@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat
+from jax_engine.layer_spec import Activation
+from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, gated
 
 PANELS = "panels"
 
@@ -46,19 +48,69 @@ class Panels(WeightFormat):
     ) -> Float[Array, "T out"]:
         from cpu_kernels.linear.linear import linear
 
-        panels, width = weight.arrays[PANELS], weight.matrix.shape[-2]
-        out = linear(x, panels, width=width, layer=layer, num_rows=num_rows)
+        panels, rows = weight.arrays[PANELS], weight.matrix.shape[-2]
+        if weight.matrix.gated:
+            columns = panels.shape[-3] * panels.shape[-1]
+            out = linear(x, panels, width=columns, layer=layer, num_rows=num_rows)
+            out = _in_order(out, rows, panels.shape[-1])
+        else:
+            out = linear(x, panels, width=rows, layer=layer, num_rows=num_rows)
         return out.astype(out_dtype)
+
+    def grouped_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, "X out"] | None,
+        starts: Int[Array, " starts"],
+        layer: Int[Array, ""] | None,
+    ) -> Float[Array, "T out"]:
+        """Multiplies expert by expert: each one's rows are moved to the front of x.
+
+        The kernel skips the rows behind them, and an expert without rows is not read.
+        """
+        stack = weight.arrays[PANELS]
+        first = jnp.int32(0) if layer is None else layer * weight.matrix.shape[-3]
+        panels = stack.reshape(-1, *stack.shape[-3:])
+        one = Weight(
+            {PANELS: panels},
+            matrix=weight.matrix._replace(shape=(len(panels), *weight.matrix.shape[-2:])),
+            format=self,
+        )
+        dtype = self.result_dtype(x.dtype)
+
+        def add(expert: Array, out: Array) -> Array:
+            begin, count = starts[expert], starts[expert + 1] - starts[expert]
+            rows = jnp.roll(x, -begin, axis=0)
+            found = self.matmul(rows, one, first + expert, count, out_dtype=dtype)
+            if bias is not None:
+                found = found + bias[expert].astype(dtype)
+            place = jnp.arange(len(x), dtype=jnp.int32)[:, None]
+            mine = (place >= begin) & (place < begin + count)
+            return jnp.where(mine, jnp.roll(found, begin, axis=0), out)
+
+        def each(expert: Array, out: Array) -> Array:
+            some = starts[expert + 1] > starts[expert]
+            kept: Array = lax.cond(some, lambda: add(expert, out), lambda: out)
+            return kept
+
+        out = jnp.zeros((x.shape[0], weight.matrix.shape[-2]), dtype)
+        summed: Array = lax.fori_loop(0, len(starts) - 1, each, out)
+        return summed
 
     def gated_matmul(
         self,
         x: Float[Array, "T in"],
         weight: Weight,
         bias: Float[Array, " out"] | None,
+        activation: Activation,
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
     ) -> Float[Array, "T F"]:
-        """Computes the gate in the same kernel."""
+        """Computes silu's gate in the same kernel, and other gates behind the product."""
+        if activation != "silu":
+            out = self._with_bias(x, weight, bias, layer, num_rows)
+            return gated(out, activation).astype(x.dtype)
         from cpu_kernels.linear.gated_linear import gated_linear
 
         panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
@@ -80,6 +132,13 @@ class Panels(WeightFormat):
         multiplies the result rounds it.
         """
         return jnp.dtype(jnp.float32)
+
+
+def _in_order(out: Float[Array, "T columns"], rows: int, columns: int) -> Float[Array, "T out"]:
+    """The products with gate, then those with up, of panels that alternate between the two."""
+    pairs = out.reshape(out.shape[0], -1, 2, columns)
+    halves = [pairs[:, :, part].reshape(out.shape[0], -1) for part in range(2)]
+    return jnp.concatenate([half[:, : rows // 2] for half in halves], axis=1)
 
 
 def _parts(matrix: Matrix) -> int:

@@ -40,8 +40,18 @@ def rope_halves(
     Args:
         rotary_dim: how many of a head's rows are rotated; None: all.
     """
-    turning = rotary_dim or head_dim
-    of_head = np.arange(head_dim)
-    of_head[:turning] = of_head[:turning].reshape(-1, 2).T.reshape(-1)
-    order = np.arange(heads)[:, None] * head_dim + of_head
+    order = np.arange(heads)[:, None] * head_dim + _halves(head_dim, rotary_dim)
     return Rows(part, order.reshape(-1), heads * head_dim)
+
+
+def rope_halves_of_norm(part: Declaration, head_dim: int) -> Rows:
+    """Reorders the numbers [heads, D] of a norm of q or k in the same way."""
+    return Rows(part, _halves(head_dim, None), head_dim, axis=1)
+
+
+def _halves(head_dim: int, rotary_dim: int | None) -> np.ndarray:
+    """For each row of a head, its row in the interleaved order."""
+    turning = rotary_dim or head_dim
+    order = np.arange(head_dim)
+    order[:turning] = order[:turning].reshape(-1, 2).T.reshape(-1)
+    return order

@@ -8,6 +8,9 @@ A declaration is a tensor's name or a transform of further declarations:
     Transpose("h.{layer}.attn.c_attn.weight")             GPT-2's Conv1D: [in, out]
     Rows("qkv_proj.weight", order, total)                 some rows, in any order
     AddOne("input_layernorm.weight")                      Gemma's norms
+    Repeat("q_norm.weight")                               one norm for all heads
+    Flat("q_norm.weight")                                 heads that are stored as one vector
+    Constant(1.0)                                         OLMo's norms, which store nothing
 
 Words in braces are replaced when a tensor is read. Tensors are read only on request: the loader
 requests one layer at a time.
@@ -15,6 +18,7 @@ requests one layer at a time.
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -87,27 +91,28 @@ class Concatenate(Transform):
     """Parts one after another.
 
     Attributes:
-        sizes: the parts' sizes along `axis`.
+        sizes: the parts' sizes along `axis`; None: they are equal.
     """
 
     parts: Sequence[Declaration]
-    sizes: Sequence[int]
+    sizes: Sequence[int] | None = None
     axis: int = 0
 
-    def _each(self) -> Iterator[tuple[Transform, int, int]]:
-        """Each part, with its start and end."""
-        start = 0
-        for part, size in zip(self.parts, self.sizes, strict=True):
+    def _each(self, shape: Shape) -> Iterator[tuple[Transform, int, int]]:
+        """Each part of a result of this shape, with its start and end."""
+        start, equal = 0, shape[self.axis] // len(self.parts)
+        sizes = [equal] * len(self.parts) if self.sizes is None else self.sizes
+        for part, size in zip(self.parts, sizes, strict=True):
             yield transform_of(part), start, start + size
             start += size
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
-        for part, start, stop in self._each():
+        for part, start, stop in self._each(shape):
             yield from part.tensors(_resized(shape, self.axis, stop - start), words)
 
     def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
         along = np.moveaxis(out, self.axis, 0)
-        for part, start, stop in self._each():
+        for part, start, stop in self._each(out.shape):
             part.read_into(source, np.moveaxis(along[start:stop], 0, self.axis), words)
 
     def renamed(self, rename: Callable[[str], str]) -> Transform:
@@ -209,6 +214,64 @@ class AddOne(_OfOne):
         values = np.empty(out.shape, np.float32)
         transform_of(self.part).read_into(source, values, words)
         out[...] = values + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeat(_OfOne):
+    """The part once for each place along a new first axis."""
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        yield from transform_of(self.part).tensors(shape[1:], words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        values = np.empty(out.shape[1:], out.dtype)
+        transform_of(self.part).read_into(source, values, words)
+        out[...] = values
+
+
+@dataclasses.dataclass(frozen=True)
+class Flat(_OfOne):
+    """A part that is stored as one vector."""
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        yield from transform_of(self.part).tensors((math.prod(shape),), words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        values = np.empty(out.size, out.dtype)
+        transform_of(self.part).read_into(source, values, words)
+        out[...] = values.reshape(out.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitRows(_OfOne):
+    """The part's rows, each divided by its length (Baichuan 2's head)."""
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        yield from transform_of(self.part).tensors(shape, words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        rows = np.empty(out.shape, np.float32)
+        transform_of(self.part).read_into(source, rows, words)
+        out[...] = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-7)
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(Transform):
+    """A number everywhere, made of no tensor."""
+
+    value: float
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        yield from ()
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        out[...] = self.value
+
+    def renamed(self, rename: Callable[[str], str]) -> Transform:
+        return self
+
+    def templates(self) -> Iterator[str]:
+        yield from ()
 
 
 def _resized(shape: Shape, axis: int, size: int) -> Shape:

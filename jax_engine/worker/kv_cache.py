@@ -20,7 +20,8 @@ BLOCKS_A_CALL = 8  # one fixed size, so that copies and swaps compile to three p
 
 def kv_cache_shape(config: ModelConfig, num_blocks: int, block_size: int) -> tuple[int, ...]:
     """[L, 2, N, K, B, D]."""
-    return (config.num_layers, 2, num_blocks, config.num_kv_heads, block_size, config.head_dim)
+    spec = config.spec
+    return (spec.num_layers, 2, num_blocks, spec.num_kv_heads, block_size, spec.head_dim)
 
 
 def block_bytes(config: ModelConfig, block_size: int, dtype: DTypeLike) -> int:

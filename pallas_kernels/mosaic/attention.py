@@ -29,6 +29,8 @@ LARGEST_HEAD = 256
 def missing(call: Call, options: Options) -> str | None:
     """Why this backend does not support a call, or None if it does."""
     del options
+    if call.window is not None:
+        return "a window that is an array"
     block_size, dim = call.kv_cache.shape[4:]
     group = call.q.shape[1] // call.kv_cache.shape[3]
     if call.kv_cache.dtype.name not in DTYPES:

@@ -48,7 +48,7 @@ def attend(call: Call, options: Options, metadata: None) -> Result:
         call.layer,
         alibi_slopes.astype(jnp.float32),
         scale=options.scale,
-        window=options.window or 0,
+        window=(options.window or 0) if call.window is None else call.window,
         soft_cap=options.soft_cap or 0.0,
     )
     if call.sinks is not None:

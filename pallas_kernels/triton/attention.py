@@ -50,6 +50,8 @@ def tile_queries(num_tokens: int, num_seqs: int) -> int:
 def missing(call: Call, options: Options) -> str | None:
     """Why this backend does not support a call, or None if it does."""
     del options
+    if call.window is not None:
+        return "a window that is an array"
     kv_cache = call.kv_cache
     for array in (call.q, kv_cache):
         if array.dtype.name not in DTYPES:

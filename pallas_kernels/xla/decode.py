@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from pallas_kernels.call import Call, Options
+from pallas_kernels.call import Call, Options, window_of
 from pallas_kernels.ranges import cumulative, owner
 from pallas_kernels.xla.blocks import (
     MASKED,
@@ -46,7 +46,7 @@ def attend_rows(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
         jnp.zeros((room, heads), jnp.float32),
     )
     chunk = chunk_blocks(CHUNK, call.kv_cache.shape[4]) * call.kv_cache.shape[4]
-    low = _first_visible(metadata.row_context_len, options.window)
+    low = _first_visible(metadata.row_context_len, window_of(call, options))
     # A row that exists has at least one item.
     items = cumulative(-(-metadata.row_context_len // chunk) - low // chunk)
     first = jnp.int32(0)
@@ -59,7 +59,9 @@ def attend_rows(call: Call, options: Options, metadata: XlaMetadata) -> Partial:
     return scale_heads(out, call, 1)[:num_rows], None if lse is None else lse[:num_rows]
 
 
-def _first_visible(context_len: Int[Array, " P"], window: int | None) -> Int[Array, " P"]:
+def _first_visible(
+    context_len: Int[Array, " P"], window: int | Int[Array, ""] | None
+) -> Int[Array, " P"]:
     return jnp.zeros_like(context_len) if window is None else jnp.maximum(context_len - window, 0)
 
 
@@ -113,9 +115,10 @@ def _score_items(
     blocks = chunk_blocks(CHUNK, block_size)
     chunk = blocks * block_size
     context_len = metadata.row_context_len[row]
-    low = _first_visible(context_len, options.window)
+    window = window_of(call, options)
+    low = _first_visible(context_len, window)
     part = part + low // chunk
-    read_from = None if options.window is None else low
+    read_from = None if window is None else low
     seq, first_block = metadata.row_seq[row], part * blocks
     keys, values = read_chunk(call, seq, first_block, read_from, context_len, blocks)
     position = part[:, None] * chunk + jnp.arange(chunk, dtype=jnp.int32)

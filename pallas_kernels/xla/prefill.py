@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from pallas_kernels.call import Call, Options
+from pallas_kernels.call import Call, Options, window_of
 from pallas_kernels.ranges import owner
 from pallas_kernels.xla.blocks import (
     MASKED,
@@ -76,8 +76,9 @@ def _attend_tile(
     kv_heads, block_size = call.kv_cache.shape[3:5]
     chunk = chunk_blocks(CHUNK, block_size) * block_size
     low = jnp.zeros_like(begin)
-    if options.window is not None:
-        low = jnp.maximum(begin - options.window + 1, 0)
+    window = window_of(call, options)
+    if window is not None:
+        low = jnp.maximum(begin - window + 1, 0)
     # Group all queries of a KV head, for one matrix product per head.
     scaled = scale_heads(queries.astype(jnp.float32) * options.scale, call, 0)
     grouped = scaled.reshape(num, kv_heads, -1, dim).transpose(1, 2, 0, 3)
@@ -114,7 +115,7 @@ def _add_chunk(
     out, top, denominator = tile
     block_size = call.kv_cache.shape[4]
     blocks = chunk_blocks(CHUNK, block_size)
-    read_from = None if options.window is None else low[None]
+    read_from = None if window_of(call, options) is None else low[None]
     keys, values = read_chunk(call, seq[None], (i * blocks)[None], read_from, end[None], blocks)
     key_position = i * blocks * block_size + jnp.arange(blocks * block_size, dtype=jnp.int32)
     query_position = begin + jnp.arange(num, dtype=jnp.int32)[:, None]
@@ -144,8 +145,9 @@ def _mask_tile(
 ) -> Float[Array, "K GQ C"]:
     """Masks the scores of keys that a query may not see; `key` and `query` are positions."""
     mask: Bool[Array, "Q C"] = (key <= query) & (key < end)
-    if options.window is not None:
-        mask &= key > query - options.window
+    window = window_of(call, options)
+    if window is not None:
+        mask &= key > query - window
     kv_heads, _, chunk = scores.shape
     bias = None
     if call.alibi_slopes is not None:

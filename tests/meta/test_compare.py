@@ -17,7 +17,7 @@ from benchmarks.compare.passes import MAX_REPEATS, Runs, requests_of, take_turns
 from benchmarks.compare.session import SCRIPTS, PeerFailed, Session
 from benchmarks.compare.table import compare_tables
 from benchmarks.compare.workloads import WORKLOADS, Job, Scale
-from jax_engine.models.families import llama
+from jax_engine.models.registry import config_from_hf
 from tests.meta.trees import ROOT
 
 
@@ -116,7 +116,7 @@ def test_agreement_names_the_first_difference() -> None:
 
 
 def test_bounds_by_hand() -> None:
-    config = llama.from_hf(checkpoint.TINY)
+    config = config_from_hf(checkpoint.TINY)
     layers, head = 2 * (64 * 32 + 32 * 32 + 128 * 32 + 32 * 64), 128 * 32
     assert bounds.num_weights(config) == layers + head
     rates = {

@@ -30,8 +30,9 @@ class PagedRun:
 
     def reset(self) -> "PagedRun":
         """An empty cache; what is compiled stays compiled."""
-        c = self.config
-        shape = (c.num_layers, 2, self.num_blocks, c.num_kv_heads, self.block_size, c.head_dim)
+        spec = self.config.spec
+        shape = (spec.num_layers, 2, self.num_blocks, spec.num_kv_heads)
+        shape += (self.block_size, spec.head_dim)
         self.kv_cache = jnp.full(shape, jnp.nan)
         self.table = np.random.default_rng(3).permutation(self.num_blocks).astype(np.int32)
         self.length = 0

@@ -14,7 +14,7 @@ from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
 from jax_engine.models.leaves import abstract_leaves, fill_state
 from jax_engine.models.load import abstract_decoder, load_model
-from jax_engine.models.registry import config_from_hf, specification_of
+from jax_engine.models.registry import config_from_hf
 from jax_engine.operations import formats_for
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Formats
@@ -109,7 +109,7 @@ def test_all_formats_are_the_same_model(name: str, formats: Formats) -> None:
 
 def dummy_run(config: ModelConfig, formats: Formats) -> PagedRun:
     """The same random weights in any formats."""
-    spec = specification_of(config)
+    spec = config.spec
     decoder = nnx.eval_shape(lambda: Decoder(spec, dtype=FLOAT32, formats=formats))
     graphdef, state = nnx.split(decoder)
     params = fill_state(state, random_leaves(abstract_leaves(state, spec), seed=5))
@@ -120,7 +120,7 @@ def test_the_compiled_step_copies_neither_cache_nor_weights() -> None:
     """Donation works, and no instruction makes another array as large as one of the matrices."""
     config = tiny.CONFIGS["plain"] | {"hidden_size": 64, "intermediate_size": 192}
     model_config = config_from_hf(config | {"num_hidden_layers": 3})
-    spec = specification_of(model_config)
+    spec = model_config.spec
     graphdef, state = abstract_decoder(spec, "float32")
     arrays = random_leaves(abstract_leaves(state, spec), seed=0)
     run = PagedRun(model_config, graphdef, fill_state(state, arrays), num_blocks=512)

@@ -1,6 +1,5 @@
 """GGUF files: every block type decodes as the gguf package says; damage is found and named."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.model_spec import RopeConfig
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.gguf_loader import (
     SUPPORTED_TYPES,
@@ -21,6 +19,7 @@ from jax_engine.models.gguf_loader import (
     decode,
 )
 from jax_engine.models.load import load_model
+from jax_engine.rope_config import RopeConfig
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
 
@@ -145,7 +144,7 @@ def test_every_block_type(kind: GGMLQuantizationType, tmp_path: Path) -> None:
     np.testing.assert_array_equal(decode(file, "blk.0.attn_v.weight", 0, expected.size),
                                   expected.reshape(-1))  # fmt: skip
     model = config_from_gguf(GgufFile(write_gguf(tmp_path / "config.gguf")))
-    source = GgufSource(file, dataclasses.replace(model, hidden_size=512))
+    source = GgufSource(file, model)
     out = np.empty(shape, np.float32)
     source.read_into("model.layers.0.self_attn.v_proj.weight", out)
     np.testing.assert_array_equal(out, expected)
@@ -189,13 +188,13 @@ def test_every_block_type(kind: GGMLQuantizationType, tmp_path: Path) -> None:
 )
 def test_rope_scaling_fields(extra: dict[str, Any], expected: RopeConfig, tmp_path: Path) -> None:
     file = GgufFile(write_gguf(tmp_path / "m.gguf", extra=extra))
-    assert config_from_gguf(file).rope == expected
+    assert config_from_gguf(file).spec.attentions[0].ropes == [expected]
 
 
 def test_rope_factors_tensor(tmp_path: Path) -> None:
     factors = {"rope_freqs.weight": np.array([1, 1, 2, 8], np.float32)}
     path = write_gguf(tmp_path / "m.gguf", tensors=gguf_tensors(CONFIG) | factors)
-    rope = load_model(str(path)).config.rope
+    (rope,) = load_model(str(path)).config.spec.attentions[0].ropes
     assert (rope.type, rope.frequency_factors) == ("llama3", (1.0, 1.0, 2.0, 8.0))
 
 

@@ -59,7 +59,10 @@ def test_dtypes(stored: Any, wanted: Any, tmp_path: Path) -> None:
     tensors = {name: w.astype(stored) for name, w in tiny.weights(CONFIG).items()}
     model = load_model(str(write_checkpoint(tmp_path, CONFIG, tensors)), dtype=wanted)
     down = tensors["model.layers.1.mlp.down_proj.weight"].astype(wanted)
-    assert all(leaf.dtype == wanted for leaf in leaves(model))
+    norms = [leaf for leaf in leaves(model) if leaf.shape in [(2, 32), (32,)]]
+    assert len(norms) == 3 and all(norm.dtype == jnp.float32 for norm in norms)
+    matrices = [leaf for leaf in leaves(model) if leaf.shape not in [(2, 32), (32,)]]
+    assert all(matrix.dtype == wanted for matrix in matrices)
     stacks = [leaf for leaf in leaves(model) if leaf.ndim == 3]
     assert any(s.shape[1:] == down.shape and (s[1] == down).all() for s in stacks)
 
@@ -117,7 +120,7 @@ def test_dummy_weights_need_no_files_and_repeat(tmp_path: Path) -> None:
     narrow = load_model(str(tmp_path), seed=3, dtype=jnp.bfloat16, **options)
     for a, b, c, d in zip(leaves(first), leaves(again), leaves(other), leaves(narrow), strict=True):
         np.testing.assert_array_equal(a, b)
-        np.testing.assert_array_equal(a.astype(jnp.bfloat16), d)
+        np.testing.assert_array_equal(a.astype(d.dtype), d)
         assert (a != c).mean() > 0.9
         center = 1.0 if a.mean() > 0.5 else 0.0
         assert 0.015 < (a - center).std() < 0.025
@@ -132,10 +135,11 @@ def test_dummy_weights_need_no_files_and_repeat(tmp_path: Path) -> None:
         ({"architectures": []}, "architectures"),
         ({"num_hidden_layers": None}, "num_hidden_layers"),
         ({"num_hidden_layers": 0}, "num_hidden_layers must be an integer >= 1, got 0"),
-        ({"hidden_act": "gelu"}, "gelu"),
+        ({"hidden_act": "quick_gelu"}, "hidden_act 'quick_gelu' is not supported; known: silu"),
         ({"num_key_value_heads": 3}, "multiple"),
         ({"head_dim": 7}, "even"),
-        ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "longrope.*yarn"),
+        ({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "spiral.*yarn"),
+        ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "longrope.*original"),
         ({"rope_scaling": {"type": "linear"}}, "factor"),
     ],
 )
@@ -155,8 +159,10 @@ def test_both_spellings_of_rope() -> None:
 def test_mistral_defaults() -> None:
     bare = {"architectures": ["MistralForCausalLM"], "num_attention_heads": 8, "head_dim": 4}
     config = config_from_hf({k: v for k, v in CONFIG.items() if k != "num_key_value_heads"} | bare)
-    assert (config.sliding_window, config.num_kv_heads) == (4096, 8)
-    assert config_from_hf(CONFIG | bare | {"sliding_window": None}).sliding_window is None
+    (attention,) = config.spec.attentions
+    assert (attention.window, attention.num_kv_heads) == (4096, 8)
+    unbounded = config_from_hf(CONFIG | bare | {"sliding_window": None})
+    assert unbounded.spec.attentions[0].window is None
 
 
 def test_end_of_sequence_ids_of_generation_config(tmp_path: Path) -> None:

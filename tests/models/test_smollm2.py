@@ -78,17 +78,19 @@ def oracle(path: Path) -> Transformer:
     for name in source.names():
         weights[name] = np.empty(source.shape(name), np.float32)
         source.read_into(name, weights[name])
+    spec = config.spec
+    (attention,), (layer,) = spec.attentions, spec.layers
     fields = TransformerConfig(
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        num_hidden_layers=config.num_layers,
-        num_attention_heads=config.num_heads,
-        num_key_value_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        rms_norm_eps=config.rms_norm_eps,
-        rope_theta=config.rope.theta,
-        max_position_embeddings=config.max_position_embeddings,
+        vocab_size=spec.vocab_size,
+        hidden_size=spec.width,
+        intermediate_size=layer.mlp.width,
+        num_hidden_layers=spec.num_layers,
+        num_attention_heads=attention.num_heads,
+        num_key_value_heads=attention.num_kv_heads,
+        head_dim=attention.head_dim,
+        rms_norm_eps=spec.norm.eps,
+        rope_theta=attention.ropes[0].theta,
+        max_position_embeddings=spec.max_context_len,
         tie_word_embeddings=True,
     )
     return Transformer(fields, weights)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError
-from jax_engine.model_spec import LayerGroup, LayerSpec, ModelSpec
+from jax_engine.layer_spec import LayerSpec
+from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.models.dummy import random_leaves
 from jax_engine.models.families import llama
 from jax_engine.models.leaves import abstract_leaves, fill_state
@@ -46,7 +47,7 @@ def dummy_logits(spec: ModelSpec) -> np.ndarray:
     "groups", [[(5, 1)], [(2, 2), (1, 1)], [(1, 1), (2, 2)], [(1, 2), (3, 1)]], ids=str
 )
 def test_any_grouping_is_the_same_model(groups: list[tuple[int, int]]) -> None:
-    uniform = llama.specification(PLAIN)
+    uniform = PLAIN.spec
     found = dummy_logits(grouped(uniform, *groups))
     np.testing.assert_allclose(found, dummy_logits(uniform), rtol=1e-5, atol=1e-6)
 
@@ -69,7 +70,7 @@ def biased_pattern(spec: ModelSpec) -> tuple[ModelSpec, list[int | None], set[st
     Twice a layer with a window and biases, and one without; then one without any bias of the MLP.
     """
     (layer,) = spec.groups[0].pattern
-    no_bias = dataclasses.replace(layer.attention, bias=False, window=None)
+    no_bias = dataclasses.replace(layer.attention, qkv_bias=False, output_bias=False, window=None)
     near = dataclasses.replace(layer, attention=dataclasses.replace(layer.attention, window=6))
     far = dataclasses.replace(layer, attention=no_bias)
     last = dataclasses.replace(layer, mlp=dataclasses.replace(layer.mlp, bias=False))
@@ -82,14 +83,14 @@ def test_layers_that_differ_agree_with_the_oracle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read from a checkpoint, chunk by chunk."""
-    spec, windows, missing = biased_pattern(llama.specification(config_from_hf(CONFIG)))
+    spec, windows, missing = biased_pattern(config_from_hf(CONFIG).spec)
 
     def is_missing(name: str) -> bool:
         return name.endswith(".bias") and any(part in name for part in missing)
 
     tensors = {name: w for name, w in tiny.weights(CONFIG).items() if not is_missing(name)}
     directory = write_checkpoint(tmp_path, CONFIG, tensors)
-    monkeypatch.setattr(llama, "specification", lambda config: spec)
+    monkeypatch.setattr(llama, "specification", lambda fields: spec)
     model = load_model(str(directory))
     run = PagedRun(model.config, model.graphdef, model.params)
     found = np.concatenate([run.feed(tiny.PROMPT[:20]), run.feed(tiny.PROMPT[20:])])
@@ -106,7 +107,7 @@ def test_layers_that_differ_agree_with_the_oracle(
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=4))
 def test_every_layer_has_one_place(groups: list[tuple[int, int]]) -> None:
     """In the order in which they run: group after group, repetition after repetition."""
-    spec = grouped(llama.specification(PLAIN), *groups)
+    spec = grouped(PLAIN.spec, *groups)
     order = [
         spec.numbers(group, place)[repetition]
         for group, (period, repeats) in enumerate(groups)
@@ -125,19 +126,19 @@ def test_the_program_does_not_grow_with_repetitions() -> None:
 
 def compiled(repeats: int) -> str:
     """Optimised HLO of a step of a model with a window on every other layer."""
-    uniform = llama.specification(PLAIN)
+    uniform = PLAIN.spec
     (layer,) = uniform.groups[0].pattern
     near = dataclasses.replace(layer, attention=dataclasses.replace(layer.attention, window=6))
     spec = dataclasses.replace(uniform, groups=(LayerGroup((near, layer), repeats),))
     graphdef, state = abstract_decoder(spec, "float32")
-    run = PagedRun(dataclasses.replace(PLAIN, num_layers=2 * repeats), graphdef, state)
+    run = PagedRun(dataclasses.replace(PLAIN, spec=spec), graphdef, state)
     arguments = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), run.arguments([3]))
     text: str = run.step.lower(*arguments).compile().as_text()
     return text
 
 
 def test_layers_with_other_kv_heads_are_refused() -> None:
-    spec = llama.specification(PLAIN)
+    spec = PLAIN.spec
     (layer,) = spec.groups[0].pattern
     other: LayerSpec = dataclasses.replace(
         layer, attention=dataclasses.replace(layer.attention, num_kv_heads=1)

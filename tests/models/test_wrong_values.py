@@ -81,13 +81,15 @@ def test_what_real_checkpoints_contain() -> None:
         | {"rope_theta": 10000, "rms_norm_eps": 1e-6, "head_dim": None, "eos_token_id": [2, 3]}
         | {"num_key_value_heads": None, "rope_scaling": None, "bos_token_id": None, "dtype": 5}
     )
-    assert (config.num_kv_heads, config.head_dim, config.rope.theta) == (4, 8, 10000.0)
+    (attention,) = config.spec.attentions
+    (rope,) = attention.ropes
+    assert (attention.num_kv_heads, attention.head_dim, rope.theta) == (4, 8, 10000.0)
     assert (config.eos_token_ids, config.bos_token_id) == ((2, 3), None)
-    assert type(config.rope.theta) is float
+    assert type(rope.theta) is float
     of_llama = config_from_hf(CONFIG | {"sliding_window": "not Llama's"})
-    assert of_llama.sliding_window is None
+    assert of_llama.spec.attentions[0].window is None
     widened = config_from_hf(CONFIG | {"rope_scaling": LINEAR | {"attention_factor": None}})
-    assert widened.rope.factor == 2.0
+    assert widened.spec.attentions[0].ropes[0].factor == 2.0
 
 
 def test_a_context_beyond_every_index() -> None:

@@ -146,10 +146,32 @@ MUTANTS: list[Mutant] = [
         ("layer * parts + panel % parts", "layer * parts", "the gate is taken for up"),
     ),
     *plant(
-        f"{FOLDER}/rms_norm.py",
-        ("tests/kernels/test_rms_norm.py",),
+        f"{FOLDER}/norms/kernel.py",
+        ("tests/kernels/test_norms.py",),
         ("if row < wanted:", "if row <= wanted:", "a row of padding"),
-        ("np.sqrt(mean + call.eps.float32[0])", "np.sqrt(mean)", "eps is forgotten"),
+        ("np.sqrt(square + call.eps.float32[0])", "np.sqrt(square)", "eps is forgotten"),
+        ("add(number, load_some(call.bias", "sub(number, load_some(call.bias", "bias subtracted"),
+        (
+            "count_from(at), last, apart, zero",
+            "zero, zero, apart, zero",
+            "the rest of a vector counts",
+        ),
+        (
+            "square = _variance(source, start, width, mean)",
+            "square = square - mean * mean",
+            "the mean of squares minus the square of the mean",
+        ),
+        ("mean = np.float32(0)", "mean = mean * np.float32(1)", "RMSNorm around the mean"),
+        (
+            "            number = widen_some(kind, start + item * at, count)\n",
+            "",
+            "the sum's statistics before it is rounded",
+        ),
+        (
+            "return kind, call.summed.address + item_bytes(kind) * width * row",
+            "return FLOAT32, call.x.address + 4 * width * row",
+            "the norm of x without its residual",
+        ),
     ),
     *plant(
         f"{FOLDER}/sampling/draw.py",

@@ -59,12 +59,16 @@ REST: list[Mutant] = [
     *plant(
         "jax_engine/models/families/llama.py",
         ("tests/models/test_decoder.py", "-k one_kind"),
-        ("bias=config.attention_bias", "bias=config.mlp_bias", "the MLP's bias decides"),
+        (
+            "qkv_bias=bool(fields.attention_bias)",
+            "qkv_bias=bool(fields.mlp_bias)",
+            "the MLP's bias decides",
+        ),
     ),
     *plant(
         f"{FOLDER}/attention.py",
         ("tests/models/test_decoder.py", "-k transformers and mistral"),
-        ("window=spec.window", "window=None", "the window does not reach the kernel"),
+        ("window=window", "window=None", "the window does not reach the kernel"),
     ),
     *plant(
         f"{FOLDER}/mlp.py",
@@ -89,10 +93,14 @@ REST: list[Mutant] = [
     *plant(
         f"{FOLDER}/norm.py",
         PLAIN,
-        ("num_tokens, eps=self.eps", "num_tokens, eps=0.1", "another epsilon"),
         (
-            "x, residual, self",
-            "x, residual * 0, self",
+            "eps = operations_for(residual.dtype), self.spec.eps",
+            "eps = operations_for(residual.dtype), 0.1",
+            "another epsilon",
+        ),
+        (
+            "operations.add_rms_norm(x, residual, weight",
+            "operations.add_rms_norm(x, residual * 0, weight",
             "the residual is forgotten",
         ),
     ),

@@ -21,7 +21,7 @@ LOADING: list[Mutant] = [
         f"{FOLDER}/load.py",
         SAFETENSORS,
         (
-            "if config.tie_word_embeddings and HEAD in declared:",
+            "if config.spec.tied and HEAD in declared:",
             "if False:",
             "a head stored twice is refused",
         ),
@@ -45,11 +45,15 @@ LOADING: list[Mutant] = [
         GGUF,
         ("if heads is None:", "if True:", "llama.cpp's order of rows is kept"),
         (
-            '"attn_k": config.num_kv_heads',
-            '"attn_k": config.num_heads',
+            '"attn_k": spec.num_kv_heads',
+            '"attn_k": spec.num_heads',
             "keys in as many heads as queries",
         ),
-        ("fields.head_count_kv or heads", "heads", "as many heads of keys as of queries"),
+        (
+            "fields.head_count_kv or fields.head_count",
+            "fields.head_count",
+            "as many heads of keys as of queries",
+        ),
         ('"output.weight" not in file.tensors', "False", "a tied head is missing"),
         (
             "own = 1.0 + 0.1 * float(np.log(factor))",
@@ -61,22 +65,22 @@ LOADING: list[Mutant] = [
         f"{FOLDER}/families/llama.py",
         DECODER,
         (
-            "tie_word_embeddings=bool(fields.tie_word_embeddings)",
-            "tie_word_embeddings=True",
+            "tied=bool(fields.tie_word_embeddings)",
+            "tied=True",
             "every head is tied",
         ),
-        ("fields.num_key_value_heads or num_heads", "num_heads", "no grouped queries"),
+        ("fields.num_key_value_heads or heads", "heads", "no grouped queries"),
         (
-            "fields.head_dim or fields.hidden_size // num_heads",
-            "fields.hidden_size // num_heads",
+            "fields.head_dim or fields.hidden_size // heads",
+            "fields.hidden_size // heads",
             "head_dim is not read",
         ),
     ),
     *plant(
         f"{FOLDER}/families/mistral.py",
         SAFETENSORS,
-        ("defaults | dict(raw)", "dict(raw) | defaults", "defaults before what is written"),
-        ('"num_key_value_heads": 8', '"num_key_value_heads": 32', "Mistral's default is another"),
+        ("sliding_window: Size | None = 4096", "sliding_window: Size | None = None", "no window"),
+        ("Size | None = 8", "Size | None = 32", "Mistral's default is another"),
     ),
     *plant(
         f"{FOLDER}/families/hf_config.py",
@@ -108,16 +112,20 @@ SPECIFICATION: list[Mutant] = [
         f"{FOLDER}/decoder.py",
         ("tests/models/test_specification.py",),
         (
-            "index * period + (first + place)",
-            "index + (first + place)",
+            "index * len(self.places)",
+            "index",
             "layers of a pattern share parts of the cache",
         ),
         (
-            "index * period + (first + place)",
-            "index * period + place",
+            "(self.first + place)",
+            "place",
             "every group begins at the first layer of the cache",
         ),
-        ("attn, index, number)", "attn, number, number)", "weights by the cache's numbers"),
+        (
+            "LayerNumbers(index, cache_layers",
+            "LayerNumbers(cache_layers, cache_layers",
+            "weights by the cache's numbers",
+        ),
     ),
     *plant(
         "jax_engine/model_spec.py",

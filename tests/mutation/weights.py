@@ -10,9 +10,9 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/format.py",
         FORMATS,
-        ("jax.nn.silu(gate) * up", "jax.nn.silu(up) * gate", "gate and up are swapped"),
-        ("jax.nn.silu(gate)", "jax.nn.gelu(gate)", "another activation"),
-        ("out = out + bias.astype(out.dtype)", "pass", "the bias comes too late"),
+        ("gate(gates, up, activation)", "gate(up, gates, activation)", "gate and up are swapped"),
+        ("activate(out, activation)", "out", "the activation is left out"),
+        ("out if bias is None else out + bias.astype(out.dtype)", "out", "the bias is left out"),
     ),
     *plant(
         f"{FOLDER}/dense.py",
@@ -41,7 +41,7 @@ MUTANTS: list[Mutant] = [
             "jnp.int32(x.shape[0] - 1)",
             "the last token is taken for padding",
         ),
-        ("layer=layer, num_rows=num_rows)", "num_rows=num_rows)", "always the first layer"),
+        ("width=rows, layer=layer", "width=rows", "always the first layer"),
     ),
     *plant(
         f"{FOLDER}/panels.py",
@@ -55,7 +55,11 @@ MUTANTS: list[Mutant] = [
         ("self.word: value}", "self.word: place}", "layers are numbered from zero in every stack"),
         ("np.take(values, self.order, self.axis)", "values", "the rows stay where they are"),
         ("out[...] = values + 1", "out[...] = values", "a norm lacks its one"),
-        ("np.empty(out.shape, np.float32)", "np.empty(out.shape, out.dtype)", "one in bfloat16"),
+        (
+            "values = np.empty(out.shape, np.float32)",
+            "values = np.empty(out.shape, out.dtype)",
+            "one in bfloat16",
+        ),
     ),
     *plant(
         f"{FOLDER}/row_orders.py",

@@ -135,8 +135,8 @@ def test_theta_may_stand_in_the_scaling() -> None:
 
 
 def test_an_unknown_rope_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="rope_type 'longrope'; known are 'default', 'linear'"):
-        rope_frequencies(16, 10000.0, 4096, {"rope_type": "longrope"})
+    with pytest.raises(ValueError, match="rope_type 'spiral'; known are 'default', 'linear'"):
+        rope_frequencies(16, 10000.0, 4096, {"rope_type": "spiral"})
 
 
 @given(

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 KERNELS = ("block_copy", "borders", "cpu_kernel", "draw", "gated_linear", "kv_write", "linear",
-           "merge", "numba", "parts", "rms_norm", "xla", "zeros")  # fmt: skip
+           "merge", "norms", "numba", "parts", "xla", "zeros")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Every weight format against NumPy: products, gated products, rows, and how arrays are cut."""
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpu_kernels.simd.micro_kernel import COLUMNS
+from jax_engine.layer_spec import Activation
 from jax_engine.operations import formats_for
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Matrix, Weight, WeightFormat
@@ -30,6 +32,22 @@ cases = pytest.mark.parametrize(
 )
 # A few of each, since every shape is compiled.
 tokens_of, sizes = st.sampled_from((1, 13)), st.sampled_from((1, 7, 33))
+# The activations as their papers define them, and the gates made of them.
+ACTIVATIONS: dict[Activation, Any] = {
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "relu": lambda x: np.maximum(x, 0),
+    "relu2": lambda x: np.maximum(x, 0) ** 2,
+}
+GATES: dict[Activation, Any] = {
+    name: lambda gate, up, function=function: function(gate) * up
+    for name, function in ACTIVATIONS.items()
+    if name != "relu2"
+}
+GATES["clipped_swiglu"] = lambda gate, up: (
+    np.minimum(gate, 7) / (1 + np.exp(-1.702 * np.minimum(gate, 7))) * (np.clip(up, -7, 7) + 1)
+)
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
 
 
@@ -85,9 +103,15 @@ def test_products_of_any_shape(
 
 
 @cases
-@given(tokens_of, sizes, sizes, st.booleans())
+@given(tokens_of, sizes, sizes, st.booleans(), st.sampled_from(sorted(GATES)))
 def test_gated_products(
-    form: WeightFormat, dtype: str, tokens: int, width: int, size: int, with_bias: bool
+    form: WeightFormat,
+    dtype: str,
+    tokens: int,
+    width: int,
+    size: int,
+    with_bias: bool,
+    activation: Activation,
 ) -> None:
     values = numbers(1, 2, 2 * width, size, dtype=dtype)
     if isinstance(form, Int8):
@@ -97,9 +121,33 @@ def test_gated_products(
     gate, up = np.split(products + with_bias * bias.astype(np.float64), 2, axis=1)
     weight = one_layer(held(form, values, gated=True), 1)
     given_bias = jnp.asarray(bias) if with_bias else None
-    out = weight.gated_matmul(jnp.asarray(x), given_bias, jnp.int32(1))
+    out = weight.gated_matmul(jnp.asarray(x), given_bias, activation, jnp.int32(1))
     assert out.dtype == dtype
-    close(out, gate / (1 + np.exp(-gate)) * up, dtype)
+    close(out, GATES[activation](gate, up), dtype)
+
+
+@cases
+@given(tokens_of, sizes, sizes, st.booleans(), st.sampled_from(sorted(ACTIVATIONS)))
+def test_activated_products(
+    form: WeightFormat,
+    dtype: str,
+    tokens: int,
+    width: int,
+    size: int,
+    with_bias: bool,
+    activation: Activation,
+) -> None:
+    values = numbers(5, 2, width, size, dtype=dtype)
+    if isinstance(form, Int8):
+        values = rounded(values)
+    x, bias = numbers(7, tokens, size, dtype=dtype), numbers(8, width, dtype=dtype)
+    products = x.astype(np.float64) @ values[1].astype(np.float64).T
+    weight = one_layer(held(form, values), 1)
+    given_bias = jnp.asarray(bias) if with_bias else None
+    out = weight.activated_matmul(jnp.asarray(x), given_bias, activation, jnp.int32(1))
+    assert out.dtype == dtype
+    wanted = ACTIVATIONS[activation](products + with_bias * bias.astype(np.float64))
+    close(out, wanted, dtype)
 
 
 @cases

@@ -12,7 +12,7 @@ import pytest
 import pallas_kernels
 from jax_engine.layers import attention
 from jax_engine.models.load import LoadedModel, abstract_decoder
-from jax_engine.models.registry import config_from_hf, specification_of
+from jax_engine.models.registry import config_from_hf
 from jax_engine.sampling.inputs import ROW_WIDTH
 from jax_engine.step import Moves, RequestSetup, Row, Step
 from jax_engine.worker import compiled_steps
@@ -45,7 +45,7 @@ def test_metadata_is_made_for_the_calls_of_the_layers(
     monkeypatch.setattr(compiled_steps, "make_metadata", make_metadata)
     monkeypatch.setattr(attention, "paged_attention", paged_attention)
     config = config_from_hf(tiny.CONFIGS["plain"])
-    graphdef, params = abstract_decoder(specification_of(config), dtype)
+    graphdef, params = abstract_decoder(config.spec, dtype)
     model = LoadedModel(config, graphdef, params, Path(), 0, 0)
     steps = compiled_steps.CompiledSteps(model, block_size=16, table_width=4, max_rows=8)
     cache = jax.ShapeDtypeStruct(kv_cache_shape(config, 9, 16), jnp.dtype(dtype))

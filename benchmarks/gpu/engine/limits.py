@@ -78,14 +78,15 @@ def step_work(config: ModelConfig, sequences: Iterable[tuple[int, int]]) -> Work
         sequences: (new tokens, all tokens) of each.
     """
     head = int(np.prod(head_shape(config)))
-    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    spec = config.spec
+    heads, kv_heads = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     new = context = count = pairs = 0
     for queries, length in sequences:
         new, context, count = new + queries, context + length, count + 1
         pairs += queries * length - queries * (queries - 1) // 2
     layers = num_weights(config) - head
-    attention = 4 * config.num_layers * heads * pairs
+    attention = 4 * spec.num_layers * heads * pairs
     return Work(
-        weight_bytes(config) + BYTES * 2 * config.num_layers * kv_heads * context,
+        weight_bytes(config) + BYTES * 2 * spec.num_layers * kv_heads * context,
         2 * layers * new + 2 * head * count + attention,
     )

@@ -1,0 +1,1 @@
+"""Normalisation of rows, with the residual addition before it: RMSNorm and LayerNorm."""

@@ -1,0 +1,229 @@
+"""A layer's specification, as plain data: its norms, its attention, its feed-forward network.
+
+Each default is Llama's. A setting with another value is a knob that some family turns.
+"""
+
+import dataclasses
+from typing import Literal
+
+from jax_engine.errors import ConfigError
+from jax_engine.rope_config import RopeConfig
+
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "clipped_swiglu"]
+
+
+@dataclasses.dataclass(frozen=True)
+class NormSpec:
+    """A norm over the residual stream, or over heads.
+
+    Attributes:
+        kind: "rms" divides by the root mean square; "layer" subtracts the mean first.
+        bias: whether a vector is added at the end, by a layer norm.
+
+    Raises:
+        ConfigError: the root-mean-square norm has a bias.
+    """
+
+    eps: float
+    kind: Literal["rms", "layer"] = "rms"
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        if self.bias and self.kind == "rms":
+            raise ConfigError("a model's root-mean-square norm must have no bias.")
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadNormSpec(NormSpec):
+    """A norm of queries and keys, before they are rotated.
+
+    Attributes:
+        whole: whether the statistics are those of all heads together instead of each head's own.
+    """
+
+    whole: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryGrowth:
+    """Queries grow with their position: they are multiplied by 1 + beta ln(1 + position // length).
+
+    Ministral 3 keeps attention sharp in long contexts so.
+    """
+
+    beta: float
+    length: int
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionSpec:
+    """Grouped-query attention.
+
+    Attributes:
+        rope: rotary positions; None: no rotation.
+        rotary_dim: how many of a head's numbers are rotated, the first ones; None: all.
+        window: a query sees this many of the last positions, its own included; None: all.
+        scale: factor of the scores; None: head_dim ** -0.5.
+        soft_cap: bound of the scores' magnitude; None: no bound.
+        alibi_slopes: for each head, what a score loses with each position between query and key.
+        sinks: whether each head has a logit that takes part in the softmax and has no value.
+        qkv_bias: whether the projections of queries, keys and values have a bias.
+        output_bias: whether the output projection has one.
+        clip: bound of the magnitude of projected queries, keys and values; None: no bound.
+        head_norm: norm of queries and keys; None: none.
+
+    `rope` and `window` may be a tuple: one for each repetition of the pattern.
+
+    Raises:
+        ConfigError: two numbers do not fit together.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rope: RopeConfig | tuple[RopeConfig | None, ...] | None = None
+    rotary_dim: int | None = None
+    window: int | tuple[int | None, ...] | None = None
+    scale: float | None = None
+    query_growth: QueryGrowth | None = None
+    soft_cap: float | None = None
+    alibi_slopes: tuple[float, ...] | None = None
+    sinks: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    clip: float | None = None
+    head_norm: HeadNormSpec | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise ConfigError(
+                f"model num_heads ({self.num_heads}) must be a multiple of num_kv_heads "
+                f"({self.num_kv_heads})."
+            )
+        for rope in self.ropes:
+            _check_rope(rope, self.rotated, self.head_dim)
+
+    @property
+    def ropes(self) -> list[RopeConfig]:
+        """The different rotary embeddings, each once."""
+        return [rope for rope in choices(self.rope) if rope is not None]
+
+    @property
+    def rotated(self) -> int:
+        """How many of a head's numbers are rotated."""
+        return self.head_dim if self.rotary_dim is None else self.rotary_dim
+
+
+def _check_rope(rope: RopeConfig, rotated: int, head_dim: int) -> None:
+    """Checks a rotary embedding against the size of the heads."""
+    if rotated % 2 or not 0 < rotated <= head_dim:
+        what = "head_dim" if rotated == head_dim else "the rotated part of head_dim"
+        raise ConfigError(f"model {what} must be even for RoPE, got {rotated} of {head_dim}.")
+    if rope.type == "dynamic" and rotated < 4:
+        raise ConfigError(
+            f"model head_dim must be at least 4 for rope type 'dynamic', got {rotated}."
+        )
+    for factors in (rope.frequency_factors, rope.short_factors, rope.long_factors):
+        if factors is not None and len(factors) != rotated // 2:
+            raise ConfigError(
+                f"rope frequency_factors must be {rotated // 2} numbers, half of head_dim "
+                f"({rotated}), got {len(factors)}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class MlpSpec:
+    """A feed-forward network, F wide.
+
+    Attributes:
+        gated: whether the activation of a first product multiplies a second one.
+        bias: whether its matrices have a bias.
+    """
+
+    width: int
+    activation: Activation = "silu"
+    gated: bool = True
+    bias: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class RouterSpec:
+    """How each token chooses `top_k` of X experts, and how much each of them counts.
+
+    Attributes:
+        scores: "softmax" and "sigmoid" score all experts before the choice; "chosen_softmax" makes
+            the logits of those that are chosen sum to one.
+        renormalise: whether the chosen scores are divided by their sum.
+        scaling: factor of the weights.
+        bias: whether the logits have a bias.
+        selection_bias: whether a bias is added to the scores for the choice only.
+        groups: the experts lie in so many groups, and `top_groups` of them are eligible: those
+            whose two best experts score highest together.
+    """
+
+    num_experts: int
+    top_k: int
+    scores: Literal["softmax", "chosen_softmax", "sigmoid"] = "softmax"
+    renormalise: bool = False
+    scaling: float = 1.0
+    bias: bool = False
+    selection_bias: bool = False
+    groups: int = 1
+    top_groups: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top_k <= self.num_experts:
+            raise ConfigError(
+                f"model num_experts_per_tok must be between 1 and the {self.num_experts} experts, "
+                f"got {self.top_k}."
+            )
+        if self.num_experts % self.groups or not 1 <= self.top_groups <= self.groups:
+            raise ConfigError(
+                f"model n_group ({self.groups}) must divide the {self.num_experts} experts, and "
+                f"topk_group ({self.top_groups}) must not exceed it."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class ExpertsSpec:
+    """A mixture of experts: feed-forward networks of which each token uses a few.
+
+    Attributes:
+        expert: the network of each expert.
+        shared: a network that every token uses, too; None: none.
+        shared_gate: whether the shared network's output is multiplied by a sigmoid of the input.
+    """
+
+    router: RouterSpec
+    expert: MlpSpec
+    shared: MlpSpec | None = None
+    shared_gate: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerSpec:
+    """Attention, then an MLP; each part's output is added to the residual stream.
+
+    A part reads the residual stream through its norm, `input_norm` or `mlp_norm`, or as it is. Its
+    output passes through `attention_output_norm` or `mlp_output_norm` before it is added, or not.
+    So pre-norm models have the first two, OLMo 2 has the last two, and Gemma 2 has all four.
+
+    Attributes:
+        parallel: whether the MLP reads what attention reads, instead of the stream after it. With
+            `mlp_norm` it has a norm of its own; without, the two parts share `input_norm`.
+        residual_factor: factor of each part's output.
+    """
+
+    attention: AttentionSpec
+    mlp: MlpSpec | ExpertsSpec
+    input_norm: NormSpec | None = None
+    attention_output_norm: NormSpec | None = None
+    mlp_norm: NormSpec | None = None
+    mlp_output_norm: NormSpec | None = None
+    parallel: bool = False
+    residual_factor: float = 1.0
+
+
+def choices[T](setting: T | tuple[T, ...]) -> list[T]:
+    """The different values of a setting that layers share, or that each repetition has."""
+    return list(dict.fromkeys(setting)) if isinstance(setting, tuple) else [setting]

@@ -1,0 +1,133 @@
+"""Mixtures of experts: a router, and feed-forward networks of which each token uses a few.
+
+No token is ever dropped. The pairs of a token and an expert are sorted by expert, so that one
+grouped product multiplies each expert's rows by its own matrix.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from jax_engine.layer_spec import ExpertsSpec
+from jax_engine.layers.mlp import Mlp
+from jax_engine.layers.router import Router
+from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
+
+
+class Sorted(NamedTuple):
+    """The pairs of a token and one of its experts, sorted by expert; padding comes last.
+
+    Attributes:
+        token: the token of each pair.
+        starts: the pairs of expert e are `starts[e]:starts[e + 1]`.
+        place: for each token, the places of its pairs.
+    """
+
+    token: Int[Array, " pairs"]
+    starts: Int[Array, " starts"]
+    place: Int[Array, "T k"]
+
+
+def sort_pairs(experts: Int[Array, "T k"], num_experts: int, num_tokens: Int[Array, ""]) -> Sorted:
+    """Sorts the choices of the first `num_tokens` tokens; the others are padding."""
+    tokens, top_k = experts.shape
+    real = jnp.arange(tokens, dtype=jnp.int32)[:, None] < num_tokens
+    flat = jnp.where(real, experts, num_experts).reshape(-1)
+    order = jnp.argsort(flat, stable=True).astype(jnp.int32)
+    starts = jnp.searchsorted(flat[order], jnp.arange(num_experts + 1)).astype(jnp.int32)
+    place = jnp.zeros_like(order).at[order].set(jnp.arange(tokens * top_k, dtype=jnp.int32))
+    return Sorted(order // top_k, starts, place.reshape(tokens, top_k))
+
+
+class ExpertLinear(nnx.Module):  # type: ignore[misc]
+    """A matrix for each expert.
+
+    Attributes:
+        weight: [*stack, X, out, in], stored in a `WeightFormat`.
+        bias: [*stack, X, out], or None.
+    """
+
+    def __init__(
+        self,
+        num_experts: int,
+        in_size: int,
+        out_size: int,
+        *,
+        bias: bool,
+        gated: bool = False,
+        dtype: jnp.dtype,
+        weight_format: WeightFormat,
+        stack: tuple[int, ...],
+    ):
+        matrix = Matrix((*stack, num_experts, out_size, in_size), dtype, gated)
+        self.weight = empty_weight(matrix, weight_format)
+        self.bias = nnx.Param(jnp.zeros((*stack, num_experts, out_size), dtype)) if bias else None
+
+    def added(self) -> Float[Array, "X out"] | None:
+        """The layer's biases."""
+        return None if self.bias is None else self.bias[...]
+
+
+class Experts(nnx.Module):  # type: ignore[misc]
+    """The sum of the chosen experts' outputs, each times its weight, and of a shared network.
+
+    Attributes:
+        gate_up: [2F, E] for each expert of each layer: the gate's rows, then those of up.
+        down: [E, F] for each expert of each layer.
+        shared: the network that every token uses, or None.
+        shared_gate: [*stack, 1, E], or None.
+    """
+
+    def __init__(
+        self,
+        spec: ExpertsSpec,
+        width: int,
+        *,
+        dtype: jnp.dtype,
+        weight_format: WeightFormat,
+        stack: tuple[int, ...],
+    ):
+        self.spec = spec
+        matrices: dict[str, Any] = {"dtype": dtype, "weight_format": weight_format, "stack": stack}
+        count, expert, shared = spec.router.num_experts, spec.expert, spec.shared
+        self.router = Router(spec.router, width, stack=stack)
+        bias = expert.bias
+        self.gate_up = ExpertLinear(
+            count, width, 2 * expert.width, bias=bias, gated=True, **matrices
+        )
+        self.down = ExpertLinear(count, expert.width, width, bias=bias, **matrices)
+        self.shared = None if shared is None else Mlp(shared, width, **matrices)
+        gate = jnp.zeros((*stack, 1, width), jnp.float32)
+        self.shared_gate = nnx.Param(gate) if spec.shared_gate else None
+
+    def __call__(
+        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+    ) -> Float[Array, "T E"]:
+        """Applies the layer to the first `num_tokens` tokens. The others are padding."""
+        with jax.named_scope("router"):
+            experts, weights = self.router(x)
+            pairs = sort_pairs(experts, self.spec.router.num_experts, num_tokens)
+        with jax.named_scope("experts"):
+            rows, activation = x[pairs.token], self.spec.expert.activation
+            hidden = self.gate_up.weight.grouped_gated_matmul(
+                rows, self.gate_up.added(), activation, pairs.starts, layer
+            )
+            each = self.down.weight.grouped_matmul(hidden, self.down.added(), pairs.starts, layer)
+            out = (each[pairs.place] * weights.astype(each.dtype)[..., None]).sum(axis=1)
+        if self.shared is not None:
+            with jax.named_scope("shared"):
+                out = out + self._shared(x, layer, num_tokens)
+        return out
+
+    def _shared(
+        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+    ) -> Float[Array, "T E"]:
+        assert self.shared is not None
+        out = self.shared(x, layer, num_tokens)
+        if self.shared_gate is None:
+            return out
+        gate = jax.nn.sigmoid(x.astype(jnp.float32) @ self.shared_gate[...].T)
+        return out * gate.astype(out.dtype)

@@ -1,0 +1,77 @@
+"""What attention needs to know of the positions of a step's tokens, computed once a step."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jax_engine.layer_spec import AttentionSpec, QueryGrowth, choices
+from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
+from jax_engine.rope_config import RopeConfig
+
+Angles = tuple[Float[Array, "*tables T 1 half"], Float[Array, "*tables T 1 half"]]
+# All rotary embeddings that the repetitions of a pattern choose from, and how much is rotated.
+Tables = tuple[tuple[RopeConfig | None, ...], int]
+
+
+class Positions(NamedTuple):
+    """The angles of all rotary embeddings, and the factors of queries.
+
+    Attributes:
+        angles: cos and sin by their tables. One table has no axis of tables.
+        growth: [T, 1, 1] by the rule of growth.
+    """
+
+    angles: Mapping[Tables, Angles]
+    growth: Mapping[QueryGrowth, Float[Array, "T 1 1"]]
+
+    def of(self, spec: AttentionSpec, table: Int[Array, ""] | None) -> Angles | None:
+        """A layer's angles; None if it rotates nothing.
+
+        Args:
+            table: the number of the layer's embedding among the choices; None for a single one.
+        """
+        found = self.angles.get(_tables(spec))
+        if found is None or table is None:
+            return found
+        cos, sin = (jax.lax.dynamic_index_in_dim(one, table, 0, False) for one in found)
+        return cos, sin
+
+
+def _tables(spec: AttentionSpec) -> Tables:
+    return tuple(choices(spec.rope)), spec.rotated
+
+
+def positions_for(attentions: Iterable[AttentionSpec], positions: Int[Array, " T"]) -> Positions:
+    """Computes what these layers need for tokens at these positions."""
+    every = list(attentions)
+    tables = dict.fromkeys(_tables(spec) for spec in every if spec.ropes)
+    growths = dict.fromkeys(spec.query_growth for spec in every if spec.query_growth)
+    return Positions(
+        {one: _angles(positions, one) for one in tables},
+        {one: _growth(positions, one) for one in growths},
+    )
+
+
+def _angles(positions: Int[Array, " T"], tables: Tables) -> Angles:
+    ropes, rotated = tables
+    each = [_of_one(positions, rope, rotated) for rope in ropes]
+    if len(each) == 1:
+        return each[0]
+    cosines, sines = zip(*each, strict=True)
+    return jnp.stack(cosines), jnp.stack(sines)
+
+
+def _of_one(positions: Int[Array, " T"], rope: RopeConfig | None, rotated: int) -> Angles:
+    """A layer without RoPE among others that have it rotates by angle 0."""
+    if rope is None:
+        ones = jnp.ones((positions.shape[0], 1, rotated // 2))
+        return ones, jnp.zeros_like(ones)
+    return rotary_angles(positions, *inverse_frequencies(rope, rotated))
+
+
+def _growth(positions: Int[Array, " T"], growth: QueryGrowth) -> Float[Array, "T 1 1"]:
+    periods = (positions // growth.length).astype(jnp.float32)
+    return (1 + growth.beta * jnp.log1p(periods))[:, None, None]

@@ -1,0 +1,60 @@
+"""Routing: which experts each token uses, and how much each of them counts."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from jax_engine.layer_spec import RouterSpec
+
+
+class Router(nnx.Module):  # type: ignore[misc]
+    """Scores each expert for each token and chooses. Computed in float32.
+
+    Attributes:
+        weight: [*stack, X, E] in float32.
+        bias: [*stack, X], added to the logits, or None.
+        selection_bias: [*stack, X], added to the scores for the choice only, or None.
+    """
+
+    def __init__(self, spec: RouterSpec, width: int, *, stack: tuple[int, ...]):
+        self.spec = spec
+        shape = (*stack, spec.num_experts)
+        self.weight = nnx.Param(jnp.zeros((*shape, width), jnp.float32))
+        zeros = jnp.zeros(shape, jnp.float32)
+        self.bias = nnx.Param(zeros) if spec.bias else None
+        self.selection_bias = nnx.Param(zeros) if spec.selection_bias else None
+
+    def __call__(self, x: Float[Array, "T E"]) -> tuple[Int[Array, "T k"], Float[Array, "T k"]]:
+        """The experts of each token, and their weights. Of equal scores, the first expert wins."""
+        spec = self.spec
+        logits = x.astype(jnp.float32) @ self.weight[...].T
+        if self.bias is not None:
+            logits = logits + self.bias[...]
+        scores = logits
+        if spec.scores == "softmax":
+            scores = jax.nn.softmax(logits)
+        elif spec.scores == "sigmoid":
+            scores = jax.nn.sigmoid(logits)
+        choice = scores if self.selection_bias is None else scores + self.selection_bias[...]
+        if spec.groups > 1:
+            choice = _of_best_groups(choice, spec.groups, spec.top_groups)
+        experts = jax.lax.top_k(choice, spec.top_k)[1]
+        weights = jnp.take_along_axis(scores, experts, axis=-1)
+        if spec.scores == "chosen_softmax":
+            weights = jax.nn.softmax(weights)
+        if spec.renormalise:
+            weights = weights / (weights.sum(-1, keepdims=True) + 1e-20)
+        return experts, weights * spec.scaling
+
+
+def _of_best_groups(
+    choice: Float[Array, "T X"], groups: int, top_groups: int
+) -> Float[Array, "T X"]:
+    """Minus infinity for experts outside of each token's best groups (DeepSeek V3)."""
+    tokens, experts = choice.shape
+    grouped = choice.reshape(tokens, groups, experts // groups)
+    best = jax.lax.top_k(grouped, min(2, experts // groups))[0].sum(-1)
+    chosen = jax.lax.top_k(best, top_groups)[1]
+    eligible = jnp.zeros((tokens, groups), bool).at[jnp.arange(tokens)[:, None], chosen].set(True)
+    return jnp.where(eligible[:, :, None], grouped, -jnp.inf).reshape(tokens, experts)

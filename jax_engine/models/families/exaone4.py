@@ -1,0 +1,53 @@
+"""EXAONE 4: norms behind each part and over heads; layers that see all do not rotate."""
+
+from jax_engine.file_schema import Size
+from jax_engine.layer_spec import HeadNormSpec
+from jax_engine.model_spec import ModelSpec
+from jax_engine.models.families import llama, olmo2
+from jax_engine.models.families.changed import changed
+from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, windows_of
+from jax_engine.models.families.qwen3 import head_norms
+from jax_engine.models.schemas import LlamaFields
+from jax_engine.weights.transforms import Declaration
+
+ARCHITECTURES = ("Exaone4ForCausalLM",)
+
+
+class Fields(LlamaFields, frozen=True):
+    """Llama's fields and the windows; without a window, all layers rotate."""
+
+    sliding_window: Size | None = 4096
+    sliding_window_pattern: str | int | None = 4
+    layer_types: list[str] | None = None
+
+
+def specification(fields: Fields) -> ModelSpec:
+    """OLMo 2's norms, with those of heads like Qwen 3's."""
+    norm = HeadNormSpec(fields.rms_norm_eps)
+    plain = olmo2.behind(llama.specification(fields))
+    if fields.sliding_window is None:
+        return changed(plain, attention={"head_norm": norm})
+    types, rope = layer_types(fields), rope_from_hf(fields)
+    return changed(
+        plain,
+        attention={
+            "head_norm": norm,
+            "window": windows_of(types, fields.sliding_window, fields.num_hidden_layers),
+            "rope": tuple(rope if one == SLIDING else None for one in types),
+        },
+    )
+
+
+def layer_types(fields: Fields) -> list[str]:
+    """The pattern is a number, or a word such as LLLG; the last layer always sees all."""
+    layers, pattern = range(fields.num_hidden_layers), fields.sliding_window_pattern
+    if fields.layer_types is not None:
+        return fields.layer_types
+    period = len(pattern) if isinstance(pattern, str) else pattern or 1
+    last = fields.num_hidden_layers - 1
+    return [SLIDING if (n + 1) % period and n != last else FULL for n in layers]
+
+
+def weights(spec: ModelSpec) -> dict[str, Declaration]:
+    """OLMo 2's names; one vector norms all heads."""
+    return olmo2.weights(spec) | head_norms("model.layers.{layer}.self_attn")

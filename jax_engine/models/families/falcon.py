@@ -1,0 +1,111 @@
+"""Falcon: parallel parts with one norm (7B) or two (40B), or ALiBi and one after the other (RW)."""
+
+import msgspec
+import numpy as np
+from ml_dtypes import bfloat16
+
+from jax_engine.file_schema import Size
+from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
+from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.models.families.alibi import press_slopes
+from jax_engine.models.families.hf_config import activation_from_hf, context_of, rope_from_hf
+from jax_engine.models.schemas import Epsilon, RopeFields, Theta
+from jax_engine.weights.row_orders import ungrouped
+from jax_engine.weights.transforms import Declaration
+
+ARCHITECTURES = ("FalconForCausalLM", "RWForCausalLM")
+
+
+class Fields(msgspec.Struct, frozen=True):
+    """config.json."""
+
+    vocab_size: Size
+    hidden_size: Size
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    num_kv_heads: Size | None = None
+    ffn_hidden_size: Size | None = None
+    max_position_embeddings: Size = 2048
+    layer_norm_epsilon: Epsilon = 1e-5
+    activation: str = "gelu"
+    alibi: bool = False
+    new_decoder_architecture: bool = False
+    num_ln_in_parallel_attn: int | None = None
+    multi_query: bool = True
+    parallel_attn: bool = True
+    bias: bool = False
+    rope_theta: Theta = 10000.0
+    rope_scaling: RopeFields | None = None
+    rope_parameters: RopeFields | None = None
+    original_max_position_embeddings: Size | None = None
+    tie_word_embeddings: bool | None = True
+
+
+def specification(fields: Fields) -> ModelSpec:
+    """Equal layers; the new architecture is always parallel, and has groups of query heads."""
+    rope, norm = rope_from_hf(fields), NormSpec(fields.layer_norm_epsilon, "layer", bias=True)
+    new = fields.new_decoder_architecture
+    parallel = new or fields.parallel_attn
+    two_norms = new and fields.num_ln_in_parallel_attn != 1
+    attention = AttentionSpec(
+        num_heads=fields.num_attention_heads,
+        num_kv_heads=_kv_heads(fields),
+        head_dim=fields.hidden_size // fields.num_attention_heads,
+        rope=None if fields.alibi else rope,
+        alibi_slopes=_slopes(fields) if fields.alibi else None,
+        qkv_bias=fields.bias,
+        output_bias=fields.bias,
+    )
+    width = fields.ffn_hidden_size or 4 * fields.hidden_size
+    activation = activation_from_hf(fields.activation, "activation")
+    mlp = MlpSpec(width, activation, gated=False, bias=fields.bias)
+    layer = LayerSpec(
+        attention,
+        mlp,
+        input_norm=norm,
+        mlp_norm=norm if two_norms or not parallel else None,
+        parallel=parallel,
+    )
+    return ModelSpec(
+        vocab_size=fields.vocab_size,
+        width=fields.hidden_size,
+        groups=(LayerGroup((layer,), fields.num_hidden_layers),),
+        norm=norm,
+        max_context_len=context_of(fields.max_position_embeddings, rope),
+        tied=bool(fields.tie_word_embeddings),
+    )
+
+
+def _kv_heads(fields: Fields) -> int:
+    if fields.new_decoder_architecture:
+        return fields.num_kv_heads or fields.num_attention_heads
+    return 1 if fields.multi_query else fields.num_attention_heads
+
+
+def _slopes(fields: Fields) -> tuple[float, ...]:
+    """Falcon rounds its slopes to bfloat16, and scales them with the scores."""
+    scale = (fields.hidden_size // fields.num_attention_heads) ** -0.5
+    rounded = np.asarray(press_slopes(fields.num_attention_heads), bfloat16)
+    return tuple(float(slope) * scale for slope in rounded)
+
+
+def weights(spec: ModelSpec) -> dict[str, Declaration]:
+    """The queries of a KV head are stored with its k and v."""
+    layer, one = "transformer.h.{layer}", spec.layers[0]
+    heads, kv_heads = spec.num_heads, spec.num_kv_heads
+    qkv = f"{layer}.self_attention.query_key_value.{{kind}}"
+    two_norms = one.parallel and one.mlp_norm is not None
+    first, second = (
+        ("ln_attn", "ln_mlp") if two_norms else ("input_layernorm", "post_attention_layernorm")
+    )
+    return {
+        "embed": "transformer.word_embeddings.{kind}",
+        "layers.input_norm": f"{layer}.{first}.{{kind}}",
+        "layers.attention.qkv": ungrouped(qkv, kv_heads, (heads // kv_heads, 1, 1), spec.head_dim),
+        "layers.attention.o": f"{layer}.self_attention.dense.{{kind}}",
+        "layers.mlp_norm": f"{layer}.{second}.{{kind}}",
+        "layers.mlp.up": f"{layer}.mlp.dense_h_to_4h.{{kind}}",
+        "layers.mlp.down": f"{layer}.mlp.dense_4h_to_h.{{kind}}",
+        "norm": "transformer.ln_f.{kind}",
+        "lm_head": "lm_head.{kind}",
+    }

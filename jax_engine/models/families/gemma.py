@@ -1,0 +1,42 @@
+"""Gemma 1: Llama with norms by 1 + w, GeGLU and an embedding times the square root of E."""
+
+from jax_engine.file_schema import Size
+from jax_engine.model_spec import ModelSpec
+from jax_engine.models.families import llama
+from jax_engine.models.families.changed import changed
+from jax_engine.models.families.hf_config import activation_from_hf
+from jax_engine.models.schemas import LlamaFields
+from jax_engine.weights.transforms import AddOne, Declaration
+
+ARCHITECTURES = ("GemmaForCausalLM",)
+
+
+class Fields(LlamaFields, frozen=True):
+    """Llama's fields. Old files say "gelu" in `hidden_act` and mean the approximation."""
+
+    head_dim: Size | None = 256
+    hidden_activation: str | None = None
+    tie_word_embeddings: bool | None = True
+
+
+def specification(fields: Fields) -> ModelSpec:
+    """Llama's layers with another activation."""
+    activation = activation_from_hf(fields.hidden_activation or "gelu_pytorch_tanh")
+    return changed(
+        llama.specification(fields),
+        mlp={"activation": activation},
+        embedding_factor=fields.hidden_size**0.5,
+    )
+
+
+def weights(spec: ModelSpec) -> dict[str, Declaration]:
+    """Llama's names; norms lack their one."""
+    return with_ones(llama.weights(spec))
+
+
+def with_ones(declared: dict[str, Declaration]) -> dict[str, Declaration]:
+    """The same tensors, with one added to the norms."""
+    return {
+        module: AddOne(made) if module.endswith("norm") else made
+        for module, made in declared.items()
+    }

@@ -1,0 +1,35 @@
+"""GLM-4 of 2024 (GlmForCausalLM): Llama with half of each head rotated, neighbour by neighbour."""
+
+from jax_engine.model_spec import ModelSpec
+from jax_engine.models.families import llama
+from jax_engine.models.families.changed import changed
+from jax_engine.models.families.hf_config import partial_factor
+from jax_engine.models.families.neighbours import qkv_in_halves
+from jax_engine.models.schemas import Fraction, LlamaFields
+from jax_engine.weights.transforms import Declaration
+
+ARCHITECTURES = ("GlmForCausalLM",)
+
+
+class Fields(LlamaFields, frozen=True):
+    """Llama's fields with other defaults; `attention_bias` is about q, k and v only."""
+
+    attention_bias: bool | None = False
+    partial_rotary_factor: Fraction | None = None
+
+
+def specification(fields: Fields) -> ModelSpec:
+    """Llama's layers with partial rotation."""
+    plain = llama.specification(fields, partial_factor(fields, 0.5))
+    return changed(plain, attention={"output_bias": False})
+
+
+def weights(spec: ModelSpec) -> dict[str, Declaration]:
+    """Llama's names; gate and up are one tensor; rows of q and k are reordered."""
+    return (
+        llama.weights(spec)
+        | qkv_in_halves(spec)
+        | {
+            "layers.mlp.gate_up": "model.layers.{layer}.mlp.gate_up_proj.{kind}",
+        }
+    )

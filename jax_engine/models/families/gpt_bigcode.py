@@ -1,0 +1,32 @@
+"""StarCoder, SantaCoder (GPT-BigCode): GPT-2 whose query heads share one head of keys."""
+
+from jax_engine.model_spec import ModelSpec
+from jax_engine.models.families import gpt2
+from jax_engine.models.families.hf_config import require
+from jax_engine.weights.row_orders import ungrouped
+from jax_engine.weights.transforms import Declaration
+
+ARCHITECTURES = ("GPTBigCodeForCausalLM",)
+
+
+class Fields(gpt2.Fields, frozen=True):
+    """GPT-2's fields and whether there is only one KV head."""
+
+    activation_function: str = "gelu_pytorch_tanh"
+    multi_query: bool = True
+    add_cross_attention: bool = False
+
+
+def specification(fields: Fields) -> ModelSpec:
+    """GPT-2's layers."""
+    require(fields, add_cross_attention=False)
+    return gpt2.specification(fields, 1 if fields.multi_query else None)
+
+
+def weights(spec: ModelSpec) -> dict[str, Declaration]:
+    """GPT-2's names, [out, in]; without `multi_query`, q, k and v of a head are together."""
+    found: dict[str, Declaration] = dict(gpt2.names())
+    heads, kv_heads = spec.num_heads, spec.num_kv_heads
+    qkv = found["layers.attention.qkv"]
+    counts = (heads // kv_heads, 1, 1)
+    return found | {"layers.attention.qkv": ungrouped(qkv, kv_heads, counts, spec.head_dim)}

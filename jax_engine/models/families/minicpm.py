@@ -1,0 +1,29 @@
+"""MiniCPM 1 and 2: Llama with factors on the embedding, the residual branches and the logits."""
+
+from jax_engine.file_schema import Positive
+from jax_engine.model_spec import ModelSpec
+from jax_engine.models.families import llama
+from jax_engine.models.families.changed import changed
+from jax_engine.models.schemas import LlamaFields
+
+ARCHITECTURES = ("MiniCPMForCausalLM",)
+weights = llama.weights
+
+
+class Fields(LlamaFields, frozen=True):
+    """Llama's fields and the numbers that the factors follow from."""
+
+    scale_emb: Positive = 1.0
+    scale_depth: Positive = 1.0
+    dim_model_base: Positive = 1.0
+    tie_word_embeddings: bool | None = True
+
+
+def specification(fields: Fields) -> ModelSpec:
+    """Llama's layers with the factors."""
+    return changed(
+        llama.specification(fields),
+        layer={"residual_factor": fields.scale_depth / fields.num_hidden_layers**0.5},
+        embedding_factor=fields.scale_emb,
+        logits_factor=fields.dim_model_base / fields.hidden_size,
+    )

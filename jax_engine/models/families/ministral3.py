@@ -1,0 +1,39 @@
+"""Ministral 3: Mistral with YaRN, whose queries grow with their position."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from jax_engine.layer_spec import QueryGrowth
+from jax_engine.model_spec import ModelSpec
+from jax_engine.models.families import llama, mistral
+from jax_engine.models.families.changed import changed
+from jax_engine.models.schemas import RopeFields
+
+ARCHITECTURES = ("Ministral3ForCausalLM",)
+weights = llama.weights
+
+
+class GrowingRope(RopeFields, frozen=True):
+    """`rope_parameters` with the rule of growth."""
+
+    llama_4_scaling_beta: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+
+
+class Fields(mistral.Fields, frozen=True):
+    """Mistral's fields with other rotary ones."""
+
+    rope_parameters: GrowingRope | None = None
+    sliding_window: int | None = None
+
+
+def specification(fields: Fields) -> ModelSpec:
+    """Mistral's layers with the growth."""
+    plain = mistral.specification(fields)
+    rope = fields.rope_parameters
+    if rope is None or rope.llama_4_scaling_beta is None:
+        return plain
+    length = rope.original_max_position_embeddings or fields.max_position_embeddings
+    return changed(
+        plain, attention={"query_growth": QueryGrowth(rope.llama_4_scaling_beta, length)}
+    )

@@ -1,0 +1,91 @@
+"""MPT: ALiBi with slopes of its own, layer norms without bias, one fused projection."""
+
+import msgspec
+
+from jax_engine.file_schema import Positive, Size
+from jax_engine.layer_spec import AttentionSpec, HeadNormSpec, LayerSpec, MlpSpec, NormSpec
+from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.models.families.alibi import mpt_slopes
+from jax_engine.models.families.hf_config import require
+from jax_engine.models.schemas import Epsilon
+from jax_engine.weights.transforms import Declaration, Flat
+
+ARCHITECTURES = ("MPTForCausalLM", "MptForCausalLM")
+
+
+class AttentionFields(msgspec.Struct, frozen=True):
+    """`attn_config` of config.json."""
+
+    alibi: bool = True
+    alibi_bias_max: Positive = 8.0
+    clip_qkv: Positive | None = None
+    softmax_scale: Positive | None = None
+    qk_ln: bool = False
+    kv_n_heads: Size | None = None
+    prefix_lm: bool = False
+
+
+class Fields(msgspec.Struct, frozen=True):
+    """config.json."""
+
+    vocab_size: Size
+    d_model: Size
+    n_layers: Size
+    n_heads: Size
+    max_seq_len: Size = 2048
+    expansion_ratio: Size = 4
+    layer_norm_epsilon: Epsilon = 1e-5
+    no_bias: bool = True
+    attn_config: AttentionFields = AttentionFields()
+    tie_word_embeddings: bool | None = True
+
+
+def specification(fields: Fields) -> ModelSpec:
+    """Equal layers without biases; without ALiBi there is a table of positions."""
+    attn, bias = fields.attn_config, not fields.no_bias
+    require(attn, prefix_lm=False)
+    norm = NormSpec(fields.layer_norm_epsilon, "layer", bias=bias)
+    head_norm = HeadNormSpec(norm.eps, norm.kind, bias=bias, whole=True)
+    slopes = mpt_slopes(fields.n_heads, attn.alibi_bias_max)
+    attention = AttentionSpec(
+        num_heads=fields.n_heads,
+        num_kv_heads=attn.kv_n_heads or fields.n_heads,
+        head_dim=fields.d_model // fields.n_heads,
+        scale=attn.softmax_scale,
+        alibi_slopes=slopes if attn.alibi else None,
+        clip=attn.clip_qkv,
+        head_norm=head_norm if attn.qk_ln else None,
+        qkv_bias=bias,
+        output_bias=bias,
+    )
+    mlp = MlpSpec(fields.expansion_ratio * fields.d_model, "gelu", gated=False, bias=bias)
+    layer = LayerSpec(attention, mlp, input_norm=norm, mlp_norm=norm)
+    return ModelSpec(
+        vocab_size=fields.vocab_size,
+        width=fields.d_model,
+        groups=(LayerGroup((layer,), fields.n_layers),),
+        norm=norm,
+        max_context_len=fields.max_seq_len,
+        learned_positions=None if attn.alibi else fields.max_seq_len,
+        tied=bool(fields.tie_word_embeddings),
+    )
+
+
+def weights(spec: ModelSpec) -> dict[str, Declaration]:
+    """The checkpoint's tensors that make each module of the decoder."""
+    del spec
+    layer = "transformer.blocks.{layer}"
+    return {
+        "embed": "transformer.wte.{kind}",
+        "positions": "transformer.wpe.{kind}",
+        "layers.input_norm": f"{layer}.norm_1.{{kind}}",
+        "layers.attention.qkv": f"{layer}.attn.Wqkv.{{kind}}",
+        "layers.attention.o": f"{layer}.attn.out_proj.{{kind}}",
+        "layers.attention.q_norm": Flat(f"{layer}.attn.q_ln.{{kind}}"),
+        "layers.attention.k_norm": Flat(f"{layer}.attn.k_ln.{{kind}}"),
+        "layers.mlp_norm": f"{layer}.norm_2.{{kind}}",
+        "layers.mlp.up": f"{layer}.ffn.up_proj.{{kind}}",
+        "layers.mlp.down": f"{layer}.ffn.down_proj.{{kind}}",
+        "norm": "transformer.norm_f.{kind}",
+        "lm_head": "lm_head.{kind}",
+    }

@@ -1,0 +1,44 @@
+"""OLMoE: Llama with experts in each layer, and one norm over all heads."""
+
+from jax_engine.file_schema import Positive, Size
+from jax_engine.layer_spec import ExpertsSpec, HeadNormSpec, RouterSpec
+from jax_engine.model_spec import ModelSpec
+from jax_engine.models.families import llama, qwen2_moe
+from jax_engine.models.families.changed import changed
+from jax_engine.models.schemas import LlamaFields
+from jax_engine.weights.transforms import Declaration, Flat
+
+ARCHITECTURES = ("OlmoeForCausalLM",)
+
+
+class Fields(LlamaFields, frozen=True):
+    """Llama's fields and the experts."""
+
+    rms_norm_eps: float = 1e-5
+    num_experts: Size = 64
+    num_experts_per_tok: Size = 8
+    norm_topk_prob: bool = False
+    clip_qkv: Positive | None = None
+
+
+def specification(fields: Fields) -> ModelSpec:
+    """Llama's layers with experts."""
+    counts = fields.num_experts, fields.num_experts_per_tok
+    router = RouterSpec(*counts, renormalise=fields.norm_topk_prob)
+    return changed(
+        llama.specification(fields),
+        attention={
+            "head_norm": HeadNormSpec(fields.rms_norm_eps, whole=True),
+            "clip": fields.clip_qkv,
+        },
+        layer={"mlp": ExpertsSpec(router, llama.mlp_of(fields))},
+    )
+
+
+def weights(spec: ModelSpec) -> dict[str, Declaration]:
+    """Llama's names, and those of the experts and of the norms of heads."""
+    attention = "model.layers.{layer}.self_attn"
+    norms: dict[str, Declaration] = {
+        f"layers.attention.{name}_norm": Flat(f"{attention}.{name}_norm.{{kind}}") for name in "qk"
+    }
+    return llama.weights(spec) | qwen2_moe.names(spec) | norms

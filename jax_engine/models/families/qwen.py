@@ -1,0 +1,66 @@
+"""Qwen 1: Llama with biases on q, k and v, under names of its own."""
+
+import msgspec
+
+from jax_engine.file_schema import Size
+from jax_engine.model_spec import ModelSpec
+from jax_engine.models.families import llama
+from jax_engine.models.families.changed import changed
+from jax_engine.models.families.hf_config import require
+from jax_engine.models.schemas import Epsilon, LlamaFields, Theta
+from jax_engine.weights.transforms import Concatenate, Declaration
+
+ARCHITECTURES = ("QWenLMHeadModel",)
+
+
+class Fields(msgspec.Struct, frozen=True):
+    """config.json. Within `seq_length`, its two ways to reach further change nothing."""
+
+    vocab_size: Size
+    hidden_size: Size
+    intermediate_size: Size
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    seq_length: Size = 8192
+    kv_channels: Size | None = None
+    layer_norm_epsilon: Epsilon = 1e-6
+    rotary_emb_base: Theta = 10000.0
+    rotary_pct: float = 1.0
+    no_bias: bool = True
+    tie_word_embeddings: bool | None = False
+
+
+def specification(fields: Fields) -> ModelSpec:
+    """Llama's layers; `intermediate_size` counts the rows of gate and up together."""
+    require(fields, rotary_pct=1.0, no_bias=True)
+    as_llama = LlamaFields(
+        vocab_size=fields.vocab_size,
+        hidden_size=fields.hidden_size,
+        intermediate_size=fields.intermediate_size // 2,
+        num_hidden_layers=fields.num_hidden_layers,
+        num_attention_heads=fields.num_attention_heads,
+        max_position_embeddings=fields.seq_length,
+        head_dim=fields.kv_channels,
+        rms_norm_eps=fields.layer_norm_epsilon,
+        rope_theta=fields.rotary_emb_base,
+        tie_word_embeddings=fields.tie_word_embeddings,
+    )
+    return changed(llama.specification(as_llama), attention={"qkv_bias": True})
+
+
+def weights(spec: ModelSpec) -> dict[str, Declaration]:
+    """The checkpoint's tensors that make each module of the decoder."""
+    del spec
+    layer = "transformer.h.{layer}"
+    gate_up = [f"{layer}.mlp.{name}.{{kind}}" for name in ("w2", "w1")]
+    return {
+        "embed": "transformer.wte.{kind}",
+        "layers.input_norm": f"{layer}.ln_1.{{kind}}",
+        "layers.attention.qkv": f"{layer}.attn.c_attn.{{kind}}",
+        "layers.attention.o": f"{layer}.attn.c_proj.{{kind}}",
+        "layers.mlp_norm": f"{layer}.ln_2.{{kind}}",
+        "layers.mlp.gate_up": Concatenate(gate_up),
+        "layers.mlp.down": f"{layer}.mlp.c_proj.{{kind}}",
+        "norm": "transformer.ln_f.{kind}",
+        "lm_head": "lm_head.{kind}",
+    }

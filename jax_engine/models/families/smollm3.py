@@ -1,0 +1,40 @@
+"""SmolLM 3: Llama in which each fourth layer does not rotate queries and keys (NoPE)."""
+
+from jax_engine.file_schema import Size
+from jax_engine.model_spec import ModelSpec
+from jax_engine.models.families import llama
+from jax_engine.models.families.changed import changed
+from jax_engine.models.families.hf_config import rope_from_hf, windows_of
+from jax_engine.models.schemas import LlamaFields
+
+ARCHITECTURES = ("SmolLM3ForCausalLM",)
+weights = llama.weights
+
+
+class Fields(LlamaFields, frozen=True):
+    """Llama's fields; `no_rope_layers` has a 1 for each layer that rotates."""
+
+    num_key_value_heads: Size | None = 4
+    rope_theta: float = 2000000.0
+    tie_word_embeddings: bool | None = True
+    no_rope_layers: list[int] | None = None
+    no_rope_layer_interval: Size = 4
+    use_sliding_window: bool | None = False
+    sliding_window: Size | None = None
+    layer_types: list[str] | None = None
+
+
+def specification(fields: Fields) -> ModelSpec:
+    """Llama's layers, some without rotation; a window, where there is one, on the others."""
+    layers = range(fields.num_hidden_layers)
+    default = [int((layer + 1) % fields.no_rope_layer_interval != 0) for layer in layers]
+    rope = rope_from_hf(fields)
+    ropes = tuple(rope if turns else None for turns in fields.no_rope_layers or default)
+    window = fields.sliding_window if fields.use_sliding_window else None
+    return changed(
+        llama.specification(fields),
+        attention={
+            "rope": ropes,
+            "window": windows_of(fields.layer_types, window, fields.num_hidden_layers),
+        },
+    )

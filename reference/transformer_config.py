@@ -1,0 +1,226 @@
+"""What distinguishes one decoder from another: the sizes of a Llama, and the knobs of the rest.
+
+Decoders since GPT-2 are one machine with a few switches. Each field below whose default is Llama's
+is such a switch; the comment names a family that turns it. A checkpoint that only stores the same
+numbers in another order needs no switch: its loader rearranges them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reference.rope import RopeScaling
+
+
+@dataclass(frozen=True)
+class Rope:
+    """One kind of rotation: its base, and how it is stretched (see `reference.rope`)."""
+
+    theta: float
+    scaling: RopeScaling | None = None
+
+
+@dataclass(frozen=True)
+class ExpertsConfig:
+    """A layer's experts: how many there are, how a token chooses among them, what else it uses.
+
+    * `scores`: "softmax" of the logits of all experts; "chosen_softmax", of the chosen ones only
+      (Mixtral, gpt-oss); or "sigmoid" of each (GLM-4.5, DeepSeek V3).
+    * `renormalise` divides the scores of the chosen by their sum; `scaling` multiplies them.
+    * `router_bias` is added to the logits; `selection_bias` to the scores, for the choice only.
+    * `num_groups`: the experts lie in groups, and a token chooses among those of its
+      `num_top_groups` best ones. A group is as good as its two best experts together.
+    * `shared_width` is the width of a network that every token uses; 0 for none. `shared_gate`
+      multiplies its output by the sigmoid of one more product (Qwen 2).
+    """
+
+    num_experts: int
+    num_chosen: int
+    width: int
+    scores: str = "softmax"
+    renormalise: bool = False
+    scaling: float = 1.0
+    router_bias: bool = False
+    selection_bias: bool = False
+    num_groups: int = 1
+    num_top_groups: int = 1
+    bias: bool = False
+    shared_width: int = 0
+    shared_gate: bool = False
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The sizes, under their Hugging Face names, and the switches.
+
+    * `norm_placement` says what a part f (attention, or the MLP) does to the residual stream x:
+
+          pre            x + f(norm(x))                      Llama
+          post           x + norm(f(x))                      OLMo 2
+          sandwich       x + norm(f(norm(x)))                Gemma 2
+          parallel       x + attention(n) + mlp(n), n = norm(x)   GPT-J, Falcon
+          parallel_two   the same with a norm for each part  GPT-NeoX
+
+    * `layer_ropes` and `layer_windows` have an entry for each layer: None does not rotate, or sees
+      all. Without them all layers have `rope_theta`, `rope_scaling` and `sliding_window`.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    rope_scaling: RopeScaling | None = None
+    max_position_embeddings: int = 2048
+    tie_word_embeddings: bool = False
+    sliding_window: int | None = None
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    # norms
+    norm: str = "rms"  # "layer": GPT-2
+    norm_bias: bool = False
+    norm_placement: str = "pre"
+    # positions
+    learned_positions: int | None = None  # rows of a table that is added to the embedding: GPT-2
+    layer_ropes: tuple[Rope | None, ...] | None = None  # Gemma 3, SmolLM 3
+    rotary_dim: int | None = None  # only the first numbers of a head are rotated: GPT-NeoX
+    alibi_slopes: tuple[float, ...] | None = None  # BLOOM
+    # attention
+    layer_windows: tuple[int | None, ...] | None = None  # Gemma 2
+    query_scale: float | None = None  # instead of D ** -0.5: Gemma 2
+    query_growth: tuple[float, int] | None = None  # beta and length: Ministral 3
+    attention_soft_cap: float | None = None  # Gemma 2
+    sinks: bool = False  # gpt-oss
+    head_norm: str | None = None  # "each" head by itself (Qwen 3), or "all" together (OLMo 2)
+    head_norm_kind: str = "rms"  # "layer": Cohere
+    head_norm_bias: bool = False
+    clip_qkv: float | None = None  # MPT
+    output_bias: bool | None = None  # None: as `attention_bias`; False: Qwen 2
+    # the MLP
+    hidden_act: str = "silu"
+    gated_mlp: bool = True  # False: GPT-2
+    experts: ExpertsConfig | None = None
+    dense_layers: tuple[int, ...] = ()  # which layers have no experts
+    # embedding and head
+    embedding_norm: bool = False  # BLOOM
+    embedding_factor: float = 1.0  # Gemma
+    residual_factor: float = 1.0  # Granite
+    logits_factor: float = 1.0  # Granite
+    logits_soft_cap: float | None = None  # Gemma 2
+    head_bias: bool = False  # Phi
+
+    def window(self, layer: int) -> int | None:
+        """How many of the last positions a query of this layer sees; None for all."""
+        return self.sliding_window if self.layer_windows is None else self.layer_windows[layer]
+
+    def rope(self, layer: int) -> Rope | None:
+        """How this layer rotates queries and keys; None for not at all."""
+        if self.layer_ropes is None:
+            return Rope(self.rope_theta, self.rope_scaling)
+        return self.layer_ropes[layer]
+
+    def has_experts(self, layer: int) -> bool:
+        return self.experts is not None and layer not in self.dense_layers
+
+    def norms(self) -> list[str]:
+        """The norms of a layer: before attention, behind it, before the MLP, behind it."""
+        before = ["input_layernorm", "post_attention_layernorm"]
+        behind = ["attention_output_norm", "mlp_output_norm"]
+        placed = {
+            "pre": before,
+            "post": behind,
+            "sandwich": before + behind,
+            "parallel": before[:1],
+            "parallel_two": before,
+        }
+        return placed[self.norm_placement]
+
+
+def weight_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
+    """The name and shape of every weight of the decoder.
+
+    >>> tiny = TransformerConfig(8, 4, 6, 1, 2, 1, head_dim=2, tie_word_embeddings=True)
+    >>> shapes = weight_shapes(tiny)
+    >>> shapes["model.layers.0.self_attn.k_proj.weight"], "lm_head.weight" in shapes
+    ((2, 4), False)
+    >>> biased = TransformerConfig(8, 4, 6, 1, 2, 1, head_dim=2, mlp_bias=True)
+    >>> sorted(name for name in weight_shapes(biased) if name.endswith("proj.bias"))
+    ... # doctest: +NORMALIZE_WHITESPACE
+    ['model.layers.0.mlp.down_proj.bias',
+     'model.layers.0.mlp.gate_proj.bias',
+     'model.layers.0.mlp.up_proj.bias']
+    """
+    width, vocab = config.hidden_size, config.vocab_size
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocab, width)}
+    if config.learned_positions is not None:
+        shapes["model.embed_positions.weight"] = (config.learned_positions, width)
+    norms = ["model.norm"] + ["model.embed_norm"] * config.embedding_norm
+    if not config.tie_word_embeddings:
+        shapes |= _linear("lm_head", vocab, width, config.head_bias)
+    for layer in range(config.num_hidden_layers):
+        name = f"model.layers.{layer}"
+        norms += [f"{name}.{norm}" for norm in config.norms()]
+        shapes |= dict(_attention(config, f"{name}.self_attn"))
+        shapes |= dict(_experts(config, name) if config.has_experts(layer) else _mlp(config, name))
+    for norm in norms:
+        shapes |= _norm(norm, (width,), config.norm_bias)
+    return shapes
+
+
+Shapes = Iterator[tuple[str, tuple[int, ...]]]
+
+
+def _linear(name: str, outputs: int, inputs: int, bias: bool) -> dict[str, tuple[int, ...]]:
+    weight: dict[str, tuple[int, ...]] = {f"{name}.weight": (outputs, inputs)}
+    return weight | ({f"{name}.bias": (outputs,)} if bias else {})
+
+
+def _norm(name: str, shape: tuple[int, ...], bias: bool) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": shape} | ({f"{name}.bias": shape} if bias else {})
+
+
+def _attention(config: TransformerConfig, name: str) -> Shapes:
+    width, size, bias = config.hidden_size, config.head_dim, config.attention_bias
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    for kind, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
+        yield from _linear(f"{name}.{kind}_proj", count * size, width, bias).items()
+    output_bias = bias if config.output_bias is None else config.output_bias
+    yield from _linear(f"{name}.o_proj", width, heads * size, output_bias).items()
+    if config.sinks:
+        yield f"{name}.sinks", (heads,)
+    if config.head_norm is not None:
+        for kind, count in (("q", heads), ("k", kv_heads)):
+            shape = (count, size)
+            yield from _norm(f"{name}.{kind}_norm", shape, config.head_norm_bias).items()
+
+
+def _mlp(config: TransformerConfig, layer: str) -> Shapes:
+    yield from _network(
+        config, f"{layer}.mlp", config.intermediate_size, config.gated_mlp, config.mlp_bias
+    )
+
+
+def _network(config: TransformerConfig, name: str, ffn: int, gated: bool, bias: bool) -> Shapes:
+    """Each matrix of a feed-forward network."""
+    for kind in ["gate"] * gated + ["up"]:
+        yield from _linear(f"{name}.{kind}_proj", ffn, config.hidden_size, bias).items()
+    yield from _linear(f"{name}.down_proj", config.hidden_size, ffn, bias).items()
+
+
+def _experts(config: TransformerConfig, layer: str) -> Shapes:
+    assert config.experts is not None
+    name, experts = f"{layer}.mlp", config.experts
+    count, width = experts.num_experts, config.hidden_size
+    yield from _linear(f"{name}.router", count, width, experts.router_bias).items()
+    if experts.selection_bias:
+        yield f"{name}.router.selection_bias", (count,)
+    for expert in range(count):
+        here = f"{name}.experts.{expert}"
+        yield from _network(config, here, experts.width, True, experts.bias)
+    if experts.shared_width:
+        yield from _network(config, f"{name}.shared", experts.shared_width, True, False)
+    if experts.shared_gate:
+        yield f"{name}.shared_gate.weight", (1, width)

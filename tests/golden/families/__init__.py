@@ -1,0 +1,1 @@
+"""Tiny checkpoints of the model families, and what transformers answers to them."""
