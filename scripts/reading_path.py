@@ -77,7 +77,11 @@ PATH = (
         ("Decoder.__call__", "LayerStack.__call__", "DecoderLayer.__call__"),
         "a scan over the layers",
     ),
-    Stop("jax_engine/layers/attention.py", ("Attention.__call__",), "keys are written, then read"),
+    Stop(
+        "jax_engine/layers/attention.py",
+        ("Attention.__call__", "Attention._attend"),
+        "keys are written, then read",
+    ),
     Stop("pallas_kernels/paged_attention.py", ("paged_attention",), "the kernel's entry"),
 )
 
