@@ -59,6 +59,10 @@ def test_metadata_of_another_step_is_refused() -> None:
     arrays = [given[name] for name in ("block_tables", "context_lens", "query_start_loc")]
     with pytest.raises(MetadataError, match="metadata of another step"):
         paged_attention(**given, metadata=make_metadata(*arrays, 7))
+    tables, lens, starts = arrays
+    one_sequence = make_metadata(tables[:1], lens[:1], starts[:2], len(given["q"]))
+    with pytest.raises(MetadataError, match="S=1, given with T=3 S=2"):
+        paged_attention(**given, metadata=one_sequence)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 
+from pallas_kernels import paged_attention
 from tests.kernels.cases import Lengths, Sizes, make_case
 from tests.kernels.draws import lengths, seeds
 from tests.kernels.expected import UNIT_ROUNDOFF, assert_agrees, oracle
@@ -42,3 +44,21 @@ def test_a_token_that_sees_nothing_weighs_nothing(options: dict[str, Any]) -> No
     assert lse is not None
     assert not out[1].any() and np.isneginf(lse[1]).all()
     assert out[0].all() and np.isfinite(lse[0]).all()
+
+
+def test_a_row_beside_one_with_far_larger_scores() -> None:
+    """Eight rows, computed together, do not share their largest score: exp(-800) is 0."""
+    rows = 8
+    values = jnp.arange(8.0 * rows).reshape(1, 1, rows, 1, 1, 8)
+    kv_cache = jnp.concatenate([jnp.ones_like(values), values], axis=1)
+    found = paged_attention(
+        jnp.zeros((rows, 1, 8)).at[3].set(100.0),
+        kv_cache,
+        jnp.arange(rows)[:, None],
+        jnp.ones(rows, jnp.int32),
+        jnp.arange(rows + 1),
+        layer=0,
+        scale=1.0,
+        backend="xla",
+    )
+    np.testing.assert_array_equal(found[:, 0], values.reshape(rows, 8))
