@@ -18,6 +18,7 @@ from jax_engine.models.families import llama
 from jax_engine.models.leaves import abstract_leaves, fill_state
 from jax_engine.models.load import abstract_decoder, load_model
 from jax_engine.models.registry import config_from_hf
+from jax_engine.rope_config import RopeConfig
 from reference.transformer import Transformer, TransformerConfig
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
@@ -119,21 +120,32 @@ def test_every_layer_has_one_place(groups: list[tuple[int, int]]) -> None:
         assert all(len(spec.numbers(group, place)) == repeats for place in range(period))
 
 
-def test_the_program_does_not_grow_with_repetitions() -> None:
-    sizes = [len(compiled(repeats)) for repeats in (2, 16)]
+@pytest.mark.parametrize("by_number", [False, True])
+def test_the_program_does_not_grow_with_repetitions(by_number: bool) -> None:
+    """Optimised HLO of 8 and of 64 layers."""
+    sizes = [len(compiled(num_layers, by_number)) for num_layers in (8, 64)]
     assert abs(sizes[1] - sizes[0]) < 0.02 * sizes[0]
 
 
-def compiled(repeats: int) -> str:
-    """Optimised HLO of a step of a model with a window on every other layer."""
-    uniform = PLAIN.spec
-    (layer,) = uniform.groups[0].pattern
-    near = dataclasses.replace(layer, attention=dataclasses.replace(layer.attention, window=6))
-    spec = dataclasses.replace(uniform, groups=(LayerGroup((near, layer), repeats),))
+def compiled(num_layers: int, by_number: bool) -> str:
+    """Optimised HLO of a step of a model with a window on every other layer.
+
+    Args:
+        by_number: whether its layers are one scan with a number for each, or a pattern of two.
+    """
+    (layer,) = PLAIN.spec.groups[0].pattern
+    near = dataclasses.replace(layer.attention, window=6)
+    pattern, repeats = (dataclasses.replace(layer, attention=near), layer), num_layers // 2
+    if by_number:
+        ropes = RopeConfig(70.0), None
+        each = dataclasses.replace(near, window=(6, None) * repeats, rope=ropes * repeats)
+        pattern, repeats = (dataclasses.replace(layer, attention=each),), num_layers
+    spec = dataclasses.replace(PLAIN.spec, groups=(LayerGroup(pattern, repeats),))
     graphdef, state = abstract_decoder(spec, "float32")
     run = PagedRun(dataclasses.replace(PLAIN, spec=spec), graphdef, state)
     arguments = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), run.arguments([3]))
-    text: str = run.step.lower(*arguments).compile().as_text()
+    text = run.step.lower(*arguments).compile().as_text()
+    assert text is not None
     return text
 
 
