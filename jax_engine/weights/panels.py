@@ -47,12 +47,13 @@ class Panels(WeightFormat):
         out_dtype: jnp.dtype,
     ) -> Float[Array, "T out"]:
         from cpu_kernels.linear.linear import linear
+        from cpu_kernels.simd.micro_kernel import COLUMNS
 
         panels, rows = weight.arrays[PANELS], weight.matrix.shape[-2]
         if weight.matrix.gated:
-            columns = panels.shape[-3] * panels.shape[-1]
+            columns = panels.shape[-3] * COLUMNS
             out = linear(x, panels, width=columns, layer=layer, num_rows=num_rows)
-            out = _in_order(out, rows, panels.shape[-1])
+            out = _in_order(out, rows, COLUMNS)
         else:
             out = linear(x, panels, width=rows, layer=layer, num_rows=num_rows)
         return out.astype(out_dtype)

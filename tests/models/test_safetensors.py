@@ -131,7 +131,7 @@ def test_dummy_weights_need_no_files_and_repeat(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel.*LlamaForCausalLM, Mistral"),
+        ({"architectures": ["LlamoForCausalLM"]}, "LlamoForCausalLM.*nearest name is Llama"),
         ({"architectures": []}, "architectures"),
         ({"num_hidden_layers": None}, "num_hidden_layers"),
         ({"num_hidden_layers": 0}, "num_hidden_layers must be an integer >= 1, got 0"),
