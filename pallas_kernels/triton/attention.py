@@ -16,7 +16,7 @@ from pallas_kernels.triton.prefill import attend_tiles
 from pallas_kernels.triton.splits import num_splits
 from pallas_kernels.tuning import TritonDecodeConfig, TritonPrefillConfig, lookup
 
-# Most and fewest queries in one tile.
+# Most and fewest queries in one tile; the fewest are as many rows as a tensor core takes.
 MOST_QUERIES = 64
 LEAST_QUERIES = 16
 # SMs of an A100, assumed when the device does not report its number of SMs.

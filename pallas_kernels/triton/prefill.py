@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, Int
 
 from pallas_kernels.gpu_metadata import GpuMetadata
 from pallas_kernels.triton.dialect import (
-    SMALLEST,
     launch,
     load,
     next_power_of_two,
@@ -56,11 +55,11 @@ class Tiling(NamedTuple):
 def tiling(group: int, tile_queries: int, block_q: int) -> Tiling:
     """Cuts tiles of `tile_queries` queries x `group` heads into programs of at most `block_q` rows.
 
-    A small group gives fewer rows, but at least the tensor core's minimum.
+    A small group gives fewer rows, but at least a tile's queries: enough for a tensor core.
     """
     queries = min(tile_queries, block_q)
     heads = min(next_power_of_two(group), block_q // queries)
-    return Tiling(queries, max(heads, SMALLEST // queries), tile_queries // queries)
+    return Tiling(queries, heads, tile_queries // queries)
 
 
 def attend_tiles(

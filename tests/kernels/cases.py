@@ -243,3 +243,11 @@ def visible(case: Case, window: int | None = None) -> np.ndarray:
         position = np.arange(first, length)
         slots[table[position // case.block_size], position % case.block_size] = True
     return slots
+
+
+def poisoned(case: Case, window: int | None, poison: float) -> Case:
+    """The case with `poison` in every slot that no query of the step may read."""
+    read = visible(case, window)[None, None, :, None, :, None]
+    cache = np.where(read, case.kv_cache, np.array(poison).astype(case.kv_cache.dtype))
+    cache[np.arange(len(cache)) != case.layer] = poison
+    return case.with_cache(cache)

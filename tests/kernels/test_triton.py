@@ -47,17 +47,19 @@ def test_i42_the_number_of_splits_does_not_matter(splits: int, window: int | Non
     assert_agrees((np.asarray(out), np.asarray(lse)), case, {"window": window, "return_lse": True})
 
 
+@pytest.mark.parametrize("window", [None, 5])
 @pytest.mark.parametrize("block_q", [16, 64])
-def test_how_tiles_are_cut_does_not_matter(block_q: int) -> None:
+def test_how_tiles_are_cut_does_not_matter(block_q: int, window: int | None) -> None:
+    """With a window, the last queries of a tile see nothing of the first one's step."""
     case = make_case([(40, 30), (8, 100)], block_q, (8, 1, 3, 16), SIZES)
     call = Call(*arrays(case), jnp.int32(case.layer))
-    options = Options(case.scale, return_lse=True)
+    options = Options(case.scale, window, return_lse=True)
     metadata = make_gpu_metadata(*call[3:5], len(case.q), tile_queries=32, decode_only=False)
     config = TritonPrefillConfig(block_q=block_q, block_kv=16)
     given, shape = operands(call), geometry(call, options)
     found = attend_tiles(given, shape, metadata, *call[3:5], config=config, interpret=True)
     got = (np.asarray(found.out), np.asarray(found.lse))
-    assert_agrees(got, case, {"return_lse": True})
+    assert_agrees(got, case, {"window": window, "return_lse": True})
 
 
 @pytest.mark.parametrize("heads", [17, 64, 96])
@@ -98,6 +100,12 @@ def test_parts_cover_a_head_with_little_padding(dim: int) -> None:
     assert dim <= sum(size for _, size in found) <= max(dim * 8 / 7, dim + 15)
 
 
+def test_parts_cover_a_head_in_few_pieces() -> None:
+    assert parts(64) == ((0, 64),)
+    assert parts(80) == ((0, 64), (64, 16))
+    assert parts(112) == ((0, 128),)
+
+
 @pytest.mark.parametrize("window", [None, 1, 100])
 @pytest.mark.parametrize("context", [0, 1, 64, 65, 1000])
 def test_splits_share_out_every_visible_step_once(context: int, window: int | None) -> None:
@@ -116,7 +124,7 @@ def test_the_number_of_splits_fills_the_device_and_no_more() -> None:
 
 
 def test_a_tile_has_rows_enough_for_a_tensor_core() -> None:
-    for tokens, seqs in ((1, 1), (64, 64), (64, 16), (2048, 64), (8192, 1)):
+    for tokens, seqs in ((1, 1), (64, 64), (64, 16), (100, 3), (2048, 64), (8192, 1)):
         for group in (1, 3, 8, 64):
             for block_q in (16, 32, 128):
                 found = tiling(group, tile_queries(tokens, seqs), block_q)

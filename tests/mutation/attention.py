@@ -57,13 +57,11 @@ PREFILL: list[Mutant] = plant(
     TESTS,
     ("(key <= query) & (key < end)", "(key < query) & (key < end)", "a token misses itself"),
     ("(key <= query) & (key < end)", "(key <= query + 1) & (key < end)", "sees the future"),
-    ("key > query - window", "key >= query - window", "window one long"),
     (
         "position = context_lens[seq] - query_start_loc[seq + 1] + start",
         "position = start - query_start_loc[seq]",
         "a chunk forgets the context before it",
     ),
-    ("begin - window + 1, 0)", "begin - window + 2, 0)", "values at the window's edge are lost"),
     ("keep = jnp.exp(top - new_top)", "keep = jnp.ones_like(top)", "old chunks are not rescaled"),
     ("-(-end // chunk), add", "end // chunk, add", "the last chunk is left out"),
     ("distance = (key - query)", "distance = (query - key)", "ALiBi's sign"),
@@ -72,6 +70,13 @@ PREFILL: list[Mutant] = plant(
         "jnp.int32(size)",
         "the last tile writes past its sequence",
     ),
+)
+
+WINDOWS: list[Mutant] = plant(
+    f"{FOLDER}/xla/prefill.py",
+    ("tests/kernels/test_paged_attention.py", TESTS[1], "-k=test_agrees_with and window"),
+    ("key > query - window", "key >= query - window", "window one long"),
+    ("begin - window + 1, 0)", "begin - window + 2, 0)", "values at the window's edge are lost"),
 )
 
 CHOICE: list[Mutant] = plant(
@@ -146,4 +151,4 @@ BLOCKS: list[Mutant] = [
     ),
 ]
 
-MUTANTS = [*METADATA, *DECODE, *PREFILL, *CHOICE, *BLOCKS]
+MUTANTS = [*METADATA, *DECODE, *PREFILL, *WINDOWS, *CHOICE, *BLOCKS]

@@ -36,7 +36,6 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/prefill.py",
         TILES,
-        ("max(heads, SMALLEST // queries)", "heads", "fewer rows than a tensor core takes"),
         ("tile_queries // queries)", "1)", "the rest of a tile's queries"),
     ),
     *plant(
@@ -125,7 +124,6 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/decode.py",
         BORDERS,
         ("begin = first + split * each", "begin = split * each", "splits forget the window"),
-        ("jnp.minimum(begin + each, end)", "begin + each", "the last split goes past the context"),
         (
             "position = decodes.context_len[row] - 1",
             "position = decodes.context_len[row]",
@@ -147,6 +145,10 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/softmax.py",
         BORDERS,
         ("state.total * keep + weights.sum(1)", "state.total + weights.sum(1)", "no rescaling"),
+    ),
+    *plant(
+        f"{FOLDER}/softmax.py",
+        TILES,
         (
             "jnp.where(top == -jnp.inf, 0.0, top)",
             "top",
