@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat
+from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, Words
 
@@ -78,11 +78,7 @@ class Dense(WeightFormat):
         out: Array = lax.ragged_dot_general(
             x, values, jnp.diff(starts), BY_EXPERT, preferred_element_type=dtype
         )
-        if bias is None:
-            return out
-        rows = jnp.arange(x.shape[0], dtype=jnp.int32)
-        expert = jnp.searchsorted(starts[1:-1], rows, side="right")
-        return out + bias[expert].astype(out.dtype)
+        return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(dtype)
 
     def _one_layer(self, weight: Weight, layer: Int[Array, ""] | None) -> Float[Array, "..."]:
         """The layer's values, which the scan has sliced."""
