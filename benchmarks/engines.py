@@ -19,7 +19,7 @@ from jax_engine.worker.step_output import StepOutput
 
 MAX_MODEL_LEN = 2048
 SPARE = 48  # tokens of output for requests that decode while the last prompts are taken in
-MODEL = {
+MODEL: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "vocab_size": 49152,
     "hidden_size": 8,
@@ -44,15 +44,15 @@ class StubbedSteps:
         return kv_cache, StepOutput(SamplerOutput(tokens, tokens, tokens, tokens, tokens))  # type: ignore
 
 
-def dummy_engine(**settings: Any) -> LLMEngine:
-    """An engine around a tiny model of random weights; `settings` as in `EngineConfig`.
+def dummy_engine(model: dict[str, Any] = MODEL, **settings: Any) -> LLMEngine:
+    """An engine around a model of random weights, a tiny one; `settings` as in `EngineConfig`.
 
     It has no tokenizer, and takes one step at a time unless asked otherwise, so that the parts of
     a step add up.
     """
     settings = {"async_scheduling": False, "swap_space": 0} | settings
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(MODEL))
+        (Path(folder) / "config.json").write_text(json.dumps(model))
         config = EngineConfig(
             model=folder, load_format="dummy", skip_tokenizer_init=True, **settings
         )

@@ -2,7 +2,8 @@
 
     attention/paged_attention.py   paged attention of a ragged batch
     linear/linear.py               x @ weight.T, with weights packed by linear/panels.py
-    linear/gated_linear.py         silu(x @ gate.T) * (x @ up.T)
+    linear/gated_linear.py         activation(x @ gate.T) * (x @ up.T)
+    linear/grouped_linear.py       both products with rows in groups, each with its own weight
     norms/rms_norm.py              residual addition and RMSNorm
     norms/layer_norm.py            residual addition and LayerNorm
     sampling/draw.py               temperature, the filters and the draw of a token

@@ -78,6 +78,22 @@ MODELS = {
         _LLAMA3 | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
     ),
 }
+MODELS["olmoe-1b-7b"] = config_from_hf(
+    {
+        "architectures": ["OlmoeForCausalLM"],
+        "vocab_size": 50304,
+        "hidden_size": 2048,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "num_experts": 64,
+        "num_experts_per_tok": 8,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+    }
+)
 SHAPES = {
     "decode-1": StepShape(1, 1, decode_only=True),
     "decode-32": StepShape(32, 32, decode_only=True),

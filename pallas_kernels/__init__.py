@@ -8,6 +8,7 @@ Each operation is one public function. Annotations give the shape of every array
     copy_blocks       copy-on-write
     gather_blocks     swap out        scatter_blocks    swap in
     merge_partials    join attention over disjoint parts of the context
+    grouped_product   products of rows in groups, each with its own weight: mixtures of experts
 
 The cache is one array `[L, 2, N, K, B, D]`: layers, key or value, blocks, KV heads, block size,
 head dimension. `backend` names an implementation, or several in order of preference; None picks
@@ -16,6 +17,7 @@ package `cpu_kernels`.
 """
 
 from pallas_kernels.block_copy import copy_blocks, gather_blocks, scatter_blocks
+from pallas_kernels.grouped_product import grouped_product
 from pallas_kernels.kv_write import write_kv
 from pallas_kernels.merge import merge_partials
 from pallas_kernels.metadata import AttentionMetadata, MetadataError, make_metadata
@@ -26,6 +28,7 @@ __all__ = [
     "MetadataError",
     "copy_blocks",
     "gather_blocks",
+    "grouped_product",
     "make_metadata",
     "merge_partials",
     "paged_attention",

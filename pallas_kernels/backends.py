@@ -41,7 +41,7 @@ def choose_backend(backend: Backend) -> str:
     Raises:
         ValueError: as for `choose_for_call`.
     """
-    return _choose(backend, lambda name: None)
+    return choose(backend, lambda name: None)
 
 
 def choose_for_call(backend: Backend, call: Call, options: Options) -> str:
@@ -57,7 +57,7 @@ def choose_for_call(backend: Backend, call: Call, options: Options) -> str:
     Raises:
         ValueError: the backend does not exist, or does not support the call on this device.
     """
-    return _choose(backend, lambda name: implementation(name).missing(call, options))
+    return choose(backend, lambda name: implementation(name).missing(call, options))
 
 
 def backend_names(backend: Backend) -> tuple[str, ...]:
@@ -110,7 +110,12 @@ def _suits_numba(dtype: jnp.dtype) -> bool:
     return runs_cpu_kernels() and dtype.name in implementation("numba").DTYPES
 
 
-def _choose(backend: Backend, missing: Callable[[str], str | None]) -> str:
+def choose(backend: Backend, missing: Callable[[str], str | None]) -> str:
+    """Chooses the backend of an operation, given why one does not support a call.
+
+    Raises:
+        ValueError: as for `choose_for_call`.
+    """
     lacks: dict[str, str] = {}
     for name in backend_names(backend):
         lack = _unavailable(name, may_interpret=isinstance(backend, str)) or missing(name)

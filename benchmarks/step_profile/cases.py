@@ -37,11 +37,20 @@ class Case:
         sequences: How many there are.
         context: Tokens that each has in the end.
         prefill: Whether the step computes them all; else it decodes one more.
+        temperature: Above 0 the sequences differ, though they begin alike: each has a seed.
     """
 
-    def __init__(self, engine: LLMEngine, sequences: int, context: int, *, prefill: bool) -> None:
+    def __init__(
+        self,
+        engine: LLMEngine,
+        sequences: int,
+        context: int,
+        *,
+        prefill: bool,
+        temperature: float = 0.0,
+    ) -> None:
         self.engine, self.sequences, self.context = engine, sequences, context
-        self.prefill = prefill
+        self.prefill, self.temperature = prefill, temperature
         self.queries = context if prefill else 1
         self.steps = TimedSteps(engine.worker.steps)
 
@@ -81,8 +90,10 @@ class Case:
         return {name: 1e3 * value for name, value in seconds.items()}
 
     def _start(self, count: int) -> None:
-        params = SamplingParams(temperature=0.0, max_tokens=count + SPARE, ignore_eos=True)
         for i in range(self.sequences):
+            params = SamplingParams(
+                temperature=self.temperature, seed=i, max_tokens=count + SPARE, ignore_eos=True
+            )
             prompt = {"prompt_token_ids": [5 + i] * self.context}
             self.engine.add_request(str(i), prompt, params)
         if not self.prefill:

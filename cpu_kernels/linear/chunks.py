@@ -1,10 +1,13 @@
-"""Cuts a product's work into chunks, the work items of `linear` and `gated_linear`.
+"""Cuts a product's work into chunks, the work items of the kernels for products.
 
-A call of either has the operands x, panels (a stack of packed weights), layer (an index into it)
-and num_rows (the number of rows of x to multiply), and the result out.
+The rows of x lie in groups, and each group has a weight of its own: the experts of a mixture. An
+ordinary product has one group. A group without rows costs nothing, and its weight is not read.
+
+A call has the operands x, panels (a stack of packed weights: those of a layer's groups, layer after
+layer), layer (an index into the layers) and ends (where each group's rows end), and the result out.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from cpu_kernels.calls.ranges import range_of
 from cpu_kernels.calls.threads import is_followed
@@ -17,19 +20,31 @@ from cpu_kernels.simd.structs import BFLOAT16
 from cpu_kernels.simd.widen import item_bytes
 from cpu_kernels.simd.words import BFLOAT16_WORDS, Floats
 
-# Cut the panels into at most 64 chunks: enough to balance the cores, few enough that claiming one
-# is cheap.
-PANEL_CHUNKS = 64
+# Cut the panels of all groups into about 64 chunks: enough to balance the cores, few enough that
+# claiming one is cheap. But cut each group's into a few, since one may have most of the rows.
+PANEL_CHUNKS, GROUP_CHUNKS = 64, 4
 # Most bytes of x in a chunk: they stay in the second-level cache beside two panels. But a chunk may
 # have MIN_TOKENS rows of x, so that reading a panel pays.
 X_BYTES, MIN_TOKENS = 384 * 1024, 4 * ROWS
 WORD, WORD_BF16 = Floats.step, BFLOAT16_WORDS.step  # bytes of a word of x
 
 
-@inner
-def num_tokens(call: Any) -> int:
-    """Number of rows of x to multiply."""
-    return min(max(call.num_rows.int32[0], 0), call.x.shape[0])
+class Share(NamedTuple):
+    """What a work item multiplies: some panels of a group's weight with some of its rows.
+
+    Attributes:
+        group: the group's index.
+        row, end: the first of the rows, and the one after the last.
+        panel, last: the same of the panels, counted in parts: see `num_chunks`.
+        followed: whether the same thread probably continues with the group's next panels.
+    """
+
+    group: int
+    row: int
+    end: int
+    panel: int
+    last: int
+    followed: bool
 
 
 @inner
@@ -39,10 +54,9 @@ def is_bfloat16(call: Any) -> bool:
 
 
 @inner
-def clear_padding(call: Any) -> None:
-    """Writes zeros to the rows that are not multiplied."""
-    size, done = item_bytes(call.out.dtype) * call.out.shape[1], num_tokens(call)
-    clear(call.out.address + size * done, size * (call.out.shape[0] - done))
+def _end_of(call: Any, group: int, row: int) -> int:
+    """Where a group's rows end that begin at `row`: neither before it nor beyond x."""
+    return min(max(call.ends.int32[group], row), call.x.shape[0])
 
 
 @inner
@@ -52,37 +66,80 @@ def _x_step(call: Any) -> int:
 
 
 @inner
-def chunk_counts(call: Any, parts: int) -> tuple[int, int]:
-    """Number of chunks that the panels are cut into, and that the rows of x are cut into.
+def most_rows(call: Any) -> int:
+    """The most rows of x in a chunk."""
+    return max(X_BYTES // max(_x_step(call), 1) // ROWS * ROWS, MIN_TOKENS)
+
+
+@inner
+def _panel_chunks(call: Any, parts: int) -> int:
+    """Number of chunks that the panels of each group with rows are cut into."""
+    busy, row = 0, 0
+    for group in range(call.ends.shape[0]):
+        end = _end_of(call, group, row)
+        if end > row:
+            busy += 1
+        row = end
+    each = max(PANEL_CHUNKS // max(busy, 1), GROUP_CHUNKS)
+    return min(call.panels.shape[1] // parts, each)
+
+
+@inner
+def num_chunks(call: Any, parts: int) -> int:
+    """Number of work items. Writes zeros to the rows of no group, which are at the end.
 
     Args:
         call: the call.
         parts: consecutive panels that stay in one chunk: 2 if panels of gate and up alternate.
     """
-    panels, tokens = call.panels.shape[1], num_tokens(call)
-    most = max(X_BYTES // max(_x_step(call), 1) // ROWS * ROWS, MIN_TOKENS)
-    return min(panels // parts, PANEL_CHUNKS), (tokens + most - 1) // most
+    each, most = _panel_chunks(call, parts), most_rows(call)
+    chunks, row = 0, 0
+    for group in range(call.ends.shape[0]):
+        end = _end_of(call, group, row)
+        chunks += each * ((end - row + most - 1) // most)
+        row = end
+    size = item_bytes(call.out.dtype) * call.out.shape[1]
+    clear(call.out.address + size * row, size * (call.out.shape[0] - row))
+    return chunks
 
 
 @inner
-def chunk_of(call: Any, number: int, parts: int) -> Chunk:
-    """Chunk number `number` of a call; `parts` as in `chunk_counts`."""
-    stack, out = call.panels, call.out
+def share_of(call: Any, number: int, parts: int) -> Share:
+    """What work item number `number` multiplies; `parts` as in `num_chunks`."""
+    each, most = _panel_chunks(call, parts), most_rows(call)
+    group, row, end, of_x = 0, 0, 0, 1
+    chunks, place, start = 0, 0, 0
+    for one in range(call.ends.shape[0]):
+        until = _end_of(call, one, start)
+        if until > start:
+            count = (until - start + most - 1) // most
+            if chunks <= number < chunks + each * count:
+                group, row, end, of_x, place = one, start, until, count, number - chunks
+            chunks += each * count
+            start = until
+    panel, last = range_of(call.panels.shape[1] // parts, place % each, each)
+    first, after = range_of(end - row, place // each, of_x)
+    followed = place % each + 1 < each and is_followed(number, chunks)
+    return Share(group, row + first, row + after, panel, last, followed)
+
+
+@inner
+def chunk_of(call: Any, share: Share, parts: int) -> Chunk:
+    """The chunk of a work item; `parts` as in `num_chunks`."""
+    stack, out, groups = call.panels, call.out, call.ends.shape[0]
     item = item_bytes(out.dtype)
     x_step, out_step = _x_step(call), item * out.shape[1]
     panels, panel_step = stack.shape[1], STEP * stack.shape[2]
-    layer = min(max(call.layer.int32[0], 0), stack.shape[0] - 1)
-    of_panels, of_x = chunk_counts(call, parts)
-    first, last = range_of(panels // parts, number % of_panels, of_panels)
-    token, end = range_of(num_tokens(call), number // of_panels, of_x)
+    layer = min(max(call.layer.int32[0], 0), stack.shape[0] // groups - 1)
+    first = (layer * groups + share.group) * panels + parts * share.panel
     return Chunk(
-        stack.address + (layer * panels + parts * first) * panel_step,
-        call.x.address + token * x_step,
-        out.address + token * out_step + item * COLUMNS * first,
-        parts * (last - first),
-        parts * last < panels and is_followed(number, of_panels * of_x),
-        out.shape[1] - COLUMNS * first,
-        end - token,
+        stack.address + first * panel_step,
+        call.x.address + share.row * x_step,
+        out.address + share.row * out_step + item * COLUMNS * share.panel,
+        parts * (share.last - share.panel),
+        share.followed,
+        out.shape[1] - COLUMNS * share.panel,
+        share.end - share.row,
         x_step // (WORD_BF16 if is_bfloat16(call) else WORD),
         panel_step,
         x_step,

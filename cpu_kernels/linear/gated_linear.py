@@ -1,4 +1,4 @@
-"""SwiGLU's first product and its gate on a CPU: silu(x @ gate.T) * (x @ up.T) in one kernel.
+"""A gated network's first product and its gate on a CPU: activation(x @ gate.T) * (x @ up.T).
 
 The panels of gate and up alternate. A thread multiplies one of each with some rows of x and gates
 the products while they are in its own cache. Two kernels would write the products to memory and
@@ -13,28 +13,17 @@ from jaxtyping import Array, Float, Int
 
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.linear.chunks import chunk_counts, chunk_of, clear_padding, num_tokens
+from cpu_kernels.linear.chunks import chunk_of, most_rows, num_chunks, share_of
+from cpu_kernels.linear.gates import ACTIVATIONS, gated
 from cpu_kernels.linear.linear import multiply, words_of
 from cpu_kernels.linear.panels import panel_shape
 from cpu_kernels.linear.tiles import Chunk
-from cpu_kernels.simd.functions import exp
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.simd.narrow import store_as
-from cpu_kernels.simd.vectors import (
-    LANES,
-    add,
-    div,
-    larger,
-    load,
-    load_some,
-    mul,
-    spread,
-    sub,
-    where_less,
-)
+from cpu_kernels.simd.vectors import LANES, add, load, load_some
 from cpu_kernels.simd.widen import item_bytes
 
-NAME = "cpu_kernels.gated_linear"
+NAME = "cpu_kernels.gated_linear_by_groups"
 PARTS = 2  # gate and up
 STEP = 4 * PARTS * COLUMNS  # bytes of a row's products with one panel of gate and one of up
 
@@ -47,9 +36,10 @@ def gated_linear(
     width: int,
     layer: Int[Array, ""],
     num_rows: Int[Array, ""],
+    activation: str = "silu",
     dtype: jnp.dtype,
 ) -> Float[Array, "T width"]:
-    """silu(x @ gate.T) * (x @ up.T) in float32, rounded once to `dtype`: float32 or bfloat16.
+    """activation(x @ gate.T) * (x @ up.T), rounded once to `dtype`: float32 or bfloat16.
 
     Args:
         x: rounded to the weight's dtype if it has another.
@@ -59,69 +49,85 @@ def gated_linear(
         width: F, the number of columns of gate and of up.
         layer: index into the stack; clipped to its ends.
         num_rows: number of rows of x to compute; the result has zeros for the others.
+        activation: one of `ACTIVATIONS`.
         dtype: of the result.
 
     Raises:
         ValueError: the panels do not have the shape of such a weight.
     """
-    expected = panel_shape(PARTS * width, x.shape[1], panels.dtype, PARTS)
-    if panels.shape[-3:] != expected:
-        raise ValueError(
-            f"panels of gate and up [{PARTS * width}, {x.shape[1]}] must be {expected}, "
-            f"got {panels.shape}"
-        )
+    check_gated_panels(panels, width, x.shape[1])
     stack = panels if panels.ndim == 4 else panels[None]
     added = jnp.zeros(0) if bias is None else bias.astype(jnp.float32)
+    return gated_product(x, stack, layer, num_rows.reshape(1), added, width, activation, dtype)
+
+
+def check_gated_panels(panels: Array, width: int, size: int) -> None:
+    """Refuses panels that are not those of gate and up, each [width, size]."""
+    expected = panel_shape(PARTS * width, size, panels.dtype, PARTS)
+    if panels.shape[-3:] != expected:
+        raise ValueError(
+            f"panels of gate and up [{PARTS * width}, {size}] must be {expected}, "
+            f"got {panels.shape}"
+        )
+
+
+def gated_product(
+    x: Float[Array, "T in"],
+    stack: Float[Array, "weights panels words columns"],
+    layer: Int[Array, ""],
+    ends: Int[Array, " groups"],
+    added: Float[Array, " biases"],
+    width: int,
+    activation: str,
+    dtype: jnp.dtype,
+) -> Float[Array, "T width"]:
+    """The kernel: each group's rows by its weight in the layer. `chunks.py` has the operands.
+
+    Args:
+        added: [groups * 2 * width], or empty.
+    """
     result = jax.ShapeDtypeStruct((x.shape[0], width), dtype)
+    number = jnp.int32(ACTIVATIONS.index(activation))
     call = jax.ffi.ffi_call(NAME, result)
-    out: Array = call(words_of(x, panels.dtype), stack, layer, num_rows, added)
+    out: Array = call(words_of(x, stack.dtype), stack, layer, ends, added, number)
     return out
 
 
 @inner
-def _gated(gate: Any, up: Any) -> Any:
-    """silu(gate) * up, without exp of a positive number."""
-    zero, one = spread(0.0), spread(1.0)
-    small = exp(sub(zero, larger(gate, sub(zero, gate))))
-    share = div(where_less(gate, zero, small, one), add(one, small))
-    return mul(mul(gate, share), up)
+def _gate(call: Any, chunk: Chunk, bias: int, pair: int, products: int) -> None:
+    """Gates the products of one panel of gate and one of up, and stores the results.
 
-
-@inner
-def _gate(call: Any, chunk: Chunk, pair: int, products: int) -> None:
-    """Gates the products of one panel of gate and one of up, and stores the results."""
-    kind, width, added = call.out.dtype, call.out.shape[1], call.bias.shape[0] > 0
+    Args:
+        bias: address of the biases of the chunk's first gate, or 0.
+    """
+    kind, width, activation = call.out.dtype, call.out.shape[1], call.activation.int32[0]
     item, first = item_bytes(kind), COLUMNS * pair
-    start = call.bias.address + 4 * (width - chunk.columns + first)
     for row in range(chunk.tokens):
         for at in range(0, min(COLUMNS, chunk.columns - first), LANES):
             count = chunk.columns - first - at
-            here = products + STEP * row + 4 * at
+            here, added = products + STEP * row + 4 * at, bias + 4 * (first + at)
             gate, up = load(here), load(here + 4 * COLUMNS)
-            if added:
-                gate = add(gate, load_some(start + 4 * at, count))
-                up = add(up, load_some(start + 4 * (width + at), count))
+            if bias != 0:
+                gate = add(gate, load_some(added, count))
+                up = add(up, load_some(added + 4 * width, count))
             place = chunk.out + row * chunk.out_step + item * (first + at)
-            store_as(kind, place, _gated(gate, up), count)
+            store_as(kind, place, gated(activation, gate, up), count)
 
 
 @inner
 def _chunks(call: Any) -> int:
-    clear_padding(call)
-    of_panels, of_x = chunk_counts(call, PARTS)
-    return of_panels * of_x
+    return num_chunks(call, PARTS)
 
 
 @inner
 def _products_bytes(call: Any) -> int:
     """Bytes for the products of a chunk's rows with one panel of gate and one of up."""
-    _, of_x = chunk_counts(call, PARTS)
-    return STEP * ((num_tokens(call) + of_x - 1) // of_x)
+    return STEP * min(call.x.shape[0], most_rows(call))
 
 
 @cpu_kernel(
     NAME,
-    operands="x panels layer num_rows bias",
+    operands="x panels layer ends bias activation",
     results="out",
     items=_chunks,
     scratch=_products_bytes,
@@ -130,7 +136,11 @@ def _products_bytes(call: Any) -> int:
 @inner
 def _chunk(call: Any, item: int, products: int) -> None:
     """Multiplies and gates pairs of panels, with the products in the thread's own memory."""
-    chunk = chunk_of(call, item, PARTS)
+    share = share_of(call, item, PARTS)
+    chunk = chunk_of(call, share, PARTS)
+    bias, width = 0, call.out.shape[1]
+    if call.bias.shape[0] > 0:
+        bias = call.bias.address + 4 * (PARTS * width * share.group + COLUMNS * share.panel)
     pairs = chunk.num_panels // PARTS
     for pair in range(pairs):
         both = Chunk(
@@ -147,4 +157,4 @@ def _chunk(call: Any, item: int, products: int) -> None:
             STEP,
         )
         multiply(call, both)
-        _gate(call, chunk, pair, products)
+        _gate(call, chunk, bias, pair, products)

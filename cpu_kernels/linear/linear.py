@@ -14,12 +14,12 @@ from jaxtyping import Array, Float, Int
 
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.linear.chunks import chunk_counts, chunk_of, clear_padding, is_bfloat16
+from cpu_kernels.linear.chunks import chunk_of, is_bfloat16, num_chunks, share_of
 from cpu_kernels.linear.panels import panel_shape
 from cpu_kernels.linear.tiles import Chunk, multiply_of
 from cpu_kernels.simd.words import BFLOAT16_WORDS, MULTIPLIES_PAIRS, Floats
 
-NAME = "cpu_kernels.linear_panels"
+NAME = "cpu_kernels.linear_by_groups"
 _multiply_float32 = multiply_of(Floats)
 _multiply_bfloat16 = multiply_of(BFLOAT16_WORDS)
 
@@ -45,16 +45,32 @@ def linear(
     Raises:
         ValueError: the panels do not have the shape of a weight [width, in].
     """
-    expected = panel_shape(width, x.shape[1], panels.dtype)
-    if panels.shape[-3:] != expected:
-        raise ValueError(
-            f"panels of a weight [{width}, {x.shape[1]}] must be {expected}, got {panels.shape}"
-        )
+    check_panels(panels, width, x.shape[1])
     stack = panels if panels.ndim == 4 else panels[None]
     index = jnp.zeros((), jnp.int32) if layer is None else layer
     count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
+    return product(x, stack, index, count.reshape(1), width)
+
+
+def check_panels(panels: Array, width: int, size: int) -> None:
+    """Refuses panels that are not those of weights [width, size]."""
+    expected = panel_shape(width, size, panels.dtype)
+    if panels.shape[-3:] != expected:
+        raise ValueError(
+            f"panels of a weight [{width}, {size}] must be {expected}, got {panels.shape}"
+        )
+
+
+def product(
+    x: Float[Array, "T in"],
+    stack: Float[Array, "weights panels words columns"],
+    layer: Int[Array, ""],
+    ends: Int[Array, " groups"],
+    width: int,
+) -> Float[Array, "T width"]:
+    """The kernel: each group's rows by its weight in the layer. `chunks.py` has the operands."""
     result = jax.ShapeDtypeStruct((x.shape[0], width), jnp.float32)
-    out: Array = jax.ffi.ffi_call(NAME, result)(words_of(x, panels.dtype), stack, index, count)
+    out: Array = jax.ffi.ffi_call(NAME, result)(words_of(x, stack.dtype), stack, layer, ends)
     return out
 
 
@@ -83,12 +99,10 @@ def multiply(call: Any, chunk: Chunk) -> None:
 
 @inner
 def _chunks(call: Any) -> int:
-    clear_padding(call)
-    of_panels, of_x = chunk_counts(call, 1)
-    return of_panels * of_x
+    return num_chunks(call, 1)
 
 
-@cpu_kernel(NAME, operands="x panels layer num_rows", results="out", items=_chunks, neighbours=True)
+@cpu_kernel(NAME, operands="x panels layer ends", results="out", items=_chunks, neighbours=True)
 @inner
 def _chunk(call: Any, item: int) -> None:
-    multiply(call, chunk_of(call, item, 1))
+    multiply(call, chunk_of(call, share_of(call, item, 1), 1))

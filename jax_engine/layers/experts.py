@@ -93,7 +93,7 @@ class Experts(nnx.Module):  # type: ignore[misc]
         self.spec = spec
         matrices: dict[str, Any] = {"dtype": dtype, "weight_format": weight_format, "stack": stack}
         count, expert, shared = spec.router.num_experts, spec.expert, spec.shared
-        self.router = Router(spec.router, width, stack=stack)
+        self.router = Router(spec.router, width, weight_format=weight_format, stack=stack)
         bias = expert.bias
         self.gate_up = ExpertLinear(
             count, width, 2 * expert.width, bias=bias, gated=True, **matrices
@@ -108,7 +108,7 @@ class Experts(nnx.Module):  # type: ignore[misc]
     ) -> Float[Array, "T E"]:
         """Applies the layer to the first `num_tokens` tokens. The others are padding."""
         with jax.named_scope("router"):
-            experts, weights = self.router(x)
+            experts, weights = self.router(x, layer, num_tokens)
             pairs = sort_pairs(experts, self.spec.router.num_experts, num_tokens)
         with jax.named_scope("experts"):
             rows, activation = x[pairs.token], self.spec.expert.activation

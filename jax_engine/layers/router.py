@@ -6,29 +6,38 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import RouterSpec
+from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
 class Router(nnx.Module):  # type: ignore[misc]
     """Scores each expert for each token and chooses. Computed in float32.
 
     Attributes:
-        weight: [*stack, X, E] in float32.
+        weight: [*stack, X, E] in float32, stored in a `WeightFormat`.
         bias: [*stack, X], added to the logits, or None.
         selection_bias: [*stack, X], added to the scores for the choice only, or None.
     """
 
-    def __init__(self, spec: RouterSpec, width: int, *, stack: tuple[int, ...]):
+    def __init__(
+        self, spec: RouterSpec, width: int, *, weight_format: WeightFormat, stack: tuple[int, ...]
+    ):
         self.spec = spec
         shape = (*stack, spec.num_experts)
-        self.weight = nnx.Param(jnp.zeros((*shape, width), jnp.float32))
+        matrix = Matrix((*shape, width), jnp.dtype(jnp.float32))
+        self.weight = empty_weight(matrix, weight_format)
         zeros = jnp.zeros(shape, jnp.float32)
         self.bias = nnx.Param(zeros) if spec.bias else None
         self.selection_bias = nnx.Param(zeros) if spec.selection_bias else None
 
-    def __call__(self, x: Float[Array, "T E"]) -> tuple[Int[Array, "T k"], Float[Array, "T k"]]:
-        """The experts of each token, and their weights. Of equal scores, the first expert wins."""
-        spec = self.spec
-        logits = x.astype(jnp.float32) @ self.weight[...].T
+    def __call__(
+        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+    ) -> tuple[Int[Array, "T k"], Float[Array, "T k"]]:
+        """The experts of each token, and their weights. Of equal scores, the first expert wins.
+
+        Those of tokens beyond `num_tokens` may be any.
+        """
+        spec, wide = self.spec, x.astype(jnp.float32)
+        logits = self.weight.matmul(wide, layer, num_tokens, out_dtype=jnp.dtype(jnp.float32))
         if self.bias is not None:
             logits = logits + self.bias[...]
         scores = logits

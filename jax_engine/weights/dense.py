@@ -8,17 +8,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat
+from jax_engine.weights.format import VALUES, ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, Words
+from pallas_kernels import grouped_product
 
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
-# x [T, in], sorted by expert, with weight [X, out, in]
-BY_EXPERT = lax.RaggedDotDimensionNumbers(
-    dot_dimension_numbers=(((1,), (2,)), ((), ())),
-    lhs_ragged_dimensions=(0,),
-    rhs_group_dimensions=(0,),
-)
 
 
 @dataclass(frozen=True)
@@ -75,14 +70,8 @@ class Dense(WeightFormat):
         layer: Int[Array, ""] | None,
     ) -> Float[Array, "T out"]:
         values, dtype = self._one_layer(weight, layer), self.result_dtype(x.dtype)
-        out: Array = lax.ragged_dot_general(
-            x, values, jnp.diff(starts), BY_EXPERT, preferred_element_type=dtype
-        )
-        if bias is None:
-            return out
-        rows = jnp.arange(x.shape[0], dtype=jnp.int32)
-        expert = jnp.searchsorted(starts[1:-1], rows, side="right")
-        return out + bias[expert].astype(out.dtype)
+        out = grouped_product(x, values, starts, dtype=dtype)
+        return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(dtype)
 
     def _one_layer(self, weight: Weight, layer: Int[Array, ""] | None) -> Float[Array, "..."]:
         """The layer's values, which the scan has sliced."""

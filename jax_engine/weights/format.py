@@ -277,6 +277,14 @@ def gated(out: Float[Array, "T two_F"], activation: Activation) -> Float[Array, 
     return gate(gates, up, activation)
 
 
+def bias_of_rows(
+    bias: Float[Array, "X out"], starts: Int[Array, " starts"], rows: int
+) -> Float[Array, "T out"]:
+    """The bias of each row's expert; see `WeightFormat.grouped_matmul`."""
+    expert = jnp.searchsorted(starts[1:-1], jnp.arange(rows, dtype=jnp.int32), side="right")
+    return bias[expert]
+
+
 def empty_weight(matrix: Matrix, weight_format: WeightFormat) -> Weight:
     """A weight of zeros; under `nnx.eval_shape` only its shapes."""
     specs = weight_format.arrays(matrix)

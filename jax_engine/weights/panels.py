@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import Activation
-from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, gated
+from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
 
 PANELS = "panels"
 
@@ -46,17 +45,12 @@ class Panels(WeightFormat):
         *,
         out_dtype: jnp.dtype,
     ) -> Float[Array, "T out"]:
+        """Not of gated matrices, whose halves alternate: they are multiplied with their gate."""
         from cpu_kernels.linear.linear import linear
-        from cpu_kernels.simd.micro_kernel import COLUMNS
 
+        assert not weight.matrix.gated
         panels, rows = weight.arrays[PANELS], weight.matrix.shape[-2]
-        if weight.matrix.gated:
-            columns = panels.shape[-3] * COLUMNS
-            out = linear(x, panels, width=columns, layer=layer, num_rows=num_rows)
-            out = _in_order(out, rows, COLUMNS)
-        else:
-            out = linear(x, panels, width=rows, layer=layer, num_rows=num_rows)
-        return out.astype(out_dtype)
+        return linear(x, panels, width=rows, layer=layer, num_rows=num_rows).astype(out_dtype)
 
     def grouped_matmul(
         self,
@@ -66,38 +60,12 @@ class Panels(WeightFormat):
         starts: Int[Array, " starts"],
         layer: Int[Array, ""] | None,
     ) -> Float[Array, "T out"]:
-        """Multiplies expert by expert: each one's rows are moved to the front of x.
+        """One call of a kernel. An expert without rows is not read."""
+        from cpu_kernels.linear.grouped_linear import grouped_linear
 
-        The kernel skips the rows behind them, and an expert without rows is not read.
-        """
-        stack = weight.arrays[PANELS]
-        first = jnp.int32(0) if layer is None else layer * weight.matrix.shape[-3]
-        panels = stack.reshape(-1, *stack.shape[-3:])
-        one = Weight(
-            {PANELS: panels},
-            matrix=weight.matrix._replace(shape=(len(panels), *weight.matrix.shape[-2:])),
-            format=self,
-        )
-        dtype = self.result_dtype(x.dtype)
-
-        def add(expert: Array, out: Array) -> Array:
-            begin, count = starts[expert], starts[expert + 1] - starts[expert]
-            rows = jnp.roll(x, -begin, axis=0)
-            found = self.matmul(rows, one, first + expert, count, out_dtype=dtype)
-            if bias is not None:
-                found = found + bias[expert].astype(dtype)
-            place = jnp.arange(len(x), dtype=jnp.int32)[:, None]
-            mine = (place >= begin) & (place < begin + count)
-            return jnp.where(mine, jnp.roll(found, begin, axis=0), out)
-
-        def each(expert: Array, out: Array) -> Array:
-            some = starts[expert + 1] > starts[expert]
-            kept: Array = lax.cond(some, lambda: add(expert, out), lambda: out)
-            return kept
-
-        out = jnp.zeros((x.shape[0], weight.matrix.shape[-2]), dtype)
-        summed: Array = lax.fori_loop(0, len(starts) - 1, each, out)
-        return summed
+        panels, width = weight.arrays[PANELS], weight.matrix.shape[-2]
+        out = grouped_linear(x, panels, starts, width=width, layer=_index(layer))
+        return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
 
     def gated_matmul(
         self,
@@ -108,18 +76,28 @@ class Panels(WeightFormat):
         layer: Int[Array, ""] | None,
         num_rows: Int[Array, ""] | None,
     ) -> Float[Array, "T F"]:
-        """Computes silu's gate in the same kernel, and other gates behind the product."""
-        if activation != "silu":
-            out = self._with_bias(x, weight, bias, layer, num_rows)
-            return gated(out, activation).astype(x.dtype)
+        """Computes the gate in the same kernel."""
         from cpu_kernels.linear.gated_linear import gated_linear
 
         panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
-        index = jnp.zeros((), jnp.int32) if layer is None else layer
         count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
-        return gated_linear(
-            x, panels, bias, width=width, layer=index, num_rows=count, dtype=x.dtype
-        )
+        options = {"width": width, "activation": activation, "dtype": x.dtype}
+        return gated_linear(x, panels, bias, layer=_index(layer), num_rows=count, **options)
+
+    def grouped_gated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, "X out"] | None,
+        activation: Activation,
+        starts: Int[Array, " starts"],
+        layer: Int[Array, ""] | None,
+    ) -> Float[Array, "T F"]:
+        from cpu_kernels.linear.grouped_linear import grouped_gated_linear
+
+        panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
+        options = {"width": width, "activation": activation, "dtype": x.dtype}
+        return grouped_gated_linear(x, panels, bias, starts, layer=_index(layer), **options)
 
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
         from cpu_kernels.linear.panels import take_rows
@@ -135,11 +113,8 @@ class Panels(WeightFormat):
         return jnp.dtype(jnp.float32)
 
 
-def _in_order(out: Float[Array, "T columns"], rows: int, columns: int) -> Float[Array, "T out"]:
-    """The products with gate, then those with up, of panels that alternate between the two."""
-    pairs = out.reshape(out.shape[0], -1, 2, columns)
-    halves = [pairs[:, :, part].reshape(out.shape[0], -1) for part in range(2)]
-    return jnp.concatenate([half[:, : rows // 2] for half in halves], axis=1)
+def _index(layer: Int[Array, ""] | None) -> Int[Array, ""]:
+    return jnp.zeros((), jnp.int32) if layer is None else layer
 
 
 def _parts(matrix: Matrix) -> int:

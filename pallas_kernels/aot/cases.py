@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
+from jax import lax
 
 import pallas_kernels as pk
 from pallas_kernels.aot.compiling import Program, Refused, array
@@ -34,6 +35,7 @@ QUICK = (
     "attention/triton/mixed-d128-b16-f32",
     "*/xla/bfloat16",
     "*/xla/int8",
+    "grouped_product/mosaic/*",
 )
 LAYERS, BLOCK_SIZE, HEAD_DIM = 4, 16, 128
 POOL_TOKENS = 2**16
@@ -106,7 +108,31 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
     found |= {
         f"merge_partials/xla/{name}": partial(_merge, name) for name in SHORT if "8" not in name
     }
-    return found
+    return found | _grouped_products(target)
+
+
+def _grouped_products(target: Target) -> dict[str, Callable[[], Program]]:
+    """Of a layer of OLMoE 1B-7B, by rows: 8 tokens with 8 experts each, and 512 tokens."""
+    backends = [name for name in target.backends if name != "triton"]
+    return {
+        f"grouped_product/{backend}/{rows}": partial(_grouped_product, backend, rows)
+        for backend in backends
+        for rows in (64, 4096)
+    }
+
+
+def _grouped_product(backend: str, rows: int) -> Program:
+    """Over the layers of a stack, as in a model: no layer may be copied out of it."""
+    stack = array((LAYERS, 64, 2048, 2048), jnp.bfloat16)
+
+    def multiply(x: Any, stack: Any, starts: Any) -> Any:
+        def layer(x: Any, weights: Any) -> tuple[Any, None]:
+            return pk.grouped_product(x, weights, starts, dtype=x.dtype, backend=backend), None
+
+        return lax.scan(layer, x, stack)[0]
+
+    arguments = (array((rows, 2048), jnp.bfloat16), stack, array((65,)))
+    return Program(multiply, arguments, watched=watch(None, [stack.shape]))
 
 
 def _attentions(target: Target) -> Iterator[Attention]:

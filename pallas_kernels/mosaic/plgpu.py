@@ -16,6 +16,7 @@ from jax.experimental.pallas import mosaic_gpu as _mosaic_gpu
 # Any: its type annotations are incomplete.
 mosaic_gpu: Any = _mosaic_gpu
 
+ACC = mosaic_gpu.ACC
 SMEM = mosaic_gpu.SMEM
 Barrier = mosaic_gpu.Barrier
 RefUnion = mosaic_gpu.RefUnion
@@ -26,6 +27,8 @@ copy_gmem_to_smem = mosaic_gpu.copy_gmem_to_smem
 copy_smem_to_gmem = mosaic_gpu.copy_smem_to_gmem
 set_max_registers = mosaic_gpu.set_max_registers
 wait_smem_to_gmem = mosaic_gpu.wait_smem_to_gmem
+wgmma = mosaic_gpu.wgmma
+wgmma_wait = mosaic_gpu.wgmma_wait
 WGMMA = mosaic_gpu.Layout.WGMMA
 # The layout of one number per row of a WGMMA tile, in the threads that hold the row.
 ROWS = mosaic_gpu.Layout.WGMMA.reduce(1)

@@ -27,6 +27,7 @@ def test_with_avx2_alone() -> None:
     names = (
         "test_linear.py",
         "test_gated_linear.py",
+        "test_grouped_linear.py",
         "test_norms.py",
         "test_draw.py",
         "test_numba.py",

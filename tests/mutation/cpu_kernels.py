@@ -5,6 +5,7 @@ from tests.mutation.planting import Mutant, plant
 ATTENTION = ("tests/kernels", "--kernel=tests.kernels.kernel:numba")
 LINEAR = ("tests/kernels/test_linear.py",)
 GATED = ("tests/kernels/test_gated_linear.py",)
+GROUPED = ("tests/kernels/test_grouped_linear.py",)
 DRAW = ("tests/kernels/test_draw.py",)
 OTHER_PROCESSOR = ("tests/kernels/test_other_processor.py",)
 FOLDER = "cpu_kernels"
@@ -56,10 +57,10 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/linear/chunks.py",
         LINEAR,
-        ("(call.out.shape[0] - done)", "0", "padding is kept"),
-        ("(layer * panels + parts * first)", "(parts * first)", "always the first layer"),
+        ("(call.out.shape[0] - row)", "0", "padding is kept"),
+        ("(layer * groups + share.group)", "share.group", "always the first layer"),
         (
-            "out.address + token * out_step",
+            "out.address + share.row * out_step",
             "out.address",
             "one place for all chunks of x",
         ),
@@ -128,16 +129,39 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/linear/gated_linear.py",
         GATED,
-        ("where_less(gate, zero, small, one)", "one", "silu of what is negative"),
         ("PARTS * pair * chunk.panel_step", "pair * chunk.panel_step", "a pair begins with up"),
-        ("(width + at), count", "at, count", "the gate's bias for up"),
-        ("chunk.columns + first", "chunk.columns", "a chunk's first biases for all its panels"),
+        ("added + 4 * width", "added", "the gate's bias for up"),
+        ("4 * (first + at)", "4 * at", "a chunk's first biases for all its panels"),
         ("+ row * chunk.out_step", "", "one place for all rows"),
     ),
     *plant(
         f"{FOLDER}/linear/chunks.py",
         GATED,
-        ("item * COLUMNS * first", "COLUMNS * first", "one place for some chunks of panels"),
+        (
+            "item * COLUMNS * share.panel",
+            "COLUMNS * share.panel",
+            "one place for some chunks of panels",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/linear/chunks.py",
+        GROUPED,
+        ("(layer * groups + share.group)", "layer * groups", "the first group's weight for all"),
+        ("chunks <= number < chunks", "number < chunks", "only the last group's rows"),
+        ("count, number - chunks", "count, number", "a group begins in the middle"),
+        ("place // each, of_x)", "0, of_x)", "a group's first rows for all its chunks"),
+    ),
+    *plant(
+        f"{FOLDER}/linear/gated_linear.py",
+        GROUPED,
+        ("PARTS * width * share.group", "width * share.group", "half of another group's biases"),
+    ),
+    *plant(
+        f"{FOLDER}/linear/gates.py",
+        GROUPED,
+        ("where_less(x, zero, small, one)", "one", "a sigmoid of what is negative"),
+        ("larger(spread(-LIMIT), up)", "up", "up has no lower bound"),
+        ("tail, sub(one, tail)", "tail, tail", "the normal distribution falls again"),
     ),
     *plant(
         f"{FOLDER}/linear/panels.py",

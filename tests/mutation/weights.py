@@ -13,6 +13,7 @@ MUTANTS: list[Mutant] = [
         ("gate(gates, up, activation)", "gate(up, gates, activation)", "gate and up are swapped"),
         ("activate(out, activation)", "out", "the activation is left out"),
         ("out if bias is None else out + bias.astype(out.dtype)", "out", "the bias is left out"),
+        ('side="right"', 'side="left"', "an expert's first row has the bias of the one before"),
     ),
     *plant(
         f"{FOLDER}/dense.py",

@@ -126,6 +126,46 @@ def test_gated_products(
     close(out, GATES[activation](gate, up), dtype)
 
 
+@pytest.mark.parametrize(
+    ("form", "dtype"), [case for case in CASES if not isinstance(case[0], Int8)]
+)
+@given(
+    # A few, since every shape is compiled.
+    st.sampled_from([(1, 0, 2), (0, 13, 0), (0, 0, 0)]),
+    st.sampled_from((7, 33)),
+    st.booleans(),
+    st.sampled_from((None, "silu", "clipped_swiglu")),
+)
+def test_products_by_experts(
+    form: WeightFormat,
+    dtype: str,
+    counts: tuple[int, ...],
+    width: int,
+    with_bias: bool,
+    activation: Activation | None,
+) -> None:
+    """Each row by its expert's matrix, with a gate or without; two rows of padding are finite."""
+    rows, size = width if activation is None else 2 * width, 10
+    values = numbers(1, 2, 3, rows, size, dtype=dtype)
+    x, bias = numbers(7, sum(counts) + 2, size, dtype=dtype), numbers(8, 3, rows, dtype=dtype)
+    expert, real = np.repeat(range(3), counts), slice(0, sum(counts))
+    sums = np.einsum("ti,toi->to", x[real], values[1][expert], dtype=np.float64)
+    sums += with_bias * bias[expert].astype(np.float64)
+    weight = one_layer(held(form, values, gated=activation is not None), 1)
+    starts = jnp.asarray(np.cumsum([0, *counts]), jnp.int32)
+    given = jnp.asarray(x), jnp.asarray(bias) if with_bias else None
+    if activation is None:
+        out = weight.grouped_matmul(*given, starts, jnp.int32(1))
+        assert out.dtype == form.result_dtype(jnp.dtype(dtype))
+        expected = sums
+    else:
+        out = weight.grouped_gated_matmul(*given, activation, starts, jnp.int32(1))
+        assert out.dtype == dtype
+        expected = GATES[activation](*np.split(sums, 2, axis=1))
+    close(np.asarray(out, np.float64)[real], expected, dtype)
+    assert np.isfinite(np.asarray(out, np.float32)).all()
+
+
 @cases
 @given(tokens_of, sizes, sizes, st.booleans(), st.sampled_from(sorted(ACTIVATIONS)))
 def test_activated_products(

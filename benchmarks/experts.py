@@ -1,0 +1,145 @@
+"""A decode step of a mixture of experts, against reading the bytes of the experts that it uses.
+
+    python -m benchmarks.experts            prints the table
+    python -m benchmarks.experts --save     and keeps it in benchmarks/results/
+    python -m benchmarks.experts --smoke    a tiny model
+
+The models have the shapes of Granite 3.1 1B-A400M and of OLMoE 1B-7B (four of its layers), and
+random weights in bfloat16. The bound is the time to read all weights but those of the experts that
+no token chose, at the bandwidth that all cores together reach. Every round draws the same tokens.
+Bandwidth and steps take turns, and the best of each counts, since others may use the machine.
+"""
+
+import argparse
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.engines import MODEL, dummy_engine
+from benchmarks.machine_limits import read_bandwidth
+from benchmarks.report import write_result
+from benchmarks.step_profile.cases import Case
+from jax_engine import LLMEngine
+from jax_engine.layers import experts
+
+GRANITE = MODEL | {
+    "architectures": ["GraniteMoeForCausalLM"],
+    "vocab_size": 49155,
+    "hidden_size": 1024,
+    "intermediate_size": 512,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 8,
+    "tie_word_embeddings": True,
+}
+OLMOE = MODEL | {
+    "architectures": ["OlmoeForCausalLM"],
+    "vocab_size": 50304,
+    "hidden_size": 2048,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+    "tie_word_embeddings": False,
+}
+TINY = GRANITE | {"hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2}
+MODELS = {"granite_1b_a400m": GRANITE, "olmoe_1b_7b_4_layers": OLMOE}
+ROWS, CONTEXT = (1, 4, 8), 64
+ROUNDS, STEPS = 6, 8
+
+
+def counting_hits(case: Case) -> float:
+    """Experts that have a token, on average over the layers of the decode steps."""
+    hits: list[int] = []
+    sort_pairs = experts.sort_pairs
+
+    def counted(*arguments: Any) -> experts.Sorted:
+        pairs = sort_pairs(*arguments)
+        jax.debug.callback(lambda n: hits.append(int(n)), (jnp.diff(pairs.starts) > 0).sum())
+        return pairs
+
+    compiled = case.engine.worker.steps._compiled
+    before = dict(compiled)
+    compiled.clear()
+    experts.sort_pairs = counted
+    try:
+        case.run(STEPS)
+        jax.effects_barrier()
+    finally:
+        experts.sort_pairs = sort_pairs
+        compiled.clear()
+        compiled.update(before)
+    return float(np.mean(hits))
+
+
+def weight_bytes(engine: LLMEngine) -> tuple[int, int]:
+    """Bytes of one expert in all layers, and of everything else that a step reads."""
+    steps, expert, others = engine.worker.steps, 0, 0
+    params = jax.tree.unflatten(steps._structure, steps.weights)
+    arrays = {jax.tree_util.keystr(p): a for p, a in jax.tree_util.tree_leaves_with_path(params)}
+    untied = any("['head']" in path for path in arrays)
+    for path, array in arrays.items():
+        if "['experts']['gate_up']" in path or "['experts']['down']" in path:
+            expert += array.nbytes // array.shape[1]
+        elif not (untied and "['embed']" in path):  # of which a few rows are looked up
+            others += array.nbytes
+    return expert, others
+
+
+def measure(engine: LLMEngine, rows: tuple[int, ...]) -> dict[str, Any]:
+    """For each number of rows: what a step reads, how long that takes, and the step itself."""
+    expert, others = weight_bytes(engine)
+    cases = {n: Case(engine, n, CONTEXT, prefill=False, temperature=1.0) for n in rows}
+    hits = {n: counting_hits(case) for n, case in cases.items()}
+    best, bandwidth = {n: np.full(STEPS, np.inf) for n in rows}, 0.0
+    for _ in range(ROUNDS):
+        bandwidth = max(bandwidth, read_bandwidth())
+        for n, case in cases.items():
+            best[n] = np.minimum(best[n], [step["device"] for step in case.run(STEPS)])
+    result: dict[str, Any] = {"read_bandwidth_gb_per_s": round(bandwidth / 1e9, 1)}
+    for n in rows:
+        size = others + hits[n] * expert
+        reading, step = 1e3 * size / bandwidth, float(best[n].mean())
+        result[f"rows_{n}"] = {
+            "experts_hit": round(hits[n], 1),
+            "read_mib": round(size / 2**20),
+            "reading_ms": round(reading, 2),
+            "step_ms": round(step, 2),
+            "step_over_reading": round(step / reading, 2),
+        }
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.experts", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--smoke", action="store_true", help="a tiny model")
+    parser.add_argument("--save", action="store_true")
+    args = parser.parse_args()
+    result: dict[str, Any] = {}
+    for name, model in ({"tiny": TINY} if args.smoke else MODELS).items():
+        engine = dummy_engine(
+            model,
+            dtype="bfloat16",
+            max_model_len=256,
+            max_num_seqs=max(ROWS),
+            num_gpu_blocks_override=256,
+            enable_prefix_caching=False,
+        )
+        result[name] = measure(engine, ROWS)
+        print(name, result[name].pop("read_bandwidth_gb_per_s"), "GB/s")
+        for rows, figures in result[name].items():
+            print(f"  {rows:8}", *(f"{key} {value:>8}" for key, value in figures.items()))
+    if args.save:
+        write_result("experts", result, arguments=args)
+
+
+if __name__ == "__main__":
+    main()
