@@ -1,0 +1,138 @@
+"""A GGUF file's tensors under Hugging Face's names and in Hugging Face's layout."""
+
+import itertools
+import re
+from collections.abc import Collection, Iterator
+
+import numpy as np
+from gguf.constants import MODEL_ARCH_NAMES
+from gguf.tensor_mapping import TensorNameMap, get_tensor_name_map
+
+from jax_engine.errors import WeightsError
+from jax_engine.models.config import ModelConfig
+from jax_engine.models.gguf.architectures import architecture_of
+from jax_engine.models.gguf.rope import FACTORS, LONG, SHORT
+from jax_engine.models.gguf.tensors import GgufTensors
+from jax_engine.models.gguf_file import GgufFile
+from jax_engine.weights.transforms import (
+    Concatenate,
+    Shape,
+    Tensor,
+    Transform,
+    Transpose,
+    Words,
+    transform_of,
+)
+
+# Read with the configuration, or follows from it.
+_DERIVED = (FACTORS, LONG, SHORT, ".attn_rot_embd.weight")
+
+
+class GgufSource:
+    """The tensors that a family declares, each made of one or several of the file's.
+
+    Tensors of the file that make none of them keep their own names.
+    """
+
+    def __init__(self, file: GgufFile, config: ModelConfig):
+        self.location = file.path
+        self._tensors = GgufTensors(file)
+        self._made: dict[str, tuple[Transform, Words]] = {}
+        used: set[str] = set()
+        for template, made in _declared(file, config):
+            for words in self._words(next(made.templates())):
+                parts = [one.format(**words) for one in made.templates()]
+                if all(map(self._tensors.has, parts)):
+                    self._made[template.format(**words)] = made, words
+                    used.update(part.partition("[")[0] for part in parts)
+        self._others = {
+            name
+            for name in self._tensors.names()
+            if name not in used and not name.endswith(_DERIVED)
+        }
+
+    def _words(self, template: str) -> Iterator[Words]:
+        """The layers, kinds and experts for which the file has such a tensor."""
+        whole, _, element = template.partition("[")
+        pattern = re.escape(whole)
+        for word, what in (("layer", r"\d+"), ("kind", "weight|bias")):
+            pattern = pattern.replace(rf"\{{{word}\}}", f"(?P<{word}>{what})")
+        for name in self._tensors.names():
+            match = re.fullmatch(pattern, name)
+            if match:
+                words = {"layer": 0, "kind": ""} | match.groupdict()
+                experts = range(self._tensors.shape(name)[0]) if element else range(1)
+                yield from ({**words, "expert": expert} for expert in experts)
+
+    def names(self) -> Collection[str]:
+        return self._made.keys() | self._others
+
+    def shape(self, name: str) -> Shape:
+        if name in self._others:
+            return self._tensors.shape(name)
+        return _shape(*self._made[name], self._tensors)
+
+    def describe(self, name: str) -> str:
+        made, words = self._made[name]
+        parts = (one.format(**words) for one in made.templates())
+        return self._tensors.describe(" and ".join(parts))
+
+    def read_into(self, name: str, out: np.ndarray) -> None:
+        made, words = self._made[name]
+        made.read_into(self._tensors, out, words)
+
+
+def _declared(file: GgufFile, config: ModelConfig) -> Iterator[tuple[str, Transform]]:
+    """Each tensor that the family declares, and how it is made of the file's."""
+    architecture = architecture_of(file)
+    names = _name_map(architecture.name)
+    every = (transform_of(one).templates() for one in config.weights.values())
+    for template in dict.fromkeys(itertools.chain.from_iterable(every)):
+        stem, _, kind = template.rpartition(".")
+        stored = _stored(stem, kind, names)
+        undo = next((undo for end, undo in architecture.undo.items() if stem.endswith(end)), None)
+        if undo is not None:
+            yield template, transform_of(undo(config.spec, stored))
+        elif stored:
+            yield template, Tensor(stored)
+
+
+def _name_map(architecture: str) -> TensorNameMap:
+    arch = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}[architecture]
+    return get_tensor_name_map(arch, 1)
+
+
+def _stored(stem: str, kind: str, names: TensorNameMap) -> str:
+    """The file's own name of a tensor, by the gguf package; empty: it has none.
+
+    The matrices of experts are elements of one tensor.
+    """
+    name = names.get_name(stem.replace("{layer}", "0").replace(".{expert}", ""))
+    if name is None:
+        return ""
+    element = "[{expert}]" if "{expert}" in stem else ""
+    return name.replace("blk.0.", "blk.{layer}.") + f".{kind}{element}"
+
+
+def _shape(made: Transform, words: Words, tensors: GgufTensors) -> Shape:
+    """The shape of what is made of tensors with their shapes in the file."""
+    if isinstance(made, Concatenate):
+        return _joined(made, words, tensors)
+    (template,) = made.templates()
+    shape = tensors.shape(template.format(**words))
+    return (*shape[:-2], *shape[:-3:-1]) if isinstance(made, Transpose) else shape
+
+
+def _joined(made: Concatenate, words: Words, tensors: GgufTensors) -> Shape:
+    """Raises WeightsError if a part does not fit the others, or is not as long as declared."""
+    parts, axis = [transform_of(part) for part in made.parts], made.axis
+    shapes = [_shape(part, words, tensors) for part in parts]
+    for part, size, shape in zip(parts, made.sizes or (), shapes, strict=True):
+        expected = (*shapes[0][:axis], size, *shapes[0][axis + 1 :])
+        if shape != expected:
+            name = next(part.templates()).format(**words)
+            raise WeightsError(
+                f"{tensors.describe(name)}: expected shape {expected} from the model's "
+                f"configuration, found {shape}. Do weights and configuration belong together?"
+            )
+    return (*shapes[0][:axis], sum(made.sizes or ()), *shapes[0][axis + 1 :])
