@@ -19,43 +19,14 @@ from jax_engine.models.load import load_model
 from jax_engine.rope_config import RopeConfig
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.checkpoints import write_checkpoint
+from tests.models.llama_cpp import converted, metadata, permuted, write_gguf_file
 
 CONFIG = tiny.CONFIGS["plain"]
 
 
-def permuted(weight: np.ndarray, heads: int) -> np.ndarray:
-    """Rows in the order of llama.cpp's interleaved RoPE, as its converter writes Q and K."""
-    halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
-    return halves.swapaxes(1, 2).reshape(weight.shape)
-
-
 def gguf_tensors(config: dict[str, Any]) -> dict[str, np.ndarray]:
     """The tiny checkpoint under GGUF's names."""
-    layer_names = {
-        "input_layernorm": "attn_norm",
-        "self_attn.q_proj": "attn_q",
-        "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v",
-        "self_attn.o_proj": "attn_output",
-        "post_attention_layernorm": "ffn_norm",
-        "mlp.gate_proj": "ffn_gate",
-        "mlp.up_proj": "ffn_up",
-        "mlp.down_proj": "ffn_down",
-    }
-    top = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-    out = {}
-    for name, weight in tiny.weights(config).items():
-        stem, suffix = name.rsplit(".", 1)
-        last = stem.rsplit(".", 1)[-1]
-        if last in heads:
-            weight = permuted(weight, heads[last])
-        if stem in top:
-            out[f"{top[stem]}.{suffix}"] = weight
-        else:
-            _, _, layer, part = stem.split(".", 3)
-            out[f"blk.{layer}.{layer_names[part]}.{suffix}"] = weight
-    return out
+    return converted(config, tiny.weights(config), "llama")
 
 
 def write_gguf(
@@ -66,32 +37,12 @@ def write_gguf(
     extra: dict[str, Any] | None = None,
     architecture: str = "llama",
 ) -> Path:
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(config["head_dim"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config["rope_theta"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    for key, value in (extra or {}).items():
-        adders = {
-            str: writer.add_string,
-            float: writer.add_float32,
-            int: writer.add_uint32,
-            list: writer.add_array,
-        }
-        adders[type(value)](key, value)
-    for name, tensor in (gguf_tensors(config) if tensors is None else tensors).items():
-        writer.add_tensor(name, tensor)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    fields = {
+        f"{architecture}.{key}": value for key, value in metadata(config, architecture).items()
+    }
+    fields |= {"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2}
+    tensors = gguf_tensors(config) if tensors is None else tensors
+    write_gguf_file(path, architecture, fields | (extra or {}), tensors)
     return path
 
 

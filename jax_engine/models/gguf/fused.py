@@ -39,7 +39,6 @@ def phi3(header: Header) -> dict[str, Any]:
         "architectures": ["Phi3ForCausalLM"],
         "partial_rotary_factor": header.rotated_part,
         "sliding_window": header.fields.sliding_window or None,
-        "original_max_position_embeddings": header.fields.scaling_original_context or None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Llama and what is built like it: Mistral, Qwen 2 and 3, StarCoder 2, Granite, OLMo, and experts."""
+"""Llama and what is built like it: Mistral, Qwen 2 and 3, StarCoder 2, and those with experts."""
 
 from typing import Any
 

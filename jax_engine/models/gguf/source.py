@@ -38,13 +38,16 @@ class GgufSource:
         self.location = file.path
         self._tensors = GgufTensors(file)
         self._made: dict[str, tuple[Transform, Words]] = {}
-        used: set[str] = set()
+        made_of: dict[tuple[str, ...], str] = {}
         for template, made in _declared(file, config):
             for words in self._words(next(made.templates())):
-                parts = [one.format(**words) for one in made.templates()]
+                parts = tuple(one.format(**words) for one in made.templates())
                 if all(map(self._tensors.has, parts)):
-                    self._made[template.format(**words)] = made, words
-                    used.update(part.partition("[")[0] for part in parts)
+                    # Some families declare Llama's name of a tensor, and then their own.
+                    self._made.pop(made_of.get(parts, ""), None)
+                    made_of[parts] = template.format(**words)
+                    self._made[made_of[parts]] = made, words
+        used = {part.partition("[")[0] for parts in made_of for part in parts}
         self._others = {
             name
             for name in self._tensors.names()
