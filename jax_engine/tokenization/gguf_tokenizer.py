@@ -1,6 +1,6 @@
 """A tokenizer from the metadata of a GGUF file, which has no tokenizer.json."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenizers import AddedToken, decoders, normalizers, processors
@@ -40,7 +40,12 @@ def backend_from_gguf(metadata: Mapping[str, Any], where: str = "The GGUF file")
         ConfigError: Another kind of tokenizer, an unknown pre-tokenizer, or no tokens.
         WeightsError: A field is of the wrong type or length, missing, or damaged.
     """
-    fields, kind = fields_from_gguf(metadata, where), metadata["tokenizer.ggml.model"]
+    fields = fields_from_gguf(metadata, where)
+    return backend_from_fields(fields, metadata["tokenizer.ggml.model"], where)
+
+
+def backend_from_fields(fields: GgufTokenizerFields, kind: str, where: str) -> Backend:
+    """The same from checked fields: kind "gpt2" or "llama"."""
     make = _byte_level if kind == "gpt2" else _sentencepiece
     try:
         backend = make(fields, where)
@@ -104,7 +109,7 @@ def _sentencepiece(fields: GgufTokenizerFields, where: str) -> Backend:
     backend = Backend(
         BPE(
             vocab=vocabulary,
-            merges=_merges_of(vocabulary, fields.scores),
+            merges=merges_by_score(vocabulary, fields.scores),
             unk_token=unknown,
             fuse_unk=True,
             byte_fallback=True,
@@ -125,7 +130,9 @@ def _vocabulary(tokens: list[str]) -> dict[str, int]:
     return {token: index for index, token in enumerate(tokens)}
 
 
-def _merges_of(vocabulary: Mapping[str, int], scores: list[float]) -> list[tuple[str, str]]:
+def merges_by_score(
+    vocabulary: Mapping[str, int], scores: Sequence[float]
+) -> list[tuple[str, str]]:
     """Every split of a token is a merge: SentencePiece joins the pair whose result scores best."""
     merges = []
     for token, index in vocabulary.items():
