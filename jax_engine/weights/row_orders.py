@@ -30,10 +30,12 @@ def ungrouped(
     return Rows(part, np.concatenate([kind.reshape(-1) for kind in kinds]), total, axis)
 
 
-def regrouped(part: Declaration, groups: int, counts: Sequence[int], size: int = 1) -> Rows:
+def regrouped(
+    part: Declaration, groups: int, counts: Sequence[int], size: int = 1, *, axis: int = 0
+) -> Rows:
     """The reverse of `ungrouped`: rows of one kind, stored together, go back to their groups."""
     order = np.argsort(ungrouped(part, groups, counts, size).order)
-    return Rows(part, order, len(order))
+    return Rows(part, order, len(order), axis)
 
 
 def rope_halves(

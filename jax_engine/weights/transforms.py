@@ -126,7 +126,7 @@ class Concatenate(Transform):
 
 
 @dataclasses.dataclass(frozen=True)
-class _OfOne(Transform):
+class OfOne(Transform):
     """A transform of one part."""
 
     part: Declaration
@@ -168,7 +168,7 @@ class Stack(Transform):
 
 
 @dataclasses.dataclass(frozen=True)
-class Transpose(_OfOne):
+class Transpose(OfOne):
     """Swaps the last two axes; leaves a vector, such as a bias, unchanged."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
@@ -182,7 +182,7 @@ class Transpose(_OfOne):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rows(_OfOne):
+class Rows(OfOne):
     """Some of a part's rows, in any order.
 
     Attributes:
@@ -205,7 +205,7 @@ class Rows(_OfOne):
 
 
 @dataclasses.dataclass(frozen=True)
-class AddOne(_OfOne):
+class AddOne(OfOne):
     """The part plus one, added in float32."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
@@ -218,7 +218,7 @@ class AddOne(_OfOne):
 
 
 @dataclasses.dataclass(frozen=True)
-class LessOne(_OfOne):
+class LessOne(OfOne):
     """The part less one, subtracted in float32."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
@@ -231,7 +231,7 @@ class LessOne(_OfOne):
 
 
 @dataclasses.dataclass(frozen=True)
-class Repeat(_OfOne):
+class Repeat(OfOne):
     """The part once for each place along a new first axis."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
@@ -244,7 +244,7 @@ class Repeat(_OfOne):
 
 
 @dataclasses.dataclass(frozen=True)
-class Flat(_OfOne):
+class Flat(OfOne):
     """A part that is stored as one vector."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
@@ -257,7 +257,7 @@ class Flat(_OfOne):
 
 
 @dataclasses.dataclass(frozen=True)
-class UnitRows(_OfOne):
+class UnitRows(OfOne):
     """The part's rows, each divided by its length (Baichuan 2's head)."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:

@@ -47,7 +47,25 @@ OF_CASE = {
     "granite": "granite",
     "granitemoe": "granitemoe",
     "granitemoe_shared": "granitemoe",
+    "bloom": "bloom",
+    "olmo": "olmo",
+    "olmo2": "olmo2",
+    "olmo3": "olmo2",
+    "smollm3": "smollm3",
+    "exaone4": "exaone4",
+    "cohere": "command-r",
+    "cohere_head_norms": "command-r",
+    "cohere2": "cohere2",
+    "stablelm": "stablelm",
+    "stablelm_parallel": "stablelm",
+    "phi": "phi2",
+    "nemotron": "nemotron",
+    "minicpm": "minicpm",
+    "gpt_oss": "gpt-oss",
 }
+# What llama.cpp has no metadata for.
+SILENT = {"smollm3": {"no_rope_layers": None, "no_rope_layer_interval": 4}}
+MINICPM = {"scale_emb": 12.0, "scale_depth": 1.5, "dim_model_base": 8.0}
 
 
 def file_of(name: str, path: Path) -> Path:
@@ -56,8 +74,12 @@ def file_of(name: str, path: Path) -> Path:
 
 
 def case_of(name: str) -> dict[str, Any]:
-    """The case, with experts in all layers: llama.cpp knows no other models of this kind."""
-    case = CASES[name]
+    """The case as llama.cpp knows such models: with experts in all layers, for one."""
+    if name == "minicpm":  # transformers has no class for it
+        case = CASES["llama"]
+        own = {"architectures": ["MiniCPMForCausalLM"]} | MINICPM
+        return {"config": case["config"] | own, "tensors": case["tensors"]}
+    case = {**CASES[name], "config": CASES[name]["config"] | SILENT.get(name, {})}
     if not case["config"].get("mlp_only_layers"):
         return case
     first, second = "model.layers.0.mlp.", "model.layers.1.mlp."
@@ -87,7 +109,12 @@ def rounded(spec: ModelSpec) -> ModelSpec:
     if rope is not None and not isinstance(rope, tuple):
         factor = None if rope.type == "longrope" else rope.attention_factor
         rope = dataclasses.replace(rope, attention_factor=factor)
-    return changed(spec, attention={"scale": scale and round(scale, 7), "rope": rope})
+    ((residual,),) = ({layer.residual_factor for layer in group.pattern} for group in spec.groups)
+    return changed(
+        spec,
+        attention={"scale": scale and round(scale, 7), "rope": rope},
+        layer={"residual_factor": round(residual, 6)},
+    )
 
 
 @pytest.mark.parametrize("case", ["gemma3", "phi3_long"])

@@ -89,6 +89,13 @@ class Header:
         names = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
         return dict.fromkeys(names, shortest(layer))
 
+    def config(self, architecture: str, *parts: Mapping[str, Any], **own: Any) -> dict[str, Any]:
+        """config.json of a Hugging Face architecture: the common fields, more of them, its own."""
+        found = self.common | {"architectures": [architecture]}
+        for part in parts:
+            found |= part
+        return found | own
+
     @property
     def windows(self) -> dict[str, Any]:
         """The window, and which layers have it if the file says so."""
@@ -120,3 +127,10 @@ class Architecture:
     name: str
     config: Callable[[Header], dict[str, Any]]
     undo: Mapping[str, Undo] = dataclasses.field(default_factory=dict)
+
+    def undo_of(self, name: str) -> Undo | None:
+        """What is to be undone for a tensor; an entry holds for weight and bias, or names one."""
+        for end, undo in self.undo.items():
+            if name.endswith((end, f"{end}.weight", f"{end}.bias")):
+                return undo
+        return None

@@ -2,12 +2,14 @@
 
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import short
-from jax_engine.models.gguf import fused, gemmas, granites, llamas
+from jax_engine.models.gguf import fused, gemmas, granites, llamas, others
 from jax_engine.models.gguf.architecture import Architecture
 from jax_engine.models.gguf_file import GgufFile
 
 ARCHITECTURES: dict[str, Architecture] = {
-    one.name: one for module in (llamas, gemmas, fused, granites) for one in module.ARCHITECTURES
+    one.name: one
+    for module in (llamas, gemmas, fused, granites, others)
+    for one in module.ARCHITECTURES
 }
 
 

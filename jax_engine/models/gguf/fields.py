@@ -51,6 +51,8 @@ _OF_ARCHITECTURE = {
     "scaling_factor": "rope.scaling.factor",
     "scaling_original_context": "rope.scaling.original_context_length",
     "scaling_attention_factor": "rope.scaling.attn_factor",
+    "scaling_beta_fast": "rope.scaling.yarn_beta_fast",
+    "scaling_beta_slow": "rope.scaling.yarn_beta_slow",
 }
 _OF_TOKENS = {
     "bos_token_id": "tokenizer.ggml.bos_token_id",
@@ -94,6 +96,8 @@ class GgufFields(msgspec.Struct, frozen=True):
     scaling_factor: Stretch | None = None
     scaling_original_context: Count | None = None
     scaling_attention_factor: Positive | None = None
+    scaling_beta_fast: Positive | None = None
+    scaling_beta_slow: Positive | None = None
     bos_token_id: TokenId | None = None
     eos_token_id: TokenId | None = None
     eot_token_id: TokenId | None = None

@@ -10,35 +10,35 @@ NORMS: dict[str, Undo] = {"norm": lambda spec, stored: LessOne(stored)}
 
 
 def gemma(header: Header) -> dict[str, Any]:
-    return header.common | {"architectures": ["GemmaForCausalLM"]}
+    return header.config("GemmaForCausalLM")
 
 
 def gemma2(header: Header) -> dict[str, Any]:
-    fields, config = header.fields, header.common | header.windows
-    return config | {
-        "architectures": ["Gemma2ForCausalLM"],
-        "query_pre_attn_scalar": _query_scalar(header, 46),
-        "attn_logit_softcapping": shortest(fields.attention_cap or 50.0),
-        "final_logit_softcapping": shortest(fields.logits_cap or 30.0),
-    }
+    return header.config(
+        "Gemma2ForCausalLM",
+        header.windows,
+        query_pre_attn_scalar=_query_scalar(header, 46),
+        attn_logit_softcapping=shortest(header.fields.attention_cap or 50.0),
+        final_logit_softcapping=shortest(header.fields.logits_cap or 30.0),
+    )
 
 
 def gemma3(header: Header) -> dict[str, Any]:
     """Layers with a window have a RoPE of their own, which is never scaled."""
-    config = header.common | header.windows
-    return config | {
-        "architectures": ["Gemma3ForCausalLM"],
-        "query_pre_attn_scalar": _query_scalar(header, 62),
-        "final_logit_softcapping": header.fields.logits_cap,
-        "rope_local_base_freq": shortest(header.fields.freq_base_window),
-    }
+    return header.config(
+        "Gemma3ForCausalLM",
+        header.windows,
+        query_pre_attn_scalar=_query_scalar(header, 62),
+        final_logit_softcapping=header.fields.logits_cap,
+        rope_local_base_freq=shortest(header.fields.freq_base_window),
+    )
 
 
 def _query_scalar(header: Header, largest: int) -> float:
     """The head's size, but for the models of 27B: they are known by their number of layers."""
     fields = header.fields
     if fields.attention_scale is not None:
-        return fields.attention_scale**-2.0
+        return float(fields.attention_scale**-2.0)
     if fields.block_count == largest:
         return fields.embedding_length / fields.head_count
     return header.head_dim

@@ -18,34 +18,35 @@ def granite(header: Header) -> dict[str, Any]:
         "logits_scaling": fields.logit_scale,
     }
     given = {name: shortest(value) for name, value in factors.items() if value is not None}
-    return header.common | given | {"architectures": ["GraniteForCausalLM"]}
+    return header.config("GraniteForCausalLM", given)
 
 
 def granitemoe(header: Header) -> dict[str, Any]:
-    return (
-        granite(header)
-        | local_experts(header)
-        | {
-            "architectures": ["GraniteMoeSharedForCausalLM"],
-            "shared_intermediate_size": header.fields.expert_shared_feed_forward_length or 0,
-        }
-    )
+    config = granite(header) | local_experts(header)
+    return config | {
+        "architectures": ["GraniteMoeSharedForCausalLM"],
+        "shared_intermediate_size": header.fields.expert_shared_feed_forward_length or 0,
+    }
 
 
 def _experts(spec: ModelSpec, stored: str) -> Declaration:
     del stored
-    width = spec.experts[0].expert.width
-    return _gate_up("exps", width, 1)
+    return gate_up("exps", "weight", spec.experts[0].expert.width, axis=1)
 
 
 def _shared(spec: ModelSpec, stored: str) -> Declaration:
     del stored
     shared = spec.experts[0].shared
-    return _gate_up("shexp", shared.width if shared else 0, 0)
+    return gate_up("shexp", "weight", shared.width if shared else 0, axis=0)
 
 
-def _gate_up(which: str, width: int, axis: int) -> Concatenate:
-    parts = [f"blk.{{layer}}.ffn_{name}_{which}.{{kind}}" for name in ("gate", "up")]
+def gate_up(which: str, kind: str, width: int, *, axis: int) -> Concatenate:
+    """Gate, then up, which are stored apart.
+
+    Args:
+        which: "exps" of the experts, "shexp" of the network that all tokens use.
+    """
+    parts = [f"blk.{{layer}}.ffn_{name}_{which}.{kind}" for name in ("gate", "up")]
     return Concatenate(parts, sizes=(width, width), axis=axis)
 
 
@@ -54,6 +55,10 @@ ARCHITECTURES = (
     Architecture(
         "granitemoe",
         granitemoe,
-        HALVES | {"block_sparse_moe.input_linear": _experts, "shared_mlp.input_linear": _shared},
+        HALVES
+        | {
+            "block_sparse_moe.input_linear.weight": _experts,
+            "shared_mlp.input_linear.weight": _shared,
+        },
     ),
 )

@@ -3,8 +3,10 @@
 from typing import Any
 
 from jax_engine.models.gguf.architecture import Architecture, Header, Undo
+from jax_engine.models.gguf.rope import shortest
 from jax_engine.weights.row_orders import rope_halves
 
+# llama.cpp rotates neighbouring numbers of these: rows of q and k are in another order.
 HALVES: dict[str, Undo] = {
     "self_attn.q_proj": lambda spec, q: rope_halves(q, spec.num_heads, spec.head_dim),
     "self_attn.k_proj": lambda spec, k: rope_halves(k, spec.num_kv_heads, spec.head_dim),
@@ -13,15 +15,15 @@ HALVES: dict[str, Undo] = {
 
 def llama(header: Header) -> dict[str, Any]:
     """Also Mistral, which has a window, and Mixtral, which has experts."""
-    config = header.common | {
+    window = header.fields.sliding_window or None
+    own = {
         "attention_bias": header.has("blk.0.attn_q.bias"),
         "mlp_bias": header.has("blk.0.ffn_gate.bias"),
-        "sliding_window": header.fields.sliding_window or None,
+        "sliding_window": window,
     }
     if header.fields.expert_count:
-        return config | {"architectures": ["MixtralForCausalLM"]} | local_experts(header)
-    name = "MistralForCausalLM" if config["sliding_window"] else "LlamaForCausalLM"
-    return config | {"architectures": [name]}
+        return header.config("MixtralForCausalLM", own, local_experts(header))
+    return header.config("MistralForCausalLM" if window else "LlamaForCausalLM", own)
 
 
 def local_experts(header: Header) -> dict[str, Any]:
@@ -32,42 +34,25 @@ def local_experts(header: Header) -> dict[str, Any]:
     }
 
 
-def qwen2(header: Header) -> dict[str, Any]:
-    windows = header.windows
-    uses = windows["sliding_window"] is not None
-    return (
-        header.common
-        | windows
-        | {
-            "architectures": ["Qwen2ForCausalLM"],
-            "use_sliding_window": uses,
-            "max_window_layers": 0,
-        }
-    )
+def qwen2(header: Header, architecture: str = "Qwen2ForCausalLM", **own: Any) -> dict[str, Any]:
+    uses = bool(header.fields.sliding_window)
+    window = {"use_sliding_window": uses, "max_window_layers": 0}
+    return header.config(architecture, header.windows, window, own)
 
 
 def qwen3(header: Header) -> dict[str, Any]:
-    return qwen2(header) | {"architectures": ["Qwen3ForCausalLM"]}
+    return qwen2(header, "Qwen3ForCausalLM")
 
 
 def qwen2moe(header: Header) -> dict[str, Any]:
     """The weights of the chosen experts are not renormalised."""
-    return (
-        qwen2(header)
-        | experts(header, renormalise=False)
-        | {
-            "architectures": ["Qwen2MoeForCausalLM"],
-            "shared_expert_intermediate_size": header.fields.expert_shared_feed_forward_length,
-        }
-    )
+    shared = header.fields.expert_shared_feed_forward_length
+    own = {"shared_expert_intermediate_size": shared} | experts(header, renormalise=False)
+    return qwen2(header, "Qwen2MoeForCausalLM", **own)
 
 
 def qwen3moe(header: Header) -> dict[str, Any]:
-    return (
-        qwen3(header)
-        | experts(header, renormalise=True)
-        | {"architectures": ["Qwen3MoeForCausalLM"]}
-    )
+    return qwen2(header, "Qwen3MoeForCausalLM", **experts(header, renormalise=True))
 
 
 def experts(header: Header, *, renormalise: bool) -> dict[str, Any]:
@@ -87,20 +72,17 @@ def experts(header: Header, *, renormalise: bool) -> dict[str, Any]:
 
 
 def olmoe(header: Header) -> dict[str, Any]:
-    config = header.common | experts(header, renormalise=False)
-    return config | {
-        "architectures": ["OlmoeForCausalLM"],
-        "clip_qkv": header.fields.clamp_kqv or None,
-    }
+    clip = {"clip_qkv": shortest(header.fields.clamp_kqv or 0.0) or None}
+    return header.config("OlmoeForCausalLM", experts(header, renormalise=False), clip)
 
 
 def starcoder2(header: Header) -> dict[str, Any]:
     """llama.cpp writes no window; all positions are attended to unless the file has one."""
-    return header.common | {
-        "architectures": ["Starcoder2ForCausalLM"],
-        "use_bias": header.has("blk.0.attn_q.bias"),
-        "sliding_window": header.fields.sliding_window or None,
-    }
+    return header.config(
+        "Starcoder2ForCausalLM",
+        use_bias=header.has("blk.0.attn_q.bias"),
+        sliding_window=header.fields.sliding_window or None,
+    )
 
 
 ARCHITECTURES = (

@@ -37,16 +37,23 @@ def rope_of(file: GgufFile, fields: GgufFields) -> dict[str, Any]:
         return rope
     factor = 1.0 if factor is None else factor
     rope |= {"rope_type": kind, "factor": shortest(factor)} | _original_context(fields)
-    if kind == "yarn" and fields.scaling_attention_factor is not None:
+    return rope | _yarn(fields, factor) if kind == "yarn" else rope
+
+
+def _yarn(fields: GgufFields, factor: float) -> dict[str, Any]:
+    """What YaRN has beside a factor."""
+    betas = {"beta_fast": fields.scaling_beta_fast, "beta_slow": fields.scaling_beta_slow}
+    found = {name: shortest(value) for name, value in betas.items() if value is not None}
+    if fields.scaling_attention_factor is not None:
         # llama.cpp multiplies it into YaRN's own factor
         own = 1.0 + 0.1 * float(np.log(factor))
-        rope["attention_factor"] = shortest(fields.scaling_attention_factor) * own
-    return rope
+        found["attention_factor"] = shortest(fields.scaling_attention_factor) * own
+    return found
 
 
 def _longrope(file: GgufFile, fields: GgufFields) -> dict[str, Any]:
     """Phi-3's two sets of divisors; without a factor of attention its formula applies."""
-    rope = {
+    rope: dict[str, Any] = {
         "rope_type": "longrope",
         "short_factor": _positive(file, SHORT),
         "long_factor": _positive(file, LONG),

@@ -16,6 +16,7 @@ from jax_engine.models.gguf.tensors import GgufTensors
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.weights.transforms import (
     Concatenate,
+    OfOne,
     Shape,
     Tensor,
     Transform,
@@ -55,17 +56,16 @@ class GgufSource:
         }
 
     def _words(self, template: str) -> Iterator[Words]:
-        """The layers, kinds and experts for which the file has such a tensor."""
+        """The layers, and the experts or heads, for which the file has such a tensor."""
         whole, _, element = template.partition("[")
-        pattern = re.escape(whole)
-        for word, what in (("layer", r"\d+"), ("kind", "weight|bias")):
-            pattern = pattern.replace(rf"\{{{word}\}}", f"(?P<{word}>{what})")
+        pattern = re.escape(whole).replace(r"\{layer\}", r"(?P<layer>\d+)")
         for name in self._tensors.names():
             match = re.fullmatch(pattern, name)
-            if match:
-                words = {"layer": 0, "kind": ""} | match.groupdict()
-                experts = range(self._tensors.shape(name)[0]) if element else range(1)
-                yield from ({**words, "expert": expert} for expert in experts)
+            if match and element:
+                word, count = element[1:-2], self._tensors.shape(name)[0]
+                yield from (match.groupdict() | {word: number} for number in range(count))
+            elif match:
+                yield match.groupdict()
 
     def names(self) -> Collection[str]:
         return self._made.keys() | self._others
@@ -91,13 +91,13 @@ def _declared(file: GgufFile, config: ModelConfig) -> Iterator[tuple[str, Transf
     names = _name_map(architecture.name)
     every = (transform_of(one).templates() for one in config.weights.values())
     for template in dict.fromkeys(itertools.chain.from_iterable(every)):
-        stem, _, kind = template.rpartition(".")
-        stored = _stored(stem, kind, names)
-        undo = next((undo for end, undo in architecture.undo.items() if stem.endswith(end)), None)
-        if undo is not None:
-            yield template, transform_of(undo(config.spec, stored))
-        elif stored:
-            yield template, Tensor(stored)
+        for kind in ("weight", "bias") if "{kind}" in template else ("",):
+            name = template.replace("{kind}", kind)
+            stored, undo = _stored(name, names), architecture.undo_of(name)
+            if undo is not None:
+                yield name, transform_of(undo(config.spec, stored))
+            elif stored:
+                yield name, Tensor(stored)
 
 
 def _name_map(architecture: str) -> TensorNameMap:
@@ -105,25 +105,28 @@ def _name_map(architecture: str) -> TensorNameMap:
     return get_tensor_name_map(arch, 1)
 
 
-def _stored(stem: str, kind: str, names: TensorNameMap) -> str:
+def _stored(name: str, names: TensorNameMap) -> str:
     """The file's own name of a tensor, by the gguf package; empty: it has none.
 
     The matrices of experts are elements of one tensor.
     """
-    name = names.get_name(stem.replace("{layer}", "0").replace(".{expert}", ""))
-    if name is None:
+    stem, _, kind = name.rpartition(".")
+    stored = names.get_name(stem.replace("{layer}", "0").replace(".{expert}", ""))
+    if stored is None:
         return ""
     element = "[{expert}]" if "{expert}" in stem else ""
-    return name.replace("blk.0.", "blk.{layer}.") + f".{kind}{element}"
+    return str(stored).replace("blk.0.", "blk.{layer}.") + f".{kind}{element}"
 
 
 def _shape(made: Transform, words: Words, tensors: GgufTensors) -> Shape:
     """The shape of what is made of tensors with their shapes in the file."""
     if isinstance(made, Concatenate):
         return _joined(made, words, tensors)
-    (template,) = made.templates()
-    shape = tensors.shape(template.format(**words))
-    return (*shape[:-2], *shape[:-3:-1]) if isinstance(made, Transpose) else shape
+    if isinstance(made, OfOne):
+        shape = _shape(transform_of(made.part), words, tensors)
+        return (*shape[:-2], *shape[:-3:-1]) if isinstance(made, Transpose) else shape
+    (name,) = made.templates()
+    return tensors.shape(name.format(**words))
 
 
 def _joined(made: Concatenate, words: Words, tensors: GgufTensors) -> Shape:
