@@ -8,7 +8,6 @@ A declaration is a tensor's name or a transform of further declarations:
     Transpose("h.{layer}.attn.c_attn.weight")             GPT-2's Conv1D: [in, out]
     Rows("qkv_proj.weight", order, total)                 some rows, in any order
     AddOne("input_layernorm.weight")                      Gemma's norms
-    LessOne("blk.{layer}.attn_norm.weight")               the same, as a GGUF file stores them
     Repeat("q_norm.weight")                               one norm for all heads
     Flat("q_norm.weight")                                 heads that are stored as one vector
     Constant(1.0)                                         OLMo's norms, which store nothing
@@ -206,7 +205,9 @@ class Rows(OfOne):
 
 @dataclasses.dataclass(frozen=True)
 class AddOne(OfOne):
-    """The part plus one, added in float32."""
+    """The part plus one, added in float32; with `one=-1` less one, for files that have it added."""
+
+    one: int = 1
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
         yield from transform_of(self.part).tensors(shape, words)
@@ -214,20 +215,7 @@ class AddOne(OfOne):
     def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
         values = np.empty(out.shape, np.float32)
         transform_of(self.part).read_into(source, values, words)
-        out[...] = values + 1
-
-
-@dataclasses.dataclass(frozen=True)
-class LessOne(OfOne):
-    """The part less one, subtracted in float32."""
-
-    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
-        yield from transform_of(self.part).tensors(shape, words)
-
-    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
-        values = np.empty(out.shape, np.float32)
-        transform_of(self.part).read_into(source, values, words)
-        out[...] = values - 1
+        out[...] = values + self.one
 
 
 @dataclasses.dataclass(frozen=True)

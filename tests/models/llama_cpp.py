@@ -266,23 +266,24 @@ def _attention_factor(config: Mapping[str, Any], rope: Mapping[str, Any]) -> flo
 
 
 def write_case(
-    path: Path, case: Mapping[str, Any], tensors: Mapping[str, Array], arch: str
+    path: Path,
+    case: Mapping[str, Any],
+    tensors: Mapping[str, Array],
+    arch: str,
+    tokenizer: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes a tiny checkpoint as a GGUF file."""
+    """Writes a tiny checkpoint as a GGUF file, with or without the fields of a tokenizer."""
     config = case["config"]
     out = converted(config, tensors, arch)
     rope = config.get("rope_parameters") or {}
     for kind in ("long", "short"):
         if f"{kind}_factor" in rope:
             out[f"rope_factors_{kind}.weight"] = np.array(rope[f"{kind}_factor"], np.float32)
-    tokens = {"bos_token_id": config["bos_token_id"], "eos_token_id": config["eos_token_id"]}
-    write_gguf_file(
-        path,
-        arch,
-        {f"{arch}.{key}": value for key, value in metadata(config, arch).items()}
-        | {f"tokenizer.ggml.{key}": value for key, value in tokens.items()},
-        out,
-    )
+    ends = {
+        f"tokenizer.ggml.{name}_token_id": config[f"{name}_token_id"] for name in ("bos", "eos")
+    }
+    fields = {f"{arch}.{key}": value for key, value in metadata(config, arch).items()}
+    write_gguf_file(path, arch, fields | (tokenizer or ends), out)
     return path
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from jax_engine.models.gguf.architecture import Architecture, Header, Undo
 from jax_engine.models.gguf.rope import shortest
-from jax_engine.weights.transforms import LessOne
+from jax_engine.weights.transforms import AddOne
 
-NORMS: dict[str, Undo] = {"norm": lambda spec, stored: LessOne(stored)}
+NORMS: dict[str, Undo] = {"norm": lambda spec, stored: AddOne(stored, -1)}
 
 
 def gemma(header: Header) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from jax_engine.models.gguf.granites import gate_up
 from jax_engine.models.gguf.llamas import HALVES, local_experts
 from jax_engine.models.gguf.rope import shortest
 from jax_engine.weights.row_orders import regrouped
-from jax_engine.weights.transforms import Declaration, LessOne, Transpose
+from jax_engine.weights.transforms import AddOne, Declaration, Transpose
 
 
 def olmo(header: Header) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _turned(undo: Undo) -> Undo:
     return lambda spec, stored: Transpose(undo(spec, stored))
 
 
-NEMOTRON: dict[str, Undo] = {"norm.weight": lambda spec, stored: LessOne(stored)}
+NEMOTRON: dict[str, Undo] = {"norm.weight": lambda spec, stored: AddOne(stored, -1)}
 STABLELM: dict[str, Undo] = {
     "q_layernorm.norms.{head}.weight": lambda *_: "blk.{layer}.attn_q_norm.weight[{head}]",
     "k_layernorm.norms.{head}.weight": lambda *_: "blk.{layer}.attn_k_norm.weight[{head}]",
