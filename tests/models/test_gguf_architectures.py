@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gguf.constants import MODEL_ARCH_NAMES, MODEL_TENSORS, TENSOR_NAMES
 
-from jax_engine.errors import ConfigError, WeightsError
+from jax_engine.errors import ConfigError, MissingPackageError, WeightsError
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families.changed import changed
 from jax_engine.models.gguf.architectures import ARCHITECTURES
@@ -126,6 +126,12 @@ def test_i39_logits_of_files_whose_metadata_say_less(case: str, tmp_path: Path) 
 def test_every_architecture_has_a_case_and_is_known_to_the_gguf_package() -> None:
     assert set(OF_CASE.values()) == set(ARCHITECTURES)
     assert set(ARCHITECTURES) <= set(MODEL_ARCH_NAMES.values())
+
+
+def test_a_gguf_package_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jax_engine.models.gguf.source.MODEL_ARCH_NAMES", {})
+    with pytest.raises(MissingPackageError, match=r"'gemma3'.*pip install --upgrade gguf"):
+        load_model(str(file_of("gemma3", tmp_path / "m.gguf")))
 
 
 def written(tmp_path: Path, arch: str, **changes: Any) -> Path:

@@ -112,15 +112,15 @@ LOADING: list[Mutant] = [
     *plant(
         "jax_engine/tokenization/gguf_pre_tokenizers.py",
         ("tests/tokenization/test_tokenizer.py",),
-        ("_gpt2(), numbers, threes", "_gpt2(), threes, numbers", "a space stays with digits"),
+        ("individual_digits=False", "individual_digits=True", "Falcon's digits one by one"),
     ),
     *plant(
         "jax_engine/engine/default_sampling.py",
         ("tests/engine/test_default_sampling.py",),
         (
             'if config.generation_config in ("auto", "vllm"):',
-            'if config.generation_config == "auto":',
-            "a folder called vllm is looked for",
+            "if True:",
+            "ends of a folder that was named are left out",
         ),
     ),
     *plant(

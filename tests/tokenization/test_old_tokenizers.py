@@ -33,8 +33,14 @@ def chunk(field: int, data: bytes) -> bytes:
     return varint(field << 3 | 2) + varint(len(data)) + data
 
 
-def sentencepiece_bytes(kind: int = BPE, *, prefix: int = 1, squeezes: int = 0) -> bytes:
-    """A model file with the pieces of `sentencepiece_metadata`, written by hand."""
+def sentencepiece_bytes(
+    kind: int = BPE, *, prefix: int = 1, squeezes: int = 0, more: bytes = b""
+) -> bytes:
+    """A model file with the pieces of `sentencepiece_metadata`, written by hand.
+
+    Args:
+        more: further fields of the trainer.
+    """
     fields = sentencepiece_metadata()
     data = b""
     for piece, score, of_kind in zip(
@@ -46,7 +52,7 @@ def sentencepiece_bytes(kind: int = BPE, *, prefix: int = 1, squeezes: int = 0) 
         scored = varint(2 << 3 | 5) + struct.pack("<f", score)
         data += chunk(1, chunk(1, piece.encode()) + scored + number(3, of_kind))
     unused = varint(99 << 3 | 1) + bytes(8)  # fields that are not read are skipped
-    data += chunk(2, number(3, kind) + unused)
+    data += chunk(2, number(3, kind) + unused + more)
     return data + chunk(3, chunk(1, b"identity") + number(3, prefix) + number(4, squeezes))
 
 
@@ -73,6 +79,17 @@ def test_settings_of_normalisation(tmp_path: Path) -> None:
     squeezed = load_tokenizer(sentencepiece_directory(tmp_path, sentencepiece_bytes(squeezes=1)))
     assert squeezed.encode("  hello   he ") == prefixed.encode("hello he")
     assert prefixed.encode("  hello   he ") != prefixed.encode("hello he")
+
+
+def test_ids_that_the_trainer_was_told(tmp_path: Path) -> None:
+    """Their fields have numbers of two bytes; -1, which is no token, takes ten."""
+    swapped = number(41, 2) + number(42, 1)
+    tokenizer = load_tokenizer(sentencepiece_directory(tmp_path, sentencepiece_bytes(more=swapped)))
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_ids) == (2, (1,))
+    assert tokenizer.encode("he")[0] == 2
+    none = number(41, 2**64 - 1)
+    tokenizer = load_tokenizer(sentencepiece_directory(tmp_path, sentencepiece_bytes(more=none)))
+    assert tokenizer.bos_token_id is None and 1 not in tokenizer.encode("he")
 
 
 def test_tokens_beside_the_vocabulary(tmp_path: Path) -> None:
@@ -117,7 +134,7 @@ def test_damaged_sentencepiece_files(tmp_path_factory: pytest.TempPathFactory, d
 
 def qwen_lines() -> list[str]:
     """A file of 256 bytes and a few merges of them."""
-    tokens = [*map(chr, BYTE_ALPHABET.values()), "he", "ll", "hell", "12"]
+    tokens = [*map(chr, BYTE_ALPHABET.values()), "he", "ll", "hell", "12", "el"]
     encoded = (base64.b64encode(token.encode("latin-1")).decode() for token in tokens)
     return [f"{token} {rank}" for rank, token in enumerate(encoded)]
 
@@ -129,12 +146,14 @@ def test_qwen_1(tmp_path: Path) -> None:
     ids = tokenizer.encode("hello 12<|im_end|>")
     words = [tokenizer.backend.id_to_token(index) for index in ids]
     assert words == ["hell", "o", "\u0120", "1", "2", "<|im_end|>"]
-    assert ids[-1] == 260 + 2 and tokenizer.eos_token_ids == (260,)
-    assert tokenizer.vocab_size == 260 + 208
+    assert ids[-1] == 261 + 2 and tokenizer.eos_token_ids == (261,)
+    assert tokenizer.vocab_size == 261 + 208
+    first, second = tokenizer.encode("hel")  # "he" comes before "el"
+    assert (tokenizer.backend.id_to_token(first), second) == ("he", tokenizer.encode("l")[0])
     assert tokenizer.decode(ids) == "hello 12"
-    for line in ("aGU", "aGU 7", "a 260"):
+    for line in ("aGU", "aGU 7", "a 261"):
         (tmp_path / "qwen.tiktoken").write_text("\n".join([*qwen_lines(), line]))
-        with pytest.raises(WeightsError, match="line 261 is damaged"):
+        with pytest.raises(WeightsError, match="line 262 is damaged"):
             load_tokenizer(tmp_path)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from gguf.constants import MODEL_ARCH_NAMES
 from gguf.tensor_mapping import TensorNameMap, get_tensor_name_map
 
-from jax_engine.errors import WeightsError
+from jax_engine.errors import MissingPackageError, WeightsError
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.gguf.architectures import architecture_of
 from jax_engine.models.gguf.rope import FACTORS, LONG, SHORT
@@ -101,8 +101,14 @@ def _declared(file: GgufFile, config: ModelConfig) -> Iterator[tuple[str, Transf
 
 
 def _name_map(architecture: str) -> TensorNameMap:
-    arch = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}[architecture]
-    return get_tensor_name_map(arch, 1)
+    """Names of Hugging Face's tensors and the file's. Raises MissingPackageError."""
+    known = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
+    if architecture not in known:
+        raise MissingPackageError(
+            f"the installed gguf package does not know GGUF architecture {architecture!r}: "
+            "pip install --upgrade gguf"
+        )
+    return get_tensor_name_map(known[architecture], 1)
 
 
 def _stored(name: str, names: TensorNameMap) -> str:
