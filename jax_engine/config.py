@@ -49,7 +49,7 @@ class EngineConfig:
             its fields and returns it changed. Not for GGUF files.
         generation_config: Source of default sampling parameters. "auto": generation_config.json
             beside the model, if it exists; "vllm": vLLM's defaults; or a directory with such a
-            file.
+            file, whose end-of-sequence tokens count beside the model's.
         override_generation_config: Replacements for fields of that file: {"temperature": 0.5}.
         dtype: "auto": bfloat16 on a GPU, float32 on a CPU.
         seed: Seed of dummy weights and of requests without a seed. None is 0.

@@ -14,8 +14,9 @@ from safetensors.numpy import save_file
 
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.default_model import default_model_path
+from jax_engine.models.gguf.source import GgufSource
 from jax_engine.models.gguf_file import GgufFile
-from jax_engine.models.gguf_loader import GgufSource, config_from_gguf
+from jax_engine.models.gguf_loader import config_from_gguf
 
 TINY = {
     "architectures": ["LlamaForCausalLM"],

@@ -13,6 +13,7 @@ from jax_engine.config import EngineConfig
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.engine.default_sampling import suggested_ends
 from jax_engine.host_memory import allocating
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import PoolingHead
@@ -128,7 +129,8 @@ def _build(config: EngineConfig) -> EngineParts:
         worker.steps.set_weights(loading.result())
     if this_device().in_host_memory:
         gather_in_background(worker.steps.weights)
-    eos = set(model.config.eos_token_ids) | set(tokenizer.eos_token_ids if tokenizer else ())
+    eos = set(model.config.eos_token_ids) | set(suggested_ends(config))
+    eos |= set(tokenizer.eos_token_ids if tokenizer else ())
     logger.info(
         "%d KV blocks of %d tokens, %.2f GiB",
         memory.num_blocks,

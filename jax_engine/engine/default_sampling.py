@@ -6,7 +6,9 @@ from typing import Any
 
 from jax_engine.config import EngineConfig
 from jax_engine.errors import InvalidRequestError, WeightsError
-from jax_engine.file_schema import read_json
+from jax_engine.file_schema import checked, read_json
+from jax_engine.models.families.hf_config import token_ids
+from jax_engine.models.schemas import GenerationFields
 from jax_engine.sampler_numbers import sampler_numbers
 from jax_engine.sampling_params import SamplingParams
 
@@ -39,6 +41,18 @@ def default_sampling(config: EngineConfig, source: Path) -> dict[str, Any]:
             found,
         )
     return found
+
+
+def suggested_ends(config: EngineConfig) -> tuple[int, ...]:
+    """End-of-sequence tokens of the folder that `generation_config` names, else none.
+
+    Those of the file beside the model are its own, whatever the setting is.
+    """
+    if config.generation_config in ("auto", "vllm"):
+        return ()
+    file = Path(config.generation_config).expanduser() / "generation_config.json"
+    raw = _from_file(config.generation_config, file.parent)
+    return token_ids(checked(raw, GenerationFields, str(file)).eos_token_id)
 
 
 def _from_file(setting: str, source: Path) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def tensor_source(path: Path) -> TensorSource:
 def _source(path: Path, gguf: "GgufFile | None", config: ModelConfig) -> TensorSource:
     if gguf is None:
         return SafetensorsSource(path)
-    from jax_engine.models.gguf_loader import GgufSource
+    from jax_engine.models.gguf.source import GgufSource
 
     return GgufSource(gguf, config)
 

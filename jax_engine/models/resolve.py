@@ -13,7 +13,7 @@ from jax_engine.models.default_model import default_model_path
 from jax_engine.models.safetensors_loader import read_index
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_CONFIG_FILES = ["*.json", "*.model", "*.jinja"]
+_CONFIG_FILES = ["*.json", "*.model", "*.jinja", "merges.txt", "*.tiktoken"]
 _WEIGHT_FILES = ["*.safetensors"]
 
 

@@ -1,30 +1,19 @@
 """A tokenizer from the metadata of a GGUF file, which has no tokenizer.json."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenizers import (
-    AddedToken,
-    Regex,
-    decoders,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import AddedToken, decoders, normalizers, processors
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
 from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
 from jax_engine.file_schema import checked, short
+from jax_engine.tokenization.gguf_pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from jax_engine.tokenization.schemas import GgufTokenizerFields
 
 _SPACE = "\u2581"
 _CONTROL, _USER_DEFINED = 3, 4  # token types of the file
-_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
-_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_LLAMA3 = rf"{_WORDS}|\p{{N}}{{1,3}}|{_REST}"
-_QWEN2 = rf"{_WORDS}|\p{{N}}|{_REST}"
-_PRE_TOKENIZERS = ("smollm", "llama-bpe", "gpt2", "gpt-2", "default", "qwen2")
 
 
 def fields_from_gguf(metadata: Mapping[str, Any], where: str) -> GgufTokenizerFields:
@@ -51,7 +40,12 @@ def backend_from_gguf(metadata: Mapping[str, Any], where: str = "The GGUF file")
         ConfigError: Another kind of tokenizer, an unknown pre-tokenizer, or no tokens.
         WeightsError: A field is of the wrong type or length, missing, or damaged.
     """
-    fields, kind = fields_from_gguf(metadata, where), metadata["tokenizer.ggml.model"]
+    fields = fields_from_gguf(metadata, where)
+    return backend_from_fields(fields, metadata["tokenizer.ggml.model"], where)
+
+
+def backend_from_fields(fields: GgufTokenizerFields, kind: str, where: str) -> Backend:
+    """The same from checked fields: kind "gpt2" or "llama"."""
     make = _byte_level if kind == "gpt2" else _sentencepiece
     try:
         backend = make(fields, where)
@@ -65,25 +59,31 @@ def backend_from_gguf(metadata: Mapping[str, Any], where: str = "The GGUF file")
 
 
 def _byte_level(fields: GgufTokenizerFields, where: str) -> Backend:
-    pre = fields.pre or "default"
-    if pre not in _PRE_TOKENIZERS:
-        known = ", ".join(_PRE_TOKENIZERS)
-        raise ConfigError(
-            f"GGUF pre-tokenizer {short(pre)} is not supported; known: {known}. Give the directory "
-            "of the original model as tokenizer=."
-        )
+    splits = _splits(fields.pre)
     backend = Backend(
         BPE(
             vocab=_vocabulary(fields.tokens),
             merges=_merges(fields, where),
-            ignore_merges=pre == "llama-bpe",
+            ignore_merges=splits.ignore_merges,
         )
     )
-    backend.pre_tokenizer = _pre_tokenizer(pre)
+    backend.pre_tokenizer = splits.make()
     backend.decoder = decoders.ByteLevel()
-    if pre == "qwen2":
+    if splits.composes:
         backend.normalizer = normalizers.NFC()
     return backend
+
+
+def _splits(pre: str | None) -> PreTokenizer:
+    """How text is split before merging. Raises ConfigError that lists the known ways."""
+    found = PRE_TOKENIZERS.get(pre or "default")
+    if found is None:
+        known = ", ".join(PRE_TOKENIZERS)
+        raise ConfigError(
+            f"GGUF pre-tokenizer {short(pre)} is not supported; known: {known}. Give the directory "
+            "of the original model as tokenizer=."
+        )
+    return found
 
 
 def _merges(fields: GgufTokenizerFields, where: str) -> list[tuple[str, str]]:
@@ -101,20 +101,6 @@ def _merges(fields: GgufTokenizerFields, where: str) -> list[tuple[str, str]]:
     return merges
 
 
-def _pre_tokenizer(pre: str) -> Any:
-    """How text is split before merging: each vocabulary was trained with its own splits."""
-    if pre in ("llama-bpe", "qwen2"):
-        pattern = Regex(_LLAMA3 if pre == "llama-bpe" else _QWEN2)
-        cut = pre_tokenizers.Split(pattern, behavior="isolated")
-        return pre_tokenizers.Sequence(
-            [cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-        )
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if pre == "smollm":
-        return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
-    return byte_level
-
-
 def _sentencepiece(fields: GgufTokenizerFields, where: str) -> Backend:
     if fields.scores is None:
         raise WeightsError(f"{where}: tokenizer.ggml.scores is missing.")
@@ -123,7 +109,7 @@ def _sentencepiece(fields: GgufTokenizerFields, where: str) -> Backend:
     backend = Backend(
         BPE(
             vocab=vocabulary,
-            merges=_merges_of(vocabulary, fields.scores),
+            merges=merges_by_score(vocabulary, fields.scores),
             unk_token=unknown,
             fuse_unk=True,
             byte_fallback=True,
@@ -144,7 +130,9 @@ def _vocabulary(tokens: list[str]) -> dict[str, int]:
     return {token: index for index, token in enumerate(tokens)}
 
 
-def _merges_of(vocabulary: Mapping[str, int], scores: list[float]) -> list[tuple[str, str]]:
+def merges_by_score(
+    vocabulary: Mapping[str, int], scores: Sequence[float]
+) -> list[tuple[str, str]]:
     """Every split of a token is a merge: SentencePiece joins the pair whose result scores best."""
     merges = []
     for token, index in vocabulary.items():
@@ -170,7 +158,7 @@ def _add_marked_tokens(backend: Backend, fields: GgufTokenizerFields) -> None:
 def _add_bos(backend: Backend, fields: GgufTokenizerFields, kind: str) -> None:
     adds = fields.add_bos
     if adds is None:
-        adds = kind == "llama" or fields.pre == "llama-bpe"
+        adds = kind == "llama" or _splits(fields.pre).adds_bos
     if adds and fields.bos is not None:
         token = fields.tokens[fields.bos]
         backend.post_processor = processors.TemplateProcessing(

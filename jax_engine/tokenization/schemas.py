@@ -26,14 +26,31 @@ Token = Annotated[str, Meta(max_length=1024)]  # finding merges takes quadratic 
 SpecialToken = str | TokenContent | None
 
 
-class TokenizerConfigFields(msgspec.Struct, frozen=True):
-    """tokenizer_config.json."""
+class SpecialTokensFields(msgspec.Struct, frozen=True):
+    """special_tokens_map.json, an old file."""
 
     bos_token: SpecialToken = None
     eos_token: SpecialToken = None
     unk_token: SpecialToken = None
     pad_token: SpecialToken = None
+
+
+Id = Annotated[str, Meta(pattern="^[0-9]{1,9}$")]  # JSON's keys are text
+
+
+class AddedTokenFields(msgspec.Struct, frozen=True):
+    """A token beside the vocabulary."""
+
+    content: str
+    special: bool = False
+
+
+class TokenizerConfigFields(SpecialTokensFields, frozen=True):
+    """tokenizer_config.json. The last two are read for tokenizers without a tokenizer.json."""
+
     chat_template: str | list[NamedTemplate] | None = None
+    add_bos_token: bool | None = None
+    added_tokens_decoder: dict[Id, AddedTokenFields] | None = None
 
 
 _GGUF_KEYS = {

@@ -1,4 +1,4 @@
-"""Text to token ids and back, from tokenizer.json or from the fields of a GGUF file."""
+"""Text to token ids and back, from a directory's files or from the fields of a GGUF file."""
 
 import os
 from collections.abc import Sequence
@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tokenizers import Tokenizer as Backend
 
-from jax_engine.errors import ModelNotFoundError, WeightsError
+from jax_engine.errors import WeightsError
 from jax_engine.file_schema import checked, read_json, read_text
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
 from jax_engine.tokenization.chat import ChatTemplate
 from jax_engine.tokenization.chat_content import Message
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf, fields_from_gguf
-from jax_engine.tokenization.schemas import TokenContent, TokenizerConfigFields
+from jax_engine.tokenization.old_tokenizers import backend_without_json, has_old_tokenizer, unpadded
+from jax_engine.tokenization.schemas import (
+    SpecialTokensFields,
+    TokenContent,
+    TokenizerConfigFields,
+)
 from jax_engine.tokenization.token_bytes import TokenBytes, token_bytes
 
 if TYPE_CHECKING:
@@ -146,7 +151,7 @@ def load_tokenizer(
 
 
 def _has_tokenizer(directory: Path) -> bool:
-    return any(directory.glob("tokenizer*"))
+    return any(directory.glob("tokenizer*")) or has_old_tokenizer(directory)
 
 
 def _from_gguf(file: "GgufFile") -> Tokenizer:
@@ -164,44 +169,32 @@ def _from_gguf(file: "GgufFile") -> Tokenizer:
 
 
 def _from_directory(directory: Path) -> Tokenizer:
-    file = directory / "tokenizer_config.json"
-    raw = read_json(file) if file.exists() else {}
-    fields = checked(raw, TokenizerConfigFields, str(file), WeightsError)
-    tokens = {name: getattr(fields, name) for name in _NAMED}
-    return Tokenizer(
-        _backend(directory),
-        special_tokens={
-            name: token.content if isinstance(token, TokenContent) else token
-            for name, token in tokens.items()
-            if token
-        },
-        chat_template=_chat_template(directory, fields),
-    )
+    fields = checked(*_json(directory / "tokenizer_config.json", TokenizerConfigFields))
+    older = checked(*_json(directory / "special_tokens_map.json", SpecialTokensFields))
+    backend, named = _backend(directory, fields)
+    for name in _NAMED:
+        token = getattr(fields, name) or getattr(older, name)
+        if token:
+            named[name] = token.content if isinstance(token, TokenContent) else token
+    return Tokenizer(backend, special_tokens=named, chat_template=_chat_template(directory, fields))
 
 
-def _backend(directory: Path) -> Backend:
+def _json[T](
+    file: Path, schema: type[T]
+) -> tuple[dict[str, Any], type[T], str, type[WeightsError]]:
+    """What `checked` takes: a file that may be absent, and its schema."""
+    return read_json(file) if file.exists() else {}, schema, str(file), WeightsError
+
+
+def _backend(directory: Path, fields: TokenizerConfigFields) -> tuple[Backend, dict[str, str]]:
+    """The tokenizer, and the special tokens that its files name."""
     file = directory / "tokenizer.json"
+    if not file.exists():
+        return backend_without_json(directory, fields)
     try:
-        if file.exists():
-            return _unpadded(Backend.from_file(str(file)))
-        from transformers import AutoTokenizer  # slow to import: only for old checkpoints
-
-        return _unpadded(AutoTokenizer.from_pretrained(str(directory)).backend_tokenizer)
-    except Exception as error:  # both libraries raise bare Exceptions
-        if file.exists():
-            raise WeightsError(f"{file} is not a tokenizer: {error}.") from error
-        raise ModelNotFoundError(
-            f"{directory} has no tokenizer.json, and transformers could not make a tokenizer of "
-            f"its files ({type(error).__name__}: {error}). Give a tokenizer=, or "
-            "skip_tokenizer_init=True to work with token ids."
-        ) from error
-
-
-def _unpadded(backend: Backend) -> Backend:
-    """Removes the lengths of training that some files hold: prompts are not cut or padded."""
-    backend.no_padding()
-    backend.no_truncation()
-    return backend
+        return unpadded(Backend.from_file(str(file))), {}
+    except Exception as error:  # the library raises bare Exceptions
+        raise WeightsError(f"{file} is not a tokenizer: {error}.") from error
 
 
 def _chat_template(directory: Path, fields: TokenizerConfigFields) -> str | None:

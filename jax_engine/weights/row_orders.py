@@ -30,6 +30,14 @@ def ungrouped(
     return Rows(part, np.concatenate([kind.reshape(-1) for kind in kinds]), total, axis)
 
 
+def regrouped(
+    part: Declaration, groups: int, counts: Sequence[int], size: int = 1, *, axis: int = 0
+) -> Rows:
+    """The reverse of `ungrouped`: rows of one kind, stored together, go back to their groups."""
+    order = np.argsort(ungrouped(part, groups, counts, size).order)
+    return Rows(part, order, len(order), axis)
+
+
 def rope_halves(
     part: Declaration, heads: int, head_dim: int, rotary_dim: int | None = None
 ) -> Rows:

@@ -125,7 +125,7 @@ class Concatenate(Transform):
 
 
 @dataclasses.dataclass(frozen=True)
-class _OfOne(Transform):
+class OfOne(Transform):
     """A transform of one part."""
 
     part: Declaration
@@ -167,7 +167,7 @@ class Stack(Transform):
 
 
 @dataclasses.dataclass(frozen=True)
-class Transpose(_OfOne):
+class Transpose(OfOne):
     """Swaps the last two axes; leaves a vector, such as a bias, unchanged."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
@@ -181,7 +181,7 @@ class Transpose(_OfOne):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rows(_OfOne):
+class Rows(OfOne):
     """Some of a part's rows, in any order.
 
     Attributes:
@@ -204,8 +204,10 @@ class Rows(_OfOne):
 
 
 @dataclasses.dataclass(frozen=True)
-class AddOne(_OfOne):
-    """The part plus one, added in float32."""
+class AddOne(OfOne):
+    """The part plus one, added in float32; with `one=-1` less one, for files that have it added."""
+
+    one: int = 1
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
         yield from transform_of(self.part).tensors(shape, words)
@@ -213,11 +215,11 @@ class AddOne(_OfOne):
     def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
         values = np.empty(out.shape, np.float32)
         transform_of(self.part).read_into(source, values, words)
-        out[...] = values + 1
+        out[...] = values + self.one
 
 
 @dataclasses.dataclass(frozen=True)
-class Repeat(_OfOne):
+class Repeat(OfOne):
     """The part once for each place along a new first axis."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
@@ -230,7 +232,7 @@ class Repeat(_OfOne):
 
 
 @dataclasses.dataclass(frozen=True)
-class Flat(_OfOne):
+class Flat(OfOne):
     """A part that is stored as one vector."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
@@ -243,7 +245,7 @@ class Flat(_OfOne):
 
 
 @dataclasses.dataclass(frozen=True)
-class UnitRows(_OfOne):
+class UnitRows(OfOne):
     """The part's rows, each divided by its length (Baichuan 2's head)."""
 
     def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:

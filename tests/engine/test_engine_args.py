@@ -1,6 +1,7 @@
 """Settings with vLLM's names: honoured, taken silently, taken with a warning, or refused."""
 
 import argparse
+import json
 import logging
 from dataclasses import fields
 
@@ -144,3 +145,20 @@ def test_default_sampling_params(tmp_path) -> None:
         override_generation_config={"temperature": 2.0}, generation_config=str(path),
     )  # fmt: skip
     assert changed.get_default_sampling_params().temperature == 2.0
+
+
+def test_ends_that_another_folder_suggests(tmp_path) -> None:
+    """A request stops at them, as at the model's own."""
+    path, _ = tiny_llama(tmp_path / "tiny")
+    greedy = SamplingParams(temperature=0.0, max_tokens=4)
+    llm = LLM(str(path), **SMALL, num_gpu_blocks_override=8)
+    (output,) = llm.generate([[4, 5]], greedy, use_tqdm=False)
+    second = output.outputs[0].token_ids[1]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "generation_config.json").write_text(json.dumps({"eos_token_id": second}))
+    llm = LLM(
+        str(path), **SMALL, num_gpu_blocks_override=8, generation_config=str(tmp_path / "other")
+    )
+    (output,) = llm.generate([[4, 5]], greedy, use_tqdm=False)
+    assert output.outputs[0].finish_reason == "stop"
+    assert output.outputs[0].token_ids[-1] == second

@@ -7,7 +7,8 @@ Needs PyTorch, whose small CPU build installs on Python 3.11 only, so it runs ap
     /tmp/torch311/bin/python -m tests.golden.make_hf_goldens tiny beam_search
 
 writes tests/golden/tiny.npz and beam_search.json. With SmolLM2-135M-Instruct.Q4_1.gguf (the file
-that `jax_engine.models.default_model.default_model_path()` returns) it writes smollm2.json.
+that `jax_engine.models.default_model.default_model_path()` returns) it writes smollm2.json, with
+gemma-3-270m-q4_k_m.gguf gemma3_270m.json (tests/models/test_real_models.py has where it is from).
 """
 
 import itertools
@@ -101,6 +102,40 @@ def make_smollm2(gguf: Path) -> None:
     (HERE / "smollm2.json").write_text(json.dumps(golden, indent=1) + "\n")
 
 
+REAL = {"gemma-3-270m-q4_k_m.gguf": "gemma3_270m.json"}
+REAL_PROMPTS = [
+    "The capital of France is",
+    "Once upon a time, there was a little robot who",
+    "def fibonacci(n):\n    ",
+    "Die Hauptstadt von Deutschland ist",
+    "1, 2, 3, 4, 5,",
+    "Water boils at a temperature of",
+]
+NUM_REAL_TOKENS = 24
+NUM_TOP = 8
+
+
+def make_real(gguf: Path) -> None:
+    """Prompts' and greedy tokens, and of each prompt's last logits the largest."""
+    options = {"gguf_file": gguf.name}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(gguf.parent, **options)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        gguf.parent, dtype=torch.float32, attn_implementation="eager", **options
+    ).eval()
+    answers = []
+    for prompt in REAL_PROMPTS:
+        ids = tokenizer(prompt).input_ids
+        top = torch.topk(model(torch.tensor([ids])).logits[0, -1], NUM_TOP)
+        tokens, margin = greedy(model, ids, NUM_REAL_TOKENS)
+        print(repr(prompt), "->", repr(tokenizer.decode(tokens)), f"least margin {margin:.4f}")
+        answers.append({"prompt": prompt, "prompt_ids": ids, "ids": tokens, "margin": margin})
+        answers[-1] |= {"top_ids": top.indices.tolist(), "top_logits": top.values.tolist()}
+    made_with = f"torch {torch.__version__}, transformers {transformers.__version__}, float32"
+    lines = ",\n".join(json.dumps(answer) for answer in answers)
+    golden = f'{{"made_with": "{made_with}", "file": "{gguf.name}", "answers": [\n{lines}\n]}}\n'
+    (HERE / REAL[gguf.name]).write_text(golden)
+
+
 class Noise(transformers.LogitsProcessor):
     """Random numbers on log-probabilities, as another order of summation might bring them."""
 
@@ -184,5 +219,7 @@ if __name__ == "__main__":
         for argument in sys.argv[1:]:
             if argument in makers:
                 makers[argument]()
+            elif Path(argument).name in REAL:
+                make_real(Path(argument))
             else:
                 make_smollm2(Path(argument))

@@ -25,7 +25,10 @@ from jax_engine.models.load import load_model
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.golden import tiny_checkpoints as tiny
+from tests.golden.families.checkpoints import tensors_of
 from tests.models.checkpoints import write_checkpoint
+from tests.models.llama_cpp import write_case
+from tests.models.test_families import CASES
 from tests.models.test_gguf import write_gguf
 from tests.tokenization.conftest import byte_level_metadata, sentencepiece_metadata
 
@@ -39,7 +42,10 @@ JSON_FILES = (
     "model.safetensors.index.json",
     "tokenizer.json",
 )
-GGUF_FILES = ("byte-level.gguf", "sentencepiece.gguf")
+# Of Llama with two kinds of tokenizers, and of models with experts, fused tensors, and RoPE's.
+TOKENIZERS = ("byte-level.gguf", "sentencepiece.gguf")
+OTHERS = {"qwen2_moe.gguf": "qwen2moe", "granitemoe.gguf": "granitemoe", "phi3_long.gguf": "phi3"}
+GGUF_FILES = (*TOKENIZERS, *OTHERS)
 # An example takes a twentieth of a second.
 EXAMPLES = settings(max_examples=min(12_000, 2 * settings.default.max_examples))
 
@@ -56,8 +62,11 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "chat_template.jinja").write_text(
         "{% for m in messages %}{{ m.content }}{% endfor %}"
     )
+    for file, arch in OTHERS.items():
+        case = CASES[file.removesuffix(".gguf")]
+        write_case(folder / file, case, tensors_of(case), arch, byte_level_metadata())
     for file, fields in zip(
-        GGUF_FILES, (byte_level_metadata(), sentencepiece_metadata()), strict=True
+        TOKENIZERS, (byte_level_metadata(), sentencepiece_metadata()), strict=True
     ):
         write_gguf(
             folder / file,

@@ -5,7 +5,8 @@ from tests.mutation.planting import Mutant, plant
 FOLDER = "jax_engine/models"
 DECODER = ("tests/models/test_decoder.py", "-k transformers")
 SAFETENSORS = ("tests/models/test_safetensors.py",)
-GGUF = ("tests/models/test_gguf.py",)
+GGUF = ("tests/models/test_gguf.py", "tests/models/test_gguf_architectures.py")
+OLD_TOKENIZERS = ("tests/tokenization/test_old_tokenizers.py",)
 WRONG = ("tests/models/test_wrong_values.py",)
 HEADS = ("tests/engine/test_heads.py",)
 GUIDED = ("tests/guided/test_compiler.py",)
@@ -41,24 +42,85 @@ LOADING: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{FOLDER}/gguf_loader.py",
+        f"{FOLDER}/gguf/llamas.py",
         GGUF,
-        ("if heads is None:", "if True:", "llama.cpp's order of rows is kept"),
         (
-            '"attn_k": spec.num_kv_heads',
-            '"attn_k": spec.num_heads',
+            "rope_halves(k, spec.num_kv_heads",
+            "rope_halves(k, spec.num_heads",
             "keys in as many heads as queries",
         ),
         (
-            "fields.head_count_kv or fields.head_count",
-            "fields.head_count",
+            "renormalise if said is None else said",
+            "renormalise",
+            "what a file says of experts is not read",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/gguf/architecture.py",
+        GGUF,
+        (
+            "self.fields.head_count_kv or self.fields.head_count",
+            "self.fields.head_count",
             "as many heads of keys as of queries",
         ),
-        ('"output.weight" not in file.tensors', "False", "a tied head is missing"),
+        ('not self.has("output.weight")', "False", "a tied head is missing"),
+        ("layer % pattern != 0", "layer % pattern == 0", "the window on the other layers"),
+    ),
+    *plant(
+        f"{FOLDER}/gguf/rope.py",
+        GGUF,
         (
             "own = 1.0 + 0.1 * float(np.log(factor))",
             "own = 1.0",
             "llama.cpp's factor replaces YaRN's",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/gguf/source.py",
+        GGUF,
+        ("if undo is not None:", "if False:", "llama.cpp's order of rows is kept"),
+        ("if shape != expected:", "if False:", "parts are read beyond their ends"),
+    ),
+    *plant(
+        f"{FOLDER}/gguf/tensors.py",
+        GGUF,
+        ("first = (element or 0) *", "first = 0 *", "all experts are the first one"),
+    ),
+    *plant(
+        f"{FOLDER}/gguf/gemmas.py",
+        GGUF,
+        ("AddOne(stored, -1)", "stored", "one is added to Gemma's norms twice"),
+        ("if fields.block_count == largest:", "if False:", "the 27B's scale is the others'"),
+    ),
+    *plant(
+        f"{FOLDER}/gguf/fused.py",
+        GGUF,
+        ("(queries, 1, 1)", "(1, queries, 1)", "Falcon's keys are taken for queries"),
+    ),
+    *plant(
+        "jax_engine/tokenization/sentencepiece_file.py",
+        OLD_TOKENIZERS,
+        ("(byte & 0x7F) << shift", "byte << shift", "numbers keep their mark of more to come"),
+        ("squeezes=bool(normalizer.get(4", "squeezes=bool(normalizer.get(3", "the wrong setting"),
+    ),
+    *plant(
+        "jax_engine/tokenization/old_tokenizers.py",
+        OLD_TOKENIZERS,
+        ("if found != index:", "if False:", "added tokens with other ids than they should have"),
+        ("range(0, -len(tokens), -1)", "range(len(tokens))", "the rarest merges come first"),
+    ),
+    *plant(
+        "jax_engine/tokenization/gguf_pre_tokenizers.py",
+        ("tests/tokenization/test_tokenizer.py",),
+        ("individual_digits=False", "individual_digits=True", "Falcon's digits one by one"),
+    ),
+    *plant(
+        "jax_engine/engine/default_sampling.py",
+        ("tests/engine/test_default_sampling.py",),
+        (
+            'if config.generation_config in ("auto", "vllm"):',
+            "if True:",
+            "ends of a folder that was named are left out",
         ),
     ),
     *plant(

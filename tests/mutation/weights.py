@@ -55,7 +55,7 @@ MUTANTS: list[Mutant] = [
         ("start += size", "start += 0", "fused tensors lie on each other"),
         ("self.word: value}", "self.word: place}", "layers are numbered from zero in every stack"),
         ("np.take(values, self.order, self.axis)", "values", "the rows stay where they are"),
-        ("out[...] = values + 1", "out[...] = values", "a norm lacks its one"),
+        ("values + self.one", "values", "a norm lacks its one"),
         (
             "values = np.empty(out.shape, np.float32)",
             "values = np.empty(out.shape, out.dtype)",

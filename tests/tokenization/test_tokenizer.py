@@ -13,6 +13,7 @@ from jax_engine.errors import (
     WeightsError,
 )
 from jax_engine.models.open_gguf import open_gguf
+from jax_engine.tokenization.gguf_pre_tokenizers import PRE_TOKENIZERS
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.models.test_gguf import write_gguf
@@ -86,6 +87,38 @@ def test_marked_tokens_are_found_in_the_text_as_it_is_written() -> None:
     tokenizer = Tokenizer(backend_from_gguf(sentencepiece_metadata()))
     assert pieces(tokenizer, "he</s>")[-1] == "</s>"
     assert pieces(tokenizer, "</s>he")[0] == "</s>"
+
+
+@pytest.mark.parametrize(
+    ("pre", "expected"),
+    [
+        ("gpt-2", "in|1999|'s| HTTPServer|/|x|,|  | 7"),
+        ("starcoder", "in|1|9|9|9|'s| HTTPServer|/|x|,|   |7"),
+        ("refact", "in|1|9|9|9|'s| HTTPServer|/|x|,|   |7"),
+        ("falcon", "in|199|9|'|s| HTTPServer|/|x|,|  | |7"),
+        ("dbrx", "in|199|9|'s| HTTPServer|/x|,|  | |7"),
+        ("qwen2", "in|1|9|9|9|'s| HTTPServer|/x|,|  | |7"),
+        ("gpt-4o", "in|199|9|'s| HTTPServer|/x|,|  | |7"),
+        ("tekken", "in|1|9|9|9|'s| HTTPServer|/x|,|  | |7"),
+    ],
+)
+def test_how_each_splits(pre: str, expected: str) -> None:
+    pieces_of = PRE_TOKENIZERS[pre].make().pre_tokenize_str("in1999's HTTPServer/x,   7")
+    assert "|".join(piece.replace("\u0120", " ") for piece, _ in pieces_of) == expected
+
+
+def test_words_are_cut_where_capitals_follow_small_letters() -> None:
+    for pre, expected in (("gpt-4o", ["camel", "Case"]), ("llama-bpe", ["camelCase"])):
+        found = PRE_TOKENIZERS[pre].make().pre_tokenize_str("camelCase")
+        assert [piece for piece, _ in found] == expected
+
+
+@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
+def test_every_way_of_splitting_makes_a_tokenizer(pre: str) -> None:
+    tokenizer = made(byte_level_metadata(pre))
+    ids = tokenizer.encode("hello w\u20ac 12", add_special_tokens=False)
+    assert tokenizer.decode(ids) == "hello w\u20ac 12"
+    assert (tokenizer.encode("")[:1] == [2]) == PRE_TOKENIZERS[pre].adds_bos
 
 
 @pytest.mark.parametrize(("pre", "whole"), [("llama-bpe", True), ("smollm", False)])

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine.weights.row_orders import rope_halves, split, ungrouped
+from jax_engine.weights.row_orders import regrouped, rope_halves, split, ungrouped
 from jax_engine.weights.transforms import (
     AddOne,
     Concatenate,
@@ -122,6 +122,25 @@ def test_one_is_added_in_float32() -> None:
     narrow = np.empty(3, ml_dtypes.bfloat16)
     AddOne("t").read_into(ArraysSource({"t": small}), narrow, {})
     np.testing.assert_array_equal(narrow.astype(np.float32), 1 + 2.0**-7)
+
+
+def test_less_one_is_the_reverse_of_plus_one() -> None:
+    """Exactly so where a norm's scale is not tiny."""
+    scales = np.array([0.5, 1.25, 2.0, 7.5], np.float32)
+    np.testing.assert_array_equal(made(AddOne(AddOne("t", -1)), {"t": scales}, (4,)), scales)
+    np.testing.assert_array_equal(made(AddOne("t", -1), {"t": scales}, (4,)), scales - 1)
+
+
+@given(st.integers(1, 3), st.lists(sizes, min_size=1, max_size=3), st.integers(1, 2), st.booleans())
+def test_regrouped_is_the_reverse_of_ungrouped(
+    groups: int, counts: list[int], size: int, behind: bool
+) -> None:
+    axis = int(behind)
+    shape = (2, groups * sum(counts) * size, 3)[1 - axis :]
+    tensor = numbers(*shape)
+    there = ungrouped("t", groups, counts, size, axis=axis)
+    back = regrouped(there, groups, counts, size, axis=axis)
+    np.testing.assert_array_equal(made(back, {"t": tensor}, shape), tensor)
 
 
 def test_names_are_changed_in_every_part() -> None:
