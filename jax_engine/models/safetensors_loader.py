@@ -13,6 +13,7 @@ from jax_engine.file_schema import checked, read_json, short
 from jax_engine.models.schemas import IndexFields
 
 INDEX = "model.safetensors.index.json"
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 SUPPORTED_DTYPES = ("F64", "F32", "F16", "BF16")
 
 
@@ -101,6 +102,14 @@ def _weight_files(directory: Path) -> list[Path]:
             )
         return [directory / shard for shard in shards]
     files = sorted(directory.glob("*.safetensors"))
+    pickled = sorted(path.name for kind in PICKLED for path in directory.glob(kind))
+    if not files and pickled:
+        raise WeightsError(
+            f"{directory} has its weights in {pickled[0]}, a pickle, which can run any code and is "
+            "never read. Convert them once, on a machine with transformers and PyTorch: python -c "
+            '"from transformers import AutoModelForCausalLM as M; '
+            f'M.from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"'
+        )
     if not files:
         raise WeightsError(
             f"{directory} has no *.safetensors file. Convert the weights to safetensors, give a "
