@@ -102,9 +102,18 @@ DENSE: Cases = {
         | {"max_window_layers": 2},
     ),
     "phi3_all": ("Phi3", ALL | TIED | partly(0.75)),
+    "phi3_one": ("Phi3", ONE | {"sliding_window": 5} | partly(1.0)),
     "granite_all": (
         "Granite",
         ALL | TIED | BIASED | OTHER_GRANITE | {"mlp_bias": True},
+    ),
+    # What MiniCPM computes, whose isomorph it is; see isomorphs.py.
+    "granite_minicpm": (
+        "Granite",
+        LLAMA
+        | TIED
+        | {"embedding_multiplier": 12.0, "residual_multiplier": 1.4 / 3**0.5}
+        | {"attention_multiplier": 8**-0.5, "logits_scaling": 4.0},
     ),
     "granite_one": ("Granite", ONE | UNTIED | GRANITE | rope(**LINEAR)),
     "smollm3_all": (
@@ -113,9 +122,7 @@ DENSE: Cases = {
     ),
     "smollm3_one": (
         "SmolLM3",
-        ONE
-        | TIED
-        | {"no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 5},
+        ONE | TIED | {"no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 5},
     ),
     "olmo_all": ("Olmo", ALL | TIED | BIASED),
     "olmo_one": ("Olmo", ONE | {"clip_qkv": 0.5}),
@@ -137,9 +144,11 @@ DENSE: Cases = {
     ),
     "starcoder2_all": ("Starcoder2", ALL | UNTIED | {"use_bias": False}),
     "starcoder2_one": ("Starcoder2", ONE | TIED | {"sliding_window": 4, "hidden_act": "gelu"}),
+    "phi_all": ("Phi", ALL | {"hidden_act": "gelu"} | partly(0.5)),
     "phi_one": ("Phi", ONE | partly(0.25)),
     "nemotron_all": ("Nemotron", ALL | TIED | BIASED | {"mlp_bias": True} | partly(0.25)),
     "nemotron_one": ("Nemotron", ONE | {"head_dim": 16} | partly(1.0)),
+    "cohere_all": ("Cohere", ALL | {"logit_scale": 2.0} | rope(**LINEAR)),
     "cohere_one": (
         "Cohere",
         ONE | UNTIED | BIASED | {"use_qk_norm": True, "logit_scale": 0.3},
@@ -239,8 +248,7 @@ OWN_NAMES: Cases = {
     ),
     "mpt_deeper": (
         "Mpt",
-        TOKENS
-        | {"vocab_size": 71, "d_model": 40, "n_layers": 4, "n_heads": 5, "max_seq_len": 64},
+        TOKENS | {"vocab_size": 71, "d_model": 40, "n_layers": 4, "n_heads": 5, "max_seq_len": 64},
     ),
     "falcon_11b": (
         "Falcon",
@@ -291,12 +299,13 @@ EXPERTS: Cases = {
     ),
     "olmoe_all": (
         "Olmoe",
-        ALL
-        | TIED
-        | BIASED
-        | {"num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": True},
+        ALL | TIED | BIASED | {"num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": True},
     ),
     "olmoe_one": ("Olmoe", ONE | {"num_experts": 3, "num_experts_per_tok": 1}),
+    "granitemoe_all": (
+        "GraniteMoe",
+        ALL | BIASED | GRANITE | {"num_local_experts": 3, "num_experts_per_tok": 3},
+    ),
     "granitemoe_one": (
         "GraniteMoe",
         ONE | TIED | BIASED | OTHER_GRANITE | {"num_local_experts": 4, "num_experts_per_tok": 1},
@@ -308,6 +317,15 @@ EXPERTS: Cases = {
         | {"head_dim": 8, "n_routed_experts": 6, "num_experts_per_tok": 3}
         | {"moe_intermediate_size": 11, "n_shared_experts": 2, "first_k_dense_replace": 0}
         | {"n_group": 3, "topk_group": 2, "norm_topk_prob": False},
+    ),
+    "glm4_moe_one": (
+        "Glm4Moe",
+        ONE
+        | BIASED
+        | {"head_dim": 16, "use_qk_norm": True, "n_routed_experts": 4, "num_experts_per_tok": 2}
+        | {"moe_intermediate_size": 11, "first_k_dense_replace": 2, "routed_scaling_factor": 0.7}
+        | {"n_group": 1, "topk_group": 1}
+        | partly(0.25),
     ),
     "gpt_oss_all": (
         "GptOss",
