@@ -50,7 +50,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "mistral",
         {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
-        r"layer_types \['full_attention', 'sliding.*\] is not supported .* known: layers of one type",
+        r"layer_types \['full_attention', 'sliding.*\] is not supported .* layers of one type",
     ),
     (
         "llama",
