@@ -1,4 +1,4 @@
-"""Baichuan 13B and the head of Baichuan 2, which no other family computes: the oracle alone (I39)."""
+"""Baichuan 13B and the head of Baichuan 2, which no other family has: the oracle alone (I39)."""
 
 from typing import Any
 
