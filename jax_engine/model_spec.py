@@ -57,7 +57,7 @@ class ModelSpec:
         logits_cap: bound of the logits' magnitude; None: no bound.
 
     Raises:
-        ConfigError: Layers need KV caches of different shapes.
+        ConfigError: layers need KV caches of different shapes, or a tied head has a bias.
     """
 
     vocab_size: int
@@ -79,6 +79,10 @@ class ModelSpec:
             raise ConfigError(
                 "all layers must have KV heads of one number and one size, got "
                 f"(num_kv_heads, head_dim) of {sorted(shapes)}."
+            )
+        if self.tied and self.head_bias:
+            raise ConfigError(
+                "model tie_word_embeddings must be false if its head has a bias, got true."
             )
 
     @property

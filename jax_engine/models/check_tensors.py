@@ -15,18 +15,21 @@ def check_tensors(
     transforms: Mapping[str, Transform],
     *,
     num_layers: int,
+    extra_layers: int = 0,
     ignored_suffixes: tuple[str, ...],
 ) -> None:
     """
     Args:
         leaves: The decoder's parameters, by dotted name.
         transforms: How each is made of tensors.
+        extra_layers: How many layers behind the last one may be there; they are not needed.
         ignored_suffixes: Endings of the names of tensors that are not needed.
 
     Raises:
         WeightsError: A tensor is missing, of another shape, or unexpected.
     """
-    _check_num_layers(source, transforms.values(), num_layers)
+    starts = _starts_of_layers(transforms.values())
+    _check_num_layers(source, starts, num_layers)
     wanted: dict[str, Shape] = {}
     for name, transform in transforms.items():
         wanted.update(leaves[name].tensors(transform))
@@ -38,7 +41,13 @@ def check_tensors(
             f"{missing[0]} first; found {len(present)}. Is the checkpoint complete?"
         )
     _check_shapes(source, wanted)
-    unexpected = {name for name in present - set(wanted) if not name.endswith(ignored_suffixes)}
+    extra = range(num_layers, num_layers + extra_layers)
+    ignored = tuple(f"{start}{layer}." for start in starts for layer in extra)
+    unexpected = {
+        name
+        for name in present - set(wanted)
+        if not name.endswith(ignored_suffixes) and not name.startswith(ignored)
+    }
     if unexpected:
         raise WeightsError(
             f"{source.location}: {len(unexpected)} tensors have no place in this architecture, "
@@ -46,12 +55,14 @@ def check_tensors(
         )
 
 
-def _check_num_layers(
-    source: TensorSource, transforms: Iterable[Transform], num_layers: int
-) -> None:
-    """Runs first: listing the tensors of a damaged count of ten million layers takes minutes."""
+def _starts_of_layers(transforms: Iterable[Transform]) -> set[str]:
+    """What the names of layers' tensors begin with, before the layer's number."""
     templates = [template for transform in transforms for template in transform.templates()]
-    starts = {one.partition("{layer}")[0] for one in templates if "{layer}" in one}
+    return {one.partition("{layer}")[0] for one in templates if "{layer}" in one}
+
+
+def _check_num_layers(source: TensorSource, starts: set[str], num_layers: int) -> None:
+    """Runs first: listing the tensors of a damaged count of ten million layers takes minutes."""
     pattern = re.compile(rf"(?:{'|'.join(map(re.escape, starts))})(\d+)\.")
     found = {match[1] for match in map(pattern.match, source.names()) if match}
     if num_layers > len(found):

@@ -30,6 +30,8 @@ class ModelConfig:
         architecture: the name in `config.json`'s `architectures`, or the nearest to it.
         spec: the decoder's layers.
         weights: how the decoder's parameters are made of the checkpoint's tensors.
+        extra_layers: how many layers behind the last one the checkpoint has that are not used here:
+            they guess further tokens.
         head: its head for scores; None: it generates text.
         matryoshka_dimensions: widths that its embeddings may be cut to; empty: any; None: they
             may not be cut.
@@ -40,6 +42,7 @@ class ModelConfig:
     weights: Mapping[str, Declaration] = dataclasses.field(compare=False, repr=False)
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
+    extra_layers: int = 0
     head: HeadConfig | None = None
     matryoshka_dimensions: tuple[int, ...] | None = None
 

@@ -16,6 +16,7 @@ from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked, read_json
 from jax_engine.host_memory import check_fits
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.bare_names import with_first_part
 from jax_engine.models.check_tensors import check_tensors
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
@@ -32,7 +33,7 @@ from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.schemas import GenerationFields
 from jax_engine.operations import formats_for, this_device
 from jax_engine.weights.tensor_source import TensorSource
-from jax_engine.weights.transforms import Transform, transform_of
+from jax_engine.weights.transforms import Declaration, Transform, transform_of
 
 if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile
@@ -198,14 +199,26 @@ def _checked(
     ignored, declared = DERIVED, config.weights
     if config.head is not None:
         ignored += SUFFIXES
-    if config.spec.tied and HEAD in declared:  # some checkpoints store it once more
-        head = transform_of(declared[HEAD]).templates()
-        ignored += tuple(name.replace("{kind}", "weight") for name in head)
+    heads = _names(declared[HEAD]) if HEAD in declared else []
+    if config.spec.tied:  # some checkpoints store it once more
+        ignored += tuple(name for name in heads if name.endswith("weight"))
+    source = with_first_part(source, _names(declared["embed"])[0], {*heads, *SUFFIXES})
     transforms = transforms_of(leaves, declared)
     check_tensors(
-        source, leaves, transforms, num_layers=config.spec.num_layers, ignored_suffixes=ignored
+        source,
+        leaves,
+        transforms,
+        num_layers=config.spec.num_layers,
+        extra_layers=config.extra_layers,
+        ignored_suffixes=ignored,
     )
     return CheckedTensors(source, transforms)
+
+
+def _names(declared: Declaration) -> list[str]:
+    """The tensors of the weight and of the bias of a module."""
+    found = transform_of(declared).templates()
+    return [name.replace("{kind}", kind) for name in found for kind in ("weight", "bias")]
 
 
 def abstract_decoder(spec: ModelSpec, dtype: Any) -> tuple[Any, nnx.State]:

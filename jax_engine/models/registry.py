@@ -55,7 +55,13 @@ from jax_engine.models.families import (
 )
 from jax_engine.models.families.hf_config import FILE, token_ids
 from jax_engine.models.heads import head_config, split_architecture
-from jax_engine.models.schemas import ArchitectureFields, MatryoshkaFields, TokenFields
+from jax_engine.models.hf_fields import check_fields, check_rotation, with_known_names
+from jax_engine.models.schemas import (
+    ArchitectureFields,
+    LayerFields,
+    MatryoshkaFields,
+    TokenFields,
+)
 from jax_engine.weights.transforms import Declaration
 
 
@@ -152,7 +158,9 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     found = [split_architecture(name) for name in names]
     name, task = next((one for one in found if one[0] in FAMILIES), (names[0], None))
     family = family_of(name)
-    spec = family.specification(checked(raw, family.Fields, FILE))
+    check_fields(raw, family.Fields)
+    spec = family.specification(checked(with_known_names(raw, family.Fields), family.Fields, FILE))
+    check_rotation(raw, spec)
     head = None if task is None else head_config(task, raw)
     if head is not None:
         # Such a checkpoint has no lm_head: the embedding stands in for it, and is never used so.
@@ -164,6 +172,7 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
         weights=family.weights(spec),
         eos_token_ids=token_ids(tokens.eos_token_id),
         bos_token_id=tokens.bos_token_id,
+        extra_layers=checked(raw, LayerFields, FILE).num_nextn_predict_layers or 0,
         head=head,
         matryoshka_dimensions=_matryoshka(raw),
     )

@@ -103,7 +103,8 @@ def _from_hub(name: str, path: Path, config_only: bool, hub: HubOptions) -> Path
     if not _is_complete(fetched, config_only):  # offline, the hub client returns what there is
         raise ModelNotFoundError(
             f"model {name!r}: {fetched} lacks config.json or some *.safetensors weights. Either "
-            "the download was interrupted and there is no network now, or the model has none."
+            "the download was interrupted and there is no network now, or the model has none, or "
+            "pickled ones only, which are never read."
         )
     return fetched
 

@@ -1,5 +1,7 @@
 """Weights of a directory in Hugging Face layout: model.safetensors, or shards and their index."""
 
+import json
+import shlex
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,6 +15,7 @@ from jax_engine.file_schema import checked, read_json, short
 from jax_engine.models.schemas import IndexFields
 
 INDEX = "model.safetensors.index.json"
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 SUPPORTED_DTYPES = ("F64", "F32", "F16", "BF16")
 
 
@@ -101,6 +104,16 @@ def _weight_files(directory: Path) -> list[Path]:
             )
         return [directory / shard for shard in shards]
     files = sorted(directory.glob("*.safetensors"))
+    pickled = sorted(path.name for kind in PICKLED for path in directory.glob(kind))
+    if not files and pickled:
+        here = json.dumps(str(directory), ensure_ascii=False)
+        code = "from transformers import AutoModelForCausalLM as M; "
+        code += f"M.from_pretrained({here}).save_pretrained({here})"
+        raise WeightsError(
+            f"{directory} has its weights in {pickled[0]}, a pickle, which can run any code and is "
+            "never read. Convert them once, on a machine with transformers and PyTorch: "
+            f"python -c {shlex.quote(code)}"
+        )
     if not files:
         raise WeightsError(
             f"{directory} has no *.safetensors file. Convert the weights to safetensors, give a "

@@ -51,6 +51,12 @@ class ArchitectureFields(msgspec.Struct, frozen=True):
     architectures: list[str]
 
 
+class LayerFields(msgspec.Struct, frozen=True):
+    """Layers beyond those of the model (multi-token prediction)."""
+
+    num_nextn_predict_layers: Annotated[int, Meta(ge=0, le=64)] | None = 0
+
+
 class MatryoshkaFields(msgspec.Struct, frozen=True):
     """The widths to which a model's embeddings may be cut."""
 

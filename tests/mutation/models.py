@@ -7,6 +7,7 @@ DECODER = ("tests/models/test_decoder.py", "-k transformers")
 SAFETENSORS = ("tests/models/test_safetensors.py",)
 GGUF = ("tests/models/test_gguf.py", "tests/models/test_gguf_architectures.py")
 OLD_TOKENIZERS = ("tests/tokenization/test_old_tokenizers.py",)
+VARIANTS = ("tests/models/test_variants.py",)
 WRONG = ("tests/models/test_wrong_values.py",)
 HEADS = ("tests/engine/test_heads.py",)
 GUIDED = ("tests/guided/test_compiler.py",)
@@ -166,6 +167,39 @@ LOADING: list[Mutant] = [
             "key",
             "all leaves get the same numbers",
         ),
+    ),
+    *plant(
+        f"{FOLDER}/hf_fields.py",
+        VARIANTS,
+        ("if fields.quantization_config:", "if False:", "quantised weights are taken as they are"),
+        ("and others:", "and False:", "other names of fields are not read"),
+        (
+            "if one.ropes and int(one.head_dim * factor) != one.rotated:",
+            "if False:",
+            "a part of heads that the family does not read",
+        ),
+        ("and key not in read", "and False", "keys of RoPE are overlooked"),
+    ),
+    *plant(
+        f"{FOLDER}/bare_names.py",
+        VARIANTS,
+        ("if embedding in names or bare not in names:", "if True:", "bare names are missing"),
+        ("name if name in self._heads else", "", "the head is renamed, too"),
+    ),
+    *plant(
+        f"{FOLDER}/check_tensors.py",
+        VARIANTS,
+        ("num_layers + extra_layers", "num_layers", "GLM-4.5's last layer has no place"),
+    ),
+    *plant(
+        f"{FOLDER}/safetensors_loader.py",
+        VARIANTS,
+        ("if not files and pickled:", "if False:", "pickles are not named"),
+    ),
+    *plant(
+        f"{FOLDER}/families/qwen2_moe.py",
+        VARIANTS,
+        ("n % 2 or n >= last", "n >= last", "every early layer has the window"),
     ),
 ]
 

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jax_engine.models.registry import config_from_hf
 from reference.experts import route
 from reference.kv_cache import KVCache
 from reference.transformer import Transformer
 from reference.transformer_config import ExpertsConfig, Rope, TransformerConfig, weight_shapes
 from tests.golden.families.checkpoints import HERE, NUM_GREEDY, PROMPT, ROWS, cases, tensors_of
+from tests.golden.families.isomorphs import ISOMORPHS, isomorph
+from tests.support import as_oracle
 
 CASES, GOLDENS = cases(), np.load(HERE / "logits.npz")
 Weights = dict[str, np.ndarray]
@@ -303,13 +306,9 @@ def _phi3(tensors: Weights) -> Weights:
     return out
 
 
-@pytest.mark.parametrize("name", SWITCHES)
-def test_i39_logits_are_those_of_transformers(name: str) -> None:
-    """The prompt and the tokens that follow greedily, all at once."""
-    config, named = SWITCHES[name]
-    model = Transformer(config, named(tensors_of(CASES[name])))
-    ids = [*PROMPT, *GOLDENS[f"{name}.tokens"].tolist()]
-    length, every = len(ids), np.arange(len(ids))
+def logits(model: Transformer, ids: list[int]) -> np.ndarray:
+    """After each token, all of them at once in one block."""
+    length, every, config = len(ids), np.arange(len(ids)), model.config
     cache = KVCache(
         num_layers=config.num_hidden_layers,
         num_blocks=1,
@@ -319,9 +318,40 @@ def test_i39_logits_are_those_of_transformers(name: str) -> None:
     )
     batch = np.array([[0]]), np.array([length]), np.array([0, length])
     hidden = model.forward(np.array(ids), every, cache, *batch, slot_mapping=every)
-    found = model.compute_logits(hidden)[[*ROWS, *range(length - NUM_GREEDY, length)]]
-    expected = GOLDENS[f"{name}.logits"]
+    return model.compute_logits(hidden)
+
+
+def check_against_golden(name: str, model: Transformer) -> None:
+    """The prompt and the tokens that follow greedily."""
+    ids = [*PROMPT, *GOLDENS[f"{name}.tokens"].tolist()]
+    every, expected = logits(model, ids), GOLDENS[f"{name}.logits"]
+    assert every[len(PROMPT) - 1 : -1].argmax(1).tolist() == ids[len(PROMPT) :]
+    found = every[[*ROWS, *range(len(ids) - NUM_GREEDY, len(ids))]]
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_i39_logits_are_those_of_transformers(name: str) -> None:
+    config, named = SWITCHES[name]
+    check_against_golden(name, Transformer(config, named(tensors_of(CASES[name]))))
+
+
+def read(fields: dict[str, Any], tensors: Weights) -> Transformer:
+    """The oracle of a checkpoint, as the engine's family reads its files."""
+    model = config_from_hf(fields)
+    config = as_oracle.configuration(model.spec, model.max_context_len)
+    return Transformer(config, as_oracle.weights(model, config, tensors))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_i39_every_family_s_logits_are_those_of_transformers(name: str) -> None:
+    check_against_golden(name, read(CASES[name]["config"], tensors_of(CASES[name])))
+
+
+@pytest.mark.parametrize("name", ISOMORPHS)
+def test_i39_isomorphs_have_the_same_logits(name: str) -> None:
+    case, fields, tensors = isomorph(name)
+    check_against_golden(case, read(fields, tensors))
 
 
 def test_an_unknown_activation_is_refused() -> None:

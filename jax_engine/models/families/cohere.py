@@ -6,7 +6,7 @@ from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.neighbours import qkv_in_halves
-from jax_engine.models.schemas import Epsilon, LlamaFields
+from jax_engine.models.schemas import Epsilon, LlamaFields, Theta
 from jax_engine.weights.row_orders import rope_halves_of_norm
 from jax_engine.weights.transforms import Declaration
 
@@ -16,6 +16,7 @@ ARCHITECTURES = ("CohereForCausalLM",)
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and Cohere's own."""
 
+    rope_theta: Theta = 500000.0
     layer_norm_eps: Epsilon = 1e-5
     logit_scale: Positive = 0.0625
     use_qk_norm: bool = False

@@ -5,6 +5,7 @@ from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import cohere
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, windows_of
+from jax_engine.models.schemas import Theta
 
 ARCHITECTURES = ("Cohere2ForCausalLM",)
 weights = cohere.weights
@@ -13,6 +14,7 @@ weights = cohere.weights
 class Fields(cohere.Fields, frozen=True):
     """Cohere's fields and the windows."""
 
+    rope_theta: Theta = 10000.0
     sliding_window: Size | None = 4096
     sliding_window_pattern: Size | None = 4
     layer_types: list[str] | None = None

@@ -1,5 +1,9 @@
 """EXAONE 4: norms behind each part and over heads; layers that see all do not rotate."""
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from jax_engine.file_schema import Size
 from jax_engine.layer_spec import HeadNormSpec
 from jax_engine.model_spec import ModelSpec
@@ -7,17 +11,22 @@ from jax_engine.models.families import llama, olmo2
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, windows_of
 from jax_engine.models.families.qwen3 import head_norms
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.schemas import Epsilon, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("Exaone4ForCausalLM",)
 
 
+Word = Annotated[str, Meta(pattern="^[LG]+$")]
+Period = Annotated[int, Meta(ge=0)]
+
+
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and the windows; without a window, all layers rotate."""
 
+    rms_norm_eps: Epsilon = 1e-5
     sliding_window: Size | None = 4096
-    sliding_window_pattern: str | int | None = 4
+    sliding_window_pattern: Word | Period | None = 4
     layer_types: list[str] | None = None
 
 
@@ -39,13 +48,14 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def layer_types(fields: Fields) -> list[str]:
-    """The pattern is a number, or a word such as LLLG; the last layer always sees all."""
+    """The pattern is a number, or a word such as LLLG, with which the last layer sees all."""
     layers, pattern = range(fields.num_hidden_layers), fields.sliding_window_pattern
     if fields.layer_types is not None:
         return fields.layer_types
-    period = len(pattern) if isinstance(pattern, str) else pattern or 1
-    last = fields.num_hidden_layers - 1
-    return [SLIDING if (n + 1) % period and n != last else FULL for n in layers]
+    if isinstance(pattern, str):
+        local = [pattern[n % len(pattern)] == "L" for n in layers[:-1]]
+        return [SLIDING if one else FULL for one in (*local, False)]
+    return [SLIDING if (n + 1) % (pattern or 1) else FULL for n in layers]
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:

@@ -8,7 +8,13 @@ from jax_engine.file_schema import Size
 from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
 from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.models.families.alibi import press_slopes
-from jax_engine.models.families.hf_config import activation_from_hf, context_of, rope_from_hf
+from jax_engine.models.families.hf_config import (
+    activation_from_hf,
+    context_of,
+    require,
+    require_one_of,
+    rope_from_hf,
+)
 from jax_engine.models.schemas import Epsilon, RopeFields, Theta
 from jax_engine.weights.row_orders import ungrouped
 from jax_engine.weights.transforms import Declaration
@@ -29,8 +35,10 @@ class Fields(msgspec.Struct, frozen=True):
     layer_norm_epsilon: Epsilon = 1e-5
     activation: str = "gelu"
     alibi: bool = False
+    model_type: str = "falcon"  # RefinedWeb is the older name of the new architecture
     new_decoder_architecture: bool = False
     num_ln_in_parallel_attn: int | None = None
+    apply_residual_connection_post_layernorm: bool = False
     multi_query: bool = True
     parallel_attn: bool = True
     bias: bool = False
@@ -44,12 +52,16 @@ class Fields(msgspec.Struct, frozen=True):
 def specification(fields: Fields) -> ModelSpec:
     """Equal layers; the new architecture is always parallel, and has groups of query heads."""
     rope, norm = rope_from_hf(fields), NormSpec(fields.layer_norm_epsilon, "layer", bias=True)
-    new = fields.new_decoder_architecture
+    new = fields.new_decoder_architecture or fields.model_type == "RefinedWeb"
+    require(fields, apply_residual_connection_post_layernorm=False)
+    require_one_of(fields, "num_ln_in_parallel_attn", (None, 1, 2) if new else (None, 1))
+    if new:
+        require(fields, parallel_attn=True)
     parallel = new or fields.parallel_attn
     two_norms = new and fields.num_ln_in_parallel_attn != 1
     attention = AttentionSpec(
         num_heads=fields.num_attention_heads,
-        num_kv_heads=_kv_heads(fields),
+        num_kv_heads=_kv_heads(fields, new),
         head_dim=fields.hidden_size // fields.num_attention_heads,
         rope=None if fields.alibi else rope,
         alibi_slopes=_slopes(fields) if fields.alibi else None,
@@ -76,8 +88,8 @@ def specification(fields: Fields) -> ModelSpec:
     )
 
 
-def _kv_heads(fields: Fields) -> int:
-    if fields.new_decoder_architecture:
+def _kv_heads(fields: Fields, new: bool) -> int:
+    if new:
         return fields.num_kv_heads or fields.num_attention_heads
     return 1 if fields.multi_query else fields.num_attention_heads
 

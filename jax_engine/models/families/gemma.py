@@ -4,7 +4,7 @@ from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.families.hf_config import activation_from_hf
+from jax_engine.models.families.hf_config import activation_from_hf, require_one_of
 from jax_engine.models.schemas import LlamaFields
 from jax_engine.weights.transforms import AddOne, Declaration
 
@@ -15,16 +15,19 @@ class Fields(LlamaFields, frozen=True):
     """Llama's fields. Old files say "gelu" in `hidden_act` and mean the approximation."""
 
     head_dim: Size | None = 256
+    hidden_act: str = "gelu_pytorch_tanh"
     hidden_activation: str | None = None
     tie_word_embeddings: bool | None = True
+    use_bidirectional_attention: bool | None = None
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Llama's layers with another activation."""
-    activation = activation_from_hf(fields.hidden_activation or "gelu_pytorch_tanh")
+    """Llama's layers with another activation. Models that see what follows are refused."""
+    require_one_of(fields, "use_bidirectional_attention", (None, False))
+    old = "gelu_pytorch_tanh" if fields.hidden_act == "gelu" else fields.hidden_act
     return changed(
         llama.specification(fields),
-        mlp={"activation": activation},
+        mlp={"activation": activation_from_hf(fields.hidden_activation or old)},
         embedding_factor=fields.hidden_size**0.5,
     )
 

@@ -1,5 +1,7 @@
 """Gemma 3 (text): Gemma 2 without caps, with norms of heads and a second RoPE under the window."""
 
+from typing import ClassVar
+
 import msgspec
 
 from jax_engine.file_schema import Positive, Size
@@ -7,7 +9,13 @@ from jax_engine.layer_spec import HeadNormSpec
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import gemma, gemma2, llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, ropes_by_type
+from jax_engine.models.families.hf_config import (
+    FULL,
+    SLIDING,
+    require,
+    rope_from_hf,
+    ropes_by_type,
+)
 from jax_engine.models.families.qwen3 import head_norms
 from jax_engine.models.schemas import Theta
 from jax_engine.rope_config import RopeConfig
@@ -19,6 +27,8 @@ ARCHITECTURES = ("Gemma3ForCausalLM", "Gemma3TextModel")
 class Fields(gemma2.Fields, frozen=True):
     """Gemma 2's fields with other defaults, and the RoPE of layers with a window."""
 
+    two_ropes: ClassVar[bool] = True
+
     attn_logit_softcapping: Positive | None = None
     final_logit_softcapping: Positive | None = None
     rope_theta: Theta = 1000000.0
@@ -28,6 +38,7 @@ class Fields(gemma2.Fields, frozen=True):
 
 def specification(fields: Fields) -> ModelSpec:
     """Gemma 2's layers; of `sliding_window_pattern` layers the last one sees all."""
+    require(fields, attn_logit_softcapping=None)
     layers, period = range(fields.num_hidden_layers), fields.sliding_window_pattern
     default = [SLIDING if (layer + 1) % period else FULL for layer in layers]
     types = fields.layer_types or default

@@ -1,11 +1,12 @@
 """GLM-4 of 2024 (GlmForCausalLM): Llama with half of each head rotated, neighbour by neighbour."""
 
+from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import partial_factor
 from jax_engine.models.families.neighbours import qkv_in_halves
-from jax_engine.models.schemas import Fraction, LlamaFields
+from jax_engine.models.schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("GlmForCausalLM",)
@@ -14,7 +15,10 @@ ARCHITECTURES = ("GlmForCausalLM",)
 class Fields(LlamaFields, frozen=True):
     """Llama's fields with other defaults; `attention_bias` is about q, k and v only."""
 
-    attention_bias: bool | None = False
+    num_key_value_heads: Size | None = 2
+    head_dim: Size | None = 128
+    rms_norm_eps: Epsilon = 1.5625e-07
+    attention_bias: bool | None = True
     partial_rotary_factor: Fraction | None = None
 
 

@@ -25,6 +25,7 @@ class Fields(msgspec.Struct, frozen=True):
     layer_norm_epsilon: Epsilon = 1e-5
     scale_attn_weights: bool = True
     scale_attn_by_inverse_layer_idx: bool = False
+    add_cross_attention: bool = False
     tie_word_embeddings: bool | None = True
 
 
@@ -34,7 +35,7 @@ def specification(fields: Fields, num_kv_heads: int | None = None) -> ModelSpec:
     Args:
         num_kv_heads: None: as many as query heads.
     """
-    require(fields, scale_attn_by_inverse_layer_idx=False)
+    require(fields, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     norm = NormSpec(fields.layer_norm_epsilon, "layer", bias=True)
     attention = AttentionSpec(
         num_heads=fields.n_head,

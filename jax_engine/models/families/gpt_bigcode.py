@@ -2,7 +2,6 @@
 
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import gpt2
-from jax_engine.models.families.hf_config import require
 from jax_engine.weights.row_orders import ungrouped
 from jax_engine.weights.transforms import Declaration
 
@@ -14,12 +13,10 @@ class Fields(gpt2.Fields, frozen=True):
 
     activation_function: str = "gelu_pytorch_tanh"
     multi_query: bool = True
-    add_cross_attention: bool = False
 
 
 def specification(fields: Fields) -> ModelSpec:
     """GPT-2's layers."""
-    require(fields, add_cross_attention=False)
     return gpt2.specification(fields, 1 if fields.multi_query else None)
 
 

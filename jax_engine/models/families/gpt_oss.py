@@ -6,7 +6,7 @@ from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, require, windows_of
-from jax_engine.models.schemas import LlamaFields
+from jax_engine.models.schemas import LlamaFields, Theta
 from jax_engine.weights.row_orders import ungrouped
 from jax_engine.weights.transforms import Declaration, Transpose
 
@@ -16,7 +16,9 @@ ARCHITECTURES = ("GptOssForCausalLM",)
 class Fields(LlamaFields, frozen=True):
     """Llama's fields, the experts and the windows."""
 
+    num_key_value_heads: Size | None = 8
     rms_norm_eps: float = 1e-5
+    rope_theta: Theta = 150000.0
     head_dim: Size | None = 64
     attention_bias: bool | None = True
     sliding_window: Size | None = 128

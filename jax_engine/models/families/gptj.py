@@ -1,9 +1,6 @@
 """GPT-J: attention and MLP read one norm and are added together; neighbouring rows rotate."""
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
 from jax_engine.file_schema import Size
 from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
@@ -26,7 +23,7 @@ class Fields(msgspec.Struct, frozen=True):
     n_head: Size
     n_positions: Size = 2048
     n_inner: Size | None = None
-    rotary_dim: Annotated[int, Meta(ge=0)] | None = 64
+    rotary_dim: Size = 64
     activation_function: str = "gelu_new"
     layer_norm_epsilon: Epsilon = 1e-5
     tie_word_embeddings: bool | None = False
@@ -40,7 +37,7 @@ def specification(fields: Fields) -> ModelSpec:
         num_kv_heads=fields.n_head,
         head_dim=fields.n_embd // fields.n_head,
         rope=RopeConfig(),
-        rotary_dim=fields.rotary_dim or None,
+        rotary_dim=fields.rotary_dim,
     )
     activation = activation_from_hf(fields.activation_function, "activation_function")
     mlp = MlpSpec(fields.n_inner or 4 * fields.n_embd, activation, gated=False, bias=True)

@@ -79,6 +79,16 @@ def require(fields: Any, **wanted: Any) -> None:
             )
 
 
+def require_one_of(fields: Any, name: str, known: Sequence[Any]) -> None:
+    """Checks a field that has several known values. Raises ConfigError, as `require` does."""
+    found = getattr(fields, name)
+    if found not in known:
+        raise ConfigError(
+            f"{FILE}: {name} {found!r} is not supported for this architecture; "
+            f"known: {', '.join(map(repr, known))}."
+        )
+
+
 def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
     """The ids in `eos_token_id`, which is null, one id, or a list."""
     if value is None:
@@ -166,14 +176,14 @@ def windows_of(
     return each[0] if len(set(each)) == 1 else each
 
 
-def check_layer_types(layer_types: Sequence[str], num_layers: int) -> None:
-    """Raises ConfigError, as `windows_of` does."""
+def check_layer_types(layer_types: Sequence[str], num_layers: int | None = None) -> None:
+    """Raises ConfigError, as `windows_of` does; `num_layers` None: any number of them."""
     unknown = [one for one in layer_types if one not in (SLIDING, FULL)]
     if unknown:
         raise ConfigError(
             f"{FILE}: layer_types {unknown[0]!r} is not supported; known: {SLIDING!r}, {FULL!r}."
         )
-    if len(layer_types) != num_layers:
+    if num_layers is not None and len(layer_types) != num_layers:
         raise ConfigError(
             f"{FILE}: layer_types has {len(layer_types)} layers, num_hidden_layers {num_layers}."
         )

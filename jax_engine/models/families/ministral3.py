@@ -1,14 +1,16 @@
 """Ministral 3: Mistral with YaRN, whose queries grow with their position."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from jax_engine.errors import ConfigError
 from jax_engine.layer_spec import QueryGrowth
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama, mistral
 from jax_engine.models.families.changed import changed
-from jax_engine.models.schemas import RopeFields
+from jax_engine.models.families.hf_config import FILE
+from jax_engine.models.schemas import Epsilon, RopeFields
 
 ARCHITECTURES = ("Ministral3ForCausalLM",)
 weights = llama.weights
@@ -23,6 +25,8 @@ class GrowingRope(RopeFields, frozen=True):
 class Fields(mistral.Fields, frozen=True):
     """Mistral's fields with other rotary ones."""
 
+    rope_keys: ClassVar[tuple[str, ...]] = ("llama_4_scaling_beta",)
+    rms_norm_eps: Epsilon = 1e-5
     rope_parameters: GrowingRope | None = None
     sliding_window: int | None = None
 
@@ -31,7 +35,9 @@ def specification(fields: Fields) -> ModelSpec:
     """Mistral's layers with the growth."""
     plain = mistral.specification(fields)
     rope = fields.rope_parameters
-    if rope is None or rope.llama_4_scaling_beta is None:
+    if rope is None:
+        raise ConfigError(f"{FILE}: rope_parameters is missing; Ministral 3 stretches its RoPE.")
+    if rope.llama_4_scaling_beta is None:
         return plain
     length = rope.original_max_position_embeddings or fields.max_position_embeddings
     return changed(

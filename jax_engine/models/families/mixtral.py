@@ -6,6 +6,7 @@ from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama, mistral
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.experts import expert_weights
+from jax_engine.models.schemas import Epsilon, Theta
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("MixtralForCausalLM",)
@@ -14,6 +15,8 @@ ARCHITECTURES = ("MixtralForCausalLM",)
 class Fields(mistral.Fields, frozen=True):
     """Mistral's fields and the experts."""
 
+    rms_norm_eps: Epsilon = 1e-5
+    rope_theta: Theta = 1000000.0
     sliding_window: Size | None = None
     num_local_experts: Size = 8
     num_experts_per_tok: Size = 2

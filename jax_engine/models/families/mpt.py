@@ -6,11 +6,14 @@ from jax_engine.file_schema import Positive, Size
 from jax_engine.layer_spec import AttentionSpec, HeadNormSpec, LayerSpec, MlpSpec, NormSpec
 from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.models.families.alibi import mpt_slopes
-from jax_engine.models.families.hf_config import require
+from jax_engine.models.families.hf_config import require, require_one_of
 from jax_engine.models.schemas import Epsilon
 from jax_engine.weights.transforms import Declaration, Flat
 
 ARCHITECTURES = ("MPTForCausalLM", "MptForCausalLM")
+MULTI_QUERY = "multiquery_attention"
+ATTENTION = ("multihead_attention", "grouped_query_attention", MULTI_QUERY)
+NORMS = ("low_precision_layernorm", "layernorm")
 
 
 class AttentionFields(msgspec.Struct, frozen=True):
@@ -23,6 +26,15 @@ class AttentionFields(msgspec.Struct, frozen=True):
     qk_ln: bool = False
     kv_n_heads: Size | None = None
     prefix_lm: bool = False
+    attn_type: str = ATTENTION[0]
+    rope: bool = False
+    sliding_window_size: int = -1
+
+
+class FfnFields(msgspec.Struct, frozen=True):
+    """`ffn_config` of config.json."""
+
+    ffn_type: str = "mptmlp"
 
 
 class Fields(msgspec.Struct, frozen=True):
@@ -36,6 +48,11 @@ class Fields(msgspec.Struct, frozen=True):
     expansion_ratio: Size = 4
     layer_norm_epsilon: Epsilon = 1e-5
     no_bias: bool = True
+    learned_pos_emb: bool = True
+    norm_type: str = NORMS[0]
+    logit_scale: float | str | None = None
+    embedding_fraction: float = 1.0
+    ffn_config: FfnFields = FfnFields()
     attn_config: AttentionFields = AttentionFields()
     tie_word_embeddings: bool | None = True
 
@@ -43,13 +60,13 @@ class Fields(msgspec.Struct, frozen=True):
 def specification(fields: Fields) -> ModelSpec:
     """Equal layers without biases; without ALiBi there is a table of positions."""
     attn, bias = fields.attn_config, not fields.no_bias
-    require(attn, prefix_lm=False)
+    _require(fields)
     norm = NormSpec(fields.layer_norm_epsilon, "layer", bias=bias)
     head_norm = HeadNormSpec(norm.eps, norm.kind, bias=bias, whole=True)
     slopes = mpt_slopes(fields.n_heads, attn.alibi_bias_max)
     attention = AttentionSpec(
         num_heads=fields.n_heads,
-        num_kv_heads=attn.kv_n_heads or fields.n_heads,
+        num_kv_heads=1 if attn.attn_type == MULTI_QUERY else attn.kv_n_heads or fields.n_heads,
         head_dim=fields.d_model // fields.n_heads,
         scale=attn.softmax_scale,
         alibi_slopes=slopes if attn.alibi else None,
@@ -69,6 +86,17 @@ def specification(fields: Fields) -> ModelSpec:
         learned_positions=None if attn.alibi else fields.max_seq_len,
         tied=bool(fields.tie_word_embeddings),
     )
+
+
+def _require(fields: Fields) -> None:
+    """Refuses the variants that were trained with the same name and are not here."""
+    require(fields.attn_config, prefix_lm=False, rope=False, sliding_window_size=-1)
+    require(fields, logit_scale=None, embedding_fraction=1.0)
+    require(fields.ffn_config, ffn_type="mptmlp")
+    require_one_of(fields, "norm_type", NORMS)
+    require_one_of(fields.attn_config, "attn_type", ATTENTION)
+    if not fields.attn_config.alibi:
+        require(fields, learned_pos_emb=True)
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:

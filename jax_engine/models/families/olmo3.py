@@ -1,5 +1,7 @@
 """OLMo 3: OLMo 2 with a window on three of four layers; only the others stretch their RoPE."""
 
+from typing import ClassVar
+
 from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import olmo2
@@ -20,6 +22,8 @@ weights = olmo2.weights
 
 class Fields(olmo2.Fields, frozen=True):
     """OLMo 2's fields and the windows."""
+
+    two_ropes: ClassVar[bool] = True
 
     sliding_window: Size | None = 4096
     layer_types: list[str] | None = None

@@ -5,6 +5,7 @@ from jax_engine.layer_spec import ExpertsSpec, HeadNormSpec, RouterSpec
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama, qwen2_moe
 from jax_engine.models.families.changed import changed
+from jax_engine.models.families.hf_config import require
 from jax_engine.models.schemas import LlamaFields
 from jax_engine.weights.transforms import Declaration, Flat
 
@@ -19,18 +20,17 @@ class Fields(LlamaFields, frozen=True):
     num_experts_per_tok: Size = 8
     norm_topk_prob: bool = False
     clip_qkv: Positive | None = None
+    sliding_window: int | None = None
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Llama's layers with experts."""
+    """Llama's layers with experts. OLMoE would clip behind its norms, which no checkpoint does."""
+    require(fields, clip_qkv=None, sliding_window=None)
     counts = fields.num_experts, fields.num_experts_per_tok
     router = RouterSpec(*counts, renormalise=fields.norm_topk_prob)
     return changed(
         llama.specification(fields),
-        attention={
-            "head_norm": HeadNormSpec(fields.rms_norm_eps, whole=True),
-            "clip": fields.clip_qkv,
-        },
+        attention={"head_norm": HeadNormSpec(fields.rms_norm_eps, whole=True)},
         layer={"mlp": ExpertsSpec(router, llama.mlp_of(fields))},
     )
 

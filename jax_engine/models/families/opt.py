@@ -13,7 +13,9 @@ ARCHITECTURES = ("OPTForCausalLM",)
 UNUSED = 2  # rows before that of position 0
 
 
-class Fields(msgspec.Struct, frozen=True):
+class Fields(
+    msgspec.Struct, frozen=True, rename={"remove_final_layer_norm": "_remove_final_layer_norm"}
+):
     """config.json."""
 
     vocab_size: Size
@@ -27,6 +29,7 @@ class Fields(msgspec.Struct, frozen=True):
     do_layer_norm_before: bool = True
     enable_bias: bool = True
     layer_norm_elementwise_affine: bool = True
+    remove_final_layer_norm: bool = False
     tie_word_embeddings: bool | None = True
 
 
@@ -34,6 +37,7 @@ def specification(fields: Fields) -> ModelSpec:
     """Equal layers. OPT-350m, which norms behind each part and projects, is refused."""
     width, bias = fields.hidden_size, fields.enable_bias
     require(fields, do_layer_norm_before=True, layer_norm_elementwise_affine=True)
+    require(fields, remove_final_layer_norm=False)
     if fields.word_embed_proj_dim is not None:
         require(fields, word_embed_proj_dim=width)
     norm = NormSpec(1e-5, "layer", bias=True)

@@ -5,7 +5,7 @@ from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import partial_factor
-from jax_engine.models.schemas import Fraction, LlamaFields
+from jax_engine.models.schemas import Epsilon, Fraction, LlamaFields
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("Phi3ForCausalLM",)
@@ -14,6 +14,7 @@ ARCHITECTURES = ("Phi3ForCausalLM",)
 class Fields(LlamaFields, frozen=True):
     """Llama's fields, a window, and how much of a head is rotated."""
 
+    rms_norm_eps: Epsilon = 1e-5
     original_max_position_embeddings: Size | None = 4096
     sliding_window: Size | None = None
     partial_rotary_factor: Fraction | None = None

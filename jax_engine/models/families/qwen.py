@@ -27,12 +27,13 @@ class Fields(msgspec.Struct, frozen=True):
     rotary_emb_base: Theta = 10000.0
     rotary_pct: float = 1.0
     no_bias: bool = True
+    scale_attn_weights: bool = True
     tie_word_embeddings: bool | None = False
 
 
 def specification(fields: Fields) -> ModelSpec:
     """Llama's layers; `intermediate_size` counts the rows of gate and up together."""
-    require(fields, rotary_pct=1.0, no_bias=True)
+    require(fields, rotary_pct=1.0, no_bias=True, scale_attn_weights=True)
     as_llama = LlamaFields(
         vocab_size=fields.vocab_size,
         hidden_size=fields.hidden_size,

@@ -2,11 +2,15 @@
 
 import dataclasses
 
+import msgspec
+
 from jax_engine.file_schema import Size
 from jax_engine.layer_spec import ExpertsSpec, RouterSpec
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama, qwen2
+from jax_engine.models.families.changed import changed
 from jax_engine.models.families.experts import expert_weights, shared_weights, with_experts
+from jax_engine.models.families.hf_config import FULL, SLIDING
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("Qwen2MoeForCausalLM",)
@@ -15,6 +19,8 @@ ARCHITECTURES = ("Qwen2MoeForCausalLM",)
 class Fields(qwen2.Fields, frozen=True):
     """Qwen 2's fields and the experts."""
 
+    num_key_value_heads: Size | None = 16
+    qkv_bias: bool = True
     num_experts: Size = 60
     num_experts_per_tok: Size = 4
     moe_intermediate_size: Size = 1408
@@ -33,7 +39,15 @@ def specification(fields: Fields) -> ModelSpec:
         shared=dataclasses.replace(mlp, width=fields.shared_expert_intermediate_size),
         shared_gate=True,
     )
-    return with_experts(qwen2.specification(fields), experts, sparse(fields))
+    typed = msgspec.structs.replace(fields, layer_types=layer_types(fields))
+    plain = changed(qwen2.specification(typed), attention={"qkv_bias": fields.qkv_bias})
+    return with_experts(plain, experts, sparse(fields))
+
+
+def layer_types(fields: Fields) -> list[str]:
+    """By default, every other layer before `max_window_layers` may have the window."""
+    layers, last = range(fields.num_hidden_layers), fields.max_window_layers
+    return fields.layer_types or [FULL if n % 2 or n >= last else SLIDING for n in layers]
 
 
 def router(fields: Fields) -> RouterSpec:

@@ -4,7 +4,7 @@ from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
-from jax_engine.models.families.hf_config import rope_from_hf, windows_of
+from jax_engine.models.families.hf_config import FULL, SLIDING, rope_from_hf, windows_of
 from jax_engine.models.schemas import LlamaFields
 
 ARCHITECTURES = ("SmolLM3ForCausalLM",)
@@ -25,16 +25,17 @@ class Fields(LlamaFields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Llama's layers, some without rotation; a window, where there is one, on the others."""
+    """Llama's layers, some without rotation; a window, where there is one, on those by default."""
     layers = range(fields.num_hidden_layers)
     default = [int((layer + 1) % fields.no_rope_layer_interval != 0) for layer in layers]
     rope = rope_from_hf(fields)
-    ropes = tuple(rope if turns else None for turns in fields.no_rope_layers or default)
+    turned = fields.no_rope_layers or default
+    types = fields.layer_types or [FULL if turns else SLIDING for turns in turned]
     window = fields.sliding_window if fields.use_sliding_window else None
     return changed(
         llama.specification(fields),
         attention={
-            "rope": ropes,
-            "window": windows_of(fields.layer_types, window, fields.num_hidden_layers),
+            "rope": tuple(rope if turns else None for turns in turned),
+            "window": windows_of(types, window, fields.num_hidden_layers),
         },
     )

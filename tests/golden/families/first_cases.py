@@ -1,0 +1,189 @@
+"""The first cases: one or two for each family, mostly of one shape."""
+
+from typing import Any
+
+from tests.golden.families.checkpoints import VOCABULARY
+
+# By name: the beginning of transformers' names of its classes, and the configuration.
+Cases = dict[str, tuple[str, dict[str, Any]]]
+SLIDING, FULL = "sliding_attention", "full_attention"
+TOKENS: dict[str, Any] = {"vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2}
+LLAMA: dict[str, Any] = TOKENS | {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+GPT2: dict[str, Any] = TOKENS | {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
+FALCON: dict[str, Any] = TOKENS | {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+}
+HALF = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
+GRANITE = {
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.4,
+    "attention_multiplier": 0.2,
+    "logits_scaling": 2.5,
+}
+GEMMA2 = {"head_dim": 16, "query_pre_attn_scalar": 20, "sliding_window": 5}
+QWEN_MOE = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+
+
+def long_rope(original: int) -> dict[str, Any]:
+    """Phi-3's rope: prompts longer than `original` take the long factors."""
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 500.0,
+        "short_factor": [1.0, 1.1],
+        "long_factor": [1.5, 3.0],
+        "partial_rotary_factor": 0.5,
+        "original_max_position_embeddings": original,
+    }
+    return {"original_max_position_embeddings": original, "rope_parameters": rope}
+
+
+GROWING = {
+    "rope_type": "yarn",
+    "rope_theta": 500.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+    "llama_4_scaling_beta": 0.3,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+}
+GLM_MOE: dict[str, Any] = LLAMA | {
+    "head_dim": 8,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "attention_bias": True,
+    "use_qk_norm": True,
+    "routed_scaling_factor": 1.5,
+}
+FIRST: Cases = {
+    "llama": ("Llama", LLAMA | {"head_dim": 8}),
+    "mistral": ("Mistral", LLAMA | {"sliding_window": 6}),
+    "ministral3": (
+        "Ministral3",
+        LLAMA | {"sliding_window": None, "head_dim": 8, "rope_parameters": GROWING},
+    ),
+    "qwen2": (
+        "Qwen2",
+        LLAMA
+        | {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
+        | {"tie_word_embeddings": True},
+    ),
+    "qwen3": ("Qwen3", LLAMA | {"head_dim": 16}),
+    "phi3": ("Phi3", LLAMA | {"sliding_window": 9}),
+    "phi3_short": ("Phi3", LLAMA | long_rope(64)),
+    "phi3_long": ("Phi3", LLAMA | long_rope(16)),
+    "granite": ("Granite", LLAMA | GRANITE),
+    "smollm3": ("SmolLM3", LLAMA | {"num_hidden_layers": 5, "no_rope_layer_interval": 2}),
+    "olmo": ("Olmo", LLAMA | {"clip_qkv": 0.7}),
+    "olmo2": ("Olmo2", LLAMA),
+    "olmo3": ("Olmo3", LLAMA | {"num_hidden_layers": 5, "sliding_window": 5}),
+    "stablelm": ("StableLm", LLAMA | {"use_qkv_bias": True}),
+    "stablelm_parallel": (
+        "StableLm",
+        LLAMA | {"use_parallel_residual": True, "qk_layernorm": True, "rope_parameters": HALF},
+    ),
+    "starcoder2": ("Starcoder2", LLAMA | {"sliding_window": 6}),
+    "phi": ("Phi", LLAMA),
+    "phi_head_norms": ("Phi", LLAMA | {"qk_layernorm": True}),
+    "gpt_neox": ("GPTNeoX", LLAMA),
+    "gpt_neox_in_turn": (
+        "GPTNeoX",
+        LLAMA | {"use_parallel_residual": False, "attention_bias": False},
+    ),
+    "gptj": ("GPTJ", GPT2 | {"rotary_dim": 4}),
+    "gpt2": ("GPT2", GPT2),
+    "gpt_bigcode": ("GPTBigCode", GPT2),
+    "gpt_bigcode_all_heads": ("GPTBigCode", GPT2 | {"multi_query": False}),
+    "opt": (
+        "OPT",
+        FALCON
+        | {"ffn_dim": 48, "max_position_embeddings": 64, "word_embed_proj_dim": 32}
+        | {"pad_token_id": 0},
+    ),
+    "bloom": ("Bloom", TOKENS | {"hidden_size": 48, "n_layer": 3, "n_head": 6}),
+    "mpt": (
+        "Mpt",
+        TOKENS
+        | {"d_model": 48, "n_layers": 3, "n_heads": 6, "max_seq_len": 64}
+        | {"attn_config": {"clip_qkv": 0.8}},
+    ),
+    "falcon_7b": ("Falcon", FALCON),
+    "falcon_40b": ("Falcon", FALCON | {"num_kv_heads": 2, "new_decoder_architecture": True}),
+    "falcon_rw": (
+        "Falcon",
+        FALCON | {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True},
+    ),
+    "nemotron": ("Nemotron", LLAMA),
+    "cohere": ("Cohere", LLAMA),
+    "cohere_head_norms": ("Cohere", LLAMA | {"use_qk_norm": True}),
+    "cohere2": ("Cohere2", LLAMA | {"num_hidden_layers": 5, "sliding_window": 5}),
+    "glm": ("Glm", LLAMA | {"head_dim": 8, "attention_bias": True}),
+    "glm4": ("Glm4", LLAMA | {"head_dim": 8, "attention_bias": True}),
+    "gemma": ("Gemma", LLAMA | {"head_dim": 16}),
+    "gemma2": (
+        "Gemma2",
+        LLAMA
+        | GEMMA2
+        | {"num_hidden_layers": 4}
+        | {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0},
+    ),
+    "gemma3": ("Gemma3Text", LLAMA | GEMMA2 | {"num_hidden_layers": 7}),
+    "exaone4": (
+        "Exaone4",
+        LLAMA
+        | {"num_hidden_layers": 5, "head_dim": 8, "sliding_window": 5}
+        | {"sliding_window_pattern": 4},
+    ),
+    "mixtral": ("Mixtral", LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 2}),
+    "qwen2_moe": (
+        "Qwen2Moe",
+        LLAMA | QWEN_MOE | {"shared_expert_intermediate_size": 40, "norm_topk_prob": False},
+    ),
+    "qwen2_moe_in_turn": (
+        "Qwen2Moe",
+        LLAMA
+        | QWEN_MOE
+        | {"num_hidden_layers": 4, "shared_expert_intermediate_size": 40}
+        | {"decoder_sparse_step": 2, "norm_topk_prob": True},
+    ),
+    "qwen3_moe": (
+        "Qwen3Moe",
+        LLAMA
+        | QWEN_MOE
+        | {"head_dim": 16, "num_experts_per_tok": 3, "norm_topk_prob": True}
+        | {"decoder_sparse_step": 1, "mlp_only_layers": [0]},
+    ),
+    "olmoe": ("Olmoe", LLAMA | {"num_experts": 6, "num_experts_per_tok": 3}),
+    "granitemoe": (
+        "GraniteMoe",
+        LLAMA | GRANITE | {"num_local_experts": 5, "num_experts_per_tok": 2},
+    ),
+    "granitemoe_shared": (
+        "GraniteMoeShared",
+        LLAMA
+        | {"num_local_experts": 5, "num_experts_per_tok": 2}
+        | {"shared_intermediate_size": 24},
+    ),
+    "glm4_moe": ("Glm4Moe", GLM_MOE | {"n_group": 1, "topk_group": 1}),
+    "glm4_moe_groups": ("Glm4Moe", GLM_MOE | {"n_group": 4, "topk_group": 2}),
+    "gpt_oss": (
+        "GptOss",
+        LLAMA
+        | {"head_dim": 8, "num_hidden_layers": 4, "num_local_experts": 5}
+        | {"num_experts_per_tok": 2, "sliding_window": 5},
+    ),
+}
