@@ -1,6 +1,6 @@
-"""Baichuan 1 and 2: Llama with one projection W_pack; ALiBi in the 13B models.
+"""Baichuan 1 and 2: Llama with q, k and v in one tensor, W_pack; ALiBi in the 13B models.
 
-Baichuan 2's head divides each row by its length.
+Baichuan 2 divides each row of its head by the row's length (NormHead). The loader does so once.
 """
 
 from jax_engine.file_schema import Size

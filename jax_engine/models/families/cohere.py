@@ -1,4 +1,4 @@
-"""Command R (Cohere): parallel parts with one layer norm without bias, scaled logits."""
+"""Command R (Cohere): attention and MLP in parallel after one layer norm; scaled logits."""
 
 from jax_engine.file_schema import Positive
 from jax_engine.layer_spec import HeadNormSpec, NormSpec

@@ -1,4 +1,4 @@
-"""EXAONE 4: norms behind each part and over heads; layers that see all do not rotate."""
+"""EXAONE 4: norms after each part, and of q and k; layers that see all positions lack RoPE."""
 
 from jax_engine.file_schema import Size
 from jax_engine.layer_spec import HeadNormSpec

@@ -1,4 +1,4 @@
-"""Falcon: parallel parts with one norm (7B) or two (40B), or ALiBi and one after the other (RW)."""
+"""Falcon: parallel parts with one norm (7B) or two (40B); Falcon-RW is sequential, with ALiBi."""
 
 import msgspec
 import numpy as np

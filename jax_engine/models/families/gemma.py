@@ -1,4 +1,4 @@
-"""Gemma 1: Llama with norms by 1 + w, GeGLU and an embedding times the square root of E."""
+"""Gemma 1: Llama with RMS norms of scale 1 + w, GeGLU, and embeddings times sqrt(E)."""
 
 from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec

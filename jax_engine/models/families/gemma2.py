@@ -1,4 +1,4 @@
-"""Gemma 2: Gemma with four norms a layer, soft caps, and a window on every other layer."""
+"""Gemma 2: Gemma 1 with norms also after each part, soft caps, a window on every other layer."""
 
 from jax_engine.file_schema import Positive, Size
 from jax_engine.model_spec import ModelSpec

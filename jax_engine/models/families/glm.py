@@ -1,4 +1,4 @@
-"""GLM-4 of 2024 (GlmForCausalLM): Llama with half of each head rotated, neighbour by neighbour."""
+"""GLM-4 of 2024: Llama with RoPE on half of each head, in pairs of neighbouring numbers."""
 
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama

@@ -1,4 +1,4 @@
-"""GLM-4 of 2025 (GLM-4-0414): the earlier GLM-4 with four norms a layer."""
+"""GLM-4 of 2025 (GLM-4-0414): the GLM-4 of 2024 with norms before and after each part."""
 
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import glm

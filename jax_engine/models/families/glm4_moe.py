@@ -1,4 +1,4 @@
-"""GLM-4.5 and 4.6: experts chosen by sigmoids and a bias that only selects; dense layers first."""
+"""GLM-4.5 and 4.6: dense layers, then experts chosen by sigmoids plus a bias; a shared expert."""
 
 import dataclasses
 

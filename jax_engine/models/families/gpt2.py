@@ -1,4 +1,4 @@
-"""GPT-2: a table of positions instead of rotation, layer norms, biases everywhere."""
+"""GPT-2: learned positions, layer norms, a plain MLP, biases everywhere."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""StarCoder, SantaCoder (GPT-BigCode): GPT-2 whose query heads share one head of keys."""
+"""StarCoder, SantaCoder (GPT-BigCode): GPT-2 whose query heads share one KV head (MQA)."""
 
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import gpt2

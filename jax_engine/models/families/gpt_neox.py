@@ -1,4 +1,4 @@
-"""GPT-NeoX, Pythia: attention and MLP read norms of their own and are added together."""
+"""GPT-NeoX, Pythia: attention and MLP in parallel, each after its own layer norm; partial RoPE."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""InternLM 1: Llama with biases on all four projections of attention."""
+"""InternLM 1: Llama with biases on q, k, v and the output projection."""
 
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama

@@ -1,4 +1,4 @@
-"""Llama 1-3, Vicuna, CodeLlama, SmolLM2: equal layers, with Hugging Face's weight names."""
+"""Llama 1 to 3, Vicuna, CodeLlama, Aquila, SmolLM2: RMS norms, RoPE, grouped queries, SwiGLU."""
 
 from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
 from jax_engine.model_spec import LayerGroup, ModelSpec

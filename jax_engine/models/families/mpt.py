@@ -1,4 +1,4 @@
-"""MPT: ALiBi with slopes of its own, layer norms without bias, one fused projection."""
+"""MPT: ALiBi with slopes of its own, layer norms without bias, clipped queries, keys and values."""
 
 import msgspec
 

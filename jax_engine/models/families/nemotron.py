@@ -1,4 +1,4 @@
-"""Nemotron, Minitron: layer norms by 1 + w, a plain MLP with squared ReLU, half rotation."""
+"""Nemotron, Minitron: layer norms of scale 1 + w, a plain MLP with squared ReLU, partial RoPE."""
 
 from jax_engine.layer_spec import MlpSpec, NormSpec
 from jax_engine.model_spec import ModelSpec

@@ -1,4 +1,4 @@
-"""OPT: like GPT-2, with ReLU; its table of positions begins with two rows that nobody uses."""
+"""OPT: GPT-2 with ReLU; its table of positions begins with two unused rows."""
 
 import msgspec
 

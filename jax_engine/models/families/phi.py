@@ -1,4 +1,4 @@
-"""Phi-1, 1.5 and 2: attention and a plain MLP read one norm and are added together."""
+"""Phi-1, 1.5 and 2: attention and a plain MLP in parallel after one layer norm; partial RoPE."""
 
 from jax_engine.layer_spec import HeadNormSpec, MlpSpec, NormSpec
 from jax_engine.model_spec import ModelSpec

@@ -1,0 +1,256 @@
+"""Short words for what a specification says, column by column of the table.
+
+A column is made of *facets*: functions from a specification to a word, or to "" where there is
+nothing to say.
+"""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from jax_engine.layer_spec import ExpertsSpec, LayerSpec, MlpSpec, NormSpec
+from jax_engine.models.config import ModelConfig
+from jax_engine.weights.transforms import AddOne, Constant
+from scripts.families.models import layers_of
+
+Facet = Callable[[ModelConfig], str]
+ACTIVATIONS = {
+    "silu": "SiLU",
+    "gelu": "GELU",
+    "gelu_tanh": "GELU (tanh)",
+    "relu": "ReLU",
+    "relu2": "ReLU²",
+    "clipped_swiglu": "clipped SwiGLU",
+}
+SCORES = {
+    "softmax": "softmax, then top-k",
+    "chosen_softmax": "top-k, then softmax",
+    "sigmoid": "sigmoid, then top-k",
+}
+
+
+def pattern(flags: Sequence[bool]) -> tuple[int, int] | None:
+    """(a, b) if a layers with the flag and b without alternate, beginning with the a."""
+    a = flags.index(False) if False in flags else len(flags)
+    b = flags[a:].index(True) if True in flags[a:] else len(flags) - a
+    repeats = all(flag == (n % (a + b) < a) for n, flag in enumerate(flags))
+    return (a, b) if a and b and repeats else None
+
+
+def rotation(config: ModelConfig) -> str:
+    """Whether queries and keys are rotated: by which tables, in which layers."""
+    layers = layers_of(config.spec)
+    rotated = [layer.attention.rope is not None for layer in layers]
+    if not any(rotated):
+        return ""
+    tables = {layer.attention.rope for layer in layers} - {None}
+    words, found = "RoPE" if len(tables) == 1 else f"{len(tables)} RoPE tables", pattern(rotated)
+    return words if found is None else f"{words} in {found[0]} of {sum(found)} layers"
+
+
+def rotated_part(config: ModelConfig) -> str:
+    one = config.spec.attentions[0]
+    part = Fraction(one.rotated, one.head_dim)
+    return "" if part == 1 or not one.ropes else f"{part} of each head"
+
+
+def stretch(config: ModelConfig) -> str:
+    """How rotation reaches beyond the trained context."""
+    names = {"none": "", "yarn": "YaRN", "longrope": "LongRoPE"}
+    types = {rope.type for one in config.spec.attentions for rope in one.ropes}
+    return ", ".join(sorted({names.get(one, one) for one in types} - {""}))
+
+
+def other_positions(config: ModelConfig) -> str:
+    spec = config.spec
+    if spec.learned_positions is not None:
+        return "learned"
+    return "ALiBi" if spec.attentions[0].alibi_slopes is not None else ""
+
+
+def growth(config: ModelConfig) -> str:
+    return "queries grow" if config.spec.attentions[0].query_growth is not None else ""
+
+
+def norm_kind(config: ModelConfig) -> str:
+    norm = config.spec.norm
+    assert norm is not None
+    declared = config.weights.get("norm.weight", config.weights["norm"])
+    words = kind_of(norm)
+    if isinstance(declared, AddOne):
+        words += " of 1 + w"
+    return words + (", no weight" if isinstance(declared, Constant) else "")
+
+
+def kind_of(norm: NormSpec) -> str:
+    if norm.kind == "rms":
+        return "RMS"
+    return "layer" if norm.bias else "layer, no bias"
+
+
+def placement(layer: LayerSpec) -> str:
+    """Where a layer's norms are."""
+    if layer.parallel:
+        return "one before both" if layer.mlp_norm is None else "one before each"
+    if layer.input_norm is None:
+        return "after"
+    return "before" if layer.attention_output_norm is None else "before and after"
+
+
+def norm_places(config: ModelConfig) -> str:
+    return placement(config.spec.layers[0])
+
+
+def embedding_norm(config: ModelConfig) -> str:
+    return "" if config.spec.embedding_norm is None else "of the embedding"
+
+
+def heads(config: ModelConfig) -> str:
+    heads, kv_heads = config.spec.num_heads, config.spec.num_kv_heads
+    return "MHA" if kv_heads == heads else "MQA" if kv_heads == 1 else "GQA"
+
+
+def window(config: ModelConfig) -> str:
+    flags = [layer.attention.window is not None for layer in layers_of(config.spec)]
+    if not any(flags):
+        return ""
+    found = pattern(flags)
+    if found is not None:
+        return f"window {found[0]}:{found[1]}"
+    return "window" if all(flags) else "window in later layers"
+
+
+def extras(config: ModelConfig) -> str:
+    """What scores have besides."""
+    one = config.spec.attentions[0]
+    words = ["sinks"] * one.sinks + ["soft cap"] * (one.soft_cap is not None)
+    return ", ".join(words + ["own scale"] * (one.scale is not None))
+
+
+def head_norm(config: ModelConfig) -> str:
+    norm = config.spec.attentions[0].head_norm
+    if norm is None:
+        return ""
+    return f"q, k norm{' (layer)' if norm.kind == 'layer' else ''}" + ", all heads" * norm.whole
+
+
+def attention_bias(config: ModelConfig) -> str:
+    one = config.spec.attentions[0]
+    if one.qkv_bias:
+        return "bias on q, k, v, o" if one.output_bias else "bias on q, k, v"
+    return "bias on o" if one.output_bias else ""
+
+
+def clip(config: ModelConfig) -> str:
+    return "" if config.spec.attentions[0].clip is None else "clip"
+
+
+def network(mlp: MlpSpec) -> str:
+    """A feed-forward network: whether it has a gate, its activation, its biases."""
+    kind = "" if mlp.activation == "clipped_swiglu" else "gated " if mlp.gated else "plain "
+    return kind + ACTIVATIONS[mlp.activation] + ", bias" * mlp.bias
+
+
+def dense(config: ModelConfig) -> str:
+    """The network of a layer without experts, if there is one."""
+    found = [layer.mlp for layer in config.spec.layers if isinstance(layer.mlp, MlpSpec)]
+    return network(found[0]) if found else ""
+
+
+def has_experts(config: ModelConfig) -> str:
+    return "experts" if config.spec.experts else ""
+
+
+def experts_of(config: ModelConfig) -> ExpertsSpec:
+    return config.spec.experts[0]
+
+
+def expert(config: ModelConfig) -> str:
+    return network(experts_of(config).expert)
+
+
+def routing(config: ModelConfig) -> str:
+    return SCORES[experts_of(config).router.scores]
+
+
+def renormalised(config: ModelConfig) -> str:
+    return "renormalised" if experts_of(config).router.renormalise else ""
+
+
+def router_biases(config: ModelConfig) -> str:
+    router = experts_of(config).router
+    return ", ".join(["bias"] * router.bias + ["bias that selects"] * router.selection_bias)
+
+
+def scaling(config: ModelConfig) -> str:
+    return "" if experts_of(config).router.scaling == 1 else "scaled"
+
+
+def expert_groups(config: ModelConfig) -> str:
+    return "" if experts_of(config).router.groups == 1 else "groups"
+
+
+def shared(config: ModelConfig) -> str:
+    experts = experts_of(config)
+    if experts.shared is None:
+        return ""
+    return "with a gate" if experts.shared_gate else "yes"
+
+
+def sparse(config: ModelConfig) -> str:
+    """Which layers have experts."""
+    flags = [isinstance(layer.mlp, ExpertsSpec) for layer in layers_of(config.spec)]
+    first = flags.index(True)
+    if all(flags[first:]):
+        return "all" if first == 0 else f"all but the first{f' {first}' * (first > 1)}"
+    return f"1 of {first + 1}"
+
+
+def residual(config: ModelConfig) -> str:
+    return "parallel" if config.spec.layers[0].parallel else "in turn"
+
+
+def residual_factor(config: ModelConfig) -> str:
+    return "" if config.spec.layers[0].residual_factor == 1 else "factor"
+
+
+def head(config: ModelConfig) -> str:
+    spec = config.spec
+    return "tied" if spec.tied else "own, bias" if spec.head_bias else "own"
+
+
+def embedding_factor(config: ModelConfig) -> str:
+    return "" if config.spec.embedding_factor == 1 else "embedding factor"
+
+
+def logits(config: ModelConfig) -> str:
+    factor = ["logits factor"] * (config.spec.logits_factor != 1)
+    return ", ".join(factor + ["logits cap"] * (config.spec.logits_cap is not None))
+
+
+COLUMNS: dict[str, tuple[Facet, ...]] = {
+    "positions": (rotation, rotated_part, other_positions, stretch, growth),
+    "norms": (norm_kind, norm_places, embedding_norm),
+    "attention": (heads, window, head_norm, attention_bias, extras, clip),
+    "MLP": (has_experts, dense),
+    "residual": (residual, residual_factor),
+    "embedding and head": (head, embedding_factor, logits),
+}
+EXPERTS: dict[str, tuple[Facet, ...]] = {
+    "expert": (expert,),
+    "routing": (routing, renormalised, router_biases, expert_groups, scaling),
+    "shared expert": (shared,),
+    "in layers": (sparse,),
+}
+
+
+def cell(configs: Sequence[ModelConfig], facets: Sequence[Facet]) -> str:
+    """What the models of a family have: in brackets what only some of them have."""
+    words = []
+    for facet in facets:
+        found = dict.fromkeys(facet(config) for config in configs)
+        said = " or ".join(word for word in found if word)
+        if said:
+            words.append(f"({said})" if "" in found else said)
+    return ", ".join(words) or "none"
+
+
