@@ -7,7 +7,7 @@ nothing to say.
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from jax_engine.layer_spec import ExpertsSpec, LayerSpec, MlpSpec, NormSpec
+from jax_engine.layer_spec import LayerSpec, MlpSpec, NormSpec
 from jax_engine.models.config import ModelConfig
 from jax_engine.weights.transforms import AddOne, Constant
 from scripts.families.models import layers_of
@@ -21,11 +21,6 @@ ACTIVATIONS = {
     "relu2": "ReLU²",
     "clipped_swiglu": "clipped SwiGLU",
 }
-SCORES = {
-    "softmax": "softmax, then top-k",
-    "chosen_softmax": "top-k, then softmax",
-    "sigmoid": "sigmoid, then top-k",
-}
 
 
 def pattern(flags: Sequence[bool]) -> tuple[int, int] | None:
@@ -37,7 +32,7 @@ def pattern(flags: Sequence[bool]) -> tuple[int, int] | None:
 
 
 def rotation(config: ModelConfig) -> str:
-    """Whether queries and keys are rotated: by which tables, in which layers."""
+    """Which tables rotate queries and keys, and in which layers; "" if none does."""
     layers = layers_of(config.spec)
     rotated = [layer.attention.rope is not None for layer in layers]
     if not any(rotated):
@@ -60,11 +55,11 @@ def stretch(config: ModelConfig) -> str:
     return ", ".join(sorted({names.get(one, one) for one in types} - {""}))
 
 
-def other_positions(config: ModelConfig) -> str:
+def positions(config: ModelConfig) -> str:
     spec = config.spec
     if spec.learned_positions is not None:
         return "learned"
-    return "ALiBi" if spec.attentions[0].alibi_slopes is not None else ""
+    return "ALiBi" if spec.attentions[0].alibi_slopes is not None else rotation(config)
 
 
 def growth(config: ModelConfig) -> str:
@@ -78,13 +73,13 @@ def norm_kind(config: ModelConfig) -> str:
     words = kind_of(norm)
     if isinstance(declared, AddOne):
         words += " of 1 + w"
-    return words + (", no weight" if isinstance(declared, Constant) else "")
+    return words + (" or weight" if isinstance(declared, Constant) else "")
 
 
 def kind_of(norm: NormSpec) -> str:
     if norm.kind == "rms":
         return "RMS"
-    return "layer" if norm.bias else "layer, no bias"
+    return "layer" if norm.bias else "layer without bias"
 
 
 def placement(layer: LayerSpec) -> str:
@@ -116,28 +111,29 @@ def window(config: ModelConfig) -> str:
     found = pattern(flags)
     if found is not None:
         return f"window {found[0]}:{found[1]}"
-    return "window" if all(flags) else "window in later layers"
+    return "window in all layers" if all(flags) else "window in later layers"
 
 
 def extras(config: ModelConfig) -> str:
     """What scores have besides."""
     one = config.spec.attentions[0]
     words = ["sinks"] * one.sinks + ["soft cap"] * (one.soft_cap is not None)
-    return ", ".join(words + ["own scale"] * (one.scale is not None))
+    return "; ".join(words + ["own scale"] * (one.scale is not None))
 
 
 def head_norm(config: ModelConfig) -> str:
     norm = config.spec.attentions[0].head_norm
     if norm is None:
         return ""
-    return f"q, k norm{' (layer)' if norm.kind == 'layer' else ''}" + ", all heads" * norm.whole
+    words = "q/k norm" if norm.kind == "rms" else "q/k layer norm"
+    return words + " over all heads" * norm.whole
 
 
 def attention_bias(config: ModelConfig) -> str:
     one = config.spec.attentions[0]
     if one.qkv_bias:
-        return "bias on q, k, v, o" if one.output_bias else "bias on q, k, v"
-    return "bias on o" if one.output_bias else ""
+        return "qkv and o bias" if one.output_bias else "qkv bias"
+    return "o bias" if one.output_bias else ""
 
 
 def clip(config: ModelConfig) -> str:
@@ -147,7 +143,7 @@ def clip(config: ModelConfig) -> str:
 def network(mlp: MlpSpec) -> str:
     """A feed-forward network: whether it has a gate, its activation, its biases."""
     kind = "" if mlp.activation == "clipped_swiglu" else "gated " if mlp.gated else "plain "
-    return kind + ACTIVATIONS[mlp.activation] + ", bias" * mlp.bias
+    return kind + ACTIVATIONS[mlp.activation] + " with bias" * mlp.bias
 
 
 def dense(config: ModelConfig) -> str:
@@ -160,53 +156,8 @@ def has_experts(config: ModelConfig) -> str:
     return "experts" if config.spec.experts else ""
 
 
-def experts_of(config: ModelConfig) -> ExpertsSpec:
-    return config.spec.experts[0]
-
-
-def expert(config: ModelConfig) -> str:
-    return network(experts_of(config).expert)
-
-
-def routing(config: ModelConfig) -> str:
-    return SCORES[experts_of(config).router.scores]
-
-
-def renormalised(config: ModelConfig) -> str:
-    return "renormalised" if experts_of(config).router.renormalise else ""
-
-
-def router_biases(config: ModelConfig) -> str:
-    router = experts_of(config).router
-    return ", ".join(["bias"] * router.bias + ["bias that selects"] * router.selection_bias)
-
-
-def scaling(config: ModelConfig) -> str:
-    return "" if experts_of(config).router.scaling == 1 else "scaled"
-
-
-def expert_groups(config: ModelConfig) -> str:
-    return "" if experts_of(config).router.groups == 1 else "groups"
-
-
-def shared(config: ModelConfig) -> str:
-    experts = experts_of(config)
-    if experts.shared is None:
-        return ""
-    return "with a gate" if experts.shared_gate else "yes"
-
-
-def sparse(config: ModelConfig) -> str:
-    """Which layers have experts."""
-    flags = [isinstance(layer.mlp, ExpertsSpec) for layer in layers_of(config.spec)]
-    first = flags.index(True)
-    if all(flags[first:]):
-        return "all" if first == 0 else f"all but the first{f' {first}' * (first > 1)}"
-    return f"1 of {first + 1}"
-
-
 def residual(config: ModelConfig) -> str:
-    return "parallel" if config.spec.layers[0].parallel else "in turn"
+    return "parallel" if config.spec.layers[0].parallel else "sequential"
 
 
 def residual_factor(config: ModelConfig) -> str:
@@ -215,7 +166,7 @@ def residual_factor(config: ModelConfig) -> str:
 
 def head(config: ModelConfig) -> str:
     spec = config.spec
-    return "tied" if spec.tied else "own, bias" if spec.head_bias else "own"
+    return "tied" if spec.tied else "own with bias" if spec.head_bias else "own"
 
 
 def embedding_factor(config: ModelConfig) -> str:
@@ -224,22 +175,16 @@ def embedding_factor(config: ModelConfig) -> str:
 
 def logits(config: ModelConfig) -> str:
     factor = ["logits factor"] * (config.spec.logits_factor != 1)
-    return ", ".join(factor + ["logits cap"] * (config.spec.logits_cap is not None))
+    return "; ".join(factor + ["logits cap"] * (config.spec.logits_cap is not None))
 
 
 COLUMNS: dict[str, tuple[Facet, ...]] = {
-    "positions": (rotation, rotated_part, other_positions, stretch, growth),
+    "positions": (positions, rotated_part, stretch, growth),
     "norms": (norm_kind, norm_places, embedding_norm),
     "attention": (heads, window, head_norm, attention_bias, extras, clip),
     "MLP": (has_experts, dense),
     "residual": (residual, residual_factor),
     "embedding and head": (head, embedding_factor, logits),
-}
-EXPERTS: dict[str, tuple[Facet, ...]] = {
-    "expert": (expert,),
-    "routing": (routing, renormalised, router_biases, expert_groups, scaling),
-    "shared expert": (shared,),
-    "in layers": (sparse,),
 }
 
 
@@ -251,6 +196,4 @@ def cell(configs: Sequence[ModelConfig], facets: Sequence[Facet]) -> str:
         said = " or ".join(word for word in found if word)
         if said:
             words.append(f"({said})" if "" in found else said)
-    return ", ".join(words) or "none"
-
-
+    return "; ".join(words) or "none"
