@@ -116,7 +116,8 @@ def names(family: Family) -> list[str]:
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    text = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return f'<div class="wide-table" markdown="1">\n\n{text}\n</div>\n'
 
 
 def write() -> None:

@@ -20,6 +20,10 @@ def expert(config: ModelConfig) -> str:
     return network(experts_of(config).expert)
 
 
+def expert_bias(config: ModelConfig) -> str:
+    return "bias" if experts_of(config).expert.bias else ""
+
+
 def routing(config: ModelConfig) -> str:
     return SCORES[experts_of(config).router.scores]
 
@@ -58,7 +62,7 @@ def sparse(config: ModelConfig) -> str:
 
 
 EXPERTS: dict[str, tuple[Facet, ...]] = {
-    "expert": (expert,),
+    "expert": (expert, expert_bias),
     "routing": (routing, renormalised, router_biases, expert_groups, scaling),
     "shared expert": (shared,),
     "in layers": (sparse,),

@@ -141,15 +141,22 @@ def clip(config: ModelConfig) -> str:
 
 
 def network(mlp: MlpSpec) -> str:
-    """A feed-forward network: whether it has a gate, its activation, its biases."""
+    """A feed-forward network: whether it has a gate, and its activation."""
     kind = "" if mlp.activation == "clipped_swiglu" else "gated " if mlp.gated else "plain "
-    return kind + ACTIVATIONS[mlp.activation] + " with bias" * mlp.bias
+    return kind + ACTIVATIONS[mlp.activation]
 
 
 def dense(config: ModelConfig) -> str:
-    """The network of a layer without experts, if there is one."""
-    found = [layer.mlp for layer in config.spec.layers if isinstance(layer.mlp, MlpSpec)]
-    return network(found[0]) if found else ""
+    """The network of layers without experts; "" if all have some."""
+    return " or ".join({network(one): "" for one in _dense(config)})
+
+
+def dense_bias(config: ModelConfig) -> str:
+    return "bias" if any(one.bias for one in _dense(config)) else ""
+
+
+def _dense(config: ModelConfig) -> list[MlpSpec]:
+    return [layer.mlp for layer in config.spec.layers if isinstance(layer.mlp, MlpSpec)]
 
 
 def has_experts(config: ModelConfig) -> str:
@@ -182,7 +189,7 @@ COLUMNS: dict[str, tuple[Facet, ...]] = {
     "positions": (positions, rotated_part, stretch, growth),
     "norms": (norm_kind, norm_places, embedding_norm),
     "attention": (heads, window, head_norm, attention_bias, extras, clip),
-    "MLP": (has_experts, dense),
+    "MLP": (has_experts, dense, dense_bias),
     "residual": (residual, residual_factor),
     "embedding and head": (head, embedding_factor, logits),
 }
