@@ -60,12 +60,13 @@ from jax_engine.weights.transforms import Declaration
 
 
 class Family(Protocol):
-    """The declarations of a file under families/ (see docs: adding a model).
+    """The declarations of a file under families/ (docs/tutorial/add-a-model.md).
 
     Attributes:
         ARCHITECTURES: the names in `config.json`'s `architectures`.
         Fields: the schema of `config.json`.
-        specification: from its fields to the decoder's layers.
+        specification: makes the decoder's layers of these fields. Raises ConfigError for a variant
+            that the engine does not compute.
         weights: how tensors of the checkpoint make each module of the decoder.
     """
 
@@ -155,7 +156,7 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     spec = family.specification(checked(raw, family.Fields, FILE))
     head = None if task is None else head_config(task, raw)
     if head is not None:
-        # Such a checkpoint has no lm_head: the embedding stands in for it, and is never used so.
+        # Such a checkpoint has no lm_head. The embedding stands in for it, and no logits are asked.
         spec = replace(spec, tied=True, head_bias=False)
     tokens = checked(raw, TokenFields, FILE)
     return ModelConfig(

@@ -78,8 +78,8 @@ def norm_kind(config: ModelConfig) -> str:
 
 def kind_of(norm: NormSpec) -> str:
     if norm.kind == "rms":
-        return "RMS"
-    return "layer" if norm.bias else "layer without bias"
+        return "RMSNorm"
+    return "LayerNorm" if norm.bias else "LayerNorm without bias"
 
 
 def placement(layer: LayerSpec) -> str:
@@ -125,7 +125,7 @@ def head_norm(config: ModelConfig) -> str:
     norm = config.spec.attentions[0].head_norm
     if norm is None:
         return ""
-    words = "q/k norm" if norm.kind == "rms" else "q/k layer norm"
+    words = "q/k norm" if norm.kind == "rms" else "q/k LayerNorm"
     return words + " over all heads" * norm.whole
 
 

@@ -23,7 +23,7 @@ class Fields(LlamaFields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Llama's layers; those without `max_position_embeddings` have ALiBi."""
+    """Llama's layers; the 13B models, without `max_position_embeddings`, have ALiBi."""
     if fields.max_position_embeddings:
         return llama.specification(fields)
     return changed(

@@ -23,7 +23,7 @@ class Fields(LlamaFields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Llama's parts side by side."""
+    """Llama's parts in parallel, with layer norms."""
     norm = NormSpec(fields.layer_norm_eps, "layer")
     head_norm = HeadNormSpec(fields.layer_norm_eps, "layer") if fields.use_qk_norm else None
     return changed(

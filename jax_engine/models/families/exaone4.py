@@ -22,7 +22,7 @@ class Fields(LlamaFields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """OLMo 2's norms, with those of heads like Qwen 3's."""
+    """Llama's parts with OLMo 2's norms after them, and Qwen 3's norms of heads."""
     norm = HeadNormSpec(fields.rms_norm_eps)
     plain = olmo2.behind(llama.specification(fields))
     if fields.sliding_window is None:
@@ -39,7 +39,10 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def layer_types(fields: Fields) -> list[str]:
-    """The pattern is a number, or a word such as LLLG; the last layer always sees all."""
+    """The type of each layer, from `layer_types` or from the pattern.
+
+    The pattern is its own length, or a word such as LLLG. The last layer always sees all positions.
+    """
     layers, pattern = range(fields.num_hidden_layers), fields.sliding_window_pattern
     if fields.layer_types is not None:
         return fields.layer_types

@@ -77,13 +77,14 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def _kv_heads(fields: Fields) -> int:
+    """How many KV heads: `num_kv_heads` counts in the new architecture only."""
     if fields.new_decoder_architecture:
         return fields.num_kv_heads or fields.num_attention_heads
     return 1 if fields.multi_query else fields.num_attention_heads
 
 
 def _slopes(fields: Fields) -> tuple[float, ...]:
-    """Falcon rounds its slopes to bfloat16, and scales them with the scores."""
+    """ALiBi's slopes: rounded to bfloat16, and scaled since ALiBi is added before the scale."""
     scale = (fields.hidden_size // fields.num_attention_heads) ** -0.5
     rounded = np.asarray(press_slopes(fields.num_attention_heads), bfloat16)
     return tuple(float(slope) * scale for slope in rounded)

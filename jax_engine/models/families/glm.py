@@ -12,7 +12,7 @@ ARCHITECTURES = ("GlmForCausalLM",)
 
 
 class Fields(LlamaFields, frozen=True):
-    """Llama's fields with other defaults; `attention_bias` is about q, k and v only."""
+    """Llama's fields and the rotated part; `attention_bias` is about q, k and v only."""
 
     attention_bias: bool | None = False
     partial_rotary_factor: Fraction | None = None

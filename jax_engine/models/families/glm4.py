@@ -10,7 +10,7 @@ Fields = glm.Fields
 
 
 def specification(fields: glm.Fields) -> ModelSpec:
-    """The layers of GLM; each part's output is normed, too."""
+    """GLM's layers with norms of each part's output."""
     plain = glm.specification(fields)
     norms = {"attention_output_norm": plain.norm, "mlp_output_norm": plain.norm}
     return changed(plain, layer=norms)

@@ -33,6 +33,9 @@ def specification(fields: Fields, num_kv_heads: int | None = None) -> ModelSpec:
 
     Args:
         num_kv_heads: None: as many as query heads.
+
+    Raises:
+        ConfigError: the scores are scaled by the layer's number.
     """
     require(fields, scale_attn_by_inverse_layer_idx=False)
     norm = NormSpec(fields.layer_norm_epsilon, "layer", bias=True)
@@ -76,7 +79,7 @@ def names() -> dict[str, str]:
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
-    """The matrices of layers (Conv1D) are stored as [in, out]."""
+    """GPT-2's names; the matrices of layers (Conv1D) are stored as [in, out]."""
     del spec
     matrices = ("layers.attention.", "layers.mlp.")
     return {

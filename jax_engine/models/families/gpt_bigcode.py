@@ -10,7 +10,7 @@ ARCHITECTURES = ("GPTBigCodeForCausalLM",)
 
 
 class Fields(gpt2.Fields, frozen=True):
-    """GPT-2's fields and whether there is only one KV head."""
+    """GPT-2's fields, and whether there is only one KV head."""
 
     activation_function: str = "gelu_pytorch_tanh"
     multi_query: bool = True

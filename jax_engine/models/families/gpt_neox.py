@@ -20,7 +20,7 @@ ARCHITECTURES = ("GPTNeoXForCausalLM",)
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """config.json; the older names of rotary fields, too."""
+    """config.json, with the older names of rotary fields."""
 
     vocab_size: Size
     hidden_size: Size

@@ -19,7 +19,7 @@ def specification(fields: LlamaFields, rotated: float = 1.0) -> ModelSpec:
     """One group of equal layers.
 
     Args:
-        rotated: which part of a head RoPE rotates.
+        rotated: the fraction of a head's numbers that RoPE rotates.
     """
     heads = fields.num_attention_heads
     rope, norm = rope_from_hf(fields), NormSpec(fields.rms_norm_eps)

@@ -41,7 +41,7 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Equal layers without biases; without ALiBi there is a table of positions."""
+    """Equal layers, by default without biases; learned positions where there is no ALiBi."""
     attn, bias = fields.attn_config, not fields.no_bias
     require(attn, prefix_lm=False)
     norm = NormSpec(fields.layer_norm_epsilon, "layer", bias=bias)

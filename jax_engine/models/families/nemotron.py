@@ -36,7 +36,7 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
-    """Llama's names; norms lack their one, but their biases do not."""
+    """Llama's names; the norms' scale 1 + w is stored as w, their bias as it is."""
     found = llama.weights(spec)
     norms = ("layers.input_norm", "layers.mlp_norm", "norm")
     plus_one = {f"{name}.weight": AddOne(found[name]) for name in norms}

@@ -5,6 +5,7 @@ from jax_engine.layer_spec import ExpertsSpec, HeadNormSpec, RouterSpec
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama, qwen2_moe
 from jax_engine.models.families.changed import changed
+from jax_engine.models.families.hf_config import require
 from jax_engine.models.schemas import LlamaFields
 from jax_engine.weights.transforms import Declaration, Flat
 
@@ -22,15 +23,17 @@ class Fields(LlamaFields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Llama's layers with experts."""
+    """Llama's layers with experts.
+
+    Raises:
+        ConfigError: `clip_qkv` is given. OLMoE clips behind the norms of q and k, not before them.
+    """
+    require(fields, clip_qkv=None)
     counts = fields.num_experts, fields.num_experts_per_tok
     router = RouterSpec(*counts, renormalise=fields.norm_topk_prob)
     return changed(
         llama.specification(fields),
-        attention={
-            "head_norm": HeadNormSpec(fields.rms_norm_eps, whole=True),
-            "clip": fields.clip_qkv,
-        },
+        attention={"head_norm": HeadNormSpec(fields.rms_norm_eps, whole=True)},
         layer={"mlp": ExpertsSpec(router, llama.mlp_of(fields))},
     )
 

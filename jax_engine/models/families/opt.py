@@ -31,7 +31,11 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Equal layers. OPT-350m, which norms behind each part and projects, is refused."""
+    """Equal layers.
+
+    Raises:
+        ConfigError: it is OPT-350m, which norms after each residual sum and projects embeddings.
+    """
     width, bias = fields.hidden_size, fields.enable_bias
     require(fields, do_layer_norm_before=True, layer_norm_elementwise_affine=True)
     if fields.word_embed_proj_dim is not None:

@@ -41,7 +41,7 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
-    """Llama's names, but for these."""
+    """Llama's names, but for the output projection, the MLP, the head norms and the last norm."""
     attention, mlp = "model.layers.{layer}.self_attn", "model.layers.{layer}.mlp"
     return llama.weights(spec) | {
         "layers.attention.o": f"{attention}.dense.{{kind}}",
