@@ -28,8 +28,8 @@ attention has added to it.
 ## Layers that differ
 
 Some layers see a window of the last positions only. Some do not rotate queries and keys (NoPE).
-Some have experts. A family's layers repeat a pattern, drawn here for {depth} layers. In the other
-families all layers are alike.
+Some have experts. A family's layers repeat a pattern, drawn here for {depth} layers as it is by
+default. In the other families all layers are alike.
 
 {{{{ figure family-patterns }}}}
 

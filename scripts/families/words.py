@@ -5,7 +5,6 @@ nothing to say.
 """
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
 from jax_engine.layer_spec import LayerSpec, MlpSpec, NormSpec
 from jax_engine.models.config import ModelConfig
@@ -44,8 +43,7 @@ def rotation(config: ModelConfig) -> str:
 
 def rotated_part(config: ModelConfig) -> str:
     one = config.spec.attentions[0]
-    part = Fraction(one.rotated, one.head_dim)
-    return "" if part == 1 or not one.ropes else f"{part} of each head"
+    return "part of each head" if one.ropes and one.rotated < one.head_dim else ""
 
 
 def stretch(config: ModelConfig) -> str:

@@ -8,6 +8,7 @@ SAFETENSORS = ("tests/models/test_safetensors.py",)
 GGUF = ("tests/models/test_gguf.py",)
 WRONG = ("tests/models/test_wrong_values.py",)
 HEADS = ("tests/engine/test_heads.py",)
+REFUSED = ("tests/models/test_refused_variants.py",)
 GUIDED = ("tests/guided/test_compiler.py",)
 
 LOADING: list[Mutant] = [
@@ -95,6 +96,16 @@ LOADING: list[Mutant] = [
             "fields.rope_theta",
             "the new theta is not read",
         ),
+    ),
+    *plant(
+        f"{FOLDER}/families/hf_config.py",
+        REFUSED,
+        ("if found != value:", "if found is None:", "variants are computed as what they are not"),
+    ),
+    *plant(
+        f"{FOLDER}/families/olmoe.py",
+        REFUSED,
+        ("require(fields, clip_qkv=None)", "pass", "OLMoE's bound is not there"),
     ),
     *plant(
         f"{FOLDER}/dummy.py",
