@@ -60,7 +60,7 @@ class ModelSpec:
         logits_cap: logits x become logits_cap * tanh(x / logits_cap); None: they stay.
 
     Raises:
-        ConfigError: layers need KV caches of different shapes.
+        ConfigError: Layers need KV caches of different shapes.
     """
 
     vocab_size: int

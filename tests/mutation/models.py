@@ -105,7 +105,7 @@ LOADING: list[Mutant] = [
     *plant(
         f"{FOLDER}/families/olmoe.py",
         REFUSED,
-        ("require(fields, clip_qkv=None)", "pass", "OLMoE's bound is not there"),
+        ("clip_qkv=None, sliding", "sliding", "OLMoE's bound is not there"),
     ),
     *plant(
         f"{FOLDER}/dummy.py",

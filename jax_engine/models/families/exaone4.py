@@ -39,10 +39,7 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def layer_types(fields: Fields) -> list[str]:
-    """The type of each layer, from `layer_types` or from the pattern.
-
-    The pattern is its own length, or a word such as LLLG. The last layer always sees all positions.
-    """
+    """The pattern is a number, or a word such as LLLG; the last layer always sees all."""
     layers, pattern = range(fields.num_hidden_layers), fields.sliding_window_pattern
     if fields.layer_types is not None:
         return fields.layer_types

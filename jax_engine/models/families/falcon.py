@@ -77,7 +77,6 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def _kv_heads(fields: Fields) -> int:
-    """How many KV heads: `num_kv_heads` counts in the new architecture only."""
     if fields.new_decoder_architecture:
         return fields.num_kv_heads or fields.num_attention_heads
     return 1 if fields.multi_query else fields.num_attention_heads

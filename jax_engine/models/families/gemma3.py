@@ -27,7 +27,7 @@ class Fields(gemma2.Fields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Gemma 2's layers; of each `sliding_window_pattern` layers, the last sees all positions."""
+    """Gemma 2's layers; of `sliding_window_pattern` layers the last one sees all."""
     layers, period = range(fields.num_hidden_layers), fields.sliding_window_pattern
     default = [SLIDING if (layer + 1) % period else FULL for layer in layers]
     types = fields.layer_types or default

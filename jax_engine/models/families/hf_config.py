@@ -174,7 +174,7 @@ def windows_of(
 
 
 def check_layer_types(layer_types: Sequence[str], num_layers: int) -> None:
-    """Raises ConfigError for an unknown type, or if there is not one type for each layer."""
+    """Raises ConfigError, as `windows_of` does."""
     unknown = [one for one in layer_types if one not in (SLIDING, FULL)]
     if unknown:
         raise ConfigError(

@@ -20,15 +20,12 @@ class Fields(LlamaFields, frozen=True):
     num_experts_per_tok: Size = 8
     norm_topk_prob: bool = False
     clip_qkv: Positive | None = None
+    sliding_window: int | None = None
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Llama's layers with experts.
-
-    Raises:
-        ConfigError: `clip_qkv` is given. OLMoE clips behind the norms of q and k, not before them.
-    """
-    require(fields, clip_qkv=None)
+    """Llama's layers with experts. OLMoE would clip behind its norms, which no checkpoint does."""
+    require(fields, clip_qkv=None, sliding_window=None)
     counts = fields.num_experts, fields.num_experts_per_tok
     router = RouterSpec(*counts, renormalise=fields.norm_topk_prob)
     return changed(

@@ -23,7 +23,7 @@ class Fields(qwen2_moe.Fields, qwen3.Fields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Qwen 3's layers; those that have experts are chosen as in Qwen 2 MoE."""
+    """Qwen 3's layers, with experts in most."""
     router = dataclasses.replace(
         qwen2_moe.router(fields), num_experts=fields.num_local_experts or fields.num_experts
     )

@@ -27,13 +27,12 @@ def write(case: dict[str, Any], folder: Path) -> None:
     save_file(tensors_of(case), folder / "model.safetensors")
 
 
-def answer(case: dict[str, Any], folder: Path) -> tuple[np.ndarray, list[int]]:
-    """What transformers' `answer` in make.py gives: logits of the kept rows, and greedy tokens.
+def answer(path: Path) -> tuple[np.ndarray, list[int]]:
+    """Logits of the kept rows and greedy tokens of the model there, as make.py asks for them.
 
     The prompt is fed in two chunks, then token by token over the paged cache.
     """
-    write(case, folder)
-    model = load_model(str(folder))
+    model = load_model(str(path))
     run = PagedRun(model.config, model.graphdef, model.params)
     prompt = np.concatenate([run.feed(PROMPT[:15]), run.feed(PROMPT[15:])])
     rows, tokens = [prompt[ROWS]], [int(prompt[-1].argmax())]
@@ -58,7 +57,8 @@ def main() -> None:
     goldens, differences = np.load(HERE / "logits.npz"), {}
     for name, case in cases().items():
         with tempfile.TemporaryDirectory() as folder:
-            found, _ = answer(case, Path(folder))
+            write(case, Path(folder))
+            found, _ = answer(Path(folder))
         differences[name] = float(f"{difference(found, goldens[f'{name}.logits']):.1e}")
         print(f"{name}: {differences[name]:.1e}", flush=True)
     where = {"platform": jax.default_backend(), "jax": jax.__version__}
