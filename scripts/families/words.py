@@ -112,11 +112,16 @@ def window(config: ModelConfig) -> str:
     return "window in all layers" if all(flags) else "window in later layers"
 
 
-def extras(config: ModelConfig) -> str:
-    """What scores have besides."""
-    one = config.spec.attentions[0]
-    words = ["sinks"] * one.sinks + ["soft cap"] * (one.soft_cap is not None)
-    return "; ".join(words + ["own scale"] * (one.scale is not None))
+def sinks(config: ModelConfig) -> str:
+    return "sinks" if config.spec.attentions[0].sinks else ""
+
+
+def soft_cap(config: ModelConfig) -> str:
+    return "" if config.spec.attentions[0].soft_cap is None else "soft cap"
+
+
+def scale(config: ModelConfig) -> str:
+    return "" if config.spec.attentions[0].scale is None else "own scale"
 
 
 def head_norm(config: ModelConfig) -> str:
@@ -186,7 +191,7 @@ def logits(config: ModelConfig) -> str:
 COLUMNS: dict[str, tuple[Facet, ...]] = {
     "positions": (positions, rotated_part, stretch, growth),
     "norms": (norm_kind, norm_places, embedding_norm),
-    "attention": (heads, window, head_norm, attention_bias, extras, clip),
+    "attention": (heads, window, head_norm, attention_bias, sinks, soft_cap, scale, clip),
     "MLP": (has_experts, dense, dense_bias),
     "residual": (residual, residual_factor),
     "embedding and head": (head, embedding_factor, logits),
