@@ -17,11 +17,12 @@ class NormSpec:
     """A norm over the residual stream, or over heads.
 
     Attributes:
+        eps: added to the mean square before its root is taken.
         kind: "rms" divides by the root mean square; "layer" subtracts the mean first.
-        bias: whether a vector is added at the end, by a layer norm.
+        bias: whether a layer norm adds a vector at the end.
 
     Raises:
-        ConfigError: the root-mean-square norm has a bias.
+        ConfigError: a root-mean-square norm has a bias.
     """
 
     eps: float
@@ -38,7 +39,7 @@ class HeadNormSpec(NormSpec):
     """A norm of queries and keys, before they are rotated.
 
     Attributes:
-        whole: whether the statistics are those of all heads together instead of each head's own.
+        whole: whether a token's heads are one vector to the norm, instead of a vector each.
     """
 
     whole: bool = False
@@ -48,7 +49,7 @@ class HeadNormSpec(NormSpec):
 class QueryGrowth:
     """Queries grow with their position: they are multiplied by 1 + beta ln(1 + position // length).
 
-    Ministral 3 keeps attention sharp in long contexts so.
+    Ministral 3 does this to keep attention sharp in long contexts.
     """
 
     beta: float
@@ -60,22 +61,27 @@ class AttentionSpec:
     """Grouped-query attention.
 
     Attributes:
+        num_heads: H, the number of query heads.
+        num_kv_heads: K, the number of heads of keys and values.
+        head_dim: D, the size of a head.
         rope: rotary positions; None: no rotation.
-        rotary_dim: how many of a head's numbers are rotated, the first ones; None: all.
+        rotary_dim: how many numbers of a head are rotated, from the first on; None: all.
         window: a query sees this many of the last positions, its own included; None: all.
         scale: factor of the scores; None: head_dim ** -0.5.
-        soft_cap: bound of the scores' magnitude; None: no bound.
-        alibi_slopes: for each head, what a score loses with each position between query and key.
-        sinks: whether each head has a logit that takes part in the softmax and has no value.
+        query_growth: how queries grow with their position; None: they do not.
+        soft_cap: scores s become soft_cap * tanh(s / soft_cap); None: they stay.
+        alibi_slopes: for each head, what a score loses for each position between query and key.
+        sinks: whether each head has a learned logit in its softmax, which has no value.
         qkv_bias: whether the projections of queries, keys and values have a bias.
-        output_bias: whether the output projection has one.
-        clip: bound of the magnitude of projected queries, keys and values; None: no bound.
+        output_bias: whether the output projection has a bias.
+        clip: bound of the magnitude of projected queries, keys and values, before `head_norm`;
+            None: no bound.
         head_norm: norm of queries and keys; None: none.
 
     `rope` and `window` may be a tuple: one for each repetition of the pattern.
 
     Raises:
-        ConfigError: two numbers do not fit together.
+        ConfigError: num_kv_heads does not divide num_heads, or a `rope` does not fit the heads.
     """
 
     num_heads: int
@@ -115,7 +121,7 @@ class AttentionSpec:
 
 
 def _check_rope(rope: RopeConfig, rotated: int, head_dim: int) -> None:
-    """Checks a rotary embedding against the size of the heads."""
+    """Raises ConfigError if a rotary embedding does not fit the size of the heads."""
     if rotated % 2 or not 0 < rotated <= head_dim:
         what = "head_dim" if rotated == head_dim else "the rotated part of head_dim"
         raise ConfigError(f"model {what} must be even for RoPE, got {rotated} of {head_dim}.")
@@ -136,7 +142,8 @@ class MlpSpec:
     """A feed-forward network, F wide.
 
     Attributes:
-        gated: whether the activation of a first product multiplies a second one.
+        width: F.
+        gated: whether it is down(activation(gate(x)) * up(x)) instead of down(activation(up(x))).
         bias: whether its matrices have a bias.
     """
 
@@ -148,17 +155,22 @@ class MlpSpec:
 
 @dataclasses.dataclass(frozen=True)
 class RouterSpec:
-    """How each token chooses `top_k` of X experts, and how much each of them counts.
+    """How each token chooses `top_k` of X experts, and how much each of them counts: its weight.
 
     Attributes:
-        scores: "softmax" and "sigmoid" score all experts before the choice; "chosen_softmax" makes
-            the logits of those that are chosen sum to one.
+        num_experts: X.
+        scores: "softmax" and "sigmoid" score all experts before the choice; "chosen_softmax" is the
+            softmax of the chosen experts' logits.
         renormalise: whether the chosen scores are divided by their sum.
         scaling: factor of the weights.
         bias: whether the logits have a bias.
         selection_bias: whether a bias is added to the scores for the choice only.
-        groups: the experts lie in so many groups, and `top_groups` of them are eligible: those
-            whose two best experts score highest together.
+        groups: the number of groups that the experts are divided into.
+        top_groups: from how many groups a token may choose: those whose two best experts have the
+            highest sum of scores.
+
+    Raises:
+        ConfigError: top_k exceeds the experts, or the groups do not divide them.
     """
 
     num_experts: int
@@ -202,15 +214,16 @@ class ExpertsSpec:
 
 @dataclasses.dataclass(frozen=True)
 class LayerSpec:
-    """Attention, then an MLP; each part's output is added to the residual stream.
+    """Attention and an MLP; the output of each part is added to the residual stream.
 
-    A part reads the residual stream through its norm, `input_norm` or `mlp_norm`, or as it is. Its
-    output passes through `attention_output_norm` or `mlp_output_norm` before it is added, or not.
-    So pre-norm models have the first two, OLMo 2 has the last two, and Gemma 2 has all four.
+    Attention reads the stream through `input_norm`, the MLP through `mlp_norm`. The output of
+    attention passes through `attention_output_norm`, that of the MLP through `mlp_output_norm`. A
+    norm that is None changes nothing. Models that norm before each part have the first two, OLMo 2
+    has the other two, and Gemma 2 has all four.
 
     Attributes:
-        parallel: whether the MLP reads what attention reads, instead of the stream after it. With
-            `mlp_norm` it has a norm of its own; without, the two parts share `input_norm`.
+        parallel: whether the MLP reads the same stream as attention, instead of the stream after
+            attention. Without an `mlp_norm`, it then shares attention's `input_norm`.
         residual_factor: factor of each part's output.
     """
 
@@ -225,5 +238,5 @@ class LayerSpec:
 
 
 def choices[T](setting: T | tuple[T, ...]) -> list[T]:
-    """The different values of a setting that layers share, or that each repetition has."""
+    """The different values of a setting: of all repetitions if it is a tuple, or the only one."""
     return list(dict.fromkeys(setting)) if isinstance(setting, tuple) else [setting]

@@ -2,9 +2,9 @@
 
 Compile time must not grow with depth, so layers are scanned over. A group repeats a pattern of
 layers: the scan runs over the repetitions, and the pattern is unrolled inside. Llama is one group
-whose pattern is a single layer. Layers that differ only by a number, such as their window, are one
-pattern, too: the number is given for each repetition. Layers of another shape at the beginning or
-the end are another group.
+whose pattern is a single layer. Layers that differ only by a number, such as their window, can be
+repetitions, too: the number is given for each. Layers of another shape at the beginning or the end
+are another group.
 """
 
 import dataclasses
@@ -18,8 +18,11 @@ from jax_engine.rope_config import RopeConfig
 class LayerGroup:
     """A pattern of layers, repeated.
 
+    Attributes:
+        pattern: layers that run one after another in each repetition.
+
     Raises:
-        ConfigError: a setting that is given for each repetition has another length.
+        ConfigError: a `rope` or `window` is a tuple that is not `repeats` long.
     """
 
     pattern: tuple[LayerSpec, ...]
@@ -54,7 +57,7 @@ class ModelSpec:
         embedding_factor: factor of the embedding.
         embedding_norm: norm of the embedding; None: none.
         logits_factor: factor of the logits.
-        logits_cap: bound of the logits' magnitude; None: no bound.
+        logits_cap: logits x become logits_cap * tanh(x / logits_cap); None: they stay.
 
     Raises:
         ConfigError: layers need KV caches of different shapes, or a tied head has a bias.
@@ -87,17 +90,17 @@ class ModelSpec:
 
     @property
     def layers(self) -> list[LayerSpec]:
-        """The layers of each pattern."""
+        """The layers of all patterns, without repetitions."""
         return [layer for group in self.groups for layer in group.pattern]
 
     @property
     def experts(self) -> list[ExpertsSpec]:
-        """The experts of each layer of each pattern that has some."""
+        """The experts of those of `layers` that have some."""
         return [layer.mlp for layer in self.layers if isinstance(layer.mlp, ExpertsSpec)]
 
     @property
     def attentions(self) -> list[AttentionSpec]:
-        """The attention of each layer of each pattern."""
+        """The attention of each of `layers`."""
         return [layer.attention for layer in self.layers]
 
     @property
@@ -106,7 +109,7 @@ class ModelSpec:
 
     @property
     def num_heads(self) -> int:
-        """Query heads of the layer that has most."""
+        """The most query heads that a layer has."""
         return max(one.num_heads for one in self.attentions)
 
     @property
@@ -118,13 +121,13 @@ class ModelSpec:
         return self.attentions[0].head_dim
 
     def numbers(self, group: int, place: int) -> range:
-        """Numbers, in the model, of the layers at one place of a group's pattern."""
+        """The numbers, counted over the whole model, of the layers at a place of a pattern."""
         first = sum(one.num_layers for one in self.groups[:group])
         last, period = first + self.groups[group].num_layers, len(self.groups[group].pattern)
         return range(first + place, last, period)
 
     def for_length(self, max_model_len: int) -> "ModelSpec":
-        """The same model for sequences of at most so many tokens; see `RopeConfig.for_length`."""
+        """The same model for at most `max_model_len` tokens; see `RopeConfig.for_length`."""
 
         def chosen(rope: RopeConfig | None) -> RopeConfig | None:
             return None if rope is None else rope.for_length(max_model_len)

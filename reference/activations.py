@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 Numbers = Float[np.ndarray, "..."]
 
-# gpt-oss bounds the numbers before its gate, and has a steeper slope than silu.
+# gpt-oss clips gate and up at LIMIT, and its sigmoid is steeper than that of silu.
 LIMIT, SLOPE = 7.0, 1.702
 
 
@@ -21,7 +21,8 @@ def sigmoid(x: Numbers) -> Numbers:
 
 
 def activate(name: str, x: Numbers) -> Numbers:
-    """The activation of this name: that of `hidden_act` in a config.json, but for gelu_tanh.
+    """The activation of this name. Names are those of `hidden_act` in a config.json; "gelu_tanh" is
+    called gelu_new or gelu_pytorch_tanh there. Raises ValueError for an unknown name.
 
     >>> x = np.array([-1.0, 0.0, 2.0])
     >>> activate("relu2", x).tolist()

@@ -1,8 +1,8 @@
 """A mixture of experts: many feed-forward networks, of which each token uses a few.
 
 A router scores the experts for a token. The best ones work on it, and their outputs are added up,
-each times its weight. So a model can know much, and compute little for each token. Here a token
-goes to its experts one after another; no token is ever dropped.
+each times its weight. So a model can have many parameters and compute with few of them for each
+token. Here a token goes to its experts one after another; no token is ever dropped.
 """
 
 import numpy as np

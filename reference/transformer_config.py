@@ -60,8 +60,9 @@ class TransformerConfig:
           parallel       x + attention(n) + mlp(n), n = norm(x)   GPT-J, Falcon
           parallel_two   the same with a norm for each part  GPT-NeoX
 
-    * `layer_ropes` and `layer_windows` have an entry for each layer: None does not rotate, or sees
-      all. Without them all layers have `rope_theta`, `rope_scaling` and `sliding_window`.
+    * `layer_ropes` and `layer_windows` have an entry for each layer. A layer whose entry is None
+      does not rotate, or sees all positions. Where a tuple is not given, all layers have
+      `rope_theta` and `rope_scaling`, or `sliding_window`.
     """
 
     vocab_size: int

@@ -40,9 +40,9 @@ class AttentionInputs:
 
 
 class LayerNumbers(NamedTuple):
-    """What differs between the repetitions of a layer, besides its weights.
+    """Numbers that differ between the repetitions of a layer, besides its weights.
 
-    A scan receives an array of each number and hands out one at a time.
+    A scan receives an array of each and hands out one element for each repetition.
 
     Attributes:
         layer: the layer's index in the stack of weights.

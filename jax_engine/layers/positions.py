@@ -1,4 +1,4 @@
-"""What attention needs to know of the positions of a step's tokens, computed once a step."""
+"""What all layers need of the positions of a step's tokens: computed once a step."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
 from jax_engine.rope_config import RopeConfig
 
 Angles = tuple[Float[Array, "*tables T 1 half"], Float[Array, "*tables T 1 half"]]
-# All rotary embeddings that the repetitions of a pattern choose from, and how much is rotated.
+# The rotary embeddings that repetitions of a layer choose from, and the rotated numbers of a head.
 Tables = tuple[tuple[RopeConfig | None, ...], int]
 
 
@@ -20,8 +20,8 @@ class Positions(NamedTuple):
     """The angles of all rotary embeddings, and the factors of queries.
 
     Attributes:
-        angles: cos and sin by their tables. One table has no axis of tables.
-        growth: [T, 1, 1] by the rule of growth.
+        angles: cos and sin for each choice of tables. A single table has no axis of tables.
+        growth: factors [T, 1, 1] of the queries for each rule of growth.
     """
 
     angles: Mapping[Tables, Angles]
@@ -65,7 +65,7 @@ def _angles(positions: Int[Array, " T"], tables: Tables) -> Angles:
 
 
 def _of_one(positions: Int[Array, " T"], rope: RopeConfig | None, rotated: int) -> Angles:
-    """A layer without RoPE among others that have it rotates by angle 0."""
+    """The angles of one table. A layer without RoPE, where others have it, rotates by angle 0."""
     if rope is None:
         ones = jnp.ones((positions.shape[0], 1, rotated // 2))
         return ones, jnp.zeros_like(ones)

@@ -10,7 +10,7 @@ from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
 class Router(nnx.Module):  # type: ignore[misc]
-    """Scores each expert for each token and chooses. Computed in float32.
+    """Scores the experts for each token, in float32, and chooses the best `top_k`.
 
     Attributes:
         weight: [*stack, X, E] in float32, stored in a `WeightFormat`.

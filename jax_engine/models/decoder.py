@@ -27,14 +27,14 @@ from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.weights.format import Formats, Weight, WeightFormat
 
 Carry = tuple[Array, Array, Array]  # the last part's output, the residual before it, the KV cache
-EVERYTHING = 2**31 - 1  # the window of a layer that sees all positions, among others that do not
+EVERYTHING = 2**31 - 1  # the window of a layer that sees all positions, where others have one
 
 
 class DecoderLayer(nnx.Module):  # type: ignore[misc]
-    """Attention and the MLP, as `LayerSpec` says which norms they have and what they read.
+    """Attention and the MLP, with the norms and in the order that a `LayerSpec` gives.
 
-    Each part's output is added to the residual by the next norm, in one pass over both. With
-    `stack=(n,)` it holds n layers.
+    The next norm adds a part's output to the residual, in one pass over both. With `stack=(n,)`
+    the module holds the weights of n layers.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
     def _output(
         self, norm: Norm | None, x: Float[Array, "T E"], num_tokens: Int[Array, ""]
     ) -> Float[Array, "T E"]:
-        """What a part adds to the residual."""
+        """A part's output as it is added to the residual: normed and scaled, where that is so."""
         if norm is not None:
             x = norm(x, num_tokens, x.dtype)
         return x if self.spec.residual_factor == 1 else x * self.spec.residual_factor
@@ -131,7 +131,7 @@ class LayerStack(nnx.Module):  # type: ignore[misc]
         return jax.lax.scan(pattern, carry, (stacked, numbers))[0]
 
     def _numbers(self, place: int, spec: AttentionSpec) -> LayerNumbers:
-        """The numbers of all repetitions of a place: an array for each field."""
+        """The numbers of all layers at a place of the pattern: an array [repeats] a field."""
         index = jnp.arange(self.repeats, dtype=jnp.int32)
         known, ropes, windows = choices(spec.rope), None, None
         if isinstance(spec.rope, tuple) and len(known) > 1:
@@ -146,6 +146,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
     """Computes hidden states from token ids over a paged KV cache, and logits from hidden states.
 
     Attributes:
+        embed_norm: the norm of the embedding, or None.
         positions: [P, E], the table that is added to the embedding, or None.
         groups: one LayerStack for each group of the specification.
         lm_head: [V, E], or None if the embedding is also the head.
@@ -197,7 +198,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         if self.positions is not None:
             embedded = embedded + self.positions(positions)
         if self.spec.embedding_factor != 1:
-            # Gemma rounds sqrt(E) to the dtype of the weights, too.
+            # Rounded to the dtype of the weights, as Gemma does with sqrt(E).
             embedded = embedded * jnp.asarray(self.spec.embedding_factor, embedded.dtype)
         if self.embed_norm is not None:
             embedded = self.embed_norm(embedded, num_tokens, embedded.dtype)

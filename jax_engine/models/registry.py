@@ -66,12 +66,13 @@ from jax_engine.weights.transforms import Declaration
 
 
 class Family(Protocol):
-    """The declarations of a file under families/ (see docs: adding a model).
+    """The declarations of a file under families/ (docs/tutorial/add-a-model.md).
 
     Attributes:
         ARCHITECTURES: the names in `config.json`'s `architectures`.
         Fields: the schema of `config.json`.
-        specification: from its fields to the decoder's layers.
+        specification: makes the decoder's layers of these fields. Raises ConfigError for a variant
+            that the engine does not compute.
         weights: how tensors of the checkpoint make each module of the decoder.
     """
 
@@ -163,7 +164,7 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
     check_rotation(raw, spec)
     head = None if task is None else head_config(task, raw)
     if head is not None:
-        # Such a checkpoint has no lm_head: the embedding stands in for it, and is never used so.
+        # Such a checkpoint has no lm_head. The embedding stands in for it, and no logits are asked.
         spec = replace(spec, tied=True, head_bias=False)
     tokens = checked(raw, TokenFields, FILE)
     return ModelConfig(

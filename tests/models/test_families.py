@@ -9,13 +9,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from jax_engine import LLM, SamplingParams
-from jax_engine.models.load import load_model
 from jax_engine.models.registry import FAMILIES, MODULES, config_from_hf
 from jax_engine.worker import step_shape
-from tests.golden.families.checkpoints import HERE, NUM_GREEDY, PROMPT, ROWS, cases, tensors_of
+from tests.golden.families.checkpoints import HERE, NUM_GREEDY, PROMPT, cases
 from tests.golden.families.first_cases import FIRST
 from tests.golden.families.isomorphs import ISOMORPHS, isomorph
-from tests.models.paged import PagedRun
+from tests.golden.families.parity import answer, difference, write
 
 CASES = cases()
 GOLDENS = np.load(HERE / "logits.npz")
@@ -26,25 +25,11 @@ IN_THE_ENGINE = {FAMILIES[CASES[name]["config"]["architectures"][0]]: name for n
 GIVEN = {"qwen2_one", "gemma2_one", "gemma3_one", "gpt_oss_one", "olmo3_all", "cohere2_all"}
 
 
-def write(case: dict[str, Any], folder: Path) -> None:
-    """The checkpoint in Hugging Face layout."""
-    (folder / "config.json").write_text(json.dumps(case["config"]))
-    save_file(tensors_of(case), folder / "model.safetensors")
-
-
 def check_against_golden(name: str, path: Path) -> None:
     """The model there gives a case's logits and tokens."""
-    model = load_model(str(path))
-    run = PagedRun(model.config, model.graphdef, model.params)
-    prompt = np.concatenate([run.feed(PROMPT[:12]), run.feed(PROMPT[12:])])
-    rows, tokens = [prompt[ROWS]], [int(prompt[-1].argmax())]
-    for _ in range(NUM_GREEDY):
-        rows.append(run.feed(tokens[-1:]))
-        tokens.append(int(rows[-1][-1].argmax()))
-    expected = GOLDENS[f"{name}.logits"]
-    found = np.concatenate(rows)
-    assert tokens[:NUM_GREEDY] == GOLDENS[f"{name}.tokens"].tolist()
-    np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
+    found, tokens = answer(path)
+    assert tokens == GOLDENS[f"{name}.tokens"].tolist()
+    assert difference(found, GOLDENS[f"{name}.logits"]) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", CASES)

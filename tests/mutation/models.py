@@ -10,6 +10,7 @@ OLD_TOKENIZERS = ("tests/tokenization/test_old_tokenizers.py",)
 VARIANTS = ("tests/models/test_variants.py",)
 WRONG = ("tests/models/test_wrong_values.py",)
 HEADS = ("tests/engine/test_heads.py",)
+REFUSED = ("tests/models/test_refused_variants.py",)
 GUIDED = ("tests/guided/test_compiler.py",)
 
 LOADING: list[Mutant] = [
@@ -158,6 +159,16 @@ LOADING: list[Mutant] = [
             "fields.rope_theta",
             "the new theta is not read",
         ),
+    ),
+    *plant(
+        f"{FOLDER}/families/hf_config.py",
+        REFUSED,
+        ("if found != value:", "if found is None:", "variants are computed as what they are not"),
+    ),
+    *plant(
+        f"{FOLDER}/families/olmoe.py",
+        REFUSED,
+        ("clip_qkv=None, sliding", "sliding", "OLMoE's bound is not there"),
     ),
     *plant(
         f"{FOLDER}/dummy.py",

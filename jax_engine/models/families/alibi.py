@@ -1,4 +1,4 @@
-"""The slopes of ALiBi: how much less each head weighs a token for each position of distance."""
+"""The slopes of ALiBi: what a head's score loses for each position between query and key."""
 
 import math
 

@@ -1,6 +1,6 @@
-"""Baichuan 1 and 2: Llama with one projection W_pack; ALiBi in the 13B models.
+"""Baichuan 1 and 2: Llama with q, k and v in one tensor, W_pack; ALiBi in the 13B models.
 
-Baichuan 2's head divides each row by its length.
+Baichuan 2 divides each row of its head by the row's length (NormHead). The loader does so once.
 """
 
 from jax_engine.file_schema import Size
@@ -23,7 +23,7 @@ class Fields(LlamaFields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Llama's layers; those without `max_position_embeddings` have ALiBi."""
+    """Llama's layers; the 13B models, without `max_position_embeddings`, have ALiBi."""
     if fields.max_position_embeddings:
         return llama.specification(fields)
     return changed(

@@ -1,4 +1,4 @@
-"""BLOOM: ALiBi instead of positions, and a norm right behind the embedding."""
+"""BLOOM: ALiBi instead of rotary positions, and a layer norm right after the embedding."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""A specification that differs from another one in a few fields."""
+"""Makes a specification that differs from another one in a few fields."""
 
 import dataclasses
 from typing import Any

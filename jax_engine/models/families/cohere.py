@@ -1,4 +1,4 @@
-"""Command R (Cohere): parallel parts with one layer norm without bias, scaled logits."""
+"""Command R (Cohere): attention and MLP in parallel after one layer norm; scaled logits."""
 
 from jax_engine.file_schema import Positive
 from jax_engine.layer_spec import HeadNormSpec, NormSpec
@@ -24,7 +24,7 @@ class Fields(LlamaFields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Llama's parts side by side."""
+    """Llama's parts in parallel, with layer norms."""
     norm = NormSpec(fields.layer_norm_eps, "layer")
     head_norm = HeadNormSpec(fields.layer_norm_eps, "layer") if fields.use_qk_norm else None
     return changed(

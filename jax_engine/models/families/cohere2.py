@@ -1,4 +1,4 @@
-"""Command R7B (Cohere 2): Cohere with a window on three of four layers; the rest do not rotate."""
+"""Command R7B (Cohere 2): Cohere with a window on three of four layers; the fourth lacks RoPE."""
 
 from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec

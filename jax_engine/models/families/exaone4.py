@@ -1,4 +1,4 @@
-"""EXAONE 4: norms behind each part and over heads; layers that see all do not rotate."""
+"""EXAONE 4: norms after each part, and of q and k; layers that see all positions lack RoPE."""
 
 from typing import Annotated
 
@@ -31,7 +31,7 @@ class Fields(LlamaFields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """OLMo 2's norms, with those of heads like Qwen 3's."""
+    """Llama's parts with OLMo 2's norms after them, and Qwen 3's norms of heads."""
     norm = HeadNormSpec(fields.rms_norm_eps)
     plain = olmo2.behind(llama.specification(fields))
     if fields.sliding_window is None:

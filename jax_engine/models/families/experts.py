@@ -21,9 +21,9 @@ def with_experts(spec: ModelSpec, experts: ExpertsSpec, sparse: Sequence[bool]) 
 
 
 def grouped(layers: Sequence[LayerSpec]) -> tuple[LayerGroup, ...]:
-    """Groups of repeated patterns: from the front, the pattern that covers most layers.
+    """Groups of repeated patterns: from the front, each pattern covers as many layers as it can.
 
-    Settings that are given for each layer of the model are shared out among the groups.
+    A setting that is a tuple has one value for each layer of the model; each group takes its own.
     """
     groups, first = [], 0
     while first < len(layers):
@@ -49,7 +49,7 @@ def _longest(layers: Sequence[LayerSpec]) -> tuple[int, int]:
 
 
 def _at(layer: LayerSpec, numbers: Iterable[int]) -> LayerSpec:
-    """The layer with the settings of the layers with these numbers."""
+    """The layer, whose tuples keep the settings of the layers with these numbers."""
     taken = list(numbers)
 
     def chosen[T](setting: T | tuple[T, ...]) -> T | tuple[T, ...]:

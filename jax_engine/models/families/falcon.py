@@ -1,4 +1,4 @@
-"""Falcon: parallel parts with one norm (7B) or two (40B), or ALiBi and one after the other (RW)."""
+"""Falcon: parallel parts with one norm (7B) or two (40B); Falcon-RW is sequential, with ALiBi."""
 
 import msgspec
 import numpy as np
@@ -95,7 +95,7 @@ def _kv_heads(fields: Fields, new: bool) -> int:
 
 
 def _slopes(fields: Fields) -> tuple[float, ...]:
-    """Falcon rounds its slopes to bfloat16, and scales them with the scores."""
+    """ALiBi's slopes: rounded to bfloat16, and scaled since ALiBi is added before the scale."""
     scale = (fields.hidden_size // fields.num_attention_heads) ** -0.5
     rounded = np.asarray(press_slopes(fields.num_attention_heads), bfloat16)
     return tuple(float(slope) * scale for slope in rounded)

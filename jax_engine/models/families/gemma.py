@@ -1,4 +1,4 @@
-"""Gemma 1: Llama with norms by 1 + w, GeGLU and an embedding times the square root of E."""
+"""Gemma 1: Llama with RMS norms of scale 1 + w, GeGLU, and embeddings times sqrt(E)."""
 
 from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
@@ -12,7 +12,7 @@ ARCHITECTURES = ("GemmaForCausalLM",)
 
 
 class Fields(LlamaFields, frozen=True):
-    """Llama's fields. Old files say "gelu" in `hidden_act` and mean the approximation."""
+    """Llama's fields. `hidden_act` is overridden: old files say "gelu" and mean the tanh kind."""
 
     head_dim: Size | None = 256
     hidden_act: str = "gelu_pytorch_tanh"
@@ -33,7 +33,7 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
-    """Llama's names; norms lack their one."""
+    """Llama's names; a norm with scale 1 + w is stored as w."""
     return with_ones(llama.weights(spec))
 
 

@@ -1,4 +1,4 @@
-"""Gemma 2: Gemma with four norms a layer, soft caps, and a window on every other layer."""
+"""Gemma 2: Gemma 1 with norms also after each part, soft caps, a window on every other layer."""
 
 from jax_engine.file_schema import Positive, Size
 from jax_engine.model_spec import ModelSpec
@@ -21,7 +21,7 @@ class Fields(gemma.Fields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Gemma's layers; each part's output is normed, too. The first layer has the window."""
+    """Gemma 1's layers with norms of each part's output; the first layer has a window."""
     plain, count = gemma.specification(fields), fields.num_hidden_layers
     types = fields.layer_types or [FULL if layer % 2 else SLIDING for layer in range(count)]
     return changed(
@@ -42,7 +42,7 @@ def weights(spec: ModelSpec) -> dict[str, Declaration]:
 
 
 def output_norms() -> dict[str, Declaration]:
-    """The four norms, by the names that Gemma 2 and 3 give them."""
+    """The norms besides `input_norm`, by the names that Gemma 2 and 3 give them."""
     layer = "model.layers.{layer}"
     return {
         "layers.attention_output_norm": f"{layer}.post_attention_layernorm.{{kind}}",

@@ -1,4 +1,4 @@
-"""Gemma 3 (text): Gemma 2 without caps, with norms of heads and a second RoPE under the window."""
+"""Gemma 3 (text): Gemma 2 with q/k norms, without caps; layers with a window have another RoPE."""
 
 from typing import ClassVar
 

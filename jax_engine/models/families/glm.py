@@ -1,4 +1,4 @@
-"""GLM-4 of 2024 (GlmForCausalLM): Llama with half of each head rotated, neighbour by neighbour."""
+"""GLM-4 of 2024: Llama with RoPE on half of each head, in pairs of neighbouring numbers."""
 
 from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
@@ -13,7 +13,7 @@ ARCHITECTURES = ("GlmForCausalLM",)
 
 
 class Fields(LlamaFields, frozen=True):
-    """Llama's fields with other defaults; `attention_bias` is about q, k and v only."""
+    """Llama's fields and the rotated part; `attention_bias` is about q, k and v only."""
 
     num_key_value_heads: Size | None = 2
     head_dim: Size | None = 128

@@ -1,4 +1,4 @@
-"""GLM-4 of 2025 (GLM-4-0414): the earlier GLM-4 with four norms a layer."""
+"""GLM-4 of 2025 (GLM-4-0414): the GLM-4 of 2024 with norms before and after each part."""
 
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import glm
@@ -10,7 +10,7 @@ Fields = glm.Fields
 
 
 def specification(fields: glm.Fields) -> ModelSpec:
-    """The layers of GLM; each part's output is normed, too."""
+    """GLM's layers with norms of each part's output."""
     plain = glm.specification(fields)
     norms = {"attention_output_norm": plain.norm, "mlp_output_norm": plain.norm}
     return changed(plain, layer=norms)

@@ -1,4 +1,4 @@
-"""GLM-4.5 and 4.6: experts chosen by sigmoids and a bias that only selects; dense layers first."""
+"""GLM-4.5 and 4.6: dense layers, then experts chosen by sigmoids plus a bias; a shared expert."""
 
 import dataclasses
 
@@ -35,7 +35,7 @@ class Fields(LlamaFields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Llama's layers with half of each head rotated; all but the first have experts."""
+    """Llama's layers with half of each head rotated; `first_k_dense_replace` have no experts."""
     norm = HeadNormSpec(fields.rms_norm_eps) if fields.use_qk_norm else None
     plain = changed(
         llama.specification(fields, partial_factor(fields, 0.5)),

@@ -1,4 +1,4 @@
-"""GPT-2: a table of positions instead of rotation, layer norms, biases everywhere."""
+"""GPT-2: learned positions, layer norms, a plain MLP, biases everywhere."""
 
 import msgspec
 
@@ -34,6 +34,9 @@ def specification(fields: Fields, num_kv_heads: int | None = None) -> ModelSpec:
 
     Args:
         num_kv_heads: None: as many as query heads.
+
+    Raises:
+        ConfigError: the scores are scaled by the layer's number.
     """
     require(fields, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
     norm = NormSpec(fields.layer_norm_epsilon, "layer", bias=True)
@@ -77,7 +80,7 @@ def names() -> dict[str, str]:
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
-    """The matrices of layers (Conv1D) are stored as [in, out]."""
+    """GPT-2's names; the matrices of layers (Conv1D) are stored as [in, out]."""
     del spec
     matrices = ("layers.attention.", "layers.mlp.")
     return {

@@ -1,4 +1,4 @@
-"""StarCoder, SantaCoder (GPT-BigCode): GPT-2 whose query heads share one head of keys."""
+"""StarCoder, SantaCoder (GPT-BigCode): GPT-2 whose query heads share one KV head (MQA)."""
 
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import gpt2
@@ -9,7 +9,7 @@ ARCHITECTURES = ("GPTBigCodeForCausalLM",)
 
 
 class Fields(gpt2.Fields, frozen=True):
-    """GPT-2's fields and whether there is only one KV head."""
+    """GPT-2's fields, and whether there is only one KV head."""
 
     activation_function: str = "gelu_pytorch_tanh"
     multi_query: bool = True

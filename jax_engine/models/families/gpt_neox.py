@@ -1,4 +1,4 @@
-"""GPT-NeoX, Pythia: attention and MLP read norms of their own and are added together."""
+"""GPT-NeoX, Pythia: attention and MLP in parallel, each after its own layer norm; partial RoPE."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ ARCHITECTURES = ("GPTNeoXForCausalLM",)
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """config.json; the older names of rotary fields, too."""
+    """config.json, with the older names of rotary fields."""
 
     vocab_size: Size
     hidden_size: Size

@@ -1,4 +1,4 @@
-"""GPT-J: attention and MLP read one norm and are added together; neighbouring rows rotate."""
+"""GPT-J: attention and MLP in parallel after one layer norm; partial RoPE in neighbouring pairs."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Granite 3: Llama whose embedding, residual branches, scores and logits have factors."""
+"""Granite 3: Llama with factors on the embedding, the residual branches, the scores, the logits."""
 
 from jax_engine.file_schema import Positive
 from jax_engine.model_spec import ModelSpec

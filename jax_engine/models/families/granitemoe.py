@@ -1,4 +1,4 @@
-"""Granite 3 with experts, whose matrices are stored together; some share a network."""
+"""Granite 3 MoE: Granite 3 with experts; some models also have a shared expert."""
 
 import dataclasses
 

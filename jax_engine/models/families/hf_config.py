@@ -103,7 +103,10 @@ def rope_from_hf(fields: RopeSource) -> RopeConfig:
 
 
 def ropes_by_type(fields: RopeSource) -> tuple[RopeConfig, RopeConfig] | None:
-    """The embeddings of layers that see all and of those with a window; None if not given so."""
+    """The RoPE of layers that see all positions, and that of layers with a window.
+
+    None if `rope_parameters` does not distinguish them.
+    """
     by_type = fields.rope_parameters
     if by_type is None or by_type.full_attention is None or by_type.sliding_attention is None:
         return None
@@ -112,7 +115,11 @@ def ropes_by_type(fields: RopeSource) -> tuple[RopeConfig, RopeConfig] | None:
 
 
 def rope_of(scaling: Mapping[str, Any], fields: RopeSource) -> RopeConfig:
-    """One rotary embedding from a dictionary of `RopeFields`."""
+    """One rotary embedding from a dictionary of `RopeFields`.
+
+    Raises:
+        ConfigError: the kind of stretching is unknown, or needs a field that is not there.
+    """
     written = scaling.get("rope_type", scaling.get("type"))
     kind = cast(RopeType, _ROPE_NAMES.get(written, written))
     original = scaling.get(
@@ -161,7 +168,7 @@ def given(fields: RopeFields | None) -> dict[str, Any]:
 def windows_of(
     layer_types: Sequence[str] | None, window: int | None, num_layers: int
 ) -> int | tuple[int | None, ...] | None:
-    """The window of each layer by `layer_types`; of all layers if they have the same.
+    """The window of each layer by `layer_types`; a single one if all layers have the same.
 
     Args:
         layer_types: "sliding_attention" or "full_attention" for each layer; None: all slide.

@@ -1,4 +1,4 @@
-"""InternLM 1: Llama with biases on all four projections of attention."""
+"""InternLM 1: Llama with biases on q, k, v and the output projection."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Llama 1-3, Vicuna, CodeLlama, SmolLM2: equal layers, with Hugging Face's weight names."""
+"""Llama 1 to 3, Vicuna, CodeLlama, Aquila, SmolLM2: RMS norms, RoPE, grouped queries, SwiGLU."""
 
 from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
 from jax_engine.model_spec import LayerGroup, ModelSpec
@@ -19,7 +19,7 @@ def specification(fields: LlamaFields, rotated: float = 1.0) -> ModelSpec:
     """One group of equal layers.
 
     Args:
-        rotated: which part of a head RoPE rotates.
+        rotated: the fraction of a head's numbers that RoPE rotates.
     """
     heads = fields.num_attention_heads
     rope, norm = rope_from_hf(fields), NormSpec(fields.rms_norm_eps)

@@ -1,4 +1,4 @@
-"""Ministral 3: Mistral with YaRN, whose queries grow with their position."""
+"""Ministral 3: Mistral with YaRN and with queries that grow with their position."""
 
 from typing import Annotated, ClassVar
 

@@ -1,4 +1,4 @@
-"""Mistral 7B and its kin: Llama with a sliding window. The weight names are Llama's."""
+"""Mistral: Llama with a sliding window."""
 
 from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec

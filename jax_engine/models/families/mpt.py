@@ -1,4 +1,4 @@
-"""MPT: ALiBi with slopes of its own, layer norms without bias, one fused projection."""
+"""MPT: ALiBi with slopes of its own, layer norms without bias, clipped queries, keys and values."""
 
 import msgspec
 
@@ -58,7 +58,7 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Equal layers without biases; without ALiBi there is a table of positions."""
+    """Equal layers, by default without biases; learned positions where there is no ALiBi."""
     attn, bias = fields.attn_config, not fields.no_bias
     _require(fields)
     norm = NormSpec(fields.layer_norm_epsilon, "layer", bias=bias)

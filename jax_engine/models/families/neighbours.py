@@ -1,4 +1,4 @@
-"""Checkpoints whose RoPE rotates neighbouring numbers of a head, instead of halves."""
+"""Checkpoints whose RoPE rotates pairs of neighbouring numbers of a head, instead of halves."""
 
 from jax_engine.model_spec import ModelSpec
 from jax_engine.weights.row_orders import rope_halves

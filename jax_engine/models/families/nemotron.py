@@ -1,4 +1,4 @@
-"""Nemotron, Minitron: layer norms by 1 + w, a plain MLP with squared ReLU, half rotation."""
+"""Nemotron, Minitron: layer norms of scale 1 + w, a plain MLP with squared ReLU, partial RoPE."""
 
 from jax_engine.layer_spec import MlpSpec, NormSpec
 from jax_engine.model_spec import ModelSpec
@@ -36,7 +36,7 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
-    """Llama's names; norms lack their one, but their biases do not."""
+    """Llama's names; the norms' scale 1 + w is stored as w, their bias as it is."""
     found = llama.weights(spec)
     norms = ("layers.input_norm", "layers.mlp_norm", "norm")
     plus_one = {f"{name}.weight": AddOne(found[name]) for name in norms}

@@ -1,4 +1,4 @@
-"""OLMo 1: Llama with layer norms that have neither weight nor bias, and clipped projections."""
+"""OLMo 1: Llama with layer norms that have neither weight nor bias, and clipped q, k and v."""
 
 from jax_engine.file_schema import Positive
 from jax_engine.layer_spec import NormSpec

@@ -1,4 +1,4 @@
-"""OLMo 2: norms behind attention and MLP instead of before, and one norm over all heads."""
+"""OLMo 2: norms after attention and MLP instead of before, and norms over all heads of q and k."""
 
 from jax_engine.layer_spec import HeadNormSpec
 from jax_engine.model_spec import ModelSpec

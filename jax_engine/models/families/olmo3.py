@@ -1,4 +1,4 @@
-"""OLMo 3: OLMo 2 with a window on three of four layers; only the others stretch their RoPE."""
+"""OLMo 3: OLMo 2 with a window on three of four layers; only the fourth stretches its RoPE."""
 
 from typing import ClassVar
 

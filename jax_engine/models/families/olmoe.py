@@ -1,4 +1,4 @@
-"""OLMoE: Llama with experts in each layer, and one norm over all heads."""
+"""OLMoE: Llama with experts in each layer, and norms over all heads of q and k."""
 
 from jax_engine.file_schema import Positive, Size
 from jax_engine.layer_spec import ExpertsSpec, HeadNormSpec, RouterSpec

@@ -1,4 +1,4 @@
-"""OPT: like GPT-2, with ReLU; its table of positions begins with two rows that nobody uses."""
+"""OPT: GPT-2 with ReLU; its table of positions begins with two unused rows."""
 
 import msgspec
 
@@ -34,7 +34,11 @@ class Fields(
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Equal layers. OPT-350m, which norms behind each part and projects, is refused."""
+    """Equal layers.
+
+    Raises:
+        ConfigError: it is OPT-350m, which norms after each residual sum and projects embeddings.
+    """
     width, bias = fields.hidden_size, fields.enable_bias
     require(fields, do_layer_norm_before=True, layer_norm_elementwise_affine=True)
     require(fields, remove_final_layer_norm=False)

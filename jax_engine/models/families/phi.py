@@ -1,4 +1,4 @@
-"""Phi-1, 1.5 and 2: attention and a plain MLP read one norm and are added together."""
+"""Phi-1, 1.5 and 2: attention and a plain MLP in parallel after one layer norm; partial RoPE."""
 
 from jax_engine.layer_spec import HeadNormSpec, MlpSpec, NormSpec
 from jax_engine.model_spec import ModelSpec
@@ -41,7 +41,7 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
-    """Llama's names, but for these."""
+    """Llama's names, but for the output projection, the MLP, the head norms and the last norm."""
     attention, mlp = "model.layers.{layer}.self_attn", "model.layers.{layer}.mlp"
     return llama.weights(spec) | {
         "layers.attention.o": f"{attention}.dense.{{kind}}",

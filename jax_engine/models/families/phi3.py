@@ -1,4 +1,4 @@
-"""Phi-3 and Phi-4: Llama with fused projections, LongRoPE and, in Phi-4-mini, partial rotation."""
+"""Phi-3 and Phi-4: Llama with fused projections, LongRoPE and, in Phi-4-mini, partial RoPE."""
 
 from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec

@@ -14,7 +14,7 @@ ARCHITECTURES = ("QWenLMHeadModel",)
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """config.json. Within `seq_length`, its two ways to reach further change nothing."""
+    """config.json. Dynamic NTK and log-n scaling are not read: they begin beyond `seq_length`."""
 
     vocab_size: Size
     hidden_size: Size

@@ -22,7 +22,7 @@ class Fields(LlamaFields, frozen=True):
 
 
 def specification(fields: Fields) -> ModelSpec:
-    """Llama's layers with these biases."""
+    """Llama's layers with these biases, and with windows."""
     return changed(
         llama.specification(fields),
         attention={"qkv_bias": True, "output_bias": False, "window": window(fields)},
@@ -30,7 +30,7 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def window(fields: Fields) -> int | tuple[int | None, ...] | None:
-    """The window of each layer."""
+    """The window of each layer, from `layer_types` or else from `max_window_layers` on."""
     if not fields.use_sliding_window:
         return None
     layers = range(fields.num_hidden_layers)

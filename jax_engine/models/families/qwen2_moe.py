@@ -1,4 +1,4 @@
-"""Qwen 2 with experts, of which one is used by all tokens and has a gate of its own."""
+"""Qwen 2 MoE: Qwen 2 with experts, and a shared expert whose output has a sigmoid gate."""
 
 import dataclasses
 

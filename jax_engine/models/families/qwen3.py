@@ -1,4 +1,4 @@
-"""Qwen 3: Llama with a norm over each head's queries and keys, and no biases."""
+"""Qwen 3: Llama with a norm of each head's queries and keys."""
 
 from jax_engine.file_schema import Size
 from jax_engine.layer_spec import HeadNormSpec

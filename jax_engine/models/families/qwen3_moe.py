@@ -1,4 +1,4 @@
-"""Qwen 3 with experts, none of which is used by all tokens."""
+"""Qwen 3 MoE: Qwen 3 with experts, none of them shared."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""SmolLM 3: Llama in which each fourth layer does not rotate queries and keys (NoPE)."""
+"""SmolLM 3: Llama in which every fourth layer has no RoPE (NoPE)."""
 
 from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec

@@ -1,4 +1,4 @@
-"""StableLM: Llama with layer norms and a quarter of each head rotated; parallel parts in some."""
+"""StableLM: Llama with layer norms and RoPE on a quarter of each head; some are parallel."""
 
 from jax_engine.layer_spec import HeadNormSpec, NormSpec
 from jax_engine.model_spec import ModelSpec

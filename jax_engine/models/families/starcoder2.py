@@ -1,4 +1,4 @@
-"""StarCoder 2: rotary positions with GPT-2's layer norms, plain MLP and biases."""
+"""StarCoder 2: Llama with GPT-2's layer norms, plain MLP and biases, and with a window."""
 
 from jax_engine.file_schema import Size
 from jax_engine.layer_spec import MlpSpec, NormSpec

@@ -6,7 +6,8 @@ Needs PyTorch, whose small CPU build installs on Python 3.11 only, so it runs ap
     /tmp/torch311/bin/pip install torch==2.13.0 transformers safetensors numpy
     /tmp/torch311/bin/python -m tests.golden.families.make
 
-writes cases.json and logits.npz beside it.
+writes cases.json and logits.npz beside it. Then `python -m tests.golden.families.parity` measures
+the differences; `python -m scripts.families` and `python -m scripts.figures` write the docs.
 """
 
 import json
