@@ -7,7 +7,8 @@
 The models have the shapes of Granite 3.1 1B-A400M and of OLMoE 1B-7B (four of its layers), and
 random weights in bfloat16. The bound is the time to read all weights but those of the experts that
 no token chose, at the bandwidth that all cores together reach. Every round draws the same tokens.
-Bandwidth and steps take turns, and the best of each counts, since others may use the machine.
+Bandwidth and the steps of both models take turns, and the best of each counts, since others may
+use the machine.
 """
 
 import argparse
@@ -51,7 +52,7 @@ OLMOE = MODEL | {
 TINY = GRANITE | {"hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2}
 MODELS = {"granite_1b_a400m": GRANITE, "olmoe_1b_7b_4_layers": OLMOE}
 ROWS, CONTEXT = (1, 4, 8), 64
-ROUNDS, STEPS = 6, 8
+ROUNDS, STEPS = 8, 8
 
 
 def counting_hits(case: Case) -> float:
@@ -92,28 +93,38 @@ def weight_bytes(engine: LLMEngine) -> tuple[int, int]:
     return expert, others
 
 
-def measure(engine: LLMEngine, rows: tuple[int, ...]) -> dict[str, Any]:
-    """For each number of rows: what a step reads, how long that takes, and the step itself."""
-    expert, others = weight_bytes(engine)
-    cases = {n: Case(engine, n, CONTEXT, prefill=False, temperature=1.0) for n in rows}
-    hits = {n: counting_hits(case) for n, case in cases.items()}
-    best, bandwidth = {n: np.full(STEPS, np.inf) for n in rows}, 0.0
-    for _ in range(ROUNDS):
-        bandwidth = max(bandwidth, read_bandwidth())
-        for n, case in cases.items():
-            best[n] = np.minimum(best[n], [step["device"] for step in case.run(STEPS)])
-    result: dict[str, Any] = {"read_bandwidth_gb_per_s": round(bandwidth / 1e9, 1)}
-    for n in rows:
-        size = others + hits[n] * expert
-        reading, step = 1e3 * size / bandwidth, float(best[n].mean())
-        result[f"rows_{n}"] = {
-            "experts_hit": round(hits[n], 1),
+class Measured:
+    """A model's decode steps by their rows, measured a round at a time."""
+
+    def __init__(self, model: dict[str, Any]) -> None:
+        engine = dummy_engine(
+            model,
+            dtype="bfloat16",
+            max_model_len=256,
+            max_num_seqs=max(ROWS),
+            num_gpu_blocks_override=256,
+            enable_prefix_caching=False,
+        )
+        self.expert, self.others = weight_bytes(engine)
+        self.cases = {n: Case(engine, n, CONTEXT, prefill=False, temperature=1.0) for n in ROWS}
+        self.hits = {n: counting_hits(case) for n, case in self.cases.items()}
+        self.best = {n: np.full(STEPS, np.inf) for n in ROWS}
+
+    def round(self) -> None:
+        for n, case in self.cases.items():
+            times = [step["device"] for step in case.run(STEPS)]
+            self.best[n] = np.minimum(self.best[n], times)
+
+    def figures(self, rows: int, bandwidth: float) -> dict[str, float]:
+        size = self.others + self.hits[rows] * self.expert
+        reading, step = 1e3 * size / bandwidth, float(self.best[rows].mean())
+        return {
+            "experts_hit": round(self.hits[rows], 1),
             "read_mib": round(size / 2**20),
             "reading_ms": round(reading, 2),
             "step_ms": round(step, 2),
             "step_over_reading": round(step / reading, 2),
         }
-    return result
 
 
 def main() -> None:
@@ -123,22 +134,24 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a tiny model")
     parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
-    result: dict[str, Any] = {}
-    for name, model in ({"tiny": TINY} if args.smoke else MODELS).items():
-        engine = dummy_engine(
-            model,
-            dtype="bfloat16",
-            max_model_len=256,
-            max_num_seqs=max(ROWS),
-            num_gpu_blocks_override=256,
-            enable_prefix_caching=False,
-        )
-        result[name] = measure(engine, ROWS)
-        print(name, result[name].pop("read_bandwidth_gb_per_s"), "GB/s")
-        for rows, figures in result[name].items():
-            print(f"  {rows:8}", *(f"{key} {value:>8}" for key, value in figures.items()))
+    models = {"tiny": TINY} if args.smoke else MODELS
+    measured = {name: Measured(model) for name, model in models.items()}
+    bandwidth = 0.0
+    for _ in range(ROUNDS):
+        for one in measured.values():
+            bandwidth = max(bandwidth, read_bandwidth())
+            one.round()
+    found = {
+        name: {f"rows_{n}": one.figures(n, bandwidth) for n in ROWS}
+        for name, one in measured.items()
+    }
+    print(f"{bandwidth / 1e9:.1f} GB/s")
+    for name, steps in found.items():
+        for rows, figures in steps.items():
+            print(name, rows, *(f"{key} {value}" for key, value in figures.items()))
     if args.save:
-        write_result("experts", result, arguments=args)
+        rates = {"read_bandwidth_gb_per_s": round(bandwidth / 1e9, 1)}
+        write_result("experts", rates | found, arguments=args)
 
 
 if __name__ == "__main__":
