@@ -10,7 +10,7 @@ from pallas_kernels.backends import Backend, choose
 from pallas_kernels.device import interpreting
 
 # x [T, in], sorted by group, with weights [X, out, in].
-BY_GROUP = lax.RaggedDotDimensionNumbers(
+BY_GROUP = lax.RaggedDotDimensionNumbers(  # type: ignore[no-untyped-call]
     dot_dimension_numbers=(((1,), (2,)), ((), ())),
     lhs_ragged_dimensions=(0,),
     rhs_group_dimensions=(0,),

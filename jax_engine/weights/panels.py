@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -81,7 +82,7 @@ class Panels(WeightFormat):
 
         panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
         count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
-        options = {"width": width, "activation": activation, "dtype": x.dtype}
+        options: dict[str, Any] = {"width": width, "activation": activation, "dtype": x.dtype}
         return gated_linear(x, panels, bias, layer=_index(layer), num_rows=count, **options)
 
     def grouped_gated_matmul(
@@ -96,7 +97,7 @@ class Panels(WeightFormat):
         from cpu_kernels.linear.grouped_linear import grouped_gated_linear
 
         panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
-        options = {"width": width, "activation": activation, "dtype": x.dtype}
+        options: dict[str, Any] = {"width": width, "activation": activation, "dtype": x.dtype}
         return grouped_gated_linear(x, panels, bias, starts, layer=_index(layer), **options)
 
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
