@@ -1,6 +1,7 @@
 """vLLM's examples: the saved result is shown whole; the runner works."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,22 +81,26 @@ def test_what_comes_of_a_program(
     assert outcome.runs == (not need) and need in outcome.need
 
 
-@pytest.mark.model
-@pytest.mark.parametrize("path", FEW)
-def test_a_few_examples_run(
-    path: str, smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unchanged, with stand-ins of random weights: CI has the package index, and no hub."""
+@pytest.fixture(scope="module")
+def home(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the examples find stand-ins of random weights: 115 MB, written once."""
     from benchmarks.vllm_examples import models
 
+    with pytest.MonkeyPatch.context() as patch:
+        tiny = {kind: models.KINDS[models.TINY] for kind in models.KINDS}
+        patch.setattr(models, "KINDS", tiny)
+        patch.setattr(models, "STAND_INS", {name: models.TINY for name in STAND_INS})
+        yield models.hub_cache(tmp_path_factory.mktemp("home"))
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("path", FEW)
+def test_a_few_examples_run(path: str, home: Path, tmp_path: Path) -> None:
+    """Unchanged, with stand-ins of random weights: CI has the package index, and no hub."""
     try:
         source = fetched()
     except CannotFetch as error:
         pytest.skip(str(error))
-    monkeypatch.setattr(models, "KINDS", {kind: models.KINDS[models.TINY] for kind in models.KINDS})
-    names = {name: models.TINY for name in STAND_INS}
-    monkeypatch.setattr(models, "STAND_INS", names)
-    home = models.hub_cache(tmp_path / "home")
     outcome = run.run_example(
         source, path, python=sys.executable, home=home, scratch=tmp_path, limit_s=300
     )
