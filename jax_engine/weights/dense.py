@@ -13,6 +13,7 @@ from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, Words
 
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
+CONTRACT_EACH = (((2,), (2,)), ((0,), (0,)))  # x [X, T, in] with weight [X, out, in]
 # x [T, in], sorted by expert, with weight [X, out, in]
 BY_EXPERT = lax.RaggedDotDimensionNumbers(
     dot_dimension_numbers=(((1,), (2,)), ((), ())),
@@ -83,6 +84,17 @@ class Dense(WeightFormat):
         rows = jnp.arange(x.shape[0], dtype=jnp.int32)
         expert = jnp.searchsorted(starts[1:-1], rows, side="right")
         return out + bias[expert].astype(out.dtype)
+
+    def batched_matmul(
+        self,
+        x: Float[Array, "X T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "X T out"]:
+        values, dtype = self._one_layer(weight, layer), self.result_dtype(x.dtype)
+        out: Array = lax.dot_general(x, values, CONTRACT_EACH, preferred_element_type=dtype)
+        return out
 
     def _one_layer(self, weight: Weight, layer: Int[Array, ""] | None) -> Float[Array, "..."]:
         """The layer's values, which the scan has sliced."""

@@ -70,20 +70,13 @@ class Panels(WeightFormat):
 
         The kernel skips the rows behind them, and an expert without rows is not read.
         """
-        stack = weight.arrays[PANELS]
-        first = jnp.int32(0) if layer is None else layer * weight.matrix.shape[-3]
-        panels = stack.reshape(-1, *stack.shape[-3:])
-        one = Weight(
-            {PANELS: panels},
-            matrix=weight.matrix._replace(shape=(len(panels), *weight.matrix.shape[-2:])),
-            format=self,
-        )
+        every, first = _one_after_another(weight, layer)
         dtype = self.result_dtype(x.dtype)
 
         def add(expert: Array, out: Array) -> Array:
             begin, count = starts[expert], starts[expert + 1] - starts[expert]
             rows = jnp.roll(x, -begin, axis=0)
-            found = self.matmul(rows, one, first + expert, count, out_dtype=dtype)
+            found = self.matmul(rows, every, first + expert, count, out_dtype=dtype)
             if bias is not None:
                 found = found + bias[expert].astype(dtype)
             place = jnp.arange(len(x), dtype=jnp.int32)[:, None]
@@ -98,6 +91,23 @@ class Panels(WeightFormat):
         out = jnp.zeros((x.shape[0], weight.matrix.shape[-2]), dtype)
         summed: Array = lax.fori_loop(0, len(starts) - 1, each, out)
         return summed
+
+    def batched_matmul(
+        self,
+        x: Float[Array, "X T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "X T out"]:
+        """Multiplies matrix by matrix."""
+        every, first = _one_after_another(weight, layer)
+        dtype = self.result_dtype(x.dtype)
+
+        def one(place: Array) -> Array:
+            return self.matmul(x[place], every, first + place, num_rows, out_dtype=dtype)
+
+        out: Array = lax.map(one, jnp.arange(len(x), dtype=jnp.int32))
+        return out
 
     def gated_matmul(
         self,
@@ -133,6 +143,17 @@ class Panels(WeightFormat):
         multiplies the result rounds it.
         """
         return jnp.dtype(jnp.float32)
+
+
+def _one_after_another(
+    weight: Weight, layer: Int[Array, ""] | None
+) -> tuple[Weight, Int[Array, ""]]:
+    """A stack of all matrices of all layers, and the number of the layer's first one in it."""
+    stack = weight.arrays[PANELS]
+    panels = stack.reshape(-1, *stack.shape[-3:])
+    matrix = weight.matrix._replace(shape=(len(panels), *weight.matrix.shape[-2:]))
+    first = jnp.int32(0) if layer is None else layer * weight.matrix.shape[-3]
+    return Weight({PANELS: panels}, matrix=matrix, format=weight.format), first
 
 
 def _in_order(out: Float[Array, "T columns"], rows: int, columns: int) -> Float[Array, "T out"]:

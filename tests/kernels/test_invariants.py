@@ -42,6 +42,14 @@ def test_i41_slots_that_must_not_be_read_do_not_matter(
     np.testing.assert_array_equal(expected, attend(kernel, poisoned, options)[0])
 
 
+@holds(case=cases)
+def test_i41_of_values_in_the_keys(kernel: Kernel, case: Case) -> None:
+    """What a masked score hides of a key must be hidden of the value, which is the same number."""
+    case = case.values_in_keys()
+    poisoned = case.with_cache(poisoned_cache(case, None, np.nan))
+    np.testing.assert_array_equal(attend(kernel, case)[0], attend(kernel, poisoned)[0])
+
+
 def poisoned_cache(case: Case, window: int | None, poison: float) -> np.ndarray:
     read = visible(case, window)[None, None, :, None, :, None]
     cache = np.where(read, case.kv_cache, np.array(poison).astype(case.kv_cache.dtype))

@@ -11,11 +11,11 @@ from safetensors.numpy import save_file
 from jax_engine import LLM, SamplingParams
 from jax_engine.models.load import load_model
 from jax_engine.models.registry import FAMILIES, MODULES
-from tests.golden.families.checkpoints import HERE, NUM_GREEDY, PROMPT, ROWS, cases, tensors_of
+from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, ROWS, cases, goldens, tensors_of
 from tests.models.paged import PagedRun
 
 CASES = cases()
-GOLDENS = np.load(HERE / "logits.npz")
+GOLDENS = goldens()
 TOLERANCE = 1e-4  # relative to the largest logit
 # One for each kind of positions, of norms' places, of layers that differ, and of experts.
 IN_THE_ENGINE = ("bloom", "gemma3", "gpt2", "gpt_oss", "olmo2", "qwen2_moe_in_turn")
