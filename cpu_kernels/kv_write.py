@@ -20,16 +20,17 @@ NAME = "cpu_kernels.kv_write"
 
 
 def store(
-    kv_cache: Shaped[Array, "L 2 N K B D"],
+    kv_cache: Shaped[Array, "L kv N K B D"],
     k: Shaped[Array, "T K D"],
     v: Shaped[Array, "T K D"],
     slot_mapping: Int[Array, " T"],
     layer: int | Int[Array, ""],
-) -> Shaped[Array, "L 2 N K B D"]:
+) -> Shaped[Array, "L kv N K B D"]:
     """Returns the cache with each token's key and value in its slot, in place where XLA allows it.
 
     Args:
-        k, v: keys and values of the cache's dtype, which is one of `widen.DTYPES`.
+        k, v: keys and values of the cache's dtype, which is one of `widen.DTYPES`. A cache of keys
+            only, `[L, 1, N, K, B, D]`, gets k.
         slot_mapping: slot of each token; a token with a slot outside of the cache is skipped.
         layer: which layer, not negative; a layer beyond the cache's last writes nothing.
     """
@@ -45,7 +46,7 @@ def _store(call: Any, which: int, new: Any, token: int, slot: int) -> None:
     shape, layer = call.stored.shape, call.layer.int32[0]
     blocks, heads, block_size = shape[2], shape[3], shape[4]
     run = shape[5] * item_bytes(call.stored.dtype)
-    first = ((layer * 2 + which) * blocks + slot // block_size) * heads
+    first = ((layer * shape[1] + which) * blocks + slot // block_size) * heads
     target = call.stored.address + (first * block_size + slot % block_size) * run
     source = new.address + token * heads * run
     for head in range(heads):
@@ -77,4 +78,5 @@ def _tokens(call: Any, item: int) -> None:
         slot = call.slot_mapping.int32[token]
         if 0 <= slot < num_slots:
             _store(call, 0, call.k, token, slot)
-            _store(call, 1, call.v, token, slot)
+            if call.stored.shape[1] == 2:
+                _store(call, 1, call.v, token, slot)

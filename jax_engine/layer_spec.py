@@ -57,8 +57,33 @@ class QueryGrowth:
 
 
 @dataclasses.dataclass(frozen=True)
+class LatentSpec:
+    """Keys and values of all heads are made of one short vector a token, its latent (DeepSeek V2).
+
+    A head's key is `nope_dim` numbers of the latent's, and a rotated part that all heads share. The
+    cache keeps the latent and the rotated part of each token.
+
+    Attributes:
+        kv_rank: size of the latent.
+        nope_dim: size of the part of a head's query and key that is not rotated.
+        value_dim: size of a head's value.
+        norm: norm of the latents.
+        q_rank: size of a latent that the queries are made of; None: they have none.
+    """
+
+    kv_rank: int
+    nope_dim: int
+    value_dim: int
+    norm: NormSpec
+    q_rank: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class AttentionSpec:
-    """Grouped-query attention.
+    """Grouped-query attention, or latent attention.
+
+    To the cache, latent attention is one KV head: `num_kv_heads` is 1, `head_dim` is the size of
+    the latent and the rotated part, and `rotary_dim` that of the rotated part.
 
     Attributes:
         num_heads: H, the number of query heads.
@@ -67,7 +92,7 @@ class AttentionSpec:
         rope: rotary positions; None: no rotation.
         rotary_dim: how many numbers of a head are rotated, from the first on; None: all.
         window: a query sees this many of the last positions, its own included; None: all.
-        scale: factor of the scores; None: head_dim ** -0.5.
+        scale: factor of the scores; None: query_dim ** -0.5.
         query_growth: how queries grow with their position; None: they do not.
         soft_cap: scores s become soft_cap * tanh(s / soft_cap); None: they stay.
         alibi_slopes: for each head, what a score loses for each position between query and key.
@@ -77,6 +102,8 @@ class AttentionSpec:
         clip: bound of the magnitude of projected queries, keys and values, before `head_norm`;
             None: no bound.
         head_norm: norm of queries and keys; None: none.
+        latent: the latents that keys and values are made of; None: there are none. With latents,
+            `qkv_bias` is about the products that make them.
 
     `rope` and `window` may be a tuple: one for each repetition of the pattern.
 
@@ -99,6 +126,7 @@ class AttentionSpec:
     output_bias: bool = False
     clip: float | None = None
     head_norm: HeadNormSpec | None = None
+    latent: LatentSpec | None = None
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -108,6 +136,18 @@ class AttentionSpec:
             )
         for rope in self.ropes:
             _check_rope(rope, self.rotated, self.head_dim)
+        if self.latent is not None:
+            self._check_latent(self.latent)
+
+    def _check_latent(self, latent: LatentSpec) -> None:
+        sizes = (self.num_kv_heads, self.head_dim)
+        if sizes != (1, latent.kv_rank + self.rotated):
+            raise ConfigError(
+                f"model attention with latents of {latent.kv_rank} numbers and {self.rotated} "
+                f"rotated ones must have one KV head of both, got (num_kv_heads, head_dim) {sizes}."
+            )
+        if self.clip is not None or self.head_norm is not None:
+            raise ConfigError("model attention with latents must have no clip and no head norm.")
 
     @property
     def ropes(self) -> list[RopeConfig]:
@@ -118,6 +158,16 @@ class AttentionSpec:
     def rotated(self) -> int:
         """How many of a head's numbers are rotated."""
         return self.head_dim if self.rotary_dim is None else self.rotary_dim
+
+    @property
+    def query_dim(self) -> int:
+        """Numbers of a head's query."""
+        return self.head_dim if self.latent is None else self.latent.nope_dim + self.rotated
+
+    @property
+    def cached(self) -> tuple[int, int, int]:
+        """What the cache holds for each token: keys and values (2) or keys (1), K, and D."""
+        return 2 if self.latent is None else 1, self.num_kv_heads, self.head_dim
 
 
 def _check_rope(rope: RopeConfig, rotated: int, head_dim: int) -> None:
@@ -166,8 +216,9 @@ class RouterSpec:
         bias: whether the logits have a bias.
         selection_bias: whether a bias is added to the scores for the choice only.
         groups: the number of groups that the experts are divided into.
-        top_groups: from how many groups a token may choose: those whose two best experts have the
+        top_groups: from how many groups a token may choose: those whose best experts have the
             highest sum of scores.
+        judged: how many of a group's best experts count for that.
 
     Raises:
         ConfigError: top_k exceeds the experts, or the groups do not divide them.
@@ -182,6 +233,7 @@ class RouterSpec:
     selection_bias: bool = False
     groups: int = 1
     top_groups: int = 1
+    judged: int = 2
 
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= self.num_experts:

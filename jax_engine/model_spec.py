@@ -77,11 +77,11 @@ class ModelSpec:
     logits_cap: float | None = None
 
     def __post_init__(self) -> None:
-        shapes = {(one.num_kv_heads, one.head_dim) for one in self.attentions}
+        shapes = {one.cached for one in self.attentions}
         if len(shapes) != 1:
             raise ConfigError(
                 "all layers must have KV heads of one number and one size, got "
-                f"(num_kv_heads, head_dim) of {sorted(shapes)}."
+                f"(2 or 1, num_kv_heads, head_dim) of {sorted(shapes)}."
             )
         if self.tied and self.head_bias:
             raise ConfigError(
@@ -111,6 +111,11 @@ class ModelSpec:
     def num_heads(self) -> int:
         """The most query heads that a layer has."""
         return max(one.num_heads for one in self.attentions)
+
+    @property
+    def cached(self) -> tuple[int, int, int]:
+        """What the KV cache holds for each token in each layer; see `AttentionSpec.cached`."""
+        return self.attentions[0].cached
 
     @property
     def num_kv_heads(self) -> int:

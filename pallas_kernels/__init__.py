@@ -11,7 +11,8 @@ Each operation is one public function. Annotations give the shape of every array
     grouped_product   products of rows in groups, each with its own weight: mixtures of experts
 
 The cache is one array `[L, 2, N, K, B, D]`: layers, key or value, blocks, KV heads, block size,
-head dimension. `backend` names an implementation, or several in order of preference; None picks
+head dimension. In a cache `[L, 1, N, K, B, D]` each value is the beginning of its key, as in
+latent attention. `backend` names an implementation, or several in order of preference; None picks
 the best one. The package needs jax and nothing else. Its backend for CPUs, "numba", is in the
 package `cpu_kernels`.
 """

@@ -4,15 +4,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Shaped
 
 from pallas_kernels.backends import Backend, require_xla
+from pallas_kernels.checks import check_cache
 
 
 def copy_blocks(
-    kv_cache: Shaped[Array, "L 2 N K B D"],
+    kv_cache: Shaped[Array, "L kv N K B D"],
     src: Int[Array, " M"],
     dst: Int[Array, " M"],
     *,
     backend: Backend = None,
-) -> Shaped[Array, "L 2 N K B D"]:
+) -> Shaped[Array, "L kv N K B D"]:
     """Copies block src[i] onto block dst[i] in all layers; returns the cache.
 
     All sources are read before any destination is written. A negative destination is padding and
@@ -28,8 +29,8 @@ def copy_blocks(
 
 
 def gather_blocks(
-    kv_cache: Shaped[Array, "L 2 N K B D"], ids: Int[Array, " M"], *, backend: Backend = None
-) -> Shaped[Array, "M L 2 K B D"]:
+    kv_cache: Shaped[Array, "L kv N K B D"], ids: Int[Array, " M"], *, backend: Backend = None
+) -> Shaped[Array, "M L kv K B D"]:
     """The contents of blocks, each in one piece, for swapping out.
 
     A negative id is padding, and the content in its place is arbitrary.
@@ -44,12 +45,12 @@ def gather_blocks(
 
 
 def scatter_blocks(
-    kv_cache: Shaped[Array, "L 2 N K B D"],
+    kv_cache: Shaped[Array, "L kv N K B D"],
     ids: Int[Array, " M"],
-    data: Shaped[Array, "M L 2 K B D"],
+    data: Shaped[Array, "M L kv K B D"],
     *,
     backend: Backend = None,
-) -> Shaped[Array, "L 2 N K B D"]:
+) -> Shaped[Array, "L kv N K B D"]:
     """Writes data[i] to block ids[i], for swapping in; returns the cache.
 
     It is the inverse of `gather_blocks`. A negative id is padding and writes nothing. The others
@@ -62,25 +63,24 @@ def scatter_blocks(
     block = kv_cache.shape[:2] + kv_cache.shape[3:]
     if ids.ndim != 1 or data.shape != ids.shape + block:
         raise ValueError(
-            f"expected data [M, L, 2, K, B, D] for M blocks: {data.shape=} {ids.shape=} "
+            f"expected data [M, L, {block[1]}, K, B, D] for M blocks: {data.shape=} {ids.shape=} "
             f"{kv_cache.shape=}"
         )
     return _put(kv_cache, ids, jnp.moveaxis(data, 0, 2).astype(kv_cache.dtype))
 
 
 def _get(
-    kv_cache: Shaped[Array, "L 2 N K B D"], ids: Int[Array, " M"]
-) -> Shaped[Array, "L 2 M K B D"]:
-    if kv_cache.ndim != 6 or kv_cache.shape[1] != 2:
-        raise ValueError(f"expected a cache [L, 2, N, K, B, D]: {kv_cache.shape=}")
+    kv_cache: Shaped[Array, "L kv N K B D"], ids: Int[Array, " M"]
+) -> Shaped[Array, "L kv M K B D"]:
+    check_cache(kv_cache)
     return jnp.take(kv_cache, jnp.maximum(ids, 0), axis=2, mode="clip")
 
 
 def _put(
-    kv_cache: Shaped[Array, "L 2 N K B D"],
+    kv_cache: Shaped[Array, "L kv N K B D"],
     ids: Int[Array, " M"],
-    data: Shaped[Array, "L 2 M K B D"],
-) -> Shaped[Array, "L 2 N K B D"]:
+    data: Shaped[Array, "L kv M K B D"],
+) -> Shaped[Array, "L kv N K B D"]:
     # Padding goes to index N, which is out of range and dropped. Index -1 would be the last block.
     place = jnp.where(ids < 0, kv_cache.shape[2], ids)
     return kv_cache.at[:, :, place].set(data, mode="drop")

@@ -9,15 +9,20 @@ class Call(NamedTuple):
     """The arrays of a call, already checked; `paged_attention` explains them."""
 
     q: Float[Array, "T H D"]
-    kv_cache: Shaped[Array, "L 2 N K B D"]
+    kv_cache: Shaped[Array, "L kv N K B D"]
     block_tables: Int[Array, "S W"]
     context_lens: Int[Array, " S"]
     query_start_loc: Int[Array, " S+1"]
     layer: Int[Array, ""]
     alibi_slopes: Float[Array, " H"] | None = None
     sinks: Float[Array, " H"] | None = None
-    kv_scales: Float[Array, "L 2 K"] | None = None
+    kv_scales: Float[Array, "L kv K"] | None = None
     window: Int[Array, ""] | None = None
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """Where keys and values are along the cache's second axis: the same if it has size 1."""
+        return 0, self.kv_cache.shape[1] - 1
 
 
 class Options(NamedTuple):

@@ -24,6 +24,18 @@ def check_call(call: Call, options: Options) -> None:
         raise ValueError(f"soft_cap={options.soft_cap} must be positive, or None for no bound")
 
 
+def check_cache(kv_cache: Array) -> None:
+    """Checks that an array is a cache of keys and values, or of keys that begin with their values.
+
+    Raises:
+        ValueError: it is not; the message has its shape.
+    """
+    if kv_cache.ndim != 6 or kv_cache.shape[1] not in (1, 2):
+        raise ValueError(
+            f"expected a cache [L, 2, N, K, B, D], or [L, 1, N, K, B, D]: {kv_cache.shape=}"
+        )
+
+
 def check_step(
     block_tables: Array, context_lens: Array, query_start_loc: Array, num_tokens: int
 ) -> None:
@@ -56,17 +68,18 @@ def check_scales(kv_cache: Array, kv_scales: Array | None) -> None:
             f"{kv_cache.dtype=} kv_scales {'is None' if kv_scales is None else 'are given'}"
         )
     if kv_scales is not None:
-        layers, two, _, heads, _, _ = kv_cache.shape
-        if kv_scales.shape != (layers, two, heads):
-            raise ValueError(f"expected scales [L, 2, K]: {kv_scales.shape=} {kv_cache.shape=}")
+        layers, kv, _, heads, _, _ = kv_cache.shape
+        if kv_scales.shape != (layers, kv, heads):
+            raise ValueError(f"expected scales [L, {kv}, K]: {kv_scales.shape=} {kv_cache.shape=}")
 
 
 def _check_tensors(call: Call) -> None:
     q, kv_cache = call.q, call.kv_cache
     if q.ndim != 3 or 0 in q.shape:
         raise ValueError(f"expected queries [T, H, D], none of them 0: {q.shape=}")
-    if kv_cache.ndim != 6 or kv_cache.shape[1] != 2 or 0 in kv_cache.shape:
-        raise ValueError(f"expected a cache [L, 2, N, K, B, D]: {kv_cache.shape=}")
+    check_cache(kv_cache)
+    if 0 in kv_cache.shape:
+        raise ValueError(f"expected a cache, none of its axes 0: {kv_cache.shape=}")
     if q.shape[2] != kv_cache.shape[5]:
         raise ValueError(f"head dimensions differ: {q.shape=} {kv_cache.shape=}")
     if q.shape[1] % kv_cache.shape[3]:

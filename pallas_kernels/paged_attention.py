@@ -20,7 +20,7 @@ else:
 
 def paged_attention(
     q: Float[Array, "T H D"],
-    kv_cache: Shaped[Array, "L 2 N K B D"],
+    kv_cache: Shaped[Array, "L kv N K B D"],
     block_tables: Int[Array, "S W"],
     context_lens: Int[Array, " S"],
     query_start_loc: Int[Array, " S+1"],
@@ -31,7 +31,7 @@ def paged_attention(
     soft_cap: float | None = None,
     alibi_slopes: Float[Array, " H"] | None = None,
     sinks: Float[Array, " H"] | None = None,
-    kv_scales: Float[Array, "L 2 K"] | None = None,
+    kv_scales: Float[Array, "L kv K"] | None = None,
     return_lse: bool = False,
     backend: Backend = None,
     metadata: AttentionMetadata | None = None,
@@ -53,7 +53,9 @@ def paged_attention(
     Args:
         q: queries; H is a multiple of K.
         kv_cache: the cache, which is read and never copied. Its dtype is any float dtype, or
-            float8_e4m3fn or int8 for a quantised cache.
+            float8_e4m3fn or int8 for a quantised cache. If its second axis has size 1, the values
+            are the keys. Where a value is only the beginning of its key, the caller takes the
+            beginning of the result.
         block_tables: physical blocks of each sequence.
         context_lens: tokens of each sequence, this step's included.
         query_start_loc: boundaries of the sequences' query tokens, ascending, from 0.

@@ -163,14 +163,14 @@ def split_attention(
 def causal_attention(
     q: Float[np.ndarray, "T H D"],
     keys: Float[np.ndarray, "n K D"],
-    values: Float[np.ndarray, "n K D"],
+    values: Float[np.ndarray, "n K V"],
     *,
     scale: float,
     window: int | None = None,
     soft_cap: float | None = None,
     alibi_slopes: Float[np.ndarray, "H"] | None = None,
     sinks: Float[np.ndarray, "H"] | None = None,
-) -> tuple[Float[np.ndarray, "T H D"], Float[np.ndarray, "T H"]]:
+) -> tuple[Float[np.ndarray, "T H V"], Float[np.ndarray, "T H"]]:
     """The last T positions of a sequence of n attend to it; every head, keys side by side.
 
     The query at position p sees the keys at 0..p (it is causal); with a sliding `window` only the
@@ -182,6 +182,8 @@ def causal_attention(
     A *sink* (gpt-oss) is a score of the head's own that joins every softmax: one more key, seen by
     all queries, whose value is zero. A query that finds nothing of interest can give it its weight.
 
+    A value has V numbers, as a rule as many as a key.
+
     Returns the result and its lse, as `partial_attention` does; the sink's weight counts in it.
     Raises ValueError when there are more queries than positions.
     """
@@ -192,7 +194,8 @@ def causal_attention(
             f"{num_queries} queries, but the context has only {len(keys)} positions: "
             "context_lens must include the tokens of this step"
         )
-    out, lse = np.zeros_like(q), np.zeros(q.shape[:2])
+    out = np.zeros((*q.shape[:2], values.shape[2]), q.dtype)
+    lse = np.zeros(q.shape[:2])
     for t in range(num_queries):
         position = len(keys) - num_queries + t
         first = 0 if window is None else max(0, position - window + 1)
@@ -214,12 +217,13 @@ def causal_attention(
 
 
 def kv_blocks(
-    kv: Shaped[np.ndarray, "2 N K B D"], block_table: Int[np.ndarray, "W"], context_len: int
+    kv: Shaped[np.ndarray, "kv N K B D"], block_table: Int[np.ndarray, "W"], context_len: int
 ) -> Iterator[tuple[Shaped[np.ndarray, "_ K D"], Shaped[np.ndarray, "_ K D"]]]:
     """Keys and values of the first `context_len` positions, block by block in the table's order.
 
     Position p lies in block `block_table[p // B]` at offset `p % B` (Figure 5). Slots behind the
-    last position are not touched, nor is a table entry that no position needs.
+    last position are not touched, nor is a table entry that no position needs. Where there is one
+    array instead of two, the values are the keys.
 
     >>> kv = np.arange(8.0).reshape(2, 4, 1, 1, 1)      # 4 blocks of one slot; keys are 0..3
     >>> [k.item() for k, v in kv_blocks(kv, np.array([2, 0, 3, -1]), 3)]
@@ -231,7 +235,7 @@ def kv_blocks(
         if not 0 <= block < num_blocks:
             raise IndexError(f"block {block} of a table is not one of 0..{num_blocks - 1}")
         filled = min(block_size, context_len - start)
-        keys, values = kv[0, block, :, :filled], kv[1, block, :, :filled]
+        keys, values = kv[0, block, :, :filled], kv[-1, block, :, :filled]
         yield keys.swapaxes(0, 1), values.swapaxes(0, 1)
 
 
@@ -248,7 +252,7 @@ def dequantize(
 
 def paged_attention(
     q: Float[np.ndarray, "T H D"],
-    kv_cache: Shaped[np.ndarray, "L 2 N K B D"],
+    kv_cache: Shaped[np.ndarray, "L kv N K B D"],
     block_tables: Int[np.ndarray, "S W"],
     context_lens: Int[np.ndarray, "S"],
     query_start_loc: Int[np.ndarray, "S+1"],
@@ -259,7 +263,7 @@ def paged_attention(
     soft_cap: float | None = None,
     alibi_slopes: Float[np.ndarray, "H"] | None = None,
     sinks: Float[np.ndarray, "H"] | None = None,
-    kv_scales: Float[np.ndarray, "L 2 K"] | None = None,
+    kv_scales: Float[np.ndarray, "L kv K"] | None = None,
 ) -> tuple[Float[np.ndarray, "T H D"], Float[np.ndarray, "T H"]]:
     """PagedAttention (section 4.1, Figure 5) for a ragged batch: the result and its lse.
 
@@ -281,8 +285,8 @@ def paged_attention(
         keys = np.concatenate([keys for keys, _ in blocks])
         values = np.concatenate([values for _, values in blocks])
         if kv_scales is not None:
-            key_scales, value_scales = kv_scales[layer]
-            keys, values = dequantize(keys, key_scales), dequantize(values, value_scales)
+            scales = kv_scales[layer]
+            keys, values = dequantize(keys, scales[0]), dequantize(values, scales[-1])
         out[mine], lse[mine] = causal_attention(
             q[mine],
             keys,

@@ -60,6 +60,6 @@ def _softmax(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
 def _of_best_groups(appeal: Float[np.ndarray, "X"], config: ExpertsConfig) -> list[int]:
     """The experts of a token's best groups; of all, if there is one group."""
     groups = np.split(np.arange(config.num_experts), config.num_groups)
-    worth = [np.sort(appeal[group])[-2:].sum() for group in groups]
+    worth = [np.sort(appeal[group])[-config.experts_judged :].sum() for group in groups]
     best = sorted(range(len(groups)), key=lambda group: (-worth[group], group))
     return [int(e) for group in best[: config.num_top_groups] for e in groups[group]]

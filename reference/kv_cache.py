@@ -37,6 +37,9 @@ def slot_of(block_table: Sequence[int], position: int, block_size: int) -> int:
 class KVCache:
     """Keys and values of all layers: `gpu` and `cpu`, each [L, 2, N, K, B, D] (0 keys, 1 values).
 
+    With `values_in_keys` they are [L, 1, N, K, B, D]: a value can be made of its key (see
+    `reference.latent_attention`), so that keys alone are stored.
+
     Every slot starts as not-a-number. Whoever reads a slot that nobody wrote finds out.
 
     >>> cache = KVCache(
@@ -60,12 +63,14 @@ class KVCache:
         block_size: int,
         head_dim: int,
         num_cpu_blocks: int = 0,
+        values_in_keys: bool = False,
         dtype: DTypeLike = np.float32,
     ) -> None:
         self.block_size = block_size
+        kinds = 1 if values_in_keys else 2
         block = (num_kv_heads, block_size, head_dim)
-        self.gpu = np.full((num_layers, 2, num_blocks, *block), np.nan, dtype=dtype)
-        self.cpu = np.full((num_layers, 2, num_cpu_blocks, *block), np.nan, dtype=dtype)
+        self.gpu = np.full((num_layers, kinds, num_blocks, *block), np.nan, dtype=dtype)
+        self.cpu = np.full((num_layers, kinds, num_cpu_blocks, *block), np.nan, dtype=dtype)
 
     def begin_step(self, swap_in: BlockPairs, swap_out: BlockPairs, copies: BlockPairs) -> None:
         """What the scheduler asks for before the model runs, in the order of the step."""
@@ -89,13 +94,13 @@ class KVCache:
         self,
         layer: int,
         k: Float[np.ndarray, "T K D"],
-        v: Float[np.ndarray, "T K D"],
+        v: Float[np.ndarray, "T K D"] | None,
         slot_mapping: Int[np.ndarray, "T"],
     ) -> None:
         """Store the new keys and values of one layer, token t at `slot_mapping[t]`.
 
-        Slot -1 means nowhere. Raises IndexError for any other slot outside of the pool, before
-        anything is written.
+        Slot -1 means nowhere. `v` is None in a cache of keys alone. Raises IndexError for any other
+        slot outside of the pool, before anything is written.
         """
         num_slots = self.gpu.shape[2] * self.block_size
         for slot in slot_mapping:
@@ -105,12 +110,13 @@ class KVCache:
             if slot >= 0:
                 block, offset = divmod(int(slot), self.block_size)
                 self.gpu[layer, 0, block, :, offset] = k[t]
-                self.gpu[layer, 1, block, :, offset] = v[t]
+                if v is not None:
+                    self.gpu[layer, 1, block, :, offset] = v[t]
 
 
 def _move(
-    source: Float[np.ndarray, "L 2 _ K B D"],
-    target: Float[np.ndarray, "L 2 _ K B D"],
+    source: Float[np.ndarray, "L kv _ K B D"],
+    target: Float[np.ndarray, "L kv _ K B D"],
     pairs: BlockPairs,
 ) -> None:
     """target[dst] = source[src] for each (src, dst); all are read before any is written.

@@ -15,6 +15,7 @@ F FFN width, V vocabulary, W table width in blocks, R rows whose logits are want
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import DTypeLike, Float, Int
@@ -23,8 +24,11 @@ from reference.activations import activate, gate, sigmoid
 from reference.attention import paged_attention
 from reference.experts import route
 from reference.kv_cache import KVCache
+from reference.latent_attention import latent_attention, latent_keys, latent_queries
+from reference.linear import linear
 from reference.norms import normalise
 from reference.rope import apply_rope, rope_frequencies
+from reference.transformer_config import LatentConfig
 from reference.transformer_config import TransformerConfig as TransformerConfig
 from reference.transformer_config import weight_shapes as weight_shapes
 
@@ -68,9 +72,8 @@ class Transformer:
         config, rope = self.config, self.config.rope(layer)
         if rope is None:
             return None
-        rotated = config.head_dim if config.rotary_dim is None else config.rotary_dim
         longest = config.max_position_embeddings
-        return rope_frequencies(rotated, rope.theta, longest, rope.scaling)
+        return rope_frequencies(config.rotated(), rope.theta, longest, rope.scaling)
 
     def forward(
         self,
@@ -144,28 +147,54 @@ class Transformer:
     ) -> Float[np.ndarray, "T E"]:
         """Project, turn by position, write keys and values to their pages, attend to the pages."""
         config, name = self.config, f"{_layer(layer)}.self_attn"
+        if config.latent is not None:
+            return self._latent_attention(layer, x, config.latent, step)
         q = self._heads(f"{name}.q_proj", x, config.num_attention_heads)
         k = self._heads(f"{name}.k_proj", x, config.num_key_value_heads)
         v = self._heads(f"{name}.v_proj", x, config.num_key_value_heads)
         q = self._turn(layer, self._norm_heads(f"{name}.q_norm", q), step)
         k = self._turn(layer, self._norm_heads(f"{name}.k_norm", k), step)
         step.kv_cache.write(layer, k, v, step.slot_mapping)
-        slopes = config.alibi_slopes
-        out, _ = paged_attention(
-            self._grow(q, step),
-            step.kv_cache.gpu,
-            step.block_tables,
-            step.context_lens,
-            step.query_start_loc,
-            layer=layer,
-            scale=config.head_dim**-0.5 if config.query_scale is None else config.query_scale,
-            window=config.window(layer),
-            soft_cap=config.attention_soft_cap,
-            alibi_slopes=None if slopes is None else np.asarray(slopes),
-            sinks=self.weights.get(f"{name}.sinks"),
-        )
+        q = self._grow(q, step)
+        out, _ = paged_attention(q, **self._context(layer, config.head_dim, step))
         joined = out.reshape(len(x), config.num_attention_heads * config.head_dim)
         return self._linear(f"{name}.o_proj", joined)
+
+    def _latent_attention(
+        self, layer: int, x: Float[np.ndarray, "T E"], sizes: LatentConfig, step: _Step
+    ) -> Float[np.ndarray, "T E"]:
+        """The same, but what is written are latents (see `reference.latent_attention`)."""
+        name = f"{_layer(layer)}.self_attn"
+        plain, turning = latent_queries(self.weights, name, x, sizes)
+        q = np.concatenate([plain, self._turn(layer, turning, step)], axis=-1)
+        latent, shared = latent_keys(self.weights, name, x, sizes)
+        stored = np.concatenate([latent, self._turn(layer, shared, step)], axis=-1)
+        step.kv_cache.write(layer, stored, None, step.slot_mapping)
+        out = latent_attention(
+            self._grow(q, step),
+            **self._context(layer, sizes.plain + sizes.rotated, step),
+            weights=self.weights,
+            name=name,
+            sizes=sizes,
+        )
+        return self._linear(f"{name}.o_proj", out.reshape(len(x), -1))
+
+    def _context(self, layer: int, query_size: int, step: _Step) -> dict[str, Any]:
+        """What queries of so many numbers attend to, and how."""
+        config = self.config
+        scale, slopes = config.query_scale, config.alibi_slopes
+        return {
+            "kv_cache": step.kv_cache.gpu,
+            "block_tables": step.block_tables,
+            "context_lens": step.context_lens,
+            "query_start_loc": step.query_start_loc,
+            "layer": layer,
+            "scale": query_size**-0.5 if scale is None else scale,
+            "window": config.window(layer),
+            "soft_cap": config.attention_soft_cap,
+            "alibi_slopes": None if slopes is None else np.asarray(slopes),
+            "sinks": self.weights.get(f"{_layer(layer)}.self_attn.sinks"),
+        }
 
     def _norm_heads(
         self, name: str, x: Float[np.ndarray, "T heads D"]
@@ -249,12 +278,7 @@ class Transformer:
         return projected.reshape(len(x), heads, self.config.head_dim)
 
     def _linear(self, name: str, x: Float[np.ndarray, "R in"]) -> Float[np.ndarray, "R out"]:
-        """W x + b, one token after another (see the top of this file), b where there is one."""
-        weight, bias = self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias")
-        out = np.empty((len(x), len(weight)), dtype=x.dtype)
-        for row, token in enumerate(x):
-            out[row] = weight @ token
-        return out if bias is None else out + bias
+        return linear(self.weights, name, x)
 
 
 def _layer(layer: int) -> str:

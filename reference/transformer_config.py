@@ -28,7 +28,8 @@ class ExpertsConfig:
     * `renormalise` divides the scores of the chosen by their sum; `scaling` multiplies them.
     * `router_bias` is added to the logits; `selection_bias` to the scores, for the choice only.
     * `num_groups`: the experts lie in groups, and a token chooses among those of its
-      `num_top_groups` best ones. A group is as good as its two best experts together.
+      `num_top_groups` best ones. A group is as good as its `experts_judged` best experts together:
+      two in DeepSeek V3, one in DeepSeek V2.
     * `shared_width` is the width of a network that every token uses; 0 for none. `shared_gate`
       multiplies its output by the sigmoid of one more product (Qwen 2).
     """
@@ -43,9 +44,30 @@ class ExpertsConfig:
     selection_bias: bool = False
     num_groups: int = 1
     num_top_groups: int = 1
+    experts_judged: int = 2
     bias: bool = False
     shared_width: int = 0
     shared_gate: bool = False
+
+
+@dataclass(frozen=True)
+class LatentConfig:
+    """Sizes of multi-head latent attention (see `reference.latent_attention`).
+
+    * `kv_rank`, `rotated`: the numbers of a latent, and of the rotated part of a key. Together they
+      are what the cache holds for a token.
+    * `plain`, `value_dim`: the numbers of the other part of a head's key, and of its value.
+    * `q_rank`: queries, too, are made of a latent of so many numbers; None: straight of the input
+      (DeepSeek V2 Lite).
+    * `eps` of the norms of both latents, which is not that of the other norms.
+    """
+
+    kv_rank: int
+    rotated: int
+    plain: int
+    value_dim: int
+    q_rank: int | None = None
+    eps: float = 1e-6
 
 
 @dataclass(frozen=True)
@@ -60,6 +82,8 @@ class TransformerConfig:
           parallel       x + attention(n) + mlp(n), n = norm(x)   GPT-J, Falcon
           parallel_two   the same with a norm for each part  GPT-NeoX
 
+    * With `latent`, the KV heads and `head_dim` mean nothing, and `attention_bias` is about the
+      products that make latents, and about the output.
     * `layer_ropes` and `layer_windows` have an entry for each layer. A layer whose entry is None
       does not rotate, or sees all positions. Where a tuple is not given, all layers have
       `rope_theta` and `rope_scaling`, or `sliding_window`.
@@ -100,6 +124,7 @@ class TransformerConfig:
     head_norm_bias: bool = False
     clip_qkv: float | None = None  # MPT
     output_bias: bool | None = None  # None: as `attention_bias`; False: Qwen 2
+    latent: LatentConfig | None = None  # DeepSeek V2
     # the MLP
     hidden_act: str = "silu"
     gated_mlp: bool = True  # False: GPT-2
@@ -112,6 +137,30 @@ class TransformerConfig:
     logits_factor: float = 1.0  # Granite
     logits_soft_cap: float | None = None  # Gemma 2
     head_bias: bool = False  # Phi
+
+    def cache_sizes(self) -> dict[str, int]:
+        """What `KVCache` must know of the decoder.
+
+        >>> latent = LatentConfig(kv_rank=6, rotated=2, plain=4, value_dim=4)
+        >>> sizes = TransformerConfig(8, 4, 6, 1, 2, 2, head_dim=4, latent=latent).cache_sizes()
+        >>> sizes
+        {'num_layers': 1, 'num_kv_heads': 1, 'head_dim': 8, 'values_in_keys': True}
+        """
+        heads, size = self.num_key_value_heads, self.head_dim
+        if self.latent is not None:
+            heads, size = 1, self.latent.kv_rank + self.latent.rotated
+        return {
+            "num_layers": self.num_hidden_layers,
+            "num_kv_heads": heads,
+            "head_dim": size,
+            "values_in_keys": self.latent is not None,
+        }
+
+    def rotated(self) -> int:
+        """How many numbers of a head, or of the cached key of all heads, are rotated."""
+        if self.latent is not None:
+            return self.latent.rotated
+        return self.head_dim if self.rotary_dim is None else self.rotary_dim
 
     def window(self, layer: int) -> int | None:
         """How many of the last positions a query of this layer sees; None for all."""
@@ -164,7 +213,8 @@ def weight_shapes(config: TransformerConfig) -> dict[str, tuple[int, ...]]:
     for layer in range(config.num_hidden_layers):
         name = f"model.layers.{layer}"
         norms += [f"{name}.{norm}" for norm in config.norms()]
-        shapes |= dict(_attention(config, f"{name}.self_attn"))
+        attention = _attention if config.latent is None else _latent_attention
+        shapes |= dict(attention(config, f"{name}.self_attn"))
         shapes |= dict(_experts(config, name) if config.has_experts(layer) else _mlp(config, name))
     for norm in norms:
         shapes |= _norm(norm, (width,), config.norm_bias)
@@ -188,14 +238,37 @@ def _attention(config: TransformerConfig, name: str) -> Shapes:
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     for kind, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
         yield from _linear(f"{name}.{kind}_proj", count * size, width, bias).items()
-    output_bias = bias if config.output_bias is None else config.output_bias
-    yield from _linear(f"{name}.o_proj", width, heads * size, output_bias).items()
-    if config.sinks:
-        yield f"{name}.sinks", (heads,)
+    yield from _output(config, name, size)
     if config.head_norm is not None:
         for kind, count in (("q", heads), ("k", kv_heads)):
             shape = (count, size)
             yield from _norm(f"{name}.{kind}_norm", shape, config.head_norm_bias).items()
+
+
+def _output(config: TransformerConfig, name: str, value_dim: int) -> Shapes:
+    heads = config.num_attention_heads
+    bias = config.attention_bias if config.output_bias is None else config.output_bias
+    yield from _linear(f"{name}.o_proj", config.hidden_size, heads * value_dim, bias).items()
+    if config.sinks:
+        yield f"{name}.sinks", (heads,)
+
+
+def _latent_attention(config: TransformerConfig, name: str) -> Shapes:
+    latent = config.latent
+    assert latent is not None
+    width, heads, bias = config.hidden_size, config.num_attention_heads, config.attention_bias
+    queries = heads * (latent.plain + latent.rotated)
+    if latent.q_rank is None:
+        yield f"{name}.q_proj.weight", (queries, width)
+    else:
+        yield from _linear(f"{name}.q_a_proj", latent.q_rank, width, bias).items()
+        yield f"{name}.q_a_layernorm.weight", (latent.q_rank,)
+        yield f"{name}.q_b_proj.weight", (queries, latent.q_rank)
+    stored, expanded = latent.kv_rank + latent.rotated, heads * (latent.plain + latent.value_dim)
+    yield from _linear(f"{name}.kv_a_proj_with_mqa", stored, width, bias).items()
+    yield f"{name}.kv_a_layernorm.weight", (latent.kv_rank,)
+    yield f"{name}.kv_b_proj.weight", (expanded, latent.kv_rank)
+    yield from _output(config, name, latent.value_dim)
 
 
 def _mlp(config: TransformerConfig, layer: str) -> Shapes:

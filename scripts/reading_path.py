@@ -79,7 +79,7 @@ PATH = (
     ),
     Stop(
         "jax_engine/layers/attention.py",
-        ("Attention.__call__", "Attention._attend"),
+        ("Attention.__call__", "attend"),
         "keys are written, then read",
     ),
     Stop("pallas_kernels/paged_attention.py", ("paged_attention",), "the kernel's entry"),

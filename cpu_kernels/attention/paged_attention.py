@@ -10,7 +10,7 @@ from cpu_kernels.attention.work import WORK_BYTES
 
 def attention(
     q: Float[Array, "T H D"],
-    kv_cache: Shaped[Array, "L 2 N K B D"],
+    kv_cache: Shaped[Array, "L kv N K B D"],
     block_tables: Int[Array, "S W"],
     context_lens: Int[Array, " S"],
     query_start_loc: Int[Array, " S+1"],

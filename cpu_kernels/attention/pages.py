@@ -68,7 +68,8 @@ def _find(work: Work, which: int, seq: int, head: int, position: int) -> int:
     """Address of a position's key or value in the cache."""
     size = work.block_size
     block = work.block_tables[seq * work.table_width + position // size]
-    row = ((work.layer * 2 + which) * work.num_blocks + block) * work.kv_heads + head
+    place = work.layer * work.kv + min(which, work.kv - 1)
+    row = (place * work.num_blocks + block) * work.kv_heads + head
     return work.kv_cache + (row * size + position % size) * work.dim * item_bytes(work.kind)
 
 

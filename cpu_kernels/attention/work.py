@@ -22,12 +22,13 @@ _ARRAYS = {
     "top": FLOAT32S,
     "denominator": FLOAT32S,
 }
-# `width` is D rounded up to whole vectors, `kind` XLA's number of the cache's dtype, `plan` an
-# address (`plan.py`). A window or soft_cap of 0 is none.
+# `kv` is 2, or 1 in a cache whose values are its keys. `width` is D rounded up to whole vectors,
+# `kind` XLA's number of the cache's dtype, `plan` an address (`plan.py`). A window or soft_cap of 0
+# is none.
 _SIZES = (
     "tokens", "seqs", "heads", "kv_heads", "group", "dim", "width", "num_blocks", "block_size",
 )  # fmt: skip
-_REST = ("table_width", "window", "layer", "kind", "plan", "has_slopes")
+_REST = ("kv", "table_width", "window", "layer", "kind", "plan", "has_slopes")
 _NUMBERS = {"scale": types.float32, "soft_cap": types.float32}
 WORK = Record("work", _ARRAYS | dict.fromkeys(_SIZES + _REST, types.intp) | _NUMBERS)
 WORK_BYTES = 8 * len(WORK.fields)
@@ -57,6 +58,7 @@ def read_work(call: Any) -> Work:
     q, kv_cache, block_tables = call.q.shape, call.kv_cache.shape, call.block_tables.shape
     work.tokens, work.heads, work.dim = q[0], q[1], q[2]
     work.seqs, work.table_width = block_tables[0], block_tables[1]
+    work.kv = kv_cache[1]
     work.num_blocks, work.kv_heads, work.block_size = kv_cache[2], kv_cache[3], kv_cache[4]
     work.group = work.heads // work.kv_heads
     work.width = -(-work.dim // LANES) * LANES

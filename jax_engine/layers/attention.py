@@ -91,10 +91,10 @@ class Attention(nnx.Module):  # type: ignore[misc]
         self,
         x: Float[Array, "T E"],
         positions: Positions,
-        kv_cache: Float[Array, "L 2 N K B D"],
+        kv_cache: Float[Array, "L kv N K B D"],
         attn: AttentionInputs,
         numbers: LayerNumbers,
-    ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
+    ) -> tuple[Float[Array, "T E"], Float[Array, "L kv N K B D"]]:
         """Writes all keys and values of the step, then attends."""
         tokens, num_tokens = x.shape[0], attn.query_start_loc[-1]
         q, k, v = self._project(x, numbers.layer, num_tokens)
@@ -103,7 +103,7 @@ class Attention(nnx.Module):  # type: ignore[misc]
             k, v = k.astype(kv_cache.dtype), v.astype(kv_cache.dtype)
             kv_cache = write_kv(kv_cache, k, v, attn.slot_mapping, layer=numbers.cache_layer)
         with jax.named_scope("attention"):
-            out = self._attend(q, kv_cache, attn, numbers)
+            out = attend(self.spec, self.sinks, q, kv_cache, attn, numbers)
         with jax.named_scope("attention_output"):
             out = out.astype(x.dtype).reshape(tokens, -1)
             return self.o(out, numbers.layer, num_tokens), kv_cache
@@ -133,32 +133,43 @@ class Attention(nnx.Module):  # type: ignore[misc]
             angles = positions.of(self.spec, numbers.rope)
             if angles is not None:
                 q, k = apply_rotary(q, angles), apply_rotary(k, angles)
-            if self.spec.query_growth is not None:
-                q = (q * positions.growth[self.spec.query_growth]).astype(q.dtype)
-        return q, k
+        return grow(q, self.spec, positions), k
 
-    def _attend(
-        self,
-        q: Float[Array, "T H D"],
-        kv_cache: Float[Array, "L 2 N K B D"],
-        attn: AttentionInputs,
-        numbers: LayerNumbers,
-    ) -> Float[Array, "T H D"]:
-        spec, slopes = self.spec, self.spec.alibi_slopes
-        window = spec.window if numbers.window is None else numbers.window
-        assert not isinstance(window, tuple)
-        out: Array = paged_attention(
-            q,
-            kv_cache,
-            attn.block_tables,
-            attn.context_lens,
-            attn.query_start_loc,
-            layer=numbers.cache_layer,
-            scale=spec.head_dim**-0.5 if spec.scale is None else spec.scale,
-            window=window,
-            soft_cap=spec.soft_cap,
-            alibi_slopes=None if slopes is None else jnp.asarray(slopes, jnp.float32),
-            sinks=None if self.sinks is None else self.sinks[...],
-            metadata=attn.metadata,
-        )
-        return out
+
+def attend(
+    spec: AttentionSpec,
+    sinks: nnx.Param | None,
+    q: Float[Array, "T H D"],
+    kv_cache: Float[Array, "L kv N K B D"],
+    attn: AttentionInputs,
+    numbers: LayerNumbers,
+) -> Float[Array, "T H D"]:
+    """Attention to the cache of a layer, as its specification says."""
+    slopes = spec.alibi_slopes
+    window = spec.window if numbers.window is None else numbers.window
+    assert not isinstance(window, tuple)
+    out: Array = paged_attention(
+        q,
+        kv_cache,
+        attn.block_tables,
+        attn.context_lens,
+        attn.query_start_loc,
+        layer=numbers.cache_layer,
+        scale=spec.query_dim**-0.5 if spec.scale is None else spec.scale,
+        window=window,
+        soft_cap=spec.soft_cap,
+        alibi_slopes=None if slopes is None else jnp.asarray(slopes, jnp.float32),
+        sinks=None if sinks is None else sinks[...],
+        metadata=attn.metadata,
+    )
+    return out
+
+
+def grow(
+    q: Float[Array, "T H D"], spec: AttentionSpec, positions: Positions
+) -> Float[Array, "T H D"]:
+    """Queries, larger by their positions if the layer has such a rule."""
+    if spec.query_growth is None:
+        return q
+    grown: Array = (q * positions.growth[spec.query_growth]).astype(q.dtype)
+    return grown

@@ -47,7 +47,7 @@ class Router(nnx.Module):  # type: ignore[misc]
             scores = jax.nn.sigmoid(logits)
         choice = scores if self.selection_bias is None else scores + self.selection_bias[...]
         if spec.groups > 1:
-            choice = _of_best_groups(choice, spec.groups, spec.top_groups)
+            choice = _of_best_groups(choice, spec)
         experts = jax.lax.top_k(choice, spec.top_k)[1]
         weights = jnp.take_along_axis(scores, experts, axis=-1)
         if spec.scores == "chosen_softmax":
@@ -57,13 +57,11 @@ class Router(nnx.Module):  # type: ignore[misc]
         return experts, weights * spec.scaling
 
 
-def _of_best_groups(
-    choice: Float[Array, "T X"], groups: int, top_groups: int
-) -> Float[Array, "T X"]:
-    """Minus infinity for experts outside of each token's best groups (DeepSeek V3)."""
-    tokens, experts = choice.shape
+def _of_best_groups(choice: Float[Array, "T X"], spec: RouterSpec) -> Float[Array, "T X"]:
+    """Minus infinity for experts outside of each token's best groups (DeepSeek V2, V3)."""
+    (tokens, experts), groups = choice.shape, spec.groups
     grouped = choice.reshape(tokens, groups, experts // groups)
-    best = jax.lax.top_k(grouped, min(2, experts // groups))[0].sum(-1)
-    chosen = jax.lax.top_k(best, top_groups)[1]
+    best = jax.lax.top_k(grouped, min(spec.judged, experts // groups))[0].sum(-1)
+    chosen = jax.lax.top_k(best, spec.top_groups)[1]
     eligible = jnp.zeros((tokens, groups), bool).at[jnp.arange(tokens)[:, None], chosen].set(True)
     return jnp.where(eligible[:, :, None], grouped, -jnp.inf).reshape(tokens, experts)

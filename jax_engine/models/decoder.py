@@ -19,6 +19,7 @@ from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec
 from jax_engine.layers.attention import Attention, AttentionInputs, LayerNumbers
 from jax_engine.layers.embedding import Embedding
 from jax_engine.layers.experts import Experts
+from jax_engine.layers.latent_attention import LatentAttention
 from jax_engine.layers.linear import Linear
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.norm import Norm
@@ -48,7 +49,8 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
     ):
         self.spec = spec
         matrices: dict[str, Any] = {"dtype": dtype, "weight_format": weight_format, "stack": stack}
-        self.attention = Attention(spec.attention, width, **matrices)
+        attention = Attention if spec.attention.latent is None else LatentAttention
+        self.attention = attention(spec.attention, width, **matrices)
         kind = spec.mlp
         self.mlp = Mlp(kind, width, **matrices) if isinstance(kind, MlpSpec) else None
         self.experts = Experts(kind, width, **matrices) if isinstance(kind, ExpertsSpec) else None
@@ -176,9 +178,9 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         self,
         token_ids: Int[Array, " T"],
         positions: Int[Array, " T"],
-        kv_cache: Float[Array, "L 2 N K B D"],
+        kv_cache: Float[Array, "L kv N K B D"],
         attn: AttentionInputs,
-    ) -> tuple[Float[Array, "T E"], Float[Array, "L 2 N K B D"]]:
+    ) -> tuple[Float[Array, "T E"], Float[Array, "L kv N K B D"]]:
         """Normed hidden states of a ragged batch of tokens, and the cache with their K/V."""
         of_layers = positions_for(self.spec.attentions, positions)
         embedded = self._embedded(token_ids, positions, attn.query_start_loc[-1])

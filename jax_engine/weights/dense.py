@@ -14,6 +14,7 @@ from jax_engine.weights.transforms import Transform, Words
 from pallas_kernels import grouped_product
 
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
+CONTRACT_EACH = (((2,), (2,)), ((0,), (0,)))  # x [X, T, in] with weight [X, out, in]
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,17 @@ class Dense(WeightFormat):
         values, dtype = self._one_layer(weight, layer), self.result_dtype(x.dtype)
         out = grouped_product(x, values, starts, dtype=dtype)
         return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(dtype)
+
+    def batched_matmul(
+        self,
+        x: Float[Array, "X T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "X T out"]:
+        values, dtype = self._one_layer(weight, layer), self.result_dtype(x.dtype)
+        out: Array = lax.dot_general(x, values, CONTRACT_EACH, preferred_element_type=dtype)
+        return out
 
     def _one_layer(self, weight: Weight, layer: Int[Array, ""] | None) -> Float[Array, "..."]:
         """The layer's values, which the scan has sliced."""

@@ -11,38 +11,11 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.activations import activate, gate
 from jax_engine.layer_spec import Activation
+from jax_engine.weights.matrix import VALUES as VALUES
+from jax_engine.weights.matrix import ArraySpec as ArraySpec
+from jax_engine.weights.matrix import Matrix as Matrix
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Shape, Transform, Words
-
-VALUES = "values"  # the name of an array that is the matrix itself, unchanged
-
-
-class Matrix(NamedTuple):
-    """A weight as a layer sees it, whatever its format.
-
-    Attributes:
-        shape: [*stack, out, in], as in checkpoints; the stack is the layers, if any.
-        dtype: the dtype as which a checkpoint's tensors are read.
-        gated: whether the first half of the rows is the gate of a gated product, and the second
-            half the part that it multiplies.
-    """
-
-    shape: tuple[int, ...]
-    dtype: jnp.dtype
-    gated: bool = False
-
-
-class ArraySpec(NamedTuple):
-    """One array of a format.
-
-    Attributes:
-        axes: the meaning of each axis, for sharding: "layer", or "out" or "in", along which the
-            array may be sharded like the matrix. None: an axis that is never sharded.
-    """
-
-    shape: tuple[int, ...]
-    dtype: jnp.dtype
-    axes: tuple[str | None, ...]
 
 
 class Weight(nnx.Param):  # type: ignore[misc]
@@ -110,6 +83,15 @@ class Weight(nnx.Param):  # type: ignore[misc]
     ) -> Float[Array, "T F"]:
         """The gated product by experts; see `WeightFormat.grouped_gated_matmul`."""
         return self.format.grouped_gated_matmul(x, self, bias, activation, starts, layer)
+
+    def batched_matmul(
+        self,
+        x: Float[Array, "X T in"],
+        layer: Int[Array, ""] | None = None,
+        num_rows: Int[Array, ""] | None = None,
+    ) -> Float[Array, "X T out"]:
+        """Each of X inputs by its own matrix; see `WeightFormat.batched_matmul`."""
+        return self.format.batched_matmul(x, self, layer, num_rows)
 
     def take_rows(self, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
         """Rows by number; see `WeightFormat.take_rows`."""
@@ -265,6 +247,20 @@ class WeightFormat(abc.ABC):
         """activation(gate(x)) * up(x) by experts, rounded once to x's dtype."""
         out = self.grouped_matmul(x, weight, bias, starts, layer)
         return gated(out, activation).astype(x.dtype)
+
+    def batched_matmul(
+        self,
+        x: Float[Array, "X T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "X T out"]:
+        """x[i] @ weight[i].T for each of a layer's X matrices, in `result_dtype`.
+
+        Args:
+            layer, num_rows: as in `matmul`.
+        """
+        raise NotImplementedError(f"{self} has no batched products")
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
         """The dtype of a layer's products, for x of this dtype."""

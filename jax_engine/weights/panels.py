@@ -68,6 +68,23 @@ class Panels(WeightFormat):
         out = grouped_linear(x, panels, starts, width=width, layer=_index(layer))
         return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
 
+    def batched_matmul(
+        self,
+        x: Float[Array, "X T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "X T out"]:
+        """Multiplies matrix by matrix."""
+        every, first = _one_after_another(weight, layer)
+        dtype = self.result_dtype(x.dtype)
+
+        def one(place: Array) -> Array:
+            return self.matmul(x[place], every, first + place, num_rows, out_dtype=dtype)
+
+        out: Array = lax.map(one, jnp.arange(len(x), dtype=jnp.int32))
+        return out
+
     def gated_matmul(
         self,
         x: Float[Array, "T in"],
@@ -116,6 +133,17 @@ class Panels(WeightFormat):
 
 def _index(layer: Int[Array, ""] | None) -> Int[Array, ""]:
     return jnp.zeros((), jnp.int32) if layer is None else layer
+
+
+def _one_after_another(
+    weight: Weight, layer: Int[Array, ""] | None
+) -> tuple[Weight, Int[Array, ""]]:
+    """A stack of all matrices of all layers, and the number of the layer's first one in it."""
+    stack = weight.arrays[PANELS]
+    panels = stack.reshape(-1, *stack.shape[-3:])
+    matrix = weight.matrix._replace(shape=(len(panels), *weight.matrix.shape[-2:]))
+    first = _index(layer) * weight.matrix.shape[-3]
+    return Weight({PANELS: panels}, matrix=matrix, format=weight.format), first
 
 
 def _parts(matrix: Matrix) -> int:

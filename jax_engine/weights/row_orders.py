@@ -39,7 +39,7 @@ def regrouped(
 
 
 def rope_halves(
-    part: Declaration, heads: int, head_dim: int, rotary_dim: int | None = None
+    part: Declaration, heads: int, head_dim: int, rotary_dim: int | None = None, *, start: int = 0
 ) -> Rows:
     """Reorders rows of q or k from interleaved RoPE to halves.
 
@@ -47,8 +47,9 @@ def rope_halves(
 
     Args:
         rotary_dim: how many of a head's rows are rotated; None: all.
+        start: the first of them.
     """
-    order = np.arange(heads)[:, None] * head_dim + _halves(head_dim, rotary_dim)
+    order = np.arange(heads)[:, None] * head_dim + _halves(head_dim, rotary_dim, start)
     return Rows(part, order.reshape(-1), heads * head_dim)
 
 
@@ -57,9 +58,9 @@ def rope_halves_of_norm(part: Declaration, head_dim: int) -> Rows:
     return Rows(part, _halves(head_dim, None), head_dim, axis=1)
 
 
-def _halves(head_dim: int, rotary_dim: int | None) -> np.ndarray:
+def _halves(head_dim: int, rotary_dim: int | None, start: int = 0) -> np.ndarray:
     """For each row of a head, its row in the interleaved order."""
-    turning = rotary_dim or head_dim
+    stop = start + (rotary_dim or head_dim)
     order = np.arange(head_dim)
-    order[:turning] = order[:turning].reshape(-1, 2).T.reshape(-1)
+    order[start:stop] = order[start:stop].reshape(-1, 2).T.reshape(-1)
     return order

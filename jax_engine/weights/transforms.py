@@ -10,6 +10,7 @@ A declaration is a tensor's name or a transform of further declarations:
     AddOne("input_layernorm.weight")                      Gemma's norms
     Repeat("q_norm.weight")                               one norm for all heads
     Flat("q_norm.weight")                                 heads that are stored as one vector
+    Heads("kv_b_proj.weight")                             a matrix for each head, rows below rows
     Constant(1.0)                                         OLMo's norms, which store nothing
 
 Words in braces are replaced when a tensor is read. Tensors are read only on request: the loader
@@ -240,6 +241,20 @@ class Flat(OfOne):
 
     def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
         values = np.empty(out.size, out.dtype)
+        transform_of(self.part).read_into(source, values, words)
+        out[...] = values.reshape(out.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Heads(OfOne):
+    """A part whose rows are those of several matrices, one matrix after another."""
+
+    def tensors(self, shape: Shape, words: Words) -> Iterator[tuple[str, Shape]]:
+        joined = (shape[0] * shape[1], *shape[2:])
+        yield from transform_of(self.part).tensors(joined, words)
+
+    def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        values = np.empty((out.shape[0] * out.shape[1], *out.shape[2:]), out.dtype)
         transform_of(self.part).read_into(source, values, words)
         out[...] = values.reshape(out.shape)
 

@@ -67,10 +67,10 @@ class CompiledSteps:
     def __call__(
         self,
         shape: StepShape,
-        kv_cache: Float[Array, "L 2 N K B D"],
+        kv_cache: Float[Array, "L kv N K B D"],
         packed: np.ndarray,
         previous: Int[Array, " M"],
-    ) -> tuple[Float[Array, "L 2 N K B D"], StepOutput]:
+    ) -> tuple[Float[Array, "L kv N K B D"], StepOutput]:
         """Starts one step. The cache is donated: the caller must not use it again.
 
         Args:
@@ -150,10 +150,10 @@ class CompiledSteps:
         self,
         shape: StepShape,
         weights: list[Array],
-        kv_cache: Float[Array, "L 2 N K B D"],
+        kv_cache: Float[Array, "L kv N K B D"],
         packed: Int[Array, " P"],
         previous: Int[Array, " M"],
-    ) -> tuple[Float[Array, "L 2 N K B D"], StepOutput]:
+    ) -> tuple[Float[Array, "L kv N K B D"], StepOutput]:
         """Runs all layers, which write and read the KV cache, then samples from the last tokens."""
         model = nnx.merge(*jax.tree.unflatten(self._structure, weights))
         plan = unpack_step(packed, previous, shape, self.table_width, self.block_size)

@@ -21,7 +21,7 @@ class HostBlocks:
     """Blocks 0 .. num_blocks - 1 in host memory. Each holds what was last written to it.
 
     Args:
-        block_shape: The shape of one block, [L, 2, K, B, D].
+        block_shape: The shape of one block, [L, kv, K, B, D].
     """
 
     def __init__(self, num_blocks: int, block_shape: tuple[int, ...], dtype: np.dtype) -> None:
@@ -54,14 +54,14 @@ class HostBlocks:
         return True
 
     def read(self, blocks: Sequence[int]) -> np.ndarray:
-        """Copies of the blocks, [n, L, 2, K, B, D]."""
+        """Copies of the blocks, [n, L, kv, K, B, D]."""
         out = np.empty((len(blocks), *self.block_shape), self.dtype)
         for copy, block in zip(out, blocks, strict=True):
             copy[...] = self._piece(block)[block % self._per_piece]
         return out
 
     def write(self, blocks: Sequence[int], data: np.ndarray) -> None:
-        """Fills the blocks from [n, L, 2, K, B, D]. Raises OutOfMemoryError."""
+        """Fills the blocks from [n, L, kv, K, B, D]. Raises OutOfMemoryError."""
         for block, values in zip(blocks, data, strict=True):
             self._piece(block)[block % self._per_piece] = values
 

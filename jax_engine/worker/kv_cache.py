@@ -19,13 +19,13 @@ BLOCKS_A_CALL = 8  # one fixed size, so that copies and swaps compile to three p
 
 
 def kv_cache_shape(config: ModelConfig, num_blocks: int, block_size: int) -> tuple[int, ...]:
-    """[L, 2, N, K, B, D]."""
-    spec = config.spec
-    return (spec.num_layers, 2, num_blocks, spec.num_kv_heads, block_size, spec.head_dim)
+    """[L, 2, N, K, B, D]; [L, 1, N, 1, B, D] for latents, which are keys and values in one."""
+    kv, heads, size = config.spec.cached
+    return (config.spec.num_layers, kv, num_blocks, heads, block_size, size)
 
 
 def block_bytes(config: ModelConfig, block_size: int, dtype: DTypeLike) -> int:
-    """Bytes of one block in all layers, K and V."""
+    """Bytes of one block in all layers."""
     return int(np.prod(kv_cache_shape(config, 1, block_size))) * jnp.dtype(dtype).itemsize
 
 
@@ -50,7 +50,7 @@ class KVCache:
     ) -> None:
         shape = kv_cache_shape(config, num_blocks, block_size)
         self.shape, self.dtype = shape, dtype
-        self.array: Float[Array, "L 2 N K B D"] = _zeros(shape, dtype)
+        self.array: Float[Array, "L kv N K B D"] = _zeros(shape, dtype)
         self.host = HostBlocks(num_cpu_blocks, (*shape[:2], *shape[3:]), jnp.dtype(dtype))
 
     def recover(self) -> None:

@@ -31,6 +31,8 @@ def missing(call: Call, options: Options) -> str | None:
     del options
     if call.window is not None:
         return "a window that is an array"
+    if call.kv_cache.shape[1] == 1:
+        return "a cache whose values are its keys"
     block_size, dim = call.kv_cache.shape[4:]
     group = call.q.shape[1] // call.kv_cache.shape[3]
     if call.kv_cache.dtype.name not in DTYPES:

@@ -52,6 +52,8 @@ def missing(call: Call, options: Options) -> str | None:
     del options
     if call.window is not None:
         return "a window that is an array"
+    if call.kv_cache.shape[1] == 1:
+        return "a cache whose values are its keys"
     kv_cache = call.kv_cache
     for array in (call.q, kv_cache):
         if array.dtype.name not in DTYPES:

@@ -18,7 +18,7 @@ class Operands(NamedTuple):
     layer: Int[Array, " 1"]
     alibi_slopes: Float[Array, " H"] | None
     sinks: Float[Array, " H"] | None
-    kv_scales: Float[Array, "L 2 K"] | None
+    kv_scales: Float[Array, "L kv K"] | None
 
 
 class Geometry(NamedTuple):

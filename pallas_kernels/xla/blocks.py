@@ -40,7 +40,7 @@ def read_chunk(
         Keys and values. Outside of low:high keys are arbitrary and values are zeros, since a
         probability of zero would not hide a NaN.
     """
-    layers, _, num_blocks, heads, block_size, dim = call.kv_cache.shape
+    layers, kv, num_blocks, heads, block_size, dim = call.kv_cache.shape
     column = first_block[:, None] + jnp.arange(blocks, dtype=jnp.int32)
     slots = column * block_size
     # Without a window the lower bound is a constant, and the compiler drops the comparison.
@@ -54,11 +54,11 @@ def read_chunk(
 
     # One row of the flat view is one block of one head. So the gather copies long runs, and its
     # results are [P, K, C, D] without a transpose.
-    flat = call.kv_cache.reshape(layers * 2 * num_blocks * heads, block_size * dim)
+    flat = call.kv_cache.reshape(layers * kv * num_blocks * heads, block_size * dim)
     head = jnp.arange(heads, dtype=jnp.int32)[:, None]
 
-    def gather(which: int) -> Array:
-        rows = ((call.layer * 2 + which) * num_blocks + block)[:, None] * heads + head
+    def gather(place: int) -> Array:
+        rows = ((call.layer * kv + place) * num_blocks + block)[:, None] * heads + head
         found = flat.at[rows.reshape(-1)].get(mode="promise_in_bounds", wrap_negative_indices=False)
         return found.astype(jnp.float32)
 
@@ -66,10 +66,11 @@ def read_chunk(
         return jnp.broadcast_to(x[:, None] * dim, (len(x), heads, blocks)).reshape(-1, 1)
 
     element = jnp.arange(block_size * dim, dtype=jnp.int32)
-    values = jnp.where((element >= per_row(begin)) & (element < per_row(end)), gather(1), 0.0)
+    keys, values = map(gather, call.places)
+    values = jnp.where((element >= per_row(begin)) & (element < per_row(end)), values, 0.0)
     # The barrier keeps XLA from fusing the reshape: with an inner loop of D instead of B * D
     # elements LLVM does not vectorise the copy, which then takes twice as long.
-    both = lax.optimization_barrier((gather(0), values))  # type: ignore[no-untyped-call]
+    both = lax.optimization_barrier((keys, values))  # type: ignore[no-untyped-call]
     keys, values = (x.reshape(-1, heads, blocks * block_size, dim) for x in both)
     return keys, values
 
@@ -96,7 +97,7 @@ def scale_heads(x: Float[Array, "P H D"], call: Call, which: int) -> Float[Array
     """
     if call.kv_scales is None:
         return x
-    scales = call.kv_scales[call.layer, which]
+    scales = call.kv_scales[call.layer, call.places[which]]
     return x * jnp.repeat(scales, x.shape[1] // len(scales))[:, None]
 
 

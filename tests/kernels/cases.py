@@ -137,10 +137,16 @@ class Case:
         q, kv_cache = self.q.astype(FLOATS[dtype]), self.kv_cache.astype(FLOATS[dtype])
         return replace(self, q=q, kv_cache=kv_cache, made_of=f"{self.made_of}.as_dtype({dtype!r})")
 
+    def values_in_keys(self) -> "Case":
+        """A cache [L, 1, N, K, B, D]: the values are the keys."""
+        return replace(
+            self, kv_cache=self.kv_cache[:, :1], made_of=f"{self.made_of}.values_in_keys()"
+        )
+
     def quantized(self, dtype: str) -> "Case":
         """The cache in 8 bits, with another scale for each layer, key or value, and head."""
-        layers, two, _, heads, _, _ = self.kv_cache.shape
-        scales = np.linspace(0.01, 0.03, layers * two * heads).reshape(layers, two, heads)
+        layers, kv, _, heads, _, _ = self.kv_cache.shape
+        scales = np.linspace(0.01, 0.03, layers * kv * heads).reshape(layers, kv, heads)
         scales = scales.astype(np.float32)
         exact = self.kv_cache.astype(np.float32) / scales[:, :, None, :, None, None]
         largest = 127 if dtype == "int8" else 448

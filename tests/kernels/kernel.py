@@ -38,8 +38,10 @@ class Kernel(Protocol):
 class Function:
     """A function with the signature of `pallas_kernels.paged_attention`.
 
-    It lacks the options that its signature lacks.
+    It lacks the options that its signature lacks, and caches without values.
     """
+
+    values_in_keys = False  # whether it takes a cache [L, 1, N, K, B, D]
 
     def __init__(self, name: str, function: Callable[..., Any], sizes: Sizes | None = None):
         self.name, self.function, self.sizes = name, function, sizes or Sizes()
@@ -50,6 +52,8 @@ class Function:
         parameters = inspect.signature(self.function).parameters
         asked = [*options, *([] if case.kv_scales is None else ["kv_scales"])]
         lacking = [name for name in asked if name not in parameters]
+        if case.kv_cache.shape[1] == 1 and not self.values_in_keys:
+            return "caches whose values are the keys"
         return f"the argument {lacking[0]}" if lacking else None
 
     def attend(self, *arrays: jax.Array, decode_only: bool, **options: Any) -> Any:
@@ -75,6 +79,8 @@ class Function:
 
 class Ours(Function):
     """One backend of this package."""
+
+    values_in_keys = True
 
     def __init__(self, backend: str, sizes: Sizes):
         super().__init__(backend, pallas_kernels.paged_attention, sizes)

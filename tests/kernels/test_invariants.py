@@ -42,6 +42,14 @@ def test_i41_slots_that_must_not_be_read_do_not_matter(
     np.testing.assert_array_equal(expected, attend(kernel, wild, options)[0])
 
 
+@holds(case=cases)
+def test_i41_of_values_in_the_keys(kernel: Kernel, case: Case) -> None:
+    """What a masked score hides of a key must be hidden of the value, which is the same number."""
+    case = case.values_in_keys()
+    wild = poisoned(case, None, np.nan)
+    np.testing.assert_array_equal(attend(kernel, case)[0], attend(kernel, wild)[0])
+
+
 @holds(lengths=lengths, seed=seeds)
 def test_i41_of_an_8_bit_cache(kernel: Kernel, lengths: Lengths, seed: int) -> None:
     case = make_case(lengths, seed, kernel.sizes.geometries[0], kernel.sizes)

@@ -52,6 +52,28 @@ def test_i45_tokens_land_in_their_slots_and_nowhere_else(
     np.testing.assert_array_equal(np.asarray(after), oracle.gpu)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@given(st.integers(0, LAYERS - 1), st.integers(0, 2**32 - 1))
+def test_i45_a_cache_of_keys_alone(backend: str, layer: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    keys = rng.standard_normal((TOKENS, 1, DIM), np.float32)
+    oracle = KVCache(
+        num_layers=LAYERS,
+        num_blocks=BLOCKS,
+        num_kv_heads=1,
+        block_size=4,
+        head_dim=DIM,
+        values_in_keys=True,
+    )
+    slots = rng.permutation(BLOCKS * 4)[:TOKENS].astype(np.int32)
+    slots[0] = -1
+    arrays = (jnp.asarray(oracle.gpu), jnp.asarray(keys), None, jnp.asarray(slots))
+    after = write(*arrays, layer=layer, backend=backend)
+    oracle.write(layer, keys, None, slots)
+    assert after.shape == (LAYERS, 1, BLOCKS, 1, 4, DIM)
+    np.testing.assert_array_equal(np.asarray(after), oracle.gpu)
+
+
 def test_keys_and_values_take_the_dtype_of_the_cache() -> None:
     cache = jnp.zeros((1, 2, 1, 1, 1, 1), jnp.bfloat16)
     new = jnp.full((1, 1, 1), 1 + 2**-10, jnp.float32)
@@ -117,6 +139,8 @@ def test_slots_beyond_the_cache_are_dropped(backend: str) -> None:
         {"kv_cache": jnp.zeros((1, 3, 2, 1, 4, 8))},
         {"k": jnp.zeros((3, 1, 4))},
         {"v": jnp.zeros((2, 1, 8))},
+        {"v": None},
+        {"kv_cache": jnp.zeros((1, 1, 2, 1, 4, 8))},
         {"backend": "triton"},
         {"kv_scales": jnp.ones((1, 2, 1))},
         {"kv_cache": jnp.zeros((1, 2, 2, 1, 4, 8), jnp.int8)},

@@ -65,6 +65,30 @@ def test_quantised_caches_with_scales(
     check(kernel, case.quantized(dtype), OPTIONS[options])
 
 
+@pytest.mark.parametrize("options", ["plain", "everything"])
+@holds(case=cases)
+def test_values_in_the_keys(kernel: Kernel, options: str, case: Case) -> None:
+    """As in latent attention: a cache of keys alone."""
+    check(kernel, case.values_in_keys(), OPTIONS[options])
+
+
+@holds(lengths=lengths, seed=seeds)
+def test_values_in_the_keys_of_an_8_bit_cache(kernel: Kernel, lengths: Lengths, seed: int) -> None:
+    case = make_case(lengths, seed, kernel.sizes.geometries[0], kernel.sizes)
+    check(kernel, case.values_in_keys().quantized("int8"))
+
+
+# (B, K, H / K, D) of latent attention: MiniCPM 3, DeepSeek V2 Lite, GLM-4.7-Flash, DeepSeek V3.
+LATENTS = ((16, 1, 40, 288), (32, 1, 16, 576), (8, 1, 20, 576), (64, 1, 128, 576))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("geometry", LATENTS, ids=lambda g: "B{}-G{}-D{}".format(g[0], *g[2:]))
+def test_latents_of_models(kernel: Kernel, geometry: tuple[int, int, int, int], dtype: str) -> None:
+    few = replace(kernel.sizes, tokens=24, seqs=4, context=96)
+    check(kernel, fixed_case(few, geometry).values_in_keys().as_dtype(dtype), OPTIONS["lse"])
+
+
 # (B, K, H / K, D): every head dimension that models have, every block size, MHA, GQA and MQA.
 SHAPES = (
     (8, 4, 1, 64),

@@ -11,6 +11,7 @@ from flax import nnx
 from jax_engine.layers.attention import AttentionInputs
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
+from jax_engine.worker.kv_cache import kv_cache_shape
 from pallas_kernels import make_metadata
 
 
@@ -30,9 +31,7 @@ class PagedRun:
 
     def reset(self) -> "PagedRun":
         """An empty cache; what is compiled stays compiled."""
-        spec = self.config.spec
-        shape = (spec.num_layers, 2, self.num_blocks, spec.num_kv_heads)
-        shape += (self.block_size, spec.head_dim)
+        shape = kv_cache_shape(self.config, self.num_blocks, self.block_size)
         self.kv_cache = jnp.full(shape, jnp.nan)
         self.table = np.random.default_rng(3).permutation(self.num_blocks).astype(np.int32)
         self.length = 0

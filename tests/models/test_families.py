@@ -11,13 +11,13 @@ from safetensors.numpy import save_file
 from jax_engine import LLM, SamplingParams
 from jax_engine.models.registry import FAMILIES, MODULES, config_from_hf
 from jax_engine.worker import step_shape
-from tests.golden.families.checkpoints import HERE, NUM_GREEDY, PROMPT, cases
+from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, cases, goldens
 from tests.golden.families.first_cases import FIRST
 from tests.golden.families.isomorphs import ISOMORPHS, isomorph
 from tests.golden.families.parity import answer, difference, write
 
 CASES = cases()
-GOLDENS = np.load(HERE / "logits.npz")
+GOLDENS = goldens()
 TOLERANCE = 1e-4  # relative to the largest logit
 # The last one of each family's first cases: those turn most switches.
 IN_THE_ENGINE = {FAMILIES[CASES[name]["config"]["architectures"][0]]: name for name in FIRST}

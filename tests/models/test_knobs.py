@@ -49,13 +49,7 @@ def engine_logits(
 def oracle_logits(config: TransformerConfig, weights: knobs.Weights, ids: list[int]) -> np.ndarray:
     """All at once, in one block."""
     model, length = Transformer(config, weights), len(ids)
-    cache = KVCache(
-        num_layers=config.num_hidden_layers,
-        num_blocks=1,
-        num_kv_heads=config.num_key_value_heads,
-        block_size=length,
-        head_dim=config.head_dim,
-    )
+    cache = KVCache(**config.cache_sizes(), num_blocks=1, block_size=length)
     every = np.arange(length)
     batch = np.array([[0]]), np.array([length]), np.array([0, length])
     hidden = model.forward(np.array(ids), every, cache, *batch, slot_mapping=every)

@@ -155,5 +155,5 @@ def test_layers_with_other_kv_heads_are_refused() -> None:
     other: LayerSpec = dataclasses.replace(
         layer, attention=dataclasses.replace(layer.attention, num_kv_heads=1)
     )
-    with pytest.raises(ConfigError, match=r"num_kv_heads, head_dim.*\(1, 8\), \(2, 8\)"):
+    with pytest.raises(ConfigError, match=r"num_kv_heads, head_dim.*\(2, 1, 8\), \(2, 2, 8\)"):
         dataclasses.replace(spec, groups=(LayerGroup((layer, other), 1),))

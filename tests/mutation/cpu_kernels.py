@@ -47,7 +47,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/attention/pages.py",
         ATTENTION,
-        ("(work.layer * 2 + which)", "(work.layer + which)", "another layer's cache"),
+        ("work.layer * work.kv", "work.layer", "another layer's cache"),
     ),
     *plant(
         f"{FOLDER}/attention/softmax.py",
@@ -122,7 +122,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/kv_write.py",
         ("tests/kernels/test_kv_write.py",),
-        ("(layer * 2 + which)", "(layer + which)", "another layer's cache"),
+        ("(layer * shape[1] + which)", "(layer + which)", "another layer's cache"),
         ("0 <= slot < num_slots", "slot < num_slots", "padding is written"),
         ("for token in range(start,", "for token in range(start + 1,", "a range's first token"),
     ),

@@ -48,7 +48,11 @@ REST: list[Mutant] = [
     *plant(
         f"{FOLDER}/attention.py",
         PLAIN,
-        ("spec.head_dim**-0.5", "spec.head_dim**-1.0", "scores are divided by D, not by its root"),
+        (
+            "spec.query_dim**-0.5",
+            "spec.query_dim**-1.0",
+            "scores are divided by D, not by its root",
+        ),
         ("apply_rotary(k, angles)", "k", "keys are not rotated"),
         (
             "(spec.num_heads, spec.num_heads + spec.num_kv_heads)",

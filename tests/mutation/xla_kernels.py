@@ -86,7 +86,7 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/kv_write.py",
         ("tests/kernels/test_kv_write.py",),
         ("new.astype(jnp.float32) / scales", "new.astype(jnp.float32) * scales", "scales inverted"),
-        ("k.shape != tokens or v.shape != tokens", "k.shape != tokens", "values of another shape"),
+        ("any(one.shape != tokens for one in new)", "k.shape != tokens", "values of another shape"),
     ),
     *plant(
         f"{FOLDER}/merge.py",

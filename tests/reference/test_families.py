@@ -13,11 +13,11 @@ from reference.experts import route
 from reference.kv_cache import KVCache
 from reference.transformer import Transformer
 from reference.transformer_config import ExpertsConfig, Rope, TransformerConfig, weight_shapes
-from tests.golden.families.checkpoints import HERE, NUM_GREEDY, PROMPT, ROWS, cases, tensors_of
+from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, ROWS, cases, goldens, tensors_of
 from tests.golden.families.isomorphs import ISOMORPHS, isomorph
 from tests.support import as_oracle
 
-CASES, GOLDENS = cases(), np.load(HERE / "logits.npz")
+CASES, GOLDENS = cases(), goldens()
 Weights = dict[str, np.ndarray]
 LLAMA = TransformerConfig(
     vocab_size=61,

@@ -96,11 +96,9 @@ class Batch:
         self.tables = np.random.default_rng(seed).permutation(len(texts) * width)
         self.tables = self.tables.reshape(len(texts), width)
         self.cache = KVCache(
-            num_layers=config.num_hidden_layers,
+            **config.cache_sizes(),
             num_blocks=self.tables.size,
-            num_kv_heads=config.num_key_value_heads,
             block_size=block_size,
-            head_dim=config.head_dim,
             dtype=np.float64,
         )
         self.computed = [0] * len(texts)

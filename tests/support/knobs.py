@@ -14,6 +14,7 @@ from jax_engine.layer_spec import (
     AttentionSpec,
     ExpertsSpec,
     HeadNormSpec,
+    LatentSpec,
     LayerSpec,
     MlpSpec,
     NormSpec,
@@ -23,8 +24,22 @@ from jax_engine.layer_spec import (
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families.experts import grouped
 from jax_engine.rope_config import RopeConfig
-from jax_engine.weights.transforms import Concatenate, Declaration, Stack
-from reference.transformer_config import ExpertsConfig, Rope, TransformerConfig, weight_shapes
+from jax_engine.weights.row_orders import split
+from jax_engine.weights.transforms import (
+    Concatenate,
+    Constant,
+    Declaration,
+    Heads,
+    Stack,
+    Transpose,
+)
+from reference.transformer_config import (
+    ExpertsConfig,
+    LatentConfig,
+    Rope,
+    TransformerConfig,
+    weight_shapes,
+)
 
 EPS = 1e-5
 ROPES = (Rope(500.0), Rope(70.0), Rope(500.0, {"rope_type": "linear", "factor": 3.0}), None)
@@ -50,9 +65,21 @@ def experts(draw: Any) -> ExpertsConfig:
         selection_bias=draw(st.booleans()),
         num_groups=groups,
         num_top_groups=top_groups,
+        experts_judged=draw(st.integers(1, 2)),
         bias=draw(st.booleans()),
         shared_width=shared,
         shared_gate=shared > 0 and draw(st.booleans()),
+    )
+
+
+@st.composite
+def latents(draw: Any) -> LatentConfig:
+    return LatentConfig(
+        kv_rank=draw(st.sampled_from([3, 8])),
+        rotated=draw(st.sampled_from([2, 4])),
+        plain=draw(st.sampled_from([1, 4])),
+        value_dim=draw(st.sampled_from([2, 5])),
+        q_rank=draw(st.sampled_from([None, 6])),
     )
 
 
@@ -77,6 +104,9 @@ def transformer_configs(draw: Any) -> TransformerConfig:
         "experts": draw(experts()),
     }
     chosen = draw(st.sets(st.sampled_from(sorted(optional))))
+    latent = draw(st.one_of(st.none(), latents()))
+    if latent is not None:
+        chosen -= {"clip_qkv"}
     gated = draw(st.booleans())
     activations = [name for name in ACTIVATIONS if not gated or name != "relu2"]
     return TransformerConfig(
@@ -103,6 +133,7 @@ def transformer_configs(draw: Any) -> TransformerConfig:
         head_norm_kind=head_kind,
         head_norm_bias=head_kind == "layer" and draw(st.booleans()),
         output_bias=draw(st.sampled_from([None, True, False])),
+        latent=latent,
         hidden_act=draw(st.sampled_from([*activations, *["clipped_swiglu"] * gated])),
         gated_mlp=gated,
         dense_layers=tuple(draw(st.sets(st.integers(0, layers - 1)))),
@@ -175,12 +206,25 @@ def _attention(config: TransformerConfig, layer: int) -> AttentionSpec:
     stretched: dict[str, Any] = {}
     if rope is not None and rope.scaling:
         stretched = {"type": "linear", "factor": rope.scaling["factor"]}
+    sizes: dict[str, Any] = {
+        "num_kv_heads": config.num_key_value_heads,
+        "head_dim": config.head_dim,
+        "rotary_dim": config.rotary_dim,
+        "clip": config.clip_qkv,
+        "head_norm": head_norm,
+    }
+    if config.latent is not None:
+        own = config.latent
+        norm = NormSpec(own.eps)
+        sizes = {
+            "num_kv_heads": 1,
+            "head_dim": own.kv_rank + own.rotated,
+            "rotary_dim": own.rotated,
+            "latent": LatentSpec(own.kv_rank, own.plain, own.value_dim, norm, own.q_rank),
+        }
     return AttentionSpec(
         num_heads=config.num_attention_heads,
-        num_kv_heads=config.num_key_value_heads,
-        head_dim=config.head_dim,
         rope=None if rope is None else RopeConfig(rope.theta, **stretched),
-        rotary_dim=config.rotary_dim,
         window=config.window(layer),
         scale=config.query_scale,
         query_growth=None if growth is None else QueryGrowth(*growth),
@@ -189,8 +233,7 @@ def _attention(config: TransformerConfig, layer: int) -> AttentionSpec:
         sinks=config.sinks,
         qkv_bias=bias,
         output_bias=bias if config.output_bias is None else config.output_bias,
-        clip=config.clip_qkv,
-        head_norm=head_norm,
+        **sizes,
     )
 
 
@@ -208,6 +251,7 @@ def _experts(config: TransformerConfig) -> ExpertsSpec:
         own.selection_bias,
         own.num_groups,
         own.num_top_groups,
+        own.experts_judged,
     )
     activation: Any = config.hidden_act
     expert = MlpSpec(own.width, activation, bias=own.bias)
@@ -239,6 +283,8 @@ def declared(config: TransformerConfig) -> dict[str, Declaration]:
         "norm": "model.norm.{kind}",
         "lm_head": "lm_head.{kind}",
     }
+    if config.latent is not None:
+        found |= _latent(config, config.latent, attention)
     found |= _network("layers.mlp", mlp)
     if config.experts is not None:
         each = _network("layers.experts", f"{mlp}.experts.{{expert}}")
@@ -250,6 +296,27 @@ def declared(config: TransformerConfig) -> dict[str, Declaration]:
             "layers.experts.shared_gate": f"{mlp}.shared_gate.weight",
         }
     return found
+
+
+def _latent(config: TransformerConfig, sizes: LatentConfig, prefix: str) -> dict[str, Declaration]:
+    """Products that make latents, in one; and each head's parts of a product by latents."""
+    queries, stored = sizes.plain + sizes.rotated, sizes.kv_rank + sizes.rotated
+    queries *= config.num_attention_heads
+    name, rank = ("q_proj", queries) if sizes.q_rank is None else ("q_a_proj", sizes.q_rank)
+    first = Concatenate(
+        (f"{prefix}.{name}.{{kind}}", f"{prefix}.kv_a_proj_with_mqa.{{kind}}"), (rank, stored)
+    )
+    bias = Concatenate((Constant(0.0), f"{prefix}.kv_a_proj_with_mqa.bias"), (rank, stored))
+    heads, both = Heads(f"{prefix}.kv_b_proj.weight"), sizes.plain + sizes.value_dim
+    module = "layers.attention"
+    return {
+        f"{module}.down": first,
+        f"{module}.q_norm": f"{prefix}.q_a_layernorm.{{kind}}",
+        f"{module}.q_up": f"{prefix}.q_b_proj.{{kind}}",
+        f"{module}.kv_norm": f"{prefix}.kv_a_layernorm.{{kind}}",
+        f"{module}.k_up": Transpose(split(heads, 0, sizes.plain, both, axis=1)),
+        f"{module}.v_up": split(heads, sizes.plain, both, both, axis=1),
+    } | ({f"{module}.down.bias": bias} if sizes.q_rank is None else {})
 
 
 def _network(module: str, prefix: str) -> dict[str, Declaration]:

@@ -102,6 +102,23 @@ def test_products_of_any_shape(
     close(logits, expected, dtype)
 
 
+@pytest.mark.parametrize(("form", "dtype"), [one for one in CASES if one[0] != Int8()])
+@given(st.sampled_from((1, 3)), tokens_of, sizes, sizes, st.data())
+def test_batched_products(
+    form: WeightFormat, dtype: str, heads: int, tokens: int, rows: int, size: int, data: Any
+) -> None:
+    """A matrix for each head, of a layer of two; rows beyond `num_rows` are finite."""
+    layer, wanted = data.draw(st.integers(0, 1)), data.draw(st.integers(0, tokens))
+    values = numbers(3, 2, heads, rows, size, dtype=dtype)
+    x = numbers(7, heads, tokens, size, dtype=dtype)
+    weight = one_layer(held(form, values), layer)
+    expected = np.einsum("hti,hoi->hto", x.astype(np.float64), values[layer].astype(np.float64))
+    found = weight.batched_matmul(jnp.asarray(x), jnp.int32(layer), jnp.int32(wanted))
+    assert found.dtype == form.result_dtype(jnp.dtype(dtype)) and found.shape == expected.shape
+    close(np.asarray(found, np.float64)[:, :wanted], expected[:, :wanted], dtype)
+    assert np.isfinite(np.asarray(found, np.float32)).all()
+
+
 @cases
 @given(tokens_of, sizes, sizes, st.booleans(), st.sampled_from(sorted(GATES)))
 def test_gated_products(

@@ -13,6 +13,7 @@ from jax_engine.weights.transforms import (
     AddOne,
     Concatenate,
     Declaration,
+    Heads,
     Stack,
     Transpose,
     transform_of,
@@ -72,6 +73,17 @@ def test_transpose(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@given(sizes, shapes)
+def test_heads(heads: int, shape: tuple[int, ...]) -> None:
+    """And a part of each head, turned around, as latent attention reads it."""
+    each = numbers(heads, *shape, 2)
+    joined = {"t": each.reshape(-1, *each.shape[2:])}
+    np.testing.assert_array_equal(made(Heads("t"), joined, each.shape), each)
+    first = split(Heads("t"), 0, 1, shape[0], axis=1)
+    expected = each[:, :1].swapaxes(-1, -2)
+    np.testing.assert_array_equal(made(Transpose(first), joined, expected.shape), expected)
+
+
 @given(shapes, st.data())
 def test_split(shape: tuple[int, ...], data: Any) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -99,8 +111,8 @@ def test_ungrouped(groups: int, counts: list[int], size: int, experts: bool) -> 
     np.testing.assert_array_equal(found, np.concatenate(kinds, -2))
 
 
-@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.booleans())
-def test_rope_halves(heads: int, half: int, rest: int, is_bias: bool) -> None:
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.booleans(), st.booleans())
+def test_rope_halves(heads: int, half: int, rest: int, is_bias: bool, behind: bool) -> None:
     """Row 2i becomes row i, and row 2i + 1 row i + half; rows that do not turn stay."""
     head_dim = 2 * half + 2 * rest
     shape = (heads * head_dim,) if is_bias else (heads * head_dim, 3)
@@ -108,10 +120,11 @@ def test_rope_halves(heads: int, half: int, rest: int, is_bias: bool) -> None:
     expected = tensor.copy()
     for head in range(heads):
         for i in range(half):
-            at = head * head_dim
+            at = head * head_dim + 2 * rest * behind
             expected[at + i] = tensor[at + 2 * i]
             expected[at + half + i] = tensor[at + 2 * i + 1]
-    declared = rope_halves("t", heads, head_dim, 2 * half if rest else None)
+    turning = 2 * half if rest else None
+    declared = rope_halves("t", heads, head_dim, turning, start=2 * rest * behind)
     np.testing.assert_array_equal(made(declared, {"t": tensor}, shape), expected)
 
 

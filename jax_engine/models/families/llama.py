@@ -22,17 +22,22 @@ def specification(fields: LlamaFields, rotated: float = 1.0) -> ModelSpec:
         rotated: the fraction of a head's numbers that RoPE rotates.
     """
     heads = fields.num_attention_heads
-    rope, norm = rope_from_hf(fields), NormSpec(fields.rms_norm_eps)
     head_dim = fields.head_dim or fields.hidden_size // heads
     attention = AttentionSpec(
         num_heads=heads,
         num_kv_heads=fields.num_key_value_heads or heads,
         head_dim=head_dim,
-        rope=rope,
+        rope=rope_from_hf(fields),
         rotary_dim=partly(head_dim, rotated),
         qkv_bias=bool(fields.attention_bias),
         output_bias=bool(fields.attention_bias),
     )
+    return with_attention(fields, attention)
+
+
+def with_attention(fields: LlamaFields, attention: AttentionSpec) -> ModelSpec:
+    """Llama's layers with this attention."""
+    rope, norm = rope_from_hf(fields), NormSpec(fields.rms_norm_eps)
     layer = LayerSpec(attention, mlp_of(fields), input_norm=norm, mlp_norm=norm)
     return ModelSpec(
         vocab_size=fields.vocab_size,

@@ -2,7 +2,7 @@
 
 `cases.json` has, for each case, the config.json that transformers writes, and the tensors that it
 writes, with their shapes. `logits.npz` has the logits at some tokens of a prompt and at each of the
-tokens that follow greedily.
+tokens that follow greedily. Families with latent attention have files of their own.
 """
 
 import json
@@ -17,6 +17,7 @@ VOCABULARY = 61
 PROMPT = [(7 * i * i + 3 * i + 5) % VOCABULARY for i in range(24)]
 ROWS = [0, 5, 11, 17, 23]  # tokens of the prompt whose logits are kept
 NUM_GREEDY = 20
+FILES = ("", "_latent")  # endings of the files' names
 
 
 def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -29,7 +30,17 @@ def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def cases() -> dict[str, dict[str, Any]]:
     """Each case's `config` and the shapes of its `tensors`."""
-    found: dict[str, dict[str, Any]] = json.loads((HERE / "cases.json").read_text("utf-8"))
+    found: dict[str, dict[str, Any]] = {}
+    for ending in FILES:
+        found |= json.loads((HERE / f"cases{ending}.json").read_text("utf-8"))
+    return found
+
+
+def goldens() -> dict[str, np.ndarray]:
+    """`<case>.logits` and `<case>.tokens` of each case."""
+    found: dict[str, np.ndarray] = {}
+    for ending in FILES:
+        found |= np.load(HERE / f"logits{ending}.npz")
     return found
 
 

@@ -68,7 +68,7 @@ def answer(model: Any) -> tuple[np.ndarray, list[int], float]:
 
 
 @torch.no_grad()
-def main() -> None:
+def main(suffix: str = "") -> None:
     kept, arrays = {}, {}
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
@@ -77,8 +77,8 @@ def main() -> None:
         arrays |= {f"{name}.logits": logits, f"{name}.tokens": np.array(tokens, np.int32)}
         print(f"{name}: least margin {margin:.4f}", flush=True)
     lines = [f"{json.dumps(name)}: {json.dumps(case)}" for name, case in kept.items()]
-    (HERE / "cases.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
-    np.savez_compressed(HERE / "logits.npz", **arrays)
+    (HERE / f"cases{suffix}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+    np.savez_compressed(HERE / f"logits{suffix}.npz", **arrays)
 
 
 if __name__ == "__main__":

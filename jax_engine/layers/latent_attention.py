@@ -1,0 +1,126 @@
+"""Multi-head latent attention (DeepSeek V2): a cache of latents, which all heads share.
+
+A head's key is K_h latent, beside a rotated part that all heads share; its value is V_h latent.
+Since q . (K_h latent) = (q K_h) . latent, queries are multiplied by K_h instead of each cached
+latent, and the weighted sum of latents by V_h instead of each of them. So attention runs over the
+cache as it is: H query heads, one KV head of latent and rotated part, whose value is the latent.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from jax_engine.layer_spec import AttentionSpec
+from jax_engine.layers.attention import AttentionInputs, LayerNumbers, attend, grow
+from jax_engine.layers.linear import Linear
+from jax_engine.layers.norm import Norm
+from jax_engine.layers.positions import Positions
+from jax_engine.layers.rotary import apply_rotary
+from jax_engine.weights.format import Matrix, Weight, WeightFormat, empty_weight
+from pallas_kernels import write_kv
+
+
+class LatentAttention(nnx.Module):  # type: ignore[misc]
+    """One product that makes latents, queries, KV write, attention, values, output projection.
+
+    In shapes, "plain" is the part of a head's query and key that is not rotated.
+
+    Attributes:
+        down: Weight [q + C + R, E] for each layer: the rows of the queries' latent (of the queries,
+            if there is none), of the latent, and of the rotated part.
+        q_norm: Norm of the queries' latent, or None.
+        q_up: Weight [H * (plain + R), q_rank] for each layer, or None.
+        kv_norm: Norm of the latent.
+        k_up: Weight [H, C, plain] for each layer: each head's K_h, transposed.
+        v_up: Weight [H, value_dim, C] for each layer: each head's V_h.
+        o: Weight [E, H * value_dim] for each layer.
+        sinks: [*stack, H] in float32, or None.
+    """
+
+    def __init__(
+        self,
+        spec: AttentionSpec,
+        width: int,
+        *,
+        dtype: jnp.dtype,
+        weight_format: WeightFormat,
+        stack: tuple[int, ...] = (),
+    ):
+        assert spec.latent is not None
+        self.spec, self.latent = spec, spec.latent
+        latent, heads = spec.latent, spec.num_heads
+        linear = functools.partial(Linear, dtype=dtype, weight_format=weight_format, stack=stack)
+        queries, rank = heads * spec.query_dim, latent.q_rank
+        self.down = linear(width, (rank or queries) + spec.head_dim, bias=spec.qkv_bias)
+        self.q_norm = None if rank is None else Norm(latent.norm, rank, stack=stack)
+        self.q_up = None if rank is None else linear(rank, queries)
+        self.kv_norm = Norm(latent.norm, latent.kv_rank, stack=stack)
+
+        def for_each_head(rows: int, columns: int) -> Weight:
+            return empty_weight(Matrix((*stack, heads, rows, columns), dtype), weight_format)
+
+        self.k_up = for_each_head(latent.kv_rank, latent.nope_dim)
+        self.v_up = for_each_head(latent.value_dim, latent.kv_rank)
+        self.o = linear(heads * latent.value_dim, width, bias=spec.output_bias)
+        self.sinks = nnx.Param(jnp.zeros((*stack, heads), jnp.float32)) if spec.sinks else None
+
+    def __call__(
+        self,
+        x: Float[Array, "T E"],
+        positions: Positions,
+        kv_cache: Float[Array, "L 1 N 1 B D"],
+        attn: AttentionInputs,
+        numbers: LayerNumbers,
+    ) -> tuple[Float[Array, "T E"], Float[Array, "L 1 N 1 B D"]]:
+        """Writes all latents of the step, then attends."""
+        num_tokens = attn.query_start_loc[-1]
+        q, latent, shared = self._project(x, numbers.layer, num_tokens)
+        q, k = self._place(q, latent, shared, positions, numbers, num_tokens)
+        with jax.named_scope("kv_write"):
+            k = k.astype(kv_cache.dtype)
+            kv_cache = write_kv(kv_cache, k, None, attn.slot_mapping, layer=numbers.cache_layer)
+        with jax.named_scope("attention"):
+            out = attend(self.spec, self.sinks, q, kv_cache, attn, numbers)
+        with jax.named_scope("attention_output"):
+            latents = out[..., : self.latent.kv_rank].astype(x.dtype).swapaxes(0, 1)
+            values = self.v_up.batched_matmul(latents, numbers.layer, num_tokens).swapaxes(0, 1)
+            values = values.astype(x.dtype).reshape(x.shape[0], -1)
+            return self.o(values, numbers.layer, num_tokens), kv_cache
+
+    def _project(
+        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+    ) -> tuple[Float[Array, "T H Q"], Float[Array, "T C"], Float[Array, "T R"]]:
+        """Every head's query, the latent before its norm, and the rotated part before rotation."""
+        spec = self.spec
+        with jax.named_scope("qkv"):
+            made = self.down(x, layer, num_tokens)
+            made, latent, shared = jnp.split(made, (-spec.head_dim, -spec.rotated), axis=-1)
+            if self.q_norm is not None and self.q_up is not None:
+                made = self.q_up(self.q_norm(made, num_tokens, x.dtype), layer, num_tokens)
+            return made.reshape(x.shape[0], spec.num_heads, spec.query_dim), latent, shared
+
+    def _place(
+        self,
+        q: Float[Array, "T H Q"],
+        latent: Float[Array, "T C"],
+        shared: Float[Array, "T R"],
+        positions: Positions,
+        numbers: LayerNumbers,
+        num_tokens: Int[Array, ""],
+    ) -> tuple[Float[Array, "T H D"], Float[Array, "T 1 D"]]:
+        """Queries and keys as the cache has them: the latent's part, then the rotated part."""
+        latent = self.kv_norm(latent, num_tokens, latent.dtype)
+        plain, turning = jnp.split(q, (self.latent.nope_dim,), axis=-1)
+        with jax.named_scope("rotary"):
+            angles, shared = positions.of(self.spec, numbers.rope), shared[:, None]
+            if angles is not None:
+                turning, shared = apply_rotary(turning, angles), apply_rotary(shared, angles)
+        with jax.named_scope("k_up"):
+            plain = plain.astype(self.k_up.matrix.dtype).swapaxes(0, 1)
+            plain = self.k_up.batched_matmul(plain, numbers.layer, num_tokens).swapaxes(0, 1)
+        q = jnp.concatenate([plain.astype(turning.dtype), turning], axis=-1)
+        k = jnp.concatenate([latent[:, None], shared], axis=-1)
+        return grow(q, self.spec, positions), k

@@ -1,0 +1,35 @@
+"""A weight as a layer sees it, and the arrays that hold it."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+VALUES = "values"  # the name of an array that is the matrix itself, unchanged
+
+
+class Matrix(NamedTuple):
+    """A weight as a layer sees it, whatever its format.
+
+    Attributes:
+        shape: [*stack, out, in], as in checkpoints; the stack is the layers, if any.
+        dtype: the dtype as which a checkpoint's tensors are read.
+        gated: whether the first half of the rows is the gate of a gated product, and the second
+            half the part that it multiplies.
+    """
+
+    shape: tuple[int, ...]
+    dtype: jnp.dtype
+    gated: bool = False
+
+
+class ArraySpec(NamedTuple):
+    """One array of a format.
+
+    Attributes:
+        axes: the meaning of each axis, for sharding: "layer", or "out" or "in", along which the
+            array may be sharded like the matrix. None: an axis that is never sharded.
+    """
+
+    shape: tuple[int, ...]
+    dtype: jnp.dtype
+    axes: tuple[str | None, ...]
