@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import Activation

@@ -14,7 +14,13 @@ from tests.golden.families.checkpoints import cases
 DEPTH = 24  # layers: a multiple of the periods of all families
 # Names of the number of layers; and fields with an entry for each layer, or that shorten a period.
 _NUMBERS = ("num_hidden_layers", "n_layer", "n_layers")
-_OF_LAYERS = ("layer_types", "no_rope_layers", "no_rope_layer_interval", "mlp_only_layers")
+_OF_LAYERS = (
+    "layer_types",
+    "no_rope_layers",
+    "no_rope_layer_interval",
+    "mlp_only_layers",
+    "mlp_layer_types",
+)
 _QWEN = {
     "vocab_size": 61,
     "hidden_size": 32,

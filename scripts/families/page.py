@@ -39,8 +39,9 @@ In brackets is what only some models of the family have.
 
 - *Norms*: before or after each part. *1 + w*: the checkpoint stores the scale less one.
 - *Attention*: MHA: each query head has a KV head of its own; GQA: a few share one; MQA: all share
-  one. *Window 3:1*: three layers with a window, then one without. *Own scale*: scores are not
-  divided by the square root of the head's size.
+  one; MLA: all heads' keys and values are made of one latent a token. *Window 3:1*: three layers
+  with a window, then one without. *Own scale*: scores are not divided by the square root of the
+  head's size.
 - *Residual*: parallel parts read the same stream; of sequential ones, the MLP reads the stream
   after attention.
 - *Difference*: between [our logits and transformers'](#the-differences).

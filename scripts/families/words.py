@@ -98,6 +98,8 @@ def embedding_norm(config: ModelConfig) -> str:
 
 
 def heads(config: ModelConfig) -> str:
+    if config.spec.attentions[0].latent is not None:
+        return "MLA"
     heads, kv_heads = config.spec.num_heads, config.spec.num_kv_heads
     return "MHA" if kv_heads == heads else "MQA" if kv_heads == 1 else "GQA"
 

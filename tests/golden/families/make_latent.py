@@ -8,7 +8,7 @@ writes cases_latent.json and logits_latent.npz beside it.
 from typing import Any
 
 from tests.golden.families import make
-from tests.golden.families.make import LLAMA
+from tests.golden.families.first_cases import LLAMA
 
 SIZES: dict[str, Any] = LLAMA | {
     "num_key_value_heads": 4,
@@ -26,6 +26,16 @@ EXPERTS: dict[str, Any] = SIZES | {
     "first_k_dense_replace": 1,
 }
 GROUPS = {"n_group": 4, "topk_group": 2}
+WIDE: dict[str, Any] = {
+    "hidden_size": 48,
+    "intermediate_size": 37,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 6,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+}
 
 
 def yarn(mscale: float, mscale_all_dim: float) -> dict[str, Any]:
@@ -61,6 +71,26 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "minicpm3": (
         "MiniCPM3",
         SIZES | {"scale_emb": 3.0, "scale_depth": 0.9, "dim_model_base": 13},
+    ),
+    "deepseek_v2_wide": (
+        "DeepseekV2",
+        EXPERTS | WIDE | {"num_hidden_layers": 2, "tie_word_embeddings": True},
+    ),
+    "deepseek_v3_wide": (
+        "DeepseekV3",
+        EXPERTS
+        | GROUPS
+        | WIDE
+        | {"num_hidden_layers": 5, "first_k_dense_replace": 3, "norm_topk_prob": False},
+    ),
+    "glm4_moe_lite_groups": ("Glm4MoeLite", EXPERTS | GROUPS | {"num_hidden_layers": 4}),
+    "glm4_moe_lite_wide": ("Glm4MoeLite", EXPERTS | WIDE | {"tie_word_embeddings": True}),
+    "minicpm3_wide": ("MiniCPM3", SIZES | WIDE | {"num_hidden_layers": 2}),
+    "minicpm3_tied": (
+        "MiniCPM3",
+        SIZES
+        | {"tie_word_embeddings": True, "attention_bias": True, "num_hidden_layers": 4}
+        | {"scale_emb": 2.0, "scale_depth": 1.2, "dim_model_base": 32},
     ),
 }
 

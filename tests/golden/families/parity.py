@@ -15,7 +15,15 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from jax_engine.models.load import load_model
-from tests.golden.families.checkpoints import HERE, NUM_GREEDY, PROMPT, ROWS, cases, tensors_of
+from tests.golden.families.checkpoints import (
+    HERE,
+    NUM_GREEDY,
+    PROMPT,
+    ROWS,
+    cases,
+    goldens,
+    tensors_of,
+)
 from tests.models.paged import PagedRun
 
 FILE = HERE / "parity.json"
@@ -54,12 +62,12 @@ def figures() -> dict[str, float]:
 
 
 def main() -> None:
-    goldens, differences = np.load(HERE / "logits.npz"), {}
+    expected, differences = goldens(), {}
     for name, case in cases().items():
         with tempfile.TemporaryDirectory() as folder:
             write(case, Path(folder))
             found, _ = answer(Path(folder))
-        differences[name] = float(f"{difference(found, goldens[f'{name}.logits']):.1e}")
+        differences[name] = float(f"{difference(found, expected[f'{name}.logits']):.1e}")
         print(f"{name}: {differences[name]:.1e}", flush=True)
     where = {"platform": jax.default_backend(), "jax": jax.__version__}
     FILE.write_text(json.dumps(where | {"differences": differences}, indent=1) + "\n", "utf-8")
