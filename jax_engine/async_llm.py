@@ -197,6 +197,11 @@ class AsyncLLM:
         return EngineDeadError(self._client.problem() or "the engine runs")
 
     @property
+    def engine_pid(self) -> int:
+        """The id of the engine's process."""
+        return self._client.pid
+
+    @property
     def num_unfinished_requests(self) -> int:
         """Requests without their last output."""
         return len(self._streams)

@@ -78,3 +78,5 @@ else:
     All fields of `EngineConfig`, and those of vLLM that `vllm_settings` knows.
     `create_engine_config` checks them; `LLMEngine.from_engine_args` builds an engine.
     """
+
+AsyncEngineArgs = EngineArgs

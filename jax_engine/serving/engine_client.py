@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ class EngineClient:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         message = encode(Settings(_sendable(settings)))
         self._folder = tempfile.mkdtemp(prefix="jax-engine-")  # for this user alone
-        self._context = zmq.asyncio.Context()
+        self._context = zmq.Context()
         self._commands = self._bind(zmq.PUSH, COMMANDS)
         self._reports = self._bind(zmq.PULL, REPORTS)
         self._last_beat = time.monotonic()
@@ -73,8 +74,7 @@ class EngineClient:
             raise
 
     def _bind(self, kind: int, name: str) -> Any:
-        # Plain sockets: asyncio's are made of them when a loop runs.
-        socket = zmq.Context.shadow(self._context.underlying).socket(kind)
+        socket = self._context.socket(kind)
         socket.set_hwm(0)
         socket.bind(f"ipc://{self._folder}/{name}")
         return socket
@@ -128,23 +128,26 @@ class EngineClient:
         self._commands.send(encode(command))
 
     def listen(self, take: Callable[[Report], None], died: Callable[[str], None]) -> None:
-        """Hands each report to `take`, from a task of the running loop.
+        """Hands each report to `take`, from a task of the running loop. May be called again.
 
         Args:
             died: called once, in the loop, when the process has ended without being told to.
         """
-        if self._listener is not None:
-            return
         loop = asyncio.get_running_loop()
-
-        def watch() -> None:
-            self._process.wait()
-            if not self._closing and not loop.is_closed():
-                loop.call_soon_threadsafe(died, self._how_it_ended())
-
+        listener = self._listener
+        if listener is not None and listener.get_loop() is loop and not listener.done():
+            return
         self._last_beat = time.monotonic()
         self._listener = loop.create_task(self._listen(take))
-        threading.Thread(target=watch, daemon=True, name="jax-engine-watch").start()
+        threading.Thread(
+            target=self._watch, args=(loop, died), daemon=True, name="jax-engine-watch"
+        ).start()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, died: Callable[[str], None]) -> None:
+        self._process.wait()
+        if not self._closing:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(died, self._how_it_ended())
 
     async def _listen(self, take: Callable[[Report], None]) -> None:
         socket = zmq.asyncio.Socket.from_socket(self._reports)
