@@ -11,7 +11,7 @@ import msgspec
 from jax_engine.logprobs import FlatLogprobs
 
 
-class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class Message(msgspec.Struct, array_like=True, gc=False):
     """Encoded as an array that begins with the name of its class."""
 
 
