@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jax_engine.async_llm import AsyncLLM, AsyncLLMEngine
     from jax_engine.beam_search_params import BeamSearchParams
     from jax_engine.config import EngineConfig
     from jax_engine.engine.llm_engine import LLMEngine
@@ -48,12 +47,13 @@ if TYPE_CHECKING:
     )
     from jax_engine.pooling_params import PoolingParams
     from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+    from jax_engine.serving.async_llm import AsyncLLM, AsyncLLMEngine
     from jax_engine.structured_outputs import StructuredOutputsParams
 
 _MODULES = {
     "LLM": "llm",
-    "AsyncLLM": "async_llm",
-    "AsyncLLMEngine": "async_llm",
+    "AsyncLLM": "serving.async_llm",
+    "AsyncLLMEngine": "serving.async_llm",
     "AsyncEngineArgs": "engine_args",
     "LLMEngine": "engine.llm_engine",
     "EngineArgs": "engine_args",

@@ -1,5 +1,7 @@
 """Serving: the engine in a process of its own, and what talks to it.
 
+async_llm.py       `AsyncLLM`
+open_requests.py   what its callers wait for
 messages.py        what the two processes say to each other
 engine_process.py  the engine's process: receives requests, runs steps, sends outputs
 engine_loop.py     its loop, without sockets

@@ -1,7 +1,6 @@
 """`AsyncLLM`: prompts in, streams of outputs out, with the engine in a process of its own."""
 
 import asyncio
-import itertools
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
@@ -9,7 +8,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from jax_engine.config import EngineConfig
-from jax_engine.engine.batch import refuse_adapters
 from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.prompts import (
     Prompt,
@@ -18,27 +16,21 @@ from jax_engine.engine.prompts import (
     prompt_text,
     truncate_prompt,
 )
-from jax_engine.engine.request_checks import check_request_id, check_service
+from jax_engine.engine.request_checks import (
+    check_request_id,
+    check_service,
+    refuse_adapters,
+)
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import EngineDeadError, InvalidRequestError
 from jax_engine.models.resolve import HubOptions
 from jax_engine.outputs import PoolingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
-from jax_engine.serving.engine_client import EngineClient, error_of
-from jax_engine.serving.messages import (
-    Abort,
-    Add,
-    Answer,
-    Ask,
-    News,
-    Outputs,
-    Pooled,
-    Question,
-    Refused,
-    Report,
-)
-from jax_engine.serving.streams import CompletionStream, PoolingStream, Stream
+from jax_engine.serving.engine_client import EngineClient
+from jax_engine.serving.messages import Add
+from jax_engine.serving.open_requests import OpenRequests
+from jax_engine.serving.streams import CompletionStream, PoolingStream
 from jax_engine.serving.wire_params import needs_text, written
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 
@@ -62,10 +54,7 @@ class AsyncLLM:
         self._client = EngineClient({"model": model, **settings})
         self._ready = self._client.ready
         self._tokenizer = self._own_tokenizer()
-        self._streams: dict[str, Stream[Any]] = {}  # by the name that the engine knows
-        self._names: dict[str, str] = {}  # request id: that name
-        self._numbers = itertools.count()
-        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._requests = OpenRequests(self._client)
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs, **ignored: Any) -> Self:
@@ -79,6 +68,11 @@ class AsyncLLM:
         revision = config.tokenizer_revision or config.revision
         hub = HubOptions(revision, config.download_dir, config.hf_token)
         return load_tokenizer(config.tokenizer or self._ready.source, hub)
+
+    @property
+    def model(self) -> str:
+        """The name or path of the model."""
+        return self._ready.model
 
     @property
     def max_model_len(self) -> int:
@@ -137,7 +131,7 @@ class AsyncLLM:
         fields = written(params, detokenize=has_text)
         fields.pop("truncate_prompt_tokens", None)
         add = self._request(parsed, fields, arrival, priority, timeout)
-        async for output in self._outputs(stream, add):
+        async for output in self._requests.outputs(stream, add):
             yield output
 
     async def encode(
@@ -162,7 +156,7 @@ class AsyncLLM:
         parsed = await self._parsed(prompt)
         stream = PoolingStream(self._new_id(request_id), parsed)
         add = self._request(parsed, written(params), arrival, priority, timeout, pooling=True)
-        async for output in self._outputs(stream, add):
+        async for output in self._requests.outputs(stream, add):
             yield output
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
@@ -170,10 +164,7 @@ class AsyncLLM:
 
         Their iterators yield a last output with finish_reason "abort".
         """
-        ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        names = [self._names[one] for one in ids if one in self._names]
-        if names:
-            self._client.send(Abort(names))
+        self._requests.abort([request_id] if isinstance(request_id, str) else request_id)
 
     async def check_health(self) -> None:
         """Raises EngineDeadError if the engine cannot answer."""
@@ -204,7 +195,7 @@ class AsyncLLM:
     @property
     def num_unfinished_requests(self) -> int:
         """Requests without their last output."""
-        return len(self._streams)
+        return len(self._requests)
 
     async def get_tokenizer(self) -> Any:
         """Hugging Face's `PreTrainedTokenizerFast`, made when first used.
@@ -222,18 +213,25 @@ class AsyncLLM:
 
     def get_default_sampling_params(self) -> SamplingParams:
         """As `LLM.get_default_sampling_params`."""
-        return SamplingParams.from_optional(
-            **default_sampling(self.config, Path(self._ready.source))
-        )
+        return SamplingParams.from_optional(**self.default_sampling())
+
+    def default_sampling(self) -> dict[str, Any]:
+        """The fields of `SamplingParams` that the model's makers suggest."""
+        return default_sampling(self.config, Path(self._ready.source))
 
     async def get_stats(self) -> dict[str, Any]:
         """The fields of `EngineStats`."""
-        stats: dict[str, Any] = await self._ask("stats")
+        stats: dict[str, Any] = await self._requests.ask("stats")
         return stats
+
+    async def get_metrics(self) -> list[dict[str, Any]]:
+        """The fields of `LLM.get_metrics`' metrics, and as "kind" the name of each one's class."""
+        metrics: list[dict[str, Any]] = await self._requests.ask("metrics")
+        return metrics
 
     async def reset_prefix_cache(self) -> bool:
         """As `LLM.reset_prefix_cache`, between two steps."""
-        return bool(await self._ask("reset_prefix_cache"))
+        return bool(await self._requests.ask("reset_prefix_cache"))
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Ends the engine's process; iterators that are open raise EngineDeadError.
@@ -242,7 +240,7 @@ class AsyncLLM:
             timeout: seconds until the process is killed.
         """
         self._client.close(CLOSE_S if timeout is None else timeout)
-        self._end_all("the engine was shut down")
+        self._requests.end_all("the engine was shut down")
 
     async def __aenter__(self) -> Self:
         return self
@@ -269,10 +267,9 @@ class AsyncLLM:
 
     def _new_id(self, request_id: str | None) -> str:
         if request_id is None:
-            request_id = f"request-{next(self._numbers)}"
+            request_id = f"request-{self._requests.new_name()}"
         check_request_id(request_id)
-        if request_id in self._names:
-            raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
+        self._requests.check_free(request_id)
         return request_id
 
     def _request(
@@ -286,80 +283,10 @@ class AsyncLLM:
         pooling: bool = False,
     ) -> Add:
         check_service(self.config.scheduling_policy, priority, timeout)
-        # The engine never sees the same name twice: an id may be used again at once.
-        name = str(next(self._numbers))
+        name = self._requests.new_name()
         return Add(
             name, prompt.token_ids, params, pooling, arrival, prompt.cache_salt, priority, timeout
         )
-
-    async def _outputs[Output](self, stream: Stream[Output], add: Add) -> AsyncIterator[Output]:
-        self._client.listen(self._take, self._end_all)
-        self._client.send(add)
-        name = add.request_id
-        self._streams[name], self._names[stream.request_id] = stream, name
-        try:
-            while (output := await stream.next()) is not None:
-                yield output
-        finally:
-            self._forget(name)
-            if not stream.ended and self.is_running:
-                self._client.send(Abort([name]))
-
-    def _forget(self, name: str) -> None:
-        stream = self._streams.pop(name, None)
-        if stream is not None and self._names.get(stream.request_id) == name:
-            del self._names[stream.request_id]
-
-    def _take(self, report: Report) -> None:
-        if isinstance(report, Outputs):
-            for one in report.outputs:
-                self._take_output(one)
-        elif isinstance(report, Answer):
-            self._take_answer(report)
-
-    def _take_output(self, output: News | Pooled | Refused) -> None:
-        stream = self._streams.get(output.request_id)
-        if stream is None:  # its reader has left
-            return
-        if isinstance(output, Refused):
-            stream.fail(error_of(output.error, output.message))
-        elif isinstance(output, News):
-            assert isinstance(stream, CompletionStream)
-            stream.take(output)
-        else:
-            assert isinstance(stream, PoolingStream)
-            stream.take(output)
-        if stream.ended:  # its id is free again, though its reader may not have read the end
-            self._forget(output.request_id)
-
-    async def _ask(self, question: Question) -> Any:
-        self._client.listen(self._take, self._end_all)
-        number = next(self._numbers)
-        self._answers[number] = asyncio.get_running_loop().create_future()
-        try:
-            self._client.send(Ask(number, question))
-            return await self._answers[number]
-        finally:
-            del self._answers[number]
-
-    def _take_answer(self, answer: Answer) -> None:
-        future = self._answers.get(answer.number)
-        if future is None or future.done():
-            return
-        if answer.error is not None:
-            future.set_exception(error_of("JaxEngineError", answer.error))
-        else:
-            future.set_result(answer.value)
-
-    def _end_all(self, problem: str) -> None:
-        """The engine's process has ended: so does everything that waits for it."""
-        for stream in self._streams.values():
-            stream.fail(EngineDeadError(problem))
-        for future in self._answers.values():
-            if not future.done():
-                future.set_exception(EngineDeadError(problem))
-        self._streams.clear()
-        self._names.clear()
 
 
 AsyncLLMEngine = AsyncLLM
