@@ -35,7 +35,8 @@ COMMANDS, REPORTS = "commands", "reports"  # the sockets' names
 
 def main(address: str) -> int:
     """Runs the process; returns its exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    for one in (signal.SIGINT, signal.SIGTERM):  # are for the process that started this one
+        signal.signal(one, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     context = zmq.Context()
     commands = connect(context, zmq.PULL, f"{address}/{COMMANDS}")

@@ -27,7 +27,7 @@ def written(params: SamplingParams | PoolingParams, *, detokenize: bool = False)
     fields = {}
     for one in dataclasses.fields(params):
         value = getattr(params, one.name)
-        if one.name in _LEFT_OUT or value is None or value == one.default:
+        if one.name in _LEFT_OUT or value == one.default:  # None may be another value
             continue
         fields[one.name] = _plain(one.name, value)
     if isinstance(params, SamplingParams):

@@ -27,8 +27,7 @@ from jax_engine import (
     RequestTooLargeError,
     SamplingParams,
 )
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.tiny_llama import tiny_llama
+from tests.support.byte_tokenizer import VOCAB
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
 SETTINGS: dict[str, Any] = {
@@ -45,16 +44,9 @@ PARAMS = [
     SamplingParams(seed=5, max_tokens=12, n=2, best_of=4, flat_logprobs=True, logprobs=0),
     SamplingParams(use_beam_search=True, n=2, temperature=0.0, max_tokens=6),
     SamplingParams(seed=6, max_tokens=8, detokenize=False, logit_bias={65: 50.0}),
+    SamplingParams(seed=7, max_tokens=None),
 ]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "bytes"
-    path = tiny_llama(folder, vocab_size=VOCAB)[0]
-    save_byte_tokenizer(path)
-    return path
 
 
 @pytest.fixture(scope="module")
