@@ -108,7 +108,7 @@ def test_grammars_by_all_their_names(make: Make, fields: Any, expected: dict[str
 
 C, CHAT = "/v1/completions", "/v1/chat/completions"
 REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
-    (C, {"prompt": "x", "temprature": 1}, "temprature", "did you mean temperature?"),
+    (C, {"prompt": "x", "temperatures": 1}, "temperatures", "did you mean temperature?"),
     (C, {"prompt": "x", "stream_options": {"usage": True}, "stream": True},
      "stream_options.usage", "usage is not a field"),
     (C, {}, "prompt", "prompt is missing"),

@@ -4,7 +4,9 @@ import asyncio
 import base64
 import json
 import random
+import re
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ import numpy as np
 import openai
 import pytest
 
+from examples import openai_client
 from jax_engine import LLM, SamplingParams
+from tests.meta.trees import ROOT
 from tests.support.http_server import HttpServer
 
 SETTINGS = {"block_size": 4, "max_model_len": 64, "max_num_seqs": 8, "num_gpu_blocks_override": 60}
@@ -172,6 +176,18 @@ def test_errors_reach_the_client_by_their_type(client: openai.OpenAI) -> None:
     for stream in (True, False):
         with pytest.raises(openai.BadRequestError, match="max_logprobs"):
             client.completions.create(model="tiny", prompt="x", logprobs=30, stream=stream)
+
+
+def test_what_the_docs_show_runs(server: HttpServer) -> None:
+    """`docs/serving.md`: the curl of the slides, and OpenAI's client."""
+    page = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    (command,) = re.findall(r"^curl .*?[^\\]\n", page, re.MULTILINE | re.DOTALL)
+    command = command.replace("http://localhost:8000", server.url)
+    command = command.replace("SmolLM2-135M-Instruct", "tiny")
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    answer = json.loads(done.stdout)
+    assert answer["object"] == "text_completion" and answer["usage"]["completion_tokens"] == 7
+    assert isinstance(openai_client.ask(server.url), str)
 
 
 def test_the_process_has_no_jax(server: HttpServer) -> None:
