@@ -67,6 +67,13 @@ async def outputs(stream: AsyncIterator[Any]) -> list[Any]:
     return [one async for one in stream]
 
 
+async def aborts(llm: AsyncLLM) -> int:
+    """How many requests have ended by an abort."""
+    reason = "finished_reason"
+    found = [one for one in await llm.get_metrics() if one["labels"].get(reason) == "abort"]
+    return sum(one["value"] for one in found)
+
+
 async def idle(llm: AsyncLLM) -> bool:
     """I9, I22: after a moment nothing is left of anybody."""
     for _ in range(100):
@@ -142,8 +149,9 @@ def test_i22_who_leaves_or_is_aborted_frees_everything(llm: AsyncLLM, run: Run) 
         last = (await outputs(aborted))[-1]
         assert last.finished and {one.finish_reason for one in last.outputs} == {"abort"}
 
+    before = run(aborts(llm))
     run(leave())
-    assert run(idle(llm))
+    assert run(idle(llm)) and run(aborts(llm)) - before >= 2  # none ran to its end
 
 
 def test_i21_what_is_refused_says_why_and_disturbs_nobody(llm: AsyncLLM, run: Run) -> None:

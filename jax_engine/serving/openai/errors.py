@@ -33,6 +33,7 @@ _TYPES = {
     503: "service_unavailable_error",
 }
 _NAME = re.compile(r"[a-z_]+(?=[\s\[.'])")
+_KIND = re.compile(r"^(str|int|float|bool)$|[\[(]")  # where pydantic tries several types
 _HOST_PATH = re.compile(r"(?<![\w/.:])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
 
 
@@ -104,7 +105,7 @@ def api_error(error: Exception, fields: Sequence[str] = ()) -> ApiError:
 def _of_validation(error: RequestValidationError) -> ApiError:
     """The first of pydantic's errors; those of an alternative type come one for each type."""
     first = error.errors()[0]
-    where = [str(part) for part in first["loc"] if part != "body"]
+    where = [str(part) for part in first["loc"] if part != "body" and not _KIND.search(str(part))]
     if first["type"] == "json_invalid":
         return invalid(None, f"the body must be JSON: {first.get('ctx', {}).get('error', '')}")
     if first["type"] == "unknown_field":
