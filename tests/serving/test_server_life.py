@@ -1,5 +1,6 @@
 """How a server begins and ends."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -8,11 +9,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
 
+from jax_engine.serving.openai import server as server_module
 from tests.support.http_server import HttpServer
 
 LONG = {"prompt": ["a"] * 64, "n": 8, "max_tokens": 60, "ignore_eos": True}
@@ -58,7 +61,7 @@ def test_help_teaches() -> None:
     assert "serve" in subprocess.run([*command, "--help"], capture_output=True, text=True).stdout
 
 
-def test_i51_when_the_engine_is_killed_all_is_said_and_the_server_ends(
+def test_when_the_engine_is_killed_all_is_said_and_the_server_ends(
     servers: list[HttpServer],
 ) -> None:
     server = servers[0]
@@ -77,6 +80,16 @@ def test_i51_when_the_engine_is_killed_all_is_said_and_the_server_ends(
         assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
         assert time.monotonic() - killed < 5
     assert server.process.wait(15 - (time.monotonic() - killed)) == 1
+
+
+def test_a_silent_engine_is_ended_with_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`AsyncLLM` says after 10 s that it is dead; who waits for it must not wait for ever."""
+    monkeypatch.setattr(server_module, "LAST_WORDS_S", 0.0)
+    ended: list[float] = []
+    llm = SimpleNamespace(is_running=False, dead_error="said nothing", shutdown=ended.append)
+    server = SimpleNamespace(should_exit=False, force_exit=False)
+    asyncio.run(server_module._until_dead(server, llm))
+    assert ended == [0.0] and server.should_exit and server.force_exit
 
 
 def test_sigterm_lets_open_requests_finish(servers: list[HttpServer]) -> None:

@@ -107,9 +107,10 @@ async def _serve(server: _Server, llm: AsyncLLM, listening: socket.socket) -> in
 
 
 async def _until_dead(server: _Server, llm: AsyncLLM) -> None:
-    """Ends the server when the engine has ended, after a time in which it says so."""
+    """Ends the server when the engine has ended or stalls, after a time in which it says so."""
     while llm.is_running:
         await asyncio.sleep(WATCH_S)
     logger.error("%s: the server ends", llm.dead_error)
+    llm.shutdown(0.0)  # one that stalls is ended, and with it the requests that wait for it
     await asyncio.sleep(LAST_WORDS_S)
     server.should_exit = server.force_exit = True
