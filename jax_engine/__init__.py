@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from jax_engine.beam_search_params import BeamSearchParams
     from jax_engine.config import EngineConfig
     from jax_engine.engine.llm_engine import LLMEngine
-    from jax_engine.engine_args import EngineArgs
+    from jax_engine.engine_args import AsyncEngineArgs, EngineArgs
     from jax_engine.errors import (
         ConfigError,
+        EngineDeadError,
         ForkedProcessError,
         InvalidRequestError,
         JaxEngineError,
@@ -46,10 +47,14 @@ if TYPE_CHECKING:
     )
     from jax_engine.pooling_params import PoolingParams
     from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+    from jax_engine.serving.async_llm import AsyncLLM, AsyncLLMEngine
     from jax_engine.structured_outputs import StructuredOutputsParams
 
 _MODULES = {
     "LLM": "llm",
+    "AsyncLLM": "serving.async_llm",
+    "AsyncLLMEngine": "serving.async_llm",
+    "AsyncEngineArgs": "engine_args",
     "LLMEngine": "engine.llm_engine",
     "EngineArgs": "engine_args",
     "EngineConfig": "config",
@@ -84,11 +89,15 @@ _MODULES = {
     "RequestTooLargeError": "errors",
     "WeightsError": "errors",
     "StepFailedError": "errors",
+    "EngineDeadError": "errors",
     "ForkedProcessError": "errors",
 }
 
 __all__ = [
     "LLM",
+    "AsyncEngineArgs",
+    "AsyncLLM",
+    "AsyncLLMEngine",
     "BeamSearchOutput",
     "BeamSearchParams",
     "BeamSearchSequence",
@@ -100,6 +109,7 @@ __all__ = [
     "EmbeddingRequestOutput",
     "EngineArgs",
     "EngineConfig",
+    "EngineDeadError",
     "FlatLogprobs",
     "ForkedProcessError",
     "InvalidRequestError",

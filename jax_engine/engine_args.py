@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from dataclasses import field, fields, make_dataclass
 from typing import TYPE_CHECKING, Any, Self, get_args, get_type_hints
@@ -30,15 +31,25 @@ class _EngineArgs:
 
     @classmethod
     def add_cli_args[P: argparse.ArgumentParser](cls, parser: P) -> P:
-        """Adds an option for each setting: `--max-model-len 1024`, `--no-warmup`."""
-        hints = get_type_hints(EngineConfig)
+        """Adds an option for each setting: `--max-model-len 1024`, `--no-warmup`.
+
+        The help leaves out settings of vLLM's that make no difference here.
+        """
+        hints, says = get_type_hints(EngineConfig), _explained(EngineConfig)
+        group = parser.add_argument_group("the engine's settings, as in EngineConfig")
         for one in fields(cls):  # type: ignore[arg-type]
+            about = says.get(one.name, argparse.SUPPRESS)
             flag, default = "--" + one.name.replace("_", "-"), getattr(cls(), one.name)
             kinds = get_args(hints.get(one.name)) or (hints.get(one.name, type(default)),)
             if bool in kinds:
-                parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default)
+                group.add_argument(
+                    flag, action=argparse.BooleanOptionalAction, default=default, help=about
+                )
             else:
-                parser.add_argument(flag, type=_from_text(kinds), default=default)
+                name = one.name.rpartition("_")[2].upper()
+                group.add_argument(
+                    flag, type=_from_text(kinds), default=default, metavar=name, help=about
+                )
         return parser
 
     @classmethod
@@ -46,6 +57,13 @@ class _EngineArgs:
         """Takes the settings from parsed arguments."""
         names = [one.name for one in fields(cls)]  # type: ignore[arg-type]
         return cls(**{name: getattr(args, name) for name in names if hasattr(args, name)})
+
+
+def _explained(config: type) -> dict[str, str]:
+    """What the docstring of a dataclass says of each attribute, for `argparse`."""
+    attributes = (config.__doc__ or "").partition("Attributes:")[2].partition("Raises:")[0]
+    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", attributes, re.MULTILINE)
+    return {name: " ".join(text.split()).replace("%", "%%") for name, text in found}
 
 
 def _from_text(kinds: tuple[Any, ...]) -> Callable[[str], Any]:
@@ -78,3 +96,5 @@ else:
     All fields of `EngineConfig`, and those of vLLM that `vllm_settings` knows.
     `create_engine_config` checks them; `LLMEngine.from_engine_args` builds an engine.
     """
+
+AsyncEngineArgs = EngineArgs

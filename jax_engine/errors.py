@@ -42,3 +42,7 @@ class StepFailedError(JaxEngineError, RuntimeError):
 
 class ForkedProcessError(JaxEngineError, RuntimeError):
     """The engine was built in another process, from which this one was forked."""
+
+
+class EngineDeadError(JaxEngineError, RuntimeError):
+    """The process of an `AsyncLLM`'s engine has ended, or was shut down."""

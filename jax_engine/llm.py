@@ -5,11 +5,12 @@ from typing import Any, Self
 
 from jax_engine.beam_search_params import BeamSearchParams
 from jax_engine.config import EngineConfig
-from jax_engine.engine.batch import UseTqdm, refuse_adapters
+from jax_engine.engine.batch import UseTqdm
 from jax_engine.engine.beams import beam_search_output
 from jax_engine.engine.conversations import chat_prompts
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
+from jax_engine.engine.request_checks import refuse_adapters
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import InvalidRequestError
 from jax_engine.llm_pooling import PoolingMethods

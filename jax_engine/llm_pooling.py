@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from jax_engine.checks import shown
-from jax_engine.engine.batch import UseTqdm, refuse_adapters
+from jax_engine.engine.batch import UseTqdm
 from jax_engine.engine.prompts import PromptInput, as_prompt_list
+from jax_engine.engine.request_checks import refuse_adapters
 from jax_engine.engine.scoring import (
     compared,
     paired,

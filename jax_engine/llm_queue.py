@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine.engine.batch import UseTqdm, check_all, refuse_adapters
+from jax_engine.engine.batch import UseTqdm, check_all
 from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.prompts import PromptInput, as_prompt_list
 from jax_engine.engine.request import Request
-from jax_engine.engine.request_checks import check_service
+from jax_engine.engine.request_checks import check_service, refuse_adapters
 from jax_engine.engine.shared_batch import SharedBatch
 from jax_engine.engine.tokenization_options import tokenized
 from jax_engine.errors import InvalidRequestError

@@ -8,7 +8,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from jax_engine.checks import shown
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.request import Request
@@ -19,22 +18,6 @@ from jax_engine.sampling_params import SamplingParams
 
 type Progress = Callable[[AnyRequestOutput], None]
 type UseTqdm = bool | Callable[..., Any]  # whether to show a bar, or a replacement of tqdm
-
-
-def refuse_adapters(lora_request: Any, mm_processor_kwargs: Any = None) -> None:
-    """
-    Raises:
-        InvalidRequestError: An adapter or a multi-modal option is asked for.
-    """
-    many = isinstance(lora_request, Sequence) and all(one is None for one in lora_request)
-    if lora_request is not None and not many:
-        raise InvalidRequestError(
-            f"lora_request must be None, got {shown(lora_request)}: adapters are not implemented"
-        )
-    if mm_processor_kwargs:
-        raise InvalidRequestError(
-            f"mm_processor_kwargs must be None, got {shown(mm_processor_kwargs)}: prompts are text"
-        )
 
 
 def check_all(

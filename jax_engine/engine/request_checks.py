@@ -1,10 +1,12 @@
 """Checks prompts and parameters against the model and the engine, before anything is allocated."""
 
 import logging
+from collections.abc import Sequence
 from copy import copy
 from functools import cache
+from typing import Any
 
-from jax_engine.checks import check_integer, check_number
+from jax_engine.checks import check_integer, check_number, shown
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.beams import check_beams
 from jax_engine.engine.constraints import ConstraintBuilder
@@ -106,6 +108,22 @@ class RequestChecks:
                     f"{name} must be at most max_logprobs ({self._max_logprobs}), got {wanted}: "
                     "build the engine with a larger max_logprobs, or -1"
                 )
+
+
+def refuse_adapters(lora_request: Any, mm_processor_kwargs: Any = None) -> None:
+    """
+    Raises:
+        InvalidRequestError: An adapter or a multi-modal option is asked for.
+    """
+    many = isinstance(lora_request, Sequence) and all(one is None for one in lora_request)
+    if lora_request is not None and not many:
+        raise InvalidRequestError(
+            f"lora_request must be None, got {shown(lora_request)}: adapters are not implemented"
+        )
+    if mm_processor_kwargs:
+        raise InvalidRequestError(
+            f"mm_processor_kwargs must be None, got {shown(mm_processor_kwargs)}: prompts are text"
+        )
 
 
 def check_request_id(request_id: object) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from scripts.figures.svg import Drawing
 
 ROOT = Path(__file__).resolve().parents[2]
-WIDTH, HEIGHT = 640, 560
+WIDTH, HEIGHT = 640, 640
 STEP = "jax_engine/step.py"
 
 
@@ -26,25 +26,29 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "jax_engine": Room(20, 20, 260, "LLM, SamplingParams, outputs", "a"),
-    "jax_engine/compat": Room(330, 20, 130, "vLLM's other names"),
-    "jax_engine/engine": Room(20, 100, 260, "requests, a step, outputs", "a"),
-    "jax_engine/tokenization": Room(330, 80, 130, "text and tokens"),
-    "jax_engine/guided": Room(330, 135, 130, "grammars"),
-    "jax_engine/core": Room(20, 180, 260, "scheduler, blocks, prefix cache", "a"),
-    STEP: Room(20, 260, 440, "Step and StepResult: numbers, no objects", "b"),
-    "jax_engine/worker": Room(20, 340, 120, "one compiled step", "c"),
-    "jax_engine/sampling": Room(20, 420, 120, "the sampler", "c"),
-    "jax_engine/models": Room(180, 340, 120, "families, loaders", "c"),
-    "jax_engine/layers": Room(180, 420, 120, "attention, linear", "c"),
-    "jax_engine/weights": Room(340, 340, 120, "formats", "c"),
-    "jax_engine/operations": Room(340, 420, 120, "one for a device", "c"),
-    "pallas_kernels": Room(20, 500, 205, "GPUs, and XLA for all", "d"),
-    "cpu_kernels": Room(255, 500, 205, "CPUs", "d"),
+    "jax_engine/commands": Room(20, 20, 120, "jax-engine serve"),
+    "jax_engine/serving": Room(180, 20, 280, "HTTP, AsyncLLM: in front of the engine", "a"),
+    "jax_engine": Room(20, 100, 260, "LLM, SamplingParams, outputs", "a"),
+    "jax_engine/compat": Room(330, 100, 130, "vLLM's other names"),
+    "jax_engine/engine": Room(20, 180, 260, "requests, a step, outputs", "a"),
+    "jax_engine/tokenization": Room(330, 160, 130, "text and tokens"),
+    "jax_engine/guided": Room(330, 215, 130, "grammars"),
+    "jax_engine/core": Room(20, 260, 260, "scheduler, blocks, prefix cache", "a"),
+    STEP: Room(20, 340, 440, "Step and StepResult: numbers, no objects", "b"),
+    "jax_engine/worker": Room(20, 420, 120, "one compiled step", "c"),
+    "jax_engine/sampling": Room(20, 500, 120, "the sampler", "c"),
+    "jax_engine/models": Room(180, 420, 120, "families, loaders", "c"),
+    "jax_engine/layers": Room(180, 500, 120, "attention, linear", "c"),
+    "jax_engine/weights": Room(340, 420, 120, "formats", "c"),
+    "jax_engine/operations": Room(340, 500, 120, "one for a device", "c"),
+    "pallas_kernels": Room(20, 580, 205, "GPUs, and XLA for all", "d"),
+    "cpu_kernels": Room(255, 580, 205, "CPUs", "d"),
     "reference": Room(500, 20, 120, "the oracle: NumPy"),
 }
 # The way of a request: from, to, and what goes there. One of the two rooms imports the other.
 WAY = (
+    ("jax_engine/commands", "jax_engine/serving", ""),
+    ("jax_engine/serving", "jax_engine", "messages"),
     ("jax_engine", "jax_engine/engine", "Request"),
     ("jax_engine/engine", "jax_engine/tokenization", ""),
     ("jax_engine/engine", "jax_engine/guided", ""),
@@ -70,9 +74,9 @@ def draw() -> dict[str, Drawing]:
         picture.arrow(x1, y1, x2, y2)
         if what:
             picture.text(x1 + 8, (y1 + y2) / 2, what, anchor="start", size=10)
-    picture.line([(294, 260), (294, 140)], width=1)
-    picture.arrow(294, 140, 282, 140)
-    picture.text(302, 230, "StepResult", anchor="start", size=10)
+    picture.line([(294, 340), (294, 220)], width=1)
+    picture.arrow(294, 220, 282, 220)
+    picture.text(302, 310, "StepResult", anchor="start", size=10)
     for name, room in ROOMS.items():
         tall = HEIGHT - 40 if name == "reference" else TALL
         picture.box(room.x, room.y, room.w, tall, fill=room.fill)
@@ -82,7 +86,7 @@ def draw() -> dict[str, Drawing]:
         picture.text(middle, room.y + 31, room.says, size=10)
     picture.line([(480, 15), (480, HEIGHT - 15)], ink="faint", dash="4 4")
     for i, line in enumerate(("shares no code:", "tests hold the", "two together")):
-        picture.text(560, 240 + 15 * i, line, size=11)
+        picture.text(560, 280 + 15 * i, line, size=11)
     return {"house": picture}
 
 

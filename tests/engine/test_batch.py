@@ -7,7 +7,8 @@ import pytest
 
 from jax_engine import InvalidRequestError, RequestOutput, SamplingParams
 from jax_engine.engine import batch
-from jax_engine.engine.batch import check_all, progress_bar, refuse_adapters
+from jax_engine.engine.batch import check_all, progress_bar
+from jax_engine.engine.request_checks import refuse_adapters
 from jax_engine.outputs import CompletionOutput, PoolingOutput, PoolingRequestOutput
 from tests.support.small_engine import small_engine
 

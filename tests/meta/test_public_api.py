@@ -11,6 +11,9 @@ from tests.meta.trees import ROOT
 
 PUBLIC = {
     "LLM",
+    "AsyncEngineArgs",
+    "AsyncLLM",
+    "AsyncLLMEngine",
     "LLMEngine",
     "EngineConfig",
     "SamplingParams",
@@ -39,6 +42,7 @@ PUBLIC = {
     "Logprob",
     "JaxEngineError",
     "ConfigError",
+    "EngineDeadError",
     "ForkedProcessError",
     "InvalidRequestError",
     "MissingPackageError",

@@ -6,6 +6,7 @@ vocabulary of its own; its stop strings are parts of the text that the oracle sa
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -192,7 +193,15 @@ def test_clients_are_given_what_the_oracle_says(
         event(name)
 
 
-def hold(seen: Counter, pool: Pool, vocabulary: Words, asked: list[Asked], *, ahead: bool) -> None:
+def hold(
+    seen: Counter,
+    pool: Pool,
+    vocabulary: Words,
+    asked: list[Asked],
+    *,
+    ahead: bool,
+    serve: Callable[..., dict[str, list[Any]]] = serve,
+) -> None:
     """The engine to the oracle."""
     engine, reference = build_pair(
         pool,

@@ -1,0 +1,1 @@
+"""The commands of `jax-engine`, a module each."""

@@ -1,0 +1,11 @@
+"""Serving: the engine in a process of its own, and what talks to it.
+
+async_llm.py       `AsyncLLM`
+open_requests.py   what its callers wait for
+messages.py        what the two processes say to each other
+engine_process.py  the engine's process: receives requests, runs steps, sends outputs
+engine_loop.py     its loop, without sockets
+engine_client.py   starts that process, sends requests, receives outputs
+streams.py         the outputs of one request, as its client reads them
+wire_params.py     parameters of requests, as messages hold them
+"""

@@ -1,0 +1,210 @@
+"""Starts the engine's process, and exchanges messages with it."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from jax_engine import errors
+from jax_engine.checks import shown
+from jax_engine.errors import ConfigError, EngineDeadError, JaxEngineError
+from jax_engine.serving.messages import (
+    Beat,
+    Command,
+    Ready,
+    Report,
+    Settings,
+    StartFailed,
+    Stop,
+    decode_report,
+    encode,
+)
+
+COMMANDS, REPORTS = "commands", "reports"  # the sockets' names, as in `engine_process`
+POLL_S = 0.1
+# The engine's process says twice a second that it lives; busy cores may delay that.
+SILENCE_S = 10.0
+
+
+class EngineClient:
+    """The engine's process, seen from the process that started it.
+
+    It is a new interpreter and not a fork: JAX's threads would not be in a fork, and a script
+    needs no `if __name__ == "__main__"`.
+
+    Args:
+        settings: arguments of `EngineConfig`.
+
+    Attributes:
+        ready: what the engine says of itself.
+
+    Raises:
+        JaxEngineError: the engine could not be built; of the type that `LLM` raises.
+        EngineDeadError: the process ended while it started.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        message = encode(Settings(_sendable(settings)))
+        self._folder = tempfile.mkdtemp(prefix="jax-engine-")  # for this user alone
+        self._context = zmq.Context()
+        self._commands = self._bind(zmq.PUSH, COMMANDS)
+        self._reports = self._bind(zmq.PULL, REPORTS)
+        self._last_beat = time.monotonic()
+        self._step_seconds: float | None = None
+        self._closing = False
+        self._listener: asyncio.Task[None] | None = None
+        self._process = _start(self._folder)
+        try:
+            self._commands.send(message)
+            self.ready = self._wait_until_ready()
+        except BaseException:
+            self.close(0.0)
+            raise
+
+    def _bind(self, kind: int, name: str) -> Any:
+        socket = self._context.socket(kind)
+        socket.set_hwm(0)
+        socket.bind(f"ipc://{self._folder}/{name}")
+        return socket
+
+    def _wait_until_ready(self) -> Ready:
+        while True:
+            if self._reports.poll(int(POLL_S * 1000)):
+                report = decode_report(self._reports.recv())
+                if isinstance(report, Ready):
+                    return report
+                if isinstance(report, StartFailed):
+                    raise error_of(report.error, report.message)
+            elif self._process.poll() is not None:
+                raise EngineDeadError(f"{self._how_it_ended()} while it started")
+
+    @property
+    def pid(self) -> int:
+        """The id of the engine's process."""
+        return self._process.pid
+
+    @property
+    def step_seconds(self) -> float | None:
+        """For how long the current step had run at the last beat; None: none was running."""
+        return self._step_seconds
+
+    def problem(self) -> str | None:
+        """Why the engine cannot answer now; None if it can."""
+        if self._closing:
+            return "the engine was shut down"
+        if self._process.poll() is not None:
+            return self._how_it_ended()
+        silence = time.monotonic() - self._last_beat
+        if silence > SILENCE_S and self._listener is not None:
+            return f"the engine's process (pid {self.pid}) has said nothing for {silence:.0f} s"
+        return None
+
+    def _how_it_ended(self) -> str:
+        status = self._process.wait()
+        how = f"exit status {status}" if status >= 0 else f"signal {-status}"
+        return f"the engine's process (pid {self.pid}) ended with {how}"
+
+    def send(self, command: Command) -> None:
+        """Sends a command. It never waits: there is no limit of messages under way.
+
+        Raises:
+            EngineDeadError: the engine cannot answer.
+        """
+        problem = self.problem()
+        if problem is not None:
+            raise EngineDeadError(problem)
+        self._commands.send(encode(command))
+
+    def listen(self, take: Callable[[Report], None], died: Callable[[str], None]) -> None:
+        """Hands each report to `take`, from a task of the running loop. May be called again.
+
+        Args:
+            died: called once, in the loop, when the process has ended without being told to.
+        """
+        loop = asyncio.get_running_loop()
+        listener = self._listener
+        if listener is not None and listener.get_loop() is loop and not listener.done():
+            return
+        self._last_beat = time.monotonic()
+        self._listener = loop.create_task(self._listen(take))
+        threading.Thread(
+            target=self._watch, args=(loop, died), daemon=True, name="jax-engine-watch"
+        ).start()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, died: Callable[[str], None]) -> None:
+        self._process.wait()
+        if not self._closing:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(died, self._how_it_ended())
+
+    async def _listen(self, take: Callable[[Report], None]) -> None:
+        socket = zmq.asyncio.Socket.from_socket(self._reports)
+        while True:
+            report = decode_report(await socket.recv())
+            self._last_beat = time.monotonic()
+            if isinstance(report, Beat):
+                self._step_seconds = report.step_seconds
+            else:
+                take(report)
+
+    def close(self, timeout: float) -> None:
+        """Ends the process: it is asked to stop, and killed if it has not within `timeout` s."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._listener is not None and not self._listener.get_loop().is_closed():
+            self._listener.cancel()
+        if self._process.poll() is None:
+            self._commands.send(encode(Stop()))
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._context.destroy(linger=0)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _start(folder: str) -> "subprocess.Popen[bytes]":
+    package = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(dict.fromkeys([package, *filter(None, sys.path)]))
+    command = [sys.executable, "-m", "jax_engine.serving.engine_process", folder]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path})
+
+
+def _sendable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Raises:
+        ConfigError: a setting cannot be sent to another process.
+    """
+    for name, value in settings.items():
+        try:
+            msgspec.msgpack.encode(value)
+        except TypeError:
+            raise ConfigError(
+                f"{name} must be plain data where the engine has a process of its own, got "
+                f"{shown(value)}"
+            ) from None
+    return dict(settings)
+
+
+def error_of(name: str, message: str) -> JaxEngineError:
+    """An error of the engine's process, as one of this process."""
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, JaxEngineError):
+        return kind(message)
+    return JaxEngineError(f"{name}: {message}")

@@ -1,0 +1,116 @@
+"""The engine's process: `python -m jax_engine.serving.engine_process ADDRESS`.
+
+`EngineProcess` starts it. It connects to two sockets under ADDRESS, reads its settings, builds the
+engine, and runs it until it is told to stop, or until the process that started it is gone.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+
+import zmq
+
+from jax_engine.config import EngineConfig
+from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.errors import JaxEngineError
+from jax_engine.serving.engine_loop import EngineLoop
+from jax_engine.serving.messages import (
+    Beat,
+    Ready,
+    Report,
+    Settings,
+    StartFailed,
+    Stop,
+    decode_command,
+    encode,
+)
+
+logger = logging.getLogger("jax_engine")
+BEAT_S = 0.5
+COMMANDS, REPORTS = "commands", "reports"  # the sockets' names
+
+
+def main(address: str) -> int:
+    """Runs the process; returns its exit status."""
+    for one in (signal.SIGINT, signal.SIGTERM):  # are for the process that started this one
+        signal.signal(one, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    context = zmq.Context()
+    commands = connect(context, zmq.PULL, f"{address}/{COMMANDS}")
+    reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
+    try:
+        return _run(commands, reports, address)
+    finally:
+        context.destroy(linger=1000)
+
+
+def connect(context: "zmq.Context[zmq.Socket[bytes]]", kind: int, path: str) -> "zmq.Socket[bytes]":
+    """A socket without a limit of messages: nobody who reads slowly delays a step."""
+    socket = context.socket(kind)
+    socket.set_hwm(0)
+    socket.connect(f"ipc://{path}")
+    return socket
+
+
+def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: str) -> int:
+    def send(report: Report) -> None:
+        reports.send(encode(report))
+
+    settings = decode_command(commands.recv())
+    assert isinstance(settings, Settings)
+    try:
+        engine = LLMEngine.from_config(EngineConfig.from_settings(**settings.settings))
+    except JaxEngineError as error:
+        send(StartFailed(type(error).__name__, str(error)))
+        return 1
+    loop = EngineLoop(engine, send)
+    send(_ready(engine))
+    threading.Thread(target=_receive, args=(commands, loop), daemon=True).start()
+    threading.Thread(target=_beat, args=(address, loop), daemon=True).start()
+    loop.run()
+    return 0
+
+
+def _ready(engine: LLMEngine) -> Ready:
+    config = engine.config
+    return Ready(
+        model=config.model or str(engine.model_source),
+        source=str(engine.model_source),
+        vocab_size=engine.model_config.vocab_size,
+        max_model_len=engine.max_model_len,
+        num_gpu_blocks=engine.memory.num_blocks,
+        block_size=config.block_size,
+    )
+
+
+def _receive(commands: "zmq.Socket[bytes]", loop: EngineLoop) -> None:
+    while True:
+        command = decode_command(commands.recv())
+        assert not isinstance(command, Settings)
+        loop.receive(command)
+        if isinstance(command, Stop):
+            return
+
+
+def _beat(address: str, loop: EngineLoop) -> None:
+    """Says twice a second that the process lives, and how long its step takes."""
+    context = zmq.Context()
+    reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
+    while True:
+        started = loop.step_started
+        reports.send(encode(Beat(None if started is None else time.monotonic() - started)))
+        time.sleep(BEAT_S)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the other end of its standard input is closed."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,161 @@
+"""What the API's process and the engine's process say to each other, as msgpack.
+
+The API's process sends commands. The engine's process answers each step with one `Outputs`. All
+times are seconds of `time.monotonic()`, which is one clock for all processes of a machine.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from jax_engine.logprobs import FlatLogprobs
+
+
+class Message(msgspec.Struct, array_like=True, gc=False):
+    """Encoded as an array that begins with the name of its class."""
+
+
+class Settings(Message, tag="settings"):
+    """The first message to the engine's process: the arguments of `EngineConfig`."""
+
+    settings: dict[str, Any]
+
+
+class Add(Message, tag="add"):
+    """A request.
+
+    Attributes:
+        params: fields of `SamplingParams`, or of `PoolingParams` if `pooling`; see `wire_params`.
+    """
+
+    request_id: str
+    token_ids: list[int]
+    params: dict[str, Any]
+    pooling: bool
+    arrival_time: float
+    cache_salt: str | None = None
+    priority: int = 0
+    timeout: float | None = None
+
+
+class Abort(Message, tag="abort"):
+    """Ends requests; ids that are not running are ignored."""
+
+    request_ids: list[str]
+
+
+Question = Literal["stats", "metrics", "reset_prefix_cache"]
+
+
+class Ask(Message, tag="ask"):
+    """A question about the whole engine. The `Answer` has the same number."""
+
+    number: int
+    question: Question
+
+
+class Stop(Message, tag="stop"):
+    """The process ends; requests that still run are aborted."""
+
+
+class Ready(Message, tag="ready"):
+    """The engine was built.
+
+    Attributes:
+        model: the name or path of the model.
+        source: the directory or GGUF file that it came from.
+        vocab_size: of the model's logits, padding included.
+    """
+
+    model: str
+    source: str
+    vocab_size: int
+    max_model_len: int
+    num_gpu_blocks: int
+    block_size: int
+
+
+class StartFailed(Message, tag="start_failed"):
+    """The engine could not be built: the name of the error's class, and its message."""
+
+    error: str
+    message: str
+
+
+class Piece(Message):
+    """What is new in one sequence of a request.
+
+    Attributes:
+        text: None if the API's process makes the text of the tokens.
+        logprobs: without `decoded_tokens`.
+    """
+
+    index: int
+    token_ids: list[int]
+    text: str | None = None
+    cumulative_logprob: float | None = None
+    logprobs: FlatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+
+class News(Message, tag="news"):
+    """What is new in a request that generates."""
+
+    request_id: str
+    pieces: list[Piece]
+    finished: bool
+    num_cached_tokens: int
+    first_token_time: float | None = None
+    finished_time: float | None = None
+    prompt_logprobs: FlatLogprobs | None = None
+
+
+class Pooled(Message, tag="pooled"):
+    """The output of a pooling request: an array's bytes, shape and dtype."""
+
+    request_id: str
+    data: bytes
+    shape: list[int]
+    dtype: str
+    finished: bool
+
+
+class Refused(Message, tag="refused"):
+    """A request was not accepted, or a step failed with it: the error's class and message."""
+
+    request_id: str
+    error: str
+    message: str
+
+
+class Outputs(Message, tag="outputs"):
+    """What a step gave, or what came between two steps."""
+
+    outputs: list[News | Pooled | Refused]
+
+
+class Answer(Message, tag="answer"):
+    """The answer to `Ask`; `error` says why there is none."""
+
+    number: int
+    value: Any = None
+    error: str | None = None
+
+
+class Beat(Message, tag="beat"):
+    """Sent twice a second.
+
+    Attributes:
+        step_seconds: for how long the current step has run; None: no step is running.
+    """
+
+    step_seconds: float | None
+
+
+Command = Settings | Add | Abort | Ask | Stop
+Report = Ready | StartFailed | Outputs | Answer | Beat
+
+encode = msgspec.msgpack.Encoder().encode
+decode_command = msgspec.msgpack.Decoder(Command).decode
+decode_report = msgspec.msgpack.Decoder(Report).decode

@@ -1,0 +1,125 @@
+"""The requests that an `AsyncLLM` waits for: their streams, and its questions to the engine."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from jax_engine.errors import EngineDeadError, InvalidRequestError
+from jax_engine.serving.engine_client import EngineClient, error_of
+from jax_engine.serving.messages import (
+    Abort,
+    Add,
+    Answer,
+    Ask,
+    News,
+    Outputs,
+    Pooled,
+    Question,
+    Refused,
+    Report,
+)
+from jax_engine.serving.streams import CompletionStream, PoolingStream, Stream
+
+
+class OpenRequests:
+    """Hands what the engine's process reports to those who wait for it, in one event loop."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+        self._streams: dict[str, Stream[Any]] = {}  # by the name that the engine knows
+        self._names: dict[str, str] = {}  # request id: that name
+        self._numbers = itertools.count()
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def new_name(self) -> str:
+        """A name that the engine has not seen: a request id may be used again at once."""
+        return str(next(self._numbers))
+
+    def check_free(self, request_id: str) -> None:
+        """
+        Raises:
+            InvalidRequestError: a request of this id is running.
+        """
+        if request_id in self._names:
+            raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
+
+    async def outputs[Output](self, stream: Stream[Output], add: Add) -> AsyncIterator[Output]:
+        """Sends a request and yields its outputs; who stops reading ends it."""
+        self._client.listen(self._take, self.end_all)
+        self._client.send(add)
+        name = add.request_id
+        self._streams[name], self._names[stream.request_id] = stream, name
+        try:
+            while (output := await stream.next()) is not None:
+                yield output
+        finally:
+            self._forget(name)
+            if not stream.ended and self._client.problem() is None:
+                self._client.send(Abort([name]))
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Ends requests; ids that are not running are ignored."""
+        names = [self._names[one] for one in request_ids if one in self._names]
+        if names:
+            self._client.send(Abort(names))
+
+    async def ask(self, question: Question) -> Any:
+        """Asks the engine, which answers between two steps."""
+        self._client.listen(self._take, self.end_all)
+        number = next(self._numbers)
+        self._answers[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._client.send(Ask(number, question))
+            return await self._answers[number]
+        finally:
+            del self._answers[number]
+
+    def end_all(self, problem: str) -> None:
+        """The engine's process has ended: so does everything that waits for it."""
+        for stream in self._streams.values():
+            stream.fail(EngineDeadError(problem))
+        for future in self._answers.values():
+            if not future.done():
+                future.set_exception(EngineDeadError(problem))
+        self._streams.clear()
+        self._names.clear()
+
+    def _forget(self, name: str) -> None:
+        stream = self._streams.pop(name, None)
+        if stream is not None and self._names.get(stream.request_id) == name:
+            del self._names[stream.request_id]
+
+    def _take(self, report: Report) -> None:
+        if isinstance(report, Outputs):
+            for one in report.outputs:
+                self._take_output(one)
+        elif isinstance(report, Answer):
+            self._take_answer(report)
+
+    def _take_output(self, output: News | Pooled | Refused) -> None:
+        stream = self._streams.get(output.request_id)
+        if stream is None:  # its reader has left
+            return
+        if isinstance(output, Refused):
+            stream.fail(error_of(output.error, output.message))
+        elif isinstance(output, News):
+            assert isinstance(stream, CompletionStream)
+            stream.take(output)
+        else:
+            assert isinstance(stream, PoolingStream)
+            stream.take(output)
+        if stream.ended:  # its id is free again, though its reader may not have read the end
+            self._forget(output.request_id)
+
+    def _take_answer(self, answer: Answer) -> None:
+        future = self._answers.get(answer.number)
+        if future is None or future.done():
+            return
+        if answer.error is not None:
+            future.set_exception(error_of("JaxEngineError", answer.error))
+        else:
+            future.set_result(answer.value)

@@ -1,0 +1,156 @@
+"""The endpoints."""
+
+from typing import Annotated, Any
+
+from fastapi import Body, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+import jax_engine
+from jax_engine.serving.openai.chat import chat
+from jax_engine.serving.openai.completions import complete
+from jax_engine.serving.openai.embeddings import embed
+from jax_engine.serving.openai.errors import ApiError, add_error_handlers, api_error
+from jax_engine.serving.openai.guards import BodyGuard, KeyGuard
+from jax_engine.serving.openai.metrics import CONTENT_TYPE, MetricsPage
+from jax_engine.serving.openai.requests import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    EmbeddingRequest,
+    TokenizeChatRequest,
+    TokenizeTextRequest,
+)
+from jax_engine.serving.openai.responses import json_response
+from jax_engine.serving.openai.running import ClientGone
+from jax_engine.serving.openai.service import Service, no_model
+from jax_engine.serving.openai.tokens import detokenize, tokenize
+
+CLIENT_CLOSED = 499  # nobody reads this answer
+
+
+def make_app(service: Service) -> FastAPI:
+    """The server without a port."""
+    app = FastAPI(title="jax-engine", docs_url=None, redoc_url=None, version=_version())
+    add_error_handlers(app)
+    app.add_exception_handler(ClientGone, _nobody)
+    _add_models(app, service)
+    _add_state(app, service)
+    _add_generation(app, service)
+    _add_tokens(app, service)
+    settings = service.settings
+    app.add_middleware(BodyGuard, limit=settings.max_body_bytes)
+    if settings.api_keys:
+        app.add_middleware(KeyGuard, keys=settings.api_keys)
+    if settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+        )
+    return app
+
+
+def _version() -> str:
+    return str(jax_engine.__version__)
+
+
+async def _nobody(request: HttpRequest, error: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED)
+
+
+def _add_generation(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/completions")
+    async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
+        return await _named(type(body), complete(service, body, http))
+
+    @app.post("/v1/chat/completions")
+    async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
+        return await _named(type(body), chat(service, body, http))
+
+    @app.post("/v1/embeddings")
+    async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> Response:
+        return await _named(type(body), embed(service, body, http))
+
+
+async def _named(kind: Any, answer: Any) -> Response:
+    """The answer, or an error that names the field of the request that it is about."""
+    try:
+        response: Response = await answer
+    except ClientGone:
+        raise
+    except Exception as error:
+        raise api_error(error, list(kind.model_fields)) from error
+    return response
+
+
+def _add_tokens(app: FastAPI, service: Service) -> None:
+    @app.post("/tokenize")
+    async def of_text(
+        body: Annotated[dict[str, Any], Body()],
+    ) -> Response:
+        kind = TokenizeChatRequest if "messages" in body else TokenizeTextRequest
+        return await _named(kind, tokenize(service, validated(kind, body)))
+
+    @app.post("/detokenize")
+    async def of_tokens(body: DetokenizeRequest) -> Response:
+        return await _named(type(body), detokenize(service, body))
+
+
+def validated(kind: Any, body: dict[str, Any]) -> Any:
+    """A request of a kind that its fields tell. Raises FastAPI's error of validation."""
+    from fastapi.exceptions import RequestValidationError
+    from pydantic import ValidationError
+
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors()) from error
+
+
+def _add_models(app: FastAPI, service: Service) -> None:
+    def card(name: str) -> dict[str, Any]:
+        return {
+            "id": name,
+            "object": "model",
+            "created": service.created,
+            "owned_by": "jax-engine",
+            "root": service.llm.config.model or service.name,
+            "parent": None,
+            "max_model_len": service.llm.max_model_len,
+            "permission": [],
+        }
+
+    @app.get("/v1/models")
+    async def models() -> Response:
+        return json_response(
+            {"object": "list", "data": [card(name) for name in service.settings.names]}
+        )
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> Response:
+        if name not in service.settings.names:
+            raise no_model(name)
+        return json_response(card(name))
+
+
+def _add_state(app: FastAPI, service: Service) -> None:
+    page = MetricsPage(service.llm)
+
+    @app.get("/health")
+    @app.get("/ready")
+    async def health() -> Response:
+        """200 while the engine can take requests."""
+        if service.llm.errored:
+            raise ApiError(503, "the engine has ended", code="engine_dead")
+        return json_response({"status": "ok"})
+
+    @app.get("/version")
+    async def version() -> Response:
+        return json_response({"version": _version()})
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(await page.text(), headers={"Content-Type": CONTENT_TYPE})

@@ -1,0 +1,147 @@
+"""Errors in OpenAI's shape, each with the HTTP status of its kind, bounded in size."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from jax_engine.checks import shown
+from jax_engine.errors import (
+    ConfigError,
+    EngineDeadError,
+    InvalidRequestError,
+    JaxEngineError,
+    RequestTooLargeError,
+)
+
+logger = logging.getLogger("jax_engine")
+MAX_MESSAGE = 1000  # characters: a message may quote what the client sent
+MAX_PARAM = 100
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+    503: "service_unavailable_error",
+}
+_NAME = re.compile(r"[a-z_]+(?=[\s\[.'])")
+_KIND = re.compile(r"^(str|int|float|bool)$|[\[(]")  # where pydantic tries several types
+_HOST_PATH = re.compile(r"(?<![\w/.:])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
+
+
+class ApiError(Exception):
+    """What a client is told instead of an answer.
+
+    Attributes:
+        param: the field that is wrong.
+        code: a name of the problem for programs.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.headers = headers
+
+    def body(self) -> dict[str, Any]:
+        """The error as JSON is to say it."""
+        kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else _TYPES[400])
+        message = self.message.encode("utf-8", "backslashreplace").decode()
+        if len(message) > MAX_MESSAGE:
+            message = message[: MAX_MESSAGE - 3] + "..."
+        param = None if self.param is None else shown(self.param[:MAX_PARAM])[1:-1]
+        error = {"message": message, "type": kind, "param": param, "code": self.code}
+        return {"error": error}
+
+    def response(self) -> Response:
+        """The error as an answer."""
+        content = msgspec.json.encode(self.body())
+        return Response(content, self.status, self.headers, media_type="application/json")
+
+
+def invalid(param: str | None, message: str) -> ApiError:
+    """A request that is not acceptable."""
+    return ApiError(400, message, param=param)
+
+
+def api_error(error: Exception, fields: Sequence[str] = ()) -> ApiError:
+    """Any error as an `ApiError`.
+
+    Args:
+        fields: the names of the request's fields, one of which a message may begin with.
+    """
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, InvalidRequestError | ConfigError):
+        found = _NAME.match(str(error))
+        param = found[0] if found and found[0] in fields else None
+        too_long = isinstance(error, RequestTooLargeError)
+        code = "context_length_exceeded" if too_long else None
+        return ApiError(400, _HOST_PATH.sub("(a path)", str(error)), param=param, code=code)
+    if isinstance(error, EngineDeadError):
+        return ApiError(500, "the engine has ended: no request can be answered", code="engine_dead")
+    if isinstance(error, JaxEngineError):
+        logger.error("a request failed: %s", error)
+        return ApiError(500, "a step failed with this request: the server's log says why")
+    logger.error("a request failed", exc_info=error)
+    return ApiError(500, "an error inside of the server: its log says which")
+
+
+def _of_validation(error: RequestValidationError) -> ApiError:
+    """The first of pydantic's errors; those of an alternative type come one for each type."""
+    first = error.errors()[0]
+    where = [str(part) for part in first["loc"] if part != "body" and not _KIND.search(str(part))]
+    if first["type"] == "json_invalid":
+        return invalid(None, f"the body must be JSON: {first.get('ctx', {}).get('error', '')}")
+    if first["type"] == "unknown_field":
+        return invalid(".".join([*where, first["ctx"]["name"]]), str(first["msg"]))
+    if not where:
+        if isinstance(first.get("input"), bytes):
+            return invalid(None, "the body must be sent with Content-Type: application/json")
+        return invalid(None, f"the body must be a JSON object: {first['msg']}")
+    param = ".".join(where)
+    if first["type"] == "missing":
+        return invalid(param, f"{param} is missing")
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return invalid(param, f"{param}: {message}, got {shown(first.get('input'))}")
+
+
+def _of_http(error: HTTPException, request: Request) -> ApiError:
+    status = error.status_code
+    if status == 404:
+        return ApiError(404, f"there is nothing at {shown(request.url.path)}", code="not_found")
+    if status == 405:
+        allowed = (error.headers or {}).get("Allow", "another method")
+        message = f"{request.method[:20]} is not allowed here: use {allowed}"
+        return ApiError(405, message, code="method_not_allowed", headers=error.headers)
+    message = str(error.detail) or HTTPStatus(status).phrase
+    return ApiError(status, message, headers=error.headers)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Makes all of an app's errors of this shape."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        if isinstance(error, RequestValidationError):
+            return _of_validation(error).response()
+        if isinstance(error, HTTPException):
+            return _of_http(error, request).response()
+        return api_error(error).response()
+
+    for kind in (RequestValidationError, HTTPException, ApiError, JaxEngineError, Exception):
+        app.add_exception_handler(kind, handle)

@@ -1,0 +1,66 @@
+"""Answers as server-sent events."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from jax_engine.serving.openai.errors import api_error
+from jax_engine.serving.openai.responses import encode
+from jax_engine.serving.openai.running import ClientGone, for_client, unless_gone
+
+
+async def event_stream(http: HttpRequest, events: AsyncGenerator[object]) -> Response:
+    """A stream of events, which begins once there is a first one.
+
+    An error before it has a status of its own. A later one is an event, the last but "[DONE]".
+    """
+    first = await for_client(http, anext(events))
+    return _EventStream(first, events)
+
+
+class _EventStream(Response):
+    media_type = "text/event-stream"
+
+    def __init__(self, first: object, events: AsyncGenerator[object]) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        self._first, self._events = first, events
+
+    def init_headers(self, headers: object = None) -> None:
+        super().init_headers(headers)  # type: ignore[arg-type]
+        self.raw_headers = [one for one in self.raw_headers if one[0] != b"content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with suppress(ClientGone):
+                await unless_gone(receive, self._send_all(send))
+        finally:
+            await self._events.aclose()  # its requests end with it
+
+    async def _send_all(self, send: Send) -> None:
+        start = {
+            "type": "http.response.start",
+            "status": self.status_code,
+            "headers": self.raw_headers,
+        }
+        await send(start)
+        async for line in self._lines():
+            await send({"type": "http.response.body", "body": line, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        yield _line(self._first)
+        try:
+            async for event in self._events:
+                yield _line(event)
+        except Exception as error:
+            yield _line(api_error(error).body())
+        yield b"data: [DONE]\n\n"
+
+
+def _line(event: object) -> bytes:
+    return b"data: " + encode(event) + b"\n\n"

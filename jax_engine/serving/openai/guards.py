@@ -1,0 +1,80 @@
+"""What is refused before an endpoint sees it: requests without a key, and bodies too large."""
+
+import hmac
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from jax_engine.serving.openai.errors import ApiError
+
+OPEN = frozenset({"/health", "/ready", "/version"})  # need no key
+
+
+class KeyGuard:
+    """Asks for `Authorization: Bearer KEY`."""
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self._app, self._keys = app, [one.encode() for one in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, or answers 401."""
+        free = scope["type"] != "http" or scope["path"] in OPEN or scope["method"] == "OPTIONS"
+        if free or self._knows(Headers(scope=scope).get("authorization", "")):
+            await self._app(scope, receive, send)
+            return
+        error = ApiError(
+            401,
+            "a valid key is needed: Authorization: Bearer KEY",
+            code="invalid_api_key",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+        await error.response()(scope, receive, send)
+
+    def _knows(self, header: str) -> bool:
+        scheme, _, given = header.partition(" ")
+        token = given.strip().encode("utf-8", "surrogateescape")
+        same = [hmac.compare_digest(token, one) for one in self._keys]  # each takes its time
+        return any(same) and scheme.lower() == "bearer"
+
+
+class BodyGuard:
+    """Refuses long bodies: at once by their length, or when too much has come."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self._app, self._limit = app, limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, or answers 413."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        length = Headers(scope=scope).get("content-length", "")
+        if length.isdigit() and (len(length) > 18 or int(length) > self._limit):
+            await self._error().response()(scope, receive, send)
+            return
+        try:
+            await self._app(scope, self._counted(receive), send)
+        except _TooLarge:  # before an answer began: its endpoint waits for the whole body
+            await self._error().response()(scope, receive, send)
+
+    def _counted(self, receive: Receive) -> Receive:
+        taken = 0
+
+        async def counted() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > self._limit:
+                raise _TooLarge
+            return message
+
+        return counted
+
+    def _error(self) -> ApiError:
+        message = f"the body must have at most {self._limit} bytes"
+        return ApiError(413, message, code="body_too_large")
+
+
+class _TooLarge(BaseException):
+    """Passes through those who handle errors, up to the guard."""

@@ -1,0 +1,93 @@
+"""`/metrics`: the engine's own, with vLLM's names, as Prometheus reads them."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from jax_engine.errors import EngineDeadError
+from jax_engine.serving.async_llm import AsyncLLM
+
+WAIT_S = 1.0  # a long step delays the engine's answer, but not that of the server for longer
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+GAUGES = {
+    "num_requests_swapped": "num_swapped",
+    "num_blocks": "num_blocks",
+    "num_used_blocks": "num_used_blocks",
+    "num_shared_blocks": "num_shared_blocks",
+    "num_cached_blocks": "num_cached_blocks",
+}
+
+
+class MetricsPage:
+    """Asks the engine, and remembers what it said last."""
+
+    def __init__(self, llm: AsyncLLM) -> None:
+        self._llm = llm
+        self._metrics: list[dict[str, Any]] = []
+        self._stats: dict[str, Any] = {}
+
+    async def text(self) -> bytes:
+        """The page. While the engine is busy for long, with the numbers of the time before."""
+        try:
+            async with asyncio.timeout(WAIT_S):
+                self._metrics, self._stats = await asyncio.gather(
+                    self._llm.get_metrics(), self._llm.get_stats()
+                )
+        except (TimeoutError, EngineDeadError):
+            pass
+        registry = CollectorRegistry()
+        registry.register(_Collected([*self._families()]))
+        return generate_latest(registry)
+
+    def _families(self) -> Iterator[Metric]:
+        yield from families(self._metrics)
+        for name, field in GAUGES.items():
+            if field in self._stats:
+                yield _gauge(f"jax_engine:{name}", self._stats[field])
+        yield _gauge("jax_engine:num_requests_open", self._llm.num_unfinished_requests)
+        yield _gauge("jax_engine:engine_alive", float(self._llm.is_running))
+
+
+class _Collected(Collector):
+    def __init__(self, found: Iterable[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> Iterable[Metric]:
+        return self._found
+
+
+def _gauge(name: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, name.partition(":")[2].replace("_", " "), value)
+
+
+def families(metrics: Iterable[dict[str, Any]]) -> Iterator[Metric]:
+    """Metrics of `get_metrics`, those of one name together."""
+    found: dict[str, Any] = {}
+    for one in metrics:
+        name, labels = one["name"], one["labels"]
+        if name not in found:
+            found[name] = _family(one["kind"], name, list(labels))
+        values = list(labels.values())
+        if one["kind"] == "Histogram":
+            found[name].add_metric(values, list(one["buckets"].items()), one["sum"])
+        else:
+            found[name].add_metric(values, one["value"])
+    yield from found.values()
+
+
+def _family(kind: str, name: str, labels: list[str]) -> Metric:
+    says = name.partition(":")[2].replace("_", " ")
+    if kind == "Histogram":
+        return HistogramMetricFamily(name, says, labels=labels)
+    if kind == "Counter":
+        return CounterMetricFamily(name, says, labels=labels)
+    return GaugeMetricFamily(name, says, labels=labels)

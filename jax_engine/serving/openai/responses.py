@@ -1,0 +1,130 @@
+"""What requests are answered with. A field that is `UNSET` is not written."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from starlette.responses import Response
+
+type Optional[T] = T | UnsetType | None
+type Ids = Optional[list[int]]
+type PromptLogprobs = Optional[list[dict[str, Any] | None]]
+
+
+class CachedTokens(Struct):
+    """How many of the prompt's tokens were in the prefix cache."""
+
+    cached_tokens: int
+
+
+class Usage(Struct):
+    """Tokens of a request."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    prompt_tokens_details: CachedTokens | UnsetType = UNSET
+
+
+class CompletionLogprobs(Struct):
+    """Log-probabilities of a completion: an entry for each token."""
+
+    text_offset: list[int]
+    token_logprobs: list[float | None]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float] | None]
+
+
+class CompletionChoice(Struct):
+    """A completion, or what is new in it."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: Ids = UNSET
+    prompt_token_ids: Ids = UNSET
+    prompt_logprobs: PromptLogprobs = UNSET
+
+
+class TopLogprob(Struct):
+    """A token that might have been."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(Struct):
+    """A token, and those that might have been in its place."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Struct):
+    """Log-probabilities of an answer: an entry for each token."""
+
+    content: list[TokenLogprob]
+
+
+class ChatMessage(Struct):
+    """An answer."""
+
+    role: str
+    content: str
+    refusal: str | None = None
+    tool_calls: list[Any] = msgspec.field(default_factory=list)
+
+
+class Delta(Struct):
+    """What is new in an answer."""
+
+    role: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+
+
+class ChatChoice(Struct):
+    """An answer and how it ended."""
+
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: Ids = UNSET
+
+
+class ChatChunkChoice(Struct):
+    """What is new in an answer, and how it ended if it has."""
+
+    index: int
+    delta: Delta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: Ids = UNSET
+
+
+class Answer[Choice](Struct):
+    """The answer to a request that generates, or an event of its stream."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Optional[Usage] = UNSET
+    prompt_token_ids: Ids = UNSET
+    prompt_logprobs: PromptLogprobs = UNSET
+
+
+encode = msgspec.json.Encoder().encode
+
+
+def json_response(content: object, headers: dict[str, str] | None = None) -> Response:
+    """An answer of status 200."""
+    return Response(encode(content), headers=headers, media_type="application/json")

@@ -1,0 +1,159 @@
+"""Fields of requests that become `SamplingParams`, with OpenAI's and vLLM's names."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from jax_engine.errors import InvalidRequestError
+from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+from jax_engine.serving.openai.errors import invalid
+from jax_engine.serving.openai.request_fields import Fields, Request
+from jax_engine.structured_outputs import StructuredOutputsParams
+
+
+class StreamOptions(Fields):
+    """What a stream says beside its text."""
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class JsonSchema(Fields):
+    """The schema of `response_format`."""
+
+    name: str = "output"
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Fields):
+    """The form of the answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(Fields):
+    """As `StructuredOutputsParams`."""
+
+    json_: str | dict[str, Any] | None = Field(default=None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
+class SamplingRequest(Request):
+    """The fields that completions and chats share; None is the model's default."""
+
+    n: int = 1
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    top_n_sigma: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    logit_bias: dict[str, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    prompt_logprobs: int | None = None
+    truncate_prompt_tokens: int | None = None
+    use_beam_search: bool | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    guided_decoding_backend: Literal["auto", "guidance", "llguidance"] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool = False
+    priority: int = 0
+    cache_salt: str | None = None
+    request_id: str | None = None
+
+    def check_stream(self) -> None:
+        """
+        Raises:
+            ApiError: a field does not go with the request's being a stream, or not.
+        """
+        if self.stream_options is not None and not self.stream:
+            raise invalid("stream_options", "stream_options must only be given with stream=true")
+        if self.stream and self.prompt_logprobs is not None:
+            raise invalid("prompt_logprobs", "prompt_logprobs must not be given with stream=true")
+
+    def sampling_params(self, defaults: dict[str, Any], **fields: Any) -> SamplingParams:
+        """The engine's parameters.
+
+        Args:
+            defaults: those of the model, which the request's fields replace.
+            fields: those that are not called alike in both; None is the default.
+
+        Raises:
+            InvalidRequestError: a field is out of range.
+        """
+        given = {name: getattr(self, name) for name in _SAME}
+        given |= {"logit_bias": _bias(self.logit_bias), "structured_outputs": _grammar(self)}
+        given |= fields
+        kind = RequestOutputKind.DELTA if self.stream else RequestOutputKind.FINAL_ONLY
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return SamplingParams(**(defaults | chosen), output_kind=kind)
+
+
+_SAME = tuple(
+    name
+    for name in SamplingRequest.model_fields
+    if name in SamplingParams.__dataclass_fields__
+    and name not in ("logit_bias", "structured_outputs")
+)
+
+
+def _bias(bias: dict[str, float] | None) -> dict[int, float] | None:
+    if bias is None:
+        return None
+    try:
+        return {int(token): value for token, value in bias.items()}
+    except ValueError:
+        raise InvalidRequestError("logit_bias must have token ids as its keys") from None
+
+
+def _grammar(request: SamplingRequest) -> StructuredOutputsParams | None:
+    """The one grammar that a request gives, in any of the three ways of writing it."""
+    ways: dict[str, dict[str, Any]] = {}
+    outputs = request.structured_outputs
+    if outputs is not None:
+        ways["structured_outputs"] = outputs.model_dump(by_alias=True, exclude_none=True)
+    legacy = ("json", "regex", "choice", "grammar")
+    guided = {name: getattr(request, f"guided_{name}") for name in legacy}
+    ways |= {f"guided_{name}": {name: one} for name, one in guided.items() if one is not None}
+    form = _of_format(request.response_format)
+    if form is not None:
+        ways["response_format"] = form
+    if len(ways) > 1:
+        names = " and ".join(ways)
+        raise invalid(next(iter(ways)), f"{names} must not be given together: each is a grammar")
+    return next((StructuredOutputsParams(**fields) for fields in ways.values()), None)
+
+
+def _of_format(form: ResponseFormat | None) -> dict[str, Any] | None:
+    if form is None or form.type == "text":
+        return None
+    if form.type == "json_object":
+        return {"json_object": True}
+    if form.json_schema is None or form.json_schema.schema_ is None:
+        raise invalid("response_format", "response_format.json_schema.schema is missing")
+    return {"json": form.json_schema.schema_}

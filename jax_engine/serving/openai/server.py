@@ -1,0 +1,116 @@
+"""The server's process: its port, its signals, and what ends it."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from jax_engine.errors import ConfigError
+from jax_engine.serving.async_llm import AsyncLLM
+
+logger = logging.getLogger("jax_engine")
+WATCH_S = 0.2
+# So long a server whose engine has ended still says so, before it ends too.
+LAST_WORDS_S = 3.0
+BACKLOG = 2048
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens; what connects before the model is loaded waits.
+
+    Raises:
+        ConfigError: the address cannot be had.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, socket.SOCK_STREAM)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise ConfigError(f"host {host!r}, port {port}: {error}") from error
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+        found.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        found.close()
+        raise ConfigError(f"port {port} of {host} cannot be had: {error}") from error
+    return found
+
+
+class _Server(uvicorn.Server):
+    """The first SIGTERM or Ctrl-C drains; the second one ends at once."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Takes a signal."""
+        if self.should_exit:
+            self.force_exit = True
+        else:
+            logger.info("draining: open requests go on; a second signal ends them")
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals while the server runs; unlike uvicorn's, none is raised again at the end."""
+        handlers = {
+            one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for one, handler in handlers.items():
+                signal.signal(one, handler)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Waits for open requests, unless a second signal comes."""
+        drained = asyncio.ensure_future(super().shutdown(sockets))
+        while not drained.done() and not self.force_exit:
+            await asyncio.wait([drained], timeout=WATCH_S)
+        drained.cancel()
+
+
+def run(app: FastAPI, llm: AsyncLLM, listening: socket.socket, shutdown_timeout: float) -> int:
+    """Serves until a signal or the engine's end; returns the exit status."""
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
+        backlog=BACKLOG,
+    )
+    server = _Server(config)
+    with asyncio.Runner(loop_factory=_loop) as runner:
+        return runner.run(_serve(server, llm, listening))
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+async def _serve(server: _Server, llm: AsyncLLM, listening: socket.socket) -> int:
+    watch = asyncio.ensure_future(_until_dead(server, llm))
+    try:
+        await server.serve([listening])
+        return 1 if watch.done() else 0
+    finally:
+        watch.cancel()
+
+
+async def _until_dead(server: _Server, llm: AsyncLLM) -> None:
+    """Ends the server when the engine has ended or stalls, after a time in which it says so."""
+    while llm.is_running:
+        await asyncio.sleep(WATCH_S)
+    logger.error("%s: the server ends", llm.dead_error)
+    llm.shutdown(0.0)  # one that stalls is ended, and with it the requests that wait for it
+    await asyncio.sleep(LAST_WORDS_S)
+    server.should_exit = server.force_exit = True

@@ -1,0 +1,85 @@
+"""Parameters of requests as plain data: fields that have another value than the default."""
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+from jax_engine.checks import shown
+from jax_engine.errors import InvalidRequestError
+from jax_engine.pooling_params import PoolingParams
+from jax_engine.sampling_params import RequestOutputKind, SamplingParams
+from jax_engine.structured_outputs import StructuredOutputsParams
+
+# The engine's process is given these in a form of its own, or not at all
+_LEFT_OUT = {"output_kind", "flat_logprobs", "detokenize", "skip_clone", "extra_args"}
+
+
+def written(params: SamplingParams | PoolingParams, *, detokenize: bool = False) -> dict[str, Any]:
+    """The fields of a request's parameters that a message holds.
+
+    Args:
+        detokenize: whether the engine's process makes the text.
+
+    Raises:
+        InvalidRequestError: a field holds what cannot be sent to another process.
+    """
+    fields = {}
+    for one in dataclasses.fields(params):
+        value = getattr(params, one.name)
+        if one.name in _LEFT_OUT or value == one.default:  # None may be another value
+            continue
+        fields[one.name] = _plain(one.name, value)
+    if isinstance(params, SamplingParams):
+        fields["detokenize"] = detokenize
+    return fields
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "logits_processors":
+        raise InvalidRequestError(
+            "logits_processors must be None where the engine has a process of its own, got "
+            f"{shown(value)}: build the engine with logits_processors=['module:Class']"
+        )
+    if isinstance(value, StructuredOutputsParams):
+        value = {
+            field: given for field, given in vars(value).items() if given is not None and given
+        }
+    try:
+        msgspec.msgpack.encode(value)
+    except TypeError as error:
+        raise InvalidRequestError(f"{name} cannot be sent to the engine: {error}") from error
+    return value
+
+
+def read_params(
+    fields: dict[str, Any], *, pooling: bool, streams: bool
+) -> SamplingParams | PoolingParams:
+    """The engine's parameters of a request.
+
+    Args:
+        streams: whether there is an output after each step; else one at the end.
+
+    Raises:
+        InvalidRequestError: a field is out of range.
+    """
+    if pooling:
+        return PoolingParams(**fields)
+    guide = fields.pop("structured_outputs", None)
+    kind = RequestOutputKind.DELTA if streams else RequestOutputKind.FINAL_ONLY
+    return SamplingParams(
+        **fields,
+        structured_outputs=None if guide is None else StructuredOutputsParams(**guide),
+        output_kind=kind,
+        flat_logprobs=True,
+    )
+
+
+def is_ranked(params: SamplingParams) -> bool:
+    """Whether only the end tells which sequences a request returns: beams, and `best_of`."""
+    return params.use_beam_search or params.num_samples > params.n
+
+
+def needs_text(params: SamplingParams) -> bool:
+    """Whether the engine's process makes the text: it looks for stop strings, or ranks."""
+    return params.detokenize and (is_ranked(params) or bool(params.stop_strings))

@@ -1,0 +1,65 @@
+"""Bugs in the server, and in what its two processes say to each other."""
+
+from tests.mutation.planting import Mutant, plant
+
+APP_TESTS = ("tests/serving/test_app.py",)
+LLM_TESTS = ("tests/serving/test_async_llm.py",)
+
+MUTANTS: list[Mutant] = [
+    *plant(
+        "jax_engine/serving/openai/running.py",
+        APP_TESTS,
+        (
+            "{task, watch}, return_when=asyncio.FIRST_COMPLETED",
+            "{task}, return_when=asyncio.FIRST_COMPLETED",
+            "who leaves is not noticed",
+        ),
+    ),
+    *plant(
+        "jax_engine/serving/openai/guards.py",
+        APP_TESTS,
+        ("return any(same) and", "return any(same) or", "the word Bearer is a key"),
+        ("taken += len", "taken = len", "a long body in chunks is taken"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/sampling_fields.py",
+        APP_TESTS,
+        ("**(defaults | chosen)", "**(chosen | defaults)", "the model's defaults replace fields"),
+        ("if len(ways) > 1:", "if len(ways) > 2:", "one of two grammars is ignored"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/completions.py",
+        APP_TESTS,
+        ("i * self.request.n + k", "i + k", "choices of two prompts share an index"),
+        ("wanted or 1,", "wanted or 16,", "an echo alone computes tokens"),
+        ("echo = request.echo and first", "echo = request.echo", "a stream repeats its prompt"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/metrics.py",
+        APP_TESTS,
+        (
+            "except (TimeoutError, EngineDeadError):",
+            "except EngineDeadError:",
+            "a busy engine: 500",
+        ),
+    ),
+    *plant(
+        "jax_engine/serving/openai/errors.py",
+        APP_TESTS,
+        ('_HOST_PATH.sub("(a path)", str(error))', "str(error)", "errors tell paths of the host"),
+    ),
+    *plant(
+        "jax_engine/serving/wire_params.py",
+        LLM_TESTS,
+        (
+            "if one.name in _LEFT_OUT or value == one.default:",
+            "if one.name in _LEFT_OUT or value is None or value == one.default:",
+            "max_tokens=None is not sent, and becomes 16",
+        ),
+    ),
+    *plant(
+        "jax_engine/serving/open_requests.py",
+        LLM_TESTS,
+        ("self._client.send(Abort([name]))", "pass", "who stops reading leaves a request behind"),
+    ),
+]

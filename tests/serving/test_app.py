@@ -1,0 +1,338 @@
+"""The endpoints over an engine that says what it is told to: fields, errors, streams."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from jax_engine import EngineDeadError, RequestOutputKind, SamplingParams
+from jax_engine.serving.openai.app import make_app
+from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.tokenization.tokenizer import load_tokenizer
+from tests.support.scripted_llm import ScriptedLLM
+
+Make = Callable[..., tuple[TestClient, ScriptedLLM]]
+HI = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.fixture
+def make(checkpoint: Path) -> Make:
+    def of(settings: dict[str, Any] | None = None, **script: Any) -> tuple[TestClient, ScriptedLLM]:
+        llm = ScriptedLLM(load_tokenizer(checkpoint), **script)
+        service = Service(llm, ServerSettings(names=("tiny", "other"), **(settings or {})))
+        return TestClient(make_app(service), raise_server_exceptions=False), llm
+
+    return of
+
+
+def params_of(make: Make, path: str, body: dict[str, Any], **script: Any) -> SamplingParams:
+    client, llm = make(**script)
+    answer = client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return llm.asked[0][1]
+
+
+def events(text: str) -> list[Any]:
+    lines = [one.removeprefix("data: ") for one in text.split("\n\n") if one]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(one) for one in lines[:-1]]
+
+
+def test_fields_become_sampling_params(make: Make) -> None:
+    body = {
+        "prompt": "x", "model": "other", "top_k": 5, "min_p": 0.1, "temperature": None, "n": 2,
+        "best_of": 3, "stop": ["a"], "stop_token_ids": [7], "min_tokens": 2, "ignore_eos": True,
+        "logit_bias": {"65": 2.5}, "allowed_token_ids": [65, 66], "seed": 4, "user": "me",
+        "metadata": {"a": 1}, "store": False, "length_penalty": 1.5, "prompt_logprobs": 1,
+        "include_stop_str_in_output": True, "skip_special_tokens": False, "logprobs": 2,
+        "truncate_prompt_tokens": 3, "unknown": None,
+    }  # fmt: skip
+    found = params_of(make, "/v1/completions", body, defaults={"temperature": 0.5, "top_k": 9})
+    assert found == SamplingParams(
+        n=2, best_of=3, temperature=0.5, top_k=5, min_p=0.1, stop=["a"], stop_token_ids=[7],
+        min_tokens=2, ignore_eos=True, logit_bias={65: 2.5}, allowed_token_ids=[65, 66], seed=4,
+        length_penalty=1.5, prompt_logprobs=1, include_stop_str_in_output=True, max_tokens=16,
+        skip_special_tokens=False, logprobs=2, truncate_prompt_tokens=3,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "defaults", "expected"),
+    [
+        ("/v1/completions", {"prompt": "x"}, {}, 16),
+        ("/v1/completions", {"prompt": "x"}, {"max_tokens": 9}, 9),
+        ("/v1/completions", {"prompt": "x", "max_tokens": 3}, {"max_tokens": 9}, 3),
+        ("/v1/completions", {"prompt": "x", "max_tokens": 0, "echo": True}, {}, 1),
+        ("/v1/chat/completions", HI, {}, None),
+        ("/v1/chat/completions", HI, {"max_tokens": 9}, 9),
+        ("/v1/chat/completions", HI | {"max_tokens": 3}, {}, 3),
+        ("/v1/chat/completions", HI | {"max_tokens": 3, "max_completion_tokens": 4}, {}, 4),
+    ],
+)
+def test_how_many_tokens(
+    make: Make, path: str, body: Any, defaults: Any, expected: int | None
+) -> None:
+    assert params_of(make, path, body, defaults=defaults).max_tokens == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"response_format": {"type": "json_object"}}, {"json_object": True}),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"a": 1}}}},
+            {"json": {"a": 1}},
+        ),
+        ({"structured_outputs": {"regex": "a+"}}, {"regex": "a+"}),
+        ({"structured_outputs": {"json": {"a": 1}}}, {"json": {"a": 1}}),
+        ({"guided_json": {"a": 1}}, {"json": {"a": 1}}),
+        ({"guided_choice": ["a"], "guided_decoding_backend": "auto"}, {"choice": ["a"]}),
+        ({"guided_regex": "b"}, {"regex": "b"}),
+        ({"response_format": {"type": "text"}, "guided_grammar": "root ::= x"}, {"grammar": ...}),
+    ],
+)
+def test_grammars_by_all_their_names(make: Make, fields: Any, expected: dict[str, Any]) -> None:
+    found = params_of(make, "/v1/chat/completions", HI | fields).structured_outputs
+    given = {name: value for name, value in vars(found).items() if value is not None}
+    assert given.keys() == expected.keys()
+    assert expected in ({"grammar": ...}, given)
+
+
+C, CHAT = "/v1/completions", "/v1/chat/completions"
+REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
+    (C, {"prompt": "x", "temperatures": 1}, "temperatures", "did you mean temperature?"),
+    (C, {"prompt": "x", "stream_options": {"usage": True}, "stream": True},
+     "stream_options.usage", "usage is not a field"),
+    (C, {}, "prompt", "prompt is missing"),
+    (C, {"prompt": []}, "prompt", "must be a string"),
+    (C, {"prompt": ["a", 1]}, "prompt", "must be a string"),
+    (C, {"prompt": [True]}, "prompt", "must be a string"),
+    (C, {"prompt": ["a"] * 3000}, "prompt", "at most 2048"),
+    (C, {"prompt": "x", "n": "2"}, "n", "integer"),
+    (C, {"prompt": "x", "n": True}, "n", "integer"),
+    (C, {"prompt": "x", "stop": 5}, "stop", "string"),
+    (C, {"prompt": "x", "stop": ["a", 5]}, "stop", "got"),
+    (C, {"prompt": "x", "logit_bias": {"1": "a"}}, "logit_bias.1", "number"),
+    (C, {"prompt": "x", "response_format": {"type": "xml"}}, "response_format.type", "'text'"),
+    (C, {"prompt": "x", "temperature": -1}, "temperature", "must be in"),
+    (C, {"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "token ids"),
+    (C, {"prompt": "x", "suffix": "y"}, "suffix", "not supported"),
+    (C, {"prompt": "x", "max_tokens": 0}, "max_tokens", "at least 1"),
+    (C, {"prompt": "x", "stream_options": {}}, "stream_options", "with stream=true"),
+    (C, {"prompt": "x", "stream": True, "best_of": 2}, "best_of", "must not be above n"),
+    (C, {"prompt": "x", "stream": True, "prompt_logprobs": 2}, "prompt_logprobs", "stream"),
+    (C, {"prompt": "x", "guided_regex": "a", "guided_choice": ["b"]}, "guided_regex", "together"),
+    (C, {"prompt": "x", "structured_outputs": {}}, "structured_outputs", "exactly one"),
+    (C, {"prompt": "refuse"}, "logprobs", "see (a path)"),
+    (CHAT, {"messages": []}, "messages", "at least 1 message"),
+    (CHAT, {"messages": [{"content": "x"}]}, "messages", "must have a role"),
+    (CHAT, HI | {"tool_choice": "required"}, "tool_choice", "'none' or 'auto'"),
+    (CHAT, HI | {"tool_choice": {"type": "function"}}, "tool_choice", "'none' or 'auto'"),
+    (CHAT, HI | {"top_logprobs": 2}, "top_logprobs", "with logprobs=true"),
+    (CHAT, HI | {"response_format": {"type": "json_schema"}}, "response_format", "missing"),
+    (CHAT, HI | {"chat_template_kwargs": {"tools": 1}}, "chat_template_kwargs", "of the template"),
+    ("/v1/embeddings", {"input": "x", "encoding_format": "hex"}, "encoding_format", "'float'"),
+    ("/v1/embeddings", {"input": "x", "dimensions": 0}, "dimensions", "at least 1"),
+    ("/tokenize", {"prompt": 5}, "prompt", "string"),
+    ("/tokenize", {}, "prompt", "missing"),
+    ("/detokenize", {"tokens": [-1]}, "tokens", "token id"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body", "param", "why"), REFUSED)
+def test_what_is_wrong_is_named(
+    make: Make, path: str, body: dict[str, Any], param: str | None, why: str
+) -> None:
+    client, _ = make()
+    answer = client.post(path, json=body)
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and error["type"] == "invalid_request_error", error
+    assert error["param"] == param and why in error["message"], error
+    assert error.keys() == {"message", "type", "param", "code"} and len(answer.text) < 1500
+    assert "secret" not in answer.text
+
+
+def test_other_errors_have_the_same_shape(make: Make) -> None:
+    client, llm = make({"api_keys": ("one", "two"), "max_body_bytes": 500, "max_waiting": 3})
+    key = {"Authorization": "Bearer two"}
+    body = {"prompt": "x"}
+
+    def asked(status: int, *args: Any, **options: Any) -> dict[str, Any]:
+        answer = client.request(*args, **({"headers": key} | options))
+        assert answer.status_code == status, answer.text
+        error = answer.json()["error"]
+        assert error.keys() == {"message", "type", "param", "code"}
+        return error | {"headers": answer.headers}
+
+    for wrong in ({}, {"Authorization": "Bearer on"}, {"Authorization": "Basic one"}):
+        assert asked(401, "POST", C, json=body, headers=wrong)["code"] == "invalid_api_key"
+    assert asked(404, "GET", "/v2")["type"] == "not_found_error"
+    assert asked(404, "POST", C, json=body | {"model": "x"})["code"] == "model_not_found"
+    assert asked(404, "GET", "/v1/models/x")["param"] == "model"
+    assert asked(405, "GET", C)["headers"]["allow"] == "POST"
+    assert asked(413, "POST", C, json={"prompt": "x" * 600})["code"] == "body_too_large"
+    assert "Content-Type" in asked(400, "POST", C, content=b"{}")["message"]
+    json_type = key | {"Content-Type": "application/json"}
+    for content in (b"{", b"\xff", b"[" * 400, b"1" * 450, b'{"prompt": NaN}', b"5"):
+        asked(400, "POST", C, content=content, headers=json_type)
+    assert "secret" not in asked(500, "POST", C, json={"prompt": "bug"})["message"]
+    llm.num_unfinished_requests = 5
+    assert asked(503, "POST", C, json=body)["headers"]["retry-after"] == "1"
+    llm.num_unfinished_requests = 4
+    assert client.post(C, json=body, headers=key).status_code == 200
+    assert client.get("/health").status_code == client.get("/version").status_code == 200
+    llm.errored = True
+    assert asked(503, "GET", "/health")["code"] == "engine_dead"
+
+
+def test_a_long_body_in_chunks_is_refused(make: Make) -> None:
+    client, llm = make({"max_body_bytes": 500})
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b" " * 300, "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(asyncio.wait_for(client.app(_scope(C), receive, send), 10))
+    assert sent[0]["status"] == 413 and not llm.asked
+
+
+def _scope(path: str) -> dict[str, Any]:
+    return {
+        "type": "http", "method": "POST", "path": path, "query_string": b"", "root_path": "",
+        "headers": [(b"content-type", b"application/json")], "http_version": "1.1",
+    }  # fmt: skip
+
+
+def test_many_prompts_and_samples_have_indices(make: Make) -> None:
+    client, llm = make()
+    body = {"prompt": ["a", "b"], "n": 2, "echo": True, "return_token_ids": True}
+    answer = client.post(C, json=body).json()
+    assert [one["index"] for one in answer["choices"]] == [0, 1, 2, 3]
+    assert [one["text"] for one in answer["choices"]] == ["aHello", "aHello", "bHello", "bHello"]
+    assert answer["choices"][3]["prompt_token_ids"] == [98]
+    assert answer["choices"][3]["token_ids"] == list(b"Hello")
+    assert answer["usage"] == {
+        "prompt_tokens": 2,
+        "completion_tokens": 20,
+        "total_tokens": 22,
+        "prompt_tokens_details": {"cached_tokens": 2},
+    }
+    client.post(C, json={"prompt": [[1, 2], [3]], "cache_salt": "s"})
+    assert [one for one, _ in llm.asked[2:]] == [
+        {"prompt_token_ids": [1, 2], "cache_salt": "s"},
+        {"prompt_token_ids": [3], "cache_salt": "s"},
+    ]
+    nothing = client.post(C, json={"prompt": "a", "echo": True, "max_tokens": 0}).json()
+    assert nothing["choices"][0]["text"] == "a" and nothing["usage"]["completion_tokens"] == 0
+
+
+@pytest.mark.parametrize("continuous", [True, False])
+def test_streams(make: Make, continuous: bool) -> None:
+    client, _ = make()
+    options = {"include_usage": True, "continuous_usage_stats": continuous}
+    streamed = {"stream": True, "stream_options": options, "n": 2}
+    answer = client.post(CHAT, json=HI | streamed, headers={"X-Request-Id": "mine"})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    roles, *pieces, usage = events(answer.text)
+    assert [one["delta"]["role"] for one in roles["choices"]] == ["assistant"] * 2
+    for index in (0, 1):
+        mine = [one["choices"][0] for one in pieces if one["choices"][0]["index"] == index]
+        assert "".join(one["delta"]["content"] for one in mine) == "Hello"
+        assert [one["finish_reason"] for one in mine] == [None] * 4 + ["stop"]
+    assert usage["choices"] == [] and usage["usage"]["completion_tokens"] == 10
+    assert {one["id"] for one in (roles, *pieces, usage)} == {"chatcmpl-mine"}
+    assert all((one["usage"] is not None) == continuous for one in pieces)
+    plain = events(client.post(C, json={"prompt": "a", "stream": True, "echo": True}).text)
+    assert "".join(one["choices"][0]["text"] for one in plain) == "aHello"
+    assert all("usage" not in one for one in plain)
+
+
+def test_errors_of_streams(make: Make) -> None:
+    """Before the first event an error has its status; later it is an event."""
+    client, llm = make(error=EngineDeadError("the engine's process (pid 5) ended"))
+    assert client.post(C, json={"prompt": "refuse", "stream": True}).status_code == 400
+    for path, body in ((C, {"prompt": ["x", "y"]}), (CHAT, HI)):
+        *_, last = events(client.post(path, json=body | {"stream": True}).text)
+        assert last["error"]["code"] == "engine_dead" and last["error"]["type"] == "server_error"
+    assert llm.open == 0
+
+
+async def _leave(app: Any, path: str, body: dict[str, Any], llm: ScriptedLLM) -> int:
+    """Sends a request, and closes the connection once its requests are open."""
+    content, most = json.dumps(body).encode(), 0
+    received = iter([{"type": "http.request", "body": content, "more_body": False}])
+
+    async def receive() -> Any:
+        nonlocal most
+        for message in received:
+            return message
+        while not llm.open:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        most = llm.open
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pass
+
+    await asyncio.wait_for(app(_scope(path), receive, send), 10)
+    return most
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("path", "body"), [(C, {"prompt": ["a", "b", "c"]}), (CHAT, HI)])
+def test_who_leaves_ends_all_its_requests(make: Make, path: str, body: Any, stream: bool) -> None:
+    client, llm = make(hangs=True)
+    most = asyncio.run(_leave(client.app, path, body | {"stream": stream, "n": 2}, llm))
+    assert most == len(body.get("prompt", [0])) and llm.open == 0
+
+
+def test_metrics_wait_for_nobody(make: Make) -> None:
+    client, llm = make()
+    page = client.get("/metrics").text
+    assert 'vllm:request_success_total{finished_reason="stop",model_name="tiny"} 3.0' in page
+    assert 'vllm:time_to_first_token_seconds_bucket{le="0.5",model_name="tiny"} 2.0' in page
+    assert "jax_engine:num_requests_swapped 1.0" in page and "jax_engine:engine_alive 1.0" in page
+    llm.busy, begun = True, time.monotonic()
+    assert client.get("/metrics").text == page
+    assert time.monotonic() - begun < 3
+
+
+def test_models_tokens_and_embeddings(make: Make) -> None:
+    client, llm = make({"allowed_origins": ("https://a.example",)})
+    assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["tiny", "other"]
+    assert client.get("/v1/models/other").json()["max_model_len"] == 64
+    chat = client.post("/tokenize", json=HI | {"return_token_strs": True}).json()
+    assert bytes(chat["tokens"]) == b"[user]hi[assistant]" and chat["token_strs"][0] == "["
+    assert client.post("/detokenize", json={"tokens": chat["tokens"]}).json() == {
+        "prompt": "[user]hi[assistant]"
+    }
+    answer = client.post("/v1/embeddings", json={"input": [1, 2, 3], "truncate_prompt_tokens": 2})
+    assert answer.json()["data"] == [{"index": 0, "embedding": [0.25, -1.0], "object": "embedding"}]
+    assert llm.asked[-1][0] == [2, 3] and answer.json()["usage"]["prompt_tokens"] == 3
+    pages = [client.get("/version", headers={"Origin": f"https://{x}.example"}) for x in "ab"]
+    assert client.get("/openapi.json").json()["paths"].keys() >= {C, CHAT, "/v1/embeddings"}
+    found = [page.headers.get("access-control-allow-origin") for page in pages]
+    assert found == ["https://a.example", None]
+
+
+def test_the_server_needs_no_jax() -> None:
+    code = """
+import sys
+import jax_engine.serving.openai.app, jax_engine.serving.openai.server, jax_engine.cli
+jax_engine.cli.make_parser()
+bad = {"jax", "jaxlib", "flax", "numba"} & set(sys.modules)
+assert not bad, bad
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

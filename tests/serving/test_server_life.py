@@ -1,0 +1,123 @@
+"""How a server begins and ends."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import pytest
+
+from jax_engine.serving.openai import server as server_module
+from tests.support.http_server import HttpServer
+
+LONG = {"prompt": ["a"] * 64, "n": 8, "max_tokens": 60, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def servers(checkpoint: Path) -> Iterator[list[HttpServer]]:
+    """All start at once."""
+    found = [HttpServer.of(checkpoint) for _ in range(3)]
+    yield found
+    for one in found:
+        one.process.kill()
+
+
+def test_what_cannot_start_says_why_in_one_line(checkpoint: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        bad: list[tuple[list[str], str]] = [
+            ([str(checkpoint), f"--port={port}"], f"port {port} of 127.0.0.1 cannot be had"),
+            ([str(checkpoint / "nowhere")], "no such file"),
+            ([str(checkpoint), "--port=70000"], "--port must be in"),
+            ([str(checkpoint), "--prot=1"], "did you mean --port"),
+            ([str(checkpoint), "--block-size=0"], "block_size must be in"),
+            ([str(checkpoint), "--max-model-len=x"], "max_model_len must be an integer"),
+            ([str(checkpoint), "--host=nowhere.invalid"], "nowhere.invalid"),
+        ]
+        for flags, why in bad:
+            command = [sys.executable, "-m", "jax_engine", "serve", "--port=0", *flags]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            assert done.returncode != 0 and why in done.stderr, done.stderr
+            assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_help_teaches() -> None:
+    command = [sys.executable, "-m", "jax_engine"]
+    done = subprocess.run([*command, "serve", "--help"], capture_output=True, text=True)
+    for part in (
+        "curl http://127.0.0.1:8000/v1/completions",
+        "--max-num-seqs",
+        "B, tokens in a KV",
+    ):
+        assert part in done.stdout
+    assert "serve" in subprocess.run([*command, "--help"], capture_output=True, text=True).stdout
+
+
+def test_when_the_engine_is_killed_all_is_said_and_the_server_ends(
+    servers: list[HttpServer],
+) -> None:
+    server = servers[0]
+    url = server.url
+    with httpx2.Client(base_url=url, timeout=20) as http:
+        with http.stream("POST", "/v1/completions", json=LONG | {"stream": True}) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("data: {")
+            os.kill(server.engine_pid(), signal.SIGKILL)
+            killed = time.monotonic()
+            rest = [line for line in lines if line]
+        assert '"engine_dead"' in rest[-2] and rest[-1] == "data: [DONE]"
+        health = http.get("/health")
+        assert (health.status_code, health.json()["error"]["code"]) == (503, "engine_dead")
+        answer = http.post("/v1/completions", json={"prompt": "x"})
+        assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
+        assert time.monotonic() - killed < 5
+    assert server.process.wait(15 - (time.monotonic() - killed)) == 1
+
+
+def test_a_silent_engine_is_ended_with_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`AsyncLLM` says after 10 s that it is dead; who waits for it must not wait for ever."""
+    monkeypatch.setattr(server_module, "LAST_WORDS_S", 0.0)
+    ended: list[float] = []
+    llm = SimpleNamespace(is_running=False, dead_error="said nothing", shutdown=ended.append)
+    server = SimpleNamespace(should_exit=False, force_exit=False)
+    asyncio.run(server_module._until_dead(server, llm))
+    assert ended == [0.0] and server.should_exit and server.force_exit
+
+
+def test_sigterm_lets_open_requests_finish(servers: list[HttpServer]) -> None:
+    server = servers[1]
+    found: list[Any] = []
+    with httpx2.Client(base_url=server.url, timeout=60) as http:
+        body = {"prompt": ["a"] * 16, "n": 8, "max_tokens": 60, "ignore_eos": True, "stream": True}
+        with http.stream("POST", "/v1/completions", json=body) as stream:
+            lines = stream.iter_lines()
+            found.append(next(lines))
+            server.process.terminate()
+            found += [line for line in lines if line]
+    assert found[-1] == "data: [DONE]" and not any('"error"' in one for one in found)
+    assert sum('"finish_reason":"length"' in one for one in found) == 16 * 8
+    assert server.process.wait(10) == 0
+
+
+def test_a_second_signal_ends_at_once(servers: list[HttpServer]) -> None:
+    server = servers[2]
+    body = LONG | {"stream": True}
+    with httpx2.stream("POST", f"{server.url}/v1/completions", json=body, timeout=60) as stream:
+        next(stream.iter_lines())
+        engine = server.engine_pid()
+        server.process.terminate()
+        while "draining" not in "".join(server.lines):
+            time.sleep(0.02)
+        assert server.process.poll() is None
+        begun = time.monotonic()
+        server.process.terminate()
+        server.process.wait(10)
+    assert time.monotonic() - begun < 6 and not Path(f"/proc/{engine}").exists()

@@ -1,0 +1,77 @@
+"""`jax-engine serve` as a process, on a free port."""
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+FLAGS = [
+    "--block-size=4", "--max-model-len=64", "--max-num-seqs=8", "--num-gpu-blocks-override=60",
+    "--port=0",
+]  # fmt: skip
+
+
+@dataclass
+class HttpServer:
+    """A server that starts when this is made; `url` waits until it answers."""
+
+    process: "subprocess.Popen[str]"
+    lines: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, checkpoint: Path, *flags: str) -> "HttpServer":
+        command = [sys.executable, "-m", "jax_engine", "serve", str(checkpoint), *FLAGS, *flags]
+        server = cls(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        threading.Thread(target=server._read, daemon=True).start()
+        return server
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.lines += iter(self.process.stderr.readline, "")
+
+    @property
+    def url(self) -> str:
+        for _ in range(600):
+            found = re.search(r"served at (http://\S+)", "".join(self.lines))
+            if found:
+                return found[1]
+            assert self.process.poll() is None, self.lines
+            time.sleep(0.1)
+        raise AssertionError(self.lines)
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        page = httpx2.get(f"{self.url}/metrics", timeout=10).text
+        values = re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", page, re.MULTILINE)
+        assert values, page
+        return sum(map(float, values))
+
+    def idle(self) -> bool:
+        """I9, I22: after a moment nothing is left of anybody."""
+        names = ("jax_engine:num_used_blocks", "jax_engine:num_requests_open")
+        names += ("vllm:num_requests_running", "vllm:num_requests_waiting")
+        for _ in range(100):
+            if not any(self.metric(name) for name in names):
+                return True
+            time.sleep(0.05)
+        return False
+
+    def engine_pid(self) -> int:
+        """The engine's process: the one child of the server."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        (pid,) = children.read_text().split()
+        return int(pid)
+
+    def stop(self) -> Any:
+        """Ends the process as SIGTERM does; returns its exit status."""
+        self.process.terminate()
+        try:
+            return self.process.wait(20)
+        finally:
+            self.process.kill()

@@ -1,0 +1,113 @@
+"""An `AsyncLLM` without an engine: it says what it is told to, and remembers what it was asked."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from jax_engine import InvalidRequestError, RequestOutputKind, SamplingParams
+from jax_engine.outputs import (
+    CompletionOutput,
+    PoolingOutput,
+    PoolingRequestOutput,
+    RequestOutput,
+)
+from jax_engine.tokenization.tokenizer import Tokenizer
+
+
+@dataclass
+class ScriptedLLM:
+    """
+    Attributes:
+        error: raised after the first piece of each output.
+        hangs: no request ever ends by itself.
+        asked: the prompts and parameters of all requests.
+        open: requests that are running.
+    """
+
+    tokenizer: Tokenizer
+    text: str = "Hello"
+    defaults: dict[str, Any] = field(default_factory=dict)
+    error: Exception | None = None
+    hangs: bool = False
+    busy: bool = False
+    errored: bool = False
+    max_model_len: int = 64
+    asked: list[tuple[Any, Any]] = field(default_factory=list)
+    open: int = 0
+    num_unfinished_requests: int = 0
+    config: Any = field(default_factory=lambda: SimpleNamespace(max_num_seqs=2, model="tiny"))
+
+    @property
+    def is_running(self) -> bool:
+        return not self.errored
+
+    def default_sampling(self) -> dict[str, Any]:
+        return self.defaults
+
+    def text_tokenizer(self) -> Tokenizer:
+        return self.tokenizer
+
+    async def generate(
+        self, prompt: Any, params: SamplingParams, *, priority: int = 0
+    ) -> AsyncIterator[RequestOutput]:
+        self.asked.append((prompt, params))
+        if prompt.get("prompt") == "refuse":
+            raise InvalidRequestError("logprobs must be at most 20, see /opt/models/secret/x.json")
+        if prompt.get("prompt") == "bug":
+            raise ZeroDivisionError("in /opt/models/secret/x.json")
+        self.open += 1
+        try:
+            text = self.text if params.output_kind is RequestOutputKind.FINAL_ONLY else None
+            if text is None:
+                for letter in self.text[:-1]:
+                    yield self._output(prompt, params, letter, None)
+                    await asyncio.sleep(0)
+                    if self.error is not None:
+                        raise self.error
+                text = self.text[-1]
+            if self.hangs:
+                await asyncio.Event().wait()
+            yield self._output(prompt, params, text, "stop")
+        finally:
+            self.open -= 1
+
+    def _output(
+        self, prompt: Any, params: SamplingParams, text: str, reason: str | None
+    ) -> RequestOutput:
+        ids = prompt.get("prompt_token_ids") or self.tokenizer.encode(prompt["prompt"])
+        outputs = [
+            CompletionOutput(i, text, self.tokenizer.encode(text), finish_reason=reason)
+            for i in range(params.n)
+        ]
+        ended = reason is not None
+        return RequestOutput("x", prompt.get("prompt"), ids, outputs, ended, num_cached_tokens=1)
+
+    async def encode(
+        self, prompt: Any, params: Any, *, priority: int = 0
+    ) -> AsyncIterator[PoolingRequestOutput]:
+        self.asked.append((prompt, params))
+        data = PoolingOutput(np.array([0.25, -1.0]))
+        yield PoolingRequestOutput("x", data, [1, 2, 3], True)
+
+    async def get_metrics(self) -> list[dict[str, Any]]:
+        if self.busy:
+            await asyncio.Event().wait()
+        labels = {"model_name": "tiny", "finished_reason": "stop"}
+        return [
+            {"kind": "Counter", "name": "vllm:request_success", "labels": labels, "value": 3},
+            {
+                "kind": "Histogram",
+                "name": "vllm:time_to_first_token_seconds",
+                "labels": {"model_name": "tiny"},
+                "count": 3,
+                "sum": 1.5,
+                "buckets": {"0.5": 2, "+Inf": 3},
+            },
+        ]
+
+    async def get_stats(self) -> dict[str, Any]:
+        return {"num_swapped": 1, "num_used_blocks": 4}
