@@ -100,7 +100,8 @@ class AsyncLLM:
             request_id: unique among unfinished requests; None: a new one.
             lora_request: only None; for compatibility with vLLM.
             trace_headers: no effect; for compatibility with vLLM.
-            priority, timeout: as for `LLMEngine.add_request`.
+            priority: as for `LLMEngine.add_request`.
+            timeout: as for `LLMEngine.add_request`.
 
         Raises:
             InvalidRequestError: the request was not accepted.

@@ -18,7 +18,7 @@ PANELS = ("llama", "olmo2", "gemma2", "gptj", "gpt_neox", "qwen2_moe")
 WIDTH, PANEL, STREAM = 640, 213, 24  # of the picture, of a panel, of the stream in its panel
 TALL, GAP = 22, 12
 FILLS = {"norm": "b", "attention": "a", "MLP": "c", "router": "d"}
-CELL = 14
+CELL, LABELS = 13, 136  # a layer; where the labels end
 
 
 def draw() -> dict[str, Drawing]:
@@ -145,18 +145,18 @@ def _patterns() -> Drawing:
     rows.sort(key=lambda row: ("window" not in row[2], row[0].casefold()))
     picture = Drawing(WIDTH, 34 + 22 * len(rows), "Layers that differ, family by family")
     legend = (("a", "", "window"), ("free", "", "all positions"), ("free", "–", "no RoPE"))
-    x = 124.0
+    x = float(LABELS)
     for fill, mark, says in (*legend, ("free", "E", "experts")):
         picture.box(x, 4, CELL, CELL, mark, fill, 10)
         picture.text(x + CELL + 5, 11, says, anchor="start", size=10)
         x += 32 + 6.2 * len(says)
     for number, (title, layers, says) in enumerate(rows):
         y = 32 + 22 * number
-        picture.text(118, y + CELL / 2, title, anchor="end", size=11)
+        picture.text(LABELS - 6, y + CELL / 2, title, anchor="end", size=11)
         for place, layer in enumerate(layers):
             fill = "free" if layer.attention.window is None else "a"
-            picture.box(124 + place * CELL, y, CELL, CELL, _mark(layer), fill, 10)
-        right = 124 + DEPTH * CELL + 6
+            picture.box(LABELS + place * CELL, y, CELL, CELL, _mark(layer), fill, 10)
+        right = LABELS + DEPTH * CELL + 6
         picture.text(right, y + CELL / 2, says, anchor="start", size=10)
     return picture
 
