@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("jax_engine", "pallas_kernels", "cpu_kernels")
 SUFFIXES = {".py", ".json", ".typed"}
-METADATA = {"METADATA", "WHEEL", "RECORD", "licenses/LICENSE"}
+METADATA = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
 
 
 def intended() -> set[str]:
