@@ -7,7 +7,7 @@ from jax_engine.models.registry import config_from_hf
 
 NAMES_OF_DEPTH = ("num_hidden_layers", "n_layer", "n_layers")
 # Lists with an entry for each layer; without them, a family's own rule fills any depth.
-LISTS = ("layer_types", "no_rope_layers", "mlp_only_layers")
+LISTS = ("layer_types", "no_rope_layers", "mlp_only_layers", "mlp_layer_types")
 
 
 def at_depth(config: dict[str, Any], num_layers: int) -> ModelConfig:

@@ -19,7 +19,10 @@ CASES = cases()
 GOLDENS = goldens()
 TOLERANCE = 1e-4  # relative to the largest logit
 # The last one of each family's first cases: those turn most switches.
-IN_THE_ENGINE = {FAMILIES[CASES[name]["config"]["architectures"][0]]: name for name in FIRST}
+LATENTS = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "minicpm3")
+IN_THE_ENGINE = {
+    FAMILIES[CASES[name]["config"]["architectures"][0]]: name for name in (*FIRST, *LATENTS)
+}
 # What has an own layout in each family's cases; the rest follows by a rule of the family.
 GIVEN = {"qwen2_one", "gemma2_one", "gemma3_one", "gpt_oss_one", "olmo3_all", "cohere2_all"}
 
