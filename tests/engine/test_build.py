@@ -44,7 +44,7 @@ class World:
 
     def _open_model(self, model: str, *, hub: HubOptions, **_: Any) -> Any:
         assert hub == HubOptions("v1", "there", "secret")
-        spec = SimpleNamespace(num_layers=2, num_kv_heads=1, head_dim=8)
+        spec = SimpleNamespace(num_layers=2, cached=(2, 1, 8))
         config = SimpleNamespace(max_context_len=32, eos_token_ids=(5,), spec=spec)
         abstract = SimpleNamespace(config=config, num_bytes=2**28, source=SOURCE, head="a head")
         return SimpleNamespace(abstract=abstract, gguf=self.gguf, load=lambda: "weights")

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, note
+from hypothesis import HealthCheck, assume, given, note
+from hypothesis import settings as run_with
 from hypothesis import strategies as st
 
 from reference.engine import ReferenceEngine
@@ -208,6 +209,7 @@ def test_a_width_that_is_large_enough_finds_the_best_of_everything(
     assert [seq.index for seq in group.seqs] == list(range(width))
 
 
+@run_with(suppress_health_check=[HealthCheck.filter_too_much])  # small pools refuse wide searches
 @given(data=st.data(), chosen=settings(), steps=st.integers(0, 12))
 def test_abort_frees_all_beams_at_any_point(
     data: st.DataObject, chosen: Settings, steps: int
