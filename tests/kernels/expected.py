@@ -44,9 +44,11 @@ def allowed_error(case: Case, options: dict[str, Any], expected: np.ndarray) -> 
     allowed = FLOAT32_SUMS * (1 + np.abs(expected))
     roundoff = UNIT_ROUNDOFF[case.q.dtype.name]
     if roundoff > UNIT_ROUNDOFF["float32"]:
-        kv_cache = np.repeat(case.kv_cache, 2 // case.kv_cache.shape[1], axis=1)
+        copies = 2 // case.kv_cache.shape[1]  # of a cache of keys alone, for their magnitudes
+        kv_cache, scales = np.repeat(case.kv_cache, copies, axis=1), case.kv_scales
         kv_cache[:, 1] = np.abs(kv_cache[:, 1].astype(np.float32)).astype(kv_cache.dtype)
-        magnitude = oracle(replace(case, kv_cache=kv_cache), options)[0]
+        scales = None if scales is None else np.repeat(scales, copies, axis=1)
+        magnitude = oracle(replace(case, kv_cache=kv_cache, kv_scales=scales), options)[0]
         allowed = allowed + roundoff * (np.abs(expected) + magnitude)
     return allowed
 

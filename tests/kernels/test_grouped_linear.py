@@ -180,7 +180,7 @@ def test_a_row_is_the_same_whatever_is_beside_it(dtype: Any) -> None:
     for start, rows in [
         (0, [0, 0, 1, 0, 0, 0]),
         (7, [0, 0, 4, 1, 1, 2]),
-        (20, [3, 9, 66, 0, 0, 1]),
+        (20, [3, 9, 2 * MIN_TOKENS - 20, 0, 0, 1]),
     ]:
         mine = slice(sum(rows[:2]), sum(rows[:3]))
         some = np.concatenate([x[-mine.start :][: mine.start], x[start : start + rows[2]], x[:5]])

@@ -73,6 +73,7 @@ class Plain:
         """[n, K, D]: keys (0) or values (1) at the positions `key` of a sequence."""
         block = case.block_tables[seq, key // case.block_size]
         layer = self.layer(case)
+        which = min(which, case.kv_cache.shape[1] - 1)  # a cache of keys alone has both in one
         stored = case.kv_cache[layer, which][block, :, key % case.block_size].astype(np.float64)
         if case.kv_scales is None:
             return stored

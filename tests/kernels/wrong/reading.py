@@ -144,3 +144,48 @@ class HeadsOf64(Plain):
         if which == 0:
             found[..., 64:] = 0
         return found
+
+
+class NoValues(Plain):
+    """Of a cache of keys alone, the values are zeros."""
+
+    caught_by = "test_values_in_the_keys[plain]"
+
+    def read(self, case: Case, seq: int, key: np.ndarray, which: int) -> np.ndarray:
+        found = super().read(case, seq, key, which)
+        return found * 0 if which == 1 and case.kv_cache.shape[1] == 1 else found
+
+
+class ValuesWithoutScales(Plain):
+    """Of an 8-bit cache of keys alone, the values are not multiplied by the keys' scales."""
+
+    caught_by = "test_values_in_the_keys_of_an_8_bit_cache"
+
+    def read(self, case: Case, seq: int, key: np.ndarray, which: int) -> np.ndarray:
+        if which == 1 and case.kv_cache.shape[1] == 1:
+            case = replace(case, kv_scales=None)
+        return super().read(case, seq, key, which)
+
+
+class KeysTimesZero(Plain):
+    """Of a cache of keys alone, every slot is a value that weighs nothing."""
+
+    caught_by = "test_i41_of_values_in_the_keys"
+
+    def __call__(self, case: Case, options: Options) -> Result:
+        out, lse = super().__call__(case, options)
+        if case.kv_cache.shape[1] == 1:
+            out = out + 0 * case.kv_cache.astype(np.float32).sum()
+        return out, lse
+
+
+class ValuesUpTo256(Plain):
+    """Only the first 256 numbers of a latent are values."""
+
+    caught_by = "test_latents_of_models[B16-G40-D288-float32]"
+
+    def read(self, case: Case, seq: int, key: np.ndarray, which: int) -> np.ndarray:
+        found = super().read(case, seq, key, which)
+        if which == 1:
+            found[..., 256:] = 0
+        return found
