@@ -67,7 +67,7 @@ class EngineClient:
         self._listener: asyncio.Task[None] | None = None
         self._process = _start(self._folder)
         try:
-            self._commands.send(message)
+            self._post(message)
             self.ready = self._wait_until_ready()
         except BaseException:
             self.close(0.0)
@@ -125,7 +125,22 @@ class EngineClient:
         problem = self.problem()
         if problem is not None:
             raise EngineDeadError(problem)
-        self._commands.send(encode(command))
+        self._post(encode(command))
+
+    def _post(self, message: bytes) -> None:
+        """Sends a message. It waits only for the process to connect, at its start.
+
+        Raises:
+            EngineDeadError: the process ended, and nobody is at the other end of the socket.
+        """
+        while True:
+            try:
+                self._commands.send(message, zmq.NOBLOCK)
+                return
+            except zmq.Again:
+                if self._process.poll() is not None:
+                    raise EngineDeadError(self._how_it_ended()) from None
+                self._commands.poll(int(POLL_S * 1000), zmq.POLLOUT)
 
     def listen(self, take: Callable[[Report], None], died: Callable[[str], None]) -> None:
         """Hands each report to `take`, from a task of the running loop. May be called again.
@@ -166,8 +181,8 @@ class EngineClient:
         self._closing = True
         if self._listener is not None and not self._listener.get_loop().is_closed():
             self._listener.cancel()
-        if self._process.poll() is None:
-            self._commands.send(encode(Stop()))
+        with suppress(zmq.Again):  # it has left the socket, or has never come to it
+            self._commands.send(encode(Stop()), zmq.NOBLOCK)
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:

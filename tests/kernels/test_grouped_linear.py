@@ -21,7 +21,7 @@ DTYPES = (jnp.float32, jnp.bfloat16)
 LAYERS = 2
 GATES: dict[str, Any] = {
     "silu": lambda x: x / (1 + np.exp(-x)),
-    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / 2**0.5)) / 2,
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf, otypes=[float])(x / 2**0.5)) / 2,
     "gelu_tanh": lambda x: x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2,
     "relu": lambda x: np.maximum(x, 0),
     "relu2": lambda x: np.maximum(x, 0) ** 2,

@@ -27,6 +27,7 @@ from jax_engine import (
     RequestTooLargeError,
     SamplingParams,
 )
+from jax_engine.serving import engine_client
 from tests.support.byte_tokenizer import VOCAB
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
@@ -209,6 +210,19 @@ def test_an_engine_that_cannot_start_says_why(checkpoint: Path) -> None:
         AsyncLLM(str(checkpoint / "nowhere"))
     with pytest.raises(ConfigError, match="hf_overrides must be plain data"):
         AsyncLLM(str(checkpoint), hf_overrides=lambda config: config)
+
+
+def test_a_process_that_never_connects_is_no_hang(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that fails before the sockets are there."""
+
+    def start(folder: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen([sys.executable, "-c", "exit(3)"], stdin=subprocess.PIPE)
+
+    monkeypatch.setattr(engine_client, "_start", start)
+    with pytest.raises(EngineDeadError, match="exit status 3"):
+        AsyncLLM(str(checkpoint), **SETTINGS)
 
 
 def test_when_the_engine_is_killed_all_is_said_at_once(checkpoint: Path, run: Run) -> None:
