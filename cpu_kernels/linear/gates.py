@@ -12,7 +12,7 @@ from cpu_kernels.simd.vectors import add, div, larger, madd, mul, spread, sub, w
 
 # The kernel gets an activation's index here.
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "clipped_swiglu")
-GELU, GELU_TANH, RELU, RELU2, CLIPPED_SWIGLU = 1, 2, 3, 4, 5
+SILU, GELU, GELU_TANH, RELU, RELU2 = 0, 1, 2, 3, 4
 # gpt-oss bounds the numbers before its gate, and has another slope than silu.
 LIMIT, SLOPE = 7.0, 1.702
 # 2 sqrt(2 / pi), and the same times 0.044715: a sigmoid is (1 + tanh of half its argument) / 2.
@@ -59,6 +59,8 @@ def _normal(x: Any) -> Any:
 @inner
 def gated(activation: int, gate: Any, up: Any) -> Any:
     """activation(gate) * up, for an index into `ACTIVATIONS`."""
+    if activation == SILU:  # first: the most common one pays for no other comparison
+        return mul(mul(gate, _sigmoid(gate)), up)
     zero = spread(0.0)
     if activation == GELU:
         return mul(mul(gate, _normal(gate)), up)
@@ -70,9 +72,7 @@ def gated(activation: int, gate: Any, up: Any) -> Any:
     if activation == RELU2:
         positive = larger(zero, gate)
         return mul(mul(positive, positive), up)
-    if activation == CLIPPED_SWIGLU:
-        gate = where_less(spread(LIMIT), gate, spread(LIMIT), gate)
-        up = where_less(spread(LIMIT), up, spread(LIMIT), larger(spread(-LIMIT), up))
-        share = _sigmoid(mul(gate, spread(SLOPE)))
-        return mul(mul(gate, share), add(up, spread(1.0)))
-    return mul(mul(gate, _sigmoid(gate)), up)
+    gate = where_less(spread(LIMIT), gate, spread(LIMIT), gate)
+    up = where_less(spread(LIMIT), up, spread(LIMIT), larger(spread(-LIMIT), up))
+    share = _sigmoid(mul(gate, spread(SLOPE)))
+    return mul(mul(gate, share), add(up, spread(1.0)))
