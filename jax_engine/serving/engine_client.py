@@ -21,6 +21,8 @@ from jax_engine import errors
 from jax_engine.checks import shown
 from jax_engine.errors import ConfigError, EngineDeadError, JaxEngineError
 from jax_engine.serving.messages import (
+    COMMANDS,
+    REPORTS,
     Beat,
     Command,
     Ready,
@@ -32,7 +34,6 @@ from jax_engine.serving.messages import (
     encode,
 )
 
-COMMANDS, REPORTS = "commands", "reports"  # the sockets' names, as in `engine_process`
 POLL_S = 0.1
 # The engine's process says twice a second that it lives; busy cores may delay that.
 SILENCE_S = 10.0

@@ -18,6 +18,8 @@ from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import JaxEngineError
 from jax_engine.serving.engine_loop import EngineLoop
 from jax_engine.serving.messages import (
+    COMMANDS,
+    REPORTS,
     Beat,
     Ready,
     Report,
@@ -30,7 +32,6 @@ from jax_engine.serving.messages import (
 
 logger = logging.getLogger("jax_engine")
 BEAT_S = 0.5
-COMMANDS, REPORTS = "commands", "reports"  # the sockets' names
 
 
 def main(address: str) -> int:

@@ -10,6 +10,8 @@ import msgspec
 
 from jax_engine.logprobs import FlatLogprobs
 
+COMMANDS, REPORTS = "commands", "reports"  # names of the two sockets
+
 
 class Message(msgspec.Struct, array_like=True, gc=False):
     """Encoded as an array that begins with the name of its class."""

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from typing import Any
 
 from jax_engine.errors import EngineDeadError, InvalidRequestError
@@ -50,16 +51,17 @@ class OpenRequests:
     async def outputs[Output](self, stream: Stream[Output], add: Add) -> AsyncIterator[Output]:
         """Sends a request and yields its outputs; who stops reading ends it."""
         self._client.listen(self._take, self.end_all)
-        self._client.send(add)
         name = add.request_id
         self._streams[name], self._names[stream.request_id] = stream, name
         try:
+            self._client.send(add)
             while (output := await stream.next()) is not None:
                 yield output
         finally:
             self._forget(name)
-            if not stream.ended and self._client.problem() is None:
-                self._client.send(Abort([name]))
+            if not stream.ended:
+                with suppress(EngineDeadError):  # then nothing is left to be ended
+                    self._client.send(Abort([name]))
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Ends requests; ids that are not running are ignored."""
