@@ -21,7 +21,10 @@ class _AboveProgressBars(logging.Handler):
     """Writes lines without tearing a progress bar that is on the screen."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(self.format(record), file=sys.stderr)
+        try:
+            tqdm.write(self.format(record), file=sys.stderr)
+        except Exception:  # nobody reads it any more, which must not end what is logged
+            self.handleError(record)
 
 
 def show_progress_lines() -> None:

@@ -48,11 +48,12 @@ CHECKED_SHAPES = [
     "jax_engine.weights",
     "jax_engine.worker",
 ]
-# These run where PyTorch is and make the golden files; everywhere else only the results are read.
+# These run elsewhere: where PyTorch is, to make the golden files, and where the clients are.
 collect_ignore = [
     "golden/make_hf_goldens.py",
     "golden/families/make.py",
     "golden/families/make_latent.py",
+    "clients",  # of others, in an environment of their own: .ci/clients
 ]
 
 # A machine that is there for its GPU may lack it; the kernels' tests run there all the same.

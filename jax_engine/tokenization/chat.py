@@ -25,14 +25,15 @@ _QUIET = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
 class ChatTemplate:
     """Renders with Hugging Face's own Jinja environment, imported when first used (about 1 s).
 
-    Args:
+    Attributes:
+        template: the model's own, in Jinja; None: it has none.
         special_tokens: tokens by the names that templates use (bos_token, eos_token, ...).
     """
 
     def __init__(self, backend: Backend, template: str | None, special_tokens: dict[str, str]):
         self._backend = backend
-        self._template = template
-        self._special_tokens = special_tokens
+        self.template = template
+        self.special_tokens = special_tokens
         self._formats: dict[str, set[str]] = {}
 
     def render(
@@ -73,7 +74,7 @@ class ChatTemplate:
                 f"chat_template_content_format must be one of {', '.join(get_args(ContentFormat))},"
                 f" got {content_format!r}"
             )
-        template = chat_template or self._template
+        template = chat_template or self.template
         if template is None:
             raise ConfigError(
                 "This model has no chat template. Pass chat_template=, a Jinja template, or use a "
@@ -117,7 +118,7 @@ class ChatTemplate:
         return self._formats[template]
 
     def _make_renderer(self) -> Any:
-        named = set(self._special_tokens.values())
+        named = set(self.special_tokens.values())
         added = self._backend.get_added_tokens_decoder().values()
         tokenizer = renderer_class()(
             tokenizer_object=self._backend,
@@ -125,9 +126,9 @@ class ChatTemplate:
             extra_special_tokens=[
                 str(one.content) for one in added if one.special and one.content not in named
             ],
-            **self._special_tokens,
+            **self.special_tokens,
         )
-        tokenizer.chat_template = self._template
+        tokenizer.chat_template = self.template
         return tokenizer
 
 

@@ -127,6 +127,27 @@ def test_sigterm_lets_open_requests_finish(servers: list[HttpServer]) -> None:
     assert server.process.wait(10) == 0
 
 
+def test_a_server_whose_log_nobody_reads_goes_on_and_ends(checkpoint: Path) -> None:
+    """A pipe without a reader: each line that is logged fails."""
+    reader, writer = os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port = one.getsockname()[1]
+    command = [sys.executable, "-m", "jax_engine", "serve", str(checkpoint), f"--port={port}"]
+    with subprocess.Popen([*command, "--max-model-len=64"], stderr=writer) as process:
+        os.close(writer)
+        os.close(reader)
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+            while True:
+                try:
+                    answer = http.post("/v1/completions", json={"prompt": "x"})
+                    break
+                except httpx2.ConnectError:
+                    time.sleep(0.1)
+            assert answer.status_code == 200
+            process.terminate()
+            assert process.wait(20) == 0
+
+
 def test_a_second_signal_ends_at_once(servers: list[HttpServer]) -> None:
     server = servers[2]
     body = LONG | {"stream": True}

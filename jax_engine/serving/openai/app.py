@@ -25,7 +25,7 @@ from jax_engine.serving.openai.requests import (
 from jax_engine.serving.openai.responses import json_response
 from jax_engine.serving.openai.running import ClientGone
 from jax_engine.serving.openai.service import Service, no_model
-from jax_engine.serving.openai.tokens import detokenize, tokenize
+from jax_engine.serving.openai.tokens import detokenize, tokenize, tokenizer_info
 
 CLIENT_CLOSED = 499  # nobody reads this answer
 
@@ -97,6 +97,10 @@ def _add_tokens(app: FastAPI, service: Service) -> None:
     @app.post("/detokenize")
     async def of_tokens(body: DetokenizeRequest) -> Response:
         return await _named(type(body), detokenize(service, body))
+
+    @app.get("/tokenizer_info")
+    async def info() -> Response:
+        return tokenizer_info(service)
 
 
 def validated(kind: Any, body: dict[str, Any]) -> Any:

@@ -48,11 +48,11 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Takes a signal."""
-        if self.should_exit:
+        again, self.should_exit = self.should_exit, True
+        if again:
             self.force_exit = True
         else:
             logger.info("draining: open requests go on; a second signal ends them")
-        self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

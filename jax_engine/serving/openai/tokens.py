@@ -1,4 +1,4 @@
-"""`/tokenize` and `/detokenize`."""
+"""`/tokenize`, `/detokenize` and `/tokenizer_info`."""
 
 from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import Response
@@ -55,3 +55,16 @@ async def detokenize(service: Service, request: DetokenizeRequest) -> Response:
         if not 0 <= token < 2**31:
             raise invalid("tokens", f"tokens[{at}] must be a token id, got {shown(token)}")
     return json_response(Text(tokenizer.decode(request.tokens, skip_special_tokens=False)))
+
+
+def tokenizer_info(service: Service) -> Response:
+    """What a client needs to know that writes prompts itself."""
+    chat = service.tokenizer.chat
+    found: dict[str, int | str | None] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": service.llm.max_model_len,
+        "bos_token": None,
+        "eos_token": None,
+        "chat_template": service.settings.chat_template or chat.template,
+    }
+    return json_response(found | chat.special_tokens)
