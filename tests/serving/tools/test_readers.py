@@ -28,11 +28,11 @@ MARKERS = [
 texts = st.lists(st.sampled_from(MARKERS) | st.text(max_size=3), max_size=8).map("".join)
 
 
-def turn(name: str, start: Start = "maybe") -> ModelTurn:
+def turn(name: str, start: Start = "maybe", *, guided: bool = False) -> ModelTurn:
     return ModelTurn(
         SpecialReader(Marks(["<|end|>"])),
         ReasoningReader(REASONING["qwen3"], start),
-        FORMATS[name].reader(),
+        FORMATS[name].reader(guided=guided),
     )
 
 
@@ -133,6 +133,9 @@ def test_pieces_do_not_matter(name: str, data: st.DataObject) -> None:
     said.append(one.take("", ended=True))
     found = together(said)
     assert found == whole(name, text, start)
+    guided = [turn(name, start, guided=True) for _ in range(2)]
+    parts = [guided[0].take(char, ended=False) for char in text] + [guided[0].take("", ended=True)]
+    assert together(parts) == together([guided[1].take(text, ended=True)])
     for _, arguments in found[2]:
         assert isinstance(json.loads(arguments), dict)
         arguments.encode()
