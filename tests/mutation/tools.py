@@ -98,8 +98,12 @@ MUTANTS: list[Mutant] = [
     ),
     *plant(
         f"{FOLDER}/model_turn.py",
-        CHATS,
+        GRAMMARS,
         ("and not calls.open", "", "a call that was cut ends with tool_calls"),
+    ),
+    *plant(
+        f"{FOLDER}/model_turn.py",
+        CHATS,
         ("reasoning if self._include else", "reasoning or", "include_reasoning is ignored"),
     ),
     *plant(

@@ -15,7 +15,7 @@ from tests.support.scripted_llm import ScriptedLLM
 
 Make = Callable[..., tuple[openai.OpenAI, ScriptedLLM]]
 TEMPLATE = (
-    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ m.reasoning_content }}"
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ m.reasoning_content }}{{ m.reasoning }}"
     "{% for c in m.tool_calls or [] %}{{ c.function.name }}:"
     "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }};{% endfor %}{% endfor %}"
     "{{ m.tool_call_id }}{% endfor %}{% if tools %}<tool_call>{{ tools | length }}{% endif %}"

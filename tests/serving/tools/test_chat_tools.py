@@ -1,12 +1,19 @@
 """Tools and reasoning over HTTP: fields, answers and streams, read by OpenAI's own client."""
 
+import argparse
 import json
+from pathlib import Path
 from typing import Any, Literal
 
 import openai
 import pytest
 from pydantic import BaseModel
 
+from jax_engine.commands import serve
+from jax_engine.serving.openai.tools.formats import FORMATS
+from jax_engine.serving.openai.tools.plan import Dialect
+from jax_engine.serving.openai.tools.reasoning import REASONING
+from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.serving.tools.conftest import Make
 
 HI: Any = [{"role": "user", "content": "hi"}]
@@ -174,7 +181,7 @@ def test_conversations_with_calls(make: Make) -> None:
     ]
     client.chat.completions.create(model="tiny", messages=messages)
     assert llm.asked[0][0]["prompt"] == (
-        "[user]hi[assistant]weather:city=Rom;[tool]21call_1[assistant]AB[assistant]CD[assistant]"
+        "[user]hi[assistant]weather:city=Rom;[tool]21call_1[assistant]ABB[assistant]CDD[assistant]"
     )
 
 
@@ -215,3 +222,35 @@ def test_markers_that_are_special_tokens(make: Make) -> None:
     assert not llm_too.asked[0][1].skip_special_tokens
     assert message.content == "Hi " and len(message.tool_calls[0].id) == 9
     assert "<|end|>" not in message.to_json()
+
+
+def test_flags_name_the_forms() -> None:
+    parser = argparse.ArgumentParser(conflict_handler="resolve")
+    serve.add_arguments(parser)
+    choices = {one.dest: one.choices for one in parser._actions}
+    assert sorted(choices["tool_call_parser"]) == sorted([*FORMATS, "none"])
+    assert sorted(choices["reasoning_parser"]) == sorted([*REASONING, "none"])
+
+
+@pytest.mark.parametrize(
+    ("template", "calls", "reasoning"),
+    [
+        (None, None, None),
+        ("{{ messages }}", None, None),
+        ("<tool_call></tool_call> <think></think>", "hermes", "qwen3"),
+        ("[TOOL_CALLS] [ARGS] [THINK] [/THINK]", "mistral", "mistral"),
+        ("<|python_tag|>", "llama3_json", None),
+        ("<tool_call><function=f><parameter=a>", None, None),
+    ],
+)
+def test_forms_are_found_in_templates(
+    checkpoint: Path, template: str | None, calls: str | None, reasoning: str | None
+) -> None:
+    tokenizer = load_tokenizer(checkpoint)
+    found = Dialect.of(tokenizer, template)
+    assert (found.calls and found.calls.name) == calls
+    assert found.reasoning is (REASONING[reasoning] if reasoning else None)
+    off = Dialect.of(tokenizer, template, "none", "none")
+    assert (off.calls, off.reasoning, off.shows_special) == (None, None, False)
+    named = Dialect.of(tokenizer, template, "pythonic", "deepseek_r1")
+    assert named.calls is FORMATS["pythonic"] and named.reasoning is REASONING["deepseek_r1"]

@@ -94,6 +94,7 @@ def whole(name: str, text: str, start: Start = "closed") -> Found:
         ("pythonic", "[f(a={1: 2})]", None, []),
         ("pythonic", "[f(a=1)][0]", "[0]", [{"a": 1}]),
         ("pythonic", "[" * 400, None, []),
+        ("pythonic", "[f(a=" + "-" * 5900 + "1)]", None, []),
         ("pythonic", "[f(a=" + "-" * 9000 + "1)]", None, []),
     ],
 )  # fmt: skip
@@ -183,6 +184,7 @@ def test_json_objects_end_with_their_last_letter(value: Any, dump: Any) -> None:
 @example('{"a":"\n"}')
 @example('{"a":-}')
 @example('{"\\u12":1}')
+@example('{"\\u123":1}')
 def test_what_is_done_is_json(text: str) -> None:
     """And what is bad is the beginning of no object."""
     scan = JsonObject()

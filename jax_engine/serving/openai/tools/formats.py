@@ -109,6 +109,7 @@ FORMATS = {
     )
 }
 LIST = Format("list", ListReader, "", _list)  # of models without a form of their own
+_OTHERS = ("<function=", "<arg_key>")  # forms of Qwen 3 Coder and GLM-4.5, in Hermes' markers
 _IN_TEMPLATES = (  # the first that is found in a model's template
     (TOOL_CALL, "hermes"),
     (TOOL_CALLS, "mistral"),
@@ -120,6 +121,8 @@ _IN_TEMPLATES = (  # the first that is found in a model's template
 
 def format_of_template(template: str | None) -> Format | None:
     """The form of calls that a template shows."""
+    if any(one in (template or "") for one in _OTHERS):
+        return None
     for text, name in _IN_TEMPLATES:
         if template is not None and text in template:
             return FORMATS[name]
