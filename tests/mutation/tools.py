@@ -18,6 +18,7 @@ MUTANTS: list[Mutant] = [
         ),
         ("self._back = text + self._back", "self._back += text", "letters change places"),
         ("self.say(held)\n                return", "return", "half a marker at the end is lost"),
+        ("None if held or self._back", "None if self._back", "half a marker changes its place"),
     ),
     *plant(
         f"{FOLDER}/json_scan.py",
@@ -31,7 +32,7 @@ MUTANTS: list[Mutant] = [
         READERS,
         (", allow_nan=False", "", "arguments hold Infinity, which is not JSON"),
         ("if not isinstance(arguments, dict):", "if arguments is None:", "a list as arguments"),
-        ('self._gap, self.open = "", True', "self.open = True", "white space between calls stays"),
+        ("self._gap, self.open = [], True", "self.open = True", "white space between calls stays"),
         ("        return json.dumps(value)\n", "        pass\n", "half a pair cannot be sent"),
     ),
     *plant(
@@ -64,8 +65,8 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/reasoning.py",
         READERS,
         (
-            'self._reasoning.append(self._gap + text)\n            self._gap = ""',
-            "self._reasoning.append(text)",
+            "self._reasoning += [*self._gap, said]",
+            "self._reasoning.append(said)",
             "blanks within reasoning are lost",
         ),
         (

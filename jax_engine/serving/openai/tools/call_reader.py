@@ -36,14 +36,14 @@ class CallReader(LetterReader):
         self._new_id = new_id
         self._content: list[str] = []
         self._pieces: list[CallPiece] = []
-        self._gap: str | None = ""  # white space that may not be content; None: it is
+        self._gap: list[str] | None = []  # white space that may not be content; None: it is
         super().__init__()
 
     def take(self, text: str, *, ended: bool) -> tuple[str, list[CallPiece]]:
         """What is new: content, and pieces of calls."""
         self.feed(text, ended=ended)
         if ended and self._gap and not self.num_calls:
-            self._content.append(self._gap)
+            self._content += self._gap
         content, self._content = "".join(self._content), []
         pieces, self._pieces = self._pieces, []
         return content, pieces
@@ -51,10 +51,10 @@ class CallReader(LetterReader):
     def say(self, text: str) -> None:
         """Takes text as content."""
         if self._gap is not None:
-            self._gap += text
-            if not self._gap.strip():
+            self._gap.append(text)
+            if not text.strip():
                 return
-            text, self._gap = self._gap, None
+            text, self._gap = "".join(self._gap), None
         self._content.append(text)
 
     def call(self, name: str, arguments: str) -> None:
@@ -67,7 +67,7 @@ class CallReader(LetterReader):
         """Gives the name of a call."""
         self._pieces.append(CallPiece(self.num_calls, "", self._new_id(), name))
         self.num_calls += 1
-        self._gap, self.open = "", True
+        self._gap, self.open = [], True
 
     def add(self, arguments: str) -> None:
         """Gives what is new of the arguments of the last call."""

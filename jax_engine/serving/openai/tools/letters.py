@@ -4,6 +4,7 @@ A reader is a generator that gets one letter after another. So how a text is cut
 matter.
 """
 
+import re
 from abc import abstractmethod
 from collections.abc import Generator, Iterable
 
@@ -15,6 +16,8 @@ class Marks:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = frozenset(texts) - {""}
+        first = "".join(sorted({text[0] for text in self.texts}))
+        self.first = re.compile(f"[{re.escape(first)}]" if first else "(?!)")
         self.beginnings = frozenset(t[:n] for t in self.texts for n in range(1, len(t)))
 
 
@@ -24,21 +27,35 @@ class LetterReader:
     def __init__(self) -> None:
         self._back = ""
         self._passes = False  # whether all that follows is only said
+        self._looks_for: Marks | None = None  # what does not begin one of these is only said
         self._reading = self._read()
         next(self._reading)
 
     def feed(self, text: str, *, ended: bool) -> None:
         """Reads what is new."""
-        for at, char in enumerate(text):
-            if self._passes:
-                self.say(text[at:])
-                break
-            self._reading.send(char)
+        at = 0
+        while at < len(text):
+            end = self._said_up_to(text, at)
+            if end > at:
+                self.say(text[at:end])
+            else:
+                end = at + 1
+                self._reading.send(text[at])
+            at = end
         while ended and not self._passes:
             try:
                 self._reading.send("")
             except StopIteration:
                 self._passes = True
+
+    def _said_up_to(self, text: str, at: int) -> int:
+        """Up to where a text is only said, whatever follows."""
+        if self._passes:
+            return len(text)
+        if self._looks_for is None:
+            return at
+        found = self._looks_for.first.search(text, at)
+        return len(text) if found is None else found.start()
 
     @abstractmethod
     def _read(self) -> Reading[None]:
@@ -63,7 +80,9 @@ class LetterReader:
         """Says all text up to a marker, which is returned; "" at the end."""
         held = ""
         while True:
+            self._looks_for = None if held or self._back else marks
             char = yield from self.next_char()
+            self._looks_for = None
             if not char:
                 self.say(held)
                 return ""

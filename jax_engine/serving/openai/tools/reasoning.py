@@ -52,7 +52,7 @@ class ReasoningReader(LetterReader):
         self._style, self._start = style, start
         self._end = Marks([style.end])
         self.is_reasoning = start == "inside"
-        self._gap = ""
+        self._gap: list[str] = []
         self._reasoning: list[str] = []
         self._content: list[str] = []
         super().__init__()
@@ -82,8 +82,9 @@ class ReasoningReader(LetterReader):
         """As `LetterReader.say`: reasoning or content."""
         if not self.is_reasoning:
             self._content.append(text)
-        elif text.isspace():
-            self._gap += text
-        else:
-            self._reasoning.append(self._gap + text)
-            self._gap = ""
+            return
+        said = text.rstrip()
+        if said:
+            self._reasoning += [*self._gap, said]
+            self._gap = []
+        self._gap.append(text[len(said) :])
