@@ -20,6 +20,7 @@ from jax_engine.errors import (
     JaxEngineError,
     RequestTooLargeError,
 )
+from jax_engine.serving.anthropic.error_body import error_body, speaks_anthropic
 
 logger = logging.getLogger("jax_engine")
 MAX_MESSAGE = 1000  # characters: a message may quote what the client sent
@@ -68,9 +69,12 @@ class ApiError(Exception):
         error = {"message": message, "type": kind, "param": param, "code": self.code}
         return {"error": error}
 
-    def response(self) -> Response:
-        """The error as an answer."""
-        content = msgspec.json.encode(self.body())
+    def response(self, path: str) -> Response:
+        """The error as an answer, in the shape that clients of a path expect."""
+        body = self.body()
+        if speaks_anthropic(path):
+            body = error_body(self.status, body["error"]["message"])
+        content = msgspec.json.encode(body)
         return Response(content, self.status, self.headers, media_type="application/json")
 
 
@@ -87,6 +91,8 @@ def api_error(error: Exception, fields: Sequence[str] = ()) -> ApiError:
     """
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, RequestValidationError):
+        return _of_validation(error)
     if isinstance(error, InvalidRequestError | ConfigError):
         found = _NAME.match(str(error))
         param = found[0] if found and found[0] in fields else None
@@ -137,11 +143,12 @@ def add_error_handlers(app: FastAPI) -> None:
     """Makes all of an app's errors of this shape."""
 
     async def handle(request: Request, error: Exception) -> Response:
+        path = request.url.path
         if isinstance(error, RequestValidationError):
-            return _of_validation(error).response()
+            return _of_validation(error).response(path)
         if isinstance(error, HTTPException):
-            return _of_http(error, request).response()
-        return api_error(error).response()
+            return _of_http(error, request).response(path)
+        return api_error(error).response(path)
 
     for kind in (RequestValidationError, HTTPException, ApiError, JaxEngineError, Exception):
         app.add_exception_handler(kind, handle)
