@@ -11,7 +11,14 @@ from pydantic import BaseModel, TypeAdapter
 
 from jax_engine import EngineDeadError
 from tests.support.marked_turn import marked_turns
-from tests.support.scripted_app import Make, asked_prompt, leave, named_events, scripted_app
+from tests.support.scripted_app import (
+    Make,
+    asked_prompt,
+    leave,
+    named_events,
+    scripted_app,
+    served,
+)
 
 anthropic = pytest.importorskip("anthropic")
 
@@ -326,7 +333,7 @@ def test_the_client_reads_answers_and_streams(make: Make) -> None:
     with api.messages.stream(**HI) as stream:
         assert "".join(stream.text_stream) == '{"total": 3}'
     raw = api.messages.create(**HI, stream=True)
-    assert [one.type for one in raw][0] == "message_start"
+    assert next(one.type for one in raw) == "message_start"
     with pytest.raises(anthropic.NotFoundError, match="does not exist"):
         api.messages.create(**HI | {"model": "none"})
     with pytest.raises(anthropic.BadRequestError, match="at least 1"):
@@ -364,3 +371,12 @@ def test_a_loop_with_a_tool(make: Make) -> None:
     last = api.messages.create(**asked | {"messages": messages})
     assert last.content[0].text == "3" and last.stop_reason == "end_turn"
     assert asked_prompt(llm) == "[user]1+1?[assistant]Hi![tool]2[tool]3[assistant]"
+
+
+def test_the_example_runs(make: Make) -> None:
+    from examples import anthropic_client
+
+    client, llm = make(text="Rome.")
+    with served(client.app) as url:
+        assert anthropic_client.ask(url, "tiny") == "Rome."
+    assert asked_prompt(llm).startswith("[system]Be brief.[user]What")

@@ -12,9 +12,17 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
+from examples import responses_client
 from jax_engine import EngineDeadError
 from tests.support.marked_turn import marked_turns
-from tests.support.scripted_app import Make, asked_prompt, leave, named_events, scripted_app
+from tests.support.scripted_app import (
+    Make,
+    asked_prompt,
+    leave,
+    named_events,
+    scripted_app,
+    served,
+)
 
 PATH = "/v1/responses"
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -349,3 +357,10 @@ def test_a_loop_with_a_tool(make: Make) -> None:
     last = api.responses.create(model="tiny", input=items, tools=[TOOL])  # type: ignore[list-item]
     assert last.output_text == "3"
     assert asked_prompt(llm) == "[user]1+1?[assistant]Hi![tool]2[tool]3[assistant]"
+
+
+def test_the_example_runs(make: Make) -> None:
+    client, llm = make(text='@weather:{"city":"Rome"}|Hot.')
+    with served(client.app) as url:
+        assert responses_client.ask(url) == "Hot."
+    assert "[tool]It is sunny in Rome.[user]Sum up." in asked_prompt(llm)

@@ -2,10 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.testclient import TestClient
 
 from jax_engine.serving.openai.app import make_app
@@ -44,6 +48,20 @@ def asked_prompt(llm: ScriptedLLM) -> str:
     return prompt
 
 
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """Serves an app at a free port; gives its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
 async def leave(app: Any, path: str, body: dict[str, Any], llm: ScriptedLLM) -> int:
     """Sends a request and closes the connection once it runs; returns how many then ran."""
     content, most = json.dumps(body).encode(), 0
@@ -62,9 +80,13 @@ async def leave(app: Any, path: str, body: dict[str, Any], llm: ScriptedLLM) -> 
     async def send(message: Any) -> None:
         pass
 
-    scope = {
+    await asyncio.wait_for(app(http_scope(path), receive, send), 10)
+    return most
+
+
+def http_scope(path: str) -> dict[str, Any]:
+    """What ASGI says of a POST with JSON."""
+    return {
         "type": "http", "method": "POST", "path": path, "query_string": b"", "root_path": "",
         "headers": [(b"content-type", b"application/json")], "http_version": "1.1",
     }  # fmt: skip
-    await asyncio.wait_for(app(scope, receive, send), 10)
-    return most

@@ -48,10 +48,11 @@ class Fields(BaseModel):
         known = {one.alias or name for name, one in cls.model_fields.items()}
         for name in data:
             if name not in known and name not in cls.harmless and data[name] is not None:
+                said = str(name).encode("utf-8", "backslashreplace").decode()  # JSON knows surrogates
                 raise PydanticCustomError(
                     "unknown_field",
                     "{problem}",
-                    {"problem": _unknown(str(name), sorted(known)), "name": str(name)},
+                    {"problem": _unknown(said, sorted(known)), "name": said},
                 )
         return handler({k: v for k, v in data.items() if k in known and v is not None})
 
