@@ -53,6 +53,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--chat-template", metavar="FILE", help="Jinja, or a file with it (the model's own)")
     add(
+        "--tool-call-parser",
+        choices=["hermes", "llama3_json", "mistral", "pythonic", "none"],
+        help="how the model writes calls of tools (as its chat template tells)",
+    )
+    add(
+        "--reasoning-parser",
+        choices=["deepseek_r1", "deepseek_v3", "glm45", "mistral", "qwen3", "none"],
+        help="how the model writes its reasoning (as its chat template tells)",
+    )
+    add(
+        "--enable-auto-tool-choice",
+        action="store_true",
+        help="no effect: it is on; for compatibility with vLLM",
+    )
+    add(
         "--allowed-origins",
         nargs="+",
         default=[],
@@ -88,6 +103,8 @@ def run(args: argparse.Namespace) -> int:
     settings = ServerSettings(
         names=tuple(args.served_model_name or [args.model or DEFAULT_NAME]),
         chat_template=load_chat_template(args.chat_template),
+        tool_call_parser=args.tool_call_parser,
+        reasoning_parser=args.reasoning_parser,
         api_keys=tuple(args.api_key or filter(None, [os.environ.get(KEY_VARIABLE)])),
         allowed_origins=tuple(args.allowed_origins),
         max_body_bytes=args.max_body_size,

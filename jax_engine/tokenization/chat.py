@@ -26,12 +26,13 @@ class ChatTemplate:
     """Renders with Hugging Face's own Jinja environment, imported when first used (about 1 s).
 
     Args:
+        template: the model's own, or None.
         special_tokens: tokens by the names that templates use (bos_token, eos_token, ...).
     """
 
     def __init__(self, backend: Backend, template: str | None, special_tokens: dict[str, str]):
         self._backend = backend
-        self._template = template
+        self.template = template
         self._special_tokens = special_tokens
         self._formats: dict[str, set[str]] = {}
 
@@ -73,7 +74,7 @@ class ChatTemplate:
                 f"chat_template_content_format must be one of {', '.join(get_args(ContentFormat))},"
                 f" got {content_format!r}"
             )
-        template = chat_template or self._template
+        template = chat_template or self.template
         if template is None:
             raise ConfigError(
                 "This model has no chat template. Pass chat_template=, a Jinja template, or use a "
@@ -136,7 +137,7 @@ class ChatTemplate:
             ],
             **self._special_tokens,
         )
-        tokenizer.chat_template = self._template
+        tokenizer.chat_template = self.template
         return tokenizer
 
 

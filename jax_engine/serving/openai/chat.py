@@ -25,6 +25,8 @@ from jax_engine.serving.openai.responses import (
 )
 from jax_engine.serving.openai.running import for_client
 from jax_engine.serving.openai.service import Service, answer_id
+from jax_engine.serving.openai.tools.written import tool_call_deltas, tool_calls
+from jax_engine.serving.openai.turns import Said
 
 
 async def chat(service: Service, request: ChatRequest, http: HttpRequest) -> Response:
@@ -34,6 +36,20 @@ async def chat(service: Service, request: ChatRequest, http: HttpRequest) -> Res
     if request.stream:
         return await event_stream(http, writer.events())
     return json_response(await for_client(http, writer.answer()))
+
+
+def _message(said: Said) -> ChatMessage:
+    """A whole turn. White space alone is no content beside calls."""
+    content = said.content if said.content.strip() or not said.calls else None
+    reasoning = said.reasoning or UNSET
+    calls = tool_calls(said.calls)
+    return ChatMessage("assistant", content, None, calls, reasoning, reasoning)
+
+
+def _delta(said: Said) -> Delta:
+    reasoning = said.reasoning or UNSET
+    calls = tool_call_deltas(said.calls) or UNSET
+    return Delta(UNSET, said.content or UNSET, calls, reasoning, reasoning)
 
 
 @dataclass
@@ -53,11 +69,11 @@ class _Writer:
         output = await self.call.output()
         choices = []
         for index, one in enumerate(output.outputs):
-            message = ChatMessage("assistant", self.call.said(one).content)
+            said = self.call.said(one)
             choices.append(
                 ChatChoice(
                     index,
-                    message,
+                    _message(said),
                     self._logprobs(one),
                     self.call.finish_reason(one),
                     one.stop_reason,
@@ -84,7 +100,9 @@ class _Writer:
                 yield self._roles(output, none)
             for one in output.outputs:
                 usage = self.call.counts.usage() if always else none
-                yield self._answer([self._chunk(one)], usage, "chat.completion.chunk")
+                chunk = self._chunk(one)
+                if chunk is not None:
+                    yield self._answer([chunk], usage, "chat.completion.chunk")
         if at_end:
             yield self._answer([], self.call.counts.usage(), "chat.completion.chunk")
 
@@ -95,16 +113,14 @@ class _Writer:
             answer.prompt_token_ids = output.prompt_token_ids
         return answer
 
-    def _chunk(self, one: CompletionOutput) -> ChatChunkChoice:
-        said = self.call.said(one)
-        return ChatChunkChoice(
-            one.index,
-            Delta(content=said.content),
-            self._logprobs(one),
-            self.call.finish_reason(one),
-            one.stop_reason,
-            self._ids(one),
-        )
+    def _chunk(self, one: CompletionOutput) -> ChatChunkChoice | None:
+        """What is new in a choice; None: nothing that a client would see."""
+        delta = _delta(self.call.said(one))
+        logprobs, reason = self._logprobs(one), self.call.finish_reason(one)
+        ids = self._ids(one)
+        if delta == Delta() and logprobs is None and reason is None and ids is UNSET:
+            return None
+        return ChatChunkChoice(one.index, delta, logprobs, reason, one.stop_reason, ids)
 
     def _answer[Choice](self, choices: list[Choice], usage: Any, kind: str) -> Answer[Choice]:
         return Answer(self.id, kind, self.created, self.call.service.name, choices, usage)

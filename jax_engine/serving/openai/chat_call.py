@@ -12,7 +12,9 @@ from jax_engine.serving.openai.prompts import chat_prompt
 from jax_engine.serving.openai.requests import ChatRequest
 from jax_engine.serving.openai.running import last_of
 from jax_engine.serving.openai.service import Service
-from jax_engine.serving.openai.turns import PlainTurn, Said, Turn
+from jax_engine.serving.openai.tools.choice import choice_of
+from jax_engine.serving.openai.tools.plan import Plan, plan_of
+from jax_engine.serving.openai.turns import Said, Turn
 from jax_engine.serving.openai.usage import Counts
 
 
@@ -20,6 +22,7 @@ from jax_engine.serving.openai.usage import Counts
 class ChatCall:
     """
     Attributes:
+        plan: how its turns are read.
         counts: the tokens so far.
     """
 
@@ -27,6 +30,7 @@ class ChatCall:
     request: ChatRequest
     params: SamplingParams
     prompt: PromptInput
+    plan: Plan
     counts: Counts = field(default_factory=Counts)
     _turns: dict[int, Turn] = field(default_factory=dict)
 
@@ -40,12 +44,23 @@ class ChatCall:
         service.check_model(request)
         service.check_queue()
         request.check_stream()
-        _check_tools(request)
+        choice = choice_of(request.tools, request.tool_choice, request.parallel_tool_calls)
         params = _params(service, request)
         prompt = await chat_prompt(service, request)
+        plan = plan_of(
+            service.dialect,
+            service.tokenizer,
+            choice,
+            params.structured_outputs,
+            prompt["prompt"],
+            keeps_special=not params.skip_special_tokens,
+            include_reasoning=request.include_reasoning,
+        )
+        params.structured_outputs = plan.grammar
+        params.skip_special_tokens = params.skip_special_tokens and not plan.shows_special
         if request.cache_salt is not None:
             prompt["cache_salt"] = request.cache_salt
-        return cls(service, request, params, prompt)
+        return cls(service, request, params, prompt, plan)
 
     def _outputs(self) -> AsyncIterator[RequestOutput]:
         priority = self.request.priority
@@ -65,23 +80,15 @@ class ChatCall:
 
     def said(self, sample: CompletionOutput) -> Said:
         """What is new in a sample, read once and in order."""
-        turn = self._turns.setdefault(sample.index, PlainTurn())
+        turn = self._turns.get(sample.index)
+        if turn is None:
+            turn = self._turns[sample.index] = self.plan.new_turn()
         return turn.take(sample.text, ended=sample.finish_reason is not None)
 
     def finish_reason(self, sample: CompletionOutput) -> str | None:
         """How a sample ended, once it was read; None: it has not."""
         called = sample.index in self._turns and self._turns[sample.index].calls_tools
         return "tool_calls" if called and sample.finish_reason == "stop" else sample.finish_reason
-
-
-def _check_tools(request: ChatRequest) -> None:
-    """Tools are shown to the model; its calls are not parsed, so none can be required."""
-    if request.tool_choice not in (None, "none", "auto"):
-        raise invalid(
-            "tool_choice",
-            "tool_choice must be 'none' or 'auto': this server does not yet make the model call a "
-            "tool",
-        )
 
 
 def _params(service: Service, request: ChatRequest) -> SamplingParams:

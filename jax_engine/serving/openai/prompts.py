@@ -9,6 +9,7 @@ from jax_engine.engine.prompts import PromptInput
 from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.requests import Chat
 from jax_engine.serving.openai.service import Service
+from jax_engine.serving.openai.tools.inbound import inbound_messages
 
 MAX_PROMPTS = 2048
 LONG_TEXT = 4096  # characters; longer texts are tokenised in another thread
@@ -80,7 +81,7 @@ async def chat_prompt(service: Service, chat: Chat) -> dict[str, Any]:
     [prompt] = await asyncio.to_thread(
         chat_prompts,
         service.tokenizer,
-        chat.messages,
+        inbound_messages(chat.messages),
         {"add_special_tokens": chat.add_special_tokens},
         chat_template=service.settings.chat_template,
         add_generation_prompt=chat.add_generation_prompt,

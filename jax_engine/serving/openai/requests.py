@@ -42,9 +42,14 @@ class ChatRequest(Chat, SamplingRequest):
 
     Attributes:
         max_tokens, max_completion_tokens: None: as many as fit.
+        tool_choice: None: "auto" if there are tools.
+        parallel_tool_calls: whether a turn may call several tools.
+        include_reasoning: whether the answer has what the model reasoned.
     """
 
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool = True
+    include_reasoning: bool = True
     logprobs: bool = False
     top_logprobs: int | None = None
     max_tokens: int | None = None

@@ -6,6 +6,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import Response
 
+from jax_engine.serving.openai.tools.written import ToolCall, ToolCallDelta
+
 type Optional[T] = T | UnsetType | None
 type Ids = Optional[list[int]]
 type PromptLogprobs = Optional[list[dict[str, Any] | None]]
@@ -72,12 +74,14 @@ class ChatLogprobs(Struct):
 
 
 class ChatMessage(Struct):
-    """An answer."""
+    """An answer. Its reasoning has two names, since clients read one or the other."""
 
     role: str
-    content: str
+    content: str | None
     refusal: str | None = None
-    tool_calls: list[Any] = msgspec.field(default_factory=list)
+    tool_calls: list[ToolCall] = msgspec.field(default_factory=list)
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
 
 
 class Delta(Struct):
@@ -85,6 +89,9 @@ class Delta(Struct):
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
 
 
 class ChatChoice(Struct):

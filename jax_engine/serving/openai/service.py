@@ -3,6 +3,7 @@
 import time
 import uuid
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -11,6 +12,7 @@ from jax_engine.checks import shown
 from jax_engine.serving.async_llm import AsyncLLM
 from jax_engine.serving.openai.errors import ApiError
 from jax_engine.serving.openai.request_fields import Request
+from jax_engine.serving.openai.tools.plan import Dialect
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 
@@ -20,6 +22,8 @@ class ServerSettings:
     Attributes:
         names: what clients may call the model; the first one is its name in answers.
         chat_template: Jinja, in place of the model's own.
+        tool_call_parser, reasoning_parser: how the model writes calls and reasoning, or "none";
+            None: as its template tells.
         api_keys: a request must have one of them; none: no key is asked for.
         max_body_bytes: longer requests are refused.
         max_waiting: how many requests may wait behind the `max_num_seqs` that run; None: any.
@@ -27,6 +31,8 @@ class ServerSettings:
 
     names: tuple[str, ...]
     chat_template: str | None = None
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
     api_keys: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     max_body_bytes: int = 32 << 20
@@ -54,6 +60,13 @@ class Service:
     def tokenizer(self) -> Tokenizer:
         """Raises InvalidRequestError if the engine has none."""
         return self.llm.text_tokenizer()
+
+    @cached_property
+    def dialect(self) -> Dialect:
+        """How the model writes calls and reasoning."""
+        settings, tokenizer = self.settings, self.tokenizer
+        template = settings.chat_template or tokenizer.chat.template
+        return Dialect.of(tokenizer, template, settings.tool_call_parser, settings.reasoning_parser)
 
     def check_model(self, request: Request) -> None:
         """

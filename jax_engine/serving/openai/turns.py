@@ -45,13 +45,3 @@ class Turn(Protocol):
     @property
     def calls_tools(self) -> bool:
         """Whether a tool was called so far: then the turn ends with "tool_calls"."""
-
-
-class PlainTurn:
-    """All text is content."""
-
-    calls_tools = False
-
-    def take(self, text: str, *, ended: bool) -> Said:
-        """As `Turn.take`."""
-        return Said(text)

@@ -1,0 +1,126 @@
+"""The forms in which models write calls: each with its reader and its grammar."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax_engine.serving.openai.tools.call_reader import CallReader, call_id, json_text
+from jax_engine.serving.openai.tools.json_readers import (
+    PYTHON_TAG,
+    TOOL_CALL,
+    TOOL_CALL_END,
+    HermesReader,
+    ListReader,
+    LlamaReader,
+)
+from jax_engine.serving.openai.tools.lark import Lark, quoted
+from jax_engine.serving.openai.tools.mistral_reader import (
+    ARGS,
+    CALL_ID,
+    TOOL_CALLS,
+    MistralReader,
+    mistral_id,
+)
+from jax_engine.serving.openai.tools.pythonic_reader import PythonicReader
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool that a request offers.
+
+    Attributes:
+        parameters: the JSON schema of its arguments.
+        strict: whether the arguments of every call conform to it.
+        where: the schema's name in errors.
+    """
+
+    name: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    strict: bool = False
+    where: str = "tools"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A form of calls.
+
+    Attributes:
+        marker: what calls begin with, somewhere in a text; "": the whole text is calls.
+        grammar: what follows the first marker, for some tools, one call or several; None: the
+            form has no grammar.
+        markers: texts that may be special tokens, and are read all the same.
+    """
+
+    name: str
+    reader: type[CallReader]
+    marker: str = ""
+    grammar: Callable[[Lark, Sequence[Tool], bool], str] | None = None
+    markers: tuple[str, ...] = ()
+    new_id: Callable[[], str] = call_id
+
+
+def _object(lark: Lark, tools: Sequence[Tool], arguments: str) -> str:
+    """A JSON object that calls one of these tools."""
+    calls = [
+        f"{quoted(f'{{"name": {json_text(tool.name)}, "{arguments}": ')} "
+        f'{lark.json(tool.parameters)} "}}"'
+        for tool in tools
+    ]
+    return lark.rule(" | ".join(calls))
+
+
+def _repeated(call: str, before_next: str, *, several: bool) -> str:
+    return f"{call} ({before_next} {call})*" if several else call
+
+
+def _hermes(lark: Lark, tools: Sequence[Tool], several: bool) -> str:
+    end = lark.marker(TOOL_CALL_END)
+    call = lark.rule(f'"\\n" {_object(lark, tools, "arguments")} "\\n" {end}')
+    return _repeated(call, f'"\\n" {lark.marker(TOOL_CALL)}', several=several)
+
+
+def _llama(lark: Lark, tools: Sequence[Tool], several: bool) -> str:
+    return _repeated(_object(lark, tools, "parameters"), '"; "', several=several)
+
+
+def _list(lark: Lark, tools: Sequence[Tool], several: bool) -> str:
+    call = _object(lark, tools, "parameters")
+    return f'"[" {_repeated(call, '", "', several=several)} "]"'
+
+
+def _mistral(lark: Lark, tools: Sequence[Tool], several: bool) -> str:
+    args = lark.token(ARGS)
+    if args is None:
+        call = _object(lark, tools, "arguments")
+        return f'"[" {_repeated(call, '", "', several=several)} "]"'
+    calls = [f"{quoted(tool.name)} {args} {lark.json(tool.parameters)}" for tool in tools]
+    return _repeated(lark.rule(" | ".join(calls)), lark.marker(TOOL_CALLS), several=several)
+
+
+FORMATS = {
+    one.name: one
+    for one in (
+        Format("hermes", HermesReader, TOOL_CALL, _hermes, (TOOL_CALL, TOOL_CALL_END)),
+        Format("llama3_json", LlamaReader, "", _llama, (PYTHON_TAG,)),
+        Format(
+            "mistral", MistralReader, TOOL_CALLS, _mistral, (TOOL_CALLS, ARGS, CALL_ID), mistral_id
+        ),
+        Format("pythonic", PythonicReader),
+    )
+}
+LIST = Format("list", ListReader, "", _list)  # of models without a form of their own
+_IN_TEMPLATES = (  # the first that is found in a model's template
+    (TOOL_CALL, "hermes"),
+    (TOOL_CALLS, "mistral"),
+    (PYTHON_TAG, "llama3_json"),
+    ('"parameters": dictionary of argument name', "llama3_json"),
+    ("[func_name1(params_name1=", "pythonic"),
+)
+
+
+def format_of_template(template: str | None) -> Format | None:
+    """The form of calls that a template shows."""
+    for text, name in _IN_TEMPLATES:
+        if template is not None and text in template:
+            return FORMATS[name]
+    return None

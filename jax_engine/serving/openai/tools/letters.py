@@ -1,0 +1,102 @@
+"""Readers of text that comes in pieces.
+
+A reader is a generator that gets one letter after another. So how a text is cut into pieces cannot
+matter.
+"""
+
+from abc import abstractmethod
+from collections.abc import Generator, Iterable
+
+type Reading[T] = Generator[None, str, T]
+
+
+class Marks:
+    """Texts to look for."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = frozenset(texts) - {""}
+        self.beginnings = frozenset(t[:n] for t in self.texts for n in range(1, len(t)))
+
+
+class LetterReader:
+    """Reads letters, and says what they are as soon as that is certain."""
+
+    def __init__(self) -> None:
+        self._back = ""
+        self._passes = False  # whether all that follows is only said
+        self._reading = self._read()
+        next(self._reading)
+
+    def feed(self, text: str, *, ended: bool) -> None:
+        """Reads what is new."""
+        for at, char in enumerate(text):
+            if self._passes:
+                self.say(text[at:])
+                break
+            self._reading.send(char)
+        while ended and not self._passes:
+            try:
+                self._reading.send("")
+            except StopIteration:
+                self._passes = True
+
+    @abstractmethod
+    def _read(self) -> Reading[None]:
+        """Reads everything, and returns at the end only."""
+
+    @abstractmethod
+    def say(self, text: str) -> None:
+        """Takes text that is no part of a marker or of a call."""
+
+    def next_char(self) -> Reading[str]:
+        """The next letter; "" at the end, again and again."""
+        if self._back:
+            char, self._back = self._back[0], self._back[1:]
+            return char
+        return (yield)
+
+    def give_back(self, text: str) -> None:
+        """Makes text the next to be read."""
+        self._back = text + self._back
+
+    def until(self, marks: Marks) -> Reading[str]:
+        """Says all text up to a marker, which is returned; "" at the end."""
+        held = ""
+        while True:
+            char = yield from self.next_char()
+            if not char:
+                self.say(held)
+                return ""
+            held += char
+            if held in marks.texts:
+                return held
+            while held and held not in marks.beginnings:
+                self.say(held[0])
+                held = held[1:]
+
+    def rest(self) -> Reading[None]:
+        """Says all that follows."""
+        while self._back:
+            self.say((yield from self.next_char()))
+        self._passes = True
+        yield
+
+    def space(self) -> Reading[str]:
+        """White space, possibly none."""
+        found = ""
+        while (char := (yield from self.next_char())) and char.isspace():
+            found += char
+        self.give_back(char)
+        return found
+
+    def literal(self, *texts: str) -> Reading[str | None]:
+        """One of these texts; None, and nothing is read, if something else follows."""
+        found = ""
+        while True:
+            char = yield from self.next_char()
+            found += char
+            if found in texts:
+                return found
+            if not char or not any(one.startswith(found) for one in texts):
+                self.give_back(found)
+                return None
