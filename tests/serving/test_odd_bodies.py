@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.scripted_app import scripted_app
 
-TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
+TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": 1}', "id": "i"}
 RESPONSES: dict[str, Any] = {
     "input": [

@@ -61,7 +61,7 @@ class Writer:
                 for step in self.blocks.take(self.call.said(one)):
                     for event in self._of(step):
                         yield event
-        for step in self.blocks.end():
+        for step in (*self.blocks.finish(), *self.blocks.end()):
             for event in self._of(step):
                 yield event
         usage = self._usage() | await self._thought()

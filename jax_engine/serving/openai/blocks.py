@@ -49,10 +49,11 @@ class Blocks:
 
     all: list[Block] = field(default_factory=list)
     _call: int | None = None
+    _space: str = ""
     _waiting: list[Any] = field(default_factory=list)
 
     def take(self, said: Said, logprobs: list[Any] | None = None) -> Iterator[Step]:
-        """Adds what is new.
+        """Adds what is new. White space alone waits for text to follow: beside calls it is none.
 
         Args:
             logprobs: those of the new tokens. Tokens whose text comes later wait for it.
@@ -60,13 +61,18 @@ class Blocks:
         self._waiting += logprobs or ()
         if said.reasoning:
             yield from self._grow("reasoning", said.reasoning)
-        if said.content:
-            own, self._waiting = self._waiting, []
-            yield from self._grow("text", said.content, own)
+        self._space += said.content
+        if self._space.strip() or (said.content and self._in_text()):
+            yield from self._grow_text()
         for piece in said.calls:
             yield from self._grow_call(piece)
         if said.reasoning or said.calls:
             self._waiting = []
+
+    def finish(self) -> Iterator[Step]:
+        """Adds what still waits, if the turn is not one of calls."""
+        if self._space and self._call is None:
+            yield from self._grow_text()
 
     def end(self) -> Iterator[Step]:
         """Ends the block that is open, if one is."""
@@ -80,6 +86,14 @@ class Blocks:
         self.all.append(Block(kind, len(self.all), id=id_, name=name))
         yield Step("begin", self.all[-1])
 
+    def _in_text(self) -> bool:
+        return bool(self.all) and self.all[-1].kind == "text" and not self.all[-1].ended
+
+    def _grow_text(self) -> Iterator[Step]:
+        text, self._space = self._space, ""
+        logprobs, self._waiting = self._waiting, []
+        yield from self._grow("text", text, logprobs)
+
     def _grow(self, kind: Kind, text: str, logprobs: list[Any] | None = None) -> Iterator[Step]:
         if not self.all or self.all[-1].kind != kind:
             yield from self.begin(kind)
@@ -87,7 +101,7 @@ class Blocks:
 
     def _grow_call(self, piece: CallPiece) -> Iterator[Step]:
         if piece.index != self._call or self.all[-1].kind != "call":
-            self._call = piece.index
+            self._call, self._space = piece.index, ""
             yield from self.begin("call", piece.id or "", piece.name or "")
         if piece.arguments:
             yield from self._add(piece.arguments, [])

@@ -48,7 +48,9 @@ class Fields(BaseModel):
         known = {one.alias or name for name, one in cls.model_fields.items()}
         for name in data:
             if name not in known and name not in cls.harmless and data[name] is not None:
-                said = str(name).encode("utf-8", "backslashreplace").decode()  # JSON knows surrogates
+                said = (
+                    str(name).encode("utf-8", "backslashreplace").decode()
+                )  # JSON knows surrogates
                 raise PydanticCustomError(
                     "unknown_field",
                     "{problem}",

@@ -62,7 +62,7 @@ class Writer:
                     for event in self._of(step):
                         yield event
                 reason = self.call.finish_reason(one)
-        for step in self._last_steps(reason):
+        for step in (*self.blocks.finish(), *self._last_steps(reason)):
             for event in self._of(step):
                 yield event
         yield await self._end(reason)

@@ -78,7 +78,7 @@ def _function(i: int, data: dict[str, Any]) -> dict[str, Any]:
         )
     tool = read_part(_Function, data, "tools", i)
     function = tool.model_dump(exclude={"type"}, exclude_none=True)
-    return {"type": "function", "function": {"parameters": {}} | function}
+    return {"type": "function", "function": function}
 
 
 def _name(data: dict[str, Any], names: list[str], *where: str | int) -> str:
