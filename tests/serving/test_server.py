@@ -129,6 +129,20 @@ def test_responses_and_messages_are_those_of_llm(client: openai.OpenAI, llm: LLM
     assert told["stop_reason"] == "max_tokens"
 
 
+def test_a_required_tool_is_called(client: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
+              "additionalProperties": False}  # fmt: skip
+    answer = client.responses.create(
+        model="tiny",
+        input="?",
+        tools=[{"type": "function", "name": "f", "parameters": schema, "strict": True}],
+        tool_choice={"type": "function", "name": "f"},
+        extra_body={"logit_bias": {"32": -100, "9": -100, "10": -100, "13": -100}},
+    )
+    (call,) = answer.output
+    assert call.type == "function_call" and json.loads(call.arguments)["a"] in (1, 2)
+
+
 def test_answers_of_a_given_form(client: openai.OpenAI) -> None:
     schema = {
         "type": "object",
