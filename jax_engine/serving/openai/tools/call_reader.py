@@ -101,8 +101,7 @@ class CallReader(LetterReader):
         With a grammar, `name` is first and `arguments` second.
         """
         if self.guided:
-            yield from self._guided_object()
-            return None
+            return (yield from self._guided_object())
         text, whole = yield from self.json_object()
         called = self._called(text) if whole else None
         if called is None:
@@ -110,19 +109,22 @@ class CallReader(LetterReader):
         self.call(*called)
         return None
 
-    def _guided_object(self) -> Reading[None]:
+    def _guided_object(self) -> Reading[str | None]:
         scan, head = JsonObject(), ""
         while char := (yield from self.next_char()):
-            if char == "{" and scan.depth == 1:
-                name = json.loads(head.rpartition(",")[0] + "}")["name"]
+            name = _name_before(head) if char == "{" and scan.depth == 1 else None
+            if name is not None:
                 self.begin_call(name)
                 self.give_back(char)
                 yield from self.arguments_object()
                 yield from self.space()
                 yield from self.literal("}")
-                return
+                return None
+            if scan.take(char) != "more":
+                self.give_back(char)
+                break
             head += char
-            scan.take(char)
+        return head
 
     def _called(self, text: str) -> tuple[str, str] | None:
         """The name and the arguments of a call, or None."""
@@ -141,6 +143,15 @@ class CallReader(LetterReader):
             return name, json_text(arguments)
         except (ValueError, RecursionError):
             return None
+
+
+def _name_before(head: str) -> str | None:
+    """The name in the beginning of a call, up to its arguments."""
+    try:
+        name = json.loads(head.rpartition(",")[0] + "}").get("name")
+    except (ValueError, RecursionError):
+        return None
+    return name if isinstance(name, str) and name else None
 
 
 def json_text(value: Any) -> str:

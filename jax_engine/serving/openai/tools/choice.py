@@ -104,4 +104,5 @@ def _schema(where: str, schema: Any) -> dict[str, Any]:
     kind = schema.get("type", "object") if isinstance(schema, dict) else None
     if kind != "object":
         raise invalid(where, f"{where} must be a JSON schema of type 'object', got {shown(schema)}")
-    return {"type": "object"} | schema
+    found: dict[str, Any] = {"type": "object"} | schema
+    return found

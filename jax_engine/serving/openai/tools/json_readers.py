@@ -56,7 +56,7 @@ class ListReader(CallReader):
             if (yield from self.literal(", ")) is None:
                 break
         yield from self.literal("]")
-        yield from self.space()
+        yield from self.rest()
 
 
 class ArgumentsReader(CallReader):
@@ -72,3 +72,4 @@ class ArgumentsReader(CallReader):
             self.give_back(char)
             self.begin_call(self._name)
             yield from self.arguments_object()
+            yield from self.rest()

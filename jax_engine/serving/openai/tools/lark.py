@@ -1,6 +1,7 @@
 """Writes a grammar in Lark, as llguidance reads it."""
 
 import json
+import re
 from typing import Any
 
 from jax_engine.structured_outputs import StructuredOutputsParams
@@ -84,7 +85,7 @@ def quoted(text: str) -> str:
 
 def _escaped(text: str) -> str:
     """A regex of this text only."""
-    return "".join(one if one.isalnum() or one in "_" else f"\\{one}" for one in text)
+    return re.sub(r"[][\\.^$|?*+(){}/]", r"\\\g<0>", text)
 
 
 def _in_slashes(regex: str) -> str:

@@ -1,0 +1,199 @@
+"""Readers of calls and of reasoning: what they find, however the text is cut."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from jax_engine.serving.openai.tools.formats import FORMATS
+from jax_engine.serving.openai.tools.json_scan import JsonObject
+from jax_engine.serving.openai.tools.letters import Marks
+from jax_engine.serving.openai.tools.model_turn import ModelTurn
+from jax_engine.serving.openai.tools.reasoning import REASONING, ReasoningReader, Start
+from jax_engine.serving.openai.tools.special import SpecialReader
+from jax_engine.serving.openai.turns import Said
+
+Found = tuple[str, str, list[tuple[str, Any]]]
+HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": "}é\\""}}\n</tool_call>'
+MARKERS = [
+    "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>",
+    "<think>", "</think>", "<|end|>", '{"name": "f", "arguments": {}}', "[f(a=1)]", "f", "[", "]",
+    '{"name": "g", "parameters": {"a": [1, {"b": null}], "c": "é\\u0041"}}', '{"a": 1}', ";", ",",
+    "[g(x='a', y=[1, -2.5], z={'k': True}), h()]", " ", "\n", "<", '"', "\\", "}", "{",
+    '{"name": "f", "arguments": {"a": "\\ud800"}}', '{"name": "f", "arguments": {"a": 1e999}}',
+]  # fmt: skip
+texts = st.lists(st.sampled_from(MARKERS) | st.text(max_size=3), max_size=8).map("".join)
+
+
+def turn(name: str, start: Start = "maybe", *, guided: bool = False) -> ModelTurn:
+    return ModelTurn(
+        SpecialReader(Marks(["<|end|>"])),
+        ReasoningReader(REASONING["qwen3"], start),
+        FORMATS[name].reader(guided=guided),
+    )
+
+
+def together(pieces: list[Said]) -> Found:
+    calls: list[list[str]] = []
+    for piece in (one for said in pieces for one in said.calls):
+        if piece.id is not None:
+            assert piece.index == len(calls) and piece.name
+            calls.append([piece.name, ""])
+        calls[piece.index][1] += piece.arguments
+    content = "".join(one.content for one in pieces)
+    return content, "".join(one.reasoning for one in pieces), [(a, b) for a, b in calls]
+
+
+def whole(name: str, text: str, start: Start = "closed") -> Found:
+    return together([turn(name, start).take(text, ended=True)])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "content", "calls"),
+    [
+        ("hermes", f"Hi {HERMES}\n{HERMES}\n", "Hi ", [{"a": '}é"'}] * 2),
+        ("hermes", '<tool_call>{"name": "f"}</tool_call> Done', " Done", [{}]),
+        ("hermes", '<tool_call>{"arguments": "{\\"a\\": 1}", "name": "f"}', "", [{"a": 1}]),
+        ("hermes", "a <tool_call> b", None, []),
+        ("hermes", "\n a <tool", None, []),
+        ("hermes", " \n", None, []),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": x}}</tool_call>', None, []),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1', None, []),
+        ("hermes", '<tool_call>{"name": "f", "arguments": [1]}</tool_call>', None, []),
+        ("hermes", '<tool_call>{"name": 5, "arguments": {}}</tool_call>', None, []),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1e999}}', None, []),
+        ("hermes", f"<tool_call> {HERMES}", "<tool_call> ", [{"a": '}é"'}]),
+        ("llama3_json", '{"name": "f", "parameters": {"a": 1}}', "", [{"a": 1}]),
+        ("llama3_json", '{"name": "f", "parameters": {}}; {"name": "f", "arguments": {"b": 2}}',
+         "", [{}, {"b": 2}]),
+        ("llama3_json", '<|python_tag|>{"name": "f", "parameters": {}} ok', " ok", [{}]),
+        ("llama3_json", '<|python_tag|>print("x")', None, []),
+        ("llama3_json", '{"name": "Ann"}', None, []),
+        ("llama3_json", 'So {"name": "f", "parameters": {}}', None, []),
+        ("llama3_json", '{"name": "f", "parameters": {}}; x', "; x", [{}]),
+        ("mistral", '[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}, {"name": "f", '
+         '"arguments": {}}]', "", [{"a": 1}, {}]),
+        ("mistral", 'x[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]f{"b":2}', "x", [{"a": 1}, {"b": 2}]),
+        ("mistral", '[TOOL_CALLS]f[CALL_ID]a1b[ARGS]{"a": 1}', "", [{"a": 1}]),
+        ("mistral", "[TOOL_CALLS]f[CALL_ID]a1b[ARGS]5", None, []),
+        ("mistral", "[TOOL_CALLS][1]", None, []),
+        ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {}}, 1]', ", 1]", [{}]),
+        ("mistral", "[TOOL_CALLS]{}", None, []),
+        ("pythonic", '[f(a=1, b="]"), f(c={"x": [1, -2.5, true, None]})]', "",
+         [{"a": 1, "b": "]"}, {"c": {"x": [1, -2.5, True, None]}}]),
+        ("pythonic", "[f(a='it\\'s')] ok", " ok", [{"a": "it's"}]),
+        ("pythonic", "[link](http://x)", None, []),
+        ("pythonic", "[f(1)]", None, []),
+        ("pythonic", "[f(a=b)]", None, []),
+        ("pythonic", "[f(a=__import__('os').getcwd())]", None, []),
+        ("pythonic", "[f(**{'a': 1})]", None, []),
+        ("pythonic", "[f(a=1e999)]", None, []),
+        ("pythonic", "[f(a={1: 2})]", None, []),
+        ("pythonic", "[f(a=1)][0]", "[0]", [{"a": 1}]),
+        ("pythonic", "[" * 400, None, []),
+        ("pythonic", "[f(a=" + "-" * 9000 + "1)]", None, []),
+    ],
+)  # fmt: skip
+def test_forms_of_calls(name: str, text: str, content: str | None, calls: list[Any]) -> None:
+    """A content of None is all of the text: nothing of a malformed call is lost."""
+    found, _, called = whole(name, text)
+    assert found == (text if content is None else content)
+    assert [(one, json.loads(arguments)) for one, arguments in called] == [("f", c) for c in calls]
+
+
+@pytest.mark.parametrize(
+    ("start", "text", "reasoning", "content"),
+    [
+        ("inside", "So\n\nit is\n</think>\n\nYes <think>", "So\n\nit is", "Yes <think>"),
+        ("inside", "<think>\nSo</think>Yes", "So", "Yes"),
+        ("inside", "So it", "So it", ""),
+        ("maybe", "\n<think>So</think> Yes", "So", "Yes"),
+        ("maybe", "\nYes</think>", "", "\nYes</think>"),
+        ("closed", "<think>So</think>", "", "<think>So</think>"),
+        ("inside", "a<tool_call></think><|end|>b<|end", "a<tool_call>", "b<|end"),
+    ],
+)
+def test_reasoning(start: Start, text: str, reasoning: str, content: str) -> None:
+    assert whole("hermes", text, start) == (content, reasoning, [])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(data=st.data())
+def test_pieces_do_not_matter(name: str, data: st.DataObject) -> None:
+    """Any text, in any pieces; and what was said is never taken back."""
+    text = data.draw(texts)
+    start: Start = data.draw(st.sampled_from(["inside", "maybe", "closed"]))
+    cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=8).map(sorted))
+    one, said = turn(name, start), []
+    for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        said.append(one.take(text[begin:end], ended=False))
+    said.append(one.take("", ended=True))
+    found = together(said)
+    assert found == whole(name, text, start)
+    guided = [turn(name, start, guided=True) for _ in range(2)]
+    parts = [guided[0].take(char, ended=False) for char in text] + [guided[0].take("", ended=True)]
+    assert together(parts) == together([guided[1].take(text, ended=True)])
+    for _, arguments in found[2]:
+        assert isinstance(json.loads(arguments), dict)
+        arguments.encode()
+
+
+@given(st.text(alphabet="ab <tol_cal>", max_size=30), st.sampled_from(["hermes", "mistral"]))
+@example("<tool_cal", "hermes")
+def test_only_what_may_be_a_marker_is_held_back(text: str, name: str) -> None:
+    marker = FORMATS[name].marker
+    found = FORMATS[name].reader().take("." + text, ended=False)[0]
+    held = ("." + text).removeprefix(found)
+    if marker not in text:
+        assert found + held == "." + text
+        assert held == "" or marker.startswith(held)
+
+
+@given(texts)
+def test_nothing_is_lost_without_calls(text: str) -> None:
+    for name, form in FORMATS.items():
+        content, pieces = form.reader().take(text, ended=True)
+        if not pieces:
+            assert content == text, name
+
+
+values: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=6,
+)  # fmt: skip
+dumps: list[Callable[[Any], str]] = [json.dumps, lambda value: json.dumps(value, indent=1)]
+
+
+@given(st.dictionaries(st.text(max_size=2), values, max_size=3), st.sampled_from(dumps))
+def test_json_objects_end_with_their_last_letter(value: Any, dump: Any) -> None:
+    scan = JsonObject()
+    *begun, last = [scan.take(char) for char in dump(value)]
+    assert set(begun) == {"more"} and last == "done"
+
+
+@given(st.text(alphabet='{}[]",:\\ue-+.1tru0 \n', max_size=12).map("{".__add__))
+@example('{"a":01}')
+@example('{"a":1,}')
+@example('{"a":[1,]}')
+@example('{"a":"\n"}')
+@example('{"a":-}')
+@example('{"\\u12":1}')
+def test_what_is_done_is_json(text: str) -> None:
+    """And what is bad is the beginning of no object."""
+    scan = JsonObject()
+    for at, char in enumerate(text):
+        status = scan.take(char)
+        if status == "more":
+            continue
+        if status == "done":
+            json.loads(text[: at + 1])
+        else:
+            for end in ("", "}", '"}', '":1}', ":1}", "1}", "]}", "0}"):
+                with pytest.raises(ValueError):
+                    json.loads(text[: at + 1] + end)
+        return
