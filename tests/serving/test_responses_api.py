@@ -244,7 +244,7 @@ REFUSED: list[tuple[Any, str, str]] = [
      "input.0.content.0.type", "input_text"),
     ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
      "input.0.content.0.text", "missing"),
-    ({"input": [{"role": "user", "content": "x", "nam": 1}]}, "input.0.nam", "not a field"),
+    ({"input": [{"role": "user", "content": "x", "contents": 1}]}, "input.0.contents", "not a field"),
     ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0.type", "'item_reference'"),
     ({"input": [{"type": ["x"]}]}, "input.0.type", "function_call_output"),
     ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]},
