@@ -163,6 +163,38 @@ def test_answers_of_a_given_form(client: openai.OpenAI) -> None:
     assert texts(chosen)[0] in ("yes", "no")
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_tools_that_must_be_called(client: openai.OpenAI, stream: bool) -> None:
+    """By a model that knows nothing."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [1, 2]}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    tool: Any = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    named: Any = {"type": "function", "function": {"name": "f"}}
+    for choice in ("required", named):
+        asked: Any = {
+            "model": "tiny", "messages": [{"role": "user", "content": "?"}], "tools": [tool],
+            "tool_choice": choice, "parallel_tool_calls": False,
+        }  # fmt: skip
+        if stream:
+            chunks = [
+                one.choices[0] for one in client.chat.completions.create(**asked, stream=True)
+            ]
+            calls = [call for one in chunks for call in one.delta.tool_calls or ()]
+            name, reason = calls[0].function.name, chunks[-1].finish_reason
+        else:
+            answer = client.chat.completions.create(**asked).choices[0]
+            calls, reason = answer.message.tool_calls or [], answer.finish_reason
+            name = calls[0].function.name
+            assert answer.message.content is None
+        arguments = json.loads("".join(one.function.arguments for one in calls))
+        assert arguments.keys() == {"a"} and arguments["a"] in (1, 2)
+        assert name == "f" and reason == "tool_calls"
+
+
 def test_many_streams_at_once(server: HttpServer, llm: LLM) -> None:
     params = [SamplingParams(seed=i, max_tokens=20) for i in range(12)]
     offline = llm.generate(["Tell me"] * 12, params, use_tqdm=False)
