@@ -19,7 +19,7 @@ RESPONSES: dict[str, Any] = {
         CALL,
         {"type": "function_call_output", "call_id": "c", "output": [{"type": "text", "text": "z"}]},
     ],
-    "tools": [TOOL],
+    "tools": [TOOL, {"type": "namespace", "name": "n", "tools": [TOOL]}, {"type": "web_search"}],
     "tool_choice": {"type": "allowed_tools", "mode": "auto",
                     "tools": [{"type": "function", "name": "f"}]},
     "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},

@@ -265,7 +265,9 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({"input": "x", "n": 2}, "n", "not a field"),
     ({"input": "x", "include": ["all"]}, "include", "message.output_text.logprobs"),
     ({"input": "x", "top_logprobs": 2}, "top_logprobs", "include"),
-    ({"input": "x", "tools": [{"type": "web_search"}]}, "tools.0.type", "'web_search'"),
+    ({"input": "x", "tools": [{"type": "mcp"}]}, "tools.0.type", "'mcp'"),
+    ({"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": [{"type": "shell"}]}]},
+     "tools.0.tools.0.type", "'shell'"),
     ({"input": "x", "tools": [{"type": "local_shell"}]}, "tools.0.type", "'local_shell'"),
     ({"input": "x", "tools": [{"type": "function"}]}, "tools.0.name", "missing"),
     ({"input": "x", "tools": [{"type": "function", "function": {"name": "f"}}]},
@@ -300,6 +302,26 @@ def test_only_allowed_tools_are_shown(make: Make) -> None:
         answer = client.post(PATH, json={"input": "x", "tools": tools} | extra)
         assert answer.status_code == 200, answer.text
         assert asked_prompt(llm) == expected
+
+
+def test_functions_of_a_namespace_have_both_names(make: Make) -> None:
+    """As Codex offers them; it offers a web search too, whoever serves."""
+    template = "{% for t in tools or [] %}{{ t.function.name }},{% endfor %}"
+    script = {"text": "@math__add:{}@add:{}"}
+    client, llm = make({"chat_template": template}, **script)
+    space = {"type": "namespace", "name": "math", "description": "d", "tools": [TOOL]}
+    body = {"input": "x", "tools": [TOOL, space, {"type": "web_search"}]}
+    answer = client.post(PATH, json=body).json()
+    assert asked_prompt(llm) == "add,math__add,"
+    calls = [(one.get("namespace"), one["name"]) for one in answer["output"]]
+    assert calls == [("math", "add"), (None, "add")] and answer["tools"] == [TOOL, space]
+    Response.model_validate(answer)
+    template = "{% for m in messages %}{{ m.tool_calls }}{{ m.name }}{% endfor %}"
+    client, llm = make({"chat_template": template})
+    result = {"type": "function_call_output", "call_id": "call_0", "name": "add", "output": "2"}
+    items = [*answer["output"], result]
+    assert client.post(PATH, json={"input": items}).status_code == 200
+    assert asked_prompt(llm).endswith("math__add") and "'name': 'math__add'" in asked_prompt(llm)
 
 
 class Sum(BaseModel):

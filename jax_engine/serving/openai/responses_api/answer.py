@@ -9,6 +9,7 @@ import msgspec
 
 from jax_engine.serving.openai.blocks import Block, Kind
 from jax_engine.serving.openai.responses_api.request import ResponsesRequest
+from jax_engine.serving.openai.responses_api.tools import OFFERED_IN_VAIN, namespaces
 
 _PREFIX: dict[Kind, str] = {"reasoning": "rs", "text": "msg", "call": "fc"}
 
@@ -26,6 +27,10 @@ class Answer:
     model: str
     created: int = field(default_factory=lambda: int(time.time()))
     _ids: dict[int, str] = field(default_factory=dict)
+    _namespaces: dict[str, dict[str, str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._namespaces = namespaces(self.request)
 
     def whole(
         self,
@@ -64,8 +69,8 @@ class Answer:
         status = "completed" if block.ended else unless_ended
         item: dict[str, Any] = {"id": self.item_id(block), "status": status}
         if block.kind == "call":
-            call = {"call_id": block.id, "name": block.name, "arguments": block.text}
-            return item | {"type": "function_call"} | call
+            call = {"type": "function_call", "call_id": block.id, "arguments": block.text}
+            return item | call | self._namespaces.get(block.name, {"name": block.name})
         begun = bool(block.text) or block.ended
         content = [self.part(block)] if begun else []
         if block.kind == "reasoning":
@@ -102,9 +107,14 @@ def _repeated(request: ResponsesRequest) -> dict[str, Any]:
         "temperature": request.temperature,
         "text": {"format": form},
         "tool_choice": "auto" if request.tool_choice is None else request.tool_choice,
-        "tools": [{"parameters": None, "strict": None} | one for one in request.tools or ()],
+        "tools": [_tool(one) for one in request.tools or () if one["type"] not in OFFERED_IN_VAIN],
         "top_logprobs": request.top_logprobs or 0,
         "top_p": request.top_p,
         "truncation": request.truncation,
         "user": request.user,
     }
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """OpenAI's clients want these two fields in any case."""
+    return {"parameters": None, "strict": None} | tool if tool["type"] == "function" else tool

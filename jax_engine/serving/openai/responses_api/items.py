@@ -7,6 +7,7 @@ from jax_engine.serving.openai.conversation import Conversation
 from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.parts import part_kind, read_part
 from jax_engine.serving.openai.request_fields import ITEM_HARMLESS, Fields
+from jax_engine.serving.openai.responses_api.tools import full_name
 
 type Parts = str | list[dict[str, Any]]
 
@@ -38,12 +39,13 @@ class _Message(_Part):
 class _Call(_Part):
     call_id: str
     name: str
+    namespace: str | None = None
     arguments: str
 
 
 class _CallOutput(_Part):
+    harmless: ClassVar[frozenset[str]] = ITEM_HARMLESS | {"name", "namespace"}  # the call's own
     call_id: str
-    name: str | None = None
     output: Parts
 
 
@@ -83,7 +85,7 @@ def _add_message(chat: Conversation, item: _Message, i: int) -> None:
 
 
 def _add_call(chat: Conversation, item: _Call, i: int) -> None:
-    chat.call(item.call_id, item.name, item.arguments)
+    chat.call(item.call_id, full_name(item.namespace, item.name), item.arguments)
 
 
 def _add_output(chat: Conversation, item: _CallOutput, i: int) -> None:

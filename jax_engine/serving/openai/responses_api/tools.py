@@ -1,5 +1,9 @@
-"""Tools, and the choice among them, as chats have them."""
+"""Tools, and the choice among them, as chats have them.
 
+A function of a namespace is called NAMESPACE__FUNCTION there, and has its two names in the answer.
+"""
+
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 from jax_engine.checks import shown
@@ -9,6 +13,8 @@ from jax_engine.serving.openai.request_fields import Fields
 from jax_engine.serving.openai.responses_api.request import ResponsesRequest
 
 _CHOICES = ("none", "auto", "required")
+# Codex offers these to all servers and never runs them: the model is not told of them.
+OFFERED_IN_VAIN = ("web_search", "web_search_2025_08_26", "web_search_preview")
 
 
 class _Function(Fields):
@@ -19,6 +25,15 @@ class _Function(Fields):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+
+
+class _Namespace(Fields):
+    """Functions that belong together."""
+
+    type: Literal["namespace"]
+    name: str
+    description: str | None = None
+    tools: list[dict[str, Any]]
 
 
 class _Named(Fields):
@@ -43,7 +58,7 @@ def chat_tools(request: ResponsesRequest) -> dict[str, Any]:
     Raises:
         ApiError, RequestValidationError: a tool is not a function, or the choice names none.
     """
-    tools = [_function(i, one) for i, one in enumerate(request.tools or ())]
+    tools = [one for i, tool in enumerate(request.tools or ()) for one in _functions(i, tool)]
     names = [one["function"]["name"] for one in tools]
     choice: Any = request.tool_choice
     if isinstance(choice, str) and choice not in _CHOICES:
@@ -67,18 +82,45 @@ def chat_tools(request: ResponsesRequest) -> dict[str, Any]:
     }
 
 
-def _function(i: int, data: dict[str, Any]) -> dict[str, Any]:
+def full_name(namespace: str | None, name: str) -> str:
+    """What the model calls a function."""
+    return name if namespace is None else f"{namespace}__{name}"
+
+
+def namespaces(request: ResponsesRequest) -> dict[str, dict[str, str]]:
+    """The fields `namespace` and `name` of functions that have both, by what the model calls them.
+
+    The request's tools must have been checked.
+    """
+    return {
+        full_name(one["name"], inner["name"]): {"namespace": one["name"], "name": inner["name"]}
+        for one in request.tools or ()
+        if one["type"] == "namespace"
+        for inner in one["tools"]
+    }
+
+
+def _functions(i: int, data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if data.get("type") == "namespace":
+        space = read_part(_Namespace, data, "tools", i)
+        for k, inner in enumerate(space.tools):
+            yield _function(inner, space.name, "tools", i, "tools", k)
+    elif data.get("type") not in OFFERED_IN_VAIN:
+        yield _function(data, None, "tools", i)
+
+
+def _function(data: dict[str, Any], space: str | None, *where: str | int) -> dict[str, Any]:
     kind = data.get("type")
     if kind != "function":
-        where = f"tools.{i}.type"
+        path = ".".join([*map(str, where), "type"])
         raise invalid(
-            where,
-            f"{where} must be 'function', got {shown(kind)}: this server runs no tools of its own, "
+            path,
+            f"{path} must be 'function', got {shown(kind)}: this server runs no tools of its own, "
             "so leave it out",
         )
-    tool = read_part(_Function, data, "tools", i)
+    tool = read_part(_Function, data, *where)
     function = tool.model_dump(exclude={"type"}, exclude_none=True)
-    return {"type": "function", "function": function}
+    return {"type": "function", "function": function | {"name": full_name(space, tool.name)}}
 
 
 def _name(data: dict[str, Any], names: list[str], *where: str | int) -> str:
