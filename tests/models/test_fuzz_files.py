@@ -101,7 +101,7 @@ def use_tokenizer(path: Path) -> None:
     """So far that what is wrong with it would show."""
     tokenizer = load_tokenizer(path)
     tokenizer.decode(tokenizer.encode("hello h€ 12<|end|>"))
-    if tokenizer.chat._template is not None:
+    if tokenizer.chat.template is not None:
         tokenizer.apply_chat_template(MESSAGES)
 
 

@@ -143,6 +143,14 @@ def test_how_a_message_ends(make: Make, stream: bool) -> None:
         assert llm.asked[0][1].stop == ["END"]
 
 
+def test_a_message_that_took_too_long(make: Make) -> None:
+    script = {"reason": "abort", "stop_reason": "timeout"}
+    client, _ = make(**script)
+    answer = client.post(PATH, json=HI)
+    assert answer.status_code == 504 and answer.json()["error"]["type"] == "timeout_error"
+    assert streamed(make, script)[-1]["error"]["type"] == "timeout_error"
+
+
 def test_a_call_that_is_cut_off_is_no_call_with_arguments(make: Make) -> None:
     client, _ = make(text='@add:{"a":', reason="length")
     answer = client.post(PATH, json=HI).json()

@@ -208,8 +208,11 @@ def test_how_an_answer_ends(make: Make) -> None:
         assert [one["status"] for one in whole["output"]] == status
         client, _ = make(text=text, reason="length")
         assert client.post(PATH, json={"input": "x"}).json()["status"] == "incomplete"
-    client, _ = make(reason="abort")
-    assert client.post(PATH, json={"input": "x"}).status_code == 500
+    for why, code in ((None, 500), ("timeout", 504)):
+        client, _ = make(reason="abort", stop_reason=why)
+        assert client.post(PATH, json={"input": "x"}).status_code == code
+    *_, error, failed = streamed(make, {"reason": "abort", "stop_reason": "timeout"})
+    assert error["code"] == "timeout" and failed["response"]["output"][0]["status"] == "incomplete"
 
 
 def test_a_step_that_fails_is_said(make: Make) -> None:

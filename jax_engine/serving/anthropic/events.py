@@ -10,7 +10,7 @@ from jax_engine.serving.anthropic.error_body import error_body
 from jax_engine.serving.anthropic.request import MessagesRequest
 from jax_engine.serving.openai.blocks import Block, Blocks, Step
 from jax_engine.serving.openai.chat_call import ChatCall
-from jax_engine.serving.openai.errors import ApiError, api_error
+from jax_engine.serving.openai.errors import aborted, api_error
 from jax_engine.serving.openai.thought import thought_tokens
 
 type Event = dict[str, Any]
@@ -118,7 +118,7 @@ class Writer:
         assert self._last is not None
         reason = self.call.finish_reason(self._last)
         if reason == "abort":
-            raise ApiError(500, "the request was aborted")
+            raise aborted(self._last.stop_reason)
         found = self._last.stop_reason
         if reason == "stop" and isinstance(found, str):
             return {"stop_reason": "stop_sequence", "stop_sequence": found}

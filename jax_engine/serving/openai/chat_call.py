@@ -46,6 +46,7 @@ class ChatCall:
         request.check_stream()
         choice = choice_of(request.tools, request.tool_choice, request.parallel_tool_calls)
         params = _params(service, request)
+        service.check_samples(params)
         prompt = await chat_prompt(service, request)
         plan = plan_of(
             service.dialect,
@@ -63,8 +64,7 @@ class ChatCall:
         return cls(service, request, params, prompt, plan)
 
     def _outputs(self) -> AsyncIterator[RequestOutput]:
-        priority = self.request.priority
-        return self.service.llm.generate(self.prompt, self.params, priority=priority)
+        return self.service.generate(self.prompt, self.params, self.request)
 
     async def output(self) -> RequestOutput:
         """The whole output of a request without `stream`; then `said` reads its samples."""

@@ -83,6 +83,13 @@ def invalid(param: str | None, message: str) -> ApiError:
     return ApiError(400, message, param=param)
 
 
+def aborted(why: object) -> ApiError:
+    """A request that the engine has ended before the model did."""
+    if why == "timeout":
+        return ApiError(504, "the request took longer than it may", code="timeout")
+    return ApiError(500, "the request was aborted")
+
+
 def api_error(error: Exception, fields: Sequence[str] = ()) -> ApiError:
     """Any error as an `ApiError`.
 

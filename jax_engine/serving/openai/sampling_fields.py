@@ -74,6 +74,7 @@ class SamplingFields(Request):
     guided_decoding_backend: Literal["auto", "guidance", "llguidance"] | None = None
     stream: bool = False
     priority: int = 0
+    timeout: float | None = None
     cache_salt: str | None = None
     request_id: str | None = None
 

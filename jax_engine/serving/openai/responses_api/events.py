@@ -9,7 +9,7 @@ import msgspec
 from jax_engine.outputs import CompletionOutput
 from jax_engine.serving.openai.blocks import Block, Blocks, Step
 from jax_engine.serving.openai.chat_call import ChatCall
-from jax_engine.serving.openai.errors import ApiError, api_error
+from jax_engine.serving.openai.errors import ApiError, aborted, api_error
 from jax_engine.serving.openai.logprobs import chat_logprobs
 from jax_engine.serving.openai.responses_api.answer import Answer
 from jax_engine.serving.openai.thought import thought_tokens
@@ -49,7 +49,7 @@ class Writer:
                 yield event
 
     async def _events(self) -> AsyncGenerator[Event]:
-        begun, reason = False, None
+        begun, reason, why = False, None, None
         async for output in self.call.outputs():
             if not begun:
                 begun = True
@@ -61,15 +61,15 @@ class Writer:
                 for step in self.blocks.take(said, self._logprobs(one)):
                     for event in self._of(step):
                         yield event
-                reason = self.call.finish_reason(one)
+                reason, why = self.call.finish_reason(one), one.stop_reason
+        if reason == "abort":
+            raise aborted(why)
         for step in (*self.blocks.finish(), *self._last_steps(reason)):
             for event in self._of(step):
                 yield event
         yield await self._end(reason)
 
     def _last_steps(self, reason: str | None) -> Iterator[Step]:
-        if reason == "abort":
-            raise ApiError(500, "the request was aborted")
         if not self.blocks.all:  # a turn without a word is an empty message
             yield from self.blocks.begin("text")
         if reason != "length":  # else the open item stays incomplete
