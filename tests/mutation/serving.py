@@ -3,6 +3,8 @@
 from tests.mutation.planting import Mutant, plant
 
 APP_TESTS = ("tests/serving/test_app.py",)
+RESPONSES_TESTS = ("tests/serving/test_responses_api.py",)
+MESSAGES_TESTS = ("tests/serving/test_anthropic.py",)
 LLM_TESTS = ("tests/serving/test_async_llm.py",)
 
 MUTANTS: list[Mutant] = [
@@ -18,7 +20,11 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/serving/openai/guards.py",
         APP_TESTS,
-        ("return any(same) and", "return any(same) or", "the word Bearer is a key"),
+        (
+            'scheme.lower() == "bearer" and self._is_key',
+            'scheme.lower() == "bearer" or self._is_key',
+            "the word Bearer is a key",
+        ),
         ("taken += len", "taken = len", "a long body in chunks is taken"),
     ),
     *plant(
@@ -47,6 +53,64 @@ MUTANTS: list[Mutant] = [
         "jax_engine/serving/openai/errors.py",
         APP_TESTS,
         ('_HOST_PATH.sub("(a path)", str(error))', "str(error)", "errors tell paths of the host"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/blocks.py",
+        RESPONSES_TESTS,
+        (
+            "if piece.index != self._call or",
+            "if self._call is None or",
+            "a second call is written into the first",
+        ),
+        (
+            "if said.reasoning or said.calls:",
+            "if said.calls:",
+            "log-probabilities of reasoning are those of the text",
+        ),
+    ),
+    *plant(
+        "jax_engine/serving/openai/conversation.py",
+        RESPONSES_TESTS,
+        ("if id_ not in self._calls:", "if not id_:", "what a tool answered needs no call"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/responses_api/events.py",
+        RESPONSES_TESTS,
+        (
+            'if reason != "length":',
+            "if True:",
+            "an item that is cut off is complete",
+        ),
+        ("self._number - 1}", "self._number}", "numbers of events begin with 1"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/responses_api/request.py",
+        RESPONSES_TESTS,
+        ("if self.background:", "if False:", "background is ignored"),
+    ),
+    *plant(
+        "jax_engine/serving/anthropic/content.py",
+        MESSAGES_TESTS,
+        (
+            'f"Error: {text}" if block.is_error else text',
+            "text",
+            "that a tool failed is not said",
+        ),
+        (
+            'return bool(last["role"] == "assistant")',
+            "return False",
+            "a beginning is not gone on with",
+        ),
+    ),
+    *plant(
+        "jax_engine/serving/anthropic/events.py",
+        MESSAGES_TESTS,
+        ("used.prompt_tokens - cached", "used.prompt_tokens", "cached tokens are counted twice"),
+        (
+            'if reason == "stop" and isinstance(found, str):',
+            'if reason == "stop" and found is not None:',
+            "a stop token is a stop sequence",
+        ),
     ),
     *plant(
         "jax_engine/serving/wire_params.py",

@@ -5,31 +5,24 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from jax_engine import EngineDeadError, RequestOutputKind, SamplingParams
-from jax_engine.serving.openai.app import make_app
-from jax_engine.serving.openai.service import ServerSettings, Service
-from jax_engine.tokenization.tokenizer import load_tokenizer
-from tests.support.scripted_llm import ScriptedLLM
+from tests.support.scripted_app import Make, http_scope, leave, scripted_app
 
-Make = Callable[..., tuple[TestClient, ScriptedLLM]]
+ENDPOINTS = {
+    "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages",
+    "/v1/messages/count_tokens", "/v1/embeddings",
+}  # fmt: skip
 HI = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 @pytest.fixture
 def make(checkpoint: Path) -> Make:
-    def of(settings: dict[str, Any] | None = None, **script: Any) -> tuple[TestClient, ScriptedLLM]:
-        llm = ScriptedLLM(load_tokenizer(checkpoint), **script)
-        service = Service(llm, ServerSettings(names=("tiny", "other"), **(settings or {})))
-        return TestClient(make_app(service), raise_server_exceptions=False), llm
-
-    return of
+    return scripted_app(checkpoint)
 
 
 def params_of(make: Make, path: str, body: dict[str, Any], **script: Any) -> SamplingParams:
@@ -221,15 +214,8 @@ def test_a_long_body_in_chunks_is_refused(make: Make) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(asyncio.wait_for(client.app(_scope(C), receive, send), 10))
+    asyncio.run(asyncio.wait_for(client.app(http_scope(C), receive, send), 10))
     assert sent[0]["status"] == 413 and not llm.asked
-
-
-def _scope(path: str) -> dict[str, Any]:
-    return {
-        "type": "http", "method": "POST", "path": path, "query_string": b"", "root_path": "",
-        "headers": [(b"content-type", b"application/json")], "http_version": "1.1",
-    }  # fmt: skip
 
 
 def test_many_prompts_and_samples_have_indices(make: Make) -> None:
@@ -286,33 +272,11 @@ def test_errors_of_streams(make: Make) -> None:
     assert llm.open == 0
 
 
-async def _leave(app: Any, path: str, body: dict[str, Any], llm: ScriptedLLM) -> int:
-    """Sends a request, and closes the connection once its requests are open."""
-    content, most = json.dumps(body).encode(), 0
-    received = iter([{"type": "http.request", "body": content, "more_body": False}])
-
-    async def receive() -> Any:
-        nonlocal most
-        for message in received:
-            return message
-        while not llm.open:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
-        most = llm.open
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        pass
-
-    await asyncio.wait_for(app(_scope(path), receive, send), 10)
-    return most
-
-
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(("path", "body"), [(C, {"prompt": ["a", "b", "c"]}), (CHAT, HI)])
 def test_who_leaves_ends_all_its_requests(make: Make, path: str, body: Any, stream: bool) -> None:
     client, llm = make(hangs=True)
-    most = asyncio.run(_leave(client.app, path, body | {"stream": stream, "n": 2}, llm))
+    most = asyncio.run(leave(client.app, path, body | {"stream": stream, "n": 2}, llm))
     assert most == len(body.get("prompt", [0])) and llm.open == 0
 
 
@@ -340,7 +304,7 @@ def test_models_tokens_and_embeddings(make: Make) -> None:
     assert answer.json()["data"] == [{"index": 0, "embedding": [0.25, -1.0], "object": "embedding"}]
     assert llm.asked[-1][0] == [2, 3] and answer.json()["usage"]["prompt_tokens"] == 3
     pages = [client.get("/version", headers={"Origin": f"https://{x}.example"}) for x in "ab"]
-    assert client.get("/openapi.json").json()["paths"].keys() >= {C, CHAT, "/v1/embeddings"}
+    assert client.get("/openapi.json").json()["paths"].keys() >= ENDPOINTS
     found = [page.headers.get("access-control-allow-origin") for page in pages]
     assert found == ["https://a.example", None]
 

@@ -113,6 +113,36 @@ def test_chats_are_those_of_llm(client: openai.OpenAI, llm: LLM) -> None:
     assert last.usage.total_tokens == answer.usage.total_tokens
 
 
+def test_responses_and_messages_are_those_of_llm(client: openai.OpenAI, llm: LLM) -> None:
+    params = SamplingParams(max_tokens=12, temperature=0.0)
+    (offline,) = llm.chat(CHAT, params, use_tqdm=False)
+    fields: dict[str, Any] = {"model": "tiny", "temperature": 0}
+    answer = client.responses.create(
+        instructions=CHAT[0]["content"], input=CHAT[1]["content"], max_output_tokens=12, **fields
+    )
+    assert answer.output_text == offline.outputs[0].text
+    assert answer.usage is not None and answer.usage.output_tokens == 12
+    assert answer.status == "incomplete"
+    message = fields | {"system": CHAT[0]["content"], "messages": CHAT[1:], "max_tokens": 12}
+    told = client.post("/messages", body=message, cast_to=httpx2.Response).json()
+    assert told["content"] == [{"type": "text", "text": answer.output_text}]
+    assert told["stop_reason"] == "max_tokens"
+
+
+def test_a_required_tool_is_called(client: openai.OpenAI) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
+              "additionalProperties": False}  # fmt: skip
+    answer = client.responses.create(
+        model="tiny",
+        input="?",
+        tools=[{"type": "function", "name": "f", "parameters": schema, "strict": True}],
+        tool_choice={"type": "function", "name": "f"},
+        extra_body={"logit_bias": {"32": -100, "9": -100, "10": -100, "13": -100}},
+    )
+    (call,) = answer.output
+    assert call.type == "function_call" and json.loads(call.arguments)["a"] in (1, 2)
+
+
 def test_answers_of_a_given_form(client: openai.OpenAI) -> None:
     schema = {
         "type": "object",
@@ -271,6 +301,8 @@ def test_malformed_bodies_never_break_the_server(server: HttpServer) -> None:
     seeds: list[tuple[str, dict[str, Any]]] = [
         ("/v1/completions", {"prompt": "x", "max_tokens": 2, "n": 1, "logprobs": 1, "stop": "a"}),
         ("/v1/chat/completions", {"messages": CHAT, "max_tokens": 2, "temperature": 0.5}),
+        ("/v1/responses", {"input": "x", "max_output_tokens": 2, "stream": True}),
+        ("/v1/messages", {"model": "tiny", "messages": CHAT, "max_tokens": 2}),
         ("/v1/embeddings", {"input": "x", "encoding_format": "float"}),
         ("/tokenize", {"prompt": "x"}),
         ("/detokenize", {"tokens": [1, 2]}),
@@ -296,6 +328,7 @@ def test_malformed_bodies_never_break_the_server(server: HttpServer) -> None:
             statuses.append(answer.status_code)
             assert answer.status_code in (200, 400, 404), (content, answer.text)
             if answer.status_code != 200:
-                assert answer.json()["error"].keys() == {"message", "type", "param", "code"}
+                keys = {"message", "type", *([] if path == "/v1/messages" else ["param", "code"])}
+                assert answer.json()["error"].keys() == keys
     assert statuses.count(400) > 60 and statuses.count(200) > 5
     assert server.idle()

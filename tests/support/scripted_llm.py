@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jax_engine import InvalidRequestError, RequestOutputKind, SamplingParams
+from jax_engine.logprobs import Logprob
 from jax_engine.outputs import (
     CompletionOutput,
     PoolingOutput,
@@ -27,6 +28,7 @@ class ScriptedLLM:
         asked: the prompts and parameters of all requests.
         timeouts: the seconds that each may take.
         open: requests that are running.
+        reason, stop_reason: how each output ends.
     """
 
     tokenizer: Tokenizer
@@ -37,6 +39,8 @@ class ScriptedLLM:
     busy: bool = False
     errored: bool = False
     max_model_len: int = 64
+    reason: str = "stop"
+    stop_reason: int | str | None = None
     asked: list[tuple[Any, Any]] = field(default_factory=list)
     timeouts: list[float | None] = field(default_factory=list)
     open: int = 0
@@ -79,7 +83,7 @@ class ScriptedLLM:
                 text = self.text[-1]
             if self.hangs:
                 await asyncio.Event().wait()
-            yield self._output(prompt, params, text, "stop")
+            yield self._output(prompt, params, text, self.reason)
         finally:
             self.open -= 1
 
@@ -87,12 +91,26 @@ class ScriptedLLM:
         self, prompt: Any, params: SamplingParams, text: str, reason: str | None
     ) -> RequestOutput:
         ids = prompt.get("prompt_token_ids") or self.tokenizer.encode(prompt["prompt"])
+        ended = reason is not None
         outputs = [
-            CompletionOutput(i, text, self.tokenizer.encode(text), finish_reason=reason)
+            CompletionOutput(
+                i,
+                text,
+                self.tokenizer.encode(text),
+                logprobs=self._logprobs(params, text),
+                finish_reason=reason,
+                stop_reason=self.stop_reason if ended else None,
+            )
             for i in range(params.n)
         ]
-        ended = reason is not None
         return RequestOutput("x", prompt.get("prompt"), ids, outputs, ended, num_cached_tokens=1)
+
+    def _logprobs(self, params: SamplingParams, text: str) -> list[dict[int, Logprob]] | None:
+        if params.logprobs is None:
+            return None
+        ids = self.tokenizer.encode(text)
+        others = {one: Logprob(-2.0, 1 + one, "x") for one in range(1, params.logprobs)}
+        return [others | {one: Logprob(-0.5, 1, self.tokenizer.decode([one]))} for one in ids]
 
     async def encode(
         self, prompt: Any, params: Any, *, priority: int = 0, timeout: float | None = None

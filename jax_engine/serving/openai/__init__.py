@@ -14,6 +14,12 @@ running.py             runs requests side by side, for as long as their client i
 events.py              server-sent events
 completions.py         /v1/completions
 chat.py                /v1/chat/completions
+responses_api/         /v1/responses
+../anthropic/          /v1/messages
+conversation.py        messages of a chat, from the pieces that these two get
+parts.py               items, blocks and tools, each told by its type
+blocks.py              a turn as stretches of reasoning, text and calls
+thought.py             how much of a turn was reasoning
 logprobs.py            log-probabilities, as both endpoints write them
 embeddings.py          /v1/embeddings
 tokens.py              /tokenize, /detokenize

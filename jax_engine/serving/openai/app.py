@@ -8,6 +8,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 import jax_engine
+from jax_engine.serving.anthropic.endpoint import count_tokens, message
+from jax_engine.serving.anthropic.request import CountRequest, MessagesRequest
 from jax_engine.serving.openai.chat import chat
 from jax_engine.serving.openai.completions import complete
 from jax_engine.serving.openai.embeddings import embed
@@ -23,6 +25,8 @@ from jax_engine.serving.openai.requests import (
     TokenizeTextRequest,
 )
 from jax_engine.serving.openai.responses import json_response
+from jax_engine.serving.openai.responses_api.endpoint import respond
+from jax_engine.serving.openai.responses_api.request import ResponsesRequest
 from jax_engine.serving.openai.running import ClientGone
 from jax_engine.serving.openai.service import Service, no_model
 from jax_engine.serving.openai.tokens import detokenize, tokenize, tokenizer_info
@@ -69,6 +73,18 @@ def _add_generation(app: FastAPI, service: Service) -> None:
     @app.post("/v1/chat/completions")
     async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
         return await _named(type(body), chat(service, body, http))
+
+    @app.post("/v1/responses")
+    async def responses(body: ResponsesRequest, http: HttpRequest) -> Response:
+        return await _named(type(body), respond(service, body, http))
+
+    @app.post("/v1/messages")
+    async def messages(body: MessagesRequest, http: HttpRequest) -> Response:
+        return await _named(type(body), message(service, body, http))
+
+    @app.post("/v1/messages/count_tokens")
+    async def count(body: CountRequest) -> Response:
+        return await _named(type(body), count_tokens(service, body))
 
     @app.post("/v1/embeddings")
     async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> Response:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.outputs import PoolingRequestOutput
 from jax_engine.pooling_params import PoolingParams
-from jax_engine.serving.openai.errors import ApiError, invalid
+from jax_engine.serving.openai.errors import aborted, invalid
 from jax_engine.serving.openai.prompts import encoded, engine_prompt, prompt_list
 from jax_engine.serving.openai.requests import EmbeddingRequest
 from jax_engine.serving.openai.responses import Usage, json_response
@@ -78,6 +78,6 @@ async def _prompt(
 
 def _written(output: PoolingRequestOutput, *, base64_: bool) -> list[float] | str:
     if not output.finished:
-        raise ApiError(504, "the request took longer than it may", code="timeout")
+        raise aborted("timeout")
     data = np.asarray(output.outputs.data, "<f4")
     return base64.b64encode(data.tobytes()).decode() if base64_ else data.tolist()

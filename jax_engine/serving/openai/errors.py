@@ -20,6 +20,7 @@ from jax_engine.errors import (
     JaxEngineError,
     RequestTooLargeError,
 )
+from jax_engine.serving.anthropic.error_body import error_body, speaks_anthropic
 
 logger = logging.getLogger("jax_engine")
 MAX_MESSAGE = 1000  # characters: a message may quote what the client sent
@@ -68,15 +69,25 @@ class ApiError(Exception):
         error = {"message": message, "type": kind, "param": param, "code": self.code}
         return {"error": error}
 
-    def response(self) -> Response:
-        """The error as an answer."""
-        content = msgspec.json.encode(self.body())
+    def response(self, path: str) -> Response:
+        """The error as an answer, in the shape that clients of a path expect."""
+        body = self.body()
+        if speaks_anthropic(path):
+            body = error_body(self.status, body["error"]["message"])
+        content = msgspec.json.encode(body)
         return Response(content, self.status, self.headers, media_type="application/json")
 
 
 def invalid(param: str | None, message: str) -> ApiError:
     """A request that is not acceptable."""
     return ApiError(400, message, param=param)
+
+
+def aborted(why: object) -> ApiError:
+    """A request that the engine has ended before the model did."""
+    if why == "timeout":
+        return ApiError(504, "the request took longer than it may", code="timeout")
+    return ApiError(500, "the request was aborted")
 
 
 def api_error(error: Exception, fields: Sequence[str] = ()) -> ApiError:
@@ -87,6 +98,8 @@ def api_error(error: Exception, fields: Sequence[str] = ()) -> ApiError:
     """
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, RequestValidationError):
+        return _of_validation(error)
     if isinstance(error, InvalidRequestError | ConfigError):
         found = _NAME.match(str(error))
         param = found[0] if found and found[0] in fields else None
@@ -137,11 +150,12 @@ def add_error_handlers(app: FastAPI) -> None:
     """Makes all of an app's errors of this shape."""
 
     async def handle(request: Request, error: Exception) -> Response:
+        path = request.url.path
         if isinstance(error, RequestValidationError):
-            return _of_validation(error).response()
+            return _of_validation(error).response(path)
         if isinstance(error, HTTPException):
-            return _of_http(error, request).response()
-        return api_error(error).response()
+            return _of_http(error, request).response(path)
+        return api_error(error).response(path)
 
     for kind in (RequestValidationError, HTTPException, ApiError, JaxEngineError, Exception):
         app.add_exception_handler(kind, handle)

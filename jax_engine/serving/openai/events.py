@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -21,10 +22,16 @@ async def event_stream(http: HttpRequest, events: AsyncGenerator[object]) -> Res
     return _EventStream(first, events)
 
 
-class _EventStream(Response):
+async def named_event_stream(http: HttpRequest, events: AsyncGenerator[dict[str, Any]]) -> Response:
+    """As `event_stream`, of events that have a `type` and write errors themselves."""
+    first = await for_client(http, anext(events))
+    return _NamedEventStream(first, events)
+
+
+class _EventStream[Event](Response):
     media_type = "text/event-stream"
 
-    def __init__(self, first: object, events: AsyncGenerator[object]) -> None:
+    def __init__(self, first: Event, events: AsyncGenerator[Event]) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
@@ -60,6 +67,17 @@ class _EventStream(Response):
         except Exception as error:
             yield _line(api_error(error).body())
         yield b"data: [DONE]\n\n"
+
+
+class _NamedEventStream(_EventStream[dict[str, Any]]):
+    async def _lines(self) -> AsyncIterator[bytes]:
+        yield _named_line(self._first)
+        async for event in self._events:
+            yield _named_line(event)
+
+
+def _named_line(event: dict[str, Any]) -> bytes:
+    return f"event: {event['type']}\n".encode() + _line(event)
 
 
 def _line(event: object) -> bytes:

@@ -12,7 +12,7 @@ OPEN = frozenset({"/health", "/ready", "/version"})  # need no key
 
 
 class KeyGuard:
-    """Asks for `Authorization: Bearer KEY`."""
+    """Asks for `Authorization: Bearer KEY`, or `x-api-key: KEY` as Anthropic's clients send it."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
         self._app, self._keys = app, [one.encode() for one in keys]
@@ -20,22 +20,27 @@ class KeyGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or answers 401."""
         free = scope["type"] != "http" or scope["path"] in OPEN or scope["method"] == "OPTIONS"
-        if free or self._knows(Headers(scope=scope).get("authorization", "")):
+        if free or self._knows(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
         error = ApiError(
             401,
-            "a valid key is needed: Authorization: Bearer KEY",
+            "a valid key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
             code="invalid_api_key",
             headers={"WWW-Authenticate": "Bearer"},
         )
-        await error.response()(scope, receive, send)
+        await error.response(scope["path"])(scope, receive, send)
 
-    def _knows(self, header: str) -> bool:
-        scheme, _, given = header.partition(" ")
-        token = given.strip().encode("utf-8", "surrogateescape")
-        same = [hmac.compare_digest(token, one) for one in self._keys]  # each takes its time
-        return any(same) and scheme.lower() == "bearer"
+    def _knows(self, headers: Headers) -> bool:
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        own = headers.get("x-api-key", "")
+        if scheme.lower() == "bearer" and self._is_key(bearer.strip()):
+            return True
+        return self._is_key(own)
+
+    def _is_key(self, given: str) -> bool:
+        token = given.encode("utf-8", "surrogateescape")
+        return any([hmac.compare_digest(token, one) for one in self._keys])  # each takes its time
 
 
 class BodyGuard:
@@ -51,12 +56,12 @@ class BodyGuard:
             return
         length = Headers(scope=scope).get("content-length", "")
         if length.isdigit() and (len(length) > 18 or int(length) > self._limit):
-            await self._error().response()(scope, receive, send)
+            await self._error().response(scope["path"])(scope, receive, send)
             return
         try:
             await self._app(scope, self._counted(receive), send)
         except _TooLarge:  # before an answer began: its endpoint waits for the whole body
-            await self._error().response()(scope, receive, send)
+            await self._error().response(scope["path"])(scope, receive, send)
 
     def _counted(self, receive: Receive) -> Receive:
         taken = 0

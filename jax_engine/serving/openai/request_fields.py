@@ -13,6 +13,22 @@ HARMLESS = frozenset({
     "prompt_cache_key", "prompt_cache_retention", "verbosity",
 })  # fmt: skip
 
+# The same of the Responses API alone: limits of hosted tools, and hints for OpenAI's caches.
+RESPONSES_HARMLESS = HARMLESS | {"max_tool_calls", "prompt_cache_options", "client_metadata"}
+# The same of Anthropic's API: hints for its caches and its billing. `context_management` may drop
+# parts of a long conversation; here none is dropped.
+MESSAGES_HARMLESS = frozenset({
+    "metadata", "service_tier", "cache_control", "context_management", "diagnostics",
+    "inference_geo", "speed", "user_profile_id", "workspace_id",
+})  # fmt: skip
+# The same inside of items, parts, blocks and tools: their ids and states, and marks for caches.
+ITEM_HARMLESS = frozenset({
+    "id", "status", "phase", "annotations", "logprobs", "prompt_cache_breakpoint", "caller",
+})  # fmt: skip
+BLOCK_HARMLESS = frozenset({
+    "cache_control", "citations", "caller", "toolset_name", "signature", "eager_input_streaming",
+})  # fmt: skip
+
 
 class Fields(BaseModel):
     """A JSON object whose fields are all known.
@@ -32,10 +48,13 @@ class Fields(BaseModel):
         known = {one.alias or name for name, one in cls.model_fields.items()}
         for name in data:
             if name not in known and name not in cls.harmless and data[name] is not None:
+                said = (
+                    str(name).encode("utf-8", "backslashreplace").decode()
+                )  # JSON knows surrogates
                 raise PydanticCustomError(
                     "unknown_field",
                     "{problem}",
-                    {"problem": _unknown(str(name), sorted(known)), "name": str(name)},
+                    {"problem": _unknown(said, sorted(known)), "name": said},
                 )
         return handler({k: v for k, v in data.items() if k in known and v is not None})
 

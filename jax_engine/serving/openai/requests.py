@@ -5,6 +5,8 @@ from typing import Any, Literal
 from jax_engine.serving.openai.request_fields import Fields, Request
 from jax_engine.serving.openai.sampling_fields import SamplingRequest
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
 
 class CompletionRequest(SamplingRequest):
     """`/v1/completions`.
@@ -32,7 +34,7 @@ class Chat(Fields):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: Effort | None = None
 
 
 class ChatRequest(Chat, SamplingRequest):

@@ -44,10 +44,9 @@ class StructuredOutputs(Fields):
     json_object: bool | None = None
 
 
-class SamplingRequest(Request):
-    """The fields that completions and chats share; None is the model's default."""
+class SamplingFields(Request):
+    """The fields of all endpoints that generate; None is the model's default."""
 
-    n: int = 1
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -56,8 +55,6 @@ class SamplingRequest(Request):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
-    length_penalty: float | None = None
-    early_stopping: bool | Literal["never"] | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
@@ -69,10 +66,6 @@ class SamplingRequest(Request):
     spaces_between_special_tokens: bool | None = None
     logit_bias: dict[str, float] | None = None
     allowed_token_ids: list[int] | None = None
-    prompt_logprobs: int | None = None
-    truncate_prompt_tokens: int | None = None
-    use_beam_search: bool | None = None
-    response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: str | dict[str, Any] | None = None
     guided_regex: str | None = None
@@ -80,12 +73,24 @@ class SamplingRequest(Request):
     guided_grammar: str | None = None
     guided_decoding_backend: Literal["auto", "guidance", "llguidance"] | None = None
     stream: bool = False
-    stream_options: StreamOptions | None = None
-    return_token_ids: bool = False
     priority: int = 0
     timeout: float | None = None
     cache_salt: str | None = None
     request_id: str | None = None
+
+
+class SamplingRequest(SamplingFields):
+    """The fields that completions and chats share."""
+
+    n: int = 1
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
+    prompt_logprobs: int | None = None
+    truncate_prompt_tokens: int | None = None
+    use_beam_search: bool | None = None
+    response_format: ResponseFormat | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool = False
 
     def check_stream(self) -> None:
         """

@@ -128,7 +128,7 @@ def no_model(name: str) -> ApiError:
     return ApiError(404, message, param="model", code="model_not_found")
 
 
-def answer_id(prefix: str, request_id: str | None, http: HttpRequest) -> str:
+def answer_id(prefix: str, request_id: str | None, http: HttpRequest, joint: str = "-") -> str:
     """An id for an answer: from the request, its header X-Request-Id, or a new one."""
     given = request_id or http.headers.get("x-request-id")
-    return f"{prefix}-{given or uuid.uuid4().hex}"
+    return f"{prefix}{joint}{given or uuid.uuid4().hex}"

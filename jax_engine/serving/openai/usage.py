@@ -23,8 +23,13 @@ class Counts:
         if shown:
             self._generated += sum(len(one.token_ids) for one in output.outputs)
 
+    @property
+    def cached(self) -> int:
+        """The prompt's tokens that were in the prefix cache."""
+        return sum(self._cached.values())
+
     def usage(self) -> Usage:
         """All that was counted."""
         prompt = sum(self._prompts.values())
-        cached = CachedTokens(sum(self._cached.values()))
+        cached = CachedTokens(self.cached)
         return Usage(prompt, self._generated, prompt + self._generated, cached)

@@ -1,0 +1,55 @@
+"""A turn whose parts are marked by single letters, in place of a parser of a model's own marks."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from jax_engine.outputs import CompletionOutput
+from jax_engine.serving.openai.chat_call import ChatCall
+from jax_engine.serving.openai.turns import CallPiece, Said
+
+
+class MarkedTurn:
+    """`~` begins reasoning, `|` content, and `@` a call, whose name ends with `:`.
+
+    "~Hm.|Hello@add:{}" thinks "Hm.", says "Hello" and calls `add`.
+    """
+
+    def __init__(self) -> None:
+        self.mode, self.name, self.count = "|", "", 0
+
+    @property
+    def calls_tools(self) -> bool:
+        return self.count > 0
+
+    def take(self, text: str, *, ended: bool) -> Said:
+        content = reasoning = ""
+        calls: list[CallPiece] = []
+        for letter in text:
+            if letter in "~|@":
+                self.mode, self.name = letter, ""
+            elif self.mode == "~":
+                reasoning += letter
+            elif self.mode == "|":
+                content += letter
+            elif self.mode == "@" and letter != ":":
+                self.name += letter
+            elif self.mode == "@":
+                self.mode = ":"
+                calls.append(CallPiece(self.count, "", f"call_{self.count}", self.name))
+                self.count += 1
+            else:
+                calls.append(CallPiece(self.count - 1, letter))
+        return Said(content, reasoning, calls)
+
+
+@contextmanager
+def marked_turns() -> Iterator[None]:
+    """All chats read `MarkedTurn`s."""
+
+    def said(call: ChatCall, sample: CompletionOutput) -> Said:
+        turn = call._turns.setdefault(sample.index, MarkedTurn())
+        return turn.take(sample.text, ended=sample.finish_reason is not None)
+
+    with patch.object(ChatCall, "said", said):
+        yield

@@ -1,0 +1,92 @@
+"""The server's app over a scripted engine, as clients reach it without a port."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.testclient import TestClient
+
+from jax_engine.serving.openai.app import make_app
+from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.tokenization.tokenizer import load_tokenizer
+from tests.support.scripted_llm import ScriptedLLM
+
+Make = Callable[..., tuple[TestClient, ScriptedLLM]]
+
+
+def scripted_app(checkpoint: Path) -> Make:
+    """Makes apps whose models are called "tiny" and "other"."""
+
+    def of(settings: dict[str, Any] | None = None, **script: Any) -> tuple[TestClient, ScriptedLLM]:
+        llm = ScriptedLLM(load_tokenizer(checkpoint), **script)
+        service = Service(llm, ServerSettings(names=("tiny", "other"), **(settings or {})))
+        return TestClient(make_app(service), raise_server_exceptions=False), llm
+
+    return of
+
+
+def named_events(text: str) -> list[dict[str, Any]]:
+    """Server-sent events, each with a line that names its type."""
+    found = []
+    for one in text.strip().split("\n\n"):
+        name, data = one.split("\n")
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        found.append(event)
+    return found
+
+
+def asked_prompt(llm: ScriptedLLM) -> str:
+    """The text of the last prompt."""
+    prompt: str = llm.asked[-1][0]["prompt"]
+    return prompt
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """Serves an app at a free port; gives its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+async def leave(app: Any, path: str, body: dict[str, Any], llm: ScriptedLLM) -> int:
+    """Sends a request and closes the connection once it runs; returns how many then ran."""
+    content, most = json.dumps(body).encode(), 0
+    received = iter([{"type": "http.request", "body": content, "more_body": False}])
+
+    async def receive() -> Any:
+        nonlocal most
+        for message in received:
+            return message
+        while not llm.open:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        most = llm.open
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pass
+
+    await asyncio.wait_for(app(http_scope(path), receive, send), 10)
+    return most
+
+
+def http_scope(path: str) -> dict[str, Any]:
+    """What ASGI says of a POST with JSON."""
+    return {
+        "type": "http", "method": "POST", "path": path, "query_string": b"", "root_path": "",
+        "headers": [(b"content-type", b"application/json")], "http_version": "1.1",
+    }  # fmt: skip
