@@ -13,6 +13,7 @@ import argparse
 import logging
 import os
 
+from jax_engine.cli_config import add_config_flag
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 from jax_engine.progress_log import show_progress_lines
@@ -28,7 +29,8 @@ logger = logging.getLogger("jax_engine")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the server's flags, and the engine's."""
-    group = parser.add_argument_group("the server's settings")
+    group = parser.add_argument_group("the server")
+    add_config_flag(parser)
     EngineArgs.add_cli_args(parser)
     parser.add_argument(
         "model_tag",
