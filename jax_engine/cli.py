@@ -15,8 +15,8 @@ from jax_engine.cli_config import with_config
 from jax_engine.cli_parser import Parser
 from jax_engine.errors import JaxEngineError
 
-COMMANDS = ("serve", "chat", "complete")
-ALIASES: dict[str, list[str]] = {}
+COMMANDS = ("serve", "chat", "complete", "generate")
+ALIASES = {"generate": ["run-batch"]}
 EXAMPLES = """\
 try a model:
   jax-engine chat                               talk to SmolLM2-135M-Instruct
