@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 USAGE = "[-i] IN [-o] OUT [flags]"
 HELP = "answer the requests of a file (JSONL, or OpenAI's batch format)"
+PER_RUNNING = 4  # requests under way for each that can run: the engine never waits for one
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +136,8 @@ def _batch(args: argparse.Namespace, output: "Output", progress: Callable[[int],
         max_body_bytes=2 * MAX_LINE,  # written again, a line may be longer
     )
     engine_args = EngineArgs.from_cli_args(args)
-    return Batch(lambda: AsyncLLM.from_engine_args(engine_args), settings, output, progress)
+    most = PER_RUNNING * engine_args.create_engine_config().max_num_seqs
+    return Batch(lambda: AsyncLLM.from_engine_args(engine_args), settings, most, output, progress)
 
 
 def _loop() -> asyncio.AbstractEventLoop:

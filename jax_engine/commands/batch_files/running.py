@@ -13,14 +13,13 @@ from jax_engine.serving.async_llm import AsyncLLM
 from jax_engine.serving.openai.app import make_app
 from jax_engine.serving.openai.service import ServerSettings, Service
 
-PER_RUNNING = 4  # requests under way for each that can run: the engine never waits for one
-
 
 @dataclass
 class Batch:
     """
     Args:
         make_llm: called once there is something to answer.
+        most: requests under way at once.
         progress: told how many lines have been written since.
 
     Attributes:
@@ -29,12 +28,16 @@ class Batch:
 
     make_llm: Callable[[], AsyncLLM]
     settings: ServerSettings
+    most: int
     output: Output
     progress: Callable[[int], Any]
     written: int = 0
     _llm: AsyncLLM | None = None
     _app: Any = None
-    _window: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    _window: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._window = asyncio.Semaphore(self.most)
 
     async def run(self, lines: Iterable[Line]) -> None:
         """Answers all lines that are not answered yet.
@@ -61,26 +64,22 @@ class Batch:
     def _start(self) -> None:
         self._llm = self.make_llm()
         self._app = make_app(Service(self._llm, self.settings))
-        self._window = asyncio.Semaphore(PER_RUNNING * self._llm.config.max_num_seqs)
 
     async def _answer(self, line: Line) -> None:
-        window = self._window
         if line.problem is not None:
-            self._write(window, line, refused(line), failed=True)
+            self._write(line, refused(line), failed=True)
             return
         status, body = await ask(self._app, line.url, line.body)
         assert self._llm is not None
         if status >= 500 and self._llm.errored:  # no answer: the next run asks again
             raise self._llm.dead_error
-        self._write(window, line, answered(line, status, body), failed=status != 200)
+        self._write(line, answered(line, status, body), failed=status != 200)
 
-    def _write(
-        self, window: asyncio.Semaphore, line: Line, text: bytes, *, failed: bool
-    ) -> None:
+    def _write(self, line: Line, text: bytes, *, failed: bool) -> None:
         self.output.failed += failed
         written = self.output.write(line, text)
         for _ in range(written):
-            window.release()
+            self._window.release()
         self.written += written
         self.progress(written)
 
