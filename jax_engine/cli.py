@@ -15,7 +15,7 @@ from jax_engine.cli_config import with_config
 from jax_engine.cli_parser import Parser
 from jax_engine.errors import JaxEngineError
 
-COMMANDS = ("serve", "chat", "complete", "generate", "pull", "completion")
+COMMANDS = ("serve", "chat", "complete", "generate", "doctor", "pull", "completion")
 ALIASES = {"generate": ["run-batch"]}
 EXAMPLES = """\
 try a model:

@@ -9,9 +9,11 @@ from jax_engine.commands.shells.words import Command, commands
 _SCRIPT = """\
 _jax_engine() {
     local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} path="" word words
-    [[ $current == "=" ]] && current="" && before="=" && COMP_WORDS[COMP_CWORD]="="
-    [[ $before == "=" ]] && before=${COMP_WORDS[COMP_CWORD-2]}
-    [[ ${COMP_WORDS[COMP_CWORD]} == "=" ]] && before=${COMP_WORDS[COMP_CWORD-1]}
+    if [[ $current == "=" ]]; then
+        current=""
+    elif [[ $before == "=" ]]; then
+        before=${COMP_WORDS[COMP_CWORD-2]}
+    fi
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         case "$path $word" in
             PATHS) path="$path $word" ;;
