@@ -12,7 +12,6 @@ lines that have none.
 """
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +27,8 @@ from jax_engine.errors import ConfigError
 from jax_engine.progress_log import show_progress_lines
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from jax_engine.commands.batch_files.output import Output
     from jax_engine.commands.batch_files.running import Batch
 
@@ -58,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answers all requests; returns 0 if each has an answer, 1 if some are errors."""
+    import asyncio  # a third of the time in which the command line starts
+
     from jax_engine.commands.batch_files.lines import Reader
     from jax_engine.commands.batch_files.output import Output
 
@@ -140,7 +143,7 @@ def _batch(args: argparse.Namespace, output: "Output", progress: Callable[[int],
     return Batch(lambda: AsyncLLM.from_engine_args(engine_args), settings, most, output, progress)
 
 
-def _loop() -> asyncio.AbstractEventLoop:
+def _loop() -> "AbstractEventLoop":
     import uvloop
 
     return uvloop.new_event_loop()

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -32,8 +33,9 @@ def network() -> Iterator[Finding]:
     threads = [threading.Thread(target=ask, args=(name,), daemon=True) for name in places]
     for one in threads:
         one.start()
+    end = time.monotonic() + PATIENCE_S
     for one in threads:
-        one.join(PATIENCE_S)
+        one.join(max(0.0, end - time.monotonic()))
     for name in places:
         host, answer = answers.get(name, (name, ""))
         answer = answer or f"no answer within {PATIENCE_S:.0f} s"
