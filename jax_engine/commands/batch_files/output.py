@@ -98,7 +98,7 @@ class Output:
 
     def close(self) -> None:
         """Closes the file."""
-        if self._file.fileno() != sys.stdout.fileno():
+        if self._file is not sys.stdout.buffer:
             self._file.close()
 
 

@@ -16,14 +16,14 @@ from jax_engine.commands.diagnosis.finding import Finding, size
 from jax_engine.commands.diagnosis.machine import has_nvidia_gpu
 
 PATIENCE_S = 30.0
+PACKAGES = str(Path(__file__).resolve().parents[3])  # where this package is
 _PRODUCTS = {"Panels": "numba, on weights packed into panels"}
 _BROKEN = "JAX does not work here: reinstall it (pip install --force-reinstall jax jaxlib)"
 
 
 def device() -> Iterator[Finding]:
     """What the process says; a crash or a hang is one finding."""
-    package = str(Path(__file__).resolve().parents[3])
-    path = os.pathsep.join(dict.fromkeys([package, *filter(None, sys.path)]))
+    path = os.pathsep.join(dict.fromkeys([PACKAGES, *filter(None, sys.path)]))
     try:
         done = subprocess.run(
             [sys.executable, "-m", __name__],
