@@ -9,8 +9,8 @@ from jax_engine.typed_fields import suggestion
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line. `--help=KEYWORD` shows the flags that KEYWORD is about."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, add_help=False, allow_abbrev=False, **options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, add_help=False, allow_abbrev=False)
         self.add_argument(
             "-h",
             "--help",

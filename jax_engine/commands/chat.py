@@ -12,6 +12,7 @@ answer; between answers it ends the chat, as Ctrl-D does.
 
 import argparse
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,10 +126,8 @@ def _talk(chat: Conversation) -> int:
 
 def _edit_lines() -> None:
     """Lets `input` edit lines and recall earlier ones, where Python can."""
-    try:
+    with suppress(ImportError):
         import readline  # noqa: F401
-    except ImportError:
-        pass
 
 
 def _complain(message: str) -> None:

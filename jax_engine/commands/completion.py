@@ -1,8 +1,8 @@
 """Writes a script that lets a shell complete commands, flags and their values.
 
-    source <(jax-engine completion bash)       in ~/.bashrc
-    source <(jax-engine completion zsh)        in ~/.zshrc, after compinit
-    jax-engine completion fish | source        in ~/.config/fish/config.fish
+source <(jax-engine completion bash)       in ~/.bashrc
+source <(jax-engine completion zsh)        in ~/.zshrc, after compinit
+jax-engine completion fish | source        in ~/.config/fish/config.fish
 """
 
 import argparse

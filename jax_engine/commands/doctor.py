@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Examines all parts at once; returns the exit status."""
-    with ThreadPoolExecutor(len(PARTS)) as pool:
+    with ThreadPoolExecutor() as pool:
         found = dict(zip(PARTS, pool.map(findings_of, PARTS.values()), strict=True))
     to_do = [one.to_do for part in found.values() for one in part if one.to_do]
     print(_as_json(found, to_do) if args.json else _screen(found, to_do))

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -87,9 +87,7 @@ def test_what_was_said_until_ctrl_c_is_kept() -> None:
     assert len(chat.turns) == 4  # without an answer nothing was said
 
 
-def test_ctrl_c_ends_an_answer_and_not_the_chat(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_an_answer_and_not_the_chat(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Script("Hel", Stopped())
     monkeypatch.setattr("jax_engine.commands.chat.make_source", lambda args, template: source)
     ended = run("chat", typed="a\nb\n")
@@ -121,13 +119,15 @@ def test_a_local_answer_stops_between_steps(checkpoint: Path) -> None:
 
 
 def test_events_are_read_as_the_standard_says() -> None:
-    lines = b": hello\ndata: {\"a\":\ndata: 1}\r\n\r\nevent: x\ndata:2\n\n\ndata: [DONE]\n\ndata: 3\n\n"
+    lines = (
+        b': hello\ndata: {"a":\ndata: 1}\r\n\r\nevent: x\ndata:2\n\n\ndata: [DONE]\n\ndata: 3\n\n'
+    )
     assert list(event_data(lines.splitlines(keepends=True))) == ['{"a":\n1}', "2"]
 
 
 class Handler(BaseHTTPRequestHandler):
-    asked: list[tuple[str, Any, Any]] = []
-    events: list[Any] = []
+    asked: ClassVar[list[tuple[str, Any, Any]]] = []
+    events: ClassVar[list[Any]] = []
 
     def do_GET(self) -> None:
         self._send(200, json.dumps({"data": [{"id": "theirs"}]}).encode())
@@ -162,9 +162,11 @@ def url() -> Iterator[str]:
 
 
 def test_a_server_answers(run: Run, url: str) -> None:
-    Handler.events = [{"choices": [{"index": 0, "delta": {"role": "assistant"}}]}] + [
-        {"choices": [{"index": 0, "delta": {"content": one}}]} for one in ("Hé", "llo")
-    ] + [{"choices": [], "usage": {}}]
+    Handler.events = (
+        [{"choices": [{"index": 0, "delta": {"role": "assistant"}}]}]
+        + [{"choices": [{"index": 0, "delta": {"content": one}}]} for one in ("Hé", "llo")]
+        + [{"choices": [], "usage": {}}]
+    )
     ended = run("chat", "--url", url, "-q", "Hi", "--api-key", "k", "--stop", "x", "--seed", "2")
     assert (ended.status, ended.out) == (0, "Héllo\n")
     path, body, key = Handler.asked[0]

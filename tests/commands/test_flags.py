@@ -67,8 +67,10 @@ dtype: float32
 def test_a_wrong_file_is_one_line(tmp_path: Path, run: Run, text: str, problem: str) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(text)
-    ended = run("serve", "--port=0", "--config", file) if "port" not in text else run(
-        "serve", "--config", file
+    ended = (
+        run("serve", "--port=0", "--config", file)
+        if "port" not in text
+        else run("serve", "--config", file)
     )
     assert ended.status in (1, 2) and problem in ended.err and ended.err.count("\n") == 1
     for name in (tmp_path / "none.yaml", tmp_path):
@@ -102,7 +104,7 @@ def test_help_can_be_searched(run: Run) -> None:
 
 
 def test_a_wrong_flag_is_one_line(run: Run) -> None:
-    ended = run("chat", "--temperatur", "1")
+    ended = run("chat", "--temperture", "1")
     assert ended.status == 2 and ended.err.count("\n") == 1
     assert "did you mean --temperature?" in ended.err
 

@@ -80,7 +80,9 @@ class Server:
                 yield from event.get("choices") or []
 
     @contextmanager
-    def _asked(self, method: str, path: str, content: bytes | None = None) -> Iterator[HTTPResponse]:
+    def _asked(
+        self, method: str, path: str, content: bytes | None = None
+    ) -> Iterator[HTTPResponse]:
         """An answer of status 200, whose connection is closed at the end: so is its request."""
         connection = self._kind(*self._address, timeout=PATIENCE_S)
         try:

@@ -25,7 +25,7 @@ class Line(NamedTuple):
     of_batch: bool
     custom_id: str | None = None
     url: str = ""
-    body: Mapping[str, Any] = {}  # noqa: RUF012  nobody writes it
+    body: Mapping[str, Any] = {}
     problem: str | None = None
 
     @property

@@ -70,8 +70,8 @@ class Output:
         found = self.done.get(line.number)
         if found is not None and found != line.digest:
             raise ConfigError(
-                f"the output has an answer to another request than line {line.number} with custom_id "
-                f"{shown(line.custom_id)}: it is of another input. --overwrite replaces it"
+                f"the output has another request's answer for line {line.number}, whose custom_id "
+                f"is {shown(line.custom_id)}: it is of another input. --overwrite replaces it"
             )
         return found is not None
 

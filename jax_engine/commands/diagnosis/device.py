@@ -1,7 +1,4 @@
-"""JAX's devices, and what would run on them. Asked in a process of their own, which may crash.
-
-That process is `python -m jax_engine.commands.diagnosis.device`, and prints JSON.
-"""
+"""JAX's devices, and what would run on them. Asked in a process of their own, which may crash."""
 
 import json
 import os
@@ -17,7 +14,7 @@ from jax_engine.commands.diagnosis.machine import has_nvidia_gpu
 
 PATIENCE_S = 30.0
 PACKAGES = str(Path(__file__).resolve().parents[3])  # where this package is
-_PRODUCTS = {"Panels": "numba, on weights packed into panels"}
+_ASKED = "jax_engine.operations.report"
 _BROKEN = "JAX does not work here: reinstall it (pip install --force-reinstall jax jaxlib)"
 
 
@@ -26,7 +23,7 @@ def device() -> Iterator[Finding]:
     path = os.pathsep.join(dict.fromkeys([PACKAGES, *filter(None, sys.path)]))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", __name__],
+            [sys.executable, "-m", _ASKED],
             capture_output=True,
             text=True,
             errors="replace",
@@ -61,57 +58,3 @@ def _said(facts: dict[str, Any]) -> Iterator[Finding]:
     yield Finding("weights, KV cache", f"{dtype} and {dtype} (--dtype)")
     yield Finding("attention", facts["attention"], facts["to_do"])
     yield Finding("matrix products", facts["products"])
-
-
-def probe() -> dict[str, Any]:
-    """The facts, by the engine's own choices."""
-    import jax
-
-    devices = [str(one.device_kind) for one in jax.devices()]  # raises where JAX is broken
-    from jax_engine.operations import memory_bytes, this_device
-
-    chosen = this_device()
-    facts: dict[str, Any] = {
-        "platform": chosen.platform,
-        "devices": devices,
-        "memory": memory_bytes(),
-        "memory_share": chosen.memory_share,
-        "dtype": chosen.auto_dtype,
-        "to_do": None,
-    }
-    return facts | _kernels(chosen.platform, chosen.auto_dtype)
-
-
-def _kernels(platform: str, dtype: str) -> dict[str, Any]:
-    """What computes. Kernels that are not compiled yet stay so: that takes too long here."""
-    if platform == "cpu" and not _kernels_are_compiled():
-        waiting = "numba, compiled at the first start (some 15 s)"
-        return {"attention": waiting, "products": waiting}
-    import jax.numpy as jnp
-
-    from jax_engine.operations import formats_for
-    from pallas_kernels.backends import choose_backend
-
-    backend = choose_backend(None)
-    products = type(formats_for(jnp.dtype(dtype)).products).__name__
-    to_do = _why_no_kernels() if platform == "cpu" and backend == "xla" else None
-    return {"attention": backend, "products": _PRODUCTS.get(products, "XLA"), "to_do": to_do}
-
-
-def _kernels_are_compiled() -> bool:
-    """Also where Numba is broken: then no start compiles anything."""
-    try:
-        from cpu_kernels.compiling.jit import FOLDER
-    except Exception:
-        return True
-    return any(Path(FOLDER).glob("**/*.nbc"))
-
-
-def _why_no_kernels() -> str:
-    from cpu_kernels.compiling.availability import failure
-
-    return f"the CPU's kernels do not run, and XLA is slower: pip install -U numba ({failure()})"
-
-
-if __name__ == "__main__":
-    print(json.dumps(probe()))

@@ -28,5 +28,6 @@ def findings_of(part: Callable[[], Iterator[Finding]]) -> list[Finding]:
 
 def size(num_bytes: int) -> str:
     """Bytes for people."""
+    names = ("B", "KiB", "MiB", "GiB", "TiB")
     unit = min(max(num_bytes.bit_length() - 1, 0) // 10, 4)
-    return f"{num_bytes / 1024**unit:.{0 if unit < 2 else 1}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
+    return f"{num_bytes / 1024**unit:.{0 if unit < 2 else 1}f} {names[unit]}"

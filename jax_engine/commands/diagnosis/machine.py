@@ -34,7 +34,10 @@ def _processor() -> tuple[str, set[str]]:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         return platform.processor(), set()
-    fields = dict(tuple(part.strip() for part in one.split(":", 1)) for one in lines if ":" in one)
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        fields[name.strip()] = value.strip()
     return fields.get("model name", ""), set(fields.get("flags", "").split())
 
 

@@ -46,9 +46,7 @@ def network() -> Iterator[Finding]:
 
 def _reach(url: str) -> str:
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(url, method="HEAD"), timeout=PATIENCE_S
-        ):
+        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PATIENCE_S):
             return _REACHED
     except urllib.error.HTTPError:  # it has answered
         return _REACHED

@@ -5,10 +5,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from jax_engine.cache_dir import cache_dir
+from jax_engine.cache_dir import cache_dir, hub_dir, kernels_dir
 from jax_engine.commands.diagnosis.finding import Finding, size
 from jax_engine.models.default_model import FILE_BYTES, MEMBER
-from cpu_kernels.compiling.user_cache import user_cache
 
 MANY = 20_000  # files after which a size is not counted on
 
@@ -16,10 +15,9 @@ MANY = 20_000  # files after which a size is not counted on
 def storage() -> Iterator[Finding]:
     """Each cache: where it is, how large, and whether it can be written."""
     ours = "JAX_ENGINE_CACHE names a folder that can be written"
-    kernels = Path(os.environ.get("NUMBA_CACHE_DIR") or user_cache() / "cpu-kernels")
     yield _cache("compiled steps", cache_dir() / "xla", ours)
-    yield _cache("CPU kernels", kernels, "NUMBA_CACHE_DIR names a folder that can be written")
-    yield _cache("hub's models", hub_cache(), "HF_HOME names a folder that can be written")
+    yield _cache("CPU kernels", kernels_dir(), "NUMBA_CACHE_DIR names a folder that can be written")
+    yield _cache("hub's models", hub_dir(), "HF_HOME names a folder that can be written")
     path = default_model()
     here = path if path.is_file() and path.stat().st_size == FILE_BYTES else None
     absent = "not here: the first use downloads it (93 MB), as does `jax-engine pull`"
@@ -29,14 +27,6 @@ def storage() -> Iterator[Finding]:
 def default_model() -> Path:
     """Where the default model is kept."""
     return cache_dir() / "models" / Path(MEMBER).name
-
-
-def hub_cache() -> Path:
-    """Where `huggingface_hub` keeps models."""
-    for name, below in (("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub")):
-        if os.environ.get(name):
-            return Path(os.environ[name], below).expanduser()
-    return user_cache() / "huggingface" / "hub"
 
 
 def _cache(name: str, folder: Path, otherwise: str) -> Finding:

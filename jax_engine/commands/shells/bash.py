@@ -42,7 +42,9 @@ def bash_script(parser: argparse.ArgumentParser) -> str:
     paths = "|".join(f'" {" ".join(one.path)}"' for one in found if one.path)
     choices = "\n".join(line for one in found for line in _values(one))
     words = "\n".join(f'            "{_path(one)}") words="{_words(one)}" ;;' for one in found)
-    text = _SCRIPT.replace("PATHS", paths).replace("CHOICES", choices).replace("WORDS\n", f"{words}\n")
+    text = (
+        _SCRIPT.replace("PATHS", paths).replace("CHOICES", choices).replace("WORDS\n", f"{words}\n")
+    )
     return text
 
 

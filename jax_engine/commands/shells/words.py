@@ -42,7 +42,9 @@ def commands(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Ite
         helps = {one.dest: one.help or "" for one in action._choices_actions}
         same = {id(action.choices[name]): text for name, text in helps.items()}
         says |= {name: same.get(id(one), "") for name, one in action.choices.items()}
-    flags = [_flag(one) for one in parser._actions if one.option_strings and one.help != "==SUPPRESS=="]
+    flags = [
+        _flag(one) for one in parser._actions if one.option_strings and one.help != "==SUPPRESS=="
+    ]
     words = [
         str(choice)
         for one in parser._actions
