@@ -104,7 +104,7 @@ def test_help_can_be_searched(run: Run) -> None:
 
 
 def test_a_wrong_flag_is_one_line(run: Run) -> None:
-    ended = run("chat", "--temperture", "1")
+    ended = run("chat", "--temperatures", "1")
     assert ended.status == 2 and ended.err.count("\n") == 1
     assert "did you mean --temperature?" in ended.err
 

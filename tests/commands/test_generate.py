@@ -96,7 +96,7 @@ def test_short_lines_keep_their_order(tmp_path: Path, run: Run, scripted: Script
         "{",
         {"messages": SAY, "max_tokens": 3},
         {"prompt": "x", "messages": SAY},
-        {"prompt": "x", "temperture": 1},
+        {"prompt": "x", "temperatures": 1},
         {"prompt": "y"},
         "[]",
     ]
