@@ -1,19 +1,15 @@
 """`generate`: files of requests, answered by an engine, or by one that says what it is told to."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jax_engine import LLM, AsyncLLM, EngineDeadError, SamplingParams
+from jax_engine import AsyncLLM, EngineDeadError
 from jax_engine.commands.batch_files.lines import Reader
 from jax_engine.tokenization.tokenizer import load_tokenizer
-from tests.commands.conftest import FLAGS, SETTINGS, Run
+from tests.commands.conftest import Run
 from tests.support.scripted_llm import ScriptedLLM
 
 CHAT, TEXT, EMBED = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
@@ -184,48 +180,3 @@ def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (1, {"top_k": 2, "prompt": "é"}),
         (3, {"top_k": 2, "prompt": "last"}),
     ]
-
-
-def start(*words: object, **options: Any) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "jax_engine", "generate", *map(str, words), *FLAGS]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, **options)
-
-
-def test_a_file_has_the_answers_of_llm(tmp_path: Path, checkpoint: Path) -> None:
-    """Ctrl-C in the middle, and the rest from the same command; the rest of a pipe is not read."""
-    prompts = [f"prompt {i}" for i in range(40)]
-    body: dict[str, Any] = {"max_tokens": 40, "seed": 5, "ignore_eos": True}
-    lines = [request(text, prompt=text, **body) for text in prompts]
-    source, target = write(tmp_path / "in.jsonl", *lines), tmp_path / "out.jsonl"
-    first = start(source, target, "--model", checkpoint)
-    while not target.exists() or not target.stat().st_size:
-        assert first.poll() is None, first.communicate()
-        time.sleep(0.01)
-    first.send_signal(signal.SIGINT)
-    _, said = first.communicate(timeout=30)
-    assert first.returncode == 130 and b"goes on with the rest" in said and b"Trace" not in said
-    assert 0 < len(read(target)) < len(prompts)
-    second = start(source, target, "--model", checkpoint)
-    assert second.communicate(timeout=60) and second.returncode == 0
-    params = SamplingParams(max_tokens=40, seed=5, ignore_eos=True)
-    llm = LLM(str(checkpoint), **SETTINGS)
-    offline = {one.prompt: one.outputs[0].text for one in llm.generate(prompts, params)}
-    found = {
-        one["custom_id"]: one["response"]["body"]["choices"][0]["text"] for one in read(target)
-    }
-    assert found == offline and len(read(target)) == len(prompts)
-
-
-def test_a_pipe_that_is_closed_ends_it(tmp_path: Path, checkpoint: Path) -> None:
-    process = start(
-        "--text", "-", "-", "--model", checkpoint, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(b"one\n")
-    process.stdin.flush()
-    assert json.loads(process.stdout.readline())["line"] == 1
-    process.stdout.close()
-    process.stdin.write(b"two\n" * 3)
-    process.stdin.close()
-    assert process.stderr is not None
-    assert b"Trace" not in process.stderr.read() and process.wait(30) == 141

@@ -3,7 +3,7 @@
 from tests.mutation.planting import Mutant, plant
 
 FLAG_TESTS = ("tests/commands/test_flags.py",)
-FILE_TESTS = ("tests/commands/test_generate.py", "-k", "not of_llm and not pipe")
+FILE_TESTS = ("tests/commands/test_generate.py",)
 ANSWER_TESTS = ("tests/commands/test_answers.py",)
 DOCTOR_TESTS = ("tests/commands/test_doctor.py",)
 
