@@ -42,14 +42,14 @@ class ChatCall:
         request.check_stream()
         _check_tools(request)
         params = _params(service, request)
+        service.check_samples(params)
         prompt = await chat_prompt(service, request)
         if request.cache_salt is not None:
             prompt["cache_salt"] = request.cache_salt
         return cls(service, request, params, prompt)
 
     def _outputs(self) -> AsyncIterator[RequestOutput]:
-        priority = self.request.priority
-        return self.service.llm.generate(self.prompt, self.params, priority=priority)
+        return self.service.generate(self.prompt, self.params, self.request)
 
     async def output(self) -> RequestOutput:
         """The whole output of a request without `stream`; then `said` reads its samples."""
