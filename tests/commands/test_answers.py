@@ -120,9 +120,9 @@ def test_a_local_answer_stops_between_steps(checkpoint: Path) -> None:
 
 def test_events_are_read_as_the_standard_says() -> None:
     lines = (
-        b': hello\ndata: {"a":\ndata: 1}\r\n\r\nevent: x\ndata:2\n\n\ndata: [DONE]\n\ndata: 3\n\n'
+        b': hello\ndata: {"a":\ndata: 1}\r\n\r\nevent: x\ndata:  2\n\n\ndata: [DONE]\n\ndata: 3\n\n'
     )
-    assert list(event_data(lines.splitlines(keepends=True))) == ['{"a":\n1}', "2"]
+    assert list(event_data(lines.splitlines(keepends=True))) == ['{"a":\n1}', " 2"]
 
 
 class Handler(BaseHTTPRequestHandler):

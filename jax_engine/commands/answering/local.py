@@ -2,7 +2,7 @@
 
 import argparse
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jax_engine.commands.answering.source import Piece, Stopped
@@ -37,29 +37,34 @@ class LocalModel:
 
     def complete(self, prompt: str, fields: Mapping[str, Any]) -> Iterator[Piece]:
         """As `Source.complete`."""
-        return self._pieces(prompt, fields)
+        return self._pieces(lambda: prompt, fields)
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], fields: Mapping[str, Any]
     ) -> Iterator[Piece]:
         """As `Source.chat`."""
-        tokenizer = self._engine.text_tokenizer()
-        [prompt] = chat_prompts(tokenizer, [*messages], None, chat_template=self._template)
+
+        def prompt() -> PromptInput:  # the first one imports what renders templates: 1 s
+            tokenizer = self._engine.text_tokenizer()
+            return chat_prompts(tokenizer, [*messages], None, chat_template=self._template)[0]
+
         return self._pieces(prompt, {"max_tokens": None} | self._defaults | dict(fields))
 
-    def _pieces(self, prompt: PromptInput, fields: Mapping[str, Any]) -> Iterator[Piece]:
+    def _pieces(
+        self, make_prompt: Callable[[], PromptInput], fields: Mapping[str, Any]
+    ) -> Iterator[Piece]:
         name = f"answer-{next(self._numbers)}"
         chosen = self._defaults | dict(fields)
         params = SamplingParams(**chosen, output_kind=RequestOutputKind.DELTA)
-        self._engine.add_request(name, prompt, params)
         with deferred_interrupt() as interrupt:
             try:
+                self._engine.add_request(name, make_prompt(), params)
                 while self._engine.has_unfinished_requests():
+                    if interrupt.pressed:
+                        raise Stopped
                     for output in self._engine.step():
                         assert isinstance(output, RequestOutput)
                         yield from (Piece(one.index, one.text) for one in output.outputs)
-                    if interrupt.pressed:
-                        raise Stopped
             finally:  # the reader may have left
                 self._engine.abort_request(name)
                 self._engine.outputs()
