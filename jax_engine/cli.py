@@ -5,64 +5,85 @@ returns the exit status.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
 
 import jax_engine
+from jax_engine.cli_config import with_config
+from jax_engine.cli_parser import Parser
 from jax_engine.errors import JaxEngineError
-from jax_engine.typed_fields import suggestion
 
-COMMANDS = ("serve",)
+COMMANDS = ("serve", "chat", "complete", "generate", "doctor", "pull", "completion")
+ALIASES = {"generate": ["run-batch"]}
+EXAMPLES = """\
+try a model:
+  jax-engine chat                               talk to SmolLM2-135M-Instruct
+  jax-engine complete "The capital of France"   continue a text
+  jax-engine chat --url http://127.0.0.1:8000   talk to a server, this one's or another's
 
+answer many prompts:
+  jax-engine generate -i prompts.jsonl -o answers.jsonl
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+serve a model:
+  jax-engine serve ./my-model --port 8000       for clients of OpenAI's API
 
-    def error(self, message: str) -> NoReturn:
-        """Ends the process."""
-        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+set up:
+  jax-engine doctor                             what is here, what would run, what to do
+  jax-engine pull Qwen/Qwen3-0.6B               download a model
+  source <(jax-engine completion bash)          let TAB complete commands and flags
+
+`jax-engine COMMAND --help` explains a command, `--help=KEYWORD` some of its flags.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status."""
-    parser = make_parser()
-    args, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        flags = [one for action in args.parser._actions for one in action.option_strings]
-        near = suggestion(unknown[0].partition("=")[0], flags)
-        hint = near if "did you mean" in near else ""
-        args.parser.error(f"{unknown[0]} is not known{hint}")
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    args = _parsed(words)
     try:
+        if getattr(args, "config", None) is not None:
+            args = _parsed(with_config(args.parser, args, words))
         status: int = args.run(args)
+        sys.stdout.flush()
     except JaxEngineError as error:
         print(f"{args.parser.prog}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # who reads the output, such as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         return 130
     return status
 
 
-def make_parser() -> argparse.ArgumentParser:
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    args, unknown = make_parser().parse_known_args(words)
+    if unknown:
+        args.parser.refuse(unknown[0])
+    return args
+
+
+def make_parser() -> Parser:
     """The parser of all commands."""
-    parser = _Parser(
+    parser = Parser(
         prog="jax-engine",
         description="LLM inference with a paged KV cache and continuous batching on JAX.",
-        epilog="`jax-engine COMMAND --help` explains a command.",
-        allow_abbrev=False,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=str(jax_engine.__version__))
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for name in COMMANDS:
         module = import_module(f"jax_engine.commands.{name.replace('-', '_')}")
         one = commands.add_parser(
             name,
+            aliases=ALIASES.get(name, []),
             usage=f"%(prog)s {module.USAGE}",
             help=module.HELP,
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
             conflict_handler="resolve",  # a command may have a flag that the engine has too
         )
         module.add_arguments(one)

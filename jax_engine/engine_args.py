@@ -3,11 +3,13 @@
 import argparse
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import field, fields, make_dataclass
-from typing import TYPE_CHECKING, Any, Self, get_args, get_type_hints
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from jax_engine.config import EngineConfig
+from jax_engine.engine_arg_groups import GROUP_OF, GROUPS
 from jax_engine.errors import ConfigError
 from jax_engine.typed_fields import named_fields
 from jax_engine.vllm_settings import DEFAULTS
@@ -30,26 +32,25 @@ class _EngineArgs:
         return EngineConfig.from_settings(**vars(self))
 
     @classmethod
-    def add_cli_args[P: argparse.ArgumentParser](cls, parser: P) -> P:
+    def add_cli_args[P: argparse.ArgumentParser](
+        cls, parser: P, only: Collection[str] | None = None
+    ) -> P:
         """Adds an option for each setting: `--max-model-len 1024`, `--no-warmup`.
 
-        The help leaves out settings of vLLM's that make no difference here.
+        They stand in groups. The help leaves out settings of vLLM's that make no difference here.
+
+        Args:
+            only: the settings that get an option; None: all.
         """
         hints, says = get_type_hints(EngineConfig), _explained(EngineConfig)
-        group = parser.add_argument_group("the engine's settings, as in EngineConfig")
-        for one in fields(cls):  # type: ignore[arg-type]
-            about = says.get(one.name, argparse.SUPPRESS)
-            flag, default = "--" + one.name.replace("_", "-"), getattr(cls(), one.name)
-            kinds = get_args(hints.get(one.name)) or (hints.get(one.name, type(default)),)
-            if bool in kinds:
-                group.add_argument(
-                    flag, action=argparse.BooleanOptionalAction, default=default, help=about
-                )
-            else:
-                name = one.name.rpartition("_")[2].upper()
-                group.add_argument(
-                    flag, type=_from_text(kinds), default=default, metavar=name, help=about
-                )
+        groups = {name: parser.add_argument_group(f"engine: {name}") for name in GROUPS}
+        defaults = cls()
+        for name in [*GROUP_OF, *DEFAULTS] if only is None else only:
+            group = groups[GROUP_OF[name]] if name in GROUP_OF else parser
+            default = getattr(defaults, name)
+            kinds = get_args(hints.get(name)) or (hints.get(name, type(default)),)
+            options = {"default": default, "help": says.get(name, argparse.SUPPRESS)}
+            _add_option(group, name, kinds, choices=_choices(kinds), **options)
         return parser
 
     @classmethod
@@ -64,6 +65,34 @@ def _explained(config: type) -> dict[str, str]:
     attributes = (config.__doc__ or "").partition("Attributes:")[2].partition("Raises:")[0]
     found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", attributes, re.MULTILINE)
     return {name: " ".join(text.split()).replace("%", "%%") for name, text in found}
+
+
+def _add_option(group: Any, name: str, kinds: tuple[Any, ...], **options: Any) -> None:
+    """Adds one option. What may be a text or True is given with a text or without."""
+    flag = "--" + name.replace("_", "-")
+    if bool in kinds and str not in kinds:
+        del options["choices"]
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, **options)
+        return
+    if bool in kinds:
+        options |= {"nargs": "?", "const": True}
+    metavar = name.rpartition("_")[2].upper()
+    group.add_argument(flag, type=_from_text(kinds), metavar=metavar, **options)
+
+
+def _choices(kinds: tuple[Any, ...]) -> list[str] | None:
+    """The values of a setting that has few; None if it has many."""
+    found: list[str] = []
+    for kind in kinds:
+        if isinstance(kind, str):
+            found.append(kind)
+        elif isinstance(kind, type) and issubclass(kind, StrEnum):
+            found += map(str, kind)
+        elif get_origin(kind) is Literal:
+            found += get_args(kind)
+        elif kind is not type(None):
+            return None
+    return found
 
 
 def _from_text(kinds: tuple[Any, ...]) -> Callable[[str], Any]:

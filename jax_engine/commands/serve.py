@@ -14,6 +14,7 @@ import logging
 import os
 import threading
 
+from jax_engine.cli_config import add_config_flag
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 from jax_engine.progress_log import show_progress_lines
@@ -38,7 +39,8 @@ _LEAST = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the server's flags, and the engine's."""
-    group = parser.add_argument_group("the server's settings")
+    group = parser.add_argument_group("the server")
+    add_config_flag(parser)
     EngineArgs.add_cli_args(parser)
     parser.add_argument(
         "model_tag",

@@ -4,6 +4,7 @@
     xla.py      operations that XLA compiles for every device
     numba.py    kernels for a CPU, from `cpu_kernels`
     formats.py  the formats in which weights are held, with which they are multiplied
+    report.py   what the choices are, for people
     device.py   what else differs between devices: memory, dtypes, options of XLA
 
 Nothing else in `jax_engine` asks which device this is, or imports `cpu_kernels`, but for the weight

@@ -15,6 +15,8 @@ QUESTIONS = {
 ALLOWED: dict[str, tuple[set[str], str]] = {
     "compat/helpers.py": ({"platform"}, "vLLM's programs ask for the platform; this answers them"),
     "cache_dir.py": ({"cpu_kernels"}, "where the user's cache folder is: the host's own affair"),
+    "commands/diagnosis/machine.py": ({"platform"}, "Python's module, which tells of the host"),
+    "commands/diagnosis/software.py": ({"platform"}, "Python's module, which tells of the host"),
     "aot_cases.py": ({"pallas_kernels.aot"}, "compiles steps for devices that it describes"),
     "worker/compilation_cache.py": ({"platform"}, "Python's module, which tells of the host"),
     "weights/panels.py": ({"cpu_kernels"}, "the weight format of these kernels"),

@@ -3,6 +3,7 @@
 from tests.mutation import (
     attention,
     blocks,
+    commands,
     cpu_kernels,
     engine,
     latent,
@@ -39,6 +40,7 @@ MUTANTS: list[Mutant] = [
     *parameters.MUTANTS,
     *sampling.MUTANTS,
     *scheduling.MUTANTS,
+    *commands.MUTANTS,
     *serving.MUTANTS,
     *simulation.MUTANTS,
     *text.MUTANTS,

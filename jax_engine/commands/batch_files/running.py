@@ -1,0 +1,91 @@
+"""Answers the requests of a file, so many at a time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax_engine.commands.batch_files.app import ask
+from jax_engine.commands.batch_files.lines import Line
+from jax_engine.commands.batch_files.output import Output
+from jax_engine.commands.batch_files.results import answered, refused
+from jax_engine.serving.async_llm import AsyncLLM
+from jax_engine.serving.openai.app import make_app
+from jax_engine.serving.openai.service import ServerSettings, Service
+
+
+@dataclass
+class Batch:
+    """
+    Args:
+        make_llm: called once there is something to answer.
+        most: requests under way at once.
+        progress: told how many lines have been written since.
+
+    Attributes:
+        written: how many lines have been written.
+    """
+
+    make_llm: Callable[[], AsyncLLM]
+    settings: ServerSettings
+    most: int
+    output: Output
+    progress: Callable[[int], Any]
+    written: int = 0
+    _llm: AsyncLLM | None = None
+    _app: Any = None
+    _window: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._window = asyncio.Semaphore(self.most)
+
+    async def run(self, lines: Iterable[Line]) -> None:
+        """Answers all lines that are not answered yet.
+
+        Raises:
+            JaxEngineError: the engine cannot be built, or has ended.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                async for line in _in_a_thread(lines):
+                    if self.output.has(line):
+                        continue
+                    if line.problem is None and self._llm is None:
+                        self._start()
+                    await self._window.acquire()
+                    self.output.expect(line)
+                    tasks.create_task(self._answer(line))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            if self._llm is not None:
+                self._llm.shutdown()
+
+    def _start(self) -> None:
+        self._llm = self.make_llm()
+        self._app = make_app(Service(self._llm, self.settings))
+
+    async def _answer(self, line: Line) -> None:
+        if line.problem is not None:
+            self._write(line, refused(line), failed=True)
+            return
+        status, body = await ask(self._app, line.url, line.body)
+        assert self._llm is not None
+        if status >= 500 and self._llm.errored:  # no answer: the next run asks again
+            raise self._llm.dead_error
+        self._write(line, answered(line, status, body), failed=status != 200)
+
+    def _write(self, line: Line, text: bytes, *, failed: bool) -> None:
+        self.output.failed += failed
+        written = self.output.write(line, text)
+        for _ in range(written):
+            self._window.release()
+        self.written += written
+        self.progress(written)
+
+
+async def _in_a_thread(lines: Iterable[Line]) -> AsyncIterator[Line]:
+    """Reads beside the loop: the input may be a pipe that is slow."""
+    source = iter(lines)
+    while (line := await asyncio.to_thread(next, source, None)) is not None:
+        yield line

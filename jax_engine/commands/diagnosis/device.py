@@ -1,0 +1,60 @@
+"""JAX's devices, and what would run on them. Asked in a process of their own, which may crash."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jax_engine.commands.diagnosis.finding import Finding, size
+from jax_engine.commands.diagnosis.machine import has_nvidia_gpu
+
+PATIENCE_S = 30.0
+PACKAGES = str(Path(__file__).resolve().parents[3])  # where this package is
+_ASKED = "jax_engine.operations.report"
+_BROKEN = "JAX does not work here: reinstall it (pip install --force-reinstall jax jaxlib)"
+
+
+def device() -> Iterator[Finding]:
+    """What the process says; a crash or a hang is one finding."""
+    path = os.pathsep.join(dict.fromkeys([PACKAGES, *filter(None, sys.path)]))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", _ASKED],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE_S,
+            env=os.environ | {"PYTHONPATH": path},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        yield Finding("device", f"JAX has not answered within {PATIENCE_S:.0f} s", _BROKEN)
+        return
+    if done.returncode != 0:
+        yield Finding("device", f"JAX fails: {_why(done)}", _BROKEN)
+        return
+    yield from _said(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _why(done: "subprocess.CompletedProcess[str]") -> str:
+    if done.returncode < 0:
+        return f"its process ended with {signal.Signals(-done.returncode).name}"
+    return (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:200]
+
+
+def _said(facts: dict[str, Any]) -> Iterator[Finding]:
+    cuda = None
+    if facts["platform"] == "cpu" and has_nvidia_gpu() and "JAX_PLATFORMS" not in os.environ:
+        cuda = "there is an NVIDIA GPU that JAX does not use: pip install 'jax-engine[cuda]'"
+    yield Finding("device", ", ".join(facts["devices"]), cuda)
+    memory = facts["memory"]
+    share = int(memory * facts["memory_share"])
+    yield Finding("device memory", f"{size(memory)}; an engine takes {size(share)} of it")
+    dtype = facts["dtype"]
+    yield Finding("weights, KV cache", f"{dtype} and {dtype} (--dtype)")
+    yield Finding("attention", facts["attention"], facts["to_do"])
+    yield Finding("matrix products", facts["products"])

@@ -1,0 +1,69 @@
+"""The scripts of bash and zsh."""
+
+import argparse
+from collections.abc import Iterable
+
+from jax_engine.commands.shells.words import Command, commands
+
+# $path: the commands so far; a word behind "=" is a word of its own, as bash splits them.
+_SCRIPT = """\
+_jax_engine() {
+    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} path="" word words
+    if [[ $current == "=" ]]; then
+        current=""
+    elif [[ $before == "=" ]]; then
+        before=${COMP_WORDS[COMP_CWORD-2]}
+    fi
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        case "$path $word" in
+            PATHS) path="$path $word" ;;
+            *) break ;;
+        esac
+    done
+    case "$path $before" in
+CHOICES
+        *) case "$path" in
+WORDS
+        esac ;;
+    esac
+    if [[ $words == FILES ]]; then
+        COMPREPLY=()
+    else
+        COMPREPLY=($(compgen -W "$words" -- "$current"))
+    fi
+}
+complete -o default -F _jax_engine jax-engine
+"""
+
+
+def bash_script(parser: argparse.ArgumentParser) -> str:
+    """A function, and the line that tells bash to call it."""
+    found = list(commands(parser))
+    paths = "|".join(f'" {" ".join(one.path)}"' for one in found if one.path)
+    choices = "\n".join(line for one in found for line in _values(one))
+    words = "\n".join(f'            "{_path(one)}") words="{_words(one)}" ;;' for one in found)
+    text = (
+        _SCRIPT.replace("PATHS", paths).replace("CHOICES", choices).replace("WORDS\n", f"{words}\n")
+    )
+    return text
+
+
+def zsh_script(parser: argparse.ArgumentParser) -> str:
+    """The same, by zsh's own reader of such functions."""
+    return f"autoload -U +X bashcompinit && bashcompinit\n{bash_script(parser)}"
+
+
+def _path(command: Command) -> str:
+    return "".join(f" {one}" for one in command.path)
+
+
+def _words(command: Command) -> str:
+    names = [name for flag in command.flags for name in flag.names if name.startswith("--")]
+    return " ".join([*command.commands, *command.choices, *names])
+
+
+def _values(command: Command) -> Iterable[str]:
+    for flag in command.flags:
+        if flag.takes_value:
+            pattern = "|".join(f'"{_path(command)} {name}"' for name in flag.names)
+            yield f'        {pattern}) words="{" ".join(flag.choices) or "FILES"}" ;;'

@@ -1,0 +1,49 @@
+"""A tiny checkpoint that speaks text, and the command line in this process."""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from jax_engine.cli import main
+from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
+from tests.support.tiny_llama import tiny_llama
+
+SETTINGS = {"block_size": 4, "max_model_len": 64, "max_num_seqs": 8, "num_gpu_blocks_override": 60}
+FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items()]
+
+
+class Ended(NamedTuple):
+    """What a command has written, and its exit status."""
+
+    status: Any
+    out: str
+    err: str
+
+
+type Run = Callable[..., Ended]
+
+
+@pytest.fixture(scope="package")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "bytes"
+    path = tiny_llama(folder, vocab_size=VOCAB)[0]
+    save_byte_tokenizer(path)
+    return path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    def of(*words: object, typed: str = "") -> Ended:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        capsys.readouterr()
+        try:
+            status: Any = main([str(one) for one in words])
+        except SystemExit as end:
+            status = end.code
+        return Ended(status, *capsys.readouterr())
+
+    return of

@@ -1,0 +1,63 @@
+"""The commands of docs/command-line.md and of the help run as they stand, on a tiny model."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from jax_engine.cli import EXAMPLES, make_parser, with_config
+from tests.commands.conftest import FLAGS, Run
+from tests.meta.trees import ROOT
+
+PAGE = (ROOT / "docs" / "command-line.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+LINES = [line for block in BLOCKS for line in block.splitlines()]
+RUN = [one for one in LINES if "--url" not in one and "pull" not in one and "doctor" not in one]
+
+
+def words_of(line: str) -> list[str]:
+    """The words of `jax-engine` in a line of a shell."""
+    command = line[line.index("jax-engine") :]
+    return shlex.split(re.split(r" <|\)$| {2,}", command)[0])[1:]
+
+
+@pytest.mark.parametrize("line", RUN)
+def test_the_page_s_commands_run(
+    line: str, run: Run, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prompts.jsonl").write_text('{"prompt": "Hi", "max_tokens": 5}\n')
+    request = (
+        '{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}}'
+    )
+    Path("batch.jsonl").write_text(f"{request}\n")
+    name, *words = words_of(line)
+    if name in ("chat", "complete", "generate", "run-batch"):
+        words += ["--model", str(checkpoint), *FLAGS]
+        if "--max-tokens" not in words:
+            words.append("--max-tokens=5")
+    if "--text" in words:
+        words[words.index("-")] = "prompts.jsonl"  # the test has no standard input of bytes
+        words[words.index("-")] = "answers.jsonl"
+    ended = run(name, *words, typed="Hi!\n")
+    assert ended.status == 0, ended
+    answers = [*Path().glob("answers.jsonl"), *Path().glob("results.jsonl")]
+    assert ended.out or answers[0].read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize("line", [*LINES, *(x for x in EXAMPLES.splitlines() if "  jax-" in x)])
+def test_all_commands_are_known(line: str) -> None:
+    words = words_of(line)
+    if not any("--help" in one for one in words):
+        _, unknown = make_parser().parse_known_args(words)
+        assert not unknown
+
+
+def test_the_page_s_settings_are_flags(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (tmp_path / "c.yaml").write_text(text)
+    arguments = ["generate", "--config", str(tmp_path / "c.yaml"), "a", "b"]
+    args = make_parser().parse_args(arguments)
+    args = make_parser().parse_args(with_config(args.parser, args, arguments))
+    assert (args.model, args.max_num_seqs, args.enable_prefix_caching) == ("./my-model", 64, True)

@@ -1,0 +1,137 @@
+"""`doctor` and `pull`: whatever is broken, one screen or one line, and no traceback."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jax_engine.commands.diagnosis import device, network, software, storage
+from jax_engine.commands.diagnosis.finding import Finding, findings_of, size
+from tests.commands.conftest import Run
+
+
+def found(part: Any) -> dict[str, Finding]:
+    return {one.name: one for one in findings_of(part)}
+
+
+def test_it_says_what_runs_here(run: Run) -> None:
+    ended = run("doctor", "--json")
+    parts = json.loads(ended.out)
+    assert ended.status == int(bool(parts["to_do"])) and not ended.err
+    assert parts["software"]["jax"][0].isdigit()
+    assert parts["what runs where"]["weights, KV cache"].startswith("float32 and float32")
+    assert parts["what runs where"]["attention"].startswith(("numba", "xla"))
+    assert "writable" in parts["files"]["compiled steps"]
+    assert parts["machine"]["memory"].endswith("GiB")
+
+
+def test_what_is_to_do_comes_last(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def part() -> Any:
+        yield Finding("a", "b", "do this")
+        raise ZeroDivisionError("c")
+
+    monkeypatch.setattr("jax_engine.commands.doctor.PARTS", {"one": part})
+    ended = run("doctor")
+    assert ended.status == 1 and ended.out.endswith("to do:\n  - do this\n")
+    assert "not known (ZeroDivisionError: c)" in ended.out
+    monkeypatch.setattr("jax_engine.commands.doctor.PARTS", {})
+    assert run("doctor")[:2] == (0, "nothing to do\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise ImportError('no libtpu')", "ImportError: no libtpu"),
+        ("import os; os.abort()", "SIGABRT"),
+        ("import time; time.sleep(60)", "not answered within 0 s"),
+    ],
+)
+def test_a_broken_jax_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, says: str
+) -> None:
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text(code)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(device, "PACKAGES", str(tmp_path))
+    monkeypatch.setattr(device, "PATIENCE_S", 0.3 if "sleep" in code else 30)
+    (one,) = found(device.device).values()
+    assert says in one.value and one.to_do is not None and "reinstall" in one.to_do
+
+
+def test_a_gpu_that_jax_does_not_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {
+        "platform": "cpu", "devices": ["cpu"], "memory": 1 << 33, "memory_share": 0.05,
+        "dtype": "float32", "attention": "numba", "products": "numba", "to_do": None,
+    }  # fmt: skip
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(device, "has_nvidia_gpu", lambda: True)
+    first, memory, *_ = device._said(facts)
+    assert first.to_do is not None and "jax-engine[cuda]" in first.to_do
+    assert memory.value == "8.0 GiB; an engine takes 409.6 MiB of it"
+    monkeypatch.setattr(device, "has_nvidia_gpu", lambda: False)
+    assert next(device._said(facts)).to_do is None
+
+
+def test_caches_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_ENGINE_CACHE", str(tmp_path / "new" / "cache"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/proc/none")
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "model").write_bytes(b"x" * 3000)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    parts = found(storage.storage)
+    assert parts["compiled steps"].to_do is None and "empty" in parts["compiled steps"].value
+    assert not (tmp_path / "new").exists()
+    assert "NUMBA_CACHE_DIR names" in str(parts["CPU kernels"].to_do)
+    assert parts["hub's models"].value == f"{tmp_path / 'hub'}: 3 KiB, writable"
+    assert parts["default model"].value.startswith("not here")
+    monkeypatch.delenv("JAX_ENGINE_CACHE")
+    monkeypatch.setenv("HOME", "/nonexistent")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert len(found(storage.storage)) == 4  # without a home, too
+    assert [size(one) for one in (0, 1023, 1024, 3 << 30)] == ["0 B", "1023 B", "1 KiB", "3.0 GiB"]
+
+
+def test_no_network_is_found_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://me:secret@127.0.0.1:1/simple")
+    monkeypatch.setenv("JAX_ENGINE_CACHE", str(tmp_path))
+    hub, index = findings_of(network.network)
+    assert "not reachable" in hub.value and hub.to_do is None
+    assert index.value != "reachable" and "cannot be had" in str(index.to_do)
+    assert "secret" not in str(index)
+    monkeypatch.setattr(network, "default_model", lambda: Path(__file__))
+    monkeypatch.setattr(network, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(network, "_hub", lambda: time.sleep(5))
+    (hub,) = findings_of(network.network)
+    assert "no answer within" in hub.value
+
+
+def test_packages_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software, "version", lambda name: None if name == "gguf" else "1.0")
+    parts = found(software.software)
+    assert parts["gguf"].to_do == "pip install gguf: GGUF files and the default model need it"
+    assert [name for name, one in parts.items() if one.to_do] == ["gguf"]
+
+
+def test_pull_says_where_a_model_is(
+    run: Run, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("pull", checkpoint)[:2] == (0, f"{checkpoint}\n")
+    file = tmp_path / "x.gguf"
+    file.touch()
+    assert run("pull", file).out == f"{file}\n"
+    for name in ("no such model!", tmp_path / "none" / "deeper"):
+        ended = run("pull", name)
+        assert ended.status == 1 and not ended.out
+        assert ended.err.count("\n") == 1 and "there is no such file" in ended.err
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        "jax_engine.models.resolve.resolve_model",
+        lambda model, hub: asked.append((model, hub.revision, hub.download_dir, hub.token)) or "p",
+    )
+    run("pull", "a/b", "--revision=r", f"--download-dir={os.sep}d", "--hf-token")
+    assert asked == [("a/b", "r", "/d", True)]

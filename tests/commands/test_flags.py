@@ -1,0 +1,121 @@
+"""Help, flags in a YAML file, and how fast the command line starts."""
+
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jax_engine import EngineArgs, EngineConfig
+from jax_engine.cli import COMMANDS, make_parser, with_config
+from jax_engine.engine_arg_groups import GROUP_OF
+from tests.commands.conftest import Run
+
+
+def parsed(file: Path, text: str, *words: str) -> Any:
+    file.write_text(text)
+    arguments = ["serve", "--config", str(file), *words]
+    args = make_parser().parse_args(arguments)
+    return make_parser().parse_args(with_config(args.parser, args, arguments))
+
+
+def test_a_file_gives_flags_and_the_command_line_wins(tmp_path: Path) -> None:
+    text = """
+model: from-file
+max-model-len: 64
+max_num_seqs: 5
+swap_space: 0.5
+warmup: true
+enable-prefix-caching: false
+hf-overrides: {rope_theta: 1}
+hf-token: true
+served-model-name: [a, b]
+api-key: one
+seed: null
+port: 9
+dtype: float32
+"""
+    args = parsed(tmp_path / "c.yaml", text, "--port", "7", "--api-key=two", "--no-warmup")
+    assert (args.port, args.api_key, args.served_model_name) == (7, ["two"], ["a", "b"])
+    config = EngineArgs.from_cli_args(args).create_engine_config()
+    assert config == EngineConfig(
+        model="from-file", max_model_len=64, max_num_seqs=5, swap_space=0.5, dtype="float32",
+        enable_prefix_caching=False, hf_overrides={"rope_theta": 1}, hf_token=True,
+    )  # fmt: skip
+    assert parsed(tmp_path / "c.yaml", "model: a", "b").model is None  # MODEL wins
+    assert parsed(tmp_path / "c.yaml", "port: 5", "--", "b").model_tag == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("max-model-length: 5", "max-model-length is not a flag; did you mean max-model-len?"),
+        ("config: x.yaml", "config is not a flag"),
+        ("warmup: 5", "warmup must be true or false, got 5"),
+        ("port: true", "port must not be true"),
+        ("port: abc", "invalid int value: 'abc'"),
+        ("dtype: float99", "invalid choice: 'float99'"),
+        ("max_num_seqs: [1]", "max_num_seqs must be an integer"),
+        ("- a", "must hold flags and their values, got ['a']"),
+        ("a: [", "is not YAML"),
+        ("!!python/object/apply:os.getcwd []", "is not YAML"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path: Path, run: Run, text: str, problem: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    ended = (
+        run("serve", "--port=0", "--config", file)
+        if "port" not in text
+        else run("serve", "--config", file)
+    )
+    assert ended.status in (1, 2) and problem in ended.err and ended.err.count("\n") == 1
+    for name in (tmp_path / "none.yaml", tmp_path):
+        ended = run("serve", "--config", name)
+        assert ended.status == 1 and ended.err.count("\n") == 1
+
+
+def test_each_setting_is_in_one_group() -> None:
+    assert sorted(GROUP_OF) == sorted(one.name for one in fields(EngineConfig))
+
+
+def test_a_token_is_given_with_a_text_or_without() -> None:
+    parser = make_parser()
+    found = [
+        parser.parse_args(["serve", *words]).hf_token
+        for words in ([], ["--hf-token"], ["--hf-token", "hf_x"], ["--hf-token=hf_y"])
+    ]
+    assert found == [None, True, "hf_x", "hf_y"]
+
+
+def test_help_can_be_searched(run: Run) -> None:
+    assert all(name in run("--help").out for name in COMMANDS)
+    for name in COMMANDS:
+        ended = run(name, "--help")
+        assert ended.status == 0 and f"jax-engine {name}" in ended.out
+    ended = run("serve", "--help=memory")
+    assert ended.status == 0 and "--swap-space" in ended.out and "--revision" not in ended.out
+    assert "--max-num-seqs" in run("serve", "--help=max_num_seqs").out
+    ended = run("serve", "--help=xyzzy")
+    assert ended.status == 2 and "groups of flags" in ended.err
+
+
+def test_a_wrong_flag_is_one_line(run: Run) -> None:
+    ended = run("chat", "--temperatures", "1")
+    assert ended.status == 2 and ended.err.count("\n") == 1
+    assert "did you mean --temperature?" in ended.err
+
+
+def test_the_command_line_starts_without_what_takes_long() -> None:
+    code = """
+import sys
+import jax_engine.cli
+jax_engine.cli.make_parser()
+slow = {"jax", "flax", "numba", "transformers", "huggingface_hub", "fastapi", "uvicorn", "yaml",
+        "asyncio", "gguf"}
+assert not slow & set(sys.modules), slow & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
