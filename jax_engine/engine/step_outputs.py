@@ -13,17 +13,23 @@ from jax_engine.step import StepResult
 type SampledRows = list[tuple[ScheduledSequence, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TakenStep:
     """The requests that got tokens in a step and need further work.
 
     Attributes:
         streaming: Requests that stream new output, by request id.
         stopped: Ids of requests whose last sequence was ended by a stop string.
+        first: Requests that got their first token.
+        before: For each token but its sequence's first: when the one before it came.
+        num_generated: Tokens that are output; a beam search's are only known at its end.
     """
 
     streaming: dict[str, Request] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
+    first: list[Request] = field(default_factory=list)
+    before: list[float] = field(default_factory=list)
+    num_generated: int = 0
 
 
 def sampled_rows(plan: SchedulerOutput) -> SampledRows:
@@ -73,11 +79,24 @@ def take_step(
         request = requests[request_id]
         if request.metrics.first_token_time is None:
             request.metrics.first_token_time = now
+            taken.first.append(request)
+        if request.results.counts_samples:
+            _note_times(taken, item, now)
         if request.results.every_token and _take_tokens(scheduler, request, item, row, result):
             taken.stopped.append(request_id)
         if request.results.streams:
             taken.streaming[request_id] = request
     return taken
+
+
+def _note_times(taken: TakenStep, item: ScheduledSequence, now: float) -> None:
+    seq = item.seq
+    taken.num_generated += item.num_samples
+    if seq.token_time is not None:
+        taken.before.append(seq.token_time)
+    seq.token_time = now
+    for i in range(1, item.num_samples):
+        item.group.seqs[seq.index + i].token_time = now
 
 
 def _take_tokens(
