@@ -15,7 +15,7 @@ import os
 
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
-from jax_engine.progress_log import show_progress_lines
+from jax_engine.progress_log import FORMAT_VARIABLE, show_progress_lines
 from jax_engine.tokenization.chat import load_chat_template
 
 USAGE = "[MODEL] [flags]"
@@ -24,6 +24,13 @@ DEFAULT_NAME = "SmolLM2-135M-Instruct"
 KEY_VARIABLE = "JAX_ENGINE_API_KEY"
 
 logger = logging.getLogger("jax_engine")
+_LIMITS = (
+    ("max_body_size", 1),
+    ("max_waiting", 0),
+    ("shutdown_timeout", 0),
+    ("log_stats_interval", 0.1),
+    ("max_log_len", 0),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +80,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that open requests have after SIGTERM or Ctrl-C (%(default)s)",
     )
+    _add_logging(group)
+
+
+def _add_logging(group: "argparse._ArgumentGroup") -> None:
+    add = group.add_argument
+    add(
+        "--log-stats-interval",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="seconds between two lines about what the engine does, if it does (%(default)s)",
+    )
+    add("--disable-log-stats", action="store_true", help="no such lines")
+    add("--enable-log-requests", action="store_true", help="a line for each request")
+    add(
+        "--max-log-len",
+        type=int,
+        default=0,
+        metavar="N",
+        help="how much of a prompt these lines show: characters, or token ids (%(default)s)",
+    )
+    add(
+        "--log-format",
+        choices=["text", "json"],
+        default=os.environ.get(FORMAT_VARIABLE, "text"),
+        help=f"json: an object a line. Or the variable {FORMAT_VARIABLE} (%(default)s)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,9 +115,11 @@ def run(args: argparse.Namespace) -> int:
     from jax_engine.serving.openai.app import make_app
     from jax_engine.serving.openai.server import bound_socket, run
     from jax_engine.serving.openai.service import ServerSettings, Service
+    from jax_engine.serving.request_log import RequestLog
 
     _check(args)
-    show_progress_lines()
+    os.environ[FORMAT_VARIABLE] = args.log_format  # the engine's process has it from here
+    show_progress_lines("uvicorn")
     args.model = args.model_tag or args.model
     settings = ServerSettings(
         names=tuple(args.served_model_name or [args.model or DEFAULT_NAME]),
@@ -95,11 +131,14 @@ def run(args: argparse.Namespace) -> int:
     )
     with bound_socket(args.host, args.port) as listening:  # before a model is loaded for nothing
         llm = AsyncLLM.from_engine_args(EngineArgs.from_cli_args(args))
+        if args.enable_log_requests:
+            llm.request_log = RequestLog(args.max_log_len)
+        interval = None if args.disable_log_stats else args.log_stats_interval
         try:
             app = make_app(Service(llm, settings))
             host, port = listening.getsockname()[:2]
             logger.info("%s is served at http://%s:%d", settings.names[0], host, port)
-            return run(app, llm, listening, args.shutdown_timeout)
+            return run(app, llm, listening, args.shutdown_timeout, interval)
         finally:
             llm.shutdown()
 
@@ -113,7 +152,7 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError(f"MODEL is {args.model_tag!r}, but --model {args.model!r}: give one")
     if not 0 <= args.port < 2**16:
         raise ConfigError(f"--port must be in [0, 65535], got {args.port}")
-    for name, low in (("max_body_size", 1), ("max_waiting", 0), ("shutdown_timeout", 0)):
+    for name, low in _LIMITS:
         value = getattr(args, name)
         if value is not None and not low <= value < float("inf"):
             raise ConfigError(f"--{name.replace('_', '-')} must be at least {low}, got {value}")

@@ -276,7 +276,7 @@ class LLMEngine(VllmParts):
         with self.lock:
             return [
                 *self._running.recorder.metrics(self.stats(), model),
-                cache_config_info(self.config, self.memory.num_blocks),
+                cache_config_info(self.config, self.stats().num_blocks),
             ]
 
     def reset_prefix_cache(

@@ -30,6 +30,7 @@ from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.engine_client import EngineClient
 from jax_engine.serving.messages import Add
 from jax_engine.serving.open_requests import OpenRequests
+from jax_engine.serving.request_log import RequestLog
 from jax_engine.serving.streams import CompletionStream, PoolingStream
 from jax_engine.serving.wire_params import needs_text, written
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
@@ -44,6 +45,9 @@ class AsyncLLM:
     Args:
         settings: as for `LLM`, but for what is not plain data (functions and classes).
 
+    Attributes:
+        request_log: called with each request; None: there is no line for each.
+
     Raises:
         JaxEngineError: as `LLM`.
         EngineDeadError: the engine's process ended while it started.
@@ -55,6 +59,7 @@ class AsyncLLM:
         self._ready = self._client.ready
         self._tokenizer = self._own_tokenizer()
         self._requests = OpenRequests(self._client)
+        self.request_log: RequestLog | None = None
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs, **ignored: Any) -> Self:
@@ -131,6 +136,8 @@ class AsyncLLM:
         )
         fields = written(params, detokenize=has_text)
         fields.pop("truncate_prompt_tokens", None)
+        if self.request_log is not None:
+            self.request_log(stream.request_id, parsed, params)
         add = self._request(parsed, fields, arrival, priority, timeout)
         async for output in self._requests.outputs(stream, add):
             yield output
@@ -156,6 +163,8 @@ class AsyncLLM:
         arrival = time.monotonic()
         parsed = await self._parsed(prompt)
         stream = PoolingStream(self._new_id(request_id), parsed)
+        if self.request_log is not None:
+            self.request_log(stream.request_id, parsed, params)
         add = self._request(parsed, written(params), arrival, priority, timeout, pooling=True)
         async for output in self._requests.outputs(stream, add):
             yield output

@@ -112,7 +112,7 @@ def check_metrics(
     for key, value in wanted.items():
         of_samples = key == "vllm:generation_tokens" or isinstance(key, tuple)
         assert (unknown and of_samples) or found[key].value == value, f"I51: {key}"
-    _check_sums(found, served, wanted, unknown=unknown)
+    _check_sums(found, served, wanted, cut_short, unknown=unknown)
     for name, values in (
         ("vllm:time_to_first_token_seconds", waits),
         ("vllm:e2e_request_latency_seconds", lives),
@@ -143,6 +143,7 @@ def _check_sums(
     found: dict[Any, Any],
     served: Sequence[tuple[SequenceGroup, RequestOutput]],
     wanted: Counter[Any],
+    cut_short: set[str],
     *,
     unknown: bool,
 ) -> None:
@@ -156,12 +157,13 @@ def _check_sums(
     if unknown or any(group.beam_search for group, _ in served):
         return
     between = found["vllm:inter_token_latency_seconds"]
-    follow = [seq.output_len - 1 for group, _ in served for seq in group.seqs if seq.output_len]
-    if all(group.num_samples == len(output.outputs) for group, output in served):
-        follow = [
-            len(one.token_ids) - 1 for _, output in served for one in output.outputs if one.token_ids
-        ]
-    assert between.count == sum(follow), "I51"
+    lengths: list[int] = []
+    for group, output in served:
+        if group.request_id in cut_short:
+            lengths += [len(one.token_ids) for one in output.outputs]
+        else:
+            lengths += [seq.output_len for seq in group.seqs]
+    assert between.count == sum(length - 1 for length in lengths if length), "I51"
     if all(group.num_samples == 1 for group, _ in served):
         decodes = _spans(served, "first_token_time", "last_token_time")
         assert between.sum == sum(decodes), "I51: from the first token to the last"

@@ -11,6 +11,7 @@ from jax_engine.checks import shown
 from jax_engine.serving.async_llm import AsyncLLM
 from jax_engine.serving.openai.errors import ApiError
 from jax_engine.serving.openai.request_fields import Request
+from jax_engine.serving.origin import ORIGIN, Origin
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 
@@ -82,6 +83,11 @@ def no_model(name: str) -> ApiError:
 
 
 def answer_id(prefix: str, request_id: str | None, http: HttpRequest) -> str:
-    """An id for an answer: from the request, its header X-Request-Id, or a new one."""
+    """An id for an answer: from the request, its header X-Request-Id, or a new one.
+
+    Logs and traces of what this task asks the engine have it too.
+    """
     given = request_id or http.headers.get("x-request-id")
-    return f"{prefix}-{given or uuid.uuid4().hex}"
+    name = f"{prefix}-{given or uuid.uuid4().hex}"
+    ORIGIN.set(Origin(name, http.headers))
+    return name
