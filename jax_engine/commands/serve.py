@@ -102,6 +102,11 @@ def _add_logging(group: "argparse._ArgumentGroup") -> None:
         help="how much of a prompt these lines show: characters, or token ids (%(default)s)",
     )
     add(
+        "--otlp-traces-endpoint",
+        metavar="URL",
+        help="where spans of requests go, such as http://localhost:4318/v1/traces (nowhere)",
+    )
+    add(
         "--log-format",
         choices=["text", "json"],
         default=os.environ.get(FORMAT_VARIABLE, "text"),
@@ -116,6 +121,7 @@ def run(args: argparse.Namespace) -> int:
     from jax_engine.serving.openai.server import bound_socket, run
     from jax_engine.serving.openai.service import ServerSettings, Service
     from jax_engine.serving.request_log import RequestLog
+    from jax_engine.serving.tracing import Tracer
 
     _check(args)
     os.environ[FORMAT_VARIABLE] = args.log_format  # the engine's process has it from here
@@ -129,10 +135,13 @@ def run(args: argparse.Namespace) -> int:
         max_body_bytes=args.max_body_size,
         max_waiting=args.max_waiting,
     )
+    traces, args.otlp_traces_endpoint = args.otlp_traces_endpoint, None
+    tracer = None if traces is None else Tracer.to_collector(traces, settings.names[0])
     with bound_socket(args.host, args.port) as listening:  # before a model is loaded for nothing
         llm = AsyncLLM.from_engine_args(EngineArgs.from_cli_args(args))
         if args.enable_log_requests:
             llm.request_log = RequestLog(args.max_log_len)
+        llm.tracer = tracer
         interval = None if args.disable_log_stats else args.log_stats_interval
         try:
             app = make_app(Service(llm, settings))
@@ -141,6 +150,8 @@ def run(args: argparse.Namespace) -> int:
             return run(app, llm, listening, args.shutdown_timeout, interval)
         finally:
             llm.shutdown()
+            if tracer is not None:
+                tracer.close()
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -137,6 +137,17 @@ class CompletionStream(Stream[RequestOutput]):
         self._fresh = False
         self._word = cache(self._decoded)
 
+    @property
+    def metrics(self) -> RequestMetrics:
+        """Its times so far."""
+        return self._metrics
+
+    @property
+    def num_tokens(self) -> tuple[int, int]:
+        """Tokens of the prompt, and of all outputs so far."""
+        generated = sum(len(one.token_ids) for one in self._samples.values())
+        return len(self._prompt.token_ids), generated
+
     def take(self, news: News) -> None:
         """Takes what a step gave."""
         for piece in news.pieces:
