@@ -63,7 +63,9 @@ class Tracer:
         parent = TraceContextTextMapPropagator().extract(names)
         now, wall = time.monotonic(), time.time_ns()
         start = wall - round(1e9 * (now - times.arrival_time))
-        end = wall if times.finished_time is None else wall - round(1e9 * (now - times.finished_time))
+        end = (
+            wall if times.finished_time is None else wall - round(1e9 * (now - times.finished_time))
+        )
         span = self._tracer.start_span("llm_request", parent, SpanKind.SERVER, start_time=start)
         span.set_attribute("gen_ai.request.id", request_id)
         span.set_attribute("gen_ai.response.model", self._model)

@@ -53,7 +53,9 @@ def histograms(found: dict[str, Metric]) -> dict[str, tuple[int, Any]]:
 
 
 def counters(found: dict[str, Metric]) -> dict[str, int]:
-    return {name: one.value for name, one in found.items() if isinstance(one, Counter) and one.value}
+    return {
+        name: one.value for name, one in found.items() if isinstance(one, Counter) and one.value
+    }
 
 
 def test_requests_that_have_ended() -> None:

@@ -1,5 +1,6 @@
 """Spans of requests: `llm_request`, with vLLM's attributes, below the client's own span."""
 
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -9,7 +10,7 @@ import httpx2
 import pytest
 
 from jax_engine import SamplingParams
-from jax_engine.errors import ConfigError
+from jax_engine.errors import MissingPackageError
 from jax_engine.outputs import RequestMetrics
 from jax_engine.serving.tracing import Tracer
 from tests.support.http_server import HttpServer
@@ -21,8 +22,8 @@ HEADERS = {"Traceparent": f"00-{TRACE}-{PARENT}-01"}
 def test_without_the_packages_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(ConfigError, match=r"pip install 'jax-engine\[otel\]'"):
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'jax-engine\[otel\]'"):
         Tracer.to_collector("http://127.0.0.1:1/v1/traces", "tiny")
 
 
