@@ -14,13 +14,13 @@ from typing import Any
 from jax_engine.config import EngineConfig
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.engine.cache_info import cache_config_info
 from jax_engine.engine.engine_lock import EngineLock
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import as_sampling_params
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.request import Request
-from jax_engine.engine.cache_info import cache_config_info
 from jax_engine.engine.request_checks import RequestChecks, check_request_id, check_service
 from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.stats import EngineStats, StatsRecorder
