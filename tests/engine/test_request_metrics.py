@@ -95,8 +95,8 @@ def test_tokens_count_when_they_come() -> None:
     pooled = ended([0], None, 2.0, reads_cache=False)  # it generates nothing
     for one in (cached, pooled):
         recorder.take_planned(one)
-    recorder.take_step(10, TakenStep(first=[cached, pooled], num_generated=1), 3.0)
-    recorder.take_step(3, TakenStep(before=[3.0, 2.5, 3.0], num_generated=3), 3.5)
+    recorder.take_step(10, TakenStep(first=[cached, pooled], num_first=1), 3.0)
+    recorder.take_step(3, TakenStep(before=[3.0, 2.5, 3.0]), 3.5)
     found = read(recorder)
     assert counters(found) == {
         "prompt_tokens": 10,

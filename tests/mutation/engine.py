@@ -315,11 +315,11 @@ COUNTS: list[Mutant] = [
         f"{FOLDER}/step_outputs.py",
         SHELL,
         (
-            "    seq.token_time = now\n",
-            "    seq.token_time = seq.token_time or now\n",
+            "            seq.token_time = now\n        results",
+            "        results",
             "each token follows on the first",
         ),
-        ("range(1, item.num_samples)", "range(2, item.num_samples)", "a fork has no first token"),
+        ("num_first += item.num_samples", "num_first += 1", "a fork has no first token"),
     ),
     *plant(
         f"{FOLDER}/running_requests.py",
