@@ -64,9 +64,9 @@ class Observations:
     def __post_init__(self) -> None:
         self.counts = [0] * (len(self.limits) + 1)
 
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.limits, value)] += 1
-        self.sum += value
+    def add(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.limits, value)] += times
+        self.sum += value * times
 
     def histogram(self, name: str, labels: dict[str, str]) -> Histogram:
         buckets, total = {}, 0

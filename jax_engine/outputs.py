@@ -37,11 +37,30 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """Times of one request, in seconds of `time.monotonic()`; None while not reached."""
+    """Times of one request, in seconds of `time.monotonic()`; None while not reached.
+
+    Attributes:
+        queued_time: When the engine accepted it.
+        scheduled_time: When the first step that computes a part of it was planned.
+        last_token_time: When its last token came. None until it has finished.
+    """
 
     arrival_time: float
     first_token_time: float | None = None
     finished_time: float | None = None
+    queued_time: float | None = None
+    scheduled_time: float | None = None
+    last_token_time: float | None = None
+
+    def copy(self) -> "RequestMetrics":
+        return RequestMetrics(
+            self.arrival_time,
+            self.first_token_time,
+            self.finished_time,
+            self.queued_time,
+            self.scheduled_time,
+            self.last_token_time,
+        )
 
 
 @dataclass(slots=True)

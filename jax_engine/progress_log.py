@@ -1,9 +1,10 @@
 """Logs lines about long work (loading, compiling, preempting) to the user's screen.
 
 They are shown unless the program has set up logging itself. Set `JAX_ENGINE_LOG_LEVEL` (such as
-WARNING) to see fewer.
+WARNING) to see fewer, and `JAX_ENGINE_LOG_FORMAT` to json to have a JSON object a line.
 """
 
+import json
 import logging
 import os
 import sys
@@ -11,9 +12,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from tqdm import tqdm
 
+FORMAT_VARIABLE = "JAX_ENGINE_LOG_FORMAT"
 LONG_S = 1.0  # shorter work is not logged
 
 
@@ -27,14 +30,42 @@ class _AboveProgressBars(logging.Handler):
             self.handleError(record)
 
 
-def show_progress_lines() -> None:
-    """Adds a handler to each of the packages' loggers, unless it or the root logger has one."""
-    for package in ("jax_engine", "pallas_kernels", "cpu_kernels"):
+class JsonFormatter(logging.Formatter):
+    """A record as one line of JSON; with `request_id` if it is about a request."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        seen = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "pid": record.process,
+            "message": record.getMessage(),
+        }
+        if hasattr(record, "request_id"):
+            seen["request_id"] = record.request_id
+        if record.exc_info:
+            seen["exception"] = self.formatException(record.exc_info)
+        return json.dumps(seen)
+
+
+def _formatter() -> logging.Formatter:
+    if os.environ.get(FORMAT_VARIABLE, "text") == "json":
+        return JsonFormatter()
+    return logging.Formatter("jax-engine: %(message)s")
+
+
+def show_progress_lines(*more: str) -> None:
+    """Adds a handler to each of the packages' loggers, unless it or the root logger has one.
+
+    Args:
+        more: names of loggers of other packages.
+    """
+    for package in ("jax_engine", "pallas_kernels", "cpu_kernels", *more):
         logger = logging.getLogger(package)
         if logger.hasHandlers():
             continue
         handler = _AboveProgressBars()
-        handler.setFormatter(logging.Formatter("jax-engine: %(message)s"))
+        handler.setFormatter(_formatter())
         logger.addHandler(handler)
         logger.setLevel(os.environ.get("JAX_ENGINE_LOG_LEVEL", "INFO").upper())
 

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from jax_engine.cli_config import add_config_flag
 from jax_engine.commands.answering.flags import add_sampling_flags, sampling_fields
-from jax_engine.commands.serve import DEFAULT_NAME
+from jax_engine.commands.serve_flags import DEFAULT_NAME
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 from jax_engine.progress_log import show_progress_lines

@@ -12,136 +12,36 @@ finish; a second one ends them.
 import argparse
 import logging
 import os
+import socket
+import ssl
 import threading
+from typing import TYPE_CHECKING
 
-from jax_engine.cli_config import add_config_flag
+from jax_engine.commands.serve_flags import DEFAULT_NAME, KEY_VARIABLE, add_arguments, check
 from jax_engine.engine_args import EngineArgs
-from jax_engine.errors import ConfigError
-from jax_engine.progress_log import show_progress_lines
+from jax_engine.progress_log import FORMAT_VARIABLE, show_progress_lines
 from jax_engine.tokenization.chat import load_chat_template, renderer_class
+
+if TYPE_CHECKING:
+    from jax_engine.serving.openai.service import ServerSettings
+
+__all__ = ["HELP", "USAGE", "add_arguments", "run"]
 
 USAGE = "[MODEL] [flags]"
 HELP = "serve a model over HTTP (OpenAI's API)"
-DEFAULT_NAME = "SmolLM2-135M-Instruct"
-KEY_VARIABLE = "JAX_ENGINE_API_KEY"
 
 logger = logging.getLogger("jax_engine")
-
-_LEAST = {
-    "max_body_size": 1,
-    "max_waiting": 0,
-    "max_samples": 1,
-    "request_timeout": 0.001,
-    "step_timeout": 0.001,
-    "shutdown_timeout": 0,
-}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the server's flags, and the engine's."""
-    group = parser.add_argument_group("the server")
-    add_config_flag(parser)
-    EngineArgs.add_cli_args(parser)
-    parser.add_argument(
-        "model_tag",
-        nargs="?",
-        metavar="MODEL",
-        help=f"a directory in Hugging Face layout, a GGUF file or a hub name ({DEFAULT_NAME})",
-    )
-    add = group.add_argument
-    add("--host", default="127.0.0.1", help="address to listen at; 0.0.0.0: all (%(default)s)")
-    add("--port", type=int, default=8000, help="port to listen at; 0: a free one (%(default)s)")
-    add(
-        "--api-key",
-        action="append",
-        metavar="KEY",
-        help=f"a key that clients must have; may be repeated. Or the variable {KEY_VARIABLE}",
-    )
-    add(
-        "--served-model-name",
-        nargs="+",
-        metavar="NAME",
-        help="what clients may call the model; the first is its name in answers (MODEL)",
-    )
-    add("--chat-template", metavar="FILE", help="Jinja, or a file with it (the model's own)")
-    add(
-        "--tool-call-parser",
-        choices=["hermes", "llama3_json", "mistral", "pythonic", "none"],
-        help="how the model writes calls of tools (as its chat template tells)",
-    )
-    add(
-        "--reasoning-parser",
-        choices=["deepseek_r1", "deepseek_v3", "glm45", "mistral", "qwen3", "none"],
-        help="how the model writes its reasoning (as its chat template tells)",
-    )
-    add(
-        "--enable-auto-tool-choice",
-        action="store_true",
-        help="no effect: it is on; for compatibility with vLLM",
-    )
-    add(
-        "--allowed-origins",
-        nargs="+",
-        default=[],
-        metavar="ORIGIN",
-        help='web pages that may use the server, such as https://example.com, or "*" (none)',
-    )
-    add("--max-body-size", type=int, default=32 << 20, metavar="BYTES", help="(%(default)s)")
-    add(
-        "--max-waiting",
-        type=int,
-        metavar="N",
-        help="requests that may wait behind --max-num-seqs running ones; more get 503 (any)",
-    )
-    add(
-        "--max-samples",
-        type=int,
-        default=4096,
-        metavar="N",
-        help="prompts times n that one request may have (%(default)s)",
-    )
-    add(
-        "--request-timeout",
-        type=float,
-        metavar="S",
-        help="seconds a request may take; then its answer ends as it is (any)",
-    )
-    add(
-        "--step-timeout",
-        type=float,
-        default=300.0,
-        metavar="S",
-        help="a step that takes longer counts as the engine's death (%(default)s)",
-    )
-    add(
-        "--shutdown-timeout",
-        type=float,
-        default=30.0,
-        metavar="S",
-        help="seconds that open requests have after SIGTERM or Ctrl-C (%(default)s)",
-    )
-    add("--ssl-certfile", metavar="FILE", help="PEM: serve HTTPS with this certificate")
-    add("--ssl-keyfile", metavar="FILE", help="PEM: its key, if it is in a file of its own")
-    add("--ssl-ca-certs", metavar="FILE", help="PEM: who vouches for clients' certificates")
-    add(
-        "--ssl-cert-reqs",
-        type=int,
-        choices=(0, 1, 2),
-        default=0,
-        help="clients have no certificate (0), may have one (1), must have one (2) (%(default)s)",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal, or the engine's end; returns the exit status."""
-    from jax_engine.serving.async_llm import AsyncLLM
-    from jax_engine.serving.openai.app import make_app
-    from jax_engine.serving.openai.server import bound_socket, run
-    from jax_engine.serving.openai.service import ServerSettings, Service
+    from jax_engine.serving.openai.server import bound_socket
+    from jax_engine.serving.openai.service import ServerSettings
     from jax_engine.serving.openai.tls import tls_context
 
-    _check(args)
-    show_progress_lines()
+    check(args)
+    os.environ[FORMAT_VARIABLE] = args.log_format  # the engine's process has it from here
+    show_progress_lines("uvicorn")
     args.model = args.model_tag or args.model
     settings = ServerSettings(
         names=tuple(args.served_model_name or [args.model or DEFAULT_NAME]),
@@ -159,31 +59,38 @@ def run(args: argparse.Namespace) -> int:
     # While this process waits for the engine's, it imports what the first chat needs.
     threading.Thread(target=renderer_class, daemon=True).start()
     with bound_socket(args.host, args.port) as listening:  # before a model is loaded for nothing
-        llm = AsyncLLM.from_engine_args(
-            EngineArgs.from_cli_args(args), step_timeout=args.step_timeout
-        )
-        try:
-            app = make_app(Service(llm, settings))
-            scheme = "http" if tls is None else "https"
-            host, port = listening.getsockname()[:2]
-            logger.info("%s is served at %s://%s:%d", settings.names[0], scheme, host, port)
-            return run(app, llm, listening, args.shutdown_timeout, tls)
-        finally:
-            llm.shutdown()
+        return _serve(args, settings, tls, listening)
 
 
-def _check(args: argparse.Namespace) -> None:
-    """
-    Raises:
-        ConfigError: a flag is out of range.
-    """
-    if args.model_tag and args.model and args.model_tag != args.model:
-        raise ConfigError(f"MODEL is {args.model_tag!r}, but --model {args.model!r}: give one")
-    if not 0 <= args.port < 2**16:
-        raise ConfigError(f"--port must be in [0, 65535], got {args.port}")
-    for name, low in _LEAST.items():
-        value = getattr(args, name)
-        if value is not None and not low <= value < float("inf"):
-            raise ConfigError(f"--{name.replace('_', '-')} must be at least {low}, got {value}")
-    if args.api_key and not all(args.api_key):
-        raise ConfigError("--api-key must not be empty")
+def _serve(
+    args: argparse.Namespace,
+    settings: "ServerSettings",
+    tls: ssl.SSLContext | None,
+    listening: socket.socket,
+) -> int:
+    from jax_engine.serving.async_llm import AsyncLLM
+    from jax_engine.serving.openai.app import make_app
+    from jax_engine.serving.openai.server import run
+    from jax_engine.serving.openai.service import Service
+    from jax_engine.serving.request_log import RequestLog
+    from jax_engine.serving.tracing import Tracer
+
+    traces, args.otlp_traces_endpoint = args.otlp_traces_endpoint, None
+    tracer = None if traces is None else Tracer.to_collector(traces, settings.names[0])
+    engine_args = EngineArgs.from_cli_args(args)
+    llm = AsyncLLM.from_engine_args(engine_args, step_timeout=args.step_timeout)
+    if args.enable_log_requests:
+        llm.request_log = RequestLog(args.max_log_len)
+    llm.tracer = tracer
+    interval = None if args.disable_log_stats else args.log_stats_interval
+    try:
+        app = make_app(Service(llm, settings))
+        scheme = "http" if tls is None else "https"
+        host, port = listening.getsockname()[:2]
+        logger.info("%s is served at %s://%s:%d", settings.names[0], scheme, host, port)
+        timeout = args.shutdown_timeout
+        return run(app, llm, listening, timeout, tls=tls, log_stats_interval=interval)
+    finally:
+        llm.shutdown()
+        if tracer is not None:
+            tracer.close()

@@ -49,6 +49,7 @@ class Sequence:
             next tokens, best first.
         cumulative_logprob: For a beam: the sum over its output.
         token_logprobs: For a beam: log-probability and rank of each output token.
+        token_time: When its last token came; None before the first. Set by the engine.
     """
 
     index: int
@@ -65,6 +66,7 @@ class Sequence:
     candidates: SequenceOf[Candidate] | None = None
     cumulative_logprob: float = 0.0
     token_logprobs: list[tuple[float, int]] = field(default_factory=list)
+    token_time: float | None = None
 
     @property
     def num_tokens(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from jax_engine.config import EngineConfig
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.engine.cache_info import cache_config_info
 from jax_engine.engine.engine_lock import EngineLock
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
@@ -201,15 +202,17 @@ class LLMEngine(VllmParts):
 
     def _run_step(self) -> None:
         running = self._running
-        step, result = self._pipeline.step()
+        step, result = self._pipeline.step(self.clock())
         plan = step.plan
         self._stats.record(plan)
+        running.note_planned(plan, step.planned_at)
         take_prompts(running.requests, plan, result)
         self._end_failed(step.failed)
         sampled = sampled_rows(plan)
         ended = self.scheduler.update(sampled_tokens(sampled, result))
         now = self.clock()
         taken = take_step(self.scheduler, running.requests, sampled, result, now)
+        running.recorder.take_step(plan.num_batched_tokens, taken, now)
         running.news |= taken.streaming
         for request_id in dict.fromkeys([group.request_id for group in ended] + taken.stopped):
             running.finish(request_id, now)
@@ -271,7 +274,10 @@ class LLMEngine(VllmParts):
         """As `LLM.get_metrics`."""
         model = self.config.model or str(self.model_source)
         with self.lock:
-            return self._running.recorder.metrics(self.stats(), model)
+            return [
+                *self._running.recorder.metrics(self.stats(), model),
+                cache_config_info(self.config, self.stats().num_blocks),
+            ]
 
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False

@@ -25,11 +25,13 @@ class StepInFlight:
     Attributes:
         plan: The scheduler's decision.
         ticket: The worker's handle of the step.
+        planned_at: When it was planned.
         failed: Requests that cannot go on, with the reason (`StepMasks.failed`).
     """
 
     plan: SchedulerOutput
     ticket: Ticket
+    planned_at: float
     failed: dict[SequenceGroup, str] = field(default_factory=dict)
 
 
@@ -78,8 +80,11 @@ class StepPipeline:
         return True
 
     @allocating("a step, to which a lower gpu_memory_utilization would leave more,")
-    def step(self) -> tuple[StepInFlight, StepResult]:
+    def step(self, now: float) -> tuple[StepInFlight, StepResult]:
         """Returns the next step and its tokens, with which `Scheduler.update` must be called.
+
+        Args:
+            now: When the steps are planned that this call plans.
 
         Raises:
             OutOfMemoryError: The device or the host has too little memory for it.
@@ -89,8 +94,8 @@ class StepPipeline:
             self._scheduler.drop_steps()
             if self._restart:
                 self._forget_blocks()
-            current = self._launch(self._scheduler.schedule())
-        self._ahead = self._launch_ahead()
+            current = self._launch(self._scheduler.schedule(), now)
+        self._ahead = self._launch_ahead(now)
         return current, self._worker.collect(current.ticket)
 
     def clear(self) -> None:
@@ -104,15 +109,15 @@ class StepPipeline:
         self._scheduler.recompute_all()
         self._scheduler.block_manager.reset_prefix_cache()
 
-    def _launch_ahead(self) -> StepInFlight | None:
+    def _launch_ahead(self, now: float) -> StepInFlight | None:
         if not self.look_ahead or self._restart or not self._scheduler.can_advance():
             return None
         self._scheduler.advance()
-        step = self._launch(self._scheduler.schedule())
+        step = self._launch(self._scheduler.schedule(), now)
         # Without rows all sequences wait for their last token; the step may still move blocks.
         return step if step.plan.scheduled else None
 
-    def _launch(self, plan: SchedulerOutput) -> StepInFlight:
+    def _launch(self, plan: SchedulerOutput, now: float) -> StepInFlight:
         parts = constrained_rows(plan)
         opened, closed = list(self._opened.values()), self.closed
         blocks = self._scheduler.block_manager
@@ -120,14 +125,14 @@ class StepPipeline:
         self._opened, self.closed = {}, []
         ticket = self._worker.launch(step)
         if not parts:
-            return StepInFlight(plan, ticket)
+            return StepInFlight(plan, ticket, now)
         num_samples = sum(item.num_samples for item in plan.scheduled)
         masks = StepMasks(parts, num_samples, self._vocab_size)
         allowed = masks.allowed()
         processed = masks.process(lambda: self._worker.logits(ticket), allowed)
         self._worker.sample(ticket, allowed, processed)
         self.mask_seconds += masks.seconds
-        return StepInFlight(plan, ticket, masks.failed)
+        return StepInFlight(plan, ticket, now, masks.failed)
 
 
 def _useless(step: StepInFlight) -> bool:

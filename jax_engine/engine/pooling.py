@@ -150,9 +150,10 @@ class PooledResults:
     Attributes:
         streams, every_token: As in `FinalResults`.
         num_generated: Output tokens that the client sees.
+        counts_samples: As in `FinalResults`.
     """
 
-    streams = every_token = False
+    streams = every_token = counts_samples = False
     num_generated = 0
 
     def __init__(self, prompt: Prompt, params: PooledParams, group: SequenceGroup) -> None:

@@ -40,6 +40,14 @@ class Request:
         """Unique among unfinished requests."""
         return self.group.request_id
 
+    @property
+    def last_token_time(self) -> float | None:
+        """When the last token of its output came; None if there is none."""
+        if not self.results.counts_samples:  # all come at the end
+            return self.metrics.finished_time if self.results.num_generated else None
+        times = [one.token_time for one in self.group.seqs if one.token_time is not None]
+        return max(times, default=None)
+
     def serve_as(
         self,
         request_id: str,

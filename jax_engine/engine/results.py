@@ -3,8 +3,6 @@
 Pooling requests have results of another kind (`pooling.PooledResults`).
 """
 
-from dataclasses import replace
-
 from jax_engine.core.scheduler_output import ScheduledSequence
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
@@ -28,9 +26,11 @@ class FinalResults:
         streams: Whether there is an output after each step that drew tokens for the request.
         every_token: Whether each token must be processed when it is sampled (streamed text, stop
             strings, log-probabilities); if not, all text is decoded at the end.
+        counts_samples: Whether each token that is sampled is one of its output.
     """
 
     streams = False
+    counts_samples = True
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class FinalResults:
             outputs=self._completions(self._chosen(finished=finished)),
             finished=finished,
             num_cached_tokens=self._group.num_cached_tokens or 0,
-            metrics=replace(metrics),
+            metrics=metrics.copy(),
             prompt_logprobs=self._given_prompt_logprobs(),
         )
 
@@ -185,6 +185,8 @@ class DeltaResults(FinalResults):
 
 class BeamResults(FinalResults):
     """One output with the beams, best first: their tokens are only known at the end."""
+
+    counts_samples = False
 
     def _chosen(self, *, finished: bool) -> list[Sequence]:
         return self._group.seqs[: self._params.n]

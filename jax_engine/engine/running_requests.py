@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from jax_engine.core.scheduler import Scheduler
+from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
@@ -39,6 +40,7 @@ class RunningRequests:
         self.news: dict[str, Request] = {}
         self.ended: list[AnyRequestOutput] = []
         self.recorder = RequestRecorder()
+        self._unplanned: dict[str, Request] = {}
         self._scheduler = scheduler
         self._pipeline = pipeline
         self._eos_token_ids = eos_token_ids
@@ -69,12 +71,13 @@ class RunningRequests:
         if request_id in self.requests:
             raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
         arrival = request.arrive(now)
+        request.metrics.queued_time = now
         group.number = self._next_number
         self._next_number += 1  # never reused, even if this request is taken back
         seed = request_seed(params, self._seed, self._num_added)
         added.append(request)
         self._scheduler.add_group(group)
-        self.requests[request_id] = request
+        self.requests[request_id] = self._unplanned[request_id] = request
         prompt = request.prompt.token_ids
         self._pipeline.open(request_setup(group.number, prompt, params, seed, self._eos_token_ids))
         if request.timeout is not None:
@@ -128,7 +131,19 @@ class RunningRequests:
         self._scheduler.clear()
         for request in requests:
             self._forget(request)
+        self.recorder.take_failed(len(requests))
         self.ended += [one.output(finished=True) for one in requests if one.mailbox is None]
+
+    def note_planned(self, plan: SchedulerOutput, planned_at: float) -> None:
+        """Notes when the requests of a step were planned that no step before computed."""
+        if not self._unplanned:
+            return
+        for item in plan.scheduled:
+            request = self._unplanned.get(item.group.request_id)
+            if request is not None and request.group is item.group:
+                del self._unplanned[request.request_id]
+                request.metrics.scheduled_time = planned_at
+                self.recorder.take_planned(request)
 
     def take_outputs(self) -> list[AnyRequestOutput]:
         """All new outputs since the last call, except of requests with a mailbox.
@@ -142,6 +157,7 @@ class RunningRequests:
 
     def _close(self, request: Request, now: float) -> AnyRequestOutput:
         request.metrics.finished_time = now
+        request.metrics.last_token_time = request.last_token_time
         output = request.output(finished=True)
         self.recorder.take(request)
         if request.mailbox is not None:
@@ -152,6 +168,7 @@ class RunningRequests:
     def _forget(self, request: Request) -> None:
         request_id = request.request_id
         self.news.pop(request_id, None)
+        self._unplanned.pop(request_id, None)
         self.deadlines.remove(request_id)
         self._pipeline.close(request.group.number)
         # Last: a request that is still in `requests` can be forgotten once more

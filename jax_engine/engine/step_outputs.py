@@ -13,17 +13,27 @@ from jax_engine.step import StepResult
 type SampledRows = list[tuple[ScheduledSequence, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TakenStep:
     """The requests that got tokens in a step and need further work.
 
     Attributes:
         streaming: Requests that stream new output, by request id.
         stopped: Ids of requests whose last sequence was ended by a stop string.
+        first: Requests that got their first token.
+        before: For each token but its sequence's first: when the one before it came.
+        num_first: First tokens of sequences; a beam search's are only known at its end.
     """
 
     streaming: dict[str, Request] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
+    first: list[Request] = field(default_factory=list)
+    before: list[float] = field(default_factory=list)
+    num_first: int = 0
+
+    @property
+    def num_generated(self) -> int:
+        return self.num_first + len(self.before)
 
 
 def sampled_rows(plan: SchedulerOutput) -> SampledRows:
@@ -68,16 +78,32 @@ def take_step(
 ) -> TakenStep:
     """Hands tokens, which `Scheduler.update` has already taken, to their requests."""
     taken = TakenStep()
+    before = taken.before
     for item, row in sampled:
-        request_id = item.group.request_id
-        request = requests[request_id]
-        if request.metrics.first_token_time is None:
-            request.metrics.first_token_time = now
-        if request.results.every_token and _take_tokens(scheduler, request, item, row, result):
-            taken.stopped.append(request_id)
-        if request.results.streams:
-            taken.streaming[request_id] = request
+        seq, group, *_ = item
+        request = requests[group.request_id]
+        if seq.token_time is None:
+            _take_first(taken, request, item, now)
+        else:
+            before.append(seq.token_time)
+            seq.token_time = now
+        results = request.results
+        if results.every_token and _take_tokens(scheduler, request, item, row, result):
+            taken.stopped.append(group.request_id)
+        if results.streams:
+            taken.streaming[group.request_id] = request
     return taken
+
+
+def _take_first(taken: TakenStep, request: Request, item: ScheduledSequence, now: float) -> None:
+    """Takes the first tokens of a sequence and its forks, or any tokens of a beam."""
+    if request.metrics.first_token_time is None:
+        request.metrics.first_token_time = now
+        taken.first.append(request)
+    if request.results.counts_samples:
+        taken.num_first += item.num_samples
+        for seq in item.group.seqs[item.seq.index : item.seq.index + item.num_samples]:
+            seq.token_time = now
 
 
 def _take_tokens(

@@ -7,5 +7,8 @@ engine_process.py  the engine's process: receives requests, runs steps, sends ou
 engine_loop.py     its loop, without sockets
 engine_client.py   starts that process, sends requests, receives outputs
 streams.py         the outputs of one request, as its client reads them
+origin.py          who asked, for logs and traces
+request_log.py     a line for each request
+tracing.py         a span for each request
 wire_params.py     parameters of requests, as messages hold them
 """

@@ -31,7 +31,10 @@ from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.engine_client import STEP_TIMEOUT_S, EngineClient
 from jax_engine.serving.messages import Add
 from jax_engine.serving.open_requests import OpenRequests
+from jax_engine.serving.origin import ORIGIN, Origin
+from jax_engine.serving.request_log import RequestLog
 from jax_engine.serving.streams import CompletionStream, PoolingStream
+from jax_engine.serving.tracing import Tracer
 from jax_engine.serving.wire_params import needs_text, written
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 
@@ -45,6 +48,10 @@ class AsyncLLM:
     Args:
         step_timeout: the engine is taken for dead when a step runs for so many seconds.
         settings: as for `LLM`, but for what is not plain data (functions and classes).
+
+    Attributes:
+        request_log: called with each request; None: there is no line for each.
+        tracer: called with each `generate` that has ended; None: there are no spans.
 
     Raises:
         JaxEngineError: as `LLM`.
@@ -60,6 +67,8 @@ class AsyncLLM:
         self._ready = self._client.ready
         self._tokenizer = self._own_tokenizer()
         self._requests = OpenRequests(self._client)
+        self.request_log: RequestLog | None = None
+        self.tracer: Tracer | None = None
 
     @classmethod
     def from_engine_args(
@@ -106,7 +115,7 @@ class AsyncLLM:
             sampling_params: None: those of `get_default_sampling_params`.
             request_id: unique among unfinished requests; None: a new one.
             lora_request: only None; for compatibility with vLLM.
-            trace_headers: no effect; for compatibility with vLLM.
+            trace_headers: those of the client; `traceparent` names the parent of its span.
             priority: as for `LLMEngine.add_request`.
             timeout: as for `LLMEngine.add_request`.
 
@@ -138,9 +147,18 @@ class AsyncLLM:
         )
         fields = written(params, detokenize=has_text)
         fields.pop("truncate_prompt_tokens", None)
+        if self.request_log is not None:
+            self.request_log(stream.request_id, parsed, params)
         add = self._request(parsed, fields, arrival, priority, timeout)
-        async for output in self._requests.outputs(stream, add):
-            yield output
+        origin = ORIGIN.get() or Origin(stream.request_id, trace_headers or {})
+        try:
+            async for output in self._requests.outputs(stream, add):
+                yield output
+        finally:
+            if self.tracer is not None:
+                headers = origin.headers if trace_headers is None else trace_headers
+                name, times = origin.request_id, stream.metrics
+                self.tracer(name, headers, params, times, stream.num_tokens)
 
     async def encode(
         self,
@@ -163,6 +181,8 @@ class AsyncLLM:
         arrival = time.monotonic()
         parsed = await self._parsed(prompt)
         stream = PoolingStream(self._new_id(request_id), parsed)
+        if self.request_log is not None:
+            self.request_log(stream.request_id, parsed, params)
         add = self._request(parsed, written(params), arrival, priority, timeout, pooling=True)
         async for output in self._requests.outputs(stream, add):
             yield output

@@ -189,15 +189,18 @@ def report_of(output: AnyRequestOutput, *, has_text: bool) -> News | Pooled:
         return Pooled(
             output.request_id, data.tobytes(), list(data.shape), data.dtype.name, output.finished
         )
-    logprobs = output.prompt_logprobs
+    logprobs, times = output.prompt_logprobs, output.metrics
     return News(
         output.request_id,
         [_piece(one, has_text=has_text) for one in output.outputs],
         output.finished,
         output.num_cached_tokens,
-        output.metrics.first_token_time,
-        output.metrics.finished_time,
+        times.first_token_time,
+        times.finished_time,
         logprobs if isinstance(logprobs, FlatLogprobs) else None,
+        (times.queued_time, times.scheduled_time, times.last_token_time)
+        if output.finished
+        else None,
     )
 
 

@@ -102,7 +102,12 @@ class Piece(Message):
 
 
 class News(Message, tag="news"):
-    """What is new in a request that generates."""
+    """What is new in a request that generates.
+
+    Attributes:
+        end_times: with the last news: `queued_time`, `scheduled_time` and `last_token_time` of
+            `RequestMetrics`.
+    """
 
     request_id: str
     pieces: list[Piece]
@@ -111,6 +116,7 @@ class News(Message, tag="news"):
     first_token_time: float | None = None
     finished_time: float | None = None
     prompt_logprobs: FlatLogprobs | None = None
+    end_times: tuple[float | None, float | None, float | None] | None = None
 
 
 class Pooled(Message, tag="pooled"):

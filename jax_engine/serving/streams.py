@@ -137,6 +137,17 @@ class CompletionStream(Stream[RequestOutput]):
         self._fresh = False
         self._word = cache(self._decoded)
 
+    @property
+    def metrics(self) -> RequestMetrics:
+        """Its times so far."""
+        return self._metrics
+
+    @property
+    def num_tokens(self) -> tuple[int, int]:
+        """Tokens of the prompt, and of all outputs so far."""
+        generated = sum(len(one.token_ids) for one in self._samples.values())
+        return len(self._prompt.token_ids), generated
+
     def take(self, news: News) -> None:
         """Takes what a step gave."""
         for piece in news.pieces:
@@ -146,6 +157,9 @@ class CompletionStream(Stream[RequestOutput]):
         self._num_cached = news.num_cached_tokens
         self._metrics.first_token_time = news.first_token_time
         self._metrics.finished_time = news.finished_time
+        if news.end_times is not None:
+            times = self._metrics
+            times.queued_time, times.scheduled_time, times.last_token_time = news.end_times
         self._prompt_logprobs = news.prompt_logprobs or self._prompt_logprobs
         self.ended = self.ended or news.finished
         if self.ended or self._params.output_kind is not RequestOutputKind.FINAL_ONLY:
@@ -216,11 +230,7 @@ class CompletionStream(Stream[RequestOutput]):
             outputs=[self._completion(index, one, delta=delta) for index, one in samples],
             finished=self.ended,
             num_cached_tokens=self._num_cached,
-            metrics=RequestMetrics(
-                self._metrics.arrival_time,
-                self._metrics.first_token_time,
-                self._metrics.finished_time,
-            ),
+            metrics=self._metrics.copy(),
             prompt_logprobs=self._prompt_entries(prompt_logprobs),
         )
 

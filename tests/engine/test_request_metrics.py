@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jax_engine.engine.request_metrics import RequestRecorder
+from jax_engine.engine.step_outputs import TakenStep
 from jax_engine.metrics import Counter, Gauge, Histogram, Metric
 from jax_engine.outputs import RequestMetrics
 
@@ -15,15 +16,19 @@ NO_LOAD: dict[str, Any] = {
 }  # fmt: skip
 
 
-Times = tuple[float, float | None, float | None]
+def ended(lengths: list[int], reason: str | None, *times: float | None, **more: Any) -> Any:
+    """A request of 5 prompt tokens whose samples have these lengths.
 
-
-def ended(lengths: list[int], reason: str | None, times: Times, **more: Any) -> Any:
-    """A request of 5 prompt tokens whose samples have these lengths."""
+    Args:
+        times: as in `RequestMetrics`.
+    """
     given: dict[str, Any] = {"reads_cache": True, "num_cached_tokens": None} | more
-    group = SimpleNamespace(prompt_len=5, seqs=[SimpleNamespace(finish_reason=reason)], **given)
-    results = SimpleNamespace(num_generated=sum(lengths))
-    return SimpleNamespace(group=group, metrics=RequestMetrics(*times), results=results)
+    seqs = [SimpleNamespace(finish_reason=reason, output_len=length) for length in lengths]
+    group = SimpleNamespace(prompt_len=5, seqs=seqs, **given)
+    results = SimpleNamespace(num_generated=sum(lengths), counts_samples=True)
+    params = SimpleNamespace(n=len(lengths), max_tokens=more.get("max_tokens"))
+    metrics = RequestMetrics(*times)  # type: ignore[arg-type]
+    return SimpleNamespace(group=group, metrics=metrics, results=results, params=params)
 
 
 def by_name(metrics: list[Metric]) -> dict[str, Metric]:
@@ -38,34 +43,79 @@ def read(recorder: RequestRecorder, **load: Any) -> dict[str, Metric]:
     return by_name(recorder.metrics(stats, "a model"))
 
 
+def histograms(found: dict[str, Metric]) -> dict[str, tuple[int, Any]]:
+    """Count and sum of those that saw something."""
+    return {
+        name: (one.count, pytest.approx(one.sum))
+        for name, one in found.items()
+        if isinstance(one, Histogram) and one.count
+    }
+
+
+def counters(found: dict[str, Metric]) -> dict[str, int]:
+    return {
+        name: one.value for name, one in found.items() if isinstance(one, Counter) and one.value
+    }
+
+
 def test_requests_that_have_ended() -> None:
     recorder = RequestRecorder()
-    recorder.take(ended([3, 4], "length", (10.0, 10.5, 12.0), num_cached_tokens=4))
-    recorder.take(ended([2], "stop", (20.0, 21.0, 24.0)))
-    recorder.take(ended([0], None, (30.0, None, None)))  # a step failed: nothing was computed
-    # A pooling request generates nothing, and does not read the cache.
-    recorder.take(ended([0], "length", (40.0, 42.0, 42.0), reads_cache=False))
+    # arrived, first token, finished, queued, planned, last token
+    recorder.take(ended([3, 5], "length", 10.0, 10.5, 13.0, 10.1, 10.25, 12.5, max_tokens=5))
+    recorder.take(ended([1], "stop", 20.0, 21.0, 24.0, 20.0, 20.5, 21.0))
+    recorder.take(ended([0], None, 30.0, None, 31.0, 30.5, None, None))  # it never ran
+    recorder.take_failed(2)
     found = read(recorder)
-    values = {name: one.value for name, one in found.items() if isinstance(one, Counter)}
-    assert values == {
-        "prompt_tokens": 20,
-        "generation_tokens": 9,
-        "prefix_cache_queries": 15,
-        "prefix_cache_hits": 4,
-        "num_preemptions": 0,
+    assert counters(found) == {
         "request_success/stop": 1,
-        "request_success/length": 2,
+        "request_success/length": 1,
         "request_success/abort": 1,
+        "request_success/error": 2,
     }
-    seen = {name: (one.count, one.sum) for name, one in found.items() if isinstance(one, Histogram)}
-    assert seen == {
-        "time_to_first_token_seconds": (3, pytest.approx(0.5 + 1.0 + 2.0)),
-        "e2e_request_latency_seconds": (3, pytest.approx(2.0 + 4.0 + 2.0)),
-        "request_prompt_tokens": (4, 20),
-        "request_generation_tokens": (4, 9),
+    assert histograms(found) == {
+        "e2e_request_latency_seconds": (3, 3.0 + 4.0 + 1.0),
+        "request_queue_time_seconds": (2, 0.15 + 0.5),
+        "request_prefill_time_seconds": (2, 0.25 + 0.5),
+        "request_decode_time_seconds": (2, 2.0),
+        "request_inference_time_seconds": (2, 2.25 + 0.5),
+        "request_time_per_output_token_seconds": (1, 2.0 / 4),  # of the longest sample
+        "request_prompt_tokens": (3, 15),
+        "request_generation_tokens": (3, 9),
+        "request_max_num_generation_tokens": (3, 6),
+        "request_params_n": (3, 4),
+        "request_params_max_tokens": (1, 5),
     }
     assert all(list(one.labels.items())[:2] == [("model_name", "a model"), ("engine", "0")]
                for one in found.values())  # fmt: skip
+
+
+def test_tokens_count_when_they_come() -> None:
+    recorder = RequestRecorder()
+    cached = ended([2], None, 1.0, num_cached_tokens=4)
+    pooled = ended([0], None, 2.0, reads_cache=False)  # it generates nothing
+    for one in (cached, pooled):
+        recorder.take_planned(one)
+    recorder.take_step(10, TakenStep(first=[cached, pooled], num_first=1), 3.0)
+    recorder.take_step(3, TakenStep(before=[3.0, 2.5, 3.0]), 3.5)
+    found = read(recorder)
+    assert counters(found) == {
+        "prompt_tokens": 10,
+        "generation_tokens": 4,
+        "prefix_cache_queries": 5,
+        "prefix_cache_hits": 4,
+    }
+    assert histograms(found) == {
+        "time_to_first_token_seconds": (2, 2.0 + 1.0),
+        "inter_token_latency_seconds": (3, 0.5 + 1.0 + 0.5),
+        "iteration_tokens_total": (2, 13),
+    }
+
+
+def test_a_beam_search_counts_when_its_beams_are_chosen() -> None:
+    recorder, beams = RequestRecorder(), ended([3, 3], "length", 1.0)
+    beams.results.counts_samples = False
+    recorder.take(beams)
+    assert counters(read(recorder))["generation_tokens"] == 6
 
 
 def test_what_runs_and_waits_now() -> None:

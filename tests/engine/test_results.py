@@ -173,8 +173,8 @@ def test_times_and_cached_tokens() -> None:
     engine.add_request("a", [0, 1, 1], params)
     first, last = run(engine)
     assert isinstance(first, RequestOutput) and isinstance(last, RequestOutput)
-    assert first.metrics == RequestMetrics(0.0, 1.0, None) and not first.finished
-    assert last.metrics == RequestMetrics(0.0, 1.0, 2.0) and last.finished
+    assert first.metrics == RequestMetrics(0.0, 2.0, None, 0.0, 1.0) and not first.finished
+    assert last.metrics == RequestMetrics(0.0, 2.0, 4.0, 0.0, 1.0, 4.0) and last.finished
     engine.add_request("b", [0, 1, 1], params)
     assert [one.num_cached_tokens for one in run(engine)] == [2, 2]  # type: ignore[union-attr]
     assert (first.num_cached_tokens, last.num_cached_tokens) == (0, 0)

@@ -3,6 +3,7 @@
 from tests.mutation.planting import Mutant, plant
 
 SHELL = ("tests/properties/test_engine_shell.py",)
+RECORDER = ("tests/engine/test_request_metrics.py",)
 FAILED = (*SHELL, "tests/engine/test_failed_steps.py")
 STREAMING = ("tests/engine/test_streaming.py", "tests/engine/test_results.py")
 DEADLINES = ("tests/engine/test_deadlines.py", *SHELL)
@@ -115,7 +116,7 @@ OUTPUTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/results.py",
         STREAMING,
-        ("metrics=replace(metrics)", "metrics=metrics", "times given out change later"),
+        ("metrics=metrics.copy()", "metrics=metrics", "times given out change later"),
         (
             "num_tokens + len(delta.token_ids), num_chars",
             "len(delta.token_ids), num_chars",
@@ -187,9 +188,9 @@ STEPS: list[Mutant] = [
             "the step ahead is kept after a failed collect",
         ),
         (
-            "        step = self._launch(self._scheduler.schedule())\n",
+            "        step = self._launch(self._scheduler.schedule(), now)\n",
             "        plan = self._scheduler.schedule()\n        try:\n"
-            "            step = self._launch(plan)\n        except RuntimeError:\n"
+            "            step = self._launch(plan, now)\n        except RuntimeError:\n"
             "            return None\n",
             "blocks that could not be moved are taken for moved",
         ),
@@ -269,20 +270,22 @@ COUNTS: list[Mutant] = [
             "tokens are counted as samples",
         ),
         (
-            "times.first_token_time - times.arrival_time",
-            "times.first_token_time",
+            "waited = now - request.metrics.arrival_time",
+            "waited = now",
             "the wait for the first token since the beginning of time",
         ),
         (
-            "times.finished_time - times.arrival_time",
-            "times.finished_time",
-            "the latency since the beginning of time",
+            "_between(times.arrival_time, times.finished_time)",
+            "_between(times.queued_time, times.finished_time)",
+            "the latency without the way to the engine",
         ),
         (
-            '"vllm:prefix_cache_hits"] += group.num_cached_tokens or 0',
-            '"vllm:prefix_cache_hits"] += group.prompt_len',
+            '"prefix_cache_hits"] += group.num_cached_tokens or 0',
+            '"prefix_cache_hits"] += group.prompt_len',
             "each query of the cache is a hit",
         ),
+        ("between.add(now - before, count)", "between.add(now - before)", "one of each step's"),
+        ("+= taken.num_generated", "+= num_tokens", "prompts are generated"),
         ("group.seqs[0].finish_reason", "group.seqs[-1].finish_reason", "the last one's reason"),
         ("if group.reads_cache:", "if True:", "queries that nobody made"),
         (
@@ -291,15 +294,46 @@ COUNTS: list[Mutant] = [
             "who is swapped out waits for nothing",
         ),
         (
-            '_prompt_tokens"].add(group.prompt_len)',
-            '_prompt_tokens"].add(1)',
+            '_prompt_tokens", group.prompt_len)',
+            '_prompt_tokens", 1)',
             "prompts of one token each",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/request_metrics.py",
+        RECORDER,
+        ("decode / (longest - 1)", "decode / longest", "a token has no one before it"),
+        (
+            'yield "request_prefill_time_seconds", _between(planned, first)',
+            'yield "request_prefill_time_seconds", _between(times.queued_time, first)',
+            "who waits is computed",
+        ),
+        ("if not request.results.counts_samples:", "if False:", "beams generate nothing"),
+        ('self._reasons["error"] += count', "pass", "failed steps end nobody"),
+    ),
+    *plant(
+        f"{FOLDER}/step_outputs.py",
+        SHELL,
+        (
+            "            seq.token_time = now\n        results",
+            "        results",
+            "each token follows on the first",
+        ),
+        ("num_first += item.num_samples", "num_first += 1", "a fork has no first token"),
+    ),
+    *plant(
+        f"{FOLDER}/running_requests.py",
+        SHELL,
+        (
+            "                del self._unplanned[request.request_id]\n",
+            "",
+            "a request is planned for the first time in each step",
         ),
     ),
     *plant(
         "jax_engine/metrics.py",
         SHELL,
-        ("self.sum += value", "self.sum = value", "a histogram's sum is its last value"),
+        ("self.sum += value * times", "self.sum = value", "a histogram's sum is its last value"),
         (
             "self.counts[bisect_left(self.limits, value)]",
             "self.counts[bisect_left(self.limits, value) - 1]",

@@ -163,7 +163,7 @@ MUTANTS: list[Mutant] = [
             "after an abort the sampled rows of others shift",
         ),
         (
-            "if request.results.streams:",
+            "if results.streams:",
             "if request.params.gives_deltas:",
             "cumulative outputs are not given out",
         ),

@@ -5,6 +5,7 @@ from tests.mutation.planting import Mutant, plant
 APP_TESTS = ("tests/serving/test_app.py",)
 RESPONSES_TESTS = ("tests/serving/test_responses_api.py",)
 MESSAGES_TESTS = ("tests/serving/test_anthropic.py",)
+PAGE_TESTS = ("tests/serving/test_metrics_page.py",)
 LLM_TESTS = ("tests/serving/test_async_llm.py",)
 
 MUTANTS: list[Mutant] = [
@@ -47,6 +48,32 @@ MUTANTS: list[Mutant] = [
             "except (TimeoutError, EngineDeadError):",
             "except EngineDeadError:",
             "a busy engine: 500",
+        ),
+    ),
+    *plant(
+        "jax_engine/serving/openai/metrics.py",
+        PAGE_TESTS,
+        (
+            "families(self._renamed(one) for one in self._metrics)",
+            "families(self._metrics)",
+            "the label of the model is a path of the host",
+        ),
+    ),
+    *plant(
+        "jax_engine/serving/openai/stats_log.py",
+        ("tests/serving/test_stats_log.py",),
+        ("if not (busy or was_busy):", "if not busy:", "the log ends amid a burst"),
+        ("self._time, self._before = now, values", "self._before = values", "rates fall for ever"),
+        ("if grown[_QUERIES]:", "if values[_HITS]:", "no query is a division by zero"),
+    ),
+    *plant(
+        "jax_engine/serving/request_log.py",
+        PAGE_TESTS,
+        ("if not self._max_prompt:", "if self._max_prompt:", "prompts are logged unasked"),
+        (
+            "name = request_id if origin is None else origin.request_id",
+            "name = request_id",
+            "a line without the client's id",
         ),
     ),
     *plant(

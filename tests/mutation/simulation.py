@@ -73,8 +73,8 @@ RUNNING: list[Mutant] = plant(
         "the scheduler goes on with requests of a failed step",
     ),
     (
-        "            self._forget(request)\n        self.ended",
-        "            pass\n        self.ended",
+        "            self._forget(request)\n        self.recorder",
+        "            pass\n        self.recorder",
         "requests of a failed step are kept",
     ),
     (
@@ -88,9 +88,9 @@ PIPELINE: list[Mutant] = plant(
     f"{ENGINE}/pipeline.py",
     TESTS,
     (
-        "        step = self._launch(self._scheduler.schedule())\n",
+        "        step = self._launch(self._scheduler.schedule(), now)\n",
         "        plan = self._scheduler.schedule()\n        if not plan.scheduled:\n"
-        "            return None\n        step = self._launch(plan)\n",
+        "            return None\n        step = self._launch(plan, now)\n",
         "a step that only swaps moves nothing",
     ),
     (

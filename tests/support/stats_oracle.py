@@ -76,6 +76,8 @@ def check_stats(engine: LLMEngine, reference: ReferenceEngine, seen: StatsOracle
         "vllm:num_preemptions": sum(scheduler.num_preemptions.values()),
     }
     assert {name: found[name].value for name in gauges} == gauges, "I51"
+    steps = found["vllm:iteration_tokens_total"]
+    assert (steps.count, steps.sum) == (seen.counts["steps"], seen.counts["tokens"]), "I51"
     assert abs(stats.peak_sharing_saving - max(0.0, *seen.savings)) < 1e-9
 
 
@@ -93,14 +95,15 @@ def check_metrics(
     unknown = False  # what became of a sample of best_of that is not returned
     for group, output in served:
         early = group.request_id in cut_short
-        wanted["vllm:prompt_tokens"] += group.prompt_len
+        times = output.metrics
+        if times.first_token_time is not None:
+            wanted["vllm:prompt_tokens"] += group.prompt_len
         wanted["vllm:generation_tokens"] += _num_generated(group, output, early)
         unknown |= early and group.num_samples > group.params.n
         wanted["vllm:request_success", _reason(group, output, early)] += 1
-        if group.reads_cache:
+        if group.reads_cache and times.scheduled_time is not None:
             wanted["vllm:prefix_cache_queries"] += group.prompt_len
             wanted["vllm:prefix_cache_hits"] += output.num_cached_tokens
-        times = output.metrics
         if times.first_token_time is not None:
             waits.append(times.first_token_time - times.arrival_time)
         assert times.finished_time is not None
@@ -109,12 +112,61 @@ def check_metrics(
     for key, value in wanted.items():
         of_samples = key == "vllm:generation_tokens" or isinstance(key, tuple)
         assert (unknown and of_samples) or found[key].value == value, f"I51: {key}"
+    _check_sums(found, served, wanted, cut_short, unknown=unknown)
     for name, values in (
         ("vllm:time_to_first_token_seconds", waits),
         ("vllm:e2e_request_latency_seconds", lives),
         ("vllm:request_prompt_tokens", [group.prompt_len for group, _ in served]),
+        ("vllm:request_params_n", [group.params.n for group, _ in served]),
+        (
+            "vllm:request_params_max_tokens",
+            [one.params.max_tokens for one, _ in served if one.params.max_tokens is not None],
+        ),
+        ("vllm:request_queue_time_seconds", _spans(served, "queued_time", "scheduled_time")),
+        ("vllm:request_prefill_time_seconds", _spans(served, "scheduled_time", "first_token_time")),
+        ("vllm:request_decode_time_seconds", _spans(served, "first_token_time", "last_token_time")),
+        (
+            "vllm:request_inference_time_seconds",
+            _spans(served, "scheduled_time", "last_token_time"),
+        ),
     ):
         _check_histogram(found[name], values)
+
+
+def _spans(served: Sequence[tuple[Any, Any]], start: str, end: str) -> list[float]:
+    """Times between two events, of the requests that have both."""
+    pairs = [(getattr(one.metrics, start), getattr(one.metrics, end)) for _, one in served]
+    return [last - first for first, last in pairs if first is not None and last is not None]
+
+
+def _check_sums(
+    found: dict[Any, Any],
+    served: Sequence[tuple[SequenceGroup, RequestOutput]],
+    wanted: Counter[Any],
+    cut_short: set[str],
+    *,
+    unknown: bool,
+) -> None:
+    """What follows from other numbers: each token but a sequence's first has one before it."""
+    ends = sum(count for key, count in wanted.items() if isinstance(key, tuple))
+    generated = found["vllm:request_generation_tokens"]
+    assert generated.count == ends == len(served), "I51"
+    assert generated.sum == found["vllm:generation_tokens"].value, "I51"
+    longest = found["vllm:request_max_num_generation_tokens"]
+    assert longest.count == ends and longest.sum <= generated.sum, "I51"
+    if unknown or any(group.beam_search for group, _ in served):
+        return
+    between = found["vllm:inter_token_latency_seconds"]
+    lengths: list[int] = []
+    for group, output in served:
+        if group.request_id in cut_short:
+            lengths += [len(one.token_ids) for one in output.outputs]
+        else:
+            lengths += [seq.output_len for seq in group.seqs]
+    assert between.count == sum(length - 1 for length in lengths if length), "I51"
+    if all(group.num_samples == 1 for group, _ in served):
+        decodes = _spans(served, "first_token_time", "last_token_time")
+        assert between.sum == sum(decodes), "I51: from the first token to the last"
 
 
 def _check_histogram(found: Any, values: Sequence[float]) -> None:

@@ -24,4 +24,5 @@ logprobs.py            log-probabilities, as both endpoints write them
 embeddings.py          /v1/embeddings
 tokens.py              /tokenize, /detokenize
 metrics.py             /metrics
+stats_log.py           a line every few seconds about what the engine does
 """

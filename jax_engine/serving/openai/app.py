@@ -157,7 +157,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
-    page = MetricsPage(service.llm)
+    page = MetricsPage(service.llm, service.name)
 
     @app.get("/health")
     @app.get("/ready")

@@ -4,7 +4,13 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -23,15 +29,21 @@ GAUGES = {
     "num_blocks": "num_blocks",
     "num_used_blocks": "num_used_blocks",
     "num_shared_blocks": "num_shared_blocks",
+    "num_logical_blocks": "num_logical_blocks",
     "num_cached_blocks": "num_cached_blocks",
 }
 
 
 class MetricsPage:
-    """Asks the engine, and remembers what it said last."""
+    """Asks the engine, and remembers what it said last.
 
-    def __init__(self, llm: AsyncLLM) -> None:
+    Args:
+        model: what clients call it; the label `model_name`, which for the engine may be a path.
+    """
+
+    def __init__(self, llm: AsyncLLM, model: str) -> None:
         self._llm = llm
+        self._labels = {"model_name": model, "engine": "0"}
         self._metrics: list[dict[str, Any]] = []
         self._stats: dict[str, Any] = {}
 
@@ -45,16 +57,29 @@ class MetricsPage:
         except (TimeoutError, EngineDeadError):
             pass
         registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
         registry.register(_Collected([*self._families()]))
         return generate_latest(registry)
 
     def _families(self) -> Iterator[Metric]:
-        yield from families(self._metrics)
+        yield from families(self._renamed(one) for one in self._metrics)
         for name, field in GAUGES.items():
             if field in self._stats:
-                yield _gauge(f"jax_engine:{name}", self._stats[field])
-        yield _gauge("jax_engine:num_requests_open", self._llm.num_unfinished_requests)
-        yield _gauge("jax_engine:engine_alive", float(self._llm.is_running))
+                yield self._gauge(name, self._stats[field])
+        yield self._gauge("num_requests_open", self._llm.num_unfinished_requests)
+        yield self._gauge("engine_alive", float(self._llm.is_running))
+
+    def _renamed(self, metric: dict[str, Any]) -> dict[str, Any]:
+        labels = {name: self._labels.get(name, value) for name, value in metric["labels"].items()}
+        return metric | {"labels": labels}
+
+    def _gauge(self, name: str, value: float) -> Metric:
+        says = name.replace("_", " ")
+        found = GaugeMetricFamily(f"jax_engine:{name}", says, labels=list(self._labels))
+        found.add_metric(list(self._labels.values()), value)
+        return found
 
 
 class _Collected(Collector):
@@ -63,10 +88,6 @@ class _Collected(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._found
-
-
-def _gauge(name: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, name.partition(":")[2].replace("_", " "), value)
 
 
 def families(metrics: Iterable[dict[str, Any]]) -> Iterator[Metric]:

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from jax_engine.errors import ConfigError
 from jax_engine.serving.async_llm import AsyncLLM
+from jax_engine.serving.openai.stats_log import log_stats
 
 logger = logging.getLogger("jax_engine")
 WATCH_S = 0.2
@@ -79,9 +80,16 @@ def run(
     llm: AsyncLLM,
     listening: socket.socket,
     shutdown_timeout: float,
+    *,
     tls: ssl.SSLContext | None = None,
+    log_stats_interval: float | None = None,
 ) -> int:
-    """Serves until a signal or the engine's end; returns the exit status."""
+    """Serves until a signal or the engine's end; returns the exit status.
+
+    Args:
+        tls: for HTTPS.
+        log_stats_interval: seconds between two lines about what the engine does; None: none.
+    """
     config = uvicorn.Config(
         app,
         http="httptools",
@@ -97,7 +105,7 @@ def run(
     config.ssl = tls
     server = _Server(config)
     with asyncio.Runner(loop_factory=_loop) as runner:
-        return runner.run(_serve(server, llm, listening))
+        return runner.run(_serve(server, llm, listening, log_stats_interval))
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -106,13 +114,20 @@ def _loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serve(server: _Server, llm: AsyncLLM, listening: socket.socket) -> int:
+async def _serve(
+    server: _Server, llm: AsyncLLM, listening: socket.socket, log_stats_interval: float | None
+) -> int:
     watch = asyncio.ensure_future(_until_dead(server, llm))
+    lines = None
+    if log_stats_interval is not None:
+        lines = asyncio.ensure_future(log_stats(llm, log_stats_interval))
     try:
         await server.serve([listening])
         return 1 if watch.done() else 0
     finally:
         watch.cancel()
+        if lines is not None:
+            lines.cancel()
 
 
 async def _until_dead(server: _Server, llm: AsyncLLM) -> None:

@@ -18,6 +18,7 @@ from jax_engine.serving.openai.errors import ApiError, invalid
 from jax_engine.serving.openai.request_fields import Request
 from jax_engine.serving.openai.sampling_fields import SamplingRequest
 from jax_engine.serving.openai.tools.plan import Dialect
+from jax_engine.serving.origin import ORIGIN, Origin
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 
@@ -129,6 +130,11 @@ def no_model(name: str) -> ApiError:
 
 
 def answer_id(prefix: str, request_id: str | None, http: HttpRequest, joint: str = "-") -> str:
-    """An id for an answer: from the request, its header X-Request-Id, or a new one."""
+    """An id for an answer: from the request, its header X-Request-Id, or a new one.
+
+    Logs and traces of what this task asks the engine have it too.
+    """
     given = request_id or http.headers.get("x-request-id")
-    return f"{prefix}{joint}{given or uuid.uuid4().hex}"
+    name = f"{prefix}{joint}{given or uuid.uuid4().hex}"
+    ORIGIN.set(Origin(name, http.headers))
+    return name

@@ -1,0 +1,54 @@
+"""A line for each request, with its id and parameters, and with its prompt only if asked for."""
+
+import logging
+from typing import Any
+
+from jax_engine.checks import shown
+from jax_engine.engine.prompts import Prompt
+from jax_engine.pooling_params import PoolingParams
+from jax_engine.sampling_params import SamplingParams
+from jax_engine.serving.origin import ORIGIN
+from jax_engine.serving.wire_params import written
+
+logger = logging.getLogger("jax_engine")
+MAX_SHOWN = 1000  # characters of a line that a client decides
+
+
+class RequestLog:
+    """Called with each request that `AsyncLLM` sends to the engine.
+
+    Args:
+        max_prompt: characters of the prompt, or its token ids, to be shown; 0: none.
+    """
+
+    def __init__(self, max_prompt: int = 0) -> None:
+        self._max_prompt = max_prompt
+
+    def __call__(
+        self, request_id: str, prompt: Prompt, params: SamplingParams | PoolingParams
+    ) -> None:
+        """Writes the line."""
+        origin = ORIGIN.get()
+        name = request_id if origin is None else origin.request_id
+        logger.info(
+            "Received request %s: %sprompt tokens: %d, params: %s",
+            shown(name)[1:-1],
+            self._prompt(prompt),
+            len(prompt.token_ids),
+            _params(params),
+            extra={"request_id": name},
+        )
+
+    def _prompt(self, prompt: Prompt) -> str:
+        if not self._max_prompt:
+            return ""
+        text: Any = prompt.token_ids if prompt.text is None else prompt.text
+        return f"prompt: {text[: self._max_prompt]!r}, "
+
+
+def _params(params: SamplingParams | PoolingParams) -> str:
+    """Those that have another value than the default."""
+    given = {k: v for k, v in written(params).items() if k != "detokenize"}
+    text = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    text = f"{type(params).__name__}({text})"
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
