@@ -54,6 +54,10 @@ class RequestRecorder:
                 times.finished_time - times.arrival_time
             )
 
+    def total(self, name: str) -> int:
+        """The current value of one of `TOTALS`."""
+        return self._totals[name]
+
     def metrics(self, stats: EngineStats, model: str) -> list[Metric]:
         """The current values of all metrics."""
         labels = {"model_name": model, "engine": "0"}

@@ -80,6 +80,15 @@ class OpenRequests:
         finally:
             del self._answers[number]
 
+    async def state(self) -> dict[str, Any]:
+        """As `AsyncLLM.get_state`. A request that nobody waits for any more has no id."""
+        state: dict[str, Any] = await self.ask("state")
+        for one in state["map"]["requests"]:
+            stream = self._streams.get(one["request_id"])
+            one["name"] = one["request_id"]
+            one["request_id"] = None if stream is None else stream.request_id
+        return state
+
     def end_all(self, problem: str) -> None:
         """The engine's process has ended: so does everything that waits for it."""
         for stream in self._streams.values():
