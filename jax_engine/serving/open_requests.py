@@ -30,7 +30,7 @@ class OpenRequests:
         self._client = client
         self._streams: dict[str, Stream[Any]] = {}  # by the name that the engine knows
         self._names: dict[str, str] = {}  # request id: that name
-        self._numbers = itertools.count()
+        self._numbers, self._questions = itertools.count(), itertools.count()
         self._answers: dict[int, asyncio.Future[Any]] = {}
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class OpenRequests:
     async def ask(self, question: Question) -> Any:
         """Asks the engine, which answers between two steps."""
         self._client.listen(self._take, self.end_all)
-        number = next(self._numbers)
+        number = next(self._questions)
         self._answers[number] = asyncio.get_running_loop().create_future()
         try:
             self._client.send(Ask(number, question))

@@ -35,6 +35,11 @@ class ChatTemplate:
         self._special_tokens = special_tokens
         self._formats: dict[str, set[str]] = {}
 
+    @property
+    def has_template(self) -> bool:
+        """Whether the model has one."""
+        return self._template is not None
+
     def render(
         self,
         messages: Sequence[Message],

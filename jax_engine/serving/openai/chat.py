@@ -89,8 +89,9 @@ class _Call:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def _stream(self) -> AsyncIterator[RequestOutput]:
-        priority = self.request.priority
-        return self.service.llm.generate(self.prompt, self.params, priority=priority)
+        service, priority = self.service, self.request.priority
+        name = service.engine_id(self.id)
+        return service.llm.generate(self.prompt, self.params, name, priority=priority)
 
     async def answer(self) -> Answer[ChatChoice]:
         """All choices at once."""

@@ -96,8 +96,11 @@ class _Call:
         return cls(service, request, name, params, prompts)
 
     def _streams(self) -> list[AsyncIterator[RequestOutput]]:
-        llm, priority = self.service.llm, self.request.priority
-        return [llm.generate(one, self.params, priority=priority) for one in self.prompts]
+        service, priority = self.service, self.request.priority
+        return [
+            service.llm.generate(one, self.params, service.engine_id(self.id), priority=priority)
+            for one in self.prompts
+        ]
 
     async def answer(self) -> Answer[CompletionChoice]:
         """All choices at once."""

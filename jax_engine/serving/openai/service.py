@@ -2,7 +2,9 @@
 
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -41,6 +43,7 @@ class Service:
     settings: ServerSettings
     created: int = field(default_factory=lambda: int(time.time()))
     defaults: dict[str, Any] = field(init=False)
+    _numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "defaults", self.llm.default_sampling())
@@ -54,6 +57,17 @@ class Service:
     def tokenizer(self) -> Tokenizer:
         """Raises InvalidRequestError if the engine has none."""
         return self.llm.text_tokenizer()
+
+    @property
+    def can_chat(self) -> bool:
+        """Whether there is a template that makes a conversation a prompt."""
+        if self.settings.chat_template is not None:
+            return True
+        return not self.llm.config.skip_tokenizer_init and self.tokenizer.chat.has_template
+
+    def engine_id(self, answer: str) -> str:
+        """A request's id for the engine: the answer's, made unique, since clients may choose it."""
+        return f"{answer}#{next(self._numbers)}"
 
     def check_model(self, request: Request) -> None:
         """
