@@ -96,10 +96,11 @@ class _Call:
         return cls(service, request, name, params, prompts)
 
     def _streams(self) -> list[AsyncIterator[RequestOutput]]:
-        service, priority = self.service, self.request.priority
+        llm, priority = self.service.llm, self.request.priority
+        names = [self.service.engine_id(self.id, i) for i in range(len(self.prompts))]
         return [
-            service.llm.generate(one, self.params, service.engine_id(self.id), priority=priority)
-            for one in self.prompts
+            llm.generate(one, self.params, name, priority=priority)
+            for one, name in zip(self.prompts, names, strict=True)
         ]
 
     async def answer(self) -> Answer[CompletionChoice]:

@@ -65,9 +65,13 @@ class Service:
             return True
         return not self.llm.config.skip_tokenizer_init and self.tokenizer.chat.has_template
 
-    def engine_id(self, answer: str) -> str:
-        """A request's id for the engine: the answer's, made unique, since clients may choose it."""
-        return f"{answer}#{next(self._numbers)}"
+    def engine_id(self, answer: str, prompt: int = 0) -> str:
+        """An id for the engine: the answer's, which clients may choose, and what makes it unique.
+
+        Args:
+            prompt: which of the answer's prompts it is.
+        """
+        return f"{answer}/{prompt}#{next(self._numbers)}"
 
     def check_model(self, request: Request) -> None:
         """

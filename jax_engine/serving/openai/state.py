@@ -15,7 +15,7 @@ from jax_engine.serving.openai.service import Service
 FRESH_S = 0.15  # so long an answer serves all who ask
 WAIT_S = 1.0  # a long step delays the engine's answer, but not that of the server for longer
 # Only ids that the server made are told: a client's own may say more than others should know.
-_OWN_ID = re.compile(r"([a-z]+-[0-9a-f]{32})#\d+")
+_OWN_ID = re.compile(r"([a-z]+-[0-9a-f]{32})/(\d+)#\d+")
 
 
 class StateWatch:
@@ -72,8 +72,8 @@ class StateWatch:
 
 
 def _told(state: dict[str, Any]) -> dict[str, Any]:
-    """The state, with ids of requests that may be told."""
+    """The state, with ids of answers that may be told, and which prompt each request is."""
     for one in state["map"]["requests"]:
         own = _OWN_ID.fullmatch(one["request_id"] or "")
-        one["request_id"] = own[1] if own else None
+        one["request_id"], one["prompt"] = (own[1], int(own[2])) if own else (None, 0)
     return state

@@ -25,16 +25,12 @@ async function* chunks(reader) {
   }
 }
 
-/** One request, and the bubble that its samples fill. */
+/** One request of the engine, and the bubble that its samples fill. */
 class Answer {
   constructor(samples) {
-    this.id = null;
     this.texts = [];
     this.element = make("article", "answer is-writing");
-    const head = make("div", "head");
-    this.who = make("b", "", "…");
-    this.counts = make("span");
-    head.append(this.who, this.counts);
+    this.who = make("b", "who", "…");
     const list = make("div", samples > 1 ? "samples is-many" : "samples");
     for (let i = 0; i < samples; i++) {
       const sample = make("div", "sample");
@@ -43,20 +39,13 @@ class Answer {
       sample.append(this.texts[i]);
       list.append(sample);
     }
-    this.element.append(head, list);
+    this.element.append(this.who, list);
   }
 
-  take(event, seconds) {
-    this.id = event.id ?? this.id;
-    for (const choice of event.choices ?? []) {
-      const text = this.texts[choice.index];
-      text?.appendData(choice.delta?.content ?? choice.text ?? "");
-      if (choice.finish_reason) text?.parentElement.classList.add("is-ended");
-    }
-    if (!event.usage) return;
-    const { prompt_tokens: prompt, completion_tokens: output, prompt_tokens_details: details } = event.usage;
-    const cached = details?.cached_tokens ? ` (${details.cached_tokens} from the cache)` : "";
-    this.counts.textContent = `${plural(prompt, "token")}${cached} → ${output} · ${(output / seconds).toFixed(1)} tokens/s`;
+  take(sample, choice) {
+    const text = this.texts[sample];
+    text.appendData(choice.delta?.content ?? choice.text ?? "");
+    if (choice.finish_reason) text.parentElement.classList.add("is-ended");
   }
 
   /** Takes the colour that the request has in the map. */
@@ -66,10 +55,9 @@ class Answer {
     this.element.style.setProperty("--hue", request.hue);
   }
 
-  end(problem) {
+  end() {
     this.element.classList.remove("is-writing");
-    if (this.who.textContent === "…") this.who.textContent = "";
-    if (problem) this.element.append(make("p", "problem", problem));
+    if (this.who.textContent === "…") this.who.remove();
   }
 }
 
@@ -77,7 +65,7 @@ export class Chat {
   #call;
   #about = null;
   #messages = [];
-  #answers = new Set();
+  #calls = new Set(); // that are open
   #stop = new AbortController();
   #open = 0;
 
@@ -116,11 +104,10 @@ export class Chat {
     this.#about = server;
   }
 
-  /** Gives answers the colours of their requests. */
+  /** Gives bubbles the colours of their requests. */
   colour(requests) {
-    const found = new Map(requests.filter((one) => one.request_id).map((one) => [one.request_id, one]));
-    for (const answer of this.#answers) {
-      if (found.has(answer.id)) answer.know(found.get(answer.id));
+    for (const { id, answers } of this.#calls) {
+      for (const one of requests) if (id && one.request_id === id) answers[one.prompt]?.know(one);
     }
   }
 
@@ -133,65 +120,94 @@ export class Chat {
 
   async #send(count) {
     const text = byId("text").value.trim();
-    if (!text || this.#open || !this.#about) return;
+    if (!text || this.#calls.size || !this.#about) return;
     byId("text").value = "";
     byId("welcome").hidden = true;
     this.#stop = new AbortController();
     this.#messages.push({ role: "user", content: text });
-    const messages = [...this.#messages];
     const samples = Number(byId("samples").value);
     const group = make("div", count > 1 ? "answers is-many" : "answers");
-    byId("log").append(make("p", "asked", text), group);
+    const sum = make("p", "sum");
+    byId("log").append(make("p", "asked", text), group, sum);
     const answers = Array.from({ length: count }, () => new Answer(samples));
     group.append(...answers.map((one) => one.element));
     this.#scroll(true);
-    await Promise.all(answers.map((one) => this.#run(one, messages, text, samples)));
+    await this.#run({ id: null, answers, samples, text, sum });
     const said = answers[0].texts[0].data;
     if (said) this.#messages.push({ role: "assistant", content: said });
     else this.#messages.pop();
   }
 
-  async #run(answer, messages, text, n) {
-    this.#count(1);
-    this.#answers.add(answer);
+  async #run(call) {
+    this.#calls.add(call);
+    this.#buttons();
     let problem = "";
     try {
-      problem = await this.#stream(answer, messages, text, n);
+      problem = await this.#stream(call);
     } catch (error) {
-      if (error.name === "AbortError") problem = "stopped";
-      else problem = "The connection to the server broke.";
+      problem = error.name === "AbortError" ? "stopped" : "The connection to the server broke.";
     }
-    answer.end(problem);
-    this.#answers.delete(answer);
-    this.#count(-1);
+    for (const one of call.answers) one.end();
+    if (problem) call.sum.after(make("p", "problem", problem));
+    this.#calls.delete(call);
+    this.#buttons();
+    this.#scroll(false);
   }
 
-  async #stream(answer, messages, text, n) {
-    const { chat, model } = this.#about;
-    const body = {
-      model, n, stream: true, stream_options: { include_usage: true },
-      temperature: Number(byId("temperature").value), max_tokens: Number(byId("max-tokens").value),
-      ...(chat ? { messages } : { prompt: text }),
-    };
+  /** Reads the stream of one call to its end; returns what went wrong. */
+  async #stream(call) {
     const begun = performance.now();
-    const response = await this.#call(chat ? "v1/chat/completions" : "v1/completions", {
-      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal: this.#stop.signal,
-    });
+    const response = await this.#ask(call);
     if (!response.ok) return (await response.json()).error.message;
     for await (const data of events(response)) {
       if (data === "[DONE]") break;
       const event = JSON.parse(data);
       if (event.error) return event.error.message;
-      answer.take(event, (performance.now() - begun) / 1000);
+      call.id = event.id;
+      for (const choice of event.choices) {
+        call.answers[Math.floor(choice.index / call.samples)].take(choice.index % call.samples, choice);
+      }
+      if (event.usage) this.#sum(call, event.usage, (performance.now() - begun) / 1000);
       this.#scroll(false);
     }
     return "";
   }
 
-  #count(change) {
-    this.#open += change;
-    byId("stop").hidden = !this.#open;
-    byId("send").disabled = byId("many").disabled = this.#open > 0;
+  /**
+   * Several requests go as one list of prompts over one connection. A browser opens six to a server,
+   * and the map needs one of them.
+   */
+  async #ask({ answers, samples, text }) {
+    const { chat, model } = this.#about;
+    const messages = [...this.#messages];
+    const sampling = {
+      model, n: samples, stream: true, stream_options: { include_usage: true },
+      temperature: Number(byId("temperature").value), max_tokens: Number(byId("max-tokens").value),
+    };
+    if (chat && answers.length === 1) return this.#post("v1/chat/completions", { messages, ...sampling });
+    let prompt = text;
+    if (chat) {
+      const response = await this.#post("tokenize", { messages, model });
+      if (!response.ok) return response;
+      prompt = (await response.json()).tokens;
+    }
+    return this.#post("v1/completions", { prompt: answers.map(() => prompt), ...sampling });
+  }
+
+  #post(path, body) {
+    const headers = { "Content-Type": "application/json" };
+    return this.#call(path, { method: "POST", headers, body: JSON.stringify(body), signal: this.#stop.signal });
+  }
+
+  #sum({ sum }, usage, seconds) {
+    const { prompt_tokens: prompt, completion_tokens: output, prompt_tokens_details: details } = usage;
+    const cached = details?.cached_tokens ? `, ${details.cached_tokens} of them from the cache` : "";
+    sum.textContent = `${plural(prompt, "prompt token")}${cached}; ${output} generated, ${(output / seconds).toFixed(1)} a second`;
+  }
+
+  #buttons() {
+    byId("stop").hidden = !this.#calls.size;
+    byId("send").disabled = byId("many").disabled = this.#calls.size > 0;
   }
 
   /** To the end, unless the reader has gone up. */

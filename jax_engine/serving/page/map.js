@@ -1,7 +1,7 @@
 /** The map of KV blocks, and the colours of requests. All text goes into text nodes. */
 
 const HUES = [255, 50, 145, 320, 95, 200, 20, 285, 120, 350, 70, 170];
-const LEAST_CELLS = 256; // shown, as far as there are so many blocks
+const NARROW = 480; // pixels: a phone's
 
 export const make = (tag, className = "", text = "") => {
   const element = document.createElement(tag);
@@ -81,8 +81,10 @@ export class BlockMap {
     if (this.#memory && this.#memory.per_cell !== memory.per_cell) this.#hues = [];
     this.#memory = { ...memory, requests, blockSize };
     this.#now = new Map(memory.cells.map((cell) => [cell[0], cell]));
-    const blocks = Math.min(memory.num_blocks, Math.max(memory.span, LEAST_CELLS));
-    this.#resize(Math.ceil(blocks / memory.per_cell));
+    const narrow = this.#root.clientWidth < NARROW;
+    const least = narrow ? 128 : 256; // blocks that are shown in any case
+    const blocks = Math.min(memory.num_blocks, Math.ceil(Math.max(memory.span, least) / 64) * 64);
+    this.#resize(Math.ceil(blocks / memory.per_cell), narrow);
     this.#cells.forEach((element, index) => this.#draw(element, index));
     if (this.#pinned !== null) this.#point(this.#pinned);
     return this.#cells.length * memory.per_cell;
@@ -96,7 +98,7 @@ export class BlockMap {
     });
   }
 
-  #resize(count) {
+  #resize(count, narrow) {
     while (this.#cells.length > count) this.#cells.pop().remove();
     while (this.#cells.length < count) {
       const element = make("span", "cell");
@@ -104,11 +106,9 @@ export class BlockMap {
       this.#cells.push(element);
       this.#root.append(element);
     }
-    const narrow = this.#root.clientWidth < 480;
-    const size = count <= 128 ? 24 : count <= 288 ? 19 : count <= 640 ? 14 : 10;
-    this.#root.style.setProperty("--size", `${narrow ? Math.max(8, Math.round(size * 0.72)) : size}px`);
-    this.#root.style.setProperty("--gap", size < 14 || narrow ? "2px" : "3px");
-    this.#root.classList.toggle("is-small", size < 19 || narrow);
+    const columns = narrow ? (count <= 128 ? 16 : count <= 384 ? 24 : 32) : count <= 512 ? 32 : 64;
+    this.#root.style.setProperty("--columns", columns);
+    this.#root.classList.toggle("is-small", columns === 64 || (narrow && columns > 16));
   }
 
   #draw(element, index) {
@@ -120,16 +120,16 @@ export class BlockMap {
     const before = element.classList.contains("is-used");
     this.#drawn[index] = element.dataset.key = key;
     if (hues.length) this.#hues[index] = hues[0];
-    const [, used = 0, , references = 0, tokens = 0, cached = 0, owners = 0] = cell ?? [];
+    const [, used = 0, shared = 0, references = 0, tokens = 0, cached = 0, owners = 0] = cell ?? [];
     const toggle = (name, on) => element.classList.toggle(name, Boolean(on));
     toggle("is-used", used);
     toggle("is-new", used && !before);
     toggle("is-common", owners > 1);
-    toggle("is-forked", used && perCell === 1 && references > owners);
+    toggle("is-forked", perCell === 1 ? references > owners : shared);
     toggle("is-cached", cached && !used);
     toggle("is-nobody", this.#hues[index] === undefined);
     element.dataset.owners = owners;
-    if (references > owners) element.dataset.count = `×${references}`;
+    if (perCell === 1 && references > owners) element.dataset.count = `×${references}`;
     else delete element.dataset.count;
     element.style.setProperty("--hue", this.#hues[index] ?? 265);
     element.style.setProperty("--fill", `${Math.round((100 * tokens) / (perCell * blockSize))}%`);

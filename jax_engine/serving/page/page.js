@@ -75,10 +75,10 @@ function chip(request, index) {
   const element = make("span", "chip");
   element.style.setProperty("--hue", request.hue);
   element.append(make("b", "", request.label));
-  const samples = request.num_samples > 1 ? ` ×${request.num_samples}` : "";
+  const samples = request.num_samples > 1 ? ` · ${request.num_samples} samples` : "";
   const reading = request.num_computed < request.prompt_len && request.queue === "running";
-  const done = reading ? ` reading ${request.num_computed}/${request.prompt_len}` : ` ${plural(request.output_len, "token")}`;
-  element.append(samples, request.queue === "waiting" ? ` ${plural(request.prompt_len, "token")}` : done);
+  const done = reading ? ` · reading ${request.num_computed}/${request.prompt_len}` : ` · ${plural(request.output_len, "token")}`;
+  element.append(samples, request.queue === "waiting" ? ` · ${plural(request.prompt_len, "token")}` : done);
   const cached = request.num_cached ? `, ${request.num_cached} of them from the cache` : "";
   element.title = `${plural(request.prompt_len, "prompt token")}${cached}; ${plural(request.num_blocks, "block")}`;
   element.addEventListener("pointerenter", () => light(index));
