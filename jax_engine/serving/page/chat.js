@@ -3,6 +3,7 @@
 import { make, plural } from "./map.js";
 
 const IDEAS = ["Why is the sky blue?", "Write a short story about a paging system.", "Name five rivers of Europe."];
+const WRITE_MS = 40; // between two looks at what has come
 const byId = (id) => document.getElementById(id);
 
 /** The data of each server-sent event of an answer. */
@@ -29,6 +30,7 @@ async function* chunks(reader) {
 class Answer {
   constructor(samples) {
     this.texts = [];
+    this.news = Array(samples).fill(""); // what is not shown yet
     this.element = make("article", "answer is-writing");
     this.who = make("b", "who", "…");
     const list = make("div", samples > 1 ? "samples is-many" : "samples");
@@ -43,9 +45,16 @@ class Answer {
   }
 
   take(sample, choice) {
-    const text = this.texts[sample];
-    text.appendData(choice.delta?.content ?? choice.text ?? "");
-    if (choice.finish_reason) text.parentElement.classList.add("is-ended");
+    this.news[sample] += choice.delta?.content ?? choice.text ?? "";
+    if (choice.finish_reason) this.texts[sample].parentElement.classList.add("is-ended");
+  }
+
+  /** Shows what has come. */
+  write() {
+    this.texts.forEach((text, i) => {
+      if (this.news[i]) text.appendData(this.news[i]);
+      this.news[i] = "";
+    });
   }
 
   /** Takes the colour that the request has in the map. */
@@ -56,6 +65,7 @@ class Answer {
   }
 
   end() {
+    this.write();
     this.element.classList.remove("is-writing");
     if (this.who.textContent === "…") this.who.remove();
   }
@@ -67,6 +77,7 @@ export class Chat {
   #messages = [];
   #calls = new Set(); // that are open
   #stop = new AbortController();
+  #write = null;
   #open = 0;
 
   /** `call` is `fetch` with the key. */
@@ -168,7 +179,7 @@ export class Chat {
         call.answers[Math.floor(choice.index / call.samples)].take(choice.index % call.samples, choice);
       }
       if (event.usage) this.#sum(call, event.usage, (performance.now() - begun) / 1000);
-      this.#scroll(false);
+      this.#write ??= setTimeout(() => this.#writeAll(), WRITE_MS);
     }
     return "";
   }
@@ -208,6 +219,13 @@ export class Chat {
   #buttons() {
     byId("stop").hidden = !this.#calls.size;
     byId("send").disabled = byId("many").disabled = this.#calls.size > 0;
+  }
+
+  /** A layout costs more than a token, and a fast engine gives thousands a second. */
+  #writeAll() {
+    this.#write = null;
+    for (const { answers } of this.#calls) for (const one of answers) one.write();
+    this.#scroll(false);
   }
 
   /** To the end, unless the reader has gone up. */
