@@ -6,6 +6,7 @@ shown stays small. Nothing is kept here: a map is made from the block tables whe
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -226,4 +227,4 @@ def _owners(cells: Ids, owners: Ids, num_cells: int) -> list[list[int]]:
     pairs = np.unique(cells * most + owners)
     bounds = np.searchsorted(pairs, np.arange(num_cells + 1) * most).tolist()
     mine = (pairs % most).tolist()
-    return [mine[first:last] for first, last in zip(bounds, bounds[1:], strict=False)]
+    return [mine[first:last] for first, last in pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""What an engine does at this moment, to be shown: the block map, and tokens to compute rates of."""
+"""What an engine does at this moment, to be shown: the block map, and tokens for rates."""
 
 from dataclasses import dataclass
 

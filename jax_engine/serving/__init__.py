@@ -7,5 +7,6 @@ engine_process.py  the engine's process: receives requests, runs steps, sends ou
 engine_loop.py     its loop, without sockets
 engine_client.py   starts that process, sends requests, receives outputs
 streams.py         the outputs of one request, as its client reads them
+page/              the files of the server's page
 wire_params.py     parameters of requests, as messages hold them
 """

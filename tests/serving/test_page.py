@@ -107,7 +107,7 @@ def served(llm: ScriptedLLM, **settings: Any) -> Iterator[str]:
         thread = threading.Thread(target=running.run, args=([listening],))
         thread.start()
         try:
-            yield "http://127.0.0.1:{}/".format(listening.getsockname()[1])
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
         finally:
             running.should_exit = True
             thread.join()
@@ -123,7 +123,9 @@ def llm(checkpoint: Path) -> Callable[..., ScriptedLLM]:
     return of
 
 
-def send(page: Page, text: str, *, button: str = "send", samples: int = 1, tokens: int = 60) -> None:
+def send(
+    page: Page, text: str, *, button: str = "send", samples: int = 1, tokens: int = 60
+) -> None:
     fields = {"samples": samples, "max-tokens": tokens, "text": text}
     for name, value in fields.items():
         page.run(f"document.getElementById({name!r}).value = {value!r}")
@@ -177,9 +179,7 @@ def test_eight_at_once_have_eight_colours(
     engine = llm(hangs=True)
 
     async def state() -> dict[str, Any]:
-        requests = [
-            view(name=str(i), request_id=name) for i, name in enumerate(engine.request_ids)
-        ]
+        requests = [view(name=str(i), request_id=name) for i, name in enumerate(engine.request_ids)]
         cells = [[i, 1, 0, 1, 4, 0, 1, [i]] for i in range(len(requests))]
         cells.append([20, 1, 1, 8, 4, 0, 8, [0, 1, 2, 3]])
         memory = scripted_state()["map"]["device"]
@@ -221,8 +221,8 @@ def test_a_cell_says_whose_it_is(sized: Page, llm: Callable[..., ScriptedLLM]) -
         for cell in (0, 2, 5, 6):
             sized.run(f"document.querySelector('#map [data-cell=\"{cell}\"]').click()")
             said.append(sized.run("document.getElementById('told').textContent"))
-        assert "shared by 2 samples: #7; 4 of 4 tokens" in said[0]
-        assert "shared by 2 requests: #7, #8" in said[1]
+        assert "shared by 2 samples of #7; 4 of 4 tokens" in said[0]
+        assert "shared by 2 requests, #7, #8" in said[1]
         assert "still holds a prefix" in said[2] and said[3] == "Block 6: free."
         assert sized.run("document.querySelectorAll('#map .cell').length") == 8
         chips = sized.run("document.getElementById('swapped').textContent")

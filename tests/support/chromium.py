@@ -98,8 +98,9 @@ class Page:
         raise AssertionError(f"never true: {script}; {self.problems}")
 
     def picture(self) -> bytes:
-        """What is seen, as PNG."""
-        return base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"])
+        """What is seen, as WebP."""
+        taken = self.ask("Page.captureScreenshot", format="webp", quality=85)
+        return base64.b64decode(taken["data"])
 
 
 @contextmanager

@@ -18,4 +18,6 @@ logprobs.py            log-probabilities, as both endpoints write them
 embeddings.py          /v1/embeddings
 tokens.py              /tokenize, /detokenize
 metrics.py             /metrics
+state.py               /state: what the engine does at this moment
+page.py                /: the page that shows it
 """

@@ -154,7 +154,7 @@ export class BlockMap {
     const filled = `${tokens} of ${used * blockSize} tokens`;
     if (perCell > 1) return `${name}: ${used} in use by ${who}${others}, ${filled}, ${shared} shared, ${cached} free but cached.`;
     if (references === 1) return `${name}: held by ${who}, ${filled}.`;
-    const by = owners > 1 ? `${plural(owners, "request")}` : `${references} samples`;
-    return `${name}: shared by ${by}: ${who}${others}; ${filled}. Without sharing it would be ${references} blocks.`;
+    const by = owners > 1 ? `${plural(owners, "request")}, ${who}${others}` : `${references} samples of ${who}`;
+    return `${name}: shared by ${by}; ${filled}. Without sharing it would be ${references} blocks.`;
   }
 }
