@@ -51,7 +51,7 @@ class Cell(NamedTuple):
     """One cell that is not empty.
 
     Attributes:
-        index: it begins with block `index * per_cell`.
+        number: it begins with block `number * per_cell`.
         used: its blocks that are in use.
         shared: those in more than one block table.
         references: entries of block tables that name its blocks.
@@ -61,7 +61,7 @@ class Cell(NamedTuple):
         owners: the first of them, as indices of `BlockMap.requests`.
     """
 
-    index: int
+    number: int
     used: int
     shared: int
     references: int
@@ -78,7 +78,7 @@ class Cells:
     Attributes:
         per_cell: blocks of a cell.
         span: blocks up to the last one that is used or cached.
-        cells: those that are not empty, by index.
+        cells: those that are not empty, by number.
     """
 
     num_blocks: int
@@ -190,11 +190,11 @@ def _cells(
         per_cell,
         span,
         [
-            Cell(index, *numbers, len(mine), mine[:MAX_OWNERS])
-            for index, (numbers, mine) in enumerate(
-                zip(zip(*columns, strict=True), owned, strict=True)
+            Cell(number, in_use, in_many, refs, fill, free, len(mine), mine[:MAX_OWNERS])
+            for number, (in_use, in_many, refs, fill, free, mine) in enumerate(
+                zip(*columns, owned, strict=True)
             )
-            if numbers[0] or numbers[-1]
+            if in_use or free
         ],
     )
 

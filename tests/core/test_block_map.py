@@ -37,7 +37,7 @@ def check_cells(cells: Cells, held: list[list[tuple[int, int]]], cached: set[int
     assert (cells.num_used, cells.num_cached) == (len(used), len(cached))
     assert cells.num_shared == sum(len(who) > 1 for who in held)
     assert cells.span == max(used | cached, default=-1) + 1
-    shown = {one.index: one for one in cells.cells}
+    shown = {one.number: one for one in cells.cells}
     assert list(shown) == sorted(shown) and len(shown) == len(cells.cells)
     for index in range(-(-cells.num_blocks // cells.per_cell)):
         first = index * cells.per_cell
