@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("jax_engine", "pallas_kernels", "cpu_kernels")
-SUFFIXES = {".py", ".json", ".typed"}
+SUFFIXES = {".py", ".json", ".typed", ".html", ".css", ".js"}
 METADATA = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
 
 

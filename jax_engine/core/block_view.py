@@ -59,6 +59,10 @@ class BlockView:
         """GPU blocks that a prompt could hit, in use or not."""
         return len(self._cache)
 
+    def cached_blocks_now(self) -> list[int]:
+        """The GPU blocks that a prompt could hit, in use or not."""
+        return self._cache.blocks()
+
     def block_table(self, seq_id: int) -> list[int]:
         """Physical blocks of a sequence, a copy; [] without a table."""
         table = self.tables.get(seq_id)

@@ -75,6 +75,10 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._blocks)
 
+    def blocks(self) -> list[int]:
+        """The blocks whose content is known."""
+        return list(self._nodes)
+
     def extend_chain(
         self, chain: list[Node], token_ids: Sequence[int], num_blocks: int, salt: str | None
     ) -> None:

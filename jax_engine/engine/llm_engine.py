@@ -16,6 +16,7 @@ from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
 from jax_engine.engine.cache_info import cache_config_info
 from jax_engine.engine.engine_lock import EngineLock
+from jax_engine.engine.engine_state import EngineState, engine_state
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import as_sampling_params
@@ -269,6 +270,11 @@ class LLMEngine(VllmParts):
         """Current queues and KV blocks, and counters since the start."""
         with self.lock:
             return replace(self._stats.now(), guided_seconds=self._pipeline.mask_seconds)
+
+    def state(self) -> EngineState:
+        """What happens at this moment: requests, queues, and the map of all KV blocks."""
+        with self.lock:
+            return engine_state(self.scheduler, self._running, self.clock())
 
     def get_metrics(self) -> list[Metric]:
         """As `LLM.get_metrics`."""

@@ -93,6 +93,10 @@ class RequestRecorder:
         if value is not None:
             self._seen[name].add(value)
 
+    def total(self, name: str) -> int:
+        """The current value of one of `TOTALS`."""
+        return self._totals[name]
+
     def metrics(self, stats: EngineStats, model: str) -> list[Metric]:
         """The current values of all metrics."""
         labels = {"model_name": model, "engine": "0"}

@@ -10,5 +10,6 @@ streams.py         the outputs of one request, as its client reads them
 origin.py          who asked, for logs and traces
 request_log.py     a line for each request
 tracing.py         a span for each request
+page/              the files of the server's page
 wire_params.py     parameters of requests, as messages hold them
 """

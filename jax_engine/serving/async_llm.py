@@ -249,13 +249,20 @@ class AsyncLLM:
 
     async def get_stats(self) -> dict[str, Any]:
         """The fields of `EngineStats`."""
-        stats: dict[str, Any] = await self._requests.ask("stats")
-        return stats
+        return dict(await self._requests.ask("stats"))
+
+    async def get_state(self) -> dict[str, Any]:
+        """The fields of `EngineState`; its requests have their ids, and as "name" the engine's."""
+        return await self._requests.state()
+
+    @property
+    def step_seconds(self) -> float | None:
+        """For how long the current step had run when the engine last said so; None: none ran."""
+        return self._client.step_seconds
 
     async def get_metrics(self) -> list[dict[str, Any]]:
         """The fields of `LLM.get_metrics`' metrics, and as "kind" the name of each one's class."""
-        metrics: list[dict[str, Any]] = await self._requests.ask("metrics")
-        return metrics
+        return list(await self._requests.ask("metrics"))
 
     async def reset_prefix_cache(self) -> bool:
         """As `LLM.reset_prefix_cache`, between two steps."""

@@ -99,6 +99,11 @@ class EngineClient:
         """The id of the engine's process."""
         return self._process.pid
 
+    @property
+    def step_seconds(self) -> float | None:
+        """For how long the current step had run at the last beat; None: none was running."""
+        return self._step_seconds
+
     def problem(self) -> str | None:
         """Why the engine cannot answer now; None if it can."""
         if self._closing:

@@ -155,6 +155,7 @@ class EngineLoop:
     def _answer(self, ask: Ask) -> Answer:
         answers: Mapping[Question, Callable[[], Any]] = {
             "stats": self._engine.stats,
+            "state": self._engine.state,
             "metrics": lambda: [
                 {"kind": type(one).__name__, **vars(one)} for one in self._engine.get_metrics()
             ],

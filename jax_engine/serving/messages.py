@@ -46,7 +46,7 @@ class Abort(Message, tag="abort"):
     request_ids: list[str]
 
 
-Question = Literal["stats", "metrics", "reset_prefix_cache"]
+Question = Literal["stats", "state", "metrics", "reset_prefix_cache"]
 
 
 class Ask(Message, tag="ask"):

@@ -30,7 +30,7 @@ class OpenRequests:
         self._client = client
         self._streams: dict[str, Stream[Any]] = {}  # by the name that the engine knows
         self._names: dict[str, str] = {}  # request id: that name
-        self._numbers = itertools.count()
+        self._numbers, self._questions = itertools.count(), itertools.count()
         self._answers: dict[int, asyncio.Future[Any]] = {}
 
     def __len__(self) -> int:
@@ -72,13 +72,22 @@ class OpenRequests:
     async def ask(self, question: Question) -> Any:
         """Asks the engine, which answers between two steps."""
         self._client.listen(self._take, self.end_all)
-        number = next(self._numbers)
+        number = next(self._questions)
         self._answers[number] = asyncio.get_running_loop().create_future()
         try:
             self._client.send(Ask(number, question))
             return await self._answers[number]
         finally:
             del self._answers[number]
+
+    async def state(self) -> dict[str, Any]:
+        """As `AsyncLLM.get_state`. A request that nobody waits for any more has no id."""
+        state: dict[str, Any] = await self.ask("state")
+        for one in state["map"]["requests"]:
+            stream = self._streams.get(one["request_id"])
+            one["name"] = one["request_id"]
+            one["request_id"] = None if stream is None else stream.request_id
+        return state
 
     def end_all(self, problem: str) -> None:
         """The engine's process has ended: so does everything that waits for it."""

@@ -8,7 +8,34 @@ MESSAGES_TESTS = ("tests/serving/test_anthropic.py",)
 PAGE_TESTS = ("tests/serving/test_metrics_page.py",)
 LLM_TESTS = ("tests/serving/test_async_llm.py",)
 
+STATE_TESTS = ("tests/serving/test_state.py",)
+MAP_TESTS = ("tests/core/test_block_map.py",)
+
 MUTANTS: list[Mutant] = [
+    *plant(
+        "jax_engine/serving/openai/state.py",
+        STATE_TESTS,
+        ("if question is None or question.done()", "if True", "each look is a question more"),
+        ("if llm.errored:", "if False:", "an engine that has ended is taken for alive"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/service.py",
+        STATE_TESTS,
+        ("#{next(self._numbers)}", "#", "two answers of one id: one is refused"),
+    ),
+    *plant(
+        "jax_engine/core/block_map.py",
+        MAP_TESTS,
+        ("kept = found & ~used", "kept = found", "cached blocks in use are shown as free"),
+        ("shared = references > 1", "shared = references > 0", "every block is shared"),
+        ("computed - place * block_size", "computed", "all blocks are shown full"),
+        ("span = int(taken[-1]) + 1", "span = int(taken[-1])", "the last block is not shown"),
+        (
+            "np.maximum.at(filled, ids, tokens)",
+            "filled[ids] = tokens",
+            "the last table's tokens count",
+        ),
+    ),
     *plant(
         "jax_engine/serving/openai/running.py",
         APP_TESTS,

@@ -1,6 +1,7 @@
 """An `AsyncLLM` without an engine: it says what it is told to, and remembers what it was asked."""
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -27,6 +28,8 @@ class ScriptedLLM:
         hangs: no request ever ends by itself.
         asked: the prompts and parameters of all requests.
         timeouts: the seconds that each may take.
+        request_ids: those that requests were given.
+        state: what `get_state` says; `questions` counts how often.
         open: requests that are running.
         reason, stop_reason: how each output ends.
     """
@@ -43,9 +46,17 @@ class ScriptedLLM:
     stop_reason: int | str | None = None
     asked: list[tuple[Any, Any]] = field(default_factory=list)
     timeouts: list[float | None] = field(default_factory=list)
+    request_ids: list[str | None] = field(default_factory=list)
+    state: Any = None
+    questions: int = 0
+    step_seconds: float | None = None
     open: int = 0
     num_unfinished_requests: int = 0
-    config: Any = field(default_factory=lambda: SimpleNamespace(max_num_seqs=2, model="tiny"))
+    config: Any = field(
+        default_factory=lambda: SimpleNamespace(
+            max_num_seqs=2, model="tiny", skip_tokenizer_init=False
+        )
+    )
 
     @property
     def is_running(self) -> bool:
@@ -61,12 +72,14 @@ class ScriptedLLM:
         self,
         prompt: Any,
         params: SamplingParams,
+        request_id: str | None = None,
         *,
         priority: int = 0,
         timeout: float | None = None,
     ) -> AsyncIterator[RequestOutput]:
         self.asked.append((prompt, params))
         self.timeouts.append(timeout)
+        self.request_ids.append(request_id)
         if prompt.get("prompt") == "refuse":
             raise InvalidRequestError("logprobs must be at most 20, see /opt/models/secret/x.json")
         if prompt.get("prompt") == "bug":
@@ -135,6 +148,12 @@ class ScriptedLLM:
                 "buckets": {"0.5": 2, "+Inf": 3},
             },
         ]
+
+    async def get_state(self) -> dict[str, Any]:
+        self.questions += 1
+        if self.busy:
+            await asyncio.Event().wait()
+        return copy.deepcopy(self.state)
 
     async def get_stats(self) -> dict[str, Any]:
         return {"num_swapped": 1, "num_used_blocks": 4}

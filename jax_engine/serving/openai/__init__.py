@@ -25,4 +25,6 @@ embeddings.py          /v1/embeddings
 tokens.py              /tokenize, /detokenize
 metrics.py             /metrics
 stats_log.py           a line every few seconds about what the engine does
+state.py               /state: what the engine does at this moment
+page.py                /: the page that shows it
 """

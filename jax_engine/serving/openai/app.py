@@ -16,6 +16,7 @@ from jax_engine.serving.openai.embeddings import embed
 from jax_engine.serving.openai.errors import ApiError, add_error_handlers, api_error
 from jax_engine.serving.openai.guards import BodyGuard, KeyGuard
 from jax_engine.serving.openai.metrics import CONTENT_TYPE, MetricsPage
+from jax_engine.serving.openai.page import add_page
 from jax_engine.serving.openai.requests import (
     ChatRequest,
     CompletionRequest,
@@ -41,6 +42,7 @@ def make_app(service: Service) -> FastAPI:
     app.add_exception_handler(ClientGone, _nobody)
     _add_models(app, service)
     _add_state(app, service)
+    add_page(app, service)
     _add_generation(app, service)
     _add_tokens(app, service)
     settings = service.settings

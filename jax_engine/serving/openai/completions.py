@@ -97,7 +97,10 @@ class _Call:
         return cls(service, request, name, params, prompts)
 
     def _streams(self) -> list[AsyncIterator[RequestOutput]]:
-        return [self.service.generate(one, self.params, self.request) for one in self.prompts]
+        return [
+            self.service.generate(one, self.params, self.request, number)
+            for number, one in enumerate(self.prompts)
+        ]
 
     async def answer(self) -> Answer[CompletionChoice]:
         """All choices at once."""

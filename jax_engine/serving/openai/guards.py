@@ -7,8 +7,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jax_engine.serving.openai.errors import ApiError
+from jax_engine.serving.openai.page import FILES as PAGE_FILES
 
-OPEN = frozenset({"/health", "/ready", "/version"})  # need no key
+OPEN = frozenset({"/health", "/ready", "/version", *PAGE_FILES})  # need no key
 
 
 class KeyGuard:

@@ -2,9 +2,10 @@
 
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -57,6 +58,7 @@ class Service:
     settings: ServerSettings
     created: int = field(default_factory=lambda: int(time.time()))
     defaults: dict[str, Any] = field(init=False)
+    _numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "defaults", self.llm.default_sampling())
@@ -77,6 +79,13 @@ class Service:
         settings, tokenizer = self.settings, self.tokenizer
         template = settings.chat_template or tokenizer.chat.template
         return Dialect.of(tokenizer, template, settings.tool_call_parser, settings.reasoning_parser)
+
+    @property
+    def can_chat(self) -> bool:
+        """Whether there is a template that makes a conversation a prompt."""
+        if self.settings.chat_template is not None:
+            return True
+        return not self.llm.config.skip_tokenizer_init and self.tokenizer.chat.template is not None
 
     def check_model(self, request: Request) -> None:
         """
@@ -111,11 +120,21 @@ class Service:
             raise invalid(name, message)
 
     def generate(
-        self, prompt: PromptInput, params: SamplingParams, request: SamplingRequest
+        self, prompt: PromptInput, params: SamplingParams, request: SamplingRequest, number: int = 0
     ) -> AsyncIterator[RequestOutput]:
-        """The outputs of a prompt, with what the request says of its service."""
+        """The outputs of a prompt, with what the request says of its service.
+
+        Args:
+            number: which of the request's prompts it is.
+        """
         timeout = self.timeout(request.timeout)
-        return self.llm.generate(prompt, params, priority=request.priority, timeout=timeout)
+        name = self._engine_id(number)
+        return self.llm.generate(prompt, params, name, priority=request.priority, timeout=timeout)
+
+    def _engine_id(self, prompt: int) -> str | None:
+        """The answer's id, which clients may choose, and a number that no other has."""
+        origin = ORIGIN.get()
+        return None if origin is None else f"{origin.request_id}/{prompt}#{next(self._numbers)}"
 
     def timeout(self, wanted: float | None) -> float | None:
         """The seconds that a request may take: as it asks for, within the server's limit."""
