@@ -14,7 +14,7 @@ import jax_engine
 from jax_engine.errors import JaxEngineError
 from jax_engine.typed_fields import suggestion
 
-COMMANDS = ("serve",)
+COMMANDS = ("serve", "bench")
 
 
 class _Parser(argparse.ArgumentParser):
