@@ -14,11 +14,11 @@ from jax_engine import SamplingParams
 
 def test_rude_clients_and_a_killed_engine_leave_nothing(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, smollm2=False)
-    found = run(settings, requests=240, kills=1, max_tokens=12, log=tmp_path / "log", looks=2)
+    found = run(settings, requests=160, kills=1, max_tokens=12, log=tmp_path / "log", looks=2)
     assert found["broken"] == []
-    assert found["kills"] == 1 and found["requests"] > 240 and len(found["looks"]) == 2
-    assert found["compared_whole"] > 80 and found["compared_in_part"] > 3
-    assert found["statuses"]["400"] > 5 and found["statuses"]["413"] > 2
+    assert found["kills"] == 1 and found["requests"] > 160 and len(found["looks"]) == 2
+    assert found["compared_whole"] > 50 and found["compared_in_part"] > 2
+    assert found["statuses"]["400"] > 3 and found["statuses"]["413"] > 1
 
 
 def _answer(body: bytes, status: int = 200, whole: bool = True) -> Answer:

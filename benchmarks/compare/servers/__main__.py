@@ -186,10 +186,15 @@ def main() -> None:
             args.output = args.output or Path(scratch) / "servers.json"
             run_all(args, tiny(Path(scratch) / "tiny"))
         return
+    run_all(args, checkpoint_with_tokenizer())
+
+
+def checkpoint_with_tokenizer() -> Path:
+    """The default model in Hugging Face layout, with what servers need to read text."""
     directory = checkpoint.hf_directory(folder() / "checkpoints")
     if not (directory / "tokenizer.json").exists():
         load_tokenizer(None).hugging_face.save_pretrained(directory)
-    run_all(args, directory)
+    return directory
 
 
 def tiny(model: Path) -> Path:

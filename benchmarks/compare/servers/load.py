@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import numpy as np
+import uvloop
 
 from benchmarks.compare import quiet
 from benchmarks.compare.passes import requests_of
@@ -62,7 +63,7 @@ def run(server: Server, asks: list[Ask], rate: float = float("inf")) -> dict[str
 
     pids = [*server.pids(), os.getpid()]
     busy, used, started = quiet.busy_seconds(), quiet.used_seconds(pids), time.monotonic()
-    outcomes, duration = asyncio.run(measured())
+    outcomes, duration = uvloop.run(measured())
     others = (quiet.busy_seconds() - busy) - (quiet.used_seconds(pids) - used)
     found = figures(outcomes, duration, goodput=GOODPUT)
     errors = sorted({one.error for one in outcomes if one.error})

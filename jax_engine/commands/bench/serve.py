@@ -10,7 +10,6 @@ request goes first. OPENAI_API_KEY is sent if it is set.
 """
 
 import argparse
-import asyncio
 import json
 import os
 from datetime import UTC, datetime
@@ -71,7 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measures; returns 1 if no request had an answer."""
     goodput, metrics, percentiles = check(args)
-    return asyncio.run(_measure(args, goodput, metrics, percentiles))
+    import uvloop  # takes half of the time for each event
+
+    return uvloop.run(_measure(args, goodput, metrics, percentiles))
 
 
 def check(args: argparse.Namespace) -> tuple[dict[str, float], list[str], list[float]]:
