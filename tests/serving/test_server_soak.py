@@ -62,7 +62,7 @@ def test_right_answers_are_right() -> None:
 
 
 def test_wrong_answers_are_noticed() -> None:
-    assert _wrong(_answer(_whole("abd")), stream=False)
+    assert _wrong(_answer(_whole("abx")), stream=False)
     assert _wrong(_answer(_whole("abc", "stop")), stream=False)
     assert _wrong(_answer(_stream("a", "b")), stream=True)
     assert _wrong(_answer(_stream("a", "bc", end="stop")), stream=True)
