@@ -20,21 +20,27 @@ from typing import Any
 from benchmarks.report import write_result
 from benchmarks.server_soak.judge import problems
 from benchmarks.server_soak.lives import Soak
-from benchmarks.soak import LIMITS, write_model
+from benchmarks.soak import CACHED_WORDS, LIMITS, write_model
 from jax_engine import LLM
 
 LOOKS, WARM_SHARE = 10, 0.2
 
 
 def run(
-    settings: dict[str, Any], requests: int, kills: int, max_tokens: int, log: Path, looks: int
+    settings: dict[str, Any],
+    requests: int,
+    kills: int,
+    max_tokens: int,
+    log: Path,
+    looks: int,
+    words: int = 0,
 ) -> dict[str, Any]:
     """The soak's figures; "broken" says what was wrong."""
     soak = Soak(settings, max_tokens, log)
     for number in range(kills):
         soak.short_life(requests // 2 // kills)
         print(f"  the engine was killed {number + 1} times", flush=True)
-    soak.long_life(requests - requests // 2 // kills * kills, looks)
+    soak.long_life(requests - requests // 2 // kills * kills, looks, words=words)
     wrong = problems(LLM(**settings), soak.exchanges)
     answered = [(ask, answer) for ask, answer, _ in soak.exchanges if answer.status == 200]
     compared = [one for one in answered if one[0].params is not None]
@@ -86,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = settings_of(Path(folder), args.smollm2)
         log = Path(folder) / "server.log"
-        result = run(settings, args.requests, args.kills, 60, log, LOOKS)
+        result = run(settings, args.requests, args.kills, 60, log, LOOKS, CACHED_WORDS)
     broken = result["broken"]
     print(f"{ {key: one for key, one in result.items() if key not in ('broken', 'looks')} }")
     print(f"{len(broken)} wrong in {time.monotonic() - started:.0f} s", *broken[:10], sep="\n")

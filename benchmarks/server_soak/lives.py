@@ -1,6 +1,7 @@
 """A server's lives: loads, looks at memory, and the end that its engine's death brings."""
 
 import asyncio
+import json
 import os
 import random
 import re
@@ -69,10 +70,15 @@ class Soak:
         finally:
             server.close()
 
-    def long_life(self, count: int, looks: int) -> None:
-        """Requests, with `looks` at memory between them; at last nothing is left."""
+    def long_life(self, count: int, looks: int, *, words: int) -> None:
+        """Requests, with `looks` at memory between them; at last nothing is left.
+
+        Args:
+            words: that the tokenizer meets before: it keeps 10,000.
+        """
         server = self.start()
         try:
+            asyncio.run(_tokenize(server.url, words))
             for number in range(1, looks + 1):
                 part = count * number // looks - count * (number - 1) // looks
                 asyncio.run(self._load(server.url, self.asks(part)))
@@ -133,6 +139,18 @@ def _engine(server: Server) -> int:
 def _resident_mib(pid: int) -> float:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
+
+
+async def _tokenize(url: str, words: int) -> None:
+    """Texts that are new to the server's tokenizer."""
+    todo = iter(range(words))
+
+    async def worker() -> None:
+        for number in todo:
+            content = json.dumps({"prompt": f"text {number} " + "x" * 40}).encode()
+            await exchange(url, http("/tokenize", content))
+
+    await asyncio.gather(*(worker() for _ in range(IN_FLIGHT)))
 
 
 async def _left(url: str) -> dict[str, float]:
