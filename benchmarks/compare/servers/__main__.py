@@ -60,7 +60,7 @@ def started(args: argparse.Namespace, settings: dict[str, Any]) -> tuple[dict[st
             if name in running:
                 running[name].close()
             running[name] = Server(KINDS[name], python, settings, log)
-            if number:
+            if number or not args.starts:
                 seconds.append(running[name].ready_s)
             load.run(running[name], load.w1(_scale(args), 0)[:1])  # compiles what a start compiles
         starts[name] = {"warm_ready_s": sorted(seconds)[len(seconds) // 2], "each_s": _row(seconds)}
@@ -180,7 +180,7 @@ def main() -> None:
     if OURS not in args.servers:
         raise SystemExit("--servers: ours is what the others are compared with")
     if args.smoke:
-        args.servers, args.runs, args.starts, args.rates = [OURS], 1, 1, [50.0]
+        args.servers, args.runs, args.starts, args.rates = [OURS], 1, 0, [50.0]
         args.requests, args.streams = min(args.requests, 16), min(args.streams, 100)
         with tempfile.TemporaryDirectory() as scratch:
             args.output = args.output or Path(scratch) / "servers.json"
