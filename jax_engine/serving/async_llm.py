@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from jax_engine.checks import check_number
 from jax_engine.config import EngineConfig
 from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.prompts import (
@@ -27,7 +28,7 @@ from jax_engine.models.resolve import HubOptions
 from jax_engine.outputs import PoolingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
-from jax_engine.serving.engine_client import EngineClient
+from jax_engine.serving.engine_client import STEP_TIMEOUT_S, EngineClient
 from jax_engine.serving.messages import Add
 from jax_engine.serving.open_requests import OpenRequests
 from jax_engine.serving.streams import CompletionStream, PoolingStream
@@ -42,6 +43,7 @@ class AsyncLLM:
     """An engine for asyncio. All its methods are called in one event loop.
 
     Args:
+        step_timeout: the engine is taken for dead when a step runs for so many seconds.
         settings: as for `LLM`, but for what is not plain data (functions and classes).
 
     Raises:
@@ -49,17 +51,22 @@ class AsyncLLM:
         EngineDeadError: the engine's process ended while it started.
     """
 
-    def __init__(self, model: str | None = None, **settings: Any) -> None:
+    def __init__(
+        self, model: str | None = None, *, step_timeout: float = STEP_TIMEOUT_S, **settings: Any
+    ) -> None:
         self.config = EngineConfig.from_settings(model=model, **settings)
-        self._client = EngineClient({"model": model, **settings})
+        check_number("step_timeout", step_timeout, 0.0, open_low=True)
+        self._client = EngineClient({"model": model, **settings}, step_timeout)
         self._ready = self._client.ready
         self._tokenizer = self._own_tokenizer()
         self._requests = OpenRequests(self._client)
 
     @classmethod
-    def from_engine_args(cls, engine_args: EngineArgs, **ignored: Any) -> Self:
+    def from_engine_args(
+        cls, engine_args: EngineArgs, *, step_timeout: float = STEP_TIMEOUT_S, **ignored: Any
+    ) -> Self:
         """An engine with these settings. Raises the same errors as `AsyncLLM`."""
-        return cls(**vars(engine_args))
+        return cls(step_timeout=step_timeout, **vars(engine_args))
 
     def _own_tokenizer(self) -> Tokenizer | None:
         config = self.config

@@ -37,6 +37,7 @@ from jax_engine.serving.messages import (
 POLL_S = 0.1
 # The engine's process says twice a second that it lives; busy cores may delay that.
 SILENCE_S = 10.0
+STEP_TIMEOUT_S = 300.0  # a first step may compile for minutes
 
 
 class EngineClient:
@@ -47,6 +48,7 @@ class EngineClient:
 
     Args:
         settings: arguments of `EngineConfig`.
+        step_timeout: the engine is taken for dead when a step runs for so many seconds.
 
     Attributes:
         ready: what the engine says of itself.
@@ -56,7 +58,7 @@ class EngineClient:
         EngineDeadError: the process ended while it started.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], step_timeout: float = STEP_TIMEOUT_S) -> None:
         message = encode(Settings(_sendable(settings)))
         self._folder = tempfile.mkdtemp(prefix="jax-engine-")  # for this user alone
         self._context = zmq.Context()
@@ -64,6 +66,7 @@ class EngineClient:
         self._reports = self._bind(zmq.PULL, REPORTS)
         self._last_beat = time.monotonic()
         self._step_seconds: float | None = None
+        self._step_timeout = step_timeout
         self._closing = False
         self._listener: asyncio.Task[None] | None = None
         self._process = _start(self._folder)
@@ -96,11 +99,6 @@ class EngineClient:
         """The id of the engine's process."""
         return self._process.pid
 
-    @property
-    def step_seconds(self) -> float | None:
-        """For how long the current step had run at the last beat; None: none was running."""
-        return self._step_seconds
-
     def problem(self) -> str | None:
         """Why the engine cannot answer now; None if it can."""
         if self._closing:
@@ -110,6 +108,9 @@ class EngineClient:
         silence = time.monotonic() - self._last_beat
         if silence > SILENCE_S and self._listener is not None:
             return f"the engine's process (pid {self.pid}) has said nothing for {silence:.0f} s"
+        step = self._step_seconds
+        if step is not None and step > self._step_timeout:
+            return f"a step of the engine (pid {self.pid}) has run for {step:.0f} s"
         return None
 
     def _how_it_ended(self) -> str:

@@ -117,18 +117,9 @@ class ChatTemplate:
         return self._formats[template]
 
     def _make_renderer(self) -> Any:
-        before = os.environ.get(_QUIET)
-        os.environ[_QUIET] = "1"  # no warning that PyTorch is missing, which is not needed here
-        try:
-            from transformers import PreTrainedTokenizerFast
-        finally:
-            if before is None:
-                del os.environ[_QUIET]
-            else:
-                os.environ[_QUIET] = before
         named = set(self._special_tokens.values())
         added = self._backend.get_added_tokens_decoder().values()
-        tokenizer = PreTrainedTokenizerFast(
+        tokenizer = renderer_class()(
             tokenizer_object=self._backend,
             clean_up_tokenization_spaces=False,
             extra_special_tokens=[
@@ -138,6 +129,20 @@ class ChatTemplate:
         )
         tokenizer.chat_template = self._template
         return tokenizer
+
+
+def renderer_class() -> Any:
+    """The class of `ChatTemplate.renderer`; its first import takes about a second."""
+    before = os.environ.get(_QUIET)
+    os.environ[_QUIET] = "1"  # no warning that PyTorch is missing, which is not needed here
+    try:
+        from transformers import PreTrainedTokenizerFast
+    finally:
+        if before is None:
+            del os.environ[_QUIET]
+        else:
+            os.environ[_QUIET] = before
+    return PreTrainedTokenizerFast
 
 
 def load_chat_template(source: str | Path | None) -> str | None:

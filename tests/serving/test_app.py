@@ -131,6 +131,10 @@ REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     (C, {"prompt": "x", "stream": True, "prompt_logprobs": 2}, "prompt_logprobs", "stream"),
     (C, {"prompt": "x", "guided_regex": "a", "guided_choice": ["b"]}, "guided_regex", "together"),
     (C, {"prompt": "x", "structured_outputs": {}}, "structured_outputs", "exactly one"),
+    (C, {"prompt": "x", "n": 4097}, "n", "at most 4096, got 4097"),
+    (C, {"prompt": ["x"] * 3, "n": 1366}, "n", "at most 1365 for each of 3 prompts"),
+    (C, {"prompt": "x", "best_of": 5000}, "best_of", "at most 4096"),
+    (CHAT, HI | {"n": 4097}, "n", "at most 4096"),
     (C, {"prompt": "refuse"}, "logprobs", "see (a path)"),
     (CHAT, {"messages": []}, "messages", "at least 1 message"),
     (CHAT, {"messages": [{"content": "x"}]}, "messages", "must have a role"),
@@ -187,10 +191,25 @@ def test_other_errors_have_the_same_shape(make: Make) -> None:
     llm.num_unfinished_requests = 5
     assert asked(503, "POST", C, json=body)["headers"]["retry-after"] == "1"
     llm.num_unfinished_requests = 4
+    many = asked(503, "POST", C, json={"prompt": ["x", "y"]})["message"]
+    assert many == "2 requests wait already, this one has 2 prompts, and at most 3 may wait"
     assert client.post(C, json=body, headers=key).status_code == 200
     assert client.get("/health").status_code == client.get("/version").status_code == 200
     llm.errored = True
     assert asked(503, "GET", "/health")["code"] == "engine_dead"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit", "expected"),
+    [(None, None, None), (3, None, 3.0), (None, 5.0, 5.0), (3, 5.0, 3.0), (9, 5.0, 5.0)],
+)
+def test_seconds_are_those_of_the_request_within_the_servers(
+    make: Make, wanted: float | None, limit: float | None, expected: float | None
+) -> None:
+    client, llm = make({"request_timeout": limit})
+    for path, body in ((C, {"prompt": "x"}), (CHAT, HI), ("/v1/embeddings", {"input": "x"})):
+        assert client.post(path, json=body | {"timeout": wanted}).status_code == 200
+    assert llm.timeouts == [expected] * 3
 
 
 def test_a_long_body_in_chunks_is_refused(make: Make) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zmq
 
 from jax_engine import (
     LLM,
@@ -28,6 +29,8 @@ from jax_engine import (
     SamplingParams,
 )
 from jax_engine.serving import engine_client
+from jax_engine.serving.engine_process import connect
+from jax_engine.serving.messages import REPORTS, Beat, encode
 from tests.support.byte_tokenizer import VOCAB
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
@@ -197,6 +200,28 @@ def test_embeddings_and_timeouts(llm: AsyncLLM, checkpoint: Path, run: Run) -> N
         assert theirs.prompt_token_ids == mine.prompt_token_ids
     [late] = run(outputs(llm.generate("x", SamplingParams(output_kind=FINAL_ONLY), timeout=1e-9)))
     assert late.outputs[0].finish_reason == "abort" and late.outputs[0].stop_reason == "timeout"
+
+
+def test_a_step_that_hangs_is_the_engines_death(llm: AsyncLLM, run: Run) -> None:
+    """Its process goes on to say that it lives, and for how long the step has run."""
+    context = zmq.Context()
+    reports = connect(context, zmq.PUSH, f"{llm._client._folder}/{REPORTS}")
+
+    async def after(seconds: float) -> bool:
+        await outputs(llm.generate("x", SamplingParams(max_tokens=1)))  # it listens
+        reports.send(encode(Beat(seconds)))
+        until = time.monotonic() + 0.4  # the next true beat comes later
+        while not llm.errored and time.monotonic() < until:
+            await asyncio.sleep(0.001)
+        return llm.errored
+
+    assert run(after(301.0)) and "has run for 301 s" in str(llm.dead_error)
+    with pytest.raises(EngineDeadError, match="has run for 301 s"):
+        run(llm.check_health())
+    while llm.errored:
+        run(asyncio.sleep(0.05))
+    assert not run(after(299.0))
+    context.destroy(linger=1000)
 
 
 def test_another_loop_may_go_on(llm: AsyncLLM) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 from jax_engine.serving.openai import server as server_module
 from tests.support.http_server import HttpServer
 
+TLS = Path(__file__).parent / "tls"  # signed by itself, for localhost, of no use elsewhere
 LONG = {"prompt": ["a"] * 64, "n": 8, "max_tokens": 60, "ignore_eos": True}
 
 
@@ -40,6 +42,9 @@ def test_what_cannot_start_says_why_in_one_line(checkpoint: Path) -> None:
             ([str(checkpoint), "--prot=1"], "did you mean --port"),
             ([str(checkpoint), "--block-size=0"], "block_size must be in"),
             ([str(checkpoint), "--max-model-len=x"], "max_model_len must be an integer"),
+            ([str(checkpoint), "--max-samples=0"], "--max-samples must be at least 1"),
+            ([str(checkpoint), "--ssl-keyfile=x"], "--ssl-certfile is missing"),
+            ([str(checkpoint), "--ssl-certfile=/no/such.pem"], "certificate cannot be read"),
             ([str(checkpoint), "--host=nowhere.invalid"], "nowhere.invalid"),
         ]
         for flags, why in bad:
@@ -90,6 +95,21 @@ def test_a_silent_engine_is_ended_with_its_server(monkeypatch: pytest.MonkeyPatc
     server = SimpleNamespace(should_exit=False, force_exit=False)
     asyncio.run(server_module._until_dead(server, llm))
     assert ended == [0.0] and server.should_exit and server.force_exit
+
+
+def test_https_asks_for_a_certificate_of_the_client_if_told_to(checkpoint: Path) -> None:
+    own, key = str(TLS / "certificate.pem"), str(TLS / "key.pem")
+    server = HttpServer.of(
+        checkpoint, f"--ssl-certfile={own}", f"--ssl-keyfile={key}", f"--ssl-ca-certs={own}",
+        "--ssl-cert-reqs=2",
+    )  # fmt: skip
+    trusts = ssl.create_default_context(cafile=own)
+    with pytest.raises(httpx2.HTTPError):
+        httpx2.get(f"{server.url}/health", verify=trusts)
+    trusts.load_cert_chain(own, key)
+    assert server.url.startswith("https://")
+    assert httpx2.get(f"{server.url}/health", verify=trusts).json() == {"status": "ok"}
+    assert server.stop() == 0
 
 
 def test_sigterm_lets_open_requests_finish(servers: list[HttpServer]) -> None:

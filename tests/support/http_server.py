@@ -38,7 +38,7 @@ class HttpServer:
     @property
     def url(self) -> str:
         for _ in range(600):
-            found = re.search(r"served at (http://\S+)", "".join(self.lines))
+            found = re.search(r"served at (https?://\S+)", "".join(self.lines))
             if found:
                 return found[1]
             assert self.process.poll() is None, self.lines

@@ -25,6 +25,7 @@ class ScriptedLLM:
         error: raised after the first piece of each output.
         hangs: no request ever ends by itself.
         asked: the prompts and parameters of all requests.
+        timeouts: the seconds that each may take.
         open: requests that are running.
     """
 
@@ -37,6 +38,7 @@ class ScriptedLLM:
     errored: bool = False
     max_model_len: int = 64
     asked: list[tuple[Any, Any]] = field(default_factory=list)
+    timeouts: list[float | None] = field(default_factory=list)
     open: int = 0
     num_unfinished_requests: int = 0
     config: Any = field(default_factory=lambda: SimpleNamespace(max_num_seqs=2, model="tiny"))
@@ -52,9 +54,15 @@ class ScriptedLLM:
         return self.tokenizer
 
     async def generate(
-        self, prompt: Any, params: SamplingParams, *, priority: int = 0
+        self,
+        prompt: Any,
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
     ) -> AsyncIterator[RequestOutput]:
         self.asked.append((prompt, params))
+        self.timeouts.append(timeout)
         if prompt.get("prompt") == "refuse":
             raise InvalidRequestError("logprobs must be at most 20, see /opt/models/secret/x.json")
         if prompt.get("prompt") == "bug":
@@ -87,9 +95,10 @@ class ScriptedLLM:
         return RequestOutput("x", prompt.get("prompt"), ids, outputs, ended, num_cached_tokens=1)
 
     async def encode(
-        self, prompt: Any, params: Any, *, priority: int = 0
+        self, prompt: Any, params: Any, *, priority: int = 0, timeout: float | None = None
     ) -> AsyncIterator[PoolingRequestOutput]:
         self.asked.append((prompt, params))
+        self.timeouts.append(timeout)
         data = PoolingOutput(np.array([0.25, -1.0]))
         yield PoolingRequestOutput("x", data, [1, 2, 3], True)
 

@@ -34,7 +34,6 @@ DEFAULT_MAX_TOKENS = 16
 async def complete(service: Service, request: CompletionRequest, http: HttpRequest) -> Response:
     """Answers a request, as one object or as a stream."""
     service.check_model(request)
-    service.check_queue()
     if request.suffix:
         raise invalid("suffix", "suffix is not supported: the model reads from left to right")
     request.check_stream()
@@ -82,6 +81,8 @@ class _Call:
     async def of(cls, service: Service, request: CompletionRequest, name: str) -> "_Call":
         params = _params(service, request)
         texts = prompt_list("prompt", request.prompt)
+        service.check_samples(params, len(texts))
+        service.check_queue(len(texts))
         prompts = await asyncio.gather(
             *(
                 engine_prompt(
@@ -96,8 +97,7 @@ class _Call:
         return cls(service, request, name, params, prompts)
 
     def _streams(self) -> list[AsyncIterator[RequestOutput]]:
-        llm, priority = self.service.llm, self.request.priority
-        return [llm.generate(one, self.params, priority=priority) for one in self.prompts]
+        return [self.service.generate(one, self.params, self.request) for one in self.prompts]
 
     async def answer(self) -> Answer[CompletionChoice]:
         """All choices at once."""

@@ -41,11 +41,15 @@ class Embeddings(Struct):
 async def embed(service: Service, request: EmbeddingRequest, http: HttpRequest) -> Response:
     """Answers a request."""
     service.check_model(request)
-    service.check_queue()
     params = PoolingParams(dimensions=request.dimensions, task="embed")
     texts = prompt_list("input", request.input)
+    service.check_queue(len(texts))
     prompts = [await _prompt(service, request, one) for one in texts]
-    streams = [service.llm.encode(one, params, priority=request.priority) for one in prompts]
+    timeout = service.timeout(request.timeout)
+    streams = [
+        service.llm.encode(one, params, priority=request.priority, timeout=timeout)
+        for one in prompts
+    ]
     outputs = await for_client(http, last_of(streams))
     data = [
         Embedding(i, _written(one, base64_=request.encoding_format == "base64"))
@@ -74,6 +78,6 @@ async def _prompt(
 
 def _written(output: PoolingRequestOutput, *, base64_: bool) -> list[float] | str:
     if not output.finished:
-        raise ApiError(500, "the request was aborted")
+        raise ApiError(504, "the request took longer than it may", code="timeout")
     data = np.asarray(output.outputs.data, "<f4")
     return base64.b64encode(data.tobytes()).decode() if base64_ else data.tolist()

@@ -59,6 +59,7 @@ class EmbeddingRequest(Request):
     truncate_prompt_tokens: int | None = None
     add_special_tokens: bool = True
     priority: int = 0
+    timeout: float | None = None
     request_id: str | None = None
 
 

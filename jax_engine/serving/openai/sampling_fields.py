@@ -83,6 +83,7 @@ class SamplingRequest(Request):
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
     priority: int = 0
+    timeout: float | None = None
     cache_salt: str | None = None
     request_id: str | None = None
 

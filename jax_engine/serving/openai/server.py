@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -73,7 +74,13 @@ class _Server(uvicorn.Server):
         drained.cancel()
 
 
-def run(app: FastAPI, llm: AsyncLLM, listening: socket.socket, shutdown_timeout: float) -> int:
+def run(
+    app: FastAPI,
+    llm: AsyncLLM,
+    listening: socket.socket,
+    shutdown_timeout: float,
+    tls: ssl.SSLContext | None = None,
+) -> int:
     """Serves until a signal or the engine's end; returns the exit status."""
     config = uvicorn.Config(
         app,
@@ -86,6 +93,8 @@ def run(app: FastAPI, llm: AsyncLLM, listening: socket.socket, shutdown_timeout:
         timeout_graceful_shutdown=max(1, round(shutdown_timeout)),
         backlog=BACKLOG,
     )
+    config.load()
+    config.ssl = tls
     server = _Server(config)
     with asyncio.Runner(loop_factory=_loop) as runner:
         return runner.run(_serve(server, llm, listening))

@@ -2,15 +2,20 @@
 
 import time
 import uuid
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
 
 from jax_engine.checks import shown
+from jax_engine.engine.prompts import PromptInput
+from jax_engine.outputs import RequestOutput
+from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.async_llm import AsyncLLM
-from jax_engine.serving.openai.errors import ApiError
+from jax_engine.serving.openai.errors import ApiError, invalid
 from jax_engine.serving.openai.request_fields import Request
+from jax_engine.serving.openai.sampling_fields import SamplingRequest
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 
@@ -23,6 +28,8 @@ class ServerSettings:
         api_keys: a request must have one of them; none: no key is asked for.
         max_body_bytes: longer requests are refused.
         max_waiting: how many requests may wait behind the `max_num_seqs` that run; None: any.
+        max_samples: how many samples one request may ask for, over all its prompts.
+        request_timeout: seconds that any request may take; None: as long as it needs.
     """
 
     names: tuple[str, ...]
@@ -31,6 +38,8 @@ class ServerSettings:
     allowed_origins: tuple[str, ...] = ()
     max_body_bytes: int = 32 << 20
     max_waiting: int | None = None
+    max_samples: int = 4096
+    request_timeout: float | None = None
 
 
 @dataclass(frozen=True)
@@ -63,16 +72,41 @@ class Service:
         if request.model is not None and request.model not in self.settings.names:
             raise no_model(request.model)
 
-    def check_queue(self) -> None:
+    def check_queue(self, prompts: int = 1) -> None:
         """
         Raises:
-            ApiError: too many requests wait already.
+            ApiError: too many requests wait already for a request of so many prompts.
         """
         limit = self.settings.max_waiting
         waiting = self.llm.num_unfinished_requests - self.llm.config.max_num_seqs
-        if limit is not None and waiting >= limit:
-            message = f"{max(waiting, 0)} requests wait already, and at most {limit} may: try later"
+        if limit is not None and waiting + prompts > limit:
+            more = f", this one has {prompts} prompts" if prompts > 1 else ""
+            message = f"{max(waiting, 0)} requests wait already{more}, and at most {limit} may wait"
             raise ApiError(503, message, code="queue_full", headers={"Retry-After": "1"})
+
+    def check_samples(self, params: SamplingParams, prompts: int = 1) -> None:
+        """
+        Raises:
+            ApiError: a request asks for too many samples.
+        """
+        limit, each = self.settings.max_samples, max(params.n, params.best_of or 0)
+        if prompts * each > limit:
+            name = "n" if params.n == each else "best_of"
+            of_all = f" for each of {prompts} prompts" if prompts > 1 else ""
+            message = f"{name} must be at most {limit // prompts}{of_all}, got {each}"
+            raise invalid(name, message)
+
+    def generate(
+        self, prompt: PromptInput, params: SamplingParams, request: SamplingRequest
+    ) -> AsyncIterator[RequestOutput]:
+        """The outputs of a prompt, with what the request says of its service."""
+        timeout = self.timeout(request.timeout)
+        return self.llm.generate(prompt, params, priority=request.priority, timeout=timeout)
+
+    def timeout(self, wanted: float | None) -> float | None:
+        """The seconds that a request may take: as it asks for, within the server's limit."""
+        given = [one for one in (wanted, self.settings.request_timeout) if one is not None]
+        return min(given, default=None)
 
 
 def no_model(name: str) -> ApiError:

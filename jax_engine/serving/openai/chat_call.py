@@ -1,0 +1,102 @@
+"""A chat under way. Each endpoint that chats runs one, and writes what it says in its own form."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from jax_engine.engine.prompts import PromptInput
+from jax_engine.outputs import CompletionOutput, RequestOutput
+from jax_engine.sampling_params import SamplingParams
+from jax_engine.serving.openai.errors import invalid
+from jax_engine.serving.openai.prompts import chat_prompt
+from jax_engine.serving.openai.requests import ChatRequest
+from jax_engine.serving.openai.running import last_of
+from jax_engine.serving.openai.service import Service
+from jax_engine.serving.openai.turns import PlainTurn, Said, Turn
+from jax_engine.serving.openai.usage import Counts
+
+
+@dataclass
+class ChatCall:
+    """
+    Attributes:
+        counts: the tokens so far.
+    """
+
+    service: Service
+    request: ChatRequest
+    params: SamplingParams
+    prompt: PromptInput
+    counts: Counts = field(default_factory=Counts)
+    _turns: dict[int, Turn] = field(default_factory=dict)
+
+    @classmethod
+    async def of(cls, service: Service, request: ChatRequest) -> Self:
+        """Checks a request and makes its prompt.
+
+        Raises:
+            ApiError, InvalidRequestError: it is not acceptable.
+        """
+        service.check_model(request)
+        service.check_queue()
+        request.check_stream()
+        _check_tools(request)
+        params = _params(service, request)
+        service.check_samples(params)
+        prompt = await chat_prompt(service, request)
+        if request.cache_salt is not None:
+            prompt["cache_salt"] = request.cache_salt
+        return cls(service, request, params, prompt)
+
+    def _outputs(self) -> AsyncIterator[RequestOutput]:
+        return self.service.generate(self.prompt, self.params, self.request)
+
+    async def output(self) -> RequestOutput:
+        """The whole output of a request without `stream`; then `said` reads its samples."""
+        [output] = await last_of([self._outputs()])
+        self.counts.add(0, output)
+        return output
+
+    async def outputs(self) -> AsyncIterator[RequestOutput]:
+        """What is new, of a request with `stream`; `said` reads each sample of each output."""
+        async for output in self._outputs():
+            self.counts.add(0, output)
+            yield output
+
+    def said(self, sample: CompletionOutput) -> Said:
+        """What is new in a sample, read once and in order."""
+        turn = self._turns.setdefault(sample.index, PlainTurn())
+        return turn.take(sample.text, ended=sample.finish_reason is not None)
+
+    def finish_reason(self, sample: CompletionOutput) -> str | None:
+        """How a sample ended, once it was read; None: it has not."""
+        called = sample.index in self._turns and self._turns[sample.index].calls_tools
+        return "tool_calls" if called and sample.finish_reason == "stop" else sample.finish_reason
+
+
+def _check_tools(request: ChatRequest) -> None:
+    """Tools are shown to the model; its calls are not parsed, so none can be required."""
+    if request.tool_choice not in (None, "none", "auto"):
+        raise invalid(
+            "tool_choice",
+            "tool_choice must be 'none' or 'auto': this server does not yet make the model call a "
+            "tool",
+        )
+
+
+def _params(service: Service, request: ChatRequest) -> SamplingParams:
+    if request.top_logprobs is not None and not request.logprobs:
+        raise invalid("top_logprobs", "top_logprobs must only be given with logprobs=true")
+    if request.stream and request.best_of is not None and request.best_of > request.n:
+        raise invalid("best_of", "best_of must not be above n with stream=true")
+    wanted = request.max_completion_tokens
+    if wanted is None:
+        wanted = request.max_tokens
+    # Without either: as many as fit
+    defaults: dict[str, Any] = {"max_tokens": None} | service.defaults
+    return request.sampling_params(
+        defaults,
+        best_of=request.best_of,
+        max_tokens=wanted,
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+    )
