@@ -128,8 +128,8 @@ LIMITS: dict[str, Any] = {
 }
 
 
-def build(folder: Path) -> LLMEngine:
-    """A model of random weights with a tokenizer of single bytes."""
+def write_model(folder: Path) -> None:
+    """A model to be given random weights, with a tokenizer of single bytes."""
     (folder / "config.json").write_text(json.dumps(MODEL))
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
@@ -138,6 +138,11 @@ def build(folder: Path) -> LLMEngine:
     backend.save(str(folder / "tokenizer.json"))
     config = {"eos_token": alphabet[0]}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def build(folder: Path) -> LLMEngine:
+    """An engine around that model."""
+    write_model(folder)
     return LLMEngine.from_config(EngineConfig(model=str(folder), load_format="dummy", **LIMITS))
 
 

@@ -15,6 +15,8 @@ PAGES = {
     "step_profile": "step.md",
     "paper": "tutorial/reproducing-the-paper.md",
     "vllm_examples": "vllm-examples.md",
+    "servers_bfloat16": "serving.md#beside-another-server",
+    "servers_float32": "serving.md#beside-another-server",
 }
 # What the README shows: a result, and which of its headlines.
 IN_README = (

@@ -15,7 +15,7 @@ from jax_engine.cli_config import with_config
 from jax_engine.cli_parser import Parser
 from jax_engine.errors import JaxEngineError
 
-COMMANDS = ("serve", "chat", "complete", "generate", "doctor", "pull", "completion")
+COMMANDS = ("serve", "chat", "complete", "generate", "doctor", "pull", "bench", "completion")
 ALIASES = {"generate": ["run-batch"]}
 EXAMPLES = """\
 try a model:
@@ -28,6 +28,9 @@ answer many prompts:
 
 serve a model:
   jax-engine serve ./my-model --port 8000       for clients of OpenAI's API
+
+measure:
+  jax-engine bench serve --num-prompts 100      a load for a server, with vllm bench's flags
 
 set up:
   jax-engine doctor                             what is here, what would run, what to do

@@ -165,6 +165,12 @@ def profile() -> str:
     return tables()
 
 
+def servers() -> str:
+    from benchmarks.compare.servers import table
+
+    return table.tables()
+
+
 def startup() -> str:
     from benchmarks.tables import startup_table
 
@@ -178,7 +184,7 @@ def paper(what: str) -> str:
 
 
 FROM_CODE = (source, figure, contents, replay)
-FROM_RESULTS = (measured, compared, curves, examples, paper, profile, startup)
+FROM_RESULTS = (measured, compared, curves, examples, paper, profile, servers, startup)
 DIRECTIVES: dict[str, Callable[..., str]] = {one.__name__: one for one in FROM_CODE + FROM_RESULTS}
 
 

@@ -8,6 +8,8 @@ MESSAGES_TESTS = ("tests/serving/test_anthropic.py",)
 PAGE_TESTS = ("tests/serving/test_metrics_page.py",)
 LLM_TESTS = ("tests/serving/test_async_llm.py",)
 
+FIGURES_TESTS = ("tests/bench/test_figures.py",)
+CLIENT_TESTS = ("tests/bench/test_client.py",)
 STATE_TESTS = ("tests/serving/test_state.py",)
 MAP_TESTS = ("tests/core/test_block_map.py",)
 
@@ -35,6 +37,34 @@ MUTANTS: list[Mutant] = [
             "filled[ids] = tokens",
             "the last table's tokens count",
         ),
+    ),
+    *plant(
+        "jax_engine/commands/bench/outcomes.py",
+        FIGURES_TESTS,
+        ("rest = self.num_output - 1", "rest = self.num_output", "TPOT counts the first token"),
+        ("if event.choices:", "if event.choices or event.usage:", "usage is a piece of output"),
+        ("*events, self._rest", "*events, _", "events in two parts are lost"),
+        ("is None and not self._done", "is None and False", "half of an answer is an answer"),
+    ),
+    *plant(
+        "jax_engine/commands/bench/figures.py",
+        FIGURES_TESTS,
+        ("if one.num_output > 1]", "]", "answers of one token have a TPOT of 0"),
+        ("for one in outcomes if one.error is None", "for one in outcomes", "failures count"),
+        ("return all(1e3", "return any(1e3", "one kept limit is goodput"),
+        ("one.latency / one.num_output", "one.latency", "latency is not normalized"),
+    ),
+    *plant(
+        "jax_engine/commands/bench/arrivals.py",
+        FIGURES_TESTS,
+        ("rng.gamma(burstiness,", "rng.gamma(1.0,", "all arrivals are Poisson"),
+        ("count / rate / times[-1]", "1 / rate", "a run's length depends on the draw"),
+    ),
+    *plant(
+        "jax_engine/commands/bench/client.py",
+        CLIENT_TESTS,
+        ("outcome = Outcome(self._clock(), ask", "outcome = Outcome(came, ask", "waiting is TTFT"),
+        ("async with self._places:", "if True:", "max_concurrency is ignored"),
     ),
     *plant(
         "jax_engine/serving/openai/running.py",

@@ -1,0 +1,1 @@
+"""Our server beside vLLM's: one model, one load, taking turns."""

@@ -1,0 +1,211 @@
+"""Our server beside vLLM's, and beside our own LLM.generate: start, W1, rates, 1,000 streams.
+
+    python -m benchmarks.compare.servers                  both, in bfloat16: about ten minutes
+    python -m benchmarks.compare.servers --servers ours   ours alone
+    python -m benchmarks.compare.servers --smoke          tiny, ours alone: does all fit together
+
+Servers take turns, each with the same requests. docs/serving.md shows the results, which go to
+benchmarks/results/servers_DTYPE.json. vLLM is installed as `benchmarks.compare` does.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.compare import checkpoint
+from benchmarks.compare.__main__ import TINY_SCALE, settings_for
+from benchmarks.compare.environments import OURS, Peer, folder
+from benchmarks.compare.metrics import figures as offline_figures
+from benchmarks.compare.passes import one_pass, requests_of
+from benchmarks.compare.servers import load
+from benchmarks.compare.servers.server import KINDS, Server, python_of
+from benchmarks.compare.session import Session
+from benchmarks.compare.workloads import Scale
+from benchmarks.report import RESULTS, write_result
+from jax_engine.models.registry import config_from_hf
+from jax_engine.tokenization.tokenizer import load_tokenizer
+
+GENERATE = Peer("LLM.generate", "ours_generate.py")
+type Table = dict[str, dict[str, Any]]
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.compare.servers", description=(__doc__ or "").splitlines()[0]
+    )
+    add = parser.add_argument
+    add("--servers", nargs="+", choices=list(KINDS), default=list(KINDS))
+    add("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
+    add("--runs", type=int, default=3, help="measured passes of W1 (%(default)s)")
+    add("--starts", type=int, default=2, help="measured starts (%(default)s)")
+    add("--rates", type=float, nargs="+", default=[2.0, 4.0, 6.0, 10.0], help="requests a second")
+    add("--requests", type=int, default=64, help="at each rate (%(default)s)")
+    add("--streams", type=int, default=1000, help="open at once (%(default)s)")
+    add("--output", type=Path, help="of the result (benchmarks/results/servers_DTYPE.json)")
+    add("--smoke", action="store_true", help="a tiny random model, short workloads")
+    return parser.parse_args()
+
+
+def started(args: argparse.Namespace, settings: dict[str, Any]) -> tuple[dict[str, Server], Table]:
+    """Running servers and their starts. The first start, which fills caches, is not measured."""
+    running, starts = dict[str, Server](), dict[str, Any]()
+    for name in args.servers:
+        python, log = python_of(KINDS[name]), folder() / "logs" / f"server-{name}.log"
+        seconds = []
+        for number in range(args.starts + 1):
+            if name in running:
+                running[name].close()
+            running[name] = Server(KINDS[name], python, settings, log)
+            if number or not args.starts:
+                seconds.append(running[name].ready_s)
+            load.run(running[name], load.w1(_scale(args), 0)[:1])  # compiles what a start compiles
+        starts[name] = {"warm_ready_s": sorted(seconds)[len(seconds) // 2], "each_s": _row(seconds)}
+        print(f"  {name}: ready after {seconds} s", flush=True)
+    return running, starts
+
+
+def _scale(args: argparse.Namespace) -> Scale:
+    return TINY_SCALE if args.smoke else Scale()
+
+
+def _row(values: list[float]) -> str:
+    return " ".join(f"{one:g}" for one in values)
+
+
+def measure_w1(args: argparse.Namespace, running: dict[str, Server], offline: Session) -> Table:
+    """W1 over HTTP and through LLM.generate, taking turns; medians of the passes."""
+    scale, passes = _scale(args), {name: list[dict[str, Any]]() for name in ("generate", *running)}
+    for turn in range(args.runs + 1):
+        for name in passes if turn % 2 else reversed(passes):
+            if name == "generate":
+                jobs = requests_of("W1", scale, turn)
+                answer, others = one_pass(offline, jobs)
+                speed = offline_figures(jobs, answer)["output_tokens_per_s"]
+                found = {"output_throughput": speed, "others_cores": round(others, 3)}
+            else:
+                found = load.run(running[name], load.w1(scale, turn))
+            if turn:
+                passes[name].append(found)
+            print(f"  W1 {name}: {found['output_throughput']} tokens/s", flush=True)
+    table = {name: _medians(rows) for name, rows in passes.items()}
+    for name, row in table.items():
+        pairs = zip(passes[OURS], passes[name], strict=True)
+        shares = [a["output_throughput"] / b["output_throughput"] for a, b in pairs]
+        row["ours_over_this"] = round(float(np.median(shares)), 3)
+        row["each_pass_tokens_per_s"] = _row([one["output_throughput"] for one in passes[name]])
+    return table
+
+
+def _medians(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of each figure; of loads and counts of failures the most."""
+    most = {"failed", "others_cores", "health_max_ms"}
+    return {
+        key: round(float((np.max if key in most else np.median)([one[key] for one in rows])), 3)
+        for key in rows[0]
+        if key != "errors"
+    }
+
+
+def measure_rates(args: argparse.Namespace, running: dict[str, Server]) -> dict[str, Table]:
+    """W1's lengths as Poisson arrivals: for each rate, figures of each server."""
+    found: dict[str, Table] = {}
+    for server in running.values():  # what is not compiled yet
+        for rate in (float("inf"), args.rates[len(args.rates) // 2]):
+            load.run(server, load.shapes_like_w1(args.requests, _scale(args), 99), rate)
+    for number, rate in enumerate(args.rates):
+        asks = load.shapes_like_w1(args.requests, _scale(args), number)
+        rows = found[f"{rate:g}"] = {}
+        for name in running if number % 2 else reversed(running):
+            rows[name] = load.run(running[name], asks, rate)
+            print(f"  {rate:g} a second, {name}: {rows[name]}", flush=True)
+    return found
+
+
+def measure_streams(args: argparse.Namespace, running: dict[str, Server]) -> Table:
+    """Many short requests, all open at once."""
+    rng = np.random.default_rng(5)
+    prompts = rng.integers(3, _scale(args).vocab_size, size=(args.streams, 8)).tolist()
+    asks = [load.Ask(prompt, 8, 8) for prompt in prompts]
+    found = {name: load.run(server, asks) for name, server in running.items()}
+    print(f"  {args.streams} streams: {found}", flush=True)
+    return found
+
+
+def run_all(args: argparse.Namespace, model: Path) -> None:
+    config = config_from_hf(json.loads((model / "config.json").read_text("utf-8")))
+    settings = settings_for(config, model, args.dtype, args.smoke)
+    running, starts = started(args, settings)
+    offline = None
+    try:
+        offline = Session(
+            GENERATE, python_of(KINDS[OURS]), settings, folder() / "logs" / "generate.log"
+        )
+        offline.pause()
+        w1 = measure_w1(args, running, offline)
+        offline.close()
+        result = {
+            "dtype": args.dtype,
+            "goodput": load.GOODPUT,
+            "streams": args.streams,
+            "start": starts,
+            "W1": w1,
+            "rates": measure_rates(args, running),
+            "open_streams": measure_streams(args, running),
+        }
+    finally:
+        for one in (*running.values(), offline):
+            if one is not None:
+                one.close()
+    path = args.output or RESULTS / f"servers_{args.dtype}.json"
+    write_result(path.stem, result, path, arguments=args, headline=headline(result))
+
+
+def headline(result: dict[str, Any]) -> dict[str, str]:
+    """The row of docs/measured.md."""
+    w1, start = result["W1"], result["start"]
+    mine = w1[OURS]
+    text = f"{mine['output_throughput']:.0f} output tokens/s, "
+    text += f"{100 * w1['generate']['ours_over_this']:.0f} % of LLM.generate"
+    if "vllm" in w1:
+        text += f", {w1['vllm']['ours_over_this']:.2f}x {KINDS['vllm'].title}"
+    text += f"; ready after {start[OURS]['warm_ready_s']} s"
+    return {f"W1 over HTTP in {result['dtype']}": text}
+
+
+def main() -> None:
+    args = parse_args()
+    if OURS not in args.servers:
+        raise SystemExit("--servers: ours is what the others are compared with")
+    if args.smoke:
+        args.servers, args.runs, args.starts, args.rates = [OURS], 1, 0, [50.0]
+        args.requests, args.streams = min(args.requests, 16), min(args.streams, 100)
+        with tempfile.TemporaryDirectory() as scratch:
+            args.output = args.output or Path(scratch) / "servers.json"
+            run_all(args, tiny(Path(scratch) / "tiny"))
+        return
+    run_all(args, checkpoint_with_tokenizer())
+
+
+def checkpoint_with_tokenizer() -> Path:
+    """The default model in Hugging Face layout, with what servers need to read text."""
+    directory = checkpoint.hf_directory(folder() / "checkpoints")
+    if not (directory / "tokenizer.json").exists():
+        load_tokenizer(None).hugging_face.save_pretrained(directory)
+    return directory
+
+
+def tiny(model: Path) -> Path:
+    """A tiny model with a tokenizer."""
+    from tests.support.byte_tokenizer import save_byte_tokenizer
+
+    checkpoint.tiny_directory(model)
+    save_byte_tokenizer(model)
+    return model
+
+
+if __name__ == "__main__":
+    main()

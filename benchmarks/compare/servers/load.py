@@ -1,0 +1,98 @@
+"""What servers are asked, and what is measured of their answers."""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+import aiohttp
+import numpy as np
+import uvloop
+
+from benchmarks.compare import quiet
+from benchmarks.compare.passes import requests_of
+from benchmarks.compare.servers.server import MODEL, Server
+from benchmarks.compare.workloads import Scale
+from jax_engine.commands.bench.arrivals import arrival_times
+from jax_engine.commands.bench.client import Ask, Client, Target, replay
+from jax_engine.commands.bench.figures import figures
+from jax_engine.commands.bench.outcomes import Outcome
+
+GOODPUT = {"ttft": 1000.0, "tpot": 100.0}
+KEPT = (
+    "completed", "failed", "output_throughput", "request_throughput", "request_goodput",
+    "median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_tpot_ms", "p99_itl_ms",
+    "mean_normalized_latency_ms",
+)  # fmt: skip
+HEALTH_EVERY_S = 0.05
+FIRST_TOKEN = 3
+
+
+def target(server: Server) -> Target:
+    extra = {"ignore_eos": True, "temperature": 0.0}
+    return Target(f"{server.url}/v1/completions", MODEL, extra=extra)
+
+
+def w1(scale: Scale, turn: int) -> list[Ask]:
+    """W1's requests of a turn."""
+    jobs = requests_of("W1", scale, turn)
+    return [Ask(job.prompt, len(job.prompt), job.output_len) for job in jobs]
+
+
+def shapes_like_w1(count: int, scale: Scale, seed: int) -> list[Ask]:
+    """More requests of W1's lengths."""
+    rng = np.random.default_rng([seed, count])
+    low, high = max(2, 16 // scale.divide), 128 // scale.divide
+    lengths = rng.integers(low, high + 1, size=(count, 2)).tolist()
+    return [
+        Ask(rng.integers(FIRST_TOKEN, scale.vocab_size, size=prompt).tolist(), prompt, output)
+        for prompt, output in lengths
+    ]
+
+
+def run(server: Server, asks: list[Ask], rate: float = float("inf")) -> dict[str, Any]:
+    """Figures of a load, and the latency of /health beside it."""
+    times = arrival_times(len(asks), rate, 1.0, np.random.default_rng(0))
+
+    waits: list[float] = []
+
+    async def measured() -> tuple[list[Outcome], float]:
+        async with Client(target(server)) as client:
+            return await beside(replay(client, asks, times), _ask_health(server, waits))
+
+    pids = [*server.pids(), os.getpid()]
+    busy, used, started = quiet.busy_seconds(), quiet.used_seconds(pids), time.monotonic()
+    outcomes, duration = uvloop.run(measured())
+    others = (quiet.busy_seconds() - busy) - (quiet.used_seconds(pids) - used)
+    found = figures(outcomes, duration, goodput=GOODPUT)
+    errors = sorted({one.error for one in outcomes if one.error})
+    health = 1e3 * np.asarray(waits or [0.0])
+    return {
+        **{name: round(found[name], 3) for name in KEPT},
+        "health_p50_ms": round(float(np.median(health)), 2),
+        "health_max_ms": round(float(health.max()), 2),
+        "others_cores": round(max(0.0, others) / (time.monotonic() - started), 3),
+        **({"errors": errors[:3]} if errors else {}),
+    }
+
+
+async def beside[T](work: Awaitable[T], other: Awaitable[Any]) -> T:
+    """The result of work; the other runs for as long."""
+    task = asyncio.ensure_future(other)
+    try:
+        return await work
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _ask_health(server: Server, waits: list[float]) -> None:
+    """Asks until it is cancelled, over a connection that stays open."""
+    async with aiohttp.ClientSession() as session:
+        while True:
+            await asyncio.sleep(HEALTH_EVERY_S)
+            started = time.perf_counter()
+            async with session.get(f"{server.url}/health") as answer:
+                await answer.read()
+            waits.append(time.perf_counter() - started)

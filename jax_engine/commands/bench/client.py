@@ -1,0 +1,157 @@
+"""A client of servers with OpenAI's API, which takes the time of each piece of an answer."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from jax_engine.commands.bench.outcomes import EventReader, Outcome
+from jax_engine.missing_package import need
+
+if TYPE_CHECKING:
+    import aiohttp
+
+MOST_OF_AN_ERROR = 200  # characters
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request of a benchmark.
+
+    Attributes:
+        prompt: text, or token ids where the server takes them (completions).
+        num_prompt: tokens of the prompt.
+        output_len: tokens to generate.
+    """
+
+    prompt: str | list[int]
+    num_prompt: int
+    output_len: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where requests go, and what all of them say.
+
+    Attributes:
+        chat: the URL takes conversations, and a prompt is the user's one message.
+        extra: further fields of each request.
+        headers: HTTP headers of each request.
+    """
+
+    url: str
+    model: str
+    chat: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self, ask: Ask) -> bytes:
+        """A request's body."""
+        if self.chat:
+            prompt: dict[str, Any] = {"messages": [{"role": "user", "content": ask.prompt}]}
+            limit = "max_completion_tokens"
+        else:
+            prompt, limit = {"prompt": ask.prompt}, "max_tokens"
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        fields = {"model": self.model, **prompt, limit: ask.output_len, **options, **self.extra}
+        return msgspec.json.encode(fields)
+
+
+class Client:
+    """Sends requests over connections that it keeps. Used with `async with`.
+
+    Args:
+        max_concurrency: at most so many requests are open at once; None: any number.
+        clock: seconds; a test's own.
+
+    Raises:
+        MissingPackageError: aiohttp is not installed.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        max_concurrency: int | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        need("aiohttp", "The client of `bench serve`")
+        self._target, self._clock = target, clock
+        self._places = asyncio.Semaphore(max_concurrency or 1 << 30)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        import aiohttp
+
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=DAY_S),
+            headers={"Content-Type": "application/json", **self._target.headers},
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def ask(self, ask: Ask) -> Outcome:
+        """Sends a request and reads its answer. What goes wrong is the outcome's `error`."""
+        body, came = self._target.body(ask), self._clock()
+        async with self._places:
+            outcome = Outcome(self._clock(), ask.num_prompt)
+            outcome.waited = outcome.sent - came
+            try:
+                await self._read(body, outcome)
+            except Exception as error:
+                outcome.error = f"{type(error).__name__}: {error}"
+        return outcome
+
+    async def get_json(self, url: str, headers: Mapping[str, str]) -> Any:
+        """The answer to a GET."""
+        assert self._session is not None
+        async with self._session.get(url, headers=headers, raise_for_status=True) as answer:
+            return msgspec.json.decode(await answer.read())
+
+    async def _read(self, body: bytes, outcome: Outcome) -> None:
+        assert self._session is not None
+        async with self._session.post(self._target.url, data=body) as answer:
+            if answer.status != 200:
+                said = (await answer.text(errors="replace")).strip()
+                outcome.error = f"HTTP {answer.status}: {said[:MOST_OF_AN_ERROR]}"
+                return
+            reader = EventReader(outcome)
+            async for data in answer.content.iter_any():
+                reader.feed(data, self._clock())
+            reader.end()
+
+
+async def replay(
+    client: Client, asks: Sequence[Ask], times: Sequence[float]
+) -> tuple[list[Outcome], float]:
+    """Sends each request at its time.
+
+    Args:
+        times: seconds from the start, in order.
+
+    Returns:
+        Outcomes in the order of `asks`, and the seconds until the last one.
+    """
+    loop = asyncio.get_running_loop()
+    start, tasks = loop.time(), []
+    for ask, at in zip(asks, times, strict=True):
+        wait = start + at - loop.time()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        tasks.append(loop.create_task(client.ask(ask)))
+    outcomes = await asyncio.gather(*tasks)
+    return outcomes, loop.time() - start

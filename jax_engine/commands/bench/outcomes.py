@@ -1,0 +1,106 @@
+"""What becomes of a request: when it was sent, when its pieces came, and how it ended."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+
+class _Choice(msgspec.Struct):
+    """Only that there is one counts; what it says is not read."""
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+@dataclass
+class Outcome:
+    """One request, seen by its client.
+
+    Attributes:
+        sent: when the request was sent, in seconds of the client's clock.
+        arrived: when each piece of output came, on the same clock.
+        num_prompt: tokens of the prompt: as the client counts, then as the server says.
+        num_output: tokens that came: as the server says, else a token for each piece.
+        error: why there is no whole answer; None if there is.
+        waited: seconds for which the client held it back (`--max-concurrency`).
+    """
+
+    sent: float
+    num_prompt: int = 0
+    num_output: int = 0
+    arrived: list[float] = field(default_factory=list)
+    error: str | None = None
+    waited: float = 0.0
+
+    @property
+    def time_to_first(self) -> float:
+        """TTFT, in seconds."""
+        return self.arrived[0] - self.sent
+
+    @property
+    def latency(self) -> float:
+        """Seconds until the last piece."""
+        return self.arrived[-1] - self.sent
+
+    @property
+    def between(self) -> list[float]:
+        """ITL: seconds between pieces."""
+        return [later - earlier for earlier, later in pairwise(self.arrived)]
+
+    @property
+    def per_token(self) -> float:
+        """TPOT: seconds for each token behind the first one; 0 if there is none."""
+        rest = self.num_output - 1
+        return (self.latency - self.time_to_first) / rest if rest > 0 else 0.0
+
+
+class EventReader:
+    """Reads a stream of server-sent events, in whatever parts it comes, into an `Outcome`."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._rest = b""
+        self._done = False
+
+    def feed(self, data: bytes, now: float) -> None:
+        """Takes bytes that came at `now`."""
+        *events, self._rest = (self._rest + data).replace(b"\r\n", b"\n").split(b"\n\n")
+        for event in events:
+            for line in event.split(b"\n"):
+                if line.startswith(b"data:"):
+                    self._take(line[5:].strip(), now)
+
+    def _take(self, data: bytes, now: float) -> None:
+        if data == b"[DONE]":
+            self._done = True
+            return
+        outcome, event = self._outcome, _decode(data)
+        if event.error is not None:
+            outcome.error = outcome.error or msgspec.json.encode(event.error).decode()
+        if event.choices:
+            outcome.arrived.append(now)
+        if event.usage is not None:
+            outcome.num_prompt = event.usage.prompt_tokens or outcome.num_prompt
+            outcome.num_output = event.usage.completion_tokens or outcome.num_output
+
+    def end(self) -> None:
+        """The stream has ended: whether it was whole is known now."""
+        outcome = self._outcome
+        outcome.num_output = outcome.num_output or len(outcome.arrived)
+        if outcome.error is None and not self._done:
+            outcome.error = "the stream ended before [DONE]"
+        if outcome.error is None and not outcome.arrived:
+            outcome.error = "the answer has no tokens"
