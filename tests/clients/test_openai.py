@@ -1,4 +1,4 @@
-"""OpenAI's own client, and a real model. What `tests/serving` asks it with a tiny one is not here."""
+"""OpenAI's own client, and a real model. What `tests/serving` asks with a tiny one is not here."""
 
 import asyncio
 import json
@@ -42,7 +42,9 @@ def test_a_chat_at_once_as_a_stream_and_of_many(client: openai.OpenAI, base_url:
     assert [one.choices[0].message.content for one in asyncio.run(many())] == [text] * 4
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "Weather"}}])
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "Weather"}}]
+)
 def test_a_tool_is_called_and_answered(client: openai.OpenAI, choice: Any) -> None:
     asked = REQUIRED | {"tool_choice": choice}
     message = client.chat.completions.parse(**asked).choices[0].message
