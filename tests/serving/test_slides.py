@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from jax_engine import (
@@ -66,16 +65,6 @@ def test_three_ways_to_ask_an_engine(checkpoint: Path) -> None:
     assert len(texts) == 2 and all(texts)
     assert by_steps(model) == texts
     assert asyncio.run(as_a_stream(model)) == texts
-
-
-def test_a_server_by_the_name_of_vllms(checkpoint: Path) -> None:
-    """`python -m vllm.entrypoints.openai.api_server --model X --port Y`."""
-    command = [sys.executable, "-m", "jax_engine.compat.vllm"]
-    command += ["-m", "vllm.entrypoints.openai.api_server", "--model", str(checkpoint)]
-    server = HttpServer.started([*command, "--port", "0", "--max-model-len", "64"])
-    models = httpx2.get(f"{server.url}/v1/models").json()["data"]
-    assert [one["id"] for one in models] == [str(checkpoint)]
-    assert server.stop() == 0
 
 
 def commands() -> tuple[list[str], str]:
