@@ -12,8 +12,8 @@ from jax_engine.serving.anthropic.endpoint import count_tokens, message
 from jax_engine.serving.anthropic.request import CountRequest, MessagesRequest
 from jax_engine.serving.openai.chat import chat
 from jax_engine.serving.openai.completions import complete
-from jax_engine.serving.openai.embeddings import embed
 from jax_engine.serving.openai.document import ERROR_DOCUMENT, either_body
+from jax_engine.serving.openai.embeddings import embed
 from jax_engine.serving.openai.errors import ApiError, add_error_handlers, api_error
 from jax_engine.serving.openai.guards import BodyGuard, KeyGuard
 from jax_engine.serving.openai.metrics import CONTENT_TYPE, MetricsPage
