@@ -4,7 +4,8 @@
     from vllm import LLM, SamplingParams
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-A program stays unchanged if it is started by `python -m jax_engine.compat.vllm PROGRAM`.
+A program stays unchanged if it is started by `python -m jax_engine.compat.vllm PROGRAM`, and
+`python -m jax_engine.compat.vllm -m vllm.entrypoints.openai.api_server` is `jax-engine serve`.
 
 The import puts the stand-in in place, unless vLLM itself is installed: then that stays what
 `import vllm` gives, with a warning, until `install(replace=True)` is called. Only names with
@@ -28,6 +29,7 @@ from typing import Any
 from jax_engine.compat.names import explanation, is_module, where
 
 VERSION = "0.32.0"  # of vLLM's interface, which programs ask for
+SERVER = "vllm.entrypoints.openai.api_server"
 
 
 class _Finder(DistributionFinder):
@@ -119,6 +121,8 @@ def run_program() -> None:
     """Runs the program that the command line names, as if it had been started by itself."""
     if len(sys.argv) < 2:
         raise SystemExit("usage: python -m jax_engine.compat.vllm PROGRAM [ARGUMENT ..]")
+    if sys.argv[1:3] == ["-m", SERVER]:
+        raise SystemExit(import_module("jax_engine.cli").main(["serve", *sys.argv[3:]]))
     install(replace=True)
     del sys.argv[0]
     program = sys.argv[0]

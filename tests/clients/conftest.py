@@ -1,43 +1,52 @@
 """A server of SmolLM2 for clients that others wrote.
 
 `.ci/clients` runs this folder in an environment that has them and not this project: the server is
-started with the interpreter that `JAX_ENGINE_PYTHON` names.
+started with the interpreter that `JAX_ENGINE_PYTHON` names, and is that of this checkout.
 """
 
 import os
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("JAX_ENGINE_PYTHON", ".venv/bin/python")
-FLAGS = ["--port=0", "--max-model-len=1024", "--dtype=float32", "--request-timeout=60"]
-READY_S = 120
+FLAGS = ["--port=0", "--dtype=float32", "--served-model-name", "smollm2"]
 
 
-@pytest.fixture(scope="session")
-def url() -> Iterator[str]:
-    """Where the server is, without a path."""
-    command = [PYTHON, "-m", "jax_engine", "serve", *FLAGS]
-    command += ["--served-model-name", "smollm2", "text-embedding-ada-002"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+@contextmanager
+def server(*flags: str) -> Iterator[str]:
+    """Serves SmolLM2; gives the address, without a path."""
+    command = [PYTHON, "-m", "jax_engine", "serve", *FLAGS, *flags]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
-            yield _address(server)
-            assert server.poll() is None, "a client has ended the server"
+            yield _address(process)
+            assert process.poll() is None, "a client has ended the server"
         finally:
-            server.terminate()
+            process.terminate()
 
 
-def _address(server: "subprocess.Popen[str]") -> str:
-    assert server.stderr is not None
+def _address(process: "subprocess.Popen[str]") -> str:
+    assert process.stderr is not None
     said = []
-    for line in server.stderr:
+    for line in process.stderr:
         said.append(line)
         found = re.search(r"served at (http://\S+)", line)
         if found:
             return found[1]
     raise AssertionError("".join(said))
+
+
+@pytest.fixture(scope="session")
+def url() -> Iterator[str]:
+    """Where a server is, without a path."""
+    flags = ("text-embedding-ada-002", "--max-model-len=1024", "--request-timeout=60")
+    with server(*flags) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

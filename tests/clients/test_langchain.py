@@ -4,6 +4,7 @@ from typing import Any
 
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from pydantic import BaseModel, SecretStr
+from weather import QUESTION, Weather, conforms
 
 
 class Animal(BaseModel):
@@ -31,6 +32,22 @@ def test_an_answer_of_a_given_form(base_url: str) -> None:
     chat = ChatOpenAI(**options(base_url, temperature=0.0, max_tokens=60))
     found = chat.with_structured_output(Animal, method="json_schema").invoke("Describe a dog.")
     assert isinstance(found, Animal) and found.name
+
+
+def test_a_tool_is_called_at_once_and_as_a_stream(base_url: str) -> None:
+    chat = ChatOpenAI(**options(base_url, temperature=0.0, max_tokens=80))
+    bound = chat.bind_tools([Weather], tool_choice="required", parallel_tool_calls=False)
+    (call,) = bound.invoke(QUESTION).tool_calls
+    assert call["name"] == "Weather" and conforms(call["args"])
+    first, *others = bound.stream(QUESTION)
+    whole: Any = sum(others, start=first)
+    assert whole.tool_calls[0]["args"] == call["args"] and len(others) > 1
+
+
+def test_an_answer_by_a_call(base_url: str) -> None:
+    chat = ChatOpenAI(**options(base_url, temperature=0.0, max_tokens=80))
+    found = chat.with_structured_output(Weather, method="function_calling").invoke(QUESTION)
+    assert isinstance(found, Weather)
 
 
 def test_completions_and_embeddings(base_url: str) -> None:

@@ -112,6 +112,14 @@ def test_a_program_runs_unchanged(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("beside ['--n', '1'] 3\n", "")
 
 
+def test_the_server_has_its_name_too() -> None:
+    command = [sys.executable, "-m", "jax_engine.compat.vllm"]
+    command += ["-m", "vllm.entrypoints.openai.api_server", "--model", "x", "--port", "high"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "jax-engine serve" not in done.stdout
+    assert "serve: error: argument --port: invalid int value: 'high'" in done.stderr
+
+
 @pytest.mark.parametrize("added", ["--max-tokens", "--max_tokens"])
 def test_options_take_either_spelling(added: str) -> None:
     parser = FlexibleArgumentParser()

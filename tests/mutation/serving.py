@@ -2,6 +2,8 @@
 
 from tests.mutation.planting import Mutant, plant
 
+OPENAPI_TESTS = ("tests/serving/test_openapi.py",)
+COMPAT_TESTS = ("tests/compat/test_vllm.py",)
 APP_TESTS = ("tests/serving/test_app.py",)
 RESPONSES_TESTS = ("tests/serving/test_responses_api.py",)
 MESSAGES_TESTS = ("tests/serving/test_anthropic.py",)
@@ -65,6 +67,21 @@ MUTANTS: list[Mutant] = [
         CLIENT_TESTS,
         ("outcome = Outcome(self._clock(), ask", "outcome = Outcome(came, ask", "waiting is TTFT"),
         ("async with self._places:", "if True:", "max_concurrency is ignored"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/document.py",
+        OPENAPI_TESTS,
+        (
+            '"required": ["message", "type"]',
+            '"required": ["message", "type", "code"]',
+            "the document tells a field that Anthropic's errors lack",
+        ),
+        ("for kind in kinds]", "for kind in kinds[:1]]", "a body of /tokenize is not told"),
+    ),
+    *plant(
+        "jax_engine/compat/vllm.py",
+        COMPAT_TESTS,
+        ('["-m", SERVER]', '["-m"]', "vLLM's server is taken for a program's file"),
     ),
     *plant(
         "jax_engine/serving/openai/running.py",

@@ -27,6 +27,11 @@ class HttpServer:
     @classmethod
     def of(cls, checkpoint: Path, *flags: str) -> "HttpServer":
         command = [sys.executable, "-m", "jax_engine", "serve", str(checkpoint), *FLAGS, *flags]
+        return cls.started(command)
+
+    @classmethod
+    def started(cls, command: list[str]) -> "HttpServer":
+        """A server that a command starts."""
         server = cls(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
         threading.Thread(target=server._read, daemon=True).start()
         return server

@@ -2,6 +2,7 @@
 
 server.py              the port, signals, and what ends the server
 app.py                 the endpoints
+document.py            parts of the OpenAPI document
 guards.py              what is refused before an endpoint sees it: keys, large bodies, a full queue
 errors.py              errors in OpenAI's shape
 service.py             what all endpoints share: the engine, names, limits

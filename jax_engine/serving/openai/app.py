@@ -12,6 +12,7 @@ from jax_engine.serving.anthropic.endpoint import count_tokens, message
 from jax_engine.serving.anthropic.request import CountRequest, MessagesRequest
 from jax_engine.serving.openai.chat import chat
 from jax_engine.serving.openai.completions import complete
+from jax_engine.serving.openai.document import ERROR_DOCUMENT, either_body
 from jax_engine.serving.openai.embeddings import embed
 from jax_engine.serving.openai.errors import ApiError, add_error_handlers, api_error
 from jax_engine.serving.openai.guards import BodyGuard, KeyGuard
@@ -37,7 +38,10 @@ CLIENT_CLOSED = 499  # nobody reads this answer
 
 def make_app(service: Service) -> FastAPI:
     """The server without a port."""
-    app = FastAPI(title="jax-engine", docs_url=None, redoc_url=None, version=_version())
+    errors: dict[int | str, Any] = {"4XX": ERROR_DOCUMENT, "5XX": ERROR_DOCUMENT}
+    app = FastAPI(
+        title="jax-engine", docs_url=None, redoc_url=None, version=_version(), responses=errors
+    )
     add_error_handlers(app)
     app.add_exception_handler(ClientGone, _nobody)
     _add_models(app, service)
@@ -105,7 +109,9 @@ async def _named(kind: Any, answer: Any) -> Response:
 
 
 def _add_tokens(app: FastAPI, service: Service) -> None:
-    @app.post("/tokenize")
+    kinds = TokenizeTextRequest, TokenizeChatRequest
+
+    @app.post("/tokenize", openapi_extra=either_body(*kinds))
     async def of_text(
         body: Annotated[dict[str, Any], Body()],
     ) -> Response:
