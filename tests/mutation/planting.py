@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
+    "examples",
     "reference",
     "jax_engine",
     "pallas_kernels",

@@ -34,11 +34,6 @@ MUTANTS: list[Mutant] = [
         ("shared = references > 1", "shared = references > 0", "every block is shared"),
         ("computed - place * block_size", "computed", "all blocks are shown full"),
         ("span = int(taken[-1]) + 1", "span = int(taken[-1])", "the last block is not shown"),
-        (
-            "np.maximum.at(filled, ids, tokens)",
-            "filled[ids] = tokens",
-            "the last table's tokens count",
-        ),
     ),
     *plant(
         "jax_engine/commands/bench/outcomes.py",

@@ -98,6 +98,11 @@ def test_before_the_first_answer_there_is_no_state(
 def test_an_engine_that_has_ended_is_503(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     service, llm = make()
     client = TestClient(make_app(service))
+    assert client.get("/state").status_code == 200
+    llm.errored = True
+    assert client.get("/state").status_code == 503  # though what it said last is fresh
+    llm.errored = False
+    client = TestClient(make_app(service))
 
     async def ends() -> None:
         raise EngineDeadError("killed")
