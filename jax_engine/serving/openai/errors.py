@@ -121,7 +121,7 @@ def _of_validation(error: RequestValidationError) -> ApiError:
     where = [str(part) for part in first["loc"] if part != "body" and not _KIND.search(str(part))]
     if first["type"] == "json_invalid":
         return invalid(None, f"the body must be JSON: {first.get('ctx', {}).get('error', '')}")
-    if first["type"] == "unknown_field":
+    if first["type"] == "named_field":
         return invalid(".".join([*where, first["ctx"]["name"]]), str(first["msg"]))
     if not where:
         if isinstance(first.get("input"), bytes):
