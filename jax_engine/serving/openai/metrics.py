@@ -24,7 +24,7 @@ from jax_engine.serving.async_llm import AsyncLLM
 
 WAIT_S = 1.0  # a long step delays the engine's answer, but not that of the server for longer
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-OLD_NAMES = {  # which vLLM's dashboards of before 2025 ask for
+OLD_NAMES = {  # for which older dashboards of vLLM ask
     "vllm:inter_token_latency_seconds": "vllm:time_per_output_token_seconds",
     "vllm:kv_cache_usage_perc": "vllm:gpu_cache_usage_perc",
 }

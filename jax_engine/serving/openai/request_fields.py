@@ -55,8 +55,10 @@ class Fields(BaseModel):
 
 def field_error(name: str, problem: str) -> PydanticCustomError:
     """An error of validation whose message names its field."""
-    said = name.encode("utf-8", "backslashreplace").decode()  # JSON knows surrogates
-    return PydanticCustomError("named_field", "{problem}", {"problem": problem, "name": said})
+    said = {"problem": problem, "name": name}
+    for key, text in said.items():
+        said[key] = text.encode("utf-8", "backslashreplace").decode()  # JSON knows surrogates
+    return PydanticCustomError("named_field", "{problem}", said)
 
 
 def _unknown(name: str, known: list[str]) -> str:

@@ -14,19 +14,18 @@ def problem_of(value: Any) -> str | None:
         for one in layer:
             if isinstance(one, str) and not _is_unicode(one):
                 return f"must be valid Unicode, got a lone surrogate in {shown(one)}"
-        layer = [inner for one in layer for inner in _inside(one)]
-        if not layer:
+        containers = [one for one in layer if isinstance(one, dict | list)]
+        if not containers:
             return None
+        layer = [inner for one in containers for inner in _inside(one)]
     return f"must not be nested deeper than {MAX_DEPTH} levels"
 
 
-def _inside(value: Any) -> list[Any]:
-    """What may have a problem of its own in an object or an array: numbers have none."""
-    if isinstance(value, dict):
-        return [*value, *value.values()]
-    if isinstance(value, list):
-        return [one for one in value if isinstance(one, str | dict | list)]
-    return []
+def _inside(container: dict[str, Any] | list[Any]) -> list[Any]:
+    """What may have a problem of its own: numbers have none, of which there may be many."""
+    if isinstance(container, dict):
+        return [*container, *container.values()]
+    return [one for one in container if isinstance(one, str | dict | list)]
 
 
 def _is_unicode(text: str) -> bool:
