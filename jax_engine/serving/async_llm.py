@@ -114,13 +114,7 @@ class AsyncLLM(AsyncViews):
             EngineDeadError: the engine's process has ended.
         """
         refuse_adapters(lora_request)
-        params = self.get_default_sampling_params() if sampling_params is None else sampling_params
-        if not isinstance(params, SamplingParams):
-            raise InvalidRequestError(
-                f"sampling_params must be SamplingParams, got {type(params).__name__}"
-            )
-        params = params.clone()
-        params.__post_init__()
+        params = self._checked(sampling_params)
         arrival = time.monotonic()
         parsed = truncate_prompt(
             await self._parsed(prompt), params.truncate_prompt_tokens, self.max_model_len
@@ -211,6 +205,17 @@ class AsyncLLM(AsyncViews):
         client = getattr(self, "_client", None)
         if client is not None:
             client.close(0.0)
+
+    def _checked(self, params: SamplingParams | None) -> SamplingParams:
+        """A copy, which nobody changes any more."""
+        params = self.get_default_sampling_params() if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise InvalidRequestError(
+                f"sampling_params must be SamplingParams, got {type(params).__name__}"
+            )
+        params = params.clone()
+        params.__post_init__()
+        return params
 
     async def _parsed(self, prompt: PromptInput) -> Prompt:
         text = prompt_text(prompt)

@@ -84,6 +84,11 @@ def invalid(param: str | None, message: str) -> ApiError:
     return ApiError(400, message, param=param)
 
 
+def engine_dead() -> ApiError:
+    """What is said of an engine that has ended to who asks for its state."""
+    return ApiError(503, "the engine has ended", code="engine_dead")
+
+
 def aborted(why: object) -> ApiError:
     """A request that the engine has ended before the model did."""
     if why == "timeout":
