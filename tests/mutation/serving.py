@@ -95,7 +95,11 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/serving/openai/http_protocol.py",
         UNSOUND_TESTS,
-        ("if self._in_head and self._come > MAX_HEAD", "if False", "a head in pieces is endless"),
+        (
+            "if self._in_head and self._come > MAX_HEAD",
+            "if False",
+            "a head in pieces is endless",
+        ),
         ("if self._read > MAX_HEAD", "if False", "a head in one piece has any length"),
         (
             "self._timer = self.loop.call_later(HEAD_S, self.transport.close)",
@@ -144,7 +148,7 @@ MUTANTS: list[Mutant] = [
         "jax_engine/serving/openai/metrics.py",
         PAGE_TESTS,
         (
-            "families(self._renamed(one) for one in self._metrics)",
+            "families(self._named())",
             "families(self._metrics)",
             "the label of the model is a path of the host",
         ),
@@ -169,7 +173,11 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/serving/openai/errors.py",
         APP_TESTS,
-        ('_HOST_PATH.sub("(a path)", str(error))', "str(error)", "errors tell paths of the host"),
+        (
+            '_HOST_PATH.sub("(a path)", _ENGINE_ID.sub("", str(error)))',
+            "str(error)",
+            "errors tell paths of the host",
+        ),
     ),
     *plant(
         "jax_engine/serving/openai/blocks.py",

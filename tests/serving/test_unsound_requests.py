@@ -124,17 +124,13 @@ def test_heads_have_a_size_and_a_time(checkpoint: Path, monkeypatch: pytest.Monk
     with served(client.app, BoundedHead) as url:
         header = b"X: " + b"a" * (MAX_HEAD // 2) + b"\r\n"
         assert sent(url, BEGIN, header, END).startswith(b"HTTP/1.1 200")
-        assert (
-            sent(url, BEGIN + END.replace(b"close", b"keep-alive") + BEGIN + header + END).count(
-                b"HTTP/1.1 200"
-            )
-            == 2
-        )
-        for pieces in ([BEGIN, *[header] * 200], [BEGIN + header * 3 + END]):
-            assert b" 200 " not in sent(url, *pieces)
-        nonsense = sent(url, b"\x16\x03\x01\r\n\r\n")
-        assert (
-            nonsense.startswith(b"HTTP/1.1 400") and b'"type":"invalid_request_error"' in nonsense
-        )
+        kept = BEGIN + END.replace(b"close", b"keep-alive")
+        assert sent(url, kept + BEGIN + header + END).count(b"HTTP/1.1 200") == 2
+        half = b"a" * (MAX_HEAD // 2)
+        for pieces in ([BEGIN + b"X: ", half, half, half], [BEGIN + header * 3 + END]):
+            assert sent(url, *pieces).startswith(b"HTTP/1.1 400")
+        for nonsense in (b"\x16\x03\x01\r\n\r\n", BEGIN + b"Content-Length: -1\r\n\r\n"):
+            answer = sent(url, nonsense)
+            assert answer.startswith(b"HTTP/1.1 400") and b'{"error":{"message":' in answer
         assert sent(url, BEGIN) == b""  # and nothing more: it is closed
         assert sent(url, BEGIN, END).startswith(b"HTTP/1.1 200")
