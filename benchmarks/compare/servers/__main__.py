@@ -29,6 +29,7 @@ from benchmarks.report import RESULTS, write_result
 from jax_engine.models.registry import config_from_hf
 from jax_engine.tokenization.tokenizer import load_tokenizer
 
+WHOLE = "_whole"  # requests that do not stream
 GENERATE = Peer("LLM.generate", "ours_generate.py")
 type Table = dict[str, dict[str, Any]]
 
@@ -78,7 +79,10 @@ def _row(values: list[float]) -> str:
 
 def measure_w1(args: argparse.Namespace, running: dict[str, Server], offline: Session) -> Table:
     """W1 over HTTP and through LLM.generate, taking turns; medians of the passes."""
-    scale, passes = _scale(args), {name: list[dict[str, Any]]() for name in ("generate", *running)}
+    scale, names = _scale(args), ["generate"]
+    for name in running:
+        names += [name, name + WHOLE]
+    passes = {name: list[dict[str, Any]]() for name in names}
     for turn in range(args.runs + 1):
         for name in passes if turn % 2 else reversed(passes):
             if name == "generate":
@@ -86,6 +90,8 @@ def measure_w1(args: argparse.Namespace, running: dict[str, Server], offline: Se
                 answer, others = one_pass(offline, jobs)
                 speed = offline_figures(jobs, answer)["output_tokens_per_s"]
                 found = {"output_throughput": speed, "others_cores": round(others, 3)}
+            elif name.endswith(WHOLE):
+                found = load.run_whole(running[name.removesuffix(WHOLE)], load.w1(scale, turn))
             else:
                 found = load.run(running[name], load.w1(scale, turn))
             if turn:
@@ -93,7 +99,8 @@ def measure_w1(args: argparse.Namespace, running: dict[str, Server], offline: Se
             print(f"  W1 {name}: {found['output_throughput']} tokens/s", flush=True)
     table = {name: _medians(rows) for name, rows in passes.items()}
     for name, row in table.items():
-        pairs = zip(passes[OURS], passes[name], strict=True)
+        mine = passes[OURS + WHOLE] if name.endswith(WHOLE) else passes[OURS]
+        pairs = zip(mine, passes[name], strict=True)
         shares = [a["output_throughput"] / b["output_throughput"] for a, b in pairs]
         row["ours_over_this"] = round(float(np.median(shares)), 3)
         row["each_pass_tokens_per_s"] = _row([one["output_throughput"] for one in passes[name]])
@@ -169,7 +176,9 @@ def headline(result: dict[str, Any]) -> dict[str, str]:
     w1, start = result["W1"], result["start"]
     mine = w1[OURS]
     text = f"{mine['output_throughput']:.0f} output tokens/s, "
-    text += f"{100 * w1['generate']['ours_over_this']:.0f} % of LLM.generate"
+    text += f"{100 * w1['generate']['ours_over_this']:.0f} % of LLM.generate as streams, "
+    whole = w1[OURS + WHOLE]["output_throughput"] / w1["generate"]["output_throughput"]
+    text += f"{100 * whole:.0f} % as whole answers"
     if "vllm" in w1:
         text += f", {w1['vllm']['ours_over_this']:.2f}x {KINDS['vllm'].title}"
     text += f"; ready after {start[OURS]['warm_ready_s']} s"

@@ -1,6 +1,7 @@
 """What servers are asked, and what is measured of their answers."""
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Awaitable
@@ -74,6 +75,31 @@ def run(server: Server, asks: list[Ask], rate: float = float("inf")) -> dict[str
         "health_max_ms": round(float(health.max()), 2),
         "others_cores": round(max(0.0, others) / (time.monotonic() - started), 3),
         **({"errors": errors[:3]} if errors else {}),
+    }
+
+
+def run_whole(server: Server, asks: list[Ask]) -> dict[str, Any]:
+    """Figures of requests that do not stream, all sent at once."""
+    goal = target(server)
+
+    async def one(session: aiohttp.ClientSession, ask: Ask) -> int:
+        body = json.loads(goal.body(ask)) | {"stream": False, "stream_options": None}
+        async with session.post(goal.url, json=body, raise_for_status=True) as answer:
+            return int((await answer.json())["usage"]["completion_tokens"])
+
+    async def all_of_them() -> int:
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            return sum(await asyncio.gather(*(one(session, ask) for ask in asks)))
+
+    pids = [*server.pids(), os.getpid()]
+    busy, used, started = quiet.busy_seconds(), quiet.used_seconds(pids), time.monotonic()
+    tokens = uvloop.run(all_of_them())
+    duration = time.monotonic() - started
+    others = (quiet.busy_seconds() - busy) - (quiet.used_seconds(pids) - used)
+    return {
+        "output_throughput": round(tokens / duration, 3),
+        "others_cores": round(max(0.0, others) / duration, 3),
     }
 
 

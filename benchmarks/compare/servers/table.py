@@ -6,6 +6,7 @@ from benchmarks.compare.servers.server import KINDS
 from benchmarks.report import load_results, machine_in_words
 
 TITLES = {name: kind.title for name, kind in KINDS.items()} | {"generate": "`LLM.generate`"}
+TITLES |= {f"{name}_whole": f"{kind.title}, whole answers" for name, kind in KINDS.items()}
 W1 = {
     "output tokens/s": "output_throughput",
     "ours / its": "ours_over_this",
