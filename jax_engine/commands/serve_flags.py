@@ -33,6 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help=f"a directory in Hugging Face layout, a GGUF file or a hub name ({DEFAULT_NAME})",
     )
+    _add_access(group)
+    _add_model(group)
+    _add_limits(group)
+    _add_tls(group)
+    _add_logging(group)
+
+
+def _add_access(group: "argparse._ArgumentGroup") -> None:
     add = group.add_argument
     add("--host", default="127.0.0.1", help="address to listen at; 0.0.0.0: all (%(default)s)")
     add("--port", type=int, default=8000, help="port to listen at; 0: a free one (%(default)s)")
@@ -42,6 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         help=f"a key that clients must have; may be repeated. Or the variable {KEY_VARIABLE}",
     )
+
+
+def _add_model(group: "argparse._ArgumentGroup") -> None:
+    add = group.add_argument
     add(
         "--served-model-name",
         nargs="+",
@@ -64,6 +76,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="no effect: it is on; for compatibility with vLLM",
     )
+
+
+def _add_limits(group: "argparse._ArgumentGroup") -> None:
+    add = group.add_argument
     add(
         "--allowed-origins",
         nargs="+",
@@ -105,6 +121,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that open requests have after SIGTERM or Ctrl-C (%(default)s)",
     )
+
+
+def _add_tls(group: "argparse._ArgumentGroup") -> None:
+    add = group.add_argument
     add("--ssl-certfile", metavar="FILE", help="PEM: serve HTTPS with this certificate")
     add("--ssl-keyfile", metavar="FILE", help="PEM: its key, if it is in a file of its own")
     add("--ssl-ca-certs", metavar="FILE", help="PEM: who vouches for clients' certificates")
@@ -115,7 +135,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="clients have no certificate (0), may have one (1), must have one (2) (%(default)s)",
     )
-    _add_logging(group)
 
 
 def _add_logging(group: "argparse._ArgumentGroup") -> None:

@@ -8,15 +8,12 @@ frees exactly what it held. Threads take turns: methods that use its state hold 
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 from jax_engine.config import EngineConfig
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.engine.cache_info import cache_config_info
 from jax_engine.engine.engine_lock import EngineLock
-from jax_engine.engine.engine_state import EngineState, engine_state
+from jax_engine.engine.engine_views import EngineViews
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import as_sampling_params
@@ -24,11 +21,9 @@ from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.request import Request
 from jax_engine.engine.request_checks import RequestChecks, check_request_id, check_service
 from jax_engine.engine.running_requests import RunningRequests
-from jax_engine.engine.stats import EngineStats, StatsRecorder
+from jax_engine.engine.stats import StatsRecorder
 from jax_engine.engine.step_outputs import sampled_rows, sampled_tokens, take_prompts, take_step
 from jax_engine.engine.vllm_parts import VllmParts
-from jax_engine.errors import InvalidRequestError
-from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
@@ -39,7 +34,7 @@ from jax_engine.worker.warmup import compile_ahead
 logger = logging.getLogger("jax_engine")
 
 
-class LLMEngine(VllmParts):
+class LLMEngine(EngineViews, VllmParts):
     """One model, one KV cache, any number of requests, from any number of threads.
 
     All methods raise ForkedProcessError in a process that was forked from the engine's.
@@ -251,39 +246,6 @@ class LLMEngine(VllmParts):
         """Ends all requests with this mailbox."""
         with self.lock:
             self._running.abort_all(mailbox, self.clock())
-
-    def get_tokenizer(self) -> Any:
-        """Hugging Face's `PreTrainedTokenizerFast`, made when first used.
-
-        Raises:
-            InvalidRequestError: The engine was built without a tokenizer.
-        """
-        return self.text_tokenizer().hugging_face
-
-    def text_tokenizer(self) -> Tokenizer:
-        """The engine's own tokenizer. Raises InvalidRequestError if it has none."""
-        if self.tokenizer is None:
-            raise InvalidRequestError("the engine has no tokenizer (skip_tokenizer_init=True)")
-        return self.tokenizer
-
-    def stats(self) -> EngineStats:
-        """Current queues and KV blocks, and counters since the start."""
-        with self.lock:
-            return replace(self._stats.now(), guided_seconds=self._pipeline.mask_seconds)
-
-    def state(self) -> EngineState:
-        """What happens at this moment: requests, queues, and the map of all KV blocks."""
-        with self.lock:
-            return engine_state(self.scheduler, self._running, self.clock())
-
-    def get_metrics(self) -> list[Metric]:
-        """As `LLM.get_metrics`."""
-        model = self.config.model or str(self.model_source)
-        with self.lock:
-            return [
-                *self._running.recorder.metrics(self.stats(), model),
-                cache_config_info(self.config, self.stats().num_blocks),
-            ]
 
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False

@@ -3,13 +3,11 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from jax_engine.checks import check_number
 from jax_engine.config import EngineConfig
-from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.prompts import (
     Prompt,
     PromptInput,
@@ -23,11 +21,12 @@ from jax_engine.engine.request_checks import (
     refuse_adapters,
 )
 from jax_engine.engine_args import EngineArgs
-from jax_engine.errors import EngineDeadError, InvalidRequestError
+from jax_engine.errors import InvalidRequestError
 from jax_engine.models.resolve import HubOptions
 from jax_engine.outputs import PoolingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
+from jax_engine.serving.async_views import AsyncViews
 from jax_engine.serving.engine_client import STEP_TIMEOUT_S, EngineClient
 from jax_engine.serving.messages import Add
 from jax_engine.serving.open_requests import OpenRequests
@@ -42,7 +41,7 @@ LONG_TEXT = 4096  # characters; longer prompts are tokenised in another thread
 CLOSE_S = 5.0  # how long the engine's process may take to end
 
 
-class AsyncLLM:
+class AsyncLLM(AsyncViews):
     """An engine for asyncio. All its methods are called in one event loop.
 
     Args:
@@ -85,16 +84,6 @@ class AsyncLLM:
         hub = HubOptions(revision, config.download_dir, config.hf_token)
         return load_tokenizer(config.tokenizer or self._ready.source, hub)
 
-    @property
-    def model(self) -> str:
-        """The name or path of the model."""
-        return self._ready.model
-
-    @property
-    def max_model_len(self) -> int:
-        """The longest prompt plus output, in tokens."""
-        return self._ready.max_model_len
-
     async def generate(
         self,
         prompt: PromptInput,
@@ -125,13 +114,7 @@ class AsyncLLM:
             EngineDeadError: the engine's process has ended.
         """
         refuse_adapters(lora_request)
-        params = self.get_default_sampling_params() if sampling_params is None else sampling_params
-        if not isinstance(params, SamplingParams):
-            raise InvalidRequestError(
-                f"sampling_params must be SamplingParams, got {type(params).__name__}"
-            )
-        params = params.clone()
-        params.__post_init__()
+        params = self._checked(sampling_params)
         arrival = time.monotonic()
         parsed = truncate_prompt(
             await self._parsed(prompt), params.truncate_prompt_tokens, self.max_model_len
@@ -194,76 +177,6 @@ class AsyncLLM:
         """
         self._requests.abort([request_id] if isinstance(request_id, str) else request_id)
 
-    async def check_health(self) -> None:
-        """Raises EngineDeadError if the engine cannot answer."""
-        problem = self._client.problem()
-        if problem is not None:
-            raise EngineDeadError(problem)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the engine can take requests."""
-        return self._client.problem() is None
-
-    @property
-    def errored(self) -> bool:
-        """Whether the engine cannot take requests any more."""
-        return not self.is_running
-
-    @property
-    def dead_error(self) -> BaseException:
-        """The error that all requests raise once the engine has ended."""
-        return EngineDeadError(self._client.problem() or "the engine runs")
-
-    @property
-    def engine_pid(self) -> int:
-        """The id of the engine's process."""
-        return self._client.pid
-
-    @property
-    def num_unfinished_requests(self) -> int:
-        """Requests without their last output."""
-        return len(self._requests)
-
-    async def get_tokenizer(self) -> Any:
-        """Hugging Face's `PreTrainedTokenizerFast`, made when first used.
-
-        Raises:
-            InvalidRequestError: the engine was built without a tokenizer.
-        """
-        return self.text_tokenizer().hugging_face
-
-    def text_tokenizer(self) -> Tokenizer:
-        """The engine's own tokenizer. Raises InvalidRequestError if it has none."""
-        if self._tokenizer is None:
-            raise InvalidRequestError("the engine has no tokenizer (skip_tokenizer_init=True)")
-        return self._tokenizer
-
-    def get_default_sampling_params(self) -> SamplingParams:
-        """As `LLM.get_default_sampling_params`."""
-        return SamplingParams.from_optional(**self.default_sampling())
-
-    def default_sampling(self) -> dict[str, Any]:
-        """The fields of `SamplingParams` that the model's makers suggest."""
-        return default_sampling(self.config, Path(self._ready.source))
-
-    async def get_stats(self) -> dict[str, Any]:
-        """The fields of `EngineStats`."""
-        return dict(await self._requests.ask("stats"))
-
-    async def get_state(self) -> dict[str, Any]:
-        """The fields of `EngineState`; its requests have their ids, and as "name" the engine's."""
-        return await self._requests.state()
-
-    @property
-    def step_seconds(self) -> float | None:
-        """For how long the current step had run when the engine last said so; None: none ran."""
-        return self._client.step_seconds
-
-    async def get_metrics(self) -> list[dict[str, Any]]:
-        """The fields of `LLM.get_metrics`' metrics, and as "kind" the name of each one's class."""
-        return list(await self._requests.ask("metrics"))
-
     async def reset_prefix_cache(self) -> bool:
         """As `LLM.reset_prefix_cache`, between two steps."""
         return bool(await self._requests.ask("reset_prefix_cache"))
@@ -292,6 +205,17 @@ class AsyncLLM:
         client = getattr(self, "_client", None)
         if client is not None:
             client.close(0.0)
+
+    def _checked(self, params: SamplingParams | None) -> SamplingParams:
+        """A copy, which nobody changes any more."""
+        params = self.get_default_sampling_params() if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise InvalidRequestError(
+                f"sampling_params must be SamplingParams, got {type(params).__name__}"
+            )
+        params = params.clone()
+        params.__post_init__()
+        return params
 
     async def _parsed(self, prompt: PromptInput) -> Prompt:
         text = prompt_text(prompt)

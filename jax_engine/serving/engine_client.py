@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ import zmq.asyncio
 from jax_engine import errors
 from jax_engine.checks import shown
 from jax_engine.errors import ConfigError, EngineDeadError, JaxEngineError
+from jax_engine.serving.awake import Awake
 from jax_engine.serving.messages import (
     COMMANDS,
     REPORTS,
@@ -37,6 +37,7 @@ from jax_engine.serving.messages import (
 POLL_S = 0.1
 # The engine's process says twice a second that it lives; busy cores may delay that.
 SILENCE_S = 10.0
+TICK_S = 0.5
 STEP_TIMEOUT_S = 300.0  # a first step may compile for minutes
 
 
@@ -64,11 +65,13 @@ class EngineClient:
         self._context = zmq.Context()
         self._commands = self._bind(zmq.PUSH, COMMANDS)
         self._reports = self._bind(zmq.PULL, REPORTS)
-        self._last_beat = time.monotonic()
+        self._awake = Awake(2 * TICK_S)
+        self._last_beat = self._awake.seconds
         self._step_seconds: float | None = None
         self._step_timeout = step_timeout
         self._closing = False
         self._listener: asyncio.Task[None] | None = None
+        self._ticker: asyncio.Task[None] | None = None
         self._process = _start(self._folder)
         try:
             self._post(message)
@@ -110,7 +113,7 @@ class EngineClient:
             return "the engine was shut down"
         if self._process.poll() is not None:
             return self._how_it_ended()
-        silence = time.monotonic() - self._last_beat
+        silence = self._awake.seconds - self._last_beat
         if silence > SILENCE_S and self._listener is not None:
             return f"the engine's process (pid {self.pid}) has said nothing for {silence:.0f} s"
         step = self._step_seconds
@@ -159,8 +162,9 @@ class EngineClient:
         listener = self._listener
         if listener is not None and listener.get_loop() is loop and not listener.done():
             return
-        self._last_beat = time.monotonic()
+        self._last_beat = self._awake.seconds
         self._listener = loop.create_task(self._listen(take))
+        self._ticker = loop.create_task(self._tick())
         threading.Thread(
             target=self._watch, args=(loop, died), daemon=True, name="jax-engine-watch"
         ).start()
@@ -175,19 +179,26 @@ class EngineClient:
         socket = zmq.asyncio.Socket.from_socket(self._reports)
         while True:
             report = decode_report(await socket.recv())
-            self._last_beat = time.monotonic()
+            self._last_beat = self._awake.seconds
             if isinstance(report, Beat):
                 self._step_seconds = report.step_seconds
             else:
                 take(report)
+
+    async def _tick(self) -> None:
+        """Counts silence only while this process runs: Ctrl-Z stops both."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._awake.tick()
 
     def close(self, timeout: float) -> None:
         """Ends the process: it is asked to stop, and killed if it has not within `timeout` s."""
         if self._closing:
             return
         self._closing = True
-        if self._listener is not None and not self._listener.get_loop().is_closed():
-            self._listener.cancel()
+        for task in (self._listener, self._ticker):
+            if task is not None and not task.get_loop().is_closed():
+                task.cancel()
         with suppress(zmq.Again):  # it has left the socket, or has never come to it
             self._commands.send(encode(Stop()), zmq.NOBLOCK)
         try:

@@ -1,6 +1,6 @@
 """The engine's process: `python -m jax_engine.serving.engine_process ADDRESS`.
 
-`EngineProcess` starts it. It connects to two sockets under ADDRESS, reads its settings, builds the
+`EngineClient` starts it. It connects to two sockets under ADDRESS, reads its settings, builds the
 engine, and runs it until it is told to stop, or until the process that started it is gone.
 """
 
@@ -16,6 +16,7 @@ import zmq
 from jax_engine.config import EngineConfig
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import JaxEngineError
+from jax_engine.serving.awake import Awake
 from jax_engine.serving.engine_loop import EngineLoop
 from jax_engine.serving.messages import (
     COMMANDS,
@@ -100,9 +101,13 @@ def _beat(address: str, loop: EngineLoop) -> None:
     """Says twice a second that the process lives, and how long its step takes."""
     context = zmq.Context()
     reports = connect(context, zmq.PUSH, f"{address}/{REPORTS}")
+    awake = Awake(2 * BEAT_S)
+    step, before = None, 0.0
     while True:
-        started = loop.step_started
-        reports.send(encode(Beat(None if started is None else time.monotonic() - started)))
+        awake.tick()
+        if loop.step_started != step:
+            step, before = loop.step_started, awake.seconds
+        reports.send(encode(Beat(None if step is None else awake.seconds - before)))
         time.sleep(BEAT_S)
 
 

@@ -8,6 +8,7 @@ APP_TESTS = ("tests/serving/test_app.py",)
 RESPONSES_TESTS = ("tests/serving/test_responses_api.py",)
 MESSAGES_TESTS = ("tests/serving/test_anthropic.py",)
 PAGE_TESTS = ("tests/serving/test_metrics_page.py",)
+UNSOUND_TESTS = ("tests/serving/test_unsound_requests.py",)
 LLM_TESTS = ("tests/serving/test_async_llm.py",)
 
 FIGURES_TESTS = ("tests/bench/test_figures.py",)
@@ -98,6 +99,42 @@ MUTANTS: list[Mutant] = [
         ("taken += len", "taken = len", "a long body in chunks is taken"),
     ),
     *plant(
+        "jax_engine/serving/openai/sound_json.py",
+        UNSOUND_TESTS,
+        ("range(MAX_DEPTH + 1)", "range(MAX_DEPTH)", "the deepest allowed level is refused"),
+        ("[*container, *container.values()]", "[*container.values()]", "keys are not looked at"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/http_protocol.py",
+        UNSOUND_TESTS,
+        (
+            "if self._in_head and self._come > MAX_HEAD",
+            "if False",
+            "a head in pieces is endless",
+        ),
+        ("if self._read > MAX_HEAD", "if False", "a head in one piece has any length"),
+        (
+            "self._timer = self.loop.call_later(HEAD_S, self.transport.close)",
+            "pass",
+            "a head may take for ever",
+        ),
+    ),
+    *plant(
+        "jax_engine/serving/openai/service.py",
+        UNSOUND_TESTS,
+        ("or not given.isprintable()", "", "an id breaks a line of the log"),
+        ("len(given) > MAX_ID or ", "", "an id is as long as a client likes"),
+    ),
+    *plant(
+        "jax_engine/serving/awake.py",
+        ("tests/serving/test_awake.py",),
+        (
+            "min(now - self._last, self._at_most)",
+            "now - self._last",
+            "Ctrl-Z is the engine's death",
+        ),
+    ),
+    *plant(
         "jax_engine/serving/openai/sampling_fields.py",
         APP_TESTS,
         ("**(defaults | chosen)", "**(chosen | defaults)", "the model's defaults replace fields"),
@@ -123,7 +160,7 @@ MUTANTS: list[Mutant] = [
         "jax_engine/serving/openai/metrics.py",
         PAGE_TESTS,
         (
-            "families(self._renamed(one) for one in self._metrics)",
+            "families(self._named())",
             "families(self._metrics)",
             "the label of the model is a path of the host",
         ),
@@ -148,7 +185,11 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/serving/openai/errors.py",
         APP_TESTS,
-        ('_HOST_PATH.sub("(a path)", str(error))', "str(error)", "errors tell paths of the host"),
+        (
+            '_HOST_PATH.sub("(a path)", _ENGINE_ID.sub("", str(error)))',
+            "str(error)",
+            "errors tell paths of the host",
+        ),
     ),
     *plant(
         "jax_engine/serving/openai/blocks.py",

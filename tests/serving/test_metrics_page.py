@@ -33,6 +33,10 @@ HISTOGRAMS: dict[str, list[float] | None] = {
     "iteration_tokens_total": [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384],
 }  # fmt: skip
 GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"]
+OLD_NAMES = {  # for which older dashboards ask
+    "time_per_output_token_seconds": "inter_token_latency_seconds",
+    "gpu_cache_usage_perc": "kv_cache_usage_perc",
+}
 COUNTERS = ["prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits",
             "num_preemptions", "request_success"]  # fmt: skip
 
@@ -76,6 +80,10 @@ def test_names_types_labels_and_buckets_are_vllms(page: dict[str, Any]) -> None:
         assert found[-1] == "+Inf"
         if limits is not None:
             assert [float(one) for one in found[:-1]] == limits, name
+    for old, name in OLD_NAMES.items():
+        assert page[f"vllm:{old}"].type == page[f"vllm:{name}"].type
+        mine, other = (list(samples(page[f"vllm:{one}"]).values()) for one in (old, name))
+        assert mine == other
     reasons = {one.labels["finished_reason"] for one in page["vllm:request_success"].samples}
     assert {"stop", "length", "abort"} <= reasons
     (info,) = page["vllm:cache_config_info"].samples
@@ -122,7 +130,7 @@ def test_lines_of_the_log_are_json(server: HttpServer, page: dict[str, Any]) -> 
         time.sleep(0.05)
     assert all(one.keys() >= {"time", "level", "logger", "message"} for one in lines)
     (received,) = [one for one in lines if one["message"].startswith("Received request")]
-    assert received["request_id"] == "cmpl-abc" and PROMPT not in received["message"]
+    assert received["request_id"] == "cmpl-abc" and "prompt:" not in received["message"]
     assert "max_tokens=5" in received["message"] and "n=2" in received["message"]
     stats = [one for one in said if one.startswith("Avg prompt throughput")]
     assert 1 <= len(stats) <= 20, "silent when idle"

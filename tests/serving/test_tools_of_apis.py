@@ -85,3 +85,22 @@ def test_required_tools_have_a_grammar(checkpoint: Path) -> None:
         assert llm.asked[-1][1].structured_outputs is not None
     client.post("/v1/messages", json=MESSAGES | {"tool_choice": {"type": "none"}})
     assert llm.asked[-1][1].structured_outputs is None
+
+
+def test_errors_call_a_schema_as_the_client_does(checkpoint: Path) -> None:
+    client, _ = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
+    bad = {"type": "function", "name": "f", "parameters": {"type": "array"}}
+    unknown = bad | {"parameters": {"type": "object", "properties": {"a": {"type": "foo"}}}}
+    space = {"type": "namespace", "name": "n", "tools": [RESPONSES["tools"][0], unknown]}
+    required = {"tool_choice": "required"}
+    for tools, where in (
+        ([bad], "tools.0.parameters"),
+        ([{"type": "web_search"}, bad], "tools.1.parameters"),
+        ([space], "tools.0.tools.1.parameters"),
+    ):
+        answer = client.post("/v1/responses", json=RESPONSES | required | {"tools": tools})
+        error = answer.json()["error"]
+        assert error["param"] == where and error["message"].startswith(where), error
+    tools = [MESSAGES["tools"][0], {"name": "g", "input_schema": {"type": "array"}}]
+    answer = client.post("/v1/messages", json=MESSAGES | {"tools": tools})
+    assert answer.json()["error"]["message"].startswith("tools.1.input_schema must be")

@@ -49,10 +49,11 @@ def asked_prompt(llm: ScriptedLLM) -> str:
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
+def served(app: Any, http: Any = "auto") -> Iterator[str]:
     """Serves an app at a free port; gives its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        config = uvicorn.Config(app, http=http, log_level="error", lifespan="off")
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:

@@ -126,10 +126,17 @@ class ScriptedLLM:
         return [others | {one: Logprob(-0.5, 1, self.tokenizer.decode([one]))} for one in ids]
 
     async def encode(
-        self, prompt: Any, params: Any, *, priority: int = 0, timeout: float | None = None
+        self,
+        prompt: Any,
+        params: Any,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+        timeout: float | None = None,
     ) -> AsyncIterator[PoolingRequestOutput]:
         self.asked.append((prompt, params))
         self.timeouts.append(timeout)
+        self.request_ids.append(request_id)
         data = PoolingOutput(np.array([0.25, -1.0]))
         yield PoolingRequestOutput("x", data, [1, 2, 3], True)
 

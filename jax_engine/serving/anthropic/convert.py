@@ -44,4 +44,5 @@ def chat_request(request: CountRequest) -> ChatRequest:
             "top_k": request.top_k,
             "stream": request.stream,
         }
-    return ChatRequest.model_validate(fields)
+    names = [f"tools.{i}.input_schema" for i, _ in enumerate(request.tools or ())]
+    return ChatRequest.model_validate(fields).with_schemas(names)

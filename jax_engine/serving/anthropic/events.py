@@ -134,7 +134,7 @@ class Writer:
         }
 
     async def _thought(self) -> dict[str, Any]:
-        thought = await thought_tokens(self.call, self.blocks)
+        thought = await thought_tokens(self.call, self.blocks.thoughts)
         return {"output_tokens_details": {"thinking_tokens": thought}}
 
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from jax_engine.serving.openai.errors import invalid
-from jax_engine.serving.openai.request_fields import MESSAGES_HARMLESS, Fields
+from jax_engine.serving.openai.request_fields import MESSAGES_HARMLESS, Body, Fields
 from jax_engine.serving.openai.requests import Effort
 
 
@@ -35,7 +35,7 @@ class OutputConfig(Fields):
     format: OutputFormat | None = None
 
 
-class CountRequest(Fields):
+class CountRequest(Body):
     """`/v1/messages/count_tokens`."""
 
     harmless: ClassVar[frozenset[str]] = MESSAGES_HARMLESS

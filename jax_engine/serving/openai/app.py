@@ -14,7 +14,7 @@ from jax_engine.serving.openai.chat import chat
 from jax_engine.serving.openai.completions import complete
 from jax_engine.serving.openai.document import ERROR_DOCUMENT, either_body
 from jax_engine.serving.openai.embeddings import embed
-from jax_engine.serving.openai.errors import ApiError, add_error_handlers, api_error
+from jax_engine.serving.openai.errors import add_error_handlers, api_error, engine_dead
 from jax_engine.serving.openai.guards import BodyGuard, KeyGuard
 from jax_engine.serving.openai.metrics import CONTENT_TYPE, MetricsPage
 from jax_engine.serving.openai.page import add_page
@@ -172,7 +172,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
     async def health() -> Response:
         """200 while the engine can take requests."""
         if service.llm.errored:
-            raise ApiError(503, "the engine has ended", code="engine_dead")
+            raise engine_dead()
         return json_response({"status": "ok"})
 
     @app.get("/version")

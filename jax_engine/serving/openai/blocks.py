@@ -86,6 +86,11 @@ class Blocks:
         self.all.append(Block(kind, len(self.all), id=id_, name=name))
         yield Step("begin", self.all[-1])
 
+    @property
+    def thoughts(self) -> list[str]:
+        """The texts of its reasoning."""
+        return [one.text for one in self.all if one.kind == "reasoning"]
+
     def _in_text(self) -> bool:
         return bool(self.all) and self.all[-1].kind == "text" and not self.all[-1].ended
 

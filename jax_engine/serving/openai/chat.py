@@ -21,10 +21,13 @@ from jax_engine.serving.openai.responses import (
     ChatLogprobs,
     ChatMessage,
     Delta,
+    ReasoningTokens,
+    Usage,
     json_response,
 )
 from jax_engine.serving.openai.running import for_client
 from jax_engine.serving.openai.service import Service, answer_id
+from jax_engine.serving.openai.thought import thought_tokens
 from jax_engine.serving.openai.tools.written import tool_call_deltas, tool_calls
 from jax_engine.serving.openai.turns import Said
 
@@ -59,6 +62,7 @@ class _Writer:
     call: ChatCall
     id: str
     created: int = field(default_factory=lambda: int(time.time()))
+    _thoughts: dict[int, str] = field(default_factory=dict)
 
     @property
     def request(self) -> ChatRequest:
@@ -69,7 +73,7 @@ class _Writer:
         output = await self.call.output()
         choices = []
         for index, one in enumerate(output.outputs):
-            said = self.call.said(one)
+            said = self._said(one)
             choices.append(
                 ChatChoice(
                     index,
@@ -80,7 +84,7 @@ class _Writer:
                     self._ids(one),
                 )
             )
-        answer = self._answer(choices, self.call.counts.usage(), "chat.completion")
+        answer = self._answer(choices, await self._usage(), "chat.completion")
         if self.request.return_token_ids:
             answer.prompt_token_ids = output.prompt_token_ids
         if self.request.prompt_logprobs is not None:
@@ -104,7 +108,7 @@ class _Writer:
                 if chunk is not None:
                     yield self._answer([chunk], usage, "chat.completion.chunk")
         if at_end:
-            yield self._answer([], self.call.counts.usage(), "chat.completion.chunk")
+            yield self._answer([], await self._usage(), "chat.completion.chunk")
 
     def _roles(self, output: RequestOutput, usage: Any) -> Answer[ChatChunkChoice]:
         roles = [ChatChunkChoice(index, Delta("assistant", "")) for index in range(self.request.n)]
@@ -115,7 +119,7 @@ class _Writer:
 
     def _chunk(self, one: CompletionOutput) -> ChatChunkChoice | None:
         """What is new in a choice; None: nothing that a client would see."""
-        delta = _delta(self.call.said(one))
+        delta = _delta(self._said(one))
         logprobs, reason = self._logprobs(one), self.call.finish_reason(one)
         ids = self._ids(one)
         if delta == Delta() and logprobs is None and reason is None and ids is UNSET:
@@ -124,6 +128,20 @@ class _Writer:
 
     def _answer[Choice](self, choices: list[Choice], usage: Any, kind: str) -> Answer[Choice]:
         return Answer(self.id, kind, self.created, self.call.service.name, choices, usage)
+
+    def _said(self, one: CompletionOutput) -> Said:
+        said = self.call.said(one)
+        if said.reasoning:
+            self._thoughts[one.index] = self._thoughts.get(one.index, "") + said.reasoning
+        return said
+
+    async def _usage(self) -> Usage:
+        """All that was used, at the end."""
+        usage = self.call.counts.usage()
+        if self._thoughts:
+            thought = await thought_tokens(self.call, self._thoughts.values())
+            usage.completion_tokens_details = ReasoningTokens(thought)
+        return usage
 
     def _ids(self, one: CompletionOutput) -> Any:
         return one.token_ids if self.request.return_token_ids else UNSET

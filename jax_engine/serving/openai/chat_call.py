@@ -44,7 +44,9 @@ class ChatCall:
         service.check_model(request)
         service.check_queue()
         request.check_stream()
-        choice = choice_of(request.tools, request.tool_choice, request.parallel_tool_calls)
+        choice = choice_of(
+            request.tools, request.tool_choice, request.parallel_tool_calls, request.schemas
+        )
         params = _params(service, request)
         service.check_samples(params)
         prompt = await chat_prompt(service, request)
@@ -94,8 +96,6 @@ class ChatCall:
 def _params(service: Service, request: ChatRequest) -> SamplingParams:
     if request.top_logprobs is not None and not request.logprobs:
         raise invalid("top_logprobs", "top_logprobs must only be given with logprobs=true")
-    if request.stream and request.best_of is not None and request.best_of > request.n:
-        raise invalid("best_of", "best_of must not be above n with stream=true")
     wanted = request.max_completion_tokens
     if wanted is None:
         wanted = request.max_tokens
@@ -103,7 +103,6 @@ def _params(service: Service, request: ChatRequest) -> SamplingParams:
     defaults: dict[str, Any] = {"max_tokens": None} | service.defaults
     return request.sampling_params(
         defaults,
-        best_of=request.best_of,
         max_tokens=wanted,
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
     )

@@ -46,14 +46,11 @@ async def complete(service: Service, request: CompletionRequest, http: HttpReque
 def _params(service: Service, request: CompletionRequest) -> SamplingParams:
     if request.max_tokens == 0 and not request.echo:
         raise invalid("max_tokens", "max_tokens must be at least 1, or 0 with echo, got 0")
-    if request.stream and request.best_of is not None and request.best_of > request.n:
-        raise invalid("best_of", "best_of must not be above n with stream=true")
     top = request.logprobs if request.echo else None
     default = service.defaults.get("max_tokens") or DEFAULT_MAX_TOKENS
     wanted = default if request.max_tokens is None else request.max_tokens
     return request.sampling_params(
         service.defaults,
-        best_of=request.best_of,
         max_tokens=wanted or 1,  # at least 1: with echo alone it is not shown
         logprobs=request.logprobs,
         prompt_logprobs=top if request.prompt_logprobs is None else request.prompt_logprobs,

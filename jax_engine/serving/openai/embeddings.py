@@ -45,18 +45,14 @@ async def embed(service: Service, request: EmbeddingRequest, http: HttpRequest) 
     texts = prompt_list("input", request.input)
     service.check_queue(len(texts))
     prompts = [await _prompt(service, request, one) for one in texts]
-    timeout = service.timeout(request.timeout)
-    streams = [
-        service.llm.encode(one, params, priority=request.priority, timeout=timeout)
-        for one in prompts
-    ]
+    name = answer_id("embd", request.request_id, http)
+    streams = [service.encode(one, params, request, i) for i, one in enumerate(prompts)]
     outputs = await for_client(http, last_of(streams))
     data = [
         Embedding(i, _written(one, base64_=request.encoding_format == "base64"))
         for i, one in enumerate(outputs)
     ]
     tokens = sum(len(one.prompt_token_ids) for one in outputs)
-    name = answer_id("embd", request.request_id, http)
     usage = Usage(tokens, 0, tokens)
     return json_response(Embeddings(name, "list", int(time.time()), service.name, data, usage))
 
@@ -69,7 +65,8 @@ async def _prompt(
     if keep is None:
         return await engine_prompt(service, text, add_special_tokens=special)
     if keep < 1 and keep != -1:
-        raise invalid("truncate_prompt_tokens", "truncate_prompt_tokens must be positive or -1")
+        name = "truncate_prompt_tokens"
+        raise invalid(name, f"{name} must be at least 1, or -1, got {keep}")
     ids = text
     if isinstance(ids, str):
         ids = await encoded(service, ids, add_special_tokens=special)

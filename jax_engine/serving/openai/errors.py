@@ -35,6 +35,7 @@ _TYPES = {
 }
 _NAME = re.compile(r"[a-z_]+(?=[\s\[.'])")
 _KIND = re.compile(r"^(str|int|float|bool)$|[\[(]")  # where pydantic tries several types
+_ENGINE_ID = re.compile(r"^request '\d+': ")  # says nothing to a client
 _HOST_PATH = re.compile(r"(?<![\w/.:])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
 
 
@@ -83,6 +84,11 @@ def invalid(param: str | None, message: str) -> ApiError:
     return ApiError(400, message, param=param)
 
 
+def engine_dead() -> ApiError:
+    """What is said of an engine that has ended to who asks for its state."""
+    return ApiError(503, "the engine has ended", code="engine_dead")
+
+
 def aborted(why: object) -> ApiError:
     """A request that the engine has ended before the model did."""
     if why == "timeout":
@@ -101,11 +107,12 @@ def api_error(error: Exception, fields: Sequence[str] = ()) -> ApiError:
     if isinstance(error, RequestValidationError):
         return _of_validation(error)
     if isinstance(error, InvalidRequestError | ConfigError):
-        found = _NAME.match(str(error))
+        message = _HOST_PATH.sub("(a path)", _ENGINE_ID.sub("", str(error)))
+        found = _NAME.match(message)
         param = found[0] if found and found[0] in fields else None
         too_long = isinstance(error, RequestTooLargeError)
         code = "context_length_exceeded" if too_long else None
-        return ApiError(400, _HOST_PATH.sub("(a path)", str(error)), param=param, code=code)
+        return ApiError(400, message, param=param, code=code)
     if isinstance(error, EngineDeadError):
         return ApiError(500, "the engine has ended: no request can be answered", code="engine_dead")
     if isinstance(error, JaxEngineError):
@@ -121,7 +128,7 @@ def _of_validation(error: RequestValidationError) -> ApiError:
     where = [str(part) for part in first["loc"] if part != "body" and not _KIND.search(str(part))]
     if first["type"] == "json_invalid":
         return invalid(None, f"the body must be JSON: {first.get('ctx', {}).get('error', '')}")
-    if first["type"] == "unknown_field":
+    if first["type"] == "named_field":
         return invalid(".".join([*where, first["ctx"]["name"]]), str(first["msg"]))
     if not where:
         if isinstance(first.get("input"), bytes):
@@ -143,6 +150,8 @@ def _of_http(error: HTTPException, request: Request) -> ApiError:
         message = f"{request.method[:20]} is not allowed here: use {allowed}"
         return ApiError(405, message, code="method_not_allowed", headers=error.headers)
     message = str(error.detail) or HTTPStatus(status).phrase
+    if status == 400:  # FastAPI's, of a body that Python's JSON cannot read
+        message = "the body must be JSON in UTF-8"
     return ApiError(status, message, headers=error.headers)
 
 

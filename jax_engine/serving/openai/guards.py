@@ -40,7 +40,7 @@ class KeyGuard:
         return self._is_key(own)
 
     def _is_key(self, given: str) -> bool:
-        token = given.encode("utf-8", "surrogateescape")
+        token = given.encode("latin-1")  # the bytes that came
         return any([hmac.compare_digest(token, one) for one in self._keys])  # each takes its time
 
 

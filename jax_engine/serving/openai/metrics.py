@@ -24,6 +24,10 @@ from jax_engine.serving.async_llm import AsyncLLM
 
 WAIT_S = 1.0  # a long step delays the engine's answer, but not that of the server for longer
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OLD_NAMES = {  # for which older dashboards of vLLM ask
+    "vllm:inter_token_latency_seconds": "vllm:time_per_output_token_seconds",
+    "vllm:kv_cache_usage_perc": "vllm:gpu_cache_usage_perc",
+}
 GAUGES = {
     "num_requests_swapped": "num_swapped",
     "num_blocks": "num_blocks",
@@ -64,16 +68,19 @@ class MetricsPage:
         return generate_latest(registry)
 
     def _families(self) -> Iterator[Metric]:
-        yield from families(self._renamed(one) for one in self._metrics)
+        yield from families(self._named())
         for name, field in GAUGES.items():
             if field in self._stats:
                 yield self._gauge(name, self._stats[field])
         yield self._gauge("num_requests_open", self._llm.num_unfinished_requests)
         yield self._gauge("engine_alive", float(self._llm.is_running))
 
-    def _renamed(self, metric: dict[str, Any]) -> dict[str, Any]:
-        labels = {name: self._labels.get(name, value) for name, value in metric["labels"].items()}
-        return metric | {"labels": labels}
+    def _named(self) -> Iterator[dict[str, Any]]:
+        for metric in self._metrics:
+            labels = {k: self._labels.get(k, value) for k, value in metric["labels"].items()}
+            yield metric | {"labels": labels}
+            if metric["name"] in OLD_NAMES:
+                yield metric | {"labels": labels, "name": OLD_NAMES[metric["name"]]}
 
     def _gauge(self, name: str, value: float) -> Metric:
         says = name.replace("_", " ")

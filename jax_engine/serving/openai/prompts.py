@@ -6,13 +6,13 @@ from typing import Any
 from jax_engine.checks import shown
 from jax_engine.engine.conversations import chat_prompts
 from jax_engine.engine.prompts import PromptInput
+from jax_engine.serving.async_llm import LONG_TEXT
 from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.requests import Chat
 from jax_engine.serving.openai.service import Service
 from jax_engine.serving.openai.tools.inbound import inbound_messages
 
 MAX_PROMPTS = 2048
-LONG_TEXT = 4096  # characters; longer texts are tokenised in another thread
 
 
 def prompt_list(name: str, value: Any) -> list[str | list[int]]:

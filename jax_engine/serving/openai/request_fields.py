@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_validator
 from pydantic_core import PydanticCustomError
 
+from jax_engine.serving.openai.sound_json import problem_of
 from jax_engine.typed_fields import suggestion
 
 # OpenAI's fields that say nothing about the answer.
@@ -48,15 +49,16 @@ class Fields(BaseModel):
         known = {one.alias or name for name, one in cls.model_fields.items()}
         for name in data:
             if name not in known and name not in cls.harmless and data[name] is not None:
-                said = (
-                    str(name).encode("utf-8", "backslashreplace").decode()
-                )  # JSON knows surrogates
-                raise PydanticCustomError(
-                    "unknown_field",
-                    "{problem}",
-                    {"problem": _unknown(said, sorted(known)), "name": said},
-                )
+                raise field_error(name, _unknown(name, sorted(known)))
         return handler({k: v for k, v in data.items() if k in known and v is not None})
+
+
+def field_error(name: str, problem: str) -> PydanticCustomError:
+    """An error of validation whose message names its field."""
+    said = {"problem": problem, "name": name}
+    for key, text in said.items():
+        said[key] = text.encode("utf-8", "backslashreplace").decode()  # JSON knows surrogates
+    return PydanticCustomError("named_field", "{problem}", said)
 
 
 def _unknown(name: str, known: list[str]) -> str:
@@ -65,7 +67,20 @@ def _unknown(name: str, known: list[str]) -> str:
     return f"{name[:100]} is not a field of this request{hint}"
 
 
-class Request(Fields):
+class Body(Fields):
+    """The body of a request. It has a limit of depth, since what copies and writes it recurses."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sound(cls, data: Any) -> Any:
+        for name, value in data.items() if isinstance(data, dict) else ():
+            problem = problem_of(value)
+            if problem is not None:
+                raise field_error(str(name), f"{str(name)[:100]} {problem}")
+        return data
+
+
+class Request(Body):
     """A request of an endpoint.
 
     Attributes:

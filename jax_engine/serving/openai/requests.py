@@ -1,6 +1,8 @@
 """The requests of each endpoint."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from pydantic import PrivateAttr
 
 from jax_engine.serving.openai.request_fields import Fields, Request
 from jax_engine.serving.openai.sampling_fields import SamplingRequest
@@ -17,7 +19,6 @@ class CompletionRequest(SamplingRequest):
     """
 
     prompt: Any
-    best_of: int | None = None
     echo: bool = False
     logprobs: int | None = None
     max_tokens: int | None = None
@@ -54,7 +55,17 @@ class ChatRequest(Chat, SamplingRequest):
     top_logprobs: int | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    best_of: int | None = None
+    _schemas: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def schemas(self) -> list[str]:
+        """What the client calls the schema of each tool; empty: as this request does."""
+        return self._schemas
+
+    def with_schemas(self, names: list[str]) -> Self:
+        """This request, with other names for its tools' schemas in errors."""
+        self._schemas = names
+        return self
 
 
 class EmbeddingRequest(Request):

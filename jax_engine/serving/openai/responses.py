@@ -19,6 +19,12 @@ class CachedTokens(Struct):
     cached_tokens: int
 
 
+class ReasoningTokens(Struct):
+    """How many of the tokens were reasoning."""
+
+    reasoning_tokens: int
+
+
 class Usage(Struct):
     """Tokens of a request."""
 
@@ -26,6 +32,7 @@ class Usage(Struct):
     completion_tokens: int = 0
     total_tokens: int = 0
     prompt_tokens_details: CachedTokens | UnsetType = UNSET
+    completion_tokens_details: ReasoningTokens | UnsetType = UNSET
 
 
 class CompletionLogprobs(Struct):

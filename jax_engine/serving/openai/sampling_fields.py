@@ -83,6 +83,7 @@ class SamplingRequest(SamplingFields):
     """The fields that completions and chats share."""
 
     n: int = 1
+    best_of: int | None = None
     length_penalty: float | None = None
     early_stopping: bool | Literal["never"] | None = None
     prompt_logprobs: int | None = None
@@ -101,6 +102,8 @@ class SamplingRequest(SamplingFields):
             raise invalid("stream_options", "stream_options must only be given with stream=true")
         if self.stream and self.prompt_logprobs is not None:
             raise invalid("prompt_logprobs", "prompt_logprobs must not be given with stream=true")
+        if self.stream and self.best_of is not None and self.best_of > self.n:
+            raise invalid("best_of", "best_of must not be above n with stream=true")
 
     def sampling_params(self, defaults: dict[str, Any], **fields: Any) -> SamplingParams:
         """The engine's parameters.

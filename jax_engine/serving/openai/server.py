@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from jax_engine.errors import ConfigError
 from jax_engine.serving.async_llm import AsyncLLM
+from jax_engine.serving.openai.http_protocol import BoundedHead
 from jax_engine.serving.openai.stats_log import log_stats
 
 logger = logging.getLogger("jax_engine")
@@ -92,7 +93,7 @@ def run(
     """
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=BoundedHead,
         ws="none",
         lifespan="off",
         log_config=None,

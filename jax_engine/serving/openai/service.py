@@ -12,15 +12,19 @@ from starlette.requests import Request as HttpRequest
 
 from jax_engine.checks import shown
 from jax_engine.engine.prompts import PromptInput
-from jax_engine.outputs import RequestOutput
+from jax_engine.outputs import PoolingRequestOutput, RequestOutput
+from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.async_llm import AsyncLLM
 from jax_engine.serving.openai.errors import ApiError, invalid
 from jax_engine.serving.openai.request_fields import Request
+from jax_engine.serving.openai.requests import EmbeddingRequest
 from jax_engine.serving.openai.sampling_fields import SamplingRequest
 from jax_engine.serving.openai.tools.plan import Dialect
 from jax_engine.serving.origin import ORIGIN, Origin
 from jax_engine.tokenization.tokenizer import Tokenizer
+
+MAX_ID = 256  # characters of an id that a client chooses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,16 +131,24 @@ class Service:
         Args:
             number: which of the request's prompts it is.
         """
-        timeout = self.timeout(request.timeout)
+        timeout = self._timeout(request.timeout)
         name = self._engine_id(number)
         return self.llm.generate(prompt, params, name, priority=request.priority, timeout=timeout)
+
+    def encode(
+        self, prompt: PromptInput, params: PoolingParams, request: EmbeddingRequest, number: int
+    ) -> AsyncIterator[PoolingRequestOutput]:
+        """As `generate`, of a prompt that becomes a vector."""
+        timeout = self._timeout(request.timeout)
+        name = self._engine_id(number)
+        return self.llm.encode(prompt, params, name, priority=request.priority, timeout=timeout)
 
     def _engine_id(self, prompt: int) -> str | None:
         """The answer's id, which clients may choose, and a number that no other has."""
         origin = ORIGIN.get()
         return None if origin is None else f"{origin.request_id}/{prompt}#{next(self._numbers)}"
 
-    def timeout(self, wanted: float | None) -> float | None:
+    def _timeout(self, wanted: float | None) -> float | None:
         """The seconds that a request may take: as it asks for, within the server's limit."""
         given = [one for one in (wanted, self.settings.request_timeout) if one is not None]
         return min(given, default=None)
@@ -152,8 +164,15 @@ def answer_id(prefix: str, request_id: str | None, http: HttpRequest, joint: str
     """An id for an answer: from the request, its header X-Request-Id, or a new one.
 
     Logs and traces of what this task asks the engine have it too.
+
+    Raises:
+        ApiError: the one that was given is long, or would break a line of the log.
     """
     given = request_id or http.headers.get("x-request-id")
+    if given and (len(given) > MAX_ID or not given.isprintable()):
+        where = "request_id" if request_id else "X-Request-Id"
+        message = f"{where} must have at most {MAX_ID} characters, all printable"
+        raise invalid(where, f"{message}, got {shown(given)}")
     name = f"{prefix}{joint}{given or uuid.uuid4().hex}"
     ORIGIN.set(Origin(name, http.headers))
     return name

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from jax_engine.errors import EngineDeadError
-from jax_engine.serving.openai.errors import ApiError
+from jax_engine.serving.openai.errors import engine_dead
 from jax_engine.serving.openai.service import Service
 
 FRESH_S = 0.15  # so long an answer serves all who ask
@@ -35,7 +35,7 @@ class StateWatch:
         """
         llm = self._service.llm
         if llm.errored:
-            raise ApiError(503, "the engine has ended", code="engine_dead")
+            raise engine_dead()
         if time.monotonic() - self._taken > FRESH_S:
             await self._ask()
         return {
@@ -58,7 +58,7 @@ class StateWatch:
         try:
             state = question.result()
         except EngineDeadError:
-            raise ApiError(503, "the engine has ended", code="engine_dead") from None
+            raise engine_dead() from None
         self._state, self._taken = _told(state), time.monotonic()
 
     def _about(self) -> dict[str, Any]:

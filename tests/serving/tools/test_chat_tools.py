@@ -50,6 +50,7 @@ def test_calls_as_one_answer(make: Make) -> None:
     first, second = message.tool_calls
     assert first.id.startswith("call_") and first.id != second.id and first.type == "function"
     assert message.reasoning == message.reasoning_content == "Two"
+    assert answer.usage.completion_tokens_details.reasoning_tokens == len("Two")
     prompt, params = llm.asked[0]
     assert prompt["prompt"].endswith("<tool_call>1[assistant]")
     assert params.structured_outputs is None and params.skip_special_tokens

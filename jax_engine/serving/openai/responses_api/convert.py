@@ -23,7 +23,8 @@ def chat_request(request: ResponsesRequest) -> ChatRequest:
         chat.say("system", [request.instructions])
     add_items(chat, request.input)
     fields = {name: getattr(request, name) for name in SamplingFields.model_fields}
-    fields |= chat_tools(request) | _logprobs(request)
+    tools, schemas = chat_tools(request)
+    fields |= tools | _logprobs(request)
     fields |= {
         "messages": chat.done(),
         "max_completion_tokens": request.max_output_tokens,
@@ -32,7 +33,7 @@ def chat_request(request: ResponsesRequest) -> ChatRequest:
         "truncate_prompt_tokens": -1 if request.truncation == "auto" else None,
         "chat_template_kwargs": request.chat_template_kwargs,
     }
-    return ChatRequest.model_validate(fields)
+    return ChatRequest.model_validate(fields).with_schemas(schemas)
 
 
 def _logprobs(request: ResponsesRequest) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class Writer:
     async def _usage(self) -> dict[str, Any]:
         used = self.call.counts.usage()
         cached = self.call.counts.cached
-        thought = await thought_tokens(self.call, self.blocks)
+        thought = await thought_tokens(self.call, self.blocks.thoughts)
         return {
             "input_tokens": used.prompt_tokens,
             "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},

@@ -52,14 +52,17 @@ class _Allowed(Fields):
     tools: list[dict[str, Any]]
 
 
-def chat_tools(request: ResponsesRequest) -> dict[str, Any]:
+def chat_tools(request: ResponsesRequest) -> tuple[dict[str, Any], list[str]]:
     """The fields `tools`, `tool_choice` and `parallel_tool_calls` of a chat.
+
+    Returns:
+        them, and what the request calls the schema of each tool.
 
     Raises:
         ApiError, RequestValidationError: a tool is not a function, or the choice names none.
     """
-    tools = [one for i, tool in enumerate(request.tools or ()) for one in _functions(i, tool)]
-    names = [one["function"]["name"] for one in tools]
+    found = [one for i, tool in enumerate(request.tools or ()) for one in _functions(i, tool)]
+    names = [one["function"]["name"] for _, one in found]
     choice: Any = request.tool_choice
     if isinstance(choice, str) and choice not in _CHOICES:
         known = ", ".join(_CHOICES)
@@ -70,16 +73,17 @@ def chat_tools(request: ResponsesRequest) -> dict[str, Any]:
             allowed = read_part(_Allowed, choice, "tool_choice")
             wanted = [_name(one, names, "tool_choice", "tools", i) for i, one in
                       enumerate(allowed.tools)]  # fmt: skip
-            tools = [one for one in tools if one["function"]["name"] in wanted]
+            found = [one for one in found if one[1]["function"]["name"] in wanted]
             choice = allowed.mode
         else:
             name = _name(choice, names, "tool_choice")
             choice = {"type": "function", "function": {"name": name}}
-    return {
-        "tools": tools or None,
+    fields = {
+        "tools": [tool for _, tool in found] or None,
         "tool_choice": choice,
         "parallel_tool_calls": request.parallel_tool_calls,
     }
+    return fields, [f"{where}.parameters" for where, _ in found]
 
 
 def full_name(namespace: str | None, name: str) -> str:
@@ -100,13 +104,15 @@ def namespaces(request: ResponsesRequest) -> dict[str, dict[str, str]]:
     }
 
 
-def _functions(i: int, data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _functions(i: int, data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each function, behind its way in the request."""
     if data.get("type") == "namespace":
         space = read_part(_Namespace, data, "tools", i)
         for k, inner in enumerate(space.tools):
-            yield _function(inner, space.name, "tools", i, "tools", k)
+            function = _function(inner, space.name, "tools", i, "tools", k)
+            yield f"tools.{i}.tools.{k}", function
     elif data.get("type") not in OFFERED_IN_VAIN:
-        yield _function(data, None, "tools", i)
+        yield f"tools.{i}", _function(data, None, "tools", i)
 
 
 def _function(data: dict[str, Any], space: str | None, *where: str | int) -> dict[str, Any]:

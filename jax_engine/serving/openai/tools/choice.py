@@ -26,12 +26,20 @@ class Choice:
     several: bool = True
 
 
-def choice_of(tools: Sequence[dict[str, Any]] | None, choice: Any, parallel: bool | None) -> Choice:
+def choice_of(
+    tools: Sequence[dict[str, Any]] | None,
+    choice: Any,
+    parallel: bool | None,
+    schemas: Sequence[str] = (),
+) -> Choice:
     """
+    Args:
+        schemas: what errors call the schema of each tool; none: by its place in `tools`.
+
     Raises:
         ApiError: a tool has a wrong form, or the choice names none of them.
     """
-    known = _tools(tools or [])
+    known = _tools(tools or [], schemas)
     if choice is None:
         choice = "auto" if known else "none"
     if choice in ("none", "auto"):
@@ -63,17 +71,19 @@ def _named(choice: Any) -> str:
     return name
 
 
-def _tools(tools: Sequence[dict[str, Any]]) -> list[Tool]:
+def _tools(tools: Sequence[dict[str, Any]], schemas: Sequence[str]) -> list[Tool]:
     known: dict[str, Tool] = {}
     for i, one in enumerate(tools):
-        tool = _tool(f"tools[{i}]", one)
+        schema = schemas[i] if schemas else f"tools[{i}].function.parameters"
+        tool = _tool(f"tools[{i}]", one, schema)
         if tool.name in known:
-            raise invalid(f"tools[{i}].function.name", f"two tools are called {shown(tool.name)}")
+            name = f"{schema.rpartition('.')[0]}.name"
+            raise invalid(name, f"two tools are called {shown(tool.name)}")
         known[tool.name] = tool
     return list(known.values())
 
 
-def _tool(where: str, tool: dict[str, Any]) -> Tool:
+def _tool(where: str, tool: dict[str, Any], schema: str) -> Tool:
     if tool.get("type") != "function":
         raise invalid(
             f"{where}.type", f"{where}.type must be 'function', got {shown(tool.get('type'))}"
@@ -84,7 +94,7 @@ def _tool(where: str, tool: dict[str, Any]) -> Tool:
             f"{where}.function",
             f"{where}.function must be {{'name': .., 'parameters': ..}}, got {shown(function)}",
         )
-    where += ".function"
+    where = schema.rpartition(".")[0]
     name = function.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise invalid(
@@ -94,8 +104,7 @@ def _tool(where: str, tool: dict[str, Any]) -> Tool:
     strict = function.get("strict")
     if strict is not None and not isinstance(strict, bool):
         raise invalid(f"{where}.strict", f"{where}.strict must be a boolean, got {shown(strict)}")
-    where += ".parameters"
-    return Tool(name, _schema(where, function.get("parameters")), bool(strict), where)
+    return Tool(name, _schema(schema, function.get("parameters")), bool(strict), schema)
 
 
 def _schema(where: str, schema: Any) -> dict[str, Any]:

@@ -219,4 +219,4 @@ def _problem(schema: str) -> str:
     from llguidance import LLMatcher, grammar_from
 
     found: str = LLMatcher.validate_grammar(grammar_from("json_schema", schema))
-    return found.strip().partition("\n")[0]
+    return " ".join(found.split())

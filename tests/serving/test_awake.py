@@ -1,0 +1,51 @@
+"""A process that was stopped finds nobody dead when it goes on."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from jax_engine import AsyncLLM, SamplingParams
+from jax_engine.serving import awake, engine_client
+from jax_engine.serving.awake import Awake
+
+SILENCE_S = 2.0
+
+
+def test_long_gaps_between_ticks_count_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(awake.time, "monotonic", lambda: now)
+    count = Awake(at_most=1.0)
+    for later, expected in ((100.5, 0.5), (101.5, 1.5), (200.0, 2.5), (200.25, 2.75)):
+        now = later
+        count.tick()
+        assert count.seconds == expected
+
+
+def test_ctrl_z_of_both_processes_is_no_death_and_of_the_engine_alone_is(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_client, "SILENCE_S", SILENCE_S)
+    settings = {"block_size": 4, "max_model_len": 64, "num_gpu_blocks_override": 60}
+    llm = AsyncLLM(str(checkpoint), **settings)
+
+    async def stop_both_and_then_one() -> None:
+        params = SamplingParams(max_tokens=2)
+        assert [one async for one in llm.generate("x", params)][-1].finished
+        os.kill(llm.engine_pid, signal.SIGSTOP)
+        time.sleep(SILENCE_S + 1)  # this process does nothing either
+        assert llm.is_running  # before any beat can have come
+        os.kill(llm.engine_pid, signal.SIGCONT)
+        assert [one async for one in llm.generate("x", params)][-1].finished
+        os.kill(llm.engine_pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        while llm.is_running and time.monotonic() < begun + 10:
+            await asyncio.sleep(0.05)
+        assert "has said nothing" in str(llm.dead_error)
+
+    asyncio.run(stop_both_and_then_one())
+    os.kill(llm.engine_pid, signal.SIGCONT)
+    llm.shutdown()

@@ -1,0 +1,136 @@
+"""Requests that break what reads them: great depth, lone surrogates, endless heads, bare words."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jax_engine.serving.openai import http_protocol
+from jax_engine.serving.openai.http_protocol import MAX_HEAD, BoundedHead
+from jax_engine.serving.openai.sound_json import MAX_DEPTH, problem_of
+from tests.support.scripted_app import scripted_app, served
+
+BODIES: dict[str, tuple[dict[str, Any], str]] = {  # and a field that holds any text
+    "/v1/completions": ({"prompt": "x"}, "prompt"),
+    "/v1/chat/completions": ({"messages": [{"role": "user", "content": "x"}]}, "tools"),
+    "/v1/responses": ({"input": "x"}, "metadata"),
+    "/v1/messages": (
+        {"model": "tiny", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]},
+        "system",
+    ),
+    "/v1/embeddings": ({"input": "x"}, "input"),
+    "/tokenize": ({"prompt": "x"}, "prompt"),
+}
+
+
+def nested(depth: int, leaf: Any = 1) -> Any:
+    value: Any = leaf
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("a\ud800", "must be valid Unicode"),
+        ([{"type": "text", "\udfff": "a"}], "must be valid Unicode"),
+        ({"a": [["\ud800"]]}, "must be valid Unicode"),
+        (nested(MAX_DEPTH + 1), "must not be nested deeper than 128 levels"),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_refused(
+    checkpoint: Path, path: str, value: Any, why: str
+) -> None:
+    client, llm = scripted_app(checkpoint)()
+    body, field = BODIES[path]
+    assert client.post(path, json=body).status_code == 200
+    asked = len(llm.asked)
+    content = json.dumps(body | {field: value})
+    answer = client.post(path, content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400 and f"{field} {why}" in answer.text, answer.text
+    if path != "/v1/messages":  # Anthropic's errors name no field
+        assert answer.json()["error"]["param"] == field
+    assert len(llm.asked) == asked
+
+
+def test_how_deep_is_too_deep() -> None:
+    for leaf in (1, "x", {}):
+        inner = isinstance(leaf, dict)  # one level itself
+        assert problem_of(nested(MAX_DEPTH - inner, leaf)) is None
+        assert problem_of(nested(MAX_DEPTH + 1 - inner, leaf)) is not None
+        assert problem_of({"a": nested(MAX_DEPTH - inner, leaf)}) is not None
+
+
+def test_all_other_letters_are_taken() -> None:
+    assert problem_of(["é", {"ü": 1.0}, None, True, "\N{GRINNING FACE}"]) is None
+
+
+@pytest.mark.parametrize("name", ["a" * 257, "a\nb", "\0", "\u202e", "a\x85"])
+def test_ids_are_short_and_printable(checkpoint: Path, name: str) -> None:
+    client, llm = scripted_app(checkpoint)()
+    for path in [one for one in BODIES if one not in ("/v1/messages", "/tokenize")]:
+        answer = client.post(path, json=BODIES[path][0] | {"request_id": name})
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["param"] == "request_id"
+    if name.isascii() and name.isprintable():
+        answer = client.post(
+            "/v1/completions", json={"prompt": "x"}, headers={"X-Request-Id": name}
+        )
+        assert answer.json()["error"]["param"] == "X-Request-Id"
+    assert not llm.asked
+    given = client.post("/v1/completions", json={"prompt": "x", "request_id": "é" * 256})
+    assert given.json()["id"] == "cmpl-" + "é" * 256
+
+
+def test_a_key_may_have_any_letters(checkpoint: Path) -> None:
+    client, _ = scripted_app(checkpoint)({"api_keys": ("sécret",)})
+    for key, status in (("sécret", 200), ("secret", 401)):
+        headers = {b"Authorization": f"Bearer {key}".encode()}
+        assert client.get("/v1/models", headers=headers).status_code == status
+
+
+def test_an_embeddings_id_is_that_of_the_engines_request(checkpoint: Path) -> None:
+    client, llm = scripted_app(checkpoint)()
+    body = {"input": ["x", "y"], "request_id": "a"}
+    assert client.post("/v1/embeddings", json=body).json()["id"] == "embd-a"
+    assert llm.request_ids == ["embd-a/0#0", "embd-a/1#1"]
+
+
+def sent(url: str, *pieces: bytes) -> bytes:
+    """What a server answers to pieces of data until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=20) as one:
+        found = b""
+        try:
+            for piece in pieces:
+                one.sendall(piece)
+            while data := one.recv(1 << 16):
+                found += data
+        except ConnectionError:  # it has closed before all was sent
+            pass
+        return found
+
+
+BEGIN = b"GET /health HTTP/1.1\r\nHost: x\r\n"
+END = b"Connection: close\r\n\r\n"
+
+
+def test_heads_have_a_size_and_a_time(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_S", 0.5)
+    client, _ = scripted_app(checkpoint)()
+    with served(client.app, BoundedHead) as url:
+        header = b"X: " + b"a" * (MAX_HEAD // 2) + b"\r\n"
+        assert sent(url, BEGIN, header, END).startswith(b"HTTP/1.1 200")
+        kept = BEGIN + END.replace(b"close", b"keep-alive")
+        assert sent(url, kept + BEGIN + header + END).count(b"HTTP/1.1 200") == 2
+        half = b"a" * (MAX_HEAD // 2)
+        for pieces in ([BEGIN + b"X: ", half, half, half], [BEGIN + header * 3 + END]):
+            assert sent(url, *pieces).startswith(b"HTTP/1.1 400")
+        for nonsense in (b"\x16\x03\x01\r\n\r\n", BEGIN + b"Content-Length: -1\r\n\r\n"):
+            answer = sent(url, nonsense)
+            assert answer.startswith(b"HTTP/1.1 400") and b'{"error":{"message":' in answer
+        assert sent(url, BEGIN) == b""  # and nothing more: it is closed
+        assert sent(url, BEGIN, END).startswith(b"HTTP/1.1 200")
