@@ -16,6 +16,7 @@ The model
     `logits`               what a request may do to the logits (5.2)
     `random_numbers`       one for each seed and position (5.2)
     `sampling`             from logits to a token (5.2)
+    `quantization`         weights of a few bits: a folder, with a file for each format
 
 The memory
     `allocator`            a pool of equal blocks: reference counts and a free list (4.2)

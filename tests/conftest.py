@@ -39,6 +39,7 @@ CHECKED_SHAPES = [
     "reference.batch",
     "reference.kv_cache",
     "reference.logits",
+    "reference.quantization",
     "reference.rope",
     "reference.sampling",
     "reference.transformer",

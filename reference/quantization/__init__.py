@@ -1,0 +1,12 @@
+"""Weight formats that people publish, decoded from their layouts, and quantisers for each.
+
+A quantised weight is a small *code* for each number, and numbers that many codes share: a scale, as
+a rule, and often a zero point or a minimum. Formats differ in which numbers are shared by how many,
+and in how bits lie in bytes. Decoding gives float32, by the operations that the format's own
+package does, so that both agree bit by bit. K is a matrix's inputs, N its outputs, G its groups.
+
+    `bits`                 codes of a few bits in bytes and words
+    `gguf`                 tensors of llama.cpp: rows of blocks
+    `gguf_blocks`          its simple blocks, of 32 numbers
+    `gguf_k`               its K-quants, of 256 numbers, whose scales are quantised, too
+"""
