@@ -6,7 +6,11 @@ and in how bits lie in bytes. Decoding gives float32, by the operations that the
 package does, so that both agree bit by bit. K is a matrix's inputs, N its outputs, G its groups.
 
     `bits`                 codes of a few bits in bytes and words
+    `steps`                a range of numbers, cut into equal steps
     `gguf`                 tensors of llama.cpp: rows of blocks
     `gguf_blocks`          its simple blocks, of 32 numbers
     `gguf_k`               its K-quants, of 256 numbers, whose scales are quantised, too
+    `gptq`                 2 to 8 bits in a stream, zero points, inputs in act-order
+    `awq`                  4 bits in an order of their own
+    `compressed_tensors`   integers, packed or not
 """

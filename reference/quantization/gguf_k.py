@@ -184,14 +184,14 @@ def _from_planes(
     codes: UInt8[np.ndarray, "n 256"], bits: int, size: int
 ) -> UInt8[np.ndarray, "n B"]:
     planes = codes.reshape(len(codes), -1, 8 // bits, size)
-    return pack_planes(planes, bits).reshape(len(codes), -1)
+    return np.asarray(pack_planes(planes, bits).reshape(len(codes), -1))
 
 
 def _scales_of_q3(small: UInt8[np.ndarray, "n 12"]) -> Int16[np.ndarray, "n 16"]:
     """Of 6 bits, less 32: four bits in two planes of 8 bytes, two bits in four planes of 4."""
     low = unpack_planes(small[:, :8], 4).reshape(-1, 16)
     high = unpack_planes(small[:, 8:], 2).reshape(-1, 16)
-    return (low | high << np.uint8(4)).astype(np.int16) - 32
+    return np.asarray((low | high << np.uint8(4)).astype(np.int16) - 32)
 
 
 def _bytes_of_q3_scales(scales: Int16[np.ndarray, "n 16"]) -> UInt8[np.ndarray, "n 12"]:

@@ -1,0 +1,115 @@
+"""Asks the packages of weight formats what small matrices are in them; writes quantised.npz.
+
+They need PyTorch, so this runs apart from the tests (see `make_hf_goldens`):
+
+    python3.11 -m venv /tmp/quantised
+    /tmp/quantised/bin/pip install torch==2.13.0 transformers numpy loguru pydantic
+    /tmp/quantised/bin/pip install --no-deps compressed-tensors==0.20.0 auto-gptq==0.7.1
+    /tmp/quantised/bin/pip install --no-deps bitsandbytes==0.50.2
+    /tmp/quantised/bin/python -m tests.golden.make_quantised
+
+An array's name is that of its case, a slash, and that of its tensor; `weight` is what the package
+decodes. auto-gptq is read from its file alone: what its `__init__` imports is long gone.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import torch
+from compressed_tensors.compressors import (
+    IntQuantizationCompressor,
+    PackedQuantizationCompressor,
+)
+from compressed_tensors.entrypoints.convert import AutoAWQConverter
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.utils import calculate_qparams
+
+OUT = Path(__file__).parent / "quantised.npz"
+N, K, GROUP = 32, 64, 32
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    cases = gptq() | awq() | compressed_tensors()
+    flat = {
+        f"{case}/{name}": value.numpy()
+        for case, arrays in cases.items()
+        for name, value in arrays.items()
+    }
+    np.savez_compressed(OUT, **flat)
+    print(OUT.stat().st_size, *flat)
+
+
+def gptq() -> dict[str, dict[str, torch.Tensor]]:
+    """Each width with act-order: codes and zero points at random, the latter at least 1."""
+    path = Path(importlib.util.find_spec("auto_gptq").origin).parent
+    spec = importlib.util.spec_from_file_location(
+        "qlinear_cuda", path / "nn_modules" / "qlinear" / "qlinear_cuda.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    cases = {}
+    for bits in (2, 3, 4, 8):
+        layer = module.QuantLinear(bits, GROUP, K, N, False, weight_dtype=torch.float32)
+        zeros = torch.randint(1, 2**bits, (K // GROUP, N))
+        scales = (torch.rand(K // GROUP, N) + 0.5).half().float()
+        g_idx = layer.g_idx[torch.randperm(K)]
+        codes = torch.randint(0, 2**bits, (K, N))
+        linear = torch.nn.Linear(K, N, bias=False)
+        linear.weight.data = (scales[g_idx] * (codes - zeros[g_idx])).T.contiguous()
+        layer.pack(linear, scales.T.contiguous(), zeros.T.contiguous().float(), g_idx)
+        cases[f"gptq{bits}"] = {
+            "qweight": layer.qweight,
+            "qzeros": layer.qzeros,
+            "scales": layer.scales.half(),
+            "g_idx": layer.g_idx,
+            "weight": layer(torch.eye(K)).T,
+        }
+    return cases
+
+
+def awq() -> dict[str, dict[str, torch.Tensor]]:
+    """Words at random: AutoAWQ itself is no longer kept up, but others read its checkpoints."""
+    words = torch.randint(-(2**31), 2**31, (K + K // GROUP, N // 8)).int()
+    qweight, qzeros = words[:K], words[K:]
+    scales = torch.rand(K // GROUP, N).half()
+    unpacked = AutoAWQConverter.unpack_awq(qweight, qzeros, 4)
+    codes, zeros = (x & 15 for x in AutoAWQConverter.reverse_awq_order(*unpacked, 4))
+    group = torch.arange(K) // GROUP
+    weight = (scales[group].float() * (codes - zeros[group])).T
+    return {"awq": {"qweight": qweight, "qzeros": qzeros, "scales": scales, "weight": weight}}
+
+
+def compressed_tensors() -> dict[str, dict[str, torch.Tensor]]:
+    """Rows of 64 numbers at random, in two groups or in one."""
+    cases = {}
+    for name, compressor, bits, symmetric, group in (
+        ("packed4", PackedQuantizationCompressor, 4, True, GROUP),
+        ("packed4_zeros", PackedQuantizationCompressor, 4, False, GROUP),
+        ("packed3_zeros", PackedQuantizationCompressor, 3, False, GROUP),
+        ("packed8", PackedQuantizationCompressor, 8, True, None),
+        ("int8", IntQuantizationCompressor, 8, True, None),
+        ("int8_zeros", IntQuantizationCompressor, 8, False, None),
+    ):
+        strategy = "channel" if group is None else "group"
+        args = QuantizationArgs(
+            num_bits=bits, type="int", symmetric=symmetric, strategy=strategy, group_size=group
+        )
+        cases[name] = _compress(compressor, QuantizationScheme(targets=["Linear"], weights=args))
+    return cases
+
+
+def _compress(compressor, scheme: QuantizationScheme) -> dict[str, torch.Tensor]:
+    x = torch.randn(N, K)
+    grouped = x.reshape(N, -1, scheme.weights.group_size or K)
+    scale, zero = calculate_qparams(grouped.amin(-1), grouped.amax(-1), scheme.weights)
+    tensors = {"weight": x, "weight_scale": scale, "weight_zero_point": zero.to(torch.int8)}
+    compressed = compressor.compress(tensors, scheme)
+    weight = compressor.decompress(compressed, scheme)["weight"]
+    stored = compressed.pop("weight", None)
+    return compressed | {"x": x, "weight": weight} | ({} if stored is None else {"codes": stored})
+
+
+if __name__ == "__main__":
+    main()
