@@ -18,20 +18,26 @@ from pathlib import Path
 import numpy as np
 import torch
 from compressed_tensors.compressors import (
+    FloatQuantizationCompressor,
     IntQuantizationCompressor,
+    MXFP4PackedCompressor,
+    NVFP4PackedCompressor,
     PackedQuantizationCompressor,
+    unpack_fp4_from_uint8,
 )
+from compressed_tensors.compressors.mx_utils import compress_mx_scale
 from compressed_tensors.entrypoints.convert import AutoAWQConverter
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
-from compressed_tensors.quantization.utils import calculate_qparams
+from compressed_tensors.quantization.lifecycle.forward import dequantize
+from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 
 OUT = Path(__file__).parent / "quantised.npz"
-N, K, GROUP = 32, 64, 32
+N, ROWS, K, GROUP = 32, 16, 64, 32  # GPTQ has a multiple of 32 outputs
 
 
 def main() -> None:
     torch.manual_seed(0)
-    cases = gptq() | awq() | compressed_tensors()
+    cases = gptq() | awq() | compressed_tensors() | floats()
     flat = {
         f"{case}/{name}": value.numpy()
         for case, arrays in cases.items()
@@ -71,9 +77,9 @@ def gptq() -> dict[str, dict[str, torch.Tensor]]:
 
 def awq() -> dict[str, dict[str, torch.Tensor]]:
     """Words at random: AutoAWQ itself is no longer kept up, but others read its checkpoints."""
-    words = torch.randint(-(2**31), 2**31, (K + K // GROUP, N // 8)).int()
+    words = torch.randint(-(2**31), 2**31, (K + K // GROUP, ROWS // 8)).int()
     qweight, qzeros = words[:K], words[K:]
-    scales = torch.rand(K // GROUP, N).half()
+    scales = torch.rand(K // GROUP, ROWS).half()
     unpacked = AutoAWQConverter.unpack_awq(qweight, qzeros, 4)
     codes, zeros = (x & 15 for x in AutoAWQConverter.reverse_awq_order(*unpacked, 4))
     group = torch.arange(K) // GROUP
@@ -100,9 +106,50 @@ def compressed_tensors() -> dict[str, dict[str, torch.Tensor]]:
     return cases
 
 
+def floats() -> dict[str, dict[str, torch.Tensor]]:
+    """E4M3 for each output and for blocks that do not divide the matrix, and both kinds of FP4."""
+    cases = {}
+    for name, strategy, block in (
+        ("fp8_channel", "channel", None),
+        ("fp8_block", "block", [12, 48]),
+    ):
+        args = QuantizationArgs(num_bits=8, type="float", strategy=strategy, block_structure=block)
+        scheme = QuantizationScheme(targets=["Linear"], weights=args)
+        x = torch.randn(ROWS, K)
+        scale = torch.rand(*((ROWS, 1) if block is None else (2, 2))) / 100
+        tensors = {"weight": x, "weight_scale": scale}
+        stored = FloatQuantizationCompressor.compress(tensors, scheme)
+        weight = FloatQuantizationCompressor.decompress(stored, scheme)["weight"]
+        codes = stored["weight"].view(torch.uint8)
+        cases[name] = {"x": x, "codes": codes, "scale": scale, "weight": weight}
+    return cases | {"nvfp4": _fp4(NVFP4PackedCompressor), "mxfp4": _fp4(MXFP4PackedCompressor)}
+
+
+def _fp4(compressor) -> dict[str, torch.Tensor]:
+    """Decoded in float32: the compressors do it in bfloat16."""
+    mx = compressor is MXFP4PackedCompressor
+    strategy, size = ("group", 32) if mx else ("tensor_group", 16)
+    args = QuantizationArgs(num_bits=4, type="float", strategy=strategy, group_size=size)
+    x = torch.randn(ROWS, K)
+    largest = x.reshape(ROWS, -1, size).abs().amax(-1)
+    if mx:
+        scale, global_scale = 2.0 ** (torch.floor(torch.log2(largest)) - 2), None
+    else:
+        global_scale = generate_gparam(x.min(), x.max())
+        scale = (largest * global_scale / 6).to(torch.float8_e4m3fn).float()
+    tensors = {"weight": x, "weight_scale": scale, "weight_global_scale": global_scale}
+    stored = compressor.compress(tensors, QuantizationScheme(targets=["Linear"], weights=args))
+    numbers = unpack_fp4_from_uint8(stored["weight_packed"], ROWS, K, torch.float32)
+    weight = dequantize(numbers, scale, None, args, torch.float32, global_scale)
+    codes = compress_mx_scale(scale, torch.uint8) if mx else scale.to(torch.float8_e4m3fn)
+    known = {"x": x, "weight_packed": stored["weight_packed"], "weight": weight}
+    known["weight_scale"] = codes.view(torch.uint8)
+    return known if mx else known | {"weight_global_scale": global_scale}
+
+
 def _compress(compressor, scheme: QuantizationScheme) -> dict[str, torch.Tensor]:
-    x = torch.randn(N, K)
-    grouped = x.reshape(N, -1, scheme.weights.group_size or K)
+    x = torch.randn(ROWS, K)
+    grouped = x.reshape(ROWS, -1, scheme.weights.group_size or K)
     scale, zero = calculate_qparams(grouped.amin(-1), grouped.amax(-1), scheme.weights)
     tensors = {"weight": x, "weight_scale": scale, "weight_zero_point": zero.to(torch.int8)}
     compressed = compressor.compress(tensors, scheme)
