@@ -17,4 +17,7 @@ package does, so that both agree bit by bit. K is a matrix's inputs, N its outpu
     `fp8`                  E4M3 with scales for the whole, for outputs, or for blocks
     `mxfp4`                E2M1 with powers of two
     `nvfp4`                E2M1 with scales in E4M3
+    `nf4`                  bitsandbytes: a table of 16 numbers, scales that may be quantised, too
+    `squeezellm`           a table for each output, and a sparse matrix of outliers
+    `smoothquant`          weights and activations of 8 bits
 """

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from bitsandbytes.functional import dequantize_4bit, quantize_4bit
 from compressed_tensors.compressors import (
     FloatQuantizationCompressor,
     IntQuantizationCompressor,
@@ -37,7 +38,7 @@ N, ROWS, K, GROUP = 32, 16, 64, 32  # GPTQ has a multiple of 32 outputs
 
 def main() -> None:
     torch.manual_seed(0)
-    cases = gptq() | awq() | compressed_tensors() | floats()
+    cases = gptq() | awq() | compressed_tensors() | floats() | nf4()
     flat = {
         f"{case}/{name}": value.numpy()
         for case, arrays in cases.items()
@@ -123,6 +124,21 @@ def floats() -> dict[str, dict[str, torch.Tensor]]:
         codes = stored["weight"].view(torch.uint8)
         cases[name] = {"x": x, "codes": codes, "scale": scale, "weight": weight}
     return cases | {"nvfp4": _fp4(NVFP4PackedCompressor), "mxfp4": _fp4(MXFP4PackedCompressor)}
+
+
+def nf4() -> dict[str, dict[str, torch.Tensor]]:
+    """With and without double quantisation; the last block has 18 numbers, and few are exact."""
+    cases = {}
+    for name, nested in (("nf4", False), ("nf4_nested", True)):
+        x = torch.randn(6, 67)
+        weight, state = quantize_4bit(x, quant_type="nf4", compress_statistics=nested)
+        cases[name] = {"x": x, "codes": weight, "absmax": state.absmax, "quant_map": state.code}
+        cases[name]["weight"] = dequantize_4bit(weight, state)
+        if nested:
+            cases[name]["nested_absmax"] = state.state2.absmax
+            cases[name]["nested_quant_map"] = state.state2.code
+            cases[name]["nested_offset"] = state.offset
+    return cases
 
 
 def _fp4(compressor) -> dict[str, torch.Tensor]:
