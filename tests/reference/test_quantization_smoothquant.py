@@ -23,6 +23,13 @@ def test_a_row_of_zeros_has_the_scale_one() -> None:
     assert (codes.tolist(), scales.tolist()) == ([[0, 0, 0, 0]], [[1.0]])
 
 
+def test_a_matrix_has_a_scale_for_each_output() -> None:
+    x = np.array([[254.0, 3.0], [127.0, -1.0]], np.float32)
+    weight = smoothquant.quantise(x)
+    assert weight.weight_scale.tolist() == [[2.0], [1.0]]
+    assert decode_integers(weight).tolist() == [[254.0, 4.0], [127.0, -1.0]]
+
+
 def test_the_product_by_hand() -> None:
     """Token scales 2 and 1, output scales 0.5 and 4."""
     x = np.array([[254.0, 2.0], [127.0, -1.0]], np.float32)
