@@ -4,7 +4,9 @@ A few inputs of a layer are large for every token, and a token's scale must reac
 others keep few of its 255 steps. So input j of the activations is divided by s_j, and column j of
 the weights is multiplied by it, which the product does not notice. A checkpoint has the s_j folded
 into the weights and into the norm before them; what is left is int8[N, K] with float32[N, 1], as
-int-quantized in `compressed_tensors`. Activations get a scale for each token, as they come.
+int-quantized in `compressed_tensors`. Activations get a scale for each token, as they come: its
+largest number is 127 steps, as in the paper's code. (compressed-tensors, which only simulates the
+product, has 127.5.)
 
 The method is that of Xiao et al., "SmoothQuant" (2022), with its equation 4 for s_j.
 """
