@@ -41,7 +41,7 @@ def _take(page: Page, url: str) -> None:
     send(page, SKY, samples=4, tokens=70)
     is_done(page)
     send(page, STORY, button="many", tokens=120)
-    page.until(_generated(40), 100)
+    page.until(f"document.querySelectorAll('#running .chip').length === 8 && {_generated(60)}", 100)
     _save(page, "page")
     is_done(page)
     page.run("document.getElementById('new').click()")

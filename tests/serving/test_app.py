@@ -189,6 +189,7 @@ def test_other_errors_have_the_same_shape(make: Make) -> None:
     assert client.get("/health").status_code == client.get("/version").status_code == 200
     llm.errored = True
     assert asked(503, "GET", "/health")["code"] == "engine_dead"
+    assert client.head("/health").status_code == 503
 
 
 @pytest.mark.parametrize(

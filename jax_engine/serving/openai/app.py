@@ -167,6 +167,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
 def _add_state(app: FastAPI, service: Service) -> None:
     page = MetricsPage(service.llm, service.name)
 
+    @app.head("/health", include_in_schema=False)  # what some load balancers ask
     @app.get("/health")
     @app.get("/ready")
     async def health() -> Response:
