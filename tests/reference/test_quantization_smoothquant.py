@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from reference.quantization import smoothquant
 from reference.quantization.compressed_tensors import Integers, decode_integers
-from tests.support.quantised import normal
+from tests.support.quantised import assert_within_half_a_step, normal
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -83,6 +83,5 @@ def test_the_product_is_that_of_whole_numbers(seed: int) -> None:
 def test_a_matrix_is_within_half_a_step(seed: int) -> None:
     x = normal(seed, 5, 40)
     weight = smoothquant.quantise(x)
-    off = np.abs(decode_integers(weight) - x)
-    assert (off <= weight.weight_scale * 0.50001).all()
+    assert_within_half_a_step(x, decode_integers(weight), weight.weight_scale)
     assert (np.abs(weight.weight).max(axis=1) == 127).all()

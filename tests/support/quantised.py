@@ -31,3 +31,9 @@ def assert_same_bits(ours: np.ndarray, theirs: np.ndarray) -> None:
     """All bits but those of NaNs; zeros of either sign are alike."""
     assert ours.dtype == theirs.dtype == np.float32
     np.testing.assert_array_equal(ours, theirs)
+
+
+def assert_within_half_a_step(x: np.ndarray, decoded: np.ndarray, steps: np.ndarray) -> None:
+    """Half a step and float32's rounding of a scale, a quotient and a product: 3 times 2^-24."""
+    off = np.abs(decoded.astype(np.float64) - x)
+    assert (off <= steps.astype(np.float64) / 2 + np.abs(x) * 2.0**-22).all()
