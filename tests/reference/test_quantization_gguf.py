@@ -62,6 +62,18 @@ def test_iq4_nl_by_hand() -> None:
     assert weights[[0, 16, 1, 17, 2]].tolist() == [-63.5, 0.5, -5.0, 56.5, 0.5]
 
 
+def test_the_numbers_of_iq4_nl() -> None:
+    """Code i is the low nibble of byte i, and 15 - i the high one."""
+    codes = bytes([i + 16 * (15 - i) for i in range(16)])
+    weights = gguf.decode(block(1.0, codes), "IQ4_NL").tolist()
+    negative, positive = (
+        [-127, -104, -83, -65, -49, -35, -22, -10],
+        [1, 13, 25, 38, 53, 69, 89, 113],
+    )
+    assert weights[:16] == negative + positive
+    assert weights[16:] == weights[15::-1]
+
+
 def test_q2_k_by_hand() -> None:
     """Element 16 is the first of group 1; element 32 is the second plane of byte 0."""
     small, codes = bytes([0x21, 0x03] + [0x11] * 14), bytes([0b00_00_11_10] + [0] * 15 + [1] * 48)
@@ -83,10 +95,10 @@ def test_q3_k_by_hand() -> None:
 def test_q4_k_by_hand() -> None:
     """Scale 4 has its lower bits in byte 8 and its upper bits in byte 0; minimum 4 in 4 and 8."""
     small = bytes([0x43, 0, 0, 0, 0x85, 0, 0, 0, 0x72, 0, 0, 0])
-    weights = gguf.decode(block(0.5, 0.25, small, bytes([0x21] * 128)), "Q4_K")
-    assert weights[0] == 0.5 * 3 * 1 - 0.25 * 5
+    weights = gguf.decode(block(2.0, 0.25, small, bytes([0x21] * 128)), "Q4_K")
+    assert weights[0] == 2.0 * 3 * 1 - 0.25 * 5
     assert weights[32] == 0.0
-    assert weights[128] == 0.5 * (16 + 2) * 1 - 0.25 * (32 + 7)
+    assert weights[128] == 2.0 * (16 + 2) * 1 - 0.25 * (32 + 7)
 
 
 def test_q5_k_by_hand() -> None:

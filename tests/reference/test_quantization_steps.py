@@ -54,6 +54,14 @@ def test_scales_of_zeros_are_one() -> None:
         assert (codes == zero_points[:, None]).all()
 
 
+def test_symmetric_steps_are_around_their_middle() -> None:
+    """15 steps of four bits reach from -7.5 to 7.5 steps, and three of two from -1.5 to 1.5."""
+    scales, zeros = symmetric(np.array([[15.0, -2.0], [3.0, -30.0]], np.float32), 4)
+    assert (scales.tolist(), zeros.tolist()) == ([2.0, 4.0], [8, 8])
+    scales, zeros = symmetric(np.array([[-3.0]], np.float32), 2)
+    assert (scales.tolist(), zeros.tolist()) == ([2.0], [2])
+
+
 def test_numbers_of_one_sign_reach_down_to_zero() -> None:
     scales, zeros = asymmetric(np.array([[15.0, 30.0], [-30.0, -15.0]], np.float32), 4)
     assert scales.tolist() == [2.0, 2.0]
