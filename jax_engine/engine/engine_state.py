@@ -13,8 +13,8 @@ class EngineState:
 
     Attributes:
         time: seconds of the engine's clock.
-        prompt_tokens: prompt tokens in the cache so far: of the requests that ended, and of those
-            that have not. A preemption by recompute takes its own away again.
+        prompt_tokens: of the requests that got their first token, and what is in the cache of the
+            others. A preemption or an abort takes an other's away again.
         generated_tokens: tokens sampled so far.
         num_recomputed: preemptions by recompute.
         num_swapped_out: preemptions by swap.
@@ -32,16 +32,19 @@ def engine_state(scheduler: Scheduler, running: RunningRequests, now: float) -> 
     """The state between two steps. It is counted now: nothing is kept for it while nobody asks."""
     total = running.recorder.total
     preemptions = scheduler.num_preemptions
-    prompts = sum(
-        min(group.prompt_len, max(seq.num_computed_tokens for seq in group.unfinished()))
-        for group in scheduler.groups.values()
+    requests = running.requests.values()
+    prompts = sum(  # the others' were counted with their first token
+        min(one.group.prompt_len, max(seq.num_computed_tokens for seq in one.group.unfinished()))
+        for one in requests
+        if one.metrics.first_token_time is None
     )
-    generated = sum(one.results.num_generated for one in running.requests.values())
+    beams = [one.results for one in requests if not one.results.counts_samples]
+    generated = sum(one.num_generated for one in beams)  # these are counted at their end
     return EngineState(
         now,
         block_map(scheduler),
-        total("vllm:prompt_tokens") + prompts,
-        total("vllm:generation_tokens") + generated,
+        total("prompt_tokens") + prompts,
+        total("generation_tokens") + generated,
         preemptions["recompute"],
         preemptions["swap"],
     )

@@ -95,6 +95,7 @@ class RequestRecorder:
 
     def total(self, name: str) -> int:
         """The current value of one of `TOTALS`."""
+        assert name in TOTALS
         return self._totals[name]
 
     def metrics(self, stats: EngineStats, model: str) -> list[Metric]:

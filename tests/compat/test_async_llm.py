@@ -155,7 +155,7 @@ def test_two_of_one_name_leave_the_first_alone(engine: AsyncLLM) -> None:
 def test_a_failing_step_reaches_everybody_and_the_engine_goes_on(
     engine: AsyncLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail() -> Any:
+    def fail(now: float) -> Any:
         monkeypatch.undo()
         raise OSError("the device is gone")
 

@@ -140,8 +140,9 @@ def test_each_end_is_recorded() -> None:
     found = {one.name.removeprefix("vllm:"): one for one in engine.get_metrics()}
     tokens, latency = found["generation_tokens"], found["e2e_request_latency_seconds"]
     assert isinstance(tokens, Counter) and tokens.value == 6
-    assert isinstance(latency, Histogram) and (latency.count, latency.sum) == (2, 4.0 + 4.0)
-    assert {one.labels["model_name"] for one in engine.get_metrics()} == {"stub"}
+    assert isinstance(latency, Histogram) and (latency.count, latency.sum) == (2, 7.0 + 7.0)
+    named = [one for one in engine.get_metrics() if one.name != "vllm:cache_config_info"]
+    assert {one.labels["model_name"] for one in named} == {"stub"}
     engine.config = replace(engine.config, model="a name")
     assert engine.get_metrics()[0].labels["model_name"] == "a name"
     engine.config = replace(engine.config, model=None)

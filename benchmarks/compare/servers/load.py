@@ -16,7 +16,8 @@ from benchmarks.compare.passes import requests_of
 from benchmarks.compare.servers.server import MODEL, Server
 from benchmarks.compare.workloads import Scale
 from jax_engine.commands.bench.arrivals import arrival_times
-from jax_engine.commands.bench.client import Ask, Client, Target, replay
+from jax_engine.commands.bench.asks import Ask, Target
+from jax_engine.commands.bench.client import Client, replay
 from jax_engine.commands.bench.figures import figures
 from jax_engine.commands.bench.outcomes import Outcome
 

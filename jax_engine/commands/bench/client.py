@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from jax_engine.commands.bench.asks import Ask, Target
 from jax_engine.commands.bench.outcomes import EventReader, Outcome
 from jax_engine.missing_package import need
 
@@ -17,49 +17,6 @@ if TYPE_CHECKING:
 
 MOST_OF_AN_ERROR = 200  # characters
 DAY_S = 86_400.0
-
-
-@dataclass(frozen=True)
-class Ask:
-    """A request of a benchmark.
-
-    Attributes:
-        prompt: text, or token ids where the server takes them (completions).
-        num_prompt: tokens of the prompt.
-        output_len: tokens to generate.
-    """
-
-    prompt: str | list[int]
-    num_prompt: int
-    output_len: int
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where requests go, and what all of them say.
-
-    Attributes:
-        chat: the URL takes conversations, and a prompt is the user's one message.
-        extra: further fields of each request.
-        headers: HTTP headers of each request.
-    """
-
-    url: str
-    model: str
-    chat: bool = False
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def body(self, ask: Ask) -> bytes:
-        """A request's body."""
-        if self.chat:
-            prompt: dict[str, Any] = {"messages": [{"role": "user", "content": ask.prompt}]}
-            limit = "max_completion_tokens"
-        else:
-            prompt, limit = {"prompt": ask.prompt}, "max_tokens"
-        options = {"stream": True, "stream_options": {"include_usage": True}}
-        fields = {"model": self.model, **prompt, limit: ask.output_len, **options, **self.extra}
-        return msgspec.json.encode(fields)
 
 
 class Client:

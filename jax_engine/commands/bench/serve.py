@@ -15,18 +15,21 @@ import os
 from datetime import UTC, datetime
 from math import isinf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from jax_engine.commands.bench import datasets
 from jax_engine.commands.bench.arrivals import arrival_times
-from jax_engine.commands.bench.client import Ask, Client, Target, replay
+from jax_engine.commands.bench.asks import Ask, Target
 from jax_engine.commands.bench.figures import METRICS, block, figures
 from jax_engine.commands.bench.outcomes import Outcome
 from jax_engine.errors import ConfigError, JaxEngineError
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from jax_engine.commands.bench.client import Client
 
 HELP = "of a server with OpenAI's API"
 ENDPOINTS = {"openai": "/v1/completions", "openai-chat": "/v1/chat/completions"}
@@ -127,6 +130,8 @@ async def _measure(
     metrics: list[str],
     percentiles: list[float],
 ) -> int:
+    from jax_engine.commands.bench.client import Client, replay
+
     base = _base_url(args)
     backend = "openai" if args.backend == "vllm" else args.backend
     key = os.environ.get("OPENAI_API_KEY")
@@ -163,7 +168,7 @@ def _base_url(args: argparse.Namespace) -> str:
     return str(url).rstrip("/")
 
 
-async def _card(asker: Client, base: str, headers: dict[str, str]) -> dict[str, Any]:
+async def _card(asker: "Client", base: str, headers: dict[str, str]) -> dict[str, Any]:
     """What the server says of its first model."""
     try:
         found: dict[str, Any] = (await asker.get_json(f"{base}/v1/models", headers))["data"][0]
@@ -191,7 +196,7 @@ def _tokenizer(args: argparse.Namespace, card: dict[str, Any], model: str) -> To
     ) from problem
 
 
-async def _first(client: Client, ask: Ask) -> None:
+async def _first(client: "Client", ask: Ask) -> None:
     """A request that is not measured.
 
     Raises:
