@@ -10,7 +10,8 @@ from jax_engine.serving.anthropic.error_body import error_body
 from jax_engine.serving.anthropic.request import MessagesRequest
 from jax_engine.serving.openai.blocks import Block, Blocks, Step
 from jax_engine.serving.openai.chat_call import ChatCall
-from jax_engine.serving.openai.errors import aborted, api_error
+from jax_engine.serving.openai.errors import ApiError, aborted
+from jax_engine.serving.openai.events import with_errors
 from jax_engine.serving.openai.thought import thought_tokens
 
 type Event = dict[str, Any]
@@ -35,18 +36,9 @@ class Writer:
         usage = self._usage() | await self._thought()
         return self._message() | {"content": content, "usage": usage} | self._stop()
 
-    async def events(self) -> AsyncGenerator[Event]:
+    def events(self) -> AsyncGenerator[Event]:
         """The answer as it comes. An error before the first event is raised, a later one said."""
-        begun = False
-        try:
-            async for event in self._events():
-                begun = True
-                yield event
-        except Exception as error:
-            if not begun:
-                raise
-            found = api_error(error)
-            yield error_body(found.status, found.body()["error"]["message"])
+        return with_errors(self._events(), _told)
 
     async def _events(self) -> AsyncGenerator[Event]:
         begun = False
@@ -145,3 +137,7 @@ def _object(arguments: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _told(error: ApiError) -> list[Event]:
+    return [error_body(error.status, error.body()["error"]["message"])]

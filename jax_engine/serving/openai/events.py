@@ -1,6 +1,6 @@
 """Answers as server-sent events."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -8,7 +8,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from jax_engine.serving.openai.errors import api_error
+from jax_engine.serving.openai.errors import ApiError, api_error
 from jax_engine.serving.openai.responses import encode
 from jax_engine.serving.openai.running import ClientGone, for_client, unless_gone
 
@@ -26,6 +26,22 @@ async def named_event_stream(http: HttpRequest, events: AsyncGenerator[dict[str,
     """As `event_stream`, of events that have a `type` and write errors themselves."""
     first = await for_client(http, anext(events))
     return _NamedEventStream(first, events)
+
+
+async def with_errors[Event](
+    events: AsyncIterator[Event], say: Callable[[ApiError], Iterable[Event]]
+) -> AsyncGenerator[Event]:
+    """Events. An error before the first one is raised; `say` makes events of a later one."""
+    begun = False
+    try:
+        async for event in events:
+            begun = True
+            yield event
+    except Exception as error:
+        if not begun:
+            raise
+        for event in say(api_error(error)):
+            yield event
 
 
 class _EventStream[Event](Response):

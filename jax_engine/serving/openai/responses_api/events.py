@@ -9,7 +9,8 @@ import msgspec
 from jax_engine.outputs import CompletionOutput
 from jax_engine.serving.openai.blocks import Block, Blocks, Step
 from jax_engine.serving.openai.chat_call import ChatCall
-from jax_engine.serving.openai.errors import ApiError, aborted, api_error
+from jax_engine.serving.openai.errors import ApiError, aborted
+from jax_engine.serving.openai.events import with_errors
 from jax_engine.serving.openai.logprobs import chat_logprobs
 from jax_engine.serving.openai.responses_api.answer import Answer
 from jax_engine.serving.openai.thought import thought_tokens
@@ -35,18 +36,9 @@ class Writer:
         whole: dict[str, Any] = last["response"]
         return whole
 
-    async def events(self) -> AsyncGenerator[Event]:
+    def events(self) -> AsyncGenerator[Event]:
         """The answer as it comes. An error before the first event is raised, a later one said."""
-        begun = False
-        try:
-            async for event in self._events():
-                begun = True
-                yield event
-        except Exception as error:
-            if not begun:
-                raise
-            for event in self._failure(api_error(error)):
-                yield event
+        return with_errors(self._events(), self._failure)
 
     async def _events(self) -> AsyncGenerator[Event]:
         begun, reason, why = False, None, None
