@@ -40,7 +40,10 @@ class ByHand:
 
 
 def in_functions(mutant: Mutant) -> ByHand | None:
-    """The bug, if it is in bodies of functions and its tests can share a process with others."""
+    """The bug, if it is in bodies of functions and its tests can share a process with others.
+
+    The functions must use the same variables of their surroundings with the bug as without.
+    """
     apart = any(test.startswith(TOGETHER) for test in mutant.tests)
     if apart or not mutant.file.startswith("jax_engine/"):
         return None
@@ -49,7 +52,10 @@ def in_functions(mutant: Mutant) -> ByHand | None:
     before, after = list(functions(mutant.file, text)), list(functions(mutant.file, wrong))
     if _outside_of_functions(text) != _outside_of_functions(wrong):
         return None
-    changed = [new for old, new in zip(before, after, strict=True) if old.key != new.key]
+    changes = [pair for pair in zip(before, after, strict=True) if pair[0].key != pair[1].key]
+    if any(old.compiled().co_freevars != new.compiled().co_freevars for old, new in changes):
+        return None  # a living function keeps its closure: it cannot begin to call `super`
+    changed = [new for _, new in changes]
     first = text[: text.index(mutant.old)].count("\n") + 1
     return ByHand(mutant, range(first, first + mutant.old.count("\n") + 1), tuple(changed))
 
