@@ -142,4 +142,3 @@ def _part(builder: Any, value: Any, part: int, parts: int) -> Any:
     size = value.type.count // parts
     order = ir.Constant(ir.VectorType(INT, size), list(range(part * size, (part + 1) * size)))
     return builder.shuffle_vector(value, value, order)
-

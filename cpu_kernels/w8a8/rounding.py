@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float32, Int, Int8, Int32, Float
+from jaxtyping import Array, Float, Float32, Int, Int8, Int32
 
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.calls.ranges import range_of, ranges_for
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.simd.rounding import ROUNDER, larger_magnitude, largest_magnitude, store_codes
-from cpu_kernels.simd.vectors import LANES, add, div, load_some, spread, sub, total
+from cpu_kernels.simd.vectors import LANES, add, div, spread, sub, total
 from cpu_kernels.simd.widen import item_bytes, widen, widen_some
 
 NAME = "cpu_kernels.w8a8_rows"
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 def round_rows(x: Float[Array, "T in"], ends: Int[Array, " groups"]) -> Rows:
     """Rounds the rows before the largest of `ends`; the others have any results.
 
-    A row with a number that is not finite has a scale that is not finite.
+    A row with a number that is not finite has NaN as its scale.
 
     Args:
         x: float32, bfloat16 or float16.
@@ -97,6 +97,9 @@ def _round(call: Any, row: int) -> None:
         above = larger_magnitude(above, _numbers(kind, start, at, width))
     largest = largest_magnitude(above)
     scale = np.float32(1) if largest < np.float32(LEAST) else largest / np.float32(LARGEST)
+    finite = largest < np.float32(np.inf)
+    if not finite:
+        scale = np.float32(np.nan)
     codes = call.codes.address + call.codes.shape[1] * row
     divisor, rounder, sums = spread(scale), spread(ROUNDER), spread(0.0)
     for at in range(0, width, LANES):
@@ -104,7 +107,7 @@ def _round(call: Any, row: int) -> None:
         store_codes(codes + at, shifted)
         sums = add(sums, sub(shifted, rounder))
     call.scales.float32[row] = scale
-    call.firsts.int32[row] = np.int32(np.float32(-ZERO) * total(sums))
+    call.firsts.int32[row] = np.int32(np.float32(-ZERO) * total(sums)) if finite else 0
 
 
 @inner
