@@ -121,13 +121,12 @@ def round_rows(
     """Codes and a scale for each row; see `cpu_kernels/w8a8/rounding.py`.
 
     XLA turns a division by a constant, or by one number for many, into a multiplication by its
-    reciprocal, which rounds otherwise. So it must not see that divisors are the same.
+    reciprocal, which rounds otherwise. So divisors depend on a comparison that XLA cannot know.
     """
     x = x.astype(jnp.float32)
-    sizes = jnp.abs(x)
+    sizes, one = jnp.abs(x), jnp.float32(1)
     largest = sizes.max(axis=-1, keepdims=True)
-    one = jnp.float32(1)
-    scales = largest / jnp.where(largest >= 0, jnp.float32(LARGEST), one)
-    scales = jnp.where(largest < LEAST, one, scales)
+    is_zero = largest < LEAST
+    scales = jnp.where(is_zero, one, largest) / jnp.where(is_zero, one, jnp.float32(LARGEST))
     quotients = x / jnp.where(sizes <= largest, scales, one)
     return jnp.round(quotients).astype(jnp.int8), scales
