@@ -1,5 +1,6 @@
 """W8A8 as weight formats: both have the oracle's products to the bit, and hence each other's."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -46,6 +47,22 @@ def held(
     return Weight({name: jnp.asarray(a) for name, a in arrays.items()}, matrix=matrix, format=form)
 
 
+@partial(jax.jit, static_argnames=("method", "matrix", "form", "options"))
+def _run(
+    arrays: Any, given: Any, *, method: str, matrix: Matrix, form: W8A8, options: Any
+) -> jax.Array:
+    weight = Weight(arrays, matrix=matrix, format=form)
+    found: jax.Array = getattr(weight, method)(**given, **dict(options))
+    return found
+
+
+def run(weight: Weight, method: str, given: dict[str, Any], **options: Any) -> np.ndarray:
+    """What a method of a weight computes inside a compiled step. Each shape is compiled once."""
+    static: dict[str, Any] = {"matrix": weight.matrix, "form": weight.format}
+    named = tuple(sorted(options.items()))
+    return np.asarray(_run(dict(weight.arrays), given, method=method, options=named, **static))
+
+
 def one_layer(weight: Weight, layer: int) -> Weight:
     """What a layer receives inside the scan."""
     if weight.format.indexed:
@@ -66,12 +83,13 @@ def test_products(
     x = jnp.asarray(numbers(seed + 1, tokens, size), dtype)
     weight = one_layer(held(form, codes, scales), layer)
     expected = by_oracle(x, codes[layer], scales[layer])
-    multiply = jax.jit(weight.matmul, static_argnames="out_dtype")
-    found = multiply(x, jnp.int32(layer), jnp.int32(wanted), out_dtype=FLOAT32)
+    arrays = {"x": x, "layer": jnp.int32(layer)}
+    some = arrays | {"num_rows": jnp.int32(wanted)}
+    found = run(weight, "matmul", some, out_dtype=FLOAT32)
     assert form.result_dtype(x.dtype) == FLOAT32 == found.dtype
     np.testing.assert_array_equal(found[:wanted], expected[:wanted])
     assert np.isfinite(found).all()
-    rounded = multiply(x, jnp.int32(layer), out_dtype=jnp.dtype(dtype))
+    rounded = run(weight, "matmul", arrays, out_dtype=jnp.dtype(dtype))
     np.testing.assert_array_equal(rounded, expected.astype(dtype))
 
 
@@ -80,7 +98,8 @@ def test_products(
 def test_x_is_divided_as_the_oracle_divides(form: W8A8, tokens: int) -> None:
     """Not multiplied by a reciprocal, as XLA would: of 20,000 numbers some round otherwise."""
     x, codes = numbers(0, tokens, 500), np.eye(500, dtype=np.int8)
-    found = held(form, codes, np.ones(500, np.float32)).matmul(jnp.asarray(x), out_dtype=FLOAT32)
+    weight = held(form, codes, np.ones(500, np.float32))
+    found = run(weight, "matmul", {"x": jnp.asarray(x)}, out_dtype=FLOAT32)
     np.testing.assert_array_equal(found, by_oracle(x, codes, np.ones(500, np.float32)))
 
 
@@ -92,7 +111,8 @@ def test_rows_of_any_size(form: W8A8, size: float) -> None:
     codes, scales = np.array([[1, 2, 3], [100, 90, -128]], np.int8), np.ones(2, np.float32)
     expected = np.zeros((2, 2), np.float32) if size < LEAST else by_oracle(x, codes, scales)
     assert w8a8_dense.LEAST == LEAST and w8a8.MOST == MOST
-    found = held(form, codes, scales).matmul(jnp.asarray(x), out_dtype=FLOAT32)
+    weight = held(form, codes, scales)
+    found = run(weight, "matmul", {"x": jnp.asarray(x)}, out_dtype=FLOAT32)
     np.testing.assert_array_equal(found, expected)
 
 
@@ -102,7 +122,8 @@ def test_what_is_not_finite_spoils_its_row_alone(form: W8A8, value: float) -> No
     x, (codes, scales) = numbers(0, 3, 21), weights(1, 7, 21)
     expected = by_oracle(x, codes, scales)
     x[1, 5], expected[1] = value, np.nan
-    found = held(form, codes, scales).matmul(jnp.asarray(x), out_dtype=FLOAT32)
+    weight = held(form, codes, scales)
+    found = run(weight, "matmul", {"x": jnp.asarray(x)}, out_dtype=FLOAT32)
     np.testing.assert_array_equal(found, expected)
 
 
@@ -115,7 +136,8 @@ def test_gated_products(
     x, bias = jnp.asarray(numbers(7, tokens, size), dtype), numbers(8, 1, 2 * width)[0]
     weight = one_layer(held(form, codes, scales, gated=True), 1)
     added = jnp.asarray(bias) if with_bias else None
-    found = weight.gated_matmul(x, added, "relu", jnp.int32(1))
+    arrays = {"x": x, "bias": added, "layer": jnp.int32(1)}
+    found = run(weight, "gated_matmul", arrays, activation="relu")
     expected = relu_gated(by_oracle(x, codes[1], scales[1]), bias if with_bias else None)
     np.testing.assert_array_equal(found, expected.astype(dtype))
 
@@ -136,15 +158,16 @@ def test_products_by_experts(
     x, bias = numbers(7, real + 2, size), numbers(8, 3, rows)
     weight = one_layer(held(form, codes, scales, gated=gated), 1)
     starts = jnp.asarray(np.cumsum([0, *counts]), jnp.int32)
-    given_arrays = jnp.asarray(x), jnp.asarray(bias) if with_bias else None
+    arrays = {"x": jnp.asarray(x), "bias": jnp.asarray(bias) if with_bias else None}
+    arrays |= {"starts": starts, "layer": jnp.int32(1)}
     expected = by_groups(x, codes[1], scales[1], list(counts))[:real]
     if with_bias:
         expected = expected + np.repeat(bias, counts, axis=0)
     if gated:
-        found = weight.grouped_gated_matmul(*given_arrays, "relu", starts, jnp.int32(1))
+        found = run(weight, "grouped_gated_matmul", arrays, activation="relu")
         expected = relu_gated(expected)
     else:
-        found = weight.grouped_matmul(*given_arrays, starts, jnp.int32(1))
+        found = run(weight, "grouped_matmul", arrays)
     np.testing.assert_array_equal(found[:real], expected)
     assert np.isfinite(found).all()
 
@@ -156,7 +179,8 @@ def test_batched_products(form: W8A8, heads: int, tokens: int, rows: int, data: 
     codes, scales = weights(3, 2, heads, rows, 10)
     x = numbers(7, heads, tokens, 10)
     weight = one_layer(held(form, codes, scales), layer)
-    found = weight.batched_matmul(jnp.asarray(x), jnp.int32(layer), jnp.int32(wanted))
+    arrays = {"x": jnp.asarray(x), "layer": jnp.int32(layer), "num_rows": jnp.int32(wanted)}
+    found = run(weight, "batched_matmul", arrays)
     for head in range(heads):
         expected = by_oracle(x[head], codes[layer, head], scales[layer, head])
         np.testing.assert_array_equal(found[head][:wanted], expected[:wanted])
@@ -172,7 +196,7 @@ def test_rows_are_taken_and_clipped(
     codes, scales = weights(2, rows, size)
     weight = held(form, codes, scales, dtype=jnp.dtype(dtype))
     expected = (codes * scales[:, None])[np.minimum(ids, rows - 1)].astype(dtype)
-    found = weight.take_rows(jnp.asarray(ids))
+    found = run(weight, "take_rows", {"ids": jnp.asarray(ids)})
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, expected)
 
