@@ -116,7 +116,7 @@ def _gate(call: Any, chunk: Chunk, bias: int, pair: int, products: int) -> None:
 
 @inner
 def _chunks(call: Any) -> int:
-    return num_chunks(call, PARTS)
+    return num_chunks(call, call.panels.shape[1] // PARTS)
 
 
 @inner
@@ -136,7 +136,7 @@ def _products_bytes(call: Any) -> int:
 @inner
 def _chunk(call: Any, item: int, products: int) -> None:
     """Multiplies and gates pairs of panels, with the products in the thread's own memory."""
-    share = share_of(call, item, PARTS)
+    share = share_of(call, item, call.panels.shape[1] // PARTS)
     chunk = chunk_of(call, share, PARTS)
     bias, width = 0, call.out.shape[1]
     if call.bias.shape[0] > 0:
