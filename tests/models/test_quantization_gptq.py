@@ -221,7 +221,7 @@ def test_values_that_are_refused_when_they_are_read(tmp_path: Path) -> None:
 def test_three_bits_need_whole_codes_in_a_column(tmp_path: Path) -> None:
     stored = gptq.quantise(random_matrix(), 3, GROUP)
     parts = tensors_of(stored._replace(qweight=stored.qweight[:8]))
-    with pytest.raises(WeightsError, match=r"qweight: expected .*found \(8, 32\)|g_idx: .*\(85,\)"):
+    with pytest.raises(WeightsError, match=r"qweight: expected whole codes of .*\(8, 32\)"):
         opened(tmp_path, parts, config(3))
 
 

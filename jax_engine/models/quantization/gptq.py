@@ -131,8 +131,8 @@ def matrix(scheme: Scheme, parts: Parts) -> Grouped:
     """The matrix of a module. Raises WeightsError: a part is missing, or of another shape."""
     bits = scheme.bits
     words, num_outputs = parts.expect(".qweight", ("I32",), (None, None))
-    num_inputs = words * 32 // bits
-    if stream_words(num_inputs, bits) != words:
+    num_inputs, rest = divmod(words * 32, bits)
+    if rest:
         raise parts.error(
             ".qweight", f"whole codes of {bits} bits in a column", (words, num_outputs)
         )

@@ -69,7 +69,7 @@ class Parts:
         if dtype not in dtypes:
             raise self.error(end, f"dtype {' or '.join(dtypes)}", dtype)
         if not any(_fits(found, shape) for shape in shapes):
-            texts = (f"({', '.join('any' if n is None else str(n) for n in s)})" for s in shapes)
+            texts = (str(shape).replace("None", "any") for shape in shapes)
             raise self.error(end, f"shape {' or '.join(texts)}", found)
         return found
 
