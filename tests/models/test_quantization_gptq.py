@@ -165,6 +165,7 @@ def test_gpt2_has_its_matrices_turned(tmp_path: Path) -> None:
         ({"group_size": 0}, r"group_size 0 .*-1, or from 1 on"),
         ({"checkpoint_format": "marlin"}, "checkpoint_format 'marlin' .*'gptq', 'gptq_v2'"),
         ({"dynamic": {"+:x": {"bits": 5}}}, r"dynamic\['\+:x'\]\.bits 5"),
+        ({"dynamic": {"x": {"sym": 1}}}, r"dynamic\['x'\]: sym must be true or false.*, got 1"),
         ({"dynamic": {"-:(": {}}}, r"dynamic must be a regular expression, got '\('"),
         ({"dynamic": {"a" * 2000: {}}}, "more than 1000 characters"),
         ({"quant_method": "gguf"}, "quant_method 'gguf' is not supported; known: gptq"),

@@ -69,7 +69,7 @@ class Transforms(msgspec.Struct, frozen=True):
 class Fields(msgspec.Struct, frozen=True):
     """quantization_config; the scheme of the KV cache is not read here."""
 
-    config_groups: dict[str, Group]
+    config_groups: dict[str, dict[str, Any]]
     format: str | None = None
     ignore: list[str] | None = None
     version: str | None = None
@@ -103,13 +103,15 @@ def method(raw: Mapping[str, Any]) -> Method:
         if one.startswith(PATTERN):
             pattern("ignore", one.removeprefix(PATTERN))
     named, linear = [], None
-    for key, group in fields.config_groups.items():
-        make = _make(f"config_groups.{key}", group, fields)
+    for key, each in fields.config_groups.items():
+        where = f"config_groups.{key}"
+        group = settings(each, Group, f".{where}")
+        make = _make(where, group, fields)
         for target in group.targets:
             if target == LINEAR:
                 linear = make
             elif target.startswith(PATTERN):
-                found = pattern(f"config_groups.{key}.targets", target.removeprefix(PATTERN))
+                found = pattern(f"{where}.targets", target.removeprefix(PATTERN))
                 named.append(Target(found, make))
             else:
                 named.append(Target(target, make))

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from jax_engine.errors import WeightsError
+from jax_engine.file_schema import short
 from jax_engine.models.quantization.grouped import UNSIGNED, Grouped, centred
 from jax_engine.models.quantization.modules import Method
 from jax_engine.models.quantization.packing import stream_words, unpack_stream
@@ -55,7 +56,7 @@ class Fields(msgspec.Struct, frozen=True):
     desc_act: bool | None = False
     lm_head: bool | None = False
     checkpoint_format: str | None = None
-    dynamic: dict[str, Override] | None = None
+    dynamic: dict[str, dict[str, Any]] | None = None
 
 
 class Scheme(NamedTuple):
@@ -97,16 +98,16 @@ def method(raw: Mapping[str, Any], model_type: object) -> Method:
     )
 
 
-def _rules(dynamic: Mapping[str, Override], base: Scheme) -> Iterator[Rule]:
+def _rules(dynamic: Mapping[str, Mapping[str, Any]], base: Scheme) -> Iterator[Rule]:
     for text, override in dynamic.items():
         found = pattern("dynamic", text.removeprefix("-:").removeprefix("+:"))
         if text.startswith("-:"):
             yield Rule(found, None)
             continue
-        given = {key: value for key, value in msgspec.structs.asdict(override).items()}
-        changed = {key: value for key, value in given.items() if value is not None}
-        scheme = base._replace(**changed)
-        _check(f"dynamic[{text!r}].", scheme)
+        where = f"dynamic[{short(text)}]"
+        given = msgspec.structs.asdict(settings(override, Override, f".{where}"))
+        scheme = base._replace(**{key: x for key, x in given.items() if x is not None})
+        _check(f"{where}.", scheme)
         yield Rule(found, scheme)
 
 

@@ -11,9 +11,9 @@ FIELD = "config.json: quantization_config"
 MAX_PATTERN = 1000  # characters
 
 
-def settings[T](raw: Mapping[str, Any], schema: type[T]) -> T:
-    """The method's fields. Raises ConfigError."""
-    return checked(raw, schema, FIELD)
+def settings[T](raw: Mapping[str, Any], schema: type[T], place: str = "") -> T:
+    """The fields of the whole, or of what stands at a place in it (".a"). Raises ConfigError."""
+    return checked(raw, schema, FIELD + place)
 
 
 def require(field: str, value: object, known: Collection[object]) -> None:
