@@ -40,7 +40,8 @@ def _format_of(source: CodesSource, leaf: Leaf, transform: Transform) -> WeightF
         ordered = ordered or is_ordered(source, part, shape, words)
     if ordered and len(leaf.element(index).shape) > 2:
         return None  # each expert would put x into another order
-    return coded_format(source.kinds, kinds, leaf.matrix.dtype, ordered=ordered)
+    used = tuple(kind for kind in source.kinds if kind in kinds)
+    return coded_format(used, leaf.matrix.dtype, ordered=ordered)
 
 
 def with_formats(

@@ -1,7 +1,5 @@
 """The formats of a model's weights."""
 
-from collections.abc import Collection
-
 import jax.numpy as jnp
 
 from jax_engine.operations.device import this_device
@@ -23,18 +21,17 @@ def formats_for(dtype: jnp.dtype) -> Formats:
 
 
 def coded_format(
-    kinds: tuple[Kind, ...], used: Collection[Kind], dtype: jnp.dtype, *, ordered: bool
+    kinds: tuple[Kind, ...], dtype: jnp.dtype, *, ordered: bool
 ) -> WeightFormat | None:
     """The format for a weight whose rows are codes.
 
     Args:
-        kinds: the kinds of the checkpoint, as its source numbers them.
-        used: those of this weight.
+        kinds: of the weight's rows.
         dtype: of activations.
         ordered: whether its columns are in another order.
 
     Returns:
         None if no format holds such rows: then they are decoded when they are read.
     """
-    kind = None if on_numba(dtype) else common_kind(used)
+    kind = None if on_numba(dtype) else common_kind(kinds)
     return None if kind is None else Coded(kinds, kind, ordered)

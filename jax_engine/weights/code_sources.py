@@ -20,7 +20,7 @@ class CodesSource(TensorSource, Protocol):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of all rows. A record's `kind` is an index into it."""
+        """The kinds of all rows. The `kind` of a record that was read is an index into it."""
 
     def kind(self, name: str) -> Kind | None:
         """How the rows of a tensor are coded; None: it holds plain numbers."""
@@ -49,9 +49,17 @@ def is_ordered(source: TensorSource, made_of: Transform, shape: Shape, words: Wo
 def read_rows(
     source: TensorSource, made_of: Transform, words: Words, shape: Shape, kinds: tuple[Kind, ...]
 ) -> np.ndarray:
-    """Reads a matrix [*stack, out, in] as records [*stack, out]."""
+    """Reads a matrix [*stack, out, in] as records [*stack, out].
+
+    Args:
+        kinds: those of the matrix. A record's `kind` is an index into it.
+    """
+    assert isinstance(source, CodesSource)
     rows = np.empty(shape[:-1], row_dtype(kinds, shape[-1]))
     made_of.read_into(source, rows, words)
+    known = {kind: number for number, kind in enumerate(kinds)}
+    number = np.array([known.get(kind, len(kinds)) for kind in source.kinds], np.uint8)
+    rows["kind"] = number[rows["kind"]]
     return rows
 
 

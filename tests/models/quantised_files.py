@@ -82,8 +82,9 @@ def read_rows(source: QuantizedSource, name: str) -> np.ndarray:
         row_dtype((kind,), size),
     )
     rows = rows.reshape(*stack, count).copy()
-    rows["kind"] = 0
     source.read_into(name, rows)
+    assert (rows["kind"] == source.kinds.index(kind)).all()
+    rows["kind"] = 0
     found = numbers(rows, (kind,))
     order = source.order(name)
     if order is not None:

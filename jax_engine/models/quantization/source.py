@@ -4,6 +4,7 @@ A matrix is read in the form that the array asks for which it is read into: as n
 of codes.
 """
 
+import functools
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -83,6 +84,12 @@ class QuantizedSource:
         """[N, K], or [E, N, K]; the last two swapped if it is `turned`."""
         return self._modules[name].shape if name in self._modules else self.source.shape(name)
 
+    @functools.cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of all rows. A record's `kind` is an index into it. Raises WeightsError."""
+        found = dict.fromkeys(map(self.kind, self._modules))
+        return tuple(kind for kind in found if kind is not None)
+
     def kind(self, name: str) -> Kind | None:
         """How rows of codes are coded; None: there are only numbers. May read scales.
 
@@ -115,12 +122,16 @@ class QuantizedSource:
     def read_into(self, name: str, out: np.ndarray) -> None:
         """Writes the numbers into an array of floats, columns in their own order; or rows of codes.
 
-        Rows are records [N] or [E, N] of `codes.row_dtype`: all fields are written but `kind`.
+        Rows are records [N] or [E, N] of `codes.row_dtype`.
         Groups of records beyond those of this tensor's kind are 0. Numbers of norms and biases are
         read into floats only. Thread-safe. Raises WeightsError.
         """
         if name in self._modules:
             self._modules[name].read_into(out)
+            if out.dtype.fields is not None:
+                kind = self.kind(name)
+                assert kind is not None
+                out["kind"] = self.kinds.index(kind)
         else:
             self.source.read_into(name, out)
 
