@@ -94,11 +94,15 @@ def gated_product(
 
 
 @inner
-def _gate(call: Any, chunk: Chunk, bias: int, pair: int, products: int) -> None:
+def gate_products(call: Any, chunk: Any, bias: int, pair: int, products: int) -> None:
     """Gates the products of one panel of gate and one of up, and stores the results.
 
     Args:
+        call: has the result `out`, and the operand `activation`.
+        chunk: has the fields `out`, `out_step`, `columns` and `tokens` of a `Chunk`.
         bias: address of the biases of the chunk's first gate, or 0.
+        pair: number of the pair of panels within the chunk.
+        products: address of rows of STEP bytes.
     """
     kind, width, activation = call.out.dtype, call.out.shape[1], call.activation.int32[0]
     item, first = item_bytes(kind), COLUMNS * pair
@@ -157,4 +161,4 @@ def _chunk(call: Any, item: int, products: int) -> None:
             STEP,
         )
         multiply(call, both)
-        _gate(call, chunk, bias, pair, products)
+        gate_products(call, chunk, bias, pair, products)

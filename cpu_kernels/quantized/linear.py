@@ -5,16 +5,14 @@ product's sums run over a row in the same order, whatever the number of rows and
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt8
 
-from cpu_kernels.calls.kernel import cpu_kernel
-from cpu_kernels.compiling.jit import inner
-from cpu_kernels.linear.chunks import Share, num_chunks, share_of
 from cpu_kernels.linear.linear import words_of
+from cpu_kernels.quantized.kernel import NAME, PLAIN
 from cpu_kernels.quantized.kinds import (
     PanelKind,
     forms_of,
@@ -24,15 +22,20 @@ from cpu_kernels.quantized.kinds import (
     tables_of,
 )
 from cpu_kernels.quantized.panels import num_panels
-from cpu_kernels.quantized.tiles import PART_BYTES, PLACE_BYTES, Chunk, multiply_of
-from cpu_kernels.simd.micro_kernel import COLUMNS
-from cpu_kernels.simd.structs import BFLOAT16
-from cpu_kernels.simd.widen import item_bytes
-from cpu_kernels.simd.words import MULTIPLIES_PAIRS, Floats, Pairs
 
-NAME = "cpu_kernels.quantized_linear"
-_multiply_floats = multiply_of(Floats)
-_multiply_pairs = multiply_of(Pairs) if MULTIPLIES_PAIRS else _multiply_floats
+
+class Gate(NamedTuple):
+    """The gate of a gated network.
+
+    Attributes:
+        bias: [groups * 2 * width] in float32, or empty.
+        activation: its index in `ACTIVATIONS`.
+        dtype: of the result.
+    """
+
+    bias: Array
+    activation: int
+    dtype: jnp.dtype
 
 
 def quantized_linear(
@@ -65,11 +68,8 @@ def quantized_linear(
     check_places(panels, places, width)
     index = jnp.zeros((), jnp.int32) if layer is None else layer
     count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
-    stack = panels.reshape(-1, panels.shape[-1]), places.reshape(-1, *places.shape[-2:])
-    operands = operands_of(x, *stack, kinds, dtype)
-    result = jax.ShapeDtypeStruct((x.shape[0], width), jnp.float32)
-    out: Array = jax.ffi.ffi_call(NAME, result)(*operands, index, count.reshape(1))
-    return out
+    stack = one_stack(panels, places)
+    return product(x, stack, kinds, index, count.reshape(1), width, dtype)
 
 
 def check_places(panels: Array, places: Array, width: int, parts: int = 1) -> None:
@@ -82,19 +82,35 @@ def check_places(panels: Array, places: Array, width: int, parts: int = 1) -> No
         )
 
 
-def operands_of(
+def one_stack(panels: Array, places: Array) -> tuple[Array, Array]:
+    """All weights, one after another."""
+    return panels.reshape(-1, panels.shape[-1]), places.reshape(-1, *places.shape[-2:])
+
+
+def product(
     x: Float[Array, "T in"],
-    panels: UInt8[Array, "weights bytes"],
-    places: Int[Array, "weights panels 2"],
+    stack: tuple[UInt8[Array, "weights bytes"], Int[Array, "weights panels 2"]],
     kinds: Sequence[PanelKind],
+    layer: Int[Array, ""],
+    ends: Int[Array, " groups"],
+    width: int,
     dtype: jnp.dtype,
-) -> tuple[Array, ...]:
-    """The kernels' operands x, panels, places, forms, tables and sums."""
+    gate: Gate | None = None,
+) -> Float[Array, "T width"]:
+    """The kernel: each group's rows by its weight in the layer, in `dtype`.
+
+    `linear/chunks.py` has the operands. `width` is that of the result.
+    """
     x = jnp.pad(x, ((0, 0), (0, padded(x.shape[1]) - x.shape[1])))
     words, group = words_of(x, dtype), sums_group(kinds)
     forms, tables = forms_of(kinds), tables_of(kinds, pairs=pairs_of(dtype))
     sums = _sums_of(words, group) if group else jnp.zeros((x.shape[0], 0))
-    return words, panels, places, jnp.asarray(forms), jnp.asarray(tables), sums
+    chosen = gate or Gate(jnp.zeros(0), PLAIN, jnp.dtype(jnp.float32))
+    result = jax.ShapeDtypeStruct((x.shape[0], width), chosen.dtype)
+    given = (words, *stack, jnp.asarray(forms), jnp.asarray(tables), sums, layer, ends)
+    call = jax.ffi.ffi_call(NAME, result)
+    out: Array = call(*given, chosen.bias, jnp.int32(chosen.activation))
+    return out
 
 
 def _sums_of(x: Float[Array, "T in"], group: int) -> Float[Array, "T groups"]:
@@ -110,62 +126,3 @@ def _sums_of(x: Float[Array, "T in"], group: int) -> Float[Array, "T groups"]:
     return total
 
 
-@inner
-def chunk_of(call: Any, share: Share, parts: int, scratch: int) -> Chunk:
-    """The chunk of a work item; `parts` is 2 if panels of gate and up alternate."""
-    places, out, groups = call.places, call.out, call.ends.shape[0]
-    item, first = item_bytes(out.dtype), parts * share.panel
-    x_step, sums_step = item_bytes(call.x.dtype) * call.x.shape[1], 4 * call.sums.shape[1]
-    layer = min(max(call.layer.int32[0], 0), places.shape[0] // groups - 1)
-    matrix = layer * groups + share.group
-    return Chunk(
-        call.panels.address + matrix * call.panels.shape[1],
-        places.address + PLACE_BYTES * (matrix * places.shape[1] + first),
-        call.forms.address,
-        call.tables.address,
-        parts * (share.last - share.panel),
-        share.followed,
-        call.x.address + share.row * x_step,
-        call.sums.address + share.row * sums_step,
-        out.address + share.row * item * out.shape[1] + item * COLUMNS * share.panel,
-        call.x.shape[1],
-        out.shape[1] - COLUMNS * share.panel,
-        share.end - share.row,
-        x_step,
-        sums_step,
-        item * out.shape[1],
-        scratch,
-    )
-
-
-@inner
-def multiply(call: Any, chunk: Chunk) -> None:
-    """All products of a chunk, in the dtype of x."""
-    if call.x.dtype == BFLOAT16:
-        _multiply_pairs(chunk)
-    else:
-        _multiply_floats(chunk)
-
-
-@inner
-def _chunks(call: Any) -> int:
-    return num_chunks(call, call.places.shape[1])
-
-
-@inner
-def _scratch(call: Any) -> int:
-    return PART_BYTES
-
-
-@cpu_kernel(
-    NAME,
-    operands="x panels places forms tables sums layer ends",
-    results="out",
-    items=_chunks,
-    scratch=_scratch,
-    neighbours=True,
-)
-@inner
-def _chunk(call: Any, item: int, scratch: int) -> None:
-    share = share_of(call, item, call.places.shape[1])
-    multiply(call, chunk_of(call, share, 1, scratch))
