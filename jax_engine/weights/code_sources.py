@@ -1,5 +1,6 @@
 """Checkpoints whose matrices can be read as rows of codes."""
 
+import math
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -29,15 +30,22 @@ class CodesSource(TensorSource, Protocol):
         """The columns' numbers, in the order of the codes; None: they are in order."""
 
 
-def kinds_of(
+def parts_of_rows(
     source: TensorSource, made_of: Transform, shape: Shape, words: Words
-) -> set[Kind] | None:
-    """The kinds of the rows that a matrix is made of; None: not all of it can be read as codes."""
+) -> list[tuple[Kind, int]] | None:
+    """The kinds of the rows that a matrix is made of, and how many rows of each follow each other.
+
+    None: not all of it can be read as codes.
+    """
     if not isinstance(source, CodesSource) or not moves_rows(made_of, len(shape) - 1):
         return None
-    found = {source.kind(name) for name, _ in made_of.tensors(shape, words)}
-    kinds = {kind for kind in found if kind is not None}
-    return kinds if kinds and kinds == found else None
+    found = []
+    for name, of_tensor in made_of.tensors(shape, words):
+        kind = source.kind(name)
+        if kind is None:
+            return None
+        found.append((kind, math.prod(of_tensor[:-1])))
+    return found or None
 
 
 def is_ordered(source: TensorSource, made_of: Transform, shape: Shape, words: Words) -> bool:

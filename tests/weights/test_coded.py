@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_engine.errors import WeightsError
-from jax_engine.weights.code_sources import is_ordered, kinds_of
+from jax_engine.weights.code_sources import is_ordered, parts_of_rows
 from jax_engine.weights.coded import Coded, common_kind
 from jax_engine.weights.codes import INT8, Kind, numbers
 from jax_engine.weights.format import Matrix, Weight
@@ -131,11 +131,11 @@ def test_which_transforms_move_whole_rows() -> None:
     assert not moves_rows(Tensor("a"), 0)
 
 
-def test_kinds_of_a_matrix() -> None:
+def test_the_parts_of_a_matrix() -> None:
     tensors = {str(kind): random_rows((5,), 64, KINDS, {kind}, kind) for kind in (0, 5)}
     source = RowsSource(tensors, KINDS)
     both = Concatenate(("0", "5"), (5, 5))
-    assert kinds_of(source, both, (10, 64), {}) == {KINDS[0], KINDS[5]}
-    assert kinds_of(source, AddOne("0"), (5, 64), {}) is None
+    assert parts_of_rows(source, both, (10, 64), {}) == [(KINDS[0], 5), (KINDS[5], 5)]
+    assert parts_of_rows(source, AddOne("0"), (5, 64), {}) is None
     source.kind = lambda name: KINDS[0] if name == "0" else None  # type: ignore[method-assign]
-    assert kinds_of(source, both, (10, 64), {}) is None
+    assert parts_of_rows(source, both, (10, 64), {}) is None
