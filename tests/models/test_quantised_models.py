@@ -15,6 +15,7 @@ from tests.golden import tiny_checkpoints as tiny
 from tests.models.paged import PagedRun
 from tests.models.quantised_files import Tensors, module, write_file
 from tests.models.test_decoder import TOLERANCE, reference_logits
+from tests.models.test_gguf_codes import formats  # noqa: F401  a fixture
 
 CONFIG = tiny.CONFIGS["plain"] | {"hidden_size": 64, "intermediate_size": 96}
 Quantised = tuple[dict[str, Any], np.ndarray]  # a module's parts, and its numbers
@@ -79,13 +80,7 @@ def write_quantised(directory: Path, case: str) -> dict[str, np.ndarray]:
     return decoded
 
 
-@pytest.fixture
-def xla(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU without the kernels' own formats."""
-    monkeypatch.setattr("jax_engine.operations.formats.on_numba", lambda dtype: False)
-
-
-@pytest.mark.usefixtures("xla")
+@pytest.mark.usefixtures("formats")
 @pytest.mark.parametrize("case", CASES)
 def test_logits_are_those_of_the_decoded_weights(case: str, tmp_path: Path) -> None:
     decoded = write_quantised(tmp_path, case)
