@@ -159,6 +159,10 @@ def test_raw_tensors(tmp_path: Path) -> None:
         assert not found.flags.writeable
     with pytest.raises(WeightsError, match=r"model\.safetensors, tensor U16: dtype U16 is not"):
         source.raw("U16")
+    unread = SafetensorsSource(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"model\.safetensors is unreadable: .*No such file"):
+        unread.raw("F32")
 
 
 def parts_of_every_method() -> dict[str, tuple[Tensors, dict[str, Any]]]:
