@@ -53,16 +53,13 @@ class SafetensorsSource:
         """The tensor as it is stored, of any dtype: a view of the mapped file. Thread-safe.
 
         Raises:
-            WeightsError: NumPy with ml_dtypes has no such dtype.
+            WeightsError: NumPy with ml_dtypes has no such dtype, or the file is unreadable.
         """
         path = self._paths[name]
         with self._opening:
             if path not in self._raw:
                 self._raw[path] = RawFile(path)
-        try:
-            return self._raw[path].read(name)
-        except WeightsError as error:
-            raise WeightsError(f"{path}, {error}") from None
+        return self._raw[path].read(name)
 
     def read_into(self, name: str, out: np.ndarray) -> None:
         stored = self.dtype(name)

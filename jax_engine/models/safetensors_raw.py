@@ -5,7 +5,6 @@
 """
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,20 @@ DTYPES: dict[str, np.dtype] = {
 
 
 class RawFile:
-    """A safetensors file that `safe_open` has checked, mapped into memory."""
+    """A safetensors file that `safe_open` has checked, mapped into memory.
+
+    Raises:
+        WeightsError: it has changed since then.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._bytes = np.memmap(path, np.uint8, "r")
-        self._start = 8 + int(self._bytes[:8].view("<u8")[0])
-        self._header: dict[str, Any] = json.loads(self._bytes[8 : self._start].tobytes())
+        self._path = path
+        try:
+            self._bytes = np.memmap(path, np.uint8, "r")
+            self._start = 8 + int(self._bytes[:8].view("<u8")[0])
+            self._header: dict[str, Any] = json.loads(self._bytes[8 : self._start].tobytes())
+        except (OSError, ValueError) as error:
+            raise WeightsError(f"{path} is unreadable: {error}.") from error
 
     def read(self, name: str) -> np.ndarray:
         """A view of the file, which cannot be written to. Raises WeightsError."""
@@ -45,11 +52,8 @@ class RawFile:
         dtype, shape = DTYPES.get(entry["dtype"]), tuple(entry["shape"])
         if dtype is None:
             raise WeightsError(
-                f"tensor {name}: dtype {entry['dtype']} is not supported; "
+                f"{self._path}, tensor {name}: dtype {entry['dtype']} is not supported; "
                 f"known: {', '.join(DTYPES)}."
             )
         start, stop = (self._start + offset for offset in entry["data_offsets"])
-        here = self._bytes[start:stop].view(np.ndarray)
-        if len(here) != math.prod(shape) * dtype.itemsize:
-            raise WeightsError(f"tensor {name}: {len(here)} bytes are not {dtype}{list(shape)}.")
-        return here.view(dtype).reshape(shape)
+        return self._bytes[start:stop].view(np.ndarray).view(dtype).reshape(shape)

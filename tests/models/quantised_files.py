@@ -71,24 +71,27 @@ def read(source: QuantizedSource, name: str, dtype: Any = np.float32) -> np.ndar
     return out
 
 
+def row_shape(source: QuantizedSource, name: str) -> tuple[tuple[int, ...], int]:
+    """The shape of records of a tensor's rows, and how many columns each has."""
+    *stack, first, last = source.shape(name)
+    rows, size = (last, first) if source.turned(name) else (first, last)
+    return (*stack, rows), size
+
+
 def read_rows(source: QuantizedSource, name: str) -> np.ndarray:
     """What rows of codes stand for, in the columns' own order; every field is written."""
     kind = source.kind(name)
     assert kind is not None
-    shape = source.shape(name)
-    *stack, size, count = (*shape[:-2], *shape[:-3:-1]) if not source.turned(name) else shape
-    rows = np.frombuffer(
-        b"\xab" * row_dtype((kind,), size).itemsize * int(np.prod((*stack, count))),
-        row_dtype((kind,), size),
-    )
-    rows = rows.reshape(*stack, count).copy()
+    shape, size = row_shape(source, name)
+    rows = np.empty(shape, row_dtype((kind,), size))
+    rows.view(np.uint8)[...] = 0xAB
     source.read_into(name, rows)
     assert (rows["kind"] == source.kinds.index(kind)).all()
     rows["kind"] = 0
     found = numbers(rows, (kind,))
     order = source.order(name)
-    if order is not None:
-        put_back = np.empty_like(found)
-        put_back[..., order] = found
-        found = put_back
-    return found
+    if order is None:
+        return found
+    put_back = np.empty_like(found)
+    put_back[..., order] = found
+    return put_back

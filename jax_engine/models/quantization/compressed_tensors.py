@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jax_engine.errors import ConfigError, WeightsError
-from jax_engine.models.quantization import integers
+from jax_engine.models.quantization import fp4, fp8, integers
 from jax_engine.models.quantization.integers import Integers
 from jax_engine.models.quantization.modules import Matrix, Method
 from jax_engine.models.quantization.parts import Parts
@@ -164,6 +164,49 @@ def _unpacked(where: str, args: Args, group: Group, fields: Fields) -> Make:
     return functools.partial(integers.unpacked, _integers(where, args, group, fields))
 
 
+def _floats(where: str, args: Args, group: Group, fields: Fields) -> Make:
+    del fields
+    place = f"{where}.weights"
+    require(f"{place}.type", args.type, ("float",))
+    require(f"{place}.num_bits", args.num_bits, (8,))
+    require(f"{place}.symmetric", args.symmetric, (True,))
+    require(f"{place}.strategy", args.strategy, (None, "tensor", "channel", "block"))
+    block = None
+    if args.strategy == "block":
+        sizes = args.block_structure or []
+        if len(sizes) != 2 or min(sizes) < 1:
+            known = "two sizes from 1 on"
+            raise unsupported(f"{place}.block_structure", args.block_structure, known)
+        block = sizes[0], sizes[1]
+    scheme = fp8.Scheme(block, _activations(group.input_activations))
+    return functools.partial(fp8.matrix, scheme)
+
+
+def _naive(where: str, args: Args, group: Group, fields: Fields) -> Make:
+    return (_floats if args.type == "float" else _unpacked)(where, args, group, fields)
+
+
+def _nvfp4(where: str, args: Args, group: Group, fields: Fields) -> Make:
+    del group, fields
+    _check_fp4(where, args, fp4.NV_GROUP)
+    whole = ".weight_global_scale"
+    return functools.partial(fp4.nvfp4, end=".weight_packed", whole=whole, divisor=True)
+
+
+def _mxfp4(where: str, args: Args, group: Group, fields: Fields) -> Make:
+    del group, fields
+    _check_fp4(where, args, fp4.MX_GROUP)
+    return functools.partial(fp4.mxfp4, end=".weight_packed")
+
+
+def _check_fp4(where: str, args: Args, group_size: int) -> None:
+    place = f"{where}.weights"
+    require(f"{place}.type", args.type, ("float",))
+    require(f"{place}.num_bits", args.num_bits, (4,))
+    require(f"{place}.symmetric", args.symmetric, (True,))
+    require(f"{place}.group_size", args.group_size, (None, group_size))
+
+
 def _group_size(where: str, args: Args) -> int | None:
     """As in `Integers`."""
     size = args.group_size
@@ -192,4 +235,8 @@ Builder = Callable[[str, Args, Group, Fields], Make]
 FORMATS: dict[str, Builder] = {
     "pack-quantized": _packed,
     "int-quantized": _unpacked,
+    "float-quantized": _floats,
+    "naive-quantized": _naive,
+    "nvfp4-pack-quantized": _nvfp4,
+    "mxfp4-pack-quantized": _mxfp4,
 }

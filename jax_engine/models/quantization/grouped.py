@@ -16,7 +16,7 @@ import numpy as np
 
 from jax_engine.weights.codes import Kind, meaning
 
-CHUNK = 1 << 20  # numbers that are decoded at a time
+CHUNK = 1 << 17  # numbers that are decoded at a time: they stay in the cache
 UNSIGNED = tuple(float(code) for code in range(16))
 E2M1 = tuple(sign * x for sign in (1.0, -1.0) for x in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0))
 
@@ -85,7 +85,7 @@ class Grouped:
         else:
             codes = np.empty(self.shape, np.uint8)
             self.codes_into(codes)
-            out["codes"] = codes[:, order]
+            out["codes"] = np.take(codes, order, axis=1)  # much faster than codes[:, order]
         scales = self.scales()
         _fill(out["scales"], scales)
         minimums = np.zeros((len(out), 0), np.float32)
@@ -110,8 +110,8 @@ class Grouped:
                 rows = slice(start, start + step)
                 numbers = meaning(codes[rows], kind)
                 if zeros is not None:
-                    numbers = numbers - zeros[rows][:, groups]
-                out[rows] = scales[rows][:, groups] * numbers
+                    numbers -= np.take(zeros[rows], groups, axis=1)
+                out[rows] = np.take(scales[rows], groups, axis=1) * numbers
 
 
 def _are_halves(scales: np.ndarray) -> bool:

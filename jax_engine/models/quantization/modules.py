@@ -14,6 +14,7 @@ NOT_WEIGHTS = (
     ".input_scale",
     ".input_zero_point",
     ".input_global_scale",
+    ".activation_scale",
     ".output_scale",
     ".q_scale",
     ".k_scale",

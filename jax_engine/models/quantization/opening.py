@@ -7,7 +7,16 @@ import msgspec
 
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import checked, short
-from jax_engine.models.quantization import compressed_tensors, gptq
+from jax_engine.models.quantization import (
+    awq,
+    bitsandbytes,
+    compressed_tensors,
+    fp4,
+    fp8,
+    gptq,
+    modelopt,
+    squeezellm,
+)
 from jax_engine.models.quantization.modules import Method
 from jax_engine.models.quantization.parts import RawSource
 from jax_engine.models.quantization.settings import FIELD
@@ -17,11 +26,21 @@ from jax_engine.models.quantization.source import QuantizedSource
 ALIASES = {
     "gptq_marlin": "gptq",
     "gptq_bitblas": "gptq",
+    "awq_marlin": "awq",
     "compressed_tensors": "compressed-tensors",
+    "fbgemm_fp8": "fp8",
+    "nvfp4": "modelopt_fp4",
 }
 METHODS: dict[str, Callable[[Mapping[str, Any], object], Method]] = {
     "gptq": gptq.method,
+    "awq": lambda raw, _: awq.method(raw),
     "compressed-tensors": lambda raw, _: compressed_tensors.method(raw),
+    "fp8": lambda raw, _: fp8.method(raw),
+    "mxfp4": lambda raw, _: fp4.method(raw),
+    "modelopt": lambda raw, _: modelopt.method(raw),
+    "modelopt_fp4": lambda raw, _: modelopt.method(raw),
+    "bitsandbytes": lambda raw, _: bitsandbytes.method(raw),
+    "squeezellm": lambda raw, _: squeezellm.method(raw),
 }
 
 
@@ -55,7 +74,7 @@ def open_quantized(
             "config.json has no quantization_config; known: None."
         )
     found = method_of(raw)
-    if asked not in (None, found):
+    if asked not in (None, found) and (asked, found) != ("modelopt", "modelopt_fp4"):
         raise ConfigError(
             f"quantization={wanted!r}, but {FIELD}.quant_method of {source.location} is "
             f"{raw.get('quant_method')!r}; known: None or {found!r}."
@@ -71,7 +90,9 @@ def quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def method_of(raw: Mapping[str, Any]) -> str:
     """The method of a `quantization_config`, one of METHODS. Raises ConfigError."""
-    return known_method(f"{FIELD}.quant_method", raw.get("quant_method"))
+    found = known_method(f"{FIELD}.quant_method", raw.get("quant_method"))
+    is_fp4 = found == "modelopt" and modelopt.inner(raw).quant_algo in modelopt.NVFP4
+    return "modelopt_fp4" if is_fp4 else found
 
 
 def known_method(field: str, value: object) -> str:
