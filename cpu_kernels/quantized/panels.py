@@ -1,7 +1,8 @@
 """Packs matrices of codes into panels: COLUMNS rows side by side, as the micro-kernel reads them.
 
 A panel holds group after group of columns of x: the scales of its rows, their minimums, and then
-their codes, line by line (`codes.py`). A matrix is one array of bytes. A second array has the place
+their codes, line by line (`codes.py`). Before them it has the outer scales and minimums, if there
+are any, block after block. A matrix is one array of bytes. A second array has the place
 of each panel: where it begins, in units of 64 bytes, and the index of its kind.
 """
 
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cpu_kernels.quantized.heads import heads_of
+from cpu_kernels.quantized.heads import Chosen, heads_of, outer_of
 from cpu_kernels.quantized.kinds import TABLE, Coded, PanelKind, panel_bytes, panel_kinds
 from cpu_kernels.quantized.packing import pack_codes
 from cpu_kernels.simd.micro_kernel import COLUMNS
@@ -86,7 +87,8 @@ def pack(
             alternate: the first of each, then the second of each, and so on.
 
     Raises:
-        ValueError: rows of one panel have different kinds; or the arrays have other sizes.
+        ValueError: rows of one panel have different kinds; a scale is not of the type that its kind
+            says; or the arrays have other sizes.
     """
     size = rows.dtype["codes"].shape[0]
     held = panel_kinds(kinds, size)
@@ -103,25 +105,27 @@ def pack(
         mine = np.flatnonzero(found[:, 1] == number)
         if len(mine):
             counts = np.minimum(COLUMNS, each - firsts[mine] % max(each, 1))
-            outs = panels.ctypes.data + UNIT * found[mine, 0].astype(np.int64)
-            _pack_kind(rows, kinds[number], kind, firsts[mine], counts, outs)
+            chosen = Chosen(found[mine, 0], firsts[mine], counts)
+            _pack_kind(rows, kinds[number], kind, chosen, panels)
 
 
 def _pack_kind(
-    rows: np.ndarray,
-    coded: Coded,
-    kind: PanelKind,
-    firsts: np.ndarray,
-    counts: np.ndarray,
-    outs: np.ndarray,
+    rows: np.ndarray, coded: Coded, kind: PanelKind, chosen: Chosen, panels: np.ndarray
 ) -> None:
-    """Packs the panels of one kind: their first rows, numbers of rows, and addresses."""
+    """Packs the panels of one kind."""
     codes = rows["codes"]
-    heads = heads_of(rows, coded, kind, firsts, counts)
+    size, firsts, counts = codes.shape[1], chosen.firsts, chosen.counts
+    starts = UNIT * chosen.places.astype(np.int64)
+    if kind.outer:
+        outer = outer_of(rows, kind, chosen)
+        for start, one in zip(starts, outer, strict=True):
+            panels[start : start + one.size] = one
+    heads = heads_of(rows, coded, kind, chosen)
+    outs = panels.ctypes.data + starts + kind.outer_bytes(size)
     pack_codes(
         codes.ctypes.data,
         codes.strides[0],
-        codes.shape[1],
+        size,
         firsts.ctypes.data,
         counts.ctypes.data,
         outs.ctypes.data,
