@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from cpu_kernels.compiling.jit import processor_has
 from cpu_kernels.simd.micro_kernel import COLUMNS, VECTORS
-from cpu_kernels.simd.vectors import BYTES, FLOAT, FLOATS, INT, INTS, LANES, LONG, call, same
+from cpu_kernels.simd.vectors import FLOAT, FLOATS, INT, INTS, LANES, LONG, call, same
 from cpu_kernels.simd.widen import float8_of_bits
 from cpu_kernels.simd.words import Floats, load_at
 

@@ -93,9 +93,7 @@ def panel_kinds(kinds: Sequence[Coded], size: int) -> tuple[PanelKind, ...]:
             finite numbers.
     """
     groups = [_group(kind, size) for kind in kinds]
-    shared = math.gcd(
-        *(group for kind, group in zip(kinds, groups, strict=True) if kind.minimums)
-    )
+    shared = math.gcd(*(group for kind, group in zip(kinds, groups, strict=True) if kind.minimums))
     return tuple(
         _held(kind, shared if kind.minimums else group)
         for kind, group in zip(kinds, groups, strict=True)

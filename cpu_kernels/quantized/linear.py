@@ -124,5 +124,3 @@ def _sums_of(x: Float[Array, "T in"], group: int) -> Float[Array, "T groups"]:
     for i in range(1, group):
         total += parts[..., i]
     return total
-
-

@@ -38,27 +38,27 @@ def places_of(
     Raises:
         ValueError: rows of one panel have different kinds.
     """
-    firsts = first_rows(len(chosen), parts)
-    used = np.asarray(chosen, np.int32)[firsts]
-    rows = len(chosen) // parts
-    for panel, first in enumerate(firsts):
-        last = min(first + COLUMNS, (first // rows + 1) * rows)
-        others = set(np.asarray(chosen[first:last]).tolist())
-        if len(others) > 1:
-            raise ValueError(
-                f"the {COLUMNS} rows of a panel must have one kind, got {sorted(others)} in "
-                f"rows {first} to {last - 1}"
-            )
+    rows = np.asarray(chosen, np.int32)
+    firsts, counts = panel_rows(len(rows), parts)
+    lanes = np.minimum(np.arange(COLUMNS), counts[:, None] - 1)
+    of_panels = rows[firsts[:, None] + lanes]
+    used = of_panels[:, 0]
+    for panel in np.flatnonzero((of_panels != used[:, None]).any(axis=1)):
+        raise ValueError(
+            f"the {COLUMNS} rows of a panel must have one kind, got "
+            f"{np.unique(of_panels[panel]).tolist()} in rows {firsts[panel]} to "
+            f"{firsts[panel] + counts[panel] - 1}"
+        )
     sizes = np.array([panel_bytes(kind, size) for kind in kinds], np.int64)[used]
     starts = np.cumsum(sizes) - sizes
     return np.stack([starts // UNIT, used], -1).astype(np.int32)
 
 
-def first_rows(rows: int, parts: int) -> np.ndarray:
-    """The first row of each panel."""
-    each = rows // parts
-    panels = np.arange(num_panels(rows, parts))
-    return panels % parts * each + panels // parts * COLUMNS
+def panel_rows(rows: int, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each panel of a matrix, and the number of its rows."""
+    each, panels = rows // parts, np.arange(num_panels(rows, parts))
+    starts = panels // parts * COLUMNS
+    return panels % parts * each + starts, np.minimum(COLUMNS, each - starts)
 
 
 def matrix_bytes(kinds: Sequence[PanelKind], places: np.ndarray, size: int) -> int:
@@ -100,12 +100,11 @@ def pack(
             f"got {places.shape} and {panels.shape}"
         )
     places[:] = found
-    firsts, each = first_rows(len(rows), parts), len(rows) // parts
+    firsts, counts = panel_rows(len(rows), parts)
     for number, kind in enumerate(held):
         mine = np.flatnonzero(found[:, 1] == number)
         if len(mine):
-            counts = np.minimum(COLUMNS, each - firsts[mine] % max(each, 1))
-            chosen = Chosen(found[mine, 0], firsts[mine], counts)
+            chosen = Chosen(found[mine, 0], firsts[mine], counts[mine])
             _pack_kind(rows, kinds[number], kind, chosen, panels)
 
 

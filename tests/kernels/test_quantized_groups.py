@@ -46,7 +46,15 @@ def grouped(
 
 @partial(jax.jit, static_argnames=("kinds", "width", "activation", "dtype"))
 def gated(
-    x: Any, panels: Any, places: Any, bias: Any, *, kinds: Any, width: int, activation: str, dtype: Any
+    x: Any,
+    panels: Any,
+    places: Any,
+    bias: Any,
+    *,
+    kinds: Any,
+    width: int,
+    activation: str,
+    dtype: Any,
 ) -> jax.Array:
     options: dict[str, Any] = {"width": width, "activation": activation}
     options |= {"dtype": jnp.dtype(dtype), "out_dtype": jnp.dtype(jnp.float32)}
@@ -83,9 +91,7 @@ def products(x: np.ndarray, rows: np.ndarray, kinds: tuple[Kind, ...], dtype: An
     return np.asarray(plain(x, panels[0], places[0], **options))
 
 
-def of_layers(
-    layers: list[list[np.ndarray]], kinds: tuple[Kind, ...], *, parts: int = 1
-) -> Packed:
+def of_layers(layers: list[list[np.ndarray]], kinds: tuple[Kind, ...], *, parts: int = 1) -> Packed:
     """Layers of groups, [layers, groups, ...]."""
     one = packed([rows for layer in layers for rows in layer], kinds, parts=parts)
     panels, places = (a.reshape(len(layers), -1, *a.shape[1:]) for a in one[:2])
@@ -174,9 +180,7 @@ def test_groups_with_their_gate(dtype: Any) -> None:
     x, bias = 0.02 * random_x(sum(rows) + 2, size), random_x(len(rows), 2 * width)
     starts = np.cumsum([0, *rows]).astype(np.int32)
     options: dict[str, Any] = {"kinds": held, "width": width, "dtype": dtype}
-    found = np.asarray(
-        grouped_gated(x, panels, places, bias, starts, out_dtype=dtype, **options)
-    )
+    found = np.asarray(grouped_gated(x, panels, places, bias, starts, out_dtype=dtype, **options))
     assert found.dtype == dtype and not found[sum(rows) :].any()
     eps = float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]
     for group, matrix in enumerate(layers[1]):

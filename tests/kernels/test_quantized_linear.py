@@ -21,7 +21,9 @@ from tests.kernels.quantized import KINDS, SEVEN_LESS, Packed, meant, most_wrong
 
 DTYPES = (jnp.float32, jnp.bfloat16)
 PART = PART_BYTES // (2 * COLUMNS)  # columns of x in a decoded part, at most
-sizes = st.one_of(st.integers(1, 80), st.sampled_from([96, 250, 256, PART, PART + 5, 2 * PART + 33]))
+sizes = st.one_of(
+    st.integers(1, 80), st.sampled_from([96, 250, 256, PART, PART + 5, 2 * PART + 33])
+)
 
 
 @partial(jax.jit, static_argnames=("kinds", "width", "dtype"))

@@ -55,9 +55,9 @@ def test_rows_beyond_the_last_are_zeros() -> None:
 def test_panels_lie_one_after_another_and_parts_alternate(parts: int) -> None:
     kinds, size = (KINDS[0], KINDS[4]), 64
     held = panel_kinds(kinds, size)
-    chosen = np.repeat([0, 1, 1, 0], COLUMNS)
+    chosen = np.repeat([0, 0, 1, 1], COLUMNS)
     places = places_of(held, chosen, size, parts=parts)
-    order = [0, 1, 1, 0] if parts == 1 else [0, 1, 1, 0]
+    order = [[0, 0, 1, 1], [0, 1, 0, 1]][parts - 1]
     assert places[:, 1].tolist() == order
     sizes = [panel_bytes(held[number], size) for number in order]
     assert (64 * places[:, 0]).tolist() == np.cumsum([0, *sizes])[:-1].tolist()
@@ -127,9 +127,9 @@ def test_scales_of_another_type_than_their_kind_says_are_refused(
 ) -> None:
     rows = rows_of(np.random.default_rng(0), (kind,), [0] * 5, 64)
     rows[field][4, 0] = value
-    with np.errstate(over="ignore", invalid="ignore"):
-        with pytest.raises(ValueError, match=f"must be numbers of {name}, got {value}"):
-            packed([rows], (kind,))
+    message = f"must be numbers of {name}, got {value}"
+    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(ValueError, match=message):
+        packed([rows], (kind,))
 
 
 @pytest.mark.parametrize("group", [8, 24, 100])
