@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from cpu_kernels.compiling.jit import processor_has
 from cpu_kernels.simd.micro_kernel import COLUMNS, VECTORS
-from cpu_kernels.simd.vectors import BYTES, FLOAT, FLOATS, INT, INTS, LANES, LONG, call, same
+from cpu_kernels.simd.vectors import FLOAT, FLOATS, INT, INTS, LANES, LONG, call, same
 from cpu_kernels.simd.widen import float8_of_bits
 from cpu_kernels.simd.words import Floats, load_at
 
@@ -87,9 +87,9 @@ class Table(Decoded):
             call(builder, "llvm.x86.avx2.permps", (_half(builder, self.table, part), index), kind)
             for part in (0, 1)
         )
-        bit = builder.and_(index, ir.Constant(index.type, [EIGHT] * EIGHT))
-        in_first = builder.icmp_signed("==", bit, ir.Constant(index.type, [0] * EIGHT))
-        return builder.select(in_first, low, high)
+        zero, most = (ir.Constant(index.type, [number] * EIGHT) for number in (0, 28))
+        in_second = builder.icmp_signed("<", builder.shl(index, most), zero)  # the sign: bit 3
+        return builder.select(in_second, high, low)
 
     def _floats_one_by_one(self, index: Any) -> Any:
         builder, found = self.builder, ir.Constant(FLOATS, ir.Undefined)

@@ -5,6 +5,8 @@ Columns in groups of a multiple of 16 share a scale and perhaps a minimum: a num
 
     scale * meaning(code) + minimum
 
+Of K-quants both are whole numbers of 8 bits, times outer ones that 256 columns share.
+
 A panel's kind may differ from that of the panel beside it, and from one layer to the next.
 """
 
@@ -22,7 +24,8 @@ FLOAT32, FLOAT16 = 0, 1  # how a scale is held
 NAMES = {"int8": INT8, "float8_e4m3fn": FLOAT8}
 STEP = 16  # groups, and rows as they are held, are multiples of this
 LONGEST = 128  # columns of a group; longer ones are cut into several with the same scale
-FIELDS = 4  # int32s of a kind as the kernels read it
+OUTER = 256  # columns that share an outer scale and minimum
+FIELDS = 5  # int32s of a kind as the kernels read it
 
 
 class Coded(Protocol):
@@ -46,8 +49,9 @@ class PanelKind(NamedTuple):
     Attributes:
         code: TABLE, INT8 or FLOAT8.
         group: columns that share a scale.
-        scales: FLOAT32 or FLOAT16, of scales and minimums.
+        scales: FLOAT32 or FLOAT16, of scales and minimums; or of the outer ones, if there are any.
         minimums: whether groups have minimums.
+        outer: whether there are outer scales and minimums. The others are then int8.
         table: the 16 numbers, or none.
     """
 
@@ -55,12 +59,23 @@ class PanelKind(NamedTuple):
     group: int
     scales: int
     minimums: bool
+    outer: bool
     table: tuple[float, ...]
+
+    @property
+    def item(self) -> int:
+        """Bytes of a scale; of an outer one, if there are any."""
+        return 2 if self.scales == FLOAT16 else 4
 
     @property
     def head_bytes(self) -> int:
         """Bytes of a group's scales and minimums."""
-        return COLUMNS * (2 if self.scales == FLOAT16 else 4) * (1 + self.minimums)
+        return COLUMNS * (1 if self.outer else self.item) * (1 + self.minimums)
+
+    def outer_bytes(self, size: int) -> int:
+        """Bytes of the outer scales and minimums, with which a panel begins."""
+        blocks = -(-padded(size) // OUTER) if self.outer else 0
+        return blocks * COLUMNS * self.item * (1 + self.minimums)
 
     @property
     def column_bytes(self) -> int:
@@ -78,18 +93,24 @@ def panel_kinds(kinds: Sequence[Coded], size: int) -> tuple[PanelKind, ...]:
             finite numbers.
     """
     groups = [_group(kind, size) for kind in kinds]
-    shared = math.gcd(
-        *(group for kind, group in zip(kinds, groups, strict=True) if kind.minimums)
-    )
+    shared = math.gcd(*(group for kind, group in zip(kinds, groups, strict=True) if kind.minimums))
     return tuple(
-        PanelKind(
-            NAMES[kind.code] if isinstance(kind.code, str) else TABLE,
-            shared if kind.minimums else group,
-            FLOAT16 if kind.scale_dtype == "float16" and not kind.outer else FLOAT32,
-            kind.minimums,
-            () if isinstance(kind.code, str) else _table(kind.code),
-        )
+        _held(kind, shared if kind.minimums else group)
         for kind, group in zip(kinds, groups, strict=True)
+    )
+
+
+def _held(kind: Coded, group: int) -> PanelKind:
+    """Outer scales of other blocks than K-quants' are multiplied with the others."""
+    outer = kind.outer == OUTER and OUTER % group == 0
+    narrow = kind.scale_dtype == "float16" and outer == bool(kind.outer)
+    return PanelKind(
+        NAMES[kind.code] if isinstance(kind.code, str) else TABLE,
+        group,
+        FLOAT16 if narrow else FLOAT32,
+        kind.minimums,
+        outer,
+        () if isinstance(kind.code, str) else _table(kind.code),
     )
 
 
@@ -121,12 +142,13 @@ def panel_bytes(kind: PanelKind, size: int) -> int:
     """Bytes of a panel with rows of `size` columns, a multiple of 64."""
     groups = -(-padded(size) // kind.group)
     used = groups * kind.head_bytes + padded(size) * kind.column_bytes
+    used += kind.outer_bytes(size)
     return -(-used // 64) * 64
 
 
 def forms_of(kinds: Sequence[PanelKind]) -> np.ndarray:
     """The kinds as the kernels read them: int32 [kinds, FIELDS]."""
-    rows = [(kind.code, kind.group, kind.scales, kind.minimums) for kind in kinds]
+    rows = [(kind.code, kind.group, kind.scales, kind.minimums, kind.outer) for kind in kinds]
     return np.array(rows, np.int32).reshape(-1, FIELDS)
 
 

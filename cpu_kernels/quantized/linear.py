@@ -116,7 +116,7 @@ def product(
 def _sums_of(x: Float[Array, "T in"], group: int) -> Float[Array, "T groups"]:
     """The sums of a row's columns in groups, which are added in the same order for any row."""
     x = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -x.shape[1] % group)))
-    parts = x.reshape(x.shape[0], -1, group)
+    parts = x.reshape(x.shape[0], x.shape[1] // group, group)
     while group % 2 == 0:
         group //= 2
         parts = parts[..., :group] + parts[..., group:]
@@ -124,5 +124,3 @@ def _sums_of(x: Float[Array, "T in"], group: int) -> Float[Array, "T groups"]:
     for i in range(1, group):
         total += parts[..., i]
     return total
-
-

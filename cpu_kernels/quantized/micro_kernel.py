@@ -6,6 +6,8 @@ scaled and added to the totals:
 
     total += scale * sum
     total += minimum * (sum of x over the group's columns)
+
+Scales and minimums may be bytes: then they are multiplied with outer ones first.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ from numba.extending import intrinsic
 
 from cpu_kernels.compiling.jit import processor_has
 from cpu_kernels.quantized.codes import Decoded
-from cpu_kernels.quantized.kinds import FLOAT16
+from cpu_kernels.quantized.kinds import FLOAT16, OUTER
 from cpu_kernels.simd.micro_kernel import COLUMNS, VECTORS
 from cpu_kernels.simd.vectors import (
     BYTES,
@@ -36,6 +38,7 @@ from cpu_kernels.simd.vectors import (
 from cpu_kernels.simd.widen import float16_of_bits
 from cpu_kernels.simd.words import Floats, load_at
 
+BYTES_16 = ir.VectorType(ir.IntType(8), LANES)
 SHORTS, HALVES = (ir.VectorType(kind, LANES) for kind in (ir.IntType(16), ir.HalfType()))
 CONVERTS_FLOAT16 = processor_has("f16c") or processor_has("avx512f")
 
@@ -48,8 +51,10 @@ class Tile(NamedTuple):
         last: index of the last row; rows after it repeat it.
         codes, codes_step: address of the first group's codes, and step to the next group's.
         heads, heads_step: the same of the scales and minimums.
+        outer: address of the outer scales and minimums of x's first block of columns; 0: none.
         group, columns_of_x: columns in a group, and in all groups.
-        scales: FLOAT32 or FLOAT16, of scales and minimums.
+        first: the first group's first column of x.
+        scales: FLOAT32 or FLOAT16, of scales and minimums, or of the outer ones.
         minimums: 1 if there are minimums, otherwise 0.
         table: address of the vector of numbers that codes of 4 bits stand for.
         sums, sums_step: address of the sums of the first row of x over the columns of each group,
@@ -67,8 +72,10 @@ class Tile(NamedTuple):
     codes_step: int
     heads: int
     heads_step: int
+    outer: int
     group: int
     columns_of_x: int
+    first: int
     scales: int
     minimums: int
     table: int
@@ -112,6 +119,9 @@ class _Emitter:
         self.sums_of_x = self._rows(chosen, tile.sums, tile.sums_step)
         self.outs = self._rows(chosen, tile.out, tile.out_step)
         self.sums, self.totals = self._variables(), self._variables()
+        self.narrow = builder.icmp_signed("==", tile.scales, LONG(FLOAT16))
+        item = builder.select(self.narrow, LONG(2), LONG(4))
+        self.item = builder.mul(item, LONG(COLUMNS))
         self.scales = [cgutils.alloca_once(builder, FLOATS) for _ in range(VECTORS)]
 
     def _rows(self, chosen: list[Any], start: Any, step: Any) -> list[Any]:
@@ -131,7 +141,7 @@ class _Emitter:
             first = builder.mul(loop.index, tile.group)
             size = smaller(builder, tile.group, builder.sub(tile.columns_of_x, first))
             self._add_up(loop.index, first, size)
-            self._scale(loop.index)
+            self._scale(loop.index, builder.add(tile.first, first))
         self._write()
 
     def _add_up(self, group: Any, first: Any, size: Any) -> None:
@@ -161,16 +171,17 @@ class _Emitter:
             for vector, total in zip(ours, row, strict=True):
                 builder.store(self.words.madd(theirs, vector, builder.load(total)), total)
 
-    def _scale(self, group: Any) -> None:
-        """Adds a group's sums, scaled, to the totals."""
+    def _scale(self, group: Any, column: Any) -> None:
+        """Adds a group's sums, scaled, to the totals; `column` is its first column of x."""
         builder, tile = self.builder, self.tile
         head = builder.add(tile.heads, builder.mul(group, tile.heads_step))
-        after = self._load_scales(head)
+        block = self._outer_at(column)
+        head, block = self._load_scales(head, block)
         for sums, totals in zip(self.sums, self.totals, strict=True):
             for scale, total, factor in zip(self.scales, totals, sums, strict=True):
                 self._madd(builder.load(scale), builder.load(factor), total)
         with builder.if_then(builder.icmp_signed("!=", tile.minimums, LONG(0)), likely=False):
-            self._load_scales(after)
+            self._load_scales(head, block)
             for place, totals in zip(self.sums_of_x, self.totals, strict=True):
                 at = builder.add(place, builder.mul(group, LONG(4)))
                 factor = spread_value(builder, load_at(builder, at, FLOAT))
@@ -180,20 +191,42 @@ class _Emitter:
     def _madd(self, a: Any, b: Any, total: Any) -> None:
         self.builder.store(madd_values(self.builder, a, b, self.builder.load(total)), total)
 
-    def _load_scales(self, place: Any) -> Any:
-        """Loads the scales at an address as float32, and returns where they end."""
-        builder, bits = self.builder, (SHORTS, FLOATS)
-        of_halves, of_floats = ([self._after(place, v, n) for v in range(VECTORS)] for n in (2, 4))
-        narrow = builder.icmp_signed("==", self.tile.scales, LONG(FLOAT16))
-        with builder.if_else(narrow) as (yes, no):
+    def _outer_at(self, column: Any) -> Any:
+        """Where the outer scales of a column of x are."""
+        builder, tile = self.builder, self.tile
+        block = builder.lshr(column, LONG(OUTER.bit_length() - 1))
+        step = builder.mul(self.item, builder.add(tile.minimums, LONG(1)))
+        return builder.add(tile.outer, builder.mul(block, step))
+
+    def _load_scales(self, place: Any, outer: Any) -> tuple[Any, Any]:
+        """Loads the scales at an address as float32, and returns where they end.
+
+        Args:
+            place: of the group's scales or minimums.
+            outer: of the outer ones.
+        """
+        builder = self.builder
+        two = builder.icmp_signed("!=", self.tile.outer, LONG(0))
+        self._load_floats(builder.select(two, outer, place))
+        with builder.if_then(two):
+            for v, scale in enumerate(self.scales):
+                small = builder.sext(load_at(builder, self._after(place, v, 1), BYTES_16), INTS)
+                inner = builder.sitofp(small, FLOATS)
+                builder.store(builder.fmul(inner, builder.load(scale)), scale)
+        step = builder.select(two, LONG(COLUMNS), self.item)
+        return builder.add(place, step), builder.add(outer, self.item)
+
+    def _load_floats(self, place: Any) -> None:
+        """Loads scales that are float32 or float16."""
+        builder = self.builder
+        with builder.if_else(self.narrow) as (yes, no):
             with yes:
-                for at, scale in zip(of_halves, self.scales, strict=True):
-                    builder.store(_widened(builder, load_at(builder, at, bits[0])), scale)
+                for v, scale in enumerate(self.scales):
+                    bits = load_at(builder, self._after(place, v, 2), SHORTS)
+                    builder.store(_widened(builder, bits), scale)
             with no:
-                for at, scale in zip(of_floats, self.scales, strict=True):
-                    builder.store(load_at(builder, at, bits[1]), scale)
-        item = builder.select(narrow, LONG(2 * COLUMNS), LONG(4 * COLUMNS))
-        return builder.add(place, item)
+                for v, scale in enumerate(self.scales):
+                    builder.store(load_at(builder, self._after(place, v, 4), FLOATS), scale)
 
     def _after(self, place: Any, vector: int, item: int) -> Any:
         return self.builder.add(place, LONG(item * LANES * vector))

@@ -97,7 +97,7 @@ def pack_codes(
         codes, step: address of the first row's codes, a byte each, and bytes to the next row's.
         size: codes in a row.
         firsts, counts: addresses of int64s: the first row of each panel, and its number of rows.
-        outs: address of int64s: the address of each panel.
+        outs: address of int64s: the address of each panel's first group.
         panels: number of panels.
         heads, head_bytes: address of the heads of all groups of all panels, and bytes of one.
         group: columns in a group.

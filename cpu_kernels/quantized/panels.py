@@ -1,7 +1,8 @@
 """Packs matrices of codes into panels: COLUMNS rows side by side, as the micro-kernel reads them.
 
 A panel holds group after group of columns of x: the scales of its rows, their minimums, and then
-their codes, line by line (`codes.py`). A matrix is one array of bytes. A second array has the place
+their codes, line by line (`codes.py`). Before them it has the outer scales and minimums, if there
+are any, block after block. A matrix is one array of bytes. A second array has the place
 of each panel: where it begins, in units of 64 bytes, and the index of its kind.
 """
 
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cpu_kernels.quantized.heads import heads_of
+from cpu_kernels.quantized.heads import Chosen, heads_of, outer_of
 from cpu_kernels.quantized.kinds import TABLE, Coded, PanelKind, panel_bytes, panel_kinds
 from cpu_kernels.quantized.packing import pack_codes
 from cpu_kernels.simd.micro_kernel import COLUMNS
@@ -37,27 +38,27 @@ def places_of(
     Raises:
         ValueError: rows of one panel have different kinds.
     """
-    firsts = first_rows(len(chosen), parts)
-    used = np.asarray(chosen, np.int32)[firsts]
-    rows = len(chosen) // parts
-    for panel, first in enumerate(firsts):
-        last = min(first + COLUMNS, (first // rows + 1) * rows)
-        others = set(np.asarray(chosen[first:last]).tolist())
-        if len(others) > 1:
-            raise ValueError(
-                f"the {COLUMNS} rows of a panel must have one kind, got {sorted(others)} in "
-                f"rows {first} to {last - 1}"
-            )
+    rows = np.asarray(chosen, np.int32)
+    firsts, counts = panel_rows(len(rows), parts)
+    lanes = np.minimum(np.arange(COLUMNS), counts[:, None] - 1)
+    of_panels = rows[firsts[:, None] + lanes]
+    used = of_panels[:, 0]
+    for panel in np.flatnonzero((of_panels != used[:, None]).any(axis=1)):
+        raise ValueError(
+            f"the {COLUMNS} rows of a panel must have one kind, got "
+            f"{np.unique(of_panels[panel]).tolist()} in rows {firsts[panel]} to "
+            f"{firsts[panel] + counts[panel] - 1}"
+        )
     sizes = np.array([panel_bytes(kind, size) for kind in kinds], np.int64)[used]
     starts = np.cumsum(sizes) - sizes
     return np.stack([starts // UNIT, used], -1).astype(np.int32)
 
 
-def first_rows(rows: int, parts: int) -> np.ndarray:
-    """The first row of each panel."""
-    each = rows // parts
-    panels = np.arange(num_panels(rows, parts))
-    return panels % parts * each + panels // parts * COLUMNS
+def panel_rows(rows: int, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each panel of a matrix, and the number of its rows."""
+    each, panels = rows // parts, np.arange(num_panels(rows, parts))
+    starts = panels // parts * COLUMNS
+    return panels % parts * each + starts, np.minimum(COLUMNS, each - starts)
 
 
 def matrix_bytes(kinds: Sequence[PanelKind], places: np.ndarray, size: int) -> int:
@@ -86,7 +87,8 @@ def pack(
             alternate: the first of each, then the second of each, and so on.
 
     Raises:
-        ValueError: rows of one panel have different kinds; or the arrays have other sizes.
+        ValueError: rows of one panel have different kinds; a scale is not of the type that its kind
+            says; or the arrays have other sizes.
     """
     size = rows.dtype["codes"].shape[0]
     held = panel_kinds(kinds, size)
@@ -98,30 +100,31 @@ def pack(
             f"got {places.shape} and {panels.shape}"
         )
     places[:] = found
-    firsts, each = first_rows(len(rows), parts), len(rows) // parts
+    firsts, counts = panel_rows(len(rows), parts)
     for number, kind in enumerate(held):
         mine = np.flatnonzero(found[:, 1] == number)
         if len(mine):
-            counts = np.minimum(COLUMNS, each - firsts[mine] % max(each, 1))
-            outs = panels.ctypes.data + UNIT * found[mine, 0].astype(np.int64)
-            _pack_kind(rows, kinds[number], kind, firsts[mine], counts, outs)
+            chosen = Chosen(found[mine, 0], firsts[mine], counts[mine])
+            _pack_kind(rows, kinds[number], kind, chosen, panels)
 
 
 def _pack_kind(
-    rows: np.ndarray,
-    coded: Coded,
-    kind: PanelKind,
-    firsts: np.ndarray,
-    counts: np.ndarray,
-    outs: np.ndarray,
+    rows: np.ndarray, coded: Coded, kind: PanelKind, chosen: Chosen, panels: np.ndarray
 ) -> None:
-    """Packs the panels of one kind: their first rows, numbers of rows, and addresses."""
+    """Packs the panels of one kind."""
     codes = rows["codes"]
-    heads = heads_of(rows, coded, kind, firsts, counts)
+    size, firsts, counts = codes.shape[1], chosen.firsts, chosen.counts
+    starts = UNIT * chosen.places.astype(np.int64)
+    if kind.outer:
+        outer = outer_of(rows, kind, chosen)
+        for start, one in zip(starts, outer, strict=True):
+            panels[start : start + one.size] = one
+    heads = heads_of(rows, coded, kind, chosen)
+    outs = panels.ctypes.data + starts + kind.outer_bytes(size)
     pack_codes(
         codes.ctypes.data,
         codes.strides[0],
-        codes.shape[1],
+        size,
         firsts.ctypes.data,
         counts.ctypes.data,
         outs.ctypes.data,

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt8
 
-from cpu_kernels.quantized.kinds import FLOAT16, INT8, TABLE, PanelKind, panel_bytes
+from cpu_kernels.quantized.kinds import INT8, OUTER, TABLE, PanelKind, panel_bytes
 from cpu_kernels.simd.micro_kernel import COLUMNS
 
 
@@ -21,14 +21,11 @@ def take_rows(
     panel, lane = (rows // COLUMNS)[:, None], (rows % COLUMNS)[:, None]
     column = jnp.arange(size)[None]
     group, place = column // kind.group, column % kind.group
-    start = group * (kind.head_bytes + kind.group * kind.column_bytes)
-    item = 2 if kind.scales == FLOAT16 else 4
+    start = kind.outer_bytes(size) + group * (kind.head_bytes + kind.group * kind.column_bytes)
     found = _codes(of_panels, kind, panel, start + kind.head_bytes, place, lane)
-    head = jnp.arange(item) + item * lane[..., None] + start[..., None]
-    scale = _number(of_panels[panel[..., None], head])
-    if not kind.minimums:
-        return scale * found
-    return scale * found + _number(of_panels[panel[..., None], head + item * COLUMNS])
+    of_columns = (of_panels, kind, panel, start, column // OUTER, lane)
+    scaled = _scales(*of_columns, 0) * found
+    return scaled + _scales(*of_columns, 1) if kind.minimums else scaled
 
 
 def _codes(
@@ -44,6 +41,26 @@ def _codes(
     code = panels[panel, start + 2 * (COLUMNS * line + lane) + at]
     dtype = jnp.int8 if kind.code == INT8 else jnp.float8_e4m3fn
     return lax.bitcast_convert_type(code, dtype).astype(jnp.float32)
+
+
+def _scales(
+    panels: Array,
+    kind: PanelKind,
+    panel: Array,
+    start: Array,
+    block: Array,
+    lane: Array,
+    which: int,
+) -> Array:
+    """The scale of some columns, whose groups begin at `start`; or with `which` 1 the minimum."""
+    place = lane + COLUMNS * which
+    outer = (block * (1 + kind.minimums) * COLUMNS + place) * kind.item
+    wide = (outer if kind.outer else start + kind.item * place)[..., None]
+    found = _number(panels[panel[..., None], wide + jnp.arange(kind.item)])
+    if not kind.outer:
+        return found
+    small = lax.bitcast_convert_type(panels[panel, start + place], jnp.int8)
+    return small.astype(jnp.float32) * found
 
 
 def _number(held: Array) -> Array:

@@ -11,7 +11,7 @@ from cpu_kernels.calls.ranges import range_of
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.quantized.codes import Decoded, Float8, Int8, Table
 from cpu_kernels.quantized.decode import decode_of
-from cpu_kernels.quantized.kinds import FIELDS, FLOAT16, FLOAT8, INT8, TABLE
+from cpu_kernels.quantized.kinds import FIELDS, FLOAT16, INT8, OUTER, TABLE
 from cpu_kernels.quantized.micro_kernel import Tile, micro_kernel_of
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 from cpu_kernels.simd.structs import int32s
@@ -64,13 +64,15 @@ class Panel(NamedTuple):
     """One panel of a chunk.
 
     Attributes:
-        at: its address.
+        outer: address of its outer scales and minimums, or 0.
+        at: address of its first group.
         ahead: distance to the next panel, or 0.
         code, group, scales, minimums: of its kind.
         head_bytes, column_bytes: bytes of a group's head, and of the codes of one column of x.
         table: address of its kind's table.
     """
 
+    outer: int
     at: int
     ahead: int
     code: int
@@ -90,10 +92,13 @@ def _panel_of(chunk: Chunk, number: int) -> Panel:
         ahead = UNIT * (place[2] - place[0])
     form = int32s(chunk.forms + 4 * FIELDS * place[1])
     code, group, scales, minimums = form[0], form[1], form[2], form[3]
-    item = 2 if scales == FLOAT16 else 4
-    head, column = COLUMNS * item * (1 + minimums), COLUMNS // 2 if code == TABLE else COLUMNS
+    head, outer = COLUMNS * (2 if scales == FLOAT16 else 4) * (1 + minimums), 0
+    if form[4] != 0:
+        outer, at = at, at + head * ((chunk.size + OUTER - 1) // OUTER)
+        head = COLUMNS * (1 + minimums)
+    column = COLUMNS // 2 if code == TABLE else COLUMNS
     table = chunk.tables + VECTOR_BYTES * place[1]
-    return Panel(at, ahead, code, group, scales, minimums, head, column, table)
+    return Panel(outer, at, ahead, code, group, scales, minimums, head, column, table)
 
 
 def multiply_of(words: type[Floats]) -> Any:
@@ -134,8 +139,10 @@ def _few_rows_of(words: type[Floats]) -> Any:
             step,
             panel.at,
             step,
+            panel.outer,
             panel.group,
             chunk.size,
+            0,
             panel.scales,
             panel.minimums,
             panel.table,
@@ -212,8 +219,10 @@ def _many_rows_of(words: type[Floats]) -> Any:
                     item * COLUMNS * panel.group,
                     panel.at + first * step,
                     step,
+                    panel.outer,
                     panel.group,
                     size,
+                    column,
                     panel.scales,
                     panel.minimums,
                     panel.table,

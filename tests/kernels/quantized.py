@@ -1,4 +1,4 @@
-"""Matrices in codes for tests of the CPU's kernels: random rows, their panels, and their numbers."""
+"""Matrices in codes for tests of the CPU's kernels: random rows, panels and numbers."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -75,6 +75,7 @@ def check(
     seed=st.integers(0, 2**31),
 )
 @example(0, 5, 40, 1, KINDS[0], jnp.float32, 0)
+@example(0, 5, 40, 1, KINDS[1], jnp.float32, 0)
 @example(1, 1, 1, 1, KINDS[1], jnp.bfloat16, 0)
 def test_any_shape(
     tokens: int, width: int, size: int, layers: int, kind: Kind, dtype: Any, seed: int
@@ -139,9 +140,9 @@ def test_every_code(code: Any, tokens: int, dtype: Any) -> None:
 def test_whole_numbers_are_multiplied_exactly(
     tokens: int, kind: Kind, size: int, dtype: Any, seed: int
 ) -> None:
-    rng, kind = np.random.default_rng(seed), kind._replace(outer=0)
+    rng = np.random.default_rng(seed)
     rows = rows_of(rng, (kind,), [0] * 9, size, whole=True)
-    x = rng.integers(-3, 4, (tokens, size)).astype(np.float32)
+    x = rng.integers(-1, 2, (tokens, size)).astype(np.float32)
     found = times(x, packed([rows], (kind,)), 9, dtype)
     np.testing.assert_array_equal(found, x @ meant(rows, (kind,)).T)
 
