@@ -8,7 +8,7 @@ from typing import Any
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.linear.chunks import Share, most_rows, num_chunks, share_of
-from cpu_kernels.linear.gated_linear import PARTS, STEP, gate_products
+from cpu_kernels.linear.gated_linear import PARTS, STEP, gate_pair
 from cpu_kernels.quantized.tiles import PART_BYTES, PLACE_BYTES, Chunk, multiply_of
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.simd.structs import BFLOAT16
@@ -96,7 +96,7 @@ def _multiply_gated(call: Any, chunk: Chunk, share: Share, products: int) -> Non
             chunk.scratch,
         )
         _multiply(call, both)
-        gate_products(call, chunk, bias, pair, products)
+        gate_pair(call, chunk, bias, pair, products)
 
 
 @inner

@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
-from jax_engine.models.quantization.in_kinds import InKinds, holds
 from jax_engine.models.quantization.opening import METHODS, open_quantized
 from jax_engine.models.quantization.packing import unpack_stream, unpack_words
 from jax_engine.models.quantization.source import QuantizedSource
@@ -62,51 +61,6 @@ def test_codes_in_bytes_and_words() -> None:
         unpack_words(words, bits, out)
         expected = oracle_stream(words[..., None], bits).reshape(3, -1)
         np.testing.assert_array_equal(out, expected[:, :-1])
-
-
-def test_tensors_in_kinds_that_the_reader_chooses(tmp_path: Path) -> None:
-    """An asymmetric one in groups of 32, a symmetric one in one group, and 8 bits."""
-    matrix, args = random_matrix(), {"type": "int", "strategy": "group"}
-    cases = {
-        "q": compressed_tensors.quantise_packed(matrix, 8, 32, symmetric=False),
-        "k": compressed_tensors.quantise_packed(matrix, 8, K),
-        "v": compressed_tensors.quantise_packed(matrix, 4, 48),
-    }
-    groups = {
-        "q": args | {"num_bits": 8, "group_size": 32, "symmetric": False},
-        "k": args | {"num_bits": 8, "group_size": -1},
-        "v": args | {"num_bits": 4, "group_size": 48},
-    }
-    tensors: Tensors = {}
-    for name, stored in cases.items():
-        parts: dict[str, Any] = stored._asdict()
-        tensors |= module(name, parts | {"weight_shape": np.array(stored.weight_shape)})
-    config = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
-    config["config_groups"] = {
-        name: {"targets": [name], "weights": weights} for name, weights in groups.items()
-    }
-    source = opened(tmp_path, tensors, config)
-    q, _, v = (source.kind(f"{name}.weight") for name in cases)
-    kinds = (v._replace(group=16), q)
-    rows = np.empty((3, N), row_dtype(kinds, K))
-    rows.view(np.uint8)[...] = 171
-    view = InKinds(source, kinds)
-    for name, out in zip(cases, rows, strict=True):
-        view.read_into(f"{name}.weight", out)
-        expected = compressed_tensors.decode_packed(cases[name], 4 if name == "v" else 8)
-        found = numbers(out, kinds)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 if name == "q" else 0)
-    assert rows["kind"].tolist() == [[1] * N, [1] * N, [0] * N]
-    assert (rows["minimums"][1] == 0).all()
-    assert view.names() == source.names() and view.location == tmp_path
-    assert view.shape("q.weight") == (N, K) and view.describe("q.weight").endswith(
-        "q.weight_packed"
-    )
-    plain = np.empty((N, K), np.float32)
-    view.read_into("q.weight", plain)
-    np.testing.assert_array_equal(plain, read(source, "q.weight"))
-    with pytest.raises(ValueError, match=r"v\.weight: none of .* holds rows of"):
-        InKinds(source, (q,)).read_into("v.weight", rows[2])
 
 
 def test_which_kinds_hold_others() -> None:

@@ -1,7 +1,5 @@
 """Rows of codes through the formats for XLA and for a CPU's kernels: multiplied and looked up."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
