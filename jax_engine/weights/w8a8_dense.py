@@ -15,7 +15,7 @@ from jax_engine.weights.w8a8 import CODES, LARGEST, SCALES, W8A8, check_size
 # Rows of smaller numbers count as zeros, as in cpu_kernels/w8a8/rounding.py, which says why.
 LEAST = 2.0**-118
 # x [T, in], sorted by expert, with weights [X, out, in].
-BY_EXPERT = lax.RaggedDotDimensionNumbers(  # type: ignore[no-untyped-call]
+BY_EXPERT = lax.RaggedDotDimensionNumbers(
     dot_dimension_numbers=(((1,), (2,)), ((), ())),
     lhs_ragged_dimensions=(0,),
     rhs_group_dimensions=(0,),

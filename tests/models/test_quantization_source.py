@@ -16,7 +16,7 @@ from jax_engine.models.quantization.opening import METHODS, open_quantized
 from jax_engine.models.quantization.packing import unpack_stream, unpack_words
 from jax_engine.models.quantization.source import QuantizedSource
 from jax_engine.models.safetensors_loader import SafetensorsSource
-from jax_engine.weights.codes import E4M3, Kind, numbers, row_dtype
+from jax_engine.weights.codes import numbers, row_dtype
 from reference.quantization import (
     awq,
     compressed_tensors,
@@ -61,22 +61,6 @@ def test_codes_in_bytes_and_words() -> None:
         unpack_words(words, bits, out)
         expected = oracle_stream(words[..., None], bits).reshape(3, -1)
         np.testing.assert_array_equal(out, expected[:, :-1])
-
-
-def test_which_kinds_hold_others() -> None:
-    own = Kind(E4M3, 64)
-    assert holds(own, own, 256) and holds(Kind(E4M3, 32, True), own, 256)
-    assert not holds(Kind(E4M3, 48), own, 256) and holds(Kind(E4M3, 48), own, 64)
-    assert not holds(Kind(E4M3, 128), own, 256)
-    for other in (
-        Kind("int8", 64),
-        Kind(E4M3, 64, scale_dtype="float16"),
-        Kind(E4M3, 64, outer=256),
-        Kind(E4M3, 64, activations=E4M3),
-    ):
-        assert not holds(other, own, 256)
-    assert holds(own, own._replace(scale_dtype="float16"), 256)
-    assert not holds(own, own._replace(minimums=True), 256)
 
 
 def test_a_checkpoint_that_is_not_quantised(tmp_path: Path) -> None:
