@@ -121,11 +121,15 @@ def bias_of(call: Any, share: Share) -> int:
 
 
 @inner
-def gate_pair(call: Any, chunk: Chunk, bias: int, pair: int, products: int) -> None:
+def gate_pair(call: Any, chunk: Any, bias: int, pair: int, products: int) -> None:
     """Gates the products of one panel of gate and one of up, and stores the results.
 
     Args:
+        call: has the result `out`, and the operand `activation`.
+        chunk: has the fields `out`, `out_step`, `columns` and `tokens` of a `Chunk`.
         bias: address of the biases of the chunk's first gate, or 0.
+        pair: number of the pair of panels within the chunk.
+        products: address of rows of STEP bytes.
     """
     kind, width, activation = call.out.dtype, call.out.shape[1], call.activation.int32[0]
     item, first = item_bytes(kind), COLUMNS * pair
@@ -143,7 +147,7 @@ def gate_pair(call: Any, chunk: Chunk, bias: int, pair: int, products: int) -> N
 
 @inner
 def _chunks(call: Any) -> int:
-    return num_chunks(call, PARTS)
+    return num_chunks(call, call.panels.shape[1] // PARTS)
 
 
 @inner
@@ -163,7 +167,7 @@ def products_bytes(call: Any) -> int:
 @inner
 def _chunk(call: Any, item: int, products: int) -> None:
     """Multiplies and gates pairs of panels, with the products in the thread's own memory."""
-    share = share_of(call, item, PARTS)
+    share = share_of(call, item, call.panels.shape[1] // PARTS)
     chunk = chunk_of(call, share, PARTS)
     bias = bias_of(call, share)
     for pair in range(chunk.num_panels // PARTS):

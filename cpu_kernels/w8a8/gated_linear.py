@@ -88,7 +88,7 @@ def _product(
 
 @inner
 def _chunks(call: Any) -> int:
-    return num_chunks(call, PARTS)
+    return num_chunks(call, call.panels.shape[1] // PARTS)
 
 
 @cpu_kernel(
@@ -102,7 +102,7 @@ def _chunks(call: Any) -> int:
 @inner
 def _chunk(call: Any, item: int, products: int) -> None:
     """Multiplies and gates pairs of panels, with the products in the thread's own memory."""
-    share = share_of(call, item, PARTS)
+    share = share_of(call, item, call.panels.shape[1] // PARTS)
     chunk, scales = chunk_of(call, share, PARTS), scales_of(call, share, PARTS)
     bias = bias_of(call, share)
     for pair in range(chunk.num_panels // PARTS):

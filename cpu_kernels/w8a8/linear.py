@@ -109,7 +109,7 @@ def _product(
 
 @inner
 def _chunks(call: Any) -> int:
-    return num_chunks(call, 1)
+    return num_chunks(call, call.panels.shape[1])
 
 
 @cpu_kernel(
@@ -121,5 +121,5 @@ def _chunks(call: Any) -> int:
 )
 @inner
 def _chunk(call: Any, item: int) -> None:
-    share = share_of(call, item, 1)
+    share = share_of(call, item, call.panels.shape[1])
     multiply(chunk_of(call, share, 1), scales_of(call, share, 1))

@@ -17,8 +17,12 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.errors import WeightsError
 from jax_engine.layer_spec import Activation
+from jax_engine.weights.code_sources import CodesSource, read_rows
 from jax_engine.weights.codes import INT8, Kind
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
+from jax_engine.weights.stacks import index_of, one_after_another, parts_of
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Transform, Words
 
 CODES, SCALES = "codes", "scales"
 LARGEST = 127  # codes of rows of x are at most so far from 0
@@ -50,6 +54,19 @@ class W8A8(WeightFormat):
         largest = np.abs(wide).max(axis=-1)
         scales = np.where(largest > 0, largest / np.float32(LARGEST), np.float32(1))
         self.store(np.rint(wide / scales[..., None]).astype(np.int8), scales, held, matrix)
+
+    def load(
+        self,
+        source: TensorSource,
+        made_of: Transform,
+        words: Words,
+        held: Mapping[str, np.ndarray],
+        matrix: Matrix,
+    ) -> None:
+        """Reads rows of codes of kinds that are each `is_w8a8`."""
+        assert isinstance(source, CodesSource)
+        rows = read_rows(source, made_of, words, matrix.shape, source.kinds)
+        self.pack_rows(rows, held, matrix)
 
     def pack_rows(self, rows: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
         """Stores rows of codes [*stack, out], records as in `codes.py`, of a kind that `is_w8a8`.
@@ -89,8 +106,8 @@ class W8A8Panels(W8A8):
         check_size(matrix)
         *stack, rows, size = matrix.shape
         layers = ("layer",) * len(stack)
-        codes = (*stack, *codes_shape(rows, size, _parts(matrix)))
-        scales = (*stack, *scales_shape(rows, _parts(matrix)))
+        codes = (*stack, *codes_shape(rows, size, parts_of(matrix)))
+        scales = (*stack, *scales_shape(rows, parts_of(matrix)))
         return {
             CODES: ArraySpec(codes, jnp.dtype(jnp.uint8), (*layers, "out", "in", None)),
             SCALES: ArraySpec(scales, jnp.dtype(jnp.float32), (*layers, "out", None)),
@@ -105,8 +122,8 @@ class W8A8Panels(W8A8):
     ) -> None:
         from cpu_kernels.w8a8.panels import pack_codes, pack_scales
 
-        pack_codes(codes, held[CODES], parts=_parts(matrix))
-        pack_scales(scales, held[SCALES], parts=_parts(matrix))
+        pack_codes(codes, held[CODES], parts=parts_of(matrix))
+        pack_scales(scales, held[SCALES], parts=parts_of(matrix))
 
     def matmul(
         self,
@@ -136,7 +153,7 @@ class W8A8Panels(W8A8):
         from cpu_kernels.w8a8.linear import grouped_linear
 
         width = weight.matrix.shape[-2]
-        out = grouped_linear(x, *_arrays(weight), starts, width=width, layer=_index(layer))
+        out = grouped_linear(x, *_arrays(weight), starts, width=width, layer=index_of(layer))
         return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
 
     def batched_matmul(
@@ -149,13 +166,12 @@ class W8A8Panels(W8A8):
         """Multiplies matrix by matrix."""
         from cpu_kernels.w8a8.linear import linear
 
-        codes, scales = _arrays(weight)
-        codes, scales = codes.reshape(-1, *codes.shape[-3:]), scales.reshape(-1, *scales.shape[-2:])
-        first, width = _index(layer) * len(x), weight.matrix.shape[-2]
+        every, first = one_after_another(weight, layer)
+        width = weight.matrix.shape[-2]
 
         def one(place: Array) -> Array:
             options: dict[str, Any] = {"layer": first + place, "num_rows": num_rows}
-            return linear(x[place], codes, scales, width=width, **options)
+            return linear(x[place], *_arrays(every), width=width, **options)
 
         out: Array = lax.map(one, jnp.arange(len(x), dtype=jnp.int32))
         return out
@@ -208,12 +224,4 @@ def _gated_options(
     x: Array, weight: Weight, activation: Activation, layer: Array | None
 ) -> dict[str, Any]:
     width = weight.matrix.shape[-2] // 2
-    return {"width": width, "activation": activation, "dtype": x.dtype, "layer": _index(layer)}
-
-
-def _index(layer: Int[Array, ""] | None) -> Int[Array, ""]:
-    return jnp.zeros((), jnp.int32) if layer is None else layer
-
-
-def _parts(matrix: Matrix) -> int:
-    return 2 if matrix.gated else 1
+    return {"width": width, "activation": activation, "dtype": x.dtype, "layer": index_of(layer)}

@@ -15,11 +15,9 @@ from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 
 from cpu_kernels.calls import kernel
 from cpu_kernels.compiling import jit
-from cpu_kernels.compiling.availability import ATTENTION, OTHERS
+from cpu_kernels.compiling.availability import ATTENTION, ON_DEMAND, OTHERS
 from cpu_kernels.compiling.parts import WholeCompiler
 
-# Compiled when they are first used, since few models need them.
-LATER = ("cpu_kernels.w8a8.linear", "cpu_kernels.w8a8.gated_linear")
 TARGETS = {
     "aarch64-unknown-linux-gnu": ("generic", "neoverse-v1"),
     "arm64-apple-darwin": ("apple-m1",),
@@ -44,7 +42,7 @@ def kernels() -> dict[str, str]:
     JITCPUCodegen.set_env = lambda codegen, name, environment: None
     jit.cached = lambda compiler, *signature: compiler(*signature, pipeline_class=WholeCompiler)
     kernel.register = lambda name, handler: None
-    for name in (*OTHERS, ATTENTION, *LATER):
+    for name in (*OTHERS, *ON_DEMAND, ATTENTION):
         importlib.import_module(name)
     return found
 

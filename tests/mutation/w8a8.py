@@ -73,7 +73,7 @@ MUTANTS: list[Mutant] = [
             "largest / np.float32(LARGEST)",
             "rows of zeros have no scale",
         ),
-        ("_index(layer) * len(x)", "_index(layer)", "another layer's matrices"),
+        ('{"layer": first + place,', '{"layer": place,', "another layer's matrices"),
         ("jnp.clip(ids, 0, weight.matrix.shape[-2] - 1)", "ids", "the scale of a row beyond"),
         ("and kind.activations == INT8", "", "activations that are not to be rounded"),
         ("matrix.shape[-1] > MOST", "matrix.shape[-1] > MOST + 1", "a row too long"),
