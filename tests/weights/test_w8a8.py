@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.w8a8.rounding import LEAST, MOST
 from jax_engine.errors import WeightsError
+from jax_engine.operations import coded_format
 from jax_engine.weights import w8a8, w8a8_dense
 from jax_engine.weights.codes import Kind, row_dtype
+from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Matrix, Weight
+from jax_engine.weights.panels import Panels
 from jax_engine.weights.w8a8 import W8A8, W8A8Panels, is_w8a8
 from jax_engine.weights.w8a8_dense import IndexedW8A8Dense, W8A8Dense
 from reference.quantization import smoothquant
@@ -253,3 +256,17 @@ def test_which_kinds_of_rows_these_formats_hold() -> None:
     ]
     for change in others:
         assert not is_w8a8(PER_ROW._replace(**change), 576)
+
+
+def test_the_format_follows_that_of_plain_numbers() -> None:
+    """Columns in another order have another format, and so have rows of two kinds."""
+    matrix, part = Matrix((6, 40), FLOAT32), [(PER_ROW, 6)]
+    chosen = [
+        coded_format((PER_ROW,), [part], matrix, plain, ordered=False)
+        for plain in (Panels(), Dense(), IndexedDense())
+    ]
+    assert chosen == list(FORMS)
+    others = (PER_ROW, PER_ROW._replace(activations=None))
+    for kinds, ordered in [((PER_ROW,), True), (others, False)]:
+        found = coded_format(kinds, [part], matrix, Dense(), ordered=ordered)
+        assert not isinstance(found, W8A8)
