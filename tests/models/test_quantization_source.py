@@ -1,4 +1,4 @@
-"""What all quantised checkpoints share: kinds that a reader chooses, words of users, damage."""
+"""What all quantised checkpoints share: kinds of codes, the words of users, damage."""
 
 import json
 from collections.abc import Callable
@@ -6,18 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
-from jax_engine.models.quantization.in_kinds import InKinds, holds
 from jax_engine.models.quantization.opening import METHODS, open_quantized
 from jax_engine.models.quantization.packing import unpack_stream, unpack_words
 from jax_engine.models.quantization.source import QuantizedSource
 from jax_engine.models.safetensors_loader import SafetensorsSource
-from jax_engine.weights.codes import E4M3, Kind, numbers, row_dtype
+from jax_engine.weights.code_sources import CodesSource
+from jax_engine.weights.codes import numbers, row_dtype
 from reference.quantization import (
     awq,
     compressed_tensors,
@@ -64,65 +65,51 @@ def test_codes_in_bytes_and_words() -> None:
         np.testing.assert_array_equal(out, expected[:, :-1])
 
 
-def test_tensors_in_kinds_that_the_reader_chooses(tmp_path: Path) -> None:
-    """An asymmetric one in groups of 32, a symmetric one in one group, and 8 bits."""
-    matrix, args = random_matrix(), {"type": "int", "strategy": "group"}
-    cases = {
-        "q": compressed_tensors.quantise_packed(matrix, 8, 32, symmetric=False),
-        "k": compressed_tensors.quantise_packed(matrix, 8, K),
-        "v": compressed_tensors.quantise_packed(matrix, 4, 48),
+def test_tensors_of_several_kinds(tmp_path: Path) -> None:
+    """An asymmetric one in groups of 32, a symmetric one in one group, and one of 4 bits."""
+    args = {
+        "q": {"num_bits": 8, "group_size": 32, "symmetric": False},
+        "k": {"num_bits": 8, "group_size": -1},
+        "v": {"num_bits": 4, "group_size": 48},
     }
-    groups = {
-        "q": args | {"num_bits": 8, "group_size": 32, "symmetric": False},
-        "k": args | {"num_bits": 8, "group_size": -1},
-        "v": args | {"num_bits": 4, "group_size": 48},
-    }
-    tensors: Tensors = {}
-    for name, stored in cases.items():
-        parts: dict[str, Any] = stored._asdict()
-        tensors |= module(name, parts | {"weight_shape": np.array(stored.weight_shape)})
+    tensors: Tensors = {"o.weight": random_matrix()}
+    expected = {}
+    for name, one in args.items():
+        symmetric, group = bool(one.get("symmetric", True)), max(one["group_size"], 0) or K
+        bits = one["num_bits"]
+        stored = compressed_tensors.quantise_packed(
+            random_matrix(), bits, group, symmetric=symmetric
+        )
+        scale = stored.weight_scale.astype(ml_dtypes.bfloat16)
+        stored = stored._replace(weight_scale=scale.astype(np.float32))
+        expected[name] = compressed_tensors.decode_packed(stored, bits)
+        parts = stored._asdict() | {"weight_scale": scale, "weight_shape": np.array([N, K])}
+        tensors |= module(name, parts)
     config = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
     config["config_groups"] = {
-        name: {"targets": [name], "weights": weights} for name, weights in groups.items()
+        name: {"targets": [name], "weights": weights} for name, weights in args.items()
     }
     source = opened(tmp_path, tensors, config)
-    q, _, v = (source.kind(f"{name}.weight") for name in cases)
-    kinds = (v._replace(group=16), q)
-    rows = np.empty((3, N), row_dtype(kinds, K))
-    rows.view(np.uint8)[...] = 171
-    view = InKinds(source, kinds)
-    for name, out in zip(cases, rows, strict=True):
-        view.read_into(f"{name}.weight", out)
-        expected = compressed_tensors.decode_packed(cases[name], 4 if name == "v" else 8)
-        found = numbers(out, kinds)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 if name == "q" else 0)
-    assert rows["kind"].tolist() == [[1] * N, [1] * N, [0] * N]
-    assert (rows["minimums"][1] == 0).all()
-    assert view.names() == source.names() and view.location == tmp_path
-    assert view.shape("q.weight") == (N, K) and view.describe("q.weight").endswith(
-        "q.weight_packed"
-    )
-    plain = np.empty((N, K), np.float32)
-    view.read_into("q.weight", plain)
-    np.testing.assert_array_equal(plain, read(source, "q.weight"))
-    with pytest.raises(ValueError, match=r"v\.weight: none of .* holds rows of"):
-        InKinds(source, (q,)).read_into("v.weight", rows[2])
+    assert isinstance(source, CodesSource) and len(source.kinds) == 3
+    assert [source.kinds.index(source.kind(f"{name}.weight")) for name in "kqv"] == [0, 1, 2]
+    rows = np.empty((3, N), row_dtype(source.kinds, K))
+    for name, out in zip(args, rows, strict=True):
+        source.read_into(f"{name}.weight", out)
+    found = numbers(rows, source.kinds)
+    for one, wanted in zip(found, expected.values(), strict=True):
+        np.testing.assert_array_equal(one, wanted)
+    assert source.kind("o.weight") is None
 
 
-def test_which_kinds_hold_others() -> None:
-    own = Kind(E4M3, 64)
-    assert holds(own, own, 256) and holds(Kind(E4M3, 32, True), own, 256)
-    assert not holds(Kind(E4M3, 48), own, 256) and holds(Kind(E4M3, 48), own, 64)
-    assert not holds(Kind(E4M3, 128), own, 256)
-    for other in (
-        Kind("int8", 64),
-        Kind(E4M3, 64, scale_dtype="float16"),
-        Kind(E4M3, 64, outer=256),
-        Kind(E4M3, 64, activations=E4M3),
-    ):
-        assert not holds(other, own, 256)
-    assert holds(own, own._replace(scale_dtype="float16"), 256)
-    assert not holds(own, own._replace(minimums=True), 256)
+def test_too_many_kinds(tmp_path: Path) -> None:
+    tensors: Tensors = {}
+    stored = fp8.quantise(random_matrix(shape=(1, 300)), (1, 300))
+    for size in range(1, 258):
+        weight = Stored(stored.weight[:, :size], "F8_E4M3")
+        tensors |= module(f"x{size}", {"weight": weight, "weight_scale": stored.scale})
+    source = opened(tmp_path, tensors, {"quant_method": "fp8"})
+    with pytest.raises(WeightsError, match=r"257 kinds of codes; expected 256 at most"):
+        _ = source.kinds
 
 
 def test_a_checkpoint_that_is_not_quantised(tmp_path: Path) -> None:
@@ -243,10 +230,10 @@ def use(source: QuantizedSource) -> None:
         read(source, name)
         if kind is not None:
             shape, size = row_shape(source, name)
-            rows = np.zeros(shape, row_dtype((kind,), size))
+            rows = np.zeros(shape, row_dtype(source.kinds, size))
             source.read_into(name, rows)
             with np.errstate(all="ignore"):
-                numbers(rows, (kind,))
+                numbers(rows, source.kinds)
 
 
 def test_every_method_is_here() -> None:

@@ -64,13 +64,9 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        f"{HERE}/grouped.py",
-        SOURCE,
-        (
-            "    out[:, found.shape[1] :] = 0",
-            "    pass",
-            "further groups are what was in memory",
-        ),
+        f"{HERE}/fp4.py",
+        FLOATS,
+        ("raw.min() >= 127 - 24", "raw.min() >= 127 - 126", "small powers of two as float16"),
     ),
     *plant(
         f"{HERE}/gptq.py",
@@ -182,15 +178,14 @@ MUTANTS: list[Mutant] = [
         ("here.T if self.turned else here", "here", "gpt-oss's numbers are not turned"),
     ),
     *plant(
-        f"{HERE}/in_kinds.py",
+        f"{HERE}/source.py",
         SOURCE,
-        ('out["kind"] = number', 'out["kind"] = 0', "all rows are of the first kind"),
         (
-            "if kind.groups(size) > own.groups(size):",
-            "if False:",
-            "scales are not repeated for smaller groups",
+            'out["kind"] = self.kinds.index(kind)',
+            'out["kind"] = 0',
+            "all rows are of the first kind",
         ),
-        ("(kind.minimums or not own.minimums)", "True", "minimums are dropped"),
+        ("if len(kinds) > MAX_KINDS:", "if False:", "kinds that an index cannot tell apart"),
     ),
     *plant(
         f"{HERE}/opening.py",

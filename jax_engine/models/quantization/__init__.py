@@ -2,7 +2,6 @@
 
     `opening`             which method a checkpoint has, and `open_quantized`
     `source`              the checkpoint with `X.weight` for each quantised module X
-    `in_kinds`            rows of several tensors in kinds that the reader chooses
     `modules`             which tensors belong together
     `parts`               the tensors of one module, checked before they are read
     `grouped`             a matrix of codes, scales and zero points; as rows or as numbers

@@ -155,6 +155,7 @@ def matrix(scheme: Scheme, parts: Parts) -> Grouped:
         scales=lambda: parts.floats(".scales").T,
         zeros=None if scheme.sym else functools.partial(_zeros, parts, scheme, middle),
         column_groups=column_groups,
+        halves=(lambda: True) if parts.dtype(".scales") == "F16" else None,
     )
 
 
