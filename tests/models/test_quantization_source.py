@@ -126,12 +126,14 @@ def test_a_checkpoint_that_is_not_quantised(tmp_path: Path) -> None:
 
 
 def test_the_older_name_of_the_configuration(tmp_path: Path) -> None:
-    stored = fp8.quantise(random_matrix(), (N, K))
-    parts = {"weight": Stored(stored.weight, "F8_E4M3"), "weight_scale": stored.scale}
-    write_file(tmp_path / "model.safetensors", module(NAME, parts))
+    tensors, config = EVERY["compressed-tensors"]
+    write_file(tmp_path / "model.safetensors", tensors)
     source = SafetensorsSource(tmp_path)
-    found = open_quantized(source, {"compression_config": {"quant_method": "fp8"}})
-    assert isinstance(found, QuantizedSource) and found.source is source
+    del (older := dict(config))["quant_method"]
+    for raw in (config, older, config | {"quant_method": "sparseml"}):
+        found = open_quantized(source, {"compression_config": raw})
+        assert isinstance(found, QuantizedSource) and found.source is source
+        assert found.names() == {WEIGHT}
 
 
 def test_raw_tensors(tmp_path: Path) -> None:

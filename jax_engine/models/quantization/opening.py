@@ -30,6 +30,7 @@ ALIASES = {
     "gptq_bitblas": "gptq",
     "awq_marlin": "awq",
     "compressed_tensors": "compressed-tensors",
+    "sparseml": "compressed-tensors",
     "fbgemm_fp8": "fp8",
     "nvfp4": "modelopt_fp4",
 }
@@ -92,7 +93,9 @@ def quantization_config(config: Mapping[str, Any], directory: Path) -> Mapping[s
         WeightsError: The file is unreadable.
     """
     outer = checked(config, Outer, "config.json")
-    found = outer.quantization_config or outer.compression_config
+    found = outer.quantization_config
+    if not found and outer.compression_config:
+        found = {"quant_method": "compressed-tensors", **outer.compression_config}
     file = directory / MODELOPT_FILE
     if not found and file.is_file():
         found = {"quant_method": "modelopt", **read_json(file)}
