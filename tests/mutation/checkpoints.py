@@ -34,8 +34,8 @@ MUTANTS: list[Mutant] = [
         f"{HERE}/grouped.py",
         GPTQ,
         (
-            "minimums = -(scales * self.zeros())",
-            "minimums = scales * self.zeros()",
+            "= -(scales * self.zeros())",
+            "= scales * self.zeros()",
             "minimums of the wrong sign",
         ),
         (
