@@ -107,9 +107,8 @@ class QuantizedSource:
         """
         if name not in self._modules:
             return None
-        kinds = {matrix.kind for matrix in self._modules[name].matrices}
-        first = next(iter(kinds))
-        if len(kinds) == 1 or first is None:
+        first, *others = dict.fromkeys(one.kind for one in self._modules[name].matrices)
+        if first is None or not others:
             return first
         return first._replace(scale_dtype="float32")
 
