@@ -53,11 +53,9 @@ def test_goldens_in_act_order(bits: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("group", [GROUP, K])
 def test_zero_points(bits: int, version: int, group: int, tmp_path: Path) -> None:
     stored = gptq.quantise(random_matrix(), bits, group, version=version)
-    name = "gptq" if version == 1 else "gptq_v2"
+    more = {"format": "gptq_v2"} if version == 2 else {"checkpoint_format": "gptq"}
     size = -1 if group == K else group
-    source = opened(
-        tmp_path, tensors_of(stored), config(bits, checkpoint_format=name, group_size=size)
-    )
+    source = opened(tmp_path, tensors_of(stored), config(bits, **more, group_size=size))
     kind = check(source, gptq.decode(stored, bits, version=version))
     assert kind.bits == (8 if bits == 8 else 4) and kind.group == group
     assert source.order("model.layers.0.q_proj.weight") is None

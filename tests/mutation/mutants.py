@@ -3,6 +3,7 @@
 from tests.mutation import (
     attention,
     blocks,
+    checkpoints,
     commands,
     cpu_kernels,
     engine,
@@ -32,6 +33,7 @@ from tests.mutation.planting import Mutant
 MUTANTS: list[Mutant] = [
     *attention.MUTANTS,
     *blocks.MUTANTS,
+    *checkpoints.MUTANTS,
     *cpu_kernels.MUTANTS,
     *engine.MUTANTS,
     *latent.MUTANTS,
