@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from jax_engine.config import HfOverrides, LoadFormat
@@ -17,7 +18,8 @@ from jax_engine.file_schema import checked, read_json
 from jax_engine.host_memory import check_fits
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.bare_names import with_first_part
-from jax_engine.models.check_tensors import check_tensors
+from jax_engine.models.cache_scales import SCALES, read_scales
+from jax_engine.models.check_tensors import check_tensors, starts_of_layers
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
@@ -58,6 +60,8 @@ class LoadedModel:
         params: the weights, as an nnx state of arrays on the default device; or only their shapes.
         source: the directory or GGUF file that it came from; the tokenizer is there too.
         head: the head for scores, with its weights; None: it generates text.
+        kv_scales: the checkpoint's scales for an 8-bit KV cache, [L, kv, K]; NaN, or None for all,
+            where it has none.
     """
 
     config: ModelConfig
@@ -67,6 +71,7 @@ class LoadedModel:
     num_parameters: int
     num_bytes: int
     head: PoolingHead | None = None
+    kv_scales: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +163,10 @@ def open_model(
     tensors = None
     if load_format != "dummy":
         tensors = _checked(_source(source, gguf, config), config, leaves)
-    head = None
+    head, kv_scales = None, None
+    if tensors is not None:
+        starts = starts_of_layers(tensors.transforms.values())
+        kv_scales = read_scales(tensors.source, starts, spec)
     if config.head is not None:
         width = config.hidden_size
         head = random_head(config.head, width, seed)
@@ -172,6 +180,7 @@ def open_model(
         num_parameters=sum(math.prod(leaf.matrix.shape) for leaf in leaves.values()),
         num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
         head=head,
+        kv_scales=kv_scales,
     )
     if this_device().in_host_memory:
         what = f"{abstract.num_parameters} parameters in {spec.num_layers} layers"
@@ -196,7 +205,7 @@ def _source(path: Path, gguf: "GgufFile | None", config: ModelConfig) -> TensorS
 def _checked(
     source: TensorSource, config: ModelConfig, leaves: Mapping[str, Leaf]
 ) -> CheckedTensors:
-    ignored, declared = DERIVED, config.weights
+    ignored, declared = DERIVED + SCALES, config.weights
     if config.head is not None:
         ignored += SUFFIXES
     heads = _names(declared[HEAD]) if HEAD in declared else []
