@@ -26,6 +26,7 @@ OTHERS = (
     "cpu_kernels.sampling.draw",
     "cpu_kernels.norms.kernel",
     "cpu_kernels.kv_write",
+    "cpu_kernels.block_copy",
     "cpu_kernels.zeros",
 )
 PATIENCE_S = 300  # wait for the second process; then this one compiles attention as well

@@ -41,6 +41,7 @@ class CompiledSteps:
 
     Attributes:
         weights: The model's parameters and the scales of a quantised cache, as bare arrays.
+        kv_scales: These scales, [L, kv, K]; None if the cache is not quantised.
     """
 
     weights: list[Array]
@@ -71,6 +72,7 @@ class CompiledSteps:
             kv_scales: The scales of a quantised cache, [L, kv, K]; None for any other cache.
         """
         # Bare arrays: with flax variables JAX would call flax several hundred times in each step.
+        self.kv_scales = kv_scales
         arrays = model.graphdef, model.params, kv_scales
         self.weights, self._structure = jax.tree.flatten(arrays)
 
