@@ -53,7 +53,7 @@ def quantize(
     >>> quantize(x * 2, scales, "fp8").tolist()
     [[5.0, -448.0], [5.0, 0.0]]
     """
-    quotient = x / scales[:, None]
+    quotient = np.asarray(x / scales[:, None], np.float32)
     if kind == "int8":
         return np.asarray(np.clip(np.rint(quotient), -128, 127))
     return np.asarray(E4M3[nearest(quotient, E4M3)])

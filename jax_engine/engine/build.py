@@ -132,9 +132,9 @@ def _build(config: EngineConfig) -> EngineParts:
             tokenizer = _tokenizer(config, files, hub)
         if config.load_format != "dummy":  # dummy weights are ready at once
             worker.prepare_first_step()
-        model = loading.result()
-        scales = scales_for(model, cache_dtype, dtype=dtype, max_model_len=max_len)
-        worker.steps.set_weights(model, scales)
+        loaded = loading.result()
+        scales = scales_for(loaded, cache_dtype, dtype=dtype, max_model_len=max_len)
+        worker.steps.set_weights(loaded, scales)
     if this_device().in_host_memory:
         gather_in_background(worker.steps.weights)
     eos = set(model.config.eos_token_ids) | set(suggested_ends(config))
