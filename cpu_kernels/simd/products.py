@@ -1,7 +1,8 @@
 """Products of 4 rows with keys or values: each number is read once and used four times.
 
-Keys and values are float32, or narrower numbers that are widened in registers. Sums stay in registers too:
-with AVX-512's 32 registers, the sums of 4 rows and up to 4 keys, or of 4 rows and 32 columns.
+Keys and values are float32, or narrower numbers that are widened in registers. Sums stay in
+registers too: with AVX-512's 32 registers, the sums of 4 rows and up to 4 keys, or of 4 rows and
+32 columns.
 """
 
 from collections.abc import Callable

@@ -224,9 +224,7 @@ def build_scheduler(
     )
 
 
-def _memory(
-    config: EngineConfig, model: LoadedModel, max_len: int, budget: int
-) -> MemoryProfile:
+def _memory(config: EngineConfig, model: LoadedModel, max_len: int, budget: int) -> MemoryProfile:
     dtype = resolve_cache_dtype(config)
     block = block_bytes(model.config, config.block_size, dtype)
 

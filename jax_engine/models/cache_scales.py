@@ -18,7 +18,14 @@ from jax_engine.weights.tensor_source import TensorSource
 
 # Endings of tensors that may be there, beside those that are read: scales of queries and of weights
 # of values, which no kernel here quantises.
-SCALES = (".k_scale", ".v_scale", ".q_scale", ".prob_scale", "k_proj.output_scale", "v_proj.output_scale")
+SCALES = (
+    ".k_scale",
+    ".v_scale",
+    ".q_scale",
+    ".prob_scale",
+    "k_proj.output_scale",
+    "v_proj.output_scale",
+)
 _NAMES = re.compile(
     r"(\d+)\.(?:\w+\.)*?(?:(?:attn\.|[kv]_proj\.)?([kv])_scale|([kv])_proj\.output_scale)"
 )

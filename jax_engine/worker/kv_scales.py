@@ -65,9 +65,7 @@ def calibration_text(vocab_size: int, length: int) -> Int[np.ndarray, " T"]:
     return (np.arange(length, dtype=np.uint64) * 2654435761 % 2**32 % vocab_size).astype(np.int32)
 
 
-def _largest(
-    model: LoadedModel, dtype: DTypeLike, length: int
-) -> Float32[np.ndarray, "L kv K"]:
+def _largest(model: LoadedModel, dtype: DTypeLike, length: int) -> Float32[np.ndarray, "L kv K"]:
     """The largest magnitude of each head's keys and values in the calibration text."""
     width = -(-length // BLOCK_SIZE)
     shape = kv_cache_shape(model.config, width, BLOCK_SIZE)

@@ -107,7 +107,11 @@ def test_every_code_of_8_bits_survives_a_move(backend: str) -> None:
 def test_a_move_takes_no_memory_for_the_rest_of_the_cache(dtype: str) -> None:
     """XLA would convert a whole cache of 8-bit floats to float16 and back."""
     cache, ids = jax.ShapeDtypeStruct((2, 2, 64, 2, 16, 32), dtype), jnp.zeros(2, int)
-    for move in (copy_blocks, lambda cache, a, b: scatter_blocks(cache, a, gather_blocks(cache, b))):
+
+    def out_and_in(cache: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+        return scatter_blocks(cache, a, gather_blocks(cache, b))
+
+    for move in (copy_blocks, out_and_in):
         compiled = jax.jit(move, donate_argnums=0).lower(cache, ids, ids).compile()
         used = compiled.memory_analysis().temp_size_in_bytes
         assert used < 3 * 2 * 2 * 2 * 2 * 16 * 32 * jnp.dtype(dtype).itemsize
@@ -122,5 +126,5 @@ def test_what_does_not_fit_is_refused() -> None:
         gather_blocks(cache, jnp.zeros((2, 3), int))
     with pytest.raises(ValueError, match=r"data\.shape=\(3, 1, 2, 1, 2, 8\)"):
         scatter_blocks(cache, two, jnp.zeros((3, 1, 2, 1, 2, 8)))
-    with pytest.raises(ValueError, match="backend='mosaic' lacks this operation for float32 on this device; 'xla'"):
+    with pytest.raises(ValueError, match="backend='mosaic' lacks .* for float32 on .*; 'xla'"):
         copy_blocks(cache, two, two, backend="mosaic")

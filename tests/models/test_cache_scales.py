@@ -37,7 +37,9 @@ def read(folder: Path, scales: dict[str, Any]) -> np.ndarray | None:
     ],
 )
 def test_the_names_that_tools_write(tmp_path: Path, names: tuple[str, str]) -> None:
-    values = {f"{layer}.{name}": 1 + 2 * layer + i for layer in (0, 1) for i, name in enumerate(names)}
+    values = {
+        f"{layer}.{name}": 1 + 2 * layer + i for layer in (0, 1) for i, name in enumerate(names)
+    }
     found = read(tmp_path, values)
     assert found is not None
     assert found.tolist() == [[[1.0, 1.0], [2.0, 2.0]], [[3.0, 3.0], [4.0, 4.0]]]

@@ -94,7 +94,7 @@ def test_i39_latents_of_8_bits(tmp_path: Path) -> None:
 
 def test_int8_is_refused_for_latents(tmp_path: Path) -> None:
     write(CASES["deepseek_v3"], tmp_path)
-    with pytest.raises(ConfigError, match="kv_cache_dtype must be 'auto' or 'fp8' .* got 'int8'"):
+    with pytest.raises(ConfigError, match=r"kv_cache_dtype must be 'auto' or 'fp8' .* got 'int8'"):
         engine(tmp_path, kv_cache_dtype="int8")
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
 from tests.properties.test_engine_against_reference import CROWDED, run_both

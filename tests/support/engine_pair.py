@@ -61,7 +61,7 @@ class Oracle(Transformer):
         tolerance: Of its logits.
     """
 
-    cache: Mapping[str, Any] = {}  # noqa: RUF012  nobody writes it
+    cache: Mapping[str, Any] = {}
     tolerance = TOLERANCE
 
 
@@ -188,7 +188,9 @@ def same_or_rounding(
     else:
         edges = np.cumsum(probabilities)
         margin = float(np.abs(edges - uniform(seed, len(context))).min())
-    assert margin < tolerance_of(transformer), f"token {at}: {tokens[at]} for {wanted[at]}, margin {margin}"
+    assert margin < tolerance_of(transformer), (
+        f"token {at}: {tokens[at]} for {wanted[at]}, margin {margin}"
+    )
     return False
 
 
