@@ -126,5 +126,5 @@ def test_what_does_not_fit_is_refused() -> None:
         gather_blocks(cache, jnp.zeros((2, 3), int))
     with pytest.raises(ValueError, match=r"data\.shape=\(3, 1, 2, 1, 2, 8\)"):
         scatter_blocks(cache, two, jnp.zeros((3, 1, 2, 1, 2, 8)))
-    with pytest.raises(ValueError, match="backend='mosaic' lacks .* for float32 on .*; 'xla'"):
+    with pytest.raises(ValueError, match=r"backend='mosaic' lacks .* for float32 on .*; 'xla'"):
         copy_blocks(cache, two, two, backend="mosaic")
