@@ -89,6 +89,7 @@ def _build(config: EngineConfig) -> EngineParts:
         max_model_len=config.max_model_len,
         hub=hub,
         hf_overrides=config.hf_overrides,
+        quantization=config.quantization,
     )
     model = files.abstract
     cache_dtype = resolve_cache_dtype(config)

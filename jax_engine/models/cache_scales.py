@@ -16,8 +16,8 @@ from jax_engine.errors import WeightsError
 from jax_engine.model_spec import ModelSpec
 from jax_engine.weights.tensor_source import TensorSource
 
-# Endings of tensors that may be there, beside those that are read: scales of queries and of weights
-# of values, which no kernel here quantises.
+# Endings of the names of these tensors; and of the scales of queries and of the weights of values,
+# which no kernel here quantises.
 SCALES = (
     ".k_scale",
     ".v_scale",

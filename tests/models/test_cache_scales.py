@@ -1,6 +1,7 @@
 """Scales of the KV cache in checkpoints, by the names that tools give them."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from safetensors.numpy import save_file
 
 from jax_engine import LLM, WeightsError
 from jax_engine.models.load import open_model
+from jax_engine.models.quantization.modules import modules_of
 from tests.support.tiny_llama import random_weights, save_checkpoint, tiny_config
 
 CONFIG = tiny_config()  # 2 layers, 2 KV heads
@@ -91,3 +93,11 @@ def test_an_engine_uses_them(tmp_path: Path) -> None:
     }
     assert made["auto"] is None
     assert np.asarray(made["fp8"]).tolist() == [[[0.25, 0.25], [1, 1]], [[1, 1], [0.5, 2]]]
+
+
+@pytest.mark.parametrize("name", ["k_scale", "k_proj.output_scale"])
+def test_scales_beside_quantised_weights(tmp_path: Path, name: str) -> None:
+    """GPTQ's `QuantizedSource` has them among its tensors, but not scales of activations."""
+    names = [f"0.self_attn.{name}", "0.mlp.up_proj.output_scale", "0.self_attn.kv_scale"]
+    modules, others = modules_of(SimpleNamespace(names=lambda: names), (".qweight",))  # type: ignore[arg-type]
+    assert modules == {} and others == names[:1]
