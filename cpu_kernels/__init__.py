@@ -10,6 +10,7 @@
     norms/layer_norm.py            residual addition and LayerNorm
     sampling/draw.py               temperature, the filters and the draw of a token
     kv_write.py                    stores keys and values in their slots
+    block_copy.py                  reads and writes whole blocks
     zeros.py                       an array of zeros that takes no memory until it is written
 
 The kernels use:

@@ -26,6 +26,7 @@ OTHERS = (
     "cpu_kernels.sampling.draw",
     "cpu_kernels.norms.kernel",
     "cpu_kernels.kv_write",
+    "cpu_kernels.block_copy",
     "cpu_kernels.zeros",
 )
 # Imported, and so compiled, when a model needs them: its weights are held as codes.
