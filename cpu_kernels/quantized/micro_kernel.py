@@ -63,6 +63,7 @@ class Tile(NamedTuple):
         columns: number of columns to write.
         more: 0 to overwrite out, 1 to add to it.
         ahead: distance from a line of codes to the line to prefetch with it.
+        decoded: where the decoded words go, side by side, if the micro-kernel keeps them.
     """
 
     left: int
@@ -86,16 +87,26 @@ class Tile(NamedTuple):
     columns: int
     more: int
     ahead: int
+    decoded: int
 
 
-def micro_kernel_of(rows: int, codes: type[Decoded], words: type[Floats]) -> Any:
-    """Makes a function of a `Tile`: out [rows, COLUMNS] = or += left @ panel.T."""
+def micro_kernel_of(
+    rows: int, codes: type[Decoded], words: type[Floats], *, keep: bool = False
+) -> Any:
+    """Makes a function of a `Tile`: out [rows, COLUMNS] = or += left @ panel.T.
+
+    Args:
+        rows: rows of a full tile.
+        codes: of the panel.
+        words: of x.
+        keep: whether to write the decoded words to memory as well.
+    """
 
     @intrinsic
     def micro_kernel(context: Any, tile: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             values = cgutils.unpack_tuple(builder, arguments[0], len(Tile._fields))
-            _Emitter(builder, Tile(*values), rows, codes, words).emit()
+            _Emitter(builder, Tile(*values), rows, codes, words, keep).emit()
             return context.get_dummy_value()
 
         return types.none(tile), generate
@@ -107,9 +118,15 @@ class _Emitter:
     """Emits one micro-kernel."""
 
     def __init__(
-        self, builder: Any, tile: Tile, rows: int, codes: type[Decoded], words: type[Floats]
+        self,
+        builder: Any,
+        tile: Tile,
+        rows: int,
+        codes: type[Decoded],
+        words: type[Floats],
+        keep: bool,
     ):
-        self.builder, self.tile = builder, tile
+        self.builder, self.tile, self.keep = builder, tile, keep
         self.words = words(builder)
         self.codes = codes(builder, words, load_at(builder, tile.table, FLOATS))
         self.line_columns = codes.columns(words)
@@ -163,6 +180,8 @@ class _Emitter:
             for number, ours in enumerate(self.codes.line(line)):
                 of_word = builder.add(place, LONG(self.words.step * number))
                 self._add_word(of_word, ours)
+                if self.keep:
+                    self._keep_word(of_word, ours)
 
     def _add_word(self, place: Any, ours: list[Any]) -> None:
         builder = self.builder
@@ -170,6 +189,14 @@ class _Emitter:
             (theirs,) = self.words.left(builder.add(left, place))
             for vector, total in zip(ours, row, strict=True):
                 builder.store(self.words.madd(theirs, vector, builder.load(total)), total)
+
+    def _keep_word(self, place: Any, ours: list[Any]) -> None:
+        """Writes decoded words as `Decoded` reads them; `place` is that of x's word in a row."""
+        builder, times = self.builder, LONG(VECTORS * BYTES // self.words.step)
+        start = builder.add(self.tile.decoded, builder.mul(place, times))
+        for v, vector in enumerate(ours):
+            at = builder.add(start, LONG(BYTES * v))
+            builder.store(vector, builder.inttoptr(at, FLOATS.as_pointer()), align=4)
 
     def _scale(self, group: Any, column: Any) -> None:
         """Adds a group's sums, scaled, to the totals; `column` is its first column of x."""
