@@ -28,9 +28,10 @@ class Decoded:
     Attributes:
         code_bits: bits of a code; 0 if they depend on the word.
         line_bytes: bytes of a line.
+        prefetched: bytes of the line to prefetch with a line.
     """
 
-    code_bits, line_bytes = 0, 4 * COLUMNS
+    code_bits, line_bytes, prefetched = 0, 4 * COLUMNS, 0
 
     def __init__(self, builder: Any, words: type[Floats], table: Any):
         self.builder, self.pairs, self.table = builder, words.numbers == 2, table
@@ -53,7 +54,7 @@ class Decoded:
 class Table(Decoded):
     """4 bits, an index into a table of 16 numbers, which fills one vector."""
 
-    code_bits, line_bytes = 4, 4 * COLUMNS
+    code_bits, line_bytes, prefetched = 4, 4 * COLUMNS, 4 * COLUMNS
 
     def _words(self, place: Any) -> list[Any]:
         line = load_at(self.builder, place, INTS)
@@ -103,7 +104,7 @@ class Table(Decoded):
 class Bytes(Decoded):
     """8 bits."""
 
-    code_bits, line_bytes = 8, 2 * COLUMNS
+    code_bits, line_bytes, prefetched = 8, 2 * COLUMNS, 2 * COLUMNS
 
     def _words(self, place: Any) -> list[Any]:
         words = self.builder.zext(load_at(self.builder, place, SHORTS), INTS)

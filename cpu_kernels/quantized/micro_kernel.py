@@ -173,7 +173,7 @@ class _Emitter:
         lines = builder.sdiv(size, LONG(self.line_columns))
         with cgutils.for_range(builder, lines) as loop:
             line = builder.add(codes, builder.mul(loop.index, LONG(self.codes.line_bytes)))
-            for byte in range(0, self.codes.line_bytes, BYTES):
+            for byte in range(0, self.codes.prefetched, BYTES):
                 prefetch_at(builder, builder.add(builder.add(line, tile.ahead), LONG(byte)))
             of_line = builder.mul(loop.index, LONG(self.words.step * self.line_words))
             place = builder.add(offset, of_line)
@@ -202,21 +202,29 @@ class _Emitter:
         """Adds a group's sums, scaled, to the totals; `column` is its first column of x."""
         builder, tile = self.builder, self.tile
         head = builder.add(tile.heads, builder.mul(group, tile.heads_step))
-        block = self._outer_at(column)
-        head, block = self._load_scales(head, block)
-        for sums, totals in zip(self.sums, self.totals, strict=True):
-            for scale, total, factor in zip(self.scales, totals, sums, strict=True):
-                self._madd(builder.load(scale), builder.load(factor), total)
-        with builder.if_then(builder.icmp_signed("!=", tile.minimums, LONG(0)), likely=False):
-            self._load_scales(head, block)
-            for place, totals in zip(self.sums_of_x, self.totals, strict=True):
-                at = builder.add(place, builder.mul(group, LONG(4)))
-                factor = spread_value(builder, load_at(builder, at, FLOAT))
-                for scale, total in zip(self.scales, totals, strict=True):
-                    self._madd(builder.load(scale), factor, total)
+        head, block = self._load_scales(head, self._outer_at(column))
+        scales = [builder.load(scale) for scale in self.scales]
+        lowest = builder.icmp_signed("!=", tile.minimums, LONG(0))
+        with builder.if_else(lowest, likely=False) as (yes, no):
+            with yes:
+                self._load_scales(head, block)
+                minimums = [builder.load(scale) for scale in self.scales]
+                for row, place in enumerate(self.sums_of_x):
+                    at = builder.add(place, builder.mul(group, LONG(4)))
+                    factor = spread_value(builder, load_at(builder, at, FLOAT))
+                    for v, (scale, minimum) in enumerate(zip(scales, minimums, strict=True)):
+                        total = self._scaled(row, v, scale)
+                        total = madd_values(builder, minimum, factor, total)
+                        builder.store(total, self.totals[row][v])
+            with no:
+                for row, totals in enumerate(self.totals):
+                    for v, scale in enumerate(scales):
+                        builder.store(self._scaled(row, v, scale), totals[v])
 
-    def _madd(self, a: Any, b: Any, total: Any) -> None:
-        self.builder.store(madd_values(self.builder, a, b, self.builder.load(total)), total)
+    def _scaled(self, row: int, vector: int, scale: Any) -> Any:
+        """A total with the group's sum, scaled."""
+        total, factor = self.totals[row][vector], self.sums[row][vector]
+        return madd_values(self.builder, scale, self.builder.load(factor), self.builder.load(total))
 
     def _outer_at(self, column: Any) -> Any:
         """Where the outer scales of a column of x are."""

@@ -18,8 +18,8 @@ from cpu_kernels.simd.structs import int32s
 from cpu_kernels.simd.words import Floats
 
 CODES = (Table, Int8, Float8)
-FEW_ROWS = ROW_COUNTS[2]  # tiles of at most so many keep nothing
-PART_BYTES = 32 * 1024  # of decoded words: they stay in the first-level cache
+FEW_ROWS = ROW_COUNTS[3]  # a first tile of at most so many is the only one, and keeps nothing
+PART_BYTES = 64 * 1024  # of decoded words: they stay in the second-level cache
 PLACE_BYTES, UNIT, VECTOR_BYTES = 8, 64, 64
 
 

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpu_kernels.linear.chunks import MIN_TOKENS, PANEL_CHUNKS
-from cpu_kernels.quantized.linear import quantized_linear
 from cpu_kernels.linear.tiles import ROW_COUNTS
+from cpu_kernels.quantized.linear import quantized_linear
 from cpu_kernels.quantized.tiles import PART_BYTES
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 from jax_engine.weights.codes import E4M3, INT8, Kind
