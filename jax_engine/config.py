@@ -14,6 +14,7 @@ from jax_engine.vllm_settings import without_vllm_settings
 
 LoadFormat = Literal["auto", "safetensors", "sharded_state", "gguf", "dummy"]
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
+DEQUANTIZED = "dequantized"
 # Edits of config.json: fields to replace, or a function of all of them
 HfOverrides = Mapping[str, Any] | Callable[[dict[str, Any]], Any]
 
@@ -52,6 +53,9 @@ class EngineConfig:
             file, whose end-of-sequence tokens count beside the model's.
         override_generation_config: Replacements for fields of that file: {"temperature": 0.5}.
         dtype: "auto": bfloat16 on a GPU, float32 on a CPU.
+        quantization: The method by which the checkpoint was quantised, with vLLM's names; None: as
+            the checkpoint says. Weights stay in that form, and products compute with it.
+            "dequantized": they are turned into numbers of `dtype` when they are loaded.
         seed: Seed of dummy weights and of requests without a seed. None is 0.
         block_size: B, tokens in a KV block.
         max_model_len: Longest prompt plus output, in tokens; None: the model's own limit.
@@ -104,6 +108,7 @@ class EngineConfig:
     generation_config: str = "auto"
     override_generation_config: Mapping[str, Any] | None = None
     dtype: DType = "auto"
+    quantization: str | None = None
     seed: int = 0
     block_size: int = 16
     max_model_len: int | None = None

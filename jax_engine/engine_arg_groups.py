@@ -4,8 +4,8 @@
 GROUPS: dict[str, tuple[str, ...]] = {
     "model": (
         "model", "tokenizer", "revision", "tokenizer_revision", "download_dir", "hf_token",
-        "hf_overrides", "load_format", "dtype", "generation_config", "override_generation_config",
-        "trust_remote_code", "skip_tokenizer_init",
+        "hf_overrides", "load_format", "dtype", "quantization", "generation_config",
+        "override_generation_config", "trust_remote_code", "skip_tokenizer_init",
     ),
     "limits": (
         "max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_logprobs",

@@ -86,6 +86,7 @@ def _build(config: EngineConfig) -> EngineParts:
         max_model_len=config.max_model_len,
         hub=hub,
         hf_overrides=config.hf_overrides,
+        quantization=config.quantization,
     )
     model = files.abstract
     limits = limits_of(config, model.config.max_context_len)

@@ -21,7 +21,7 @@ LOADING: list[Mutant] = [
         ('("gate", "up")', '("up", "gate")', "gate and up are swapped"),
     ),
     *plant(
-        f"{FOLDER}/load.py",
+        f"{FOLDER}/checkpoint.py",
         SAFETENSORS,
         (
             "if config.spec.tied:",

@@ -3,6 +3,7 @@
 from tests.mutation import (
     attention,
     blocks,
+    checkpoints,
     commands,
     cpu_kernels,
     engine,
@@ -22,6 +23,7 @@ from tests.mutation import (
     text,
     tools,
     triton,
+    w8a8,
     weights,
     worker,
     xla_kernels,
@@ -31,6 +33,7 @@ from tests.mutation.planting import Mutant
 MUTANTS: list[Mutant] = [
     *attention.MUTANTS,
     *blocks.MUTANTS,
+    *checkpoints.MUTANTS,
     *cpu_kernels.MUTANTS,
     *engine.MUTANTS,
     *latent.MUTANTS,
@@ -50,6 +53,7 @@ MUTANTS: list[Mutant] = [
     *text.MUTANTS,
     *tools.MUTANTS,
     *triton.MUTANTS,
+    *w8a8.MUTANTS,
     *weights.MUTANTS,
     *worker.MUTANTS,
     *xla_kernels.MUTANTS,

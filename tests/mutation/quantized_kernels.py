@@ -73,11 +73,6 @@ MUTANTS: list[Mutant] = [
         GROUPS,
         ("layer * groups + share.group", "layer * groups", "the first group's weight for all"),
         ("PLACE_BYTES * PARTS * pair", "PLACE_BYTES * pair", "a pair begins with up"),
-        (
-            "PARTS * call.out.shape[1] * share.group + COLUMNS * share.panel",
-            "COLUMNS * share.panel",
-            "the first group's bias for all",
-        ),
         ("scratch + PART_BYTES)", "scratch)", "products over what is decoded"),
     ),
     *plant(
