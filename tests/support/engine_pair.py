@@ -33,14 +33,16 @@ from reference.random_numbers import derive_seed, request_seed, uniform
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
 from tests.support.beam_oracle import Ended, LogitsAfter, rounding_decides, search_without_cache
+from tests.support.quantised_llama import RoundedInputs, quantised_llama
 from tests.support.tiny_llama import EOS, tiny_llama
 
 MAX_LEN = 40
 MAX_SEQS = 4
 ENGINE_SEED = 7  # from which requests without one draw theirs
 TOLERANCE = 1e-4  # of logits in float32, two layers
-# The same over an 8-bit cache: where rounding decides between two codes, they are a step apart.
-TOLERANCES = {"auto": TOLERANCE, "int8": 5e-3, "fp8": 2e-2}
+# The same over an 8-bit cache, and with inputs rounded to 8 bits: where rounding decides between
+# two codes, they are a step apart.
+TOLERANCES = {"auto": TOLERANCE, "int8": 5e-3, "fp8": 2e-2, "w8a8": 5e-2}
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Pool:
     num_blocks: int
     sliding_window: int | None = None
     cache_dtype: str = "auto"
+    weights: str | None = None  # how they are quantised: see `quantised_llama`
 
 
 class Oracle(Transformer):
@@ -66,15 +69,17 @@ class Oracle(Transformer):
 
 
 @functools.cache
-def model_pair(window: int | None) -> tuple[Path, Transformer]:
+def model_pair(window: int | None, weights: str | None = None) -> tuple[Path, Transformer]:
     folder = Path(tempfile.mkdtemp()) / "tiny"
+    if weights is not None:
+        return quantised_llama(folder, weights, sliding_window=window)
     return tiny_llama(folder, sliding_window=window)
 
 
 @functools.cache
 def oracle_for(pool: Pool) -> Transformer:
     """The oracle's decoder, which takes the scales of an 8-bit cache from the engine."""
-    _, transformer = model_pair(pool.sliding_window)
+    _, transformer = model_pair(pool.sliding_window, pool.weights)
     if pool.cache_dtype == "auto":
         return transformer
     oracle = Oracle(transformer.config, transformer.weights)
@@ -86,6 +91,8 @@ def oracle_for(pool: Pool) -> Transformer:
 
 def tolerance_of(transformer: Transformer | None) -> float:
     """Of logits."""
+    if isinstance(transformer, RoundedInputs):
+        return TOLERANCES["w8a8"]
     return transformer.tolerance if isinstance(transformer, Oracle) else TOLERANCE
 
 
@@ -104,7 +111,7 @@ def parts_for(pool: Pool) -> EngineParts:
 
 @functools.cache
 def _parts_for(pool: Pool) -> EngineParts:
-    path, _ = model_pair(pool.sliding_window)
+    path, _ = model_pair(pool.sliding_window, pool.weights)
     config = EngineConfig(
         model=str(path),
         skip_tokenizer_init=True,
