@@ -49,7 +49,9 @@ def quantised_llama(folder: Path, method: str, **changes: Any) -> tuple[Path, Tr
     Args:
         method: "gptq" (in act-order), "w8a8" or "gguf".
     """
-    config = tiny_config(hidden_size=32, intermediate_size=64, **changes)
+    heads = 4 if method == "gguf" else 2  # a panel of 32 rows has one type
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_key_value_heads": heads}
+    config = tiny_config(**sizes, **changes)
     weights = random_weights(config)
     folder.mkdir(parents=True)
     if method == "gguf":
