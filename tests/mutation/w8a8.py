@@ -16,7 +16,7 @@ MUTANTS: list[Mutant] = [
         ("widen_some(kind, place, width - at)", "widen(kind, place)", "the next row's numbers too"),
         ("max(count, call.ends.int32[group])", "call.ends.int32[group]", "the last group's rows"),
         ("sums = add(sums, sub(shifted, rounder))", "sums = sub(shifted, rounder)", "a sum's end"),
-        ("if not finite:", "if False:", "NaN and infinity are lost"),
+        ("total(sums)) if finite else 0", "total(sums))", "infinity is a sum of codes"),
     ),
     *plant(
         f"{SIMD}/rounding.py",
