@@ -28,6 +28,8 @@ OTHERS = (
     "cpu_kernels.kv_write",
     "cpu_kernels.zeros",
 )
+# Imported, and so compiled, when a model needs them: its weights are held as codes.
+ON_DEMAND = ("cpu_kernels.quantized.packing", "cpu_kernels.quantized.kernel")
 PATIENCE_S = 300  # wait for the second process; then this one compiles attention as well
 
 

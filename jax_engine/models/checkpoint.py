@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from jax_engine.config import DEQUANTIZED
 from jax_engine.errors import ConfigError
+from jax_engine.file_schema import read_json
 from jax_engine.models.bare_names import with_first_part
 from jax_engine.models.check_tensors import check_tensors
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import SUFFIXES
 from jax_engine.models.leaves import Leaf, transforms_of
 from jax_engine.models.open_gguf import open_gguf
+from jax_engine.models.quantization.opening import open_quantized
 from jax_engine.models.read_config import read_config
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.weights.tensor_source import TensorSource
@@ -56,9 +58,8 @@ def open_source(
         WeightsError: A file is damaged.
     """
     if gguf is None:
-        if quantization not in (None, DEQUANTIZED):
-            raise ConfigError(f"quantization={quantization!r}, but {path} is not quantised.")
-        return SafetensorsSource(path)
+        wanted = None if quantization == DEQUANTIZED else quantization
+        return open_quantized(SafetensorsSource(path), read_json(path / "config.json"), wanted)
     if quantization not in (None, DEQUANTIZED, "gguf"):
         raise ConfigError(f"quantization={quantization!r}, but {path} is a GGUF file.")
     from jax_engine.models.gguf.source import GgufSource

@@ -8,8 +8,7 @@ from flax import nnx
 
 from jax_engine.models.leaves import Leaf, leaf_name
 from jax_engine.operations import coded_format
-from jax_engine.weights.code_sources import CodesSource, is_ordered, kinds_of
-from jax_engine.weights.codes import Kind
+from jax_engine.weights.code_sources import CodesSource, is_ordered, parts_of_rows
 from jax_engine.weights.format import Weight, WeightFormat
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, elements
@@ -29,18 +28,20 @@ def coded_formats(
 
 
 def _format_of(source: CodesSource, leaf: Leaf, transform: Transform) -> WeightFormat | None:
-    kinds: set[Kind] = set()
-    ordered = False
+    assert leaf.format is not None
+    layers, ordered = [], False
     for index, part, words in elements(transform):
-        shape = leaf.element(index).shape
-        some = kinds_of(source, part, shape, words)
-        if some is None:
+        one = leaf.element(index)
+        rows = parts_of_rows(source, part, one.shape, words)
+        if rows is None:
             return None
-        kinds |= some
-        ordered = ordered or is_ordered(source, part, shape, words)
-    if ordered and len(leaf.element(index).shape) > 2:
+        layers.append(rows)
+        ordered = ordered or is_ordered(source, part, one.shape, words)
+    if ordered and len(one.shape) > 2:
         return None  # each expert would put x into another order
-    return coded_format(source.kinds, kinds, leaf.matrix.dtype, ordered=ordered)
+    used = {kind for rows in layers for kind, _ in rows}
+    kinds = tuple(kind for kind in source.kinds if kind in used)
+    return coded_format(kinds, layers, one, leaf.format, ordered=ordered)
 
 
 def with_formats(

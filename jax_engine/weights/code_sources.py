@@ -1,5 +1,6 @@
 """Checkpoints whose matrices can be read as rows of codes."""
 
+import math
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -20,7 +21,7 @@ class CodesSource(TensorSource, Protocol):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of all rows. A record's `kind` is an index into it."""
+        """The kinds of all rows. The `kind` of a record that was read is an index into it."""
 
     def kind(self, name: str) -> Kind | None:
         """How the rows of a tensor are coded; None: it holds plain numbers."""
@@ -29,15 +30,22 @@ class CodesSource(TensorSource, Protocol):
         """The columns' numbers, in the order of the codes; None: they are in order."""
 
 
-def kinds_of(
+def parts_of_rows(
     source: TensorSource, made_of: Transform, shape: Shape, words: Words
-) -> set[Kind] | None:
-    """The kinds of the rows that a matrix is made of; None: not all of it can be read as codes."""
+) -> list[tuple[Kind, int]] | None:
+    """The kinds of the rows that a matrix is made of, and how many rows of each follow each other.
+
+    None: not all of it can be read as codes.
+    """
     if not isinstance(source, CodesSource) or not moves_rows(made_of, len(shape) - 1):
         return None
-    found = {source.kind(name) for name, _ in made_of.tensors(shape, words)}
-    kinds = {kind for kind in found if kind is not None}
-    return kinds if kinds and kinds == found else None
+    found = []
+    for name, of_tensor in made_of.tensors(shape, words):
+        kind = source.kind(name)
+        if kind is None:
+            return None
+        found.append((kind, math.prod(of_tensor[:-1])))
+    return found or None
 
 
 def is_ordered(source: TensorSource, made_of: Transform, shape: Shape, words: Words) -> bool:
@@ -49,9 +57,17 @@ def is_ordered(source: TensorSource, made_of: Transform, shape: Shape, words: Wo
 def read_rows(
     source: TensorSource, made_of: Transform, words: Words, shape: Shape, kinds: tuple[Kind, ...]
 ) -> np.ndarray:
-    """Reads a matrix [*stack, out, in] as records [*stack, out]."""
+    """Reads a matrix [*stack, out, in] as records [*stack, out].
+
+    Args:
+        kinds: those of the matrix. A record's `kind` is an index into it.
+    """
+    assert isinstance(source, CodesSource)
     rows = np.empty(shape[:-1], row_dtype(kinds, shape[-1]))
     made_of.read_into(source, rows, words)
+    known = {kind: number for number, kind in enumerate(kinds)}
+    number = np.array([known.get(kind, len(kinds)) for kind in source.kinds], np.uint8)
+    rows["kind"] = number[rows["kind"]]
     return rows
 
 

@@ -26,7 +26,7 @@ class Coded(Dense):
     """Codes [*stack, out, in], with scales [*stack, out, groups] and minimums alike.
 
     Attributes:
-        kinds: the kinds of the checkpoint's rows, numbered as its source numbers them.
+        kinds: the kinds of the checkpoint's rows.
         kind: the kind in which all rows are held.
         ordered: whether the columns lie in another order, which x is put into.
     """

@@ -75,7 +75,10 @@ class RowsSource:
 
     def read_into(self, name: str, out: np.ndarray) -> None:
         if out.dtype.fields is not None:
-            out[...] = self.tensors[name]
+            rows = self.tensors[name]
+            out["kind"], out["codes"] = rows["kind"], rows["codes"]
+            for field in ("scales", "minimums", "outer_scales", "outer_minimums"):
+                out[field] = rows[field][..., : out[field].shape[-1]]
             return
         values = numbers(self.tensors[name], self.kinds)
         order = self.order(name)
