@@ -10,8 +10,8 @@ Two codes of 4 bits share a byte. The even columns of a span are multiplied firs
 ones, so that no code changes its place; x comes in this order. A high nibble without the low one
 is, as a signed byte, 16 times its code. Odd columns of x are divided by 16 instead.
 
-The last tile of rows and the last step end where the weight ends, and overlap those before them.
-Such rows are computed twice; of such columns, x is zero the second time.
+The last tile of rows ends where the weight ends. It may overlap the tile before it, and then both
+compute the same rows.
 """
 
 import functools
@@ -26,8 +26,10 @@ from jaxtyping import Array, Float, Int, Shaped
 from pallas_kernels.device import target_device
 from pallas_kernels.mosaic import plgpu
 
-# Rows of the weight in a tile, columns in a step, steps in shared memory, most tokens in a tile.
-ROWS, DEPTH, STAGES, MOST_TOKENS = 64, 128, 4, 128
+# Rows of the weight in a tile, steps in shared memory, most tokens in a tile.
+ROWS, STAGES, MOST_TOKENS = 64, 4, 128
+ALIGNMENT = 8  # rows of a swizzled tile of shared memory
+DEPTHS = (128, 64)  # columns in a step: the first that divides those of the weight
 # SMs of an H100, assumed when the device does not report its number of SMs.
 USUAL_SMS = 132
 # Thread blocks of an SM that wait for memory in turn, and the fewest steps that pay for one.
@@ -43,6 +45,7 @@ class Plan(NamedTuple):
         packed: whether a byte holds two codes.
         tokens: tokens in a tile, a multiple of 8.
         splits: thread blocks that share the columns of a row.
+        depth: columns in a step.
     """
 
     rows: int
@@ -51,11 +54,12 @@ class Plan(NamedTuple):
     packed: bool
     tokens: int
     splits: int
+    depth: int
 
     @property
     def span(self) -> int:
         """Columns whose sum is scaled at once."""
-        return min(self.group or DEPTH, DEPTH)
+        return min(self.group or self.depth, self.depth)
 
     @property
     def part(self) -> int:
@@ -65,30 +69,37 @@ class Plan(NamedTuple):
     @property
     def parts(self) -> int:
         """Products of a step."""
-        return DEPTH // self.part
+        return self.depth // self.part
+
+    @property
+    def spans(self) -> int:
+        """Spans of a step."""
+        return self.depth // self.span
 
     @property
     def steps(self) -> int:
-        return -(-self.size // DEPTH)
+        return self.size // self.depth
 
     @property
-    def bytes_of_step(self) -> int:
-        return DEPTH // 2 if self.packed else DEPTH
+    def width(self) -> int:
+        """Bytes of a row in a step."""
+        return self.depth // 2 if self.packed else self.depth
 
 
 def missing(x: Any, codes: Any, group: int) -> str | None:
     """Why this backend does not support a call, or None if it does."""
-    (rows, width), size = codes.shape[1:], x.shape[1]
+    rows, size = codes.shape[1], x.shape[1]
     wanted = codes.dtype if x.dtype.itemsize == 1 else jnp.dtype(jnp.bfloat16)
     if x.dtype != wanted:
         return f"x of {x.dtype} with codes of {codes.dtype}"
-    if rows < ROWS or rows % 4 or size < DEPTH or width % 16:
+    if rows < ROWS or rows % ALIGNMENT or size % DEPTHS[-1]:
         return (
-            f"weights [{rows}, {size}] (at least {ROWS} rows, a multiple of 4, and {DEPTH} columns "
-            "in whole 16 bytes are needed)"
+            f"weights [{rows}, {size}] (at least {ROWS} rows are needed, and multiples of "
+            f"{ALIGNMENT} and {DEPTHS[-1]})"
         )
-    if group < size and (group not in (32, 64) and group % DEPTH or size % min(group, DEPTH)):
-        return f"groups of {group} in {size} columns (32, 64 or multiples of {DEPTH} that divide)"
+    least = _depth(size) if x.dtype.itemsize == 1 else 32
+    if group < size and (group % least or _depth(size) % group and group % _depth(size)):
+        return f"groups of {group} in rows of {size} columns (multiples of {least} are needed)"
     return None
 
 
@@ -97,18 +108,18 @@ def plan(tokens: int, rows: int, size: int, group: int, packed: bool) -> Plan:
     tile = min(-(-tokens // 8) * 8, MOST_TOKENS)
     blocks = -(-rows // ROWS) * -(-tokens // tile)
     wanted = BLOCKS_PER_SM * getattr(target_device(), "core_count", USUAL_SMS) // blocks
-    most = -(-size // DEPTH) // FEWEST_STEPS
-    group = group if group < size else 0
-    return Plan(rows, size, group, packed, tile, max(1, min(wanted, most)))
+    depth = _depth(size)
+    splits = max(1, min(wanted, size // depth // FEWEST_STEPS))
+    return Plan(rows, size, group if group < size else 0, packed, tile, splits, depth)
+
+
+def _depth(size: int) -> int:
+    return next(depth for depth in DEPTHS if size % depth == 0)
 
 
 def parts_of(x: Shaped[Array, "T in"], sizes: Plan) -> Shaped[Array, "P T part"]:
     """x as the kernel's products take it: part by part, in whole tiles of tokens."""
     whole = jnp.pad(x, ((0, -x.shape[0] % sizes.tokens), (0, 0)))
-    last = (sizes.steps - 1) * DEPTH
-    if last + DEPTH > sizes.size:
-        done = whole[:, sizes.size - DEPTH : last]
-        whole = jnp.concatenate([whole[:, :last], jnp.zeros_like(done), whole[:, last:]], 1)
     if sizes.packed:
         pairs = whole.reshape(len(whole), -1, sizes.part, 2)
         pairs = pairs * jnp.array([1, 1 / 16], x.dtype)
@@ -141,14 +152,15 @@ def multiply(
 
 
 def _scratch(sizes: Plan, code: Any, dtype: Any, interpret: bool) -> dict[str, Any]:
+    copies = 1 + sizes.parts + bool(sizes.group)
     scratch = {
-        "x_steps": plgpu.tiles((STAGES, sizes.parts, sizes.tokens, sizes.part), dtype),
-        "code_steps": plgpu.tiles((STAGES, ROWS, sizes.bytes_of_step), code),
+        "x_steps": plgpu.tiles((STAGES * sizes.parts, sizes.tokens, sizes.part), dtype),
+        "code_steps": plgpu.tiles((STAGES, ROWS, sizes.width), code),
         "sums": plgpu.SMEM((ROWS, sizes.tokens), jnp.float32),
-        "arrived": plgpu.Barrier(num_arrivals=3 if sizes.group else 2, num_barriers=STAGES),
+        "arrived": plgpu.Barrier(num_arrivals=copies, num_barriers=STAGES),
     }
     if sizes.group:
-        scratch["scale_steps"] = plgpu.SMEM((STAGES, DEPTH // sizes.span, ROWS), jnp.float32)
+        scratch["scale_steps"] = plgpu.SMEM((STAGES, sizes.spans, ROWS), jnp.float32)
     if interpret and code != dtype:
         scratch["staging"] = plgpu.SMEM((ROWS, sizes.part), dtype)
     return scratch
@@ -173,19 +185,19 @@ def _body(
     split, number = lax.axis_index("split"), layer[0]
     first = plgpu.div(sizes.steps * split, sizes.splits)
     end = plgpu.div(sizes.steps * (split + 1), sizes.splits)
-    rows = pl.ds(jnp.minimum(lax.axis_index("block") * ROWS, sizes.rows - ROWS), ROWS)
+    row = jnp.minimum(lax.axis_index("block") * ROWS, sizes.rows - ROWS)
+    rows = pl.ds(pl.multiple_of(row, ALIGNMENT), ROWS)
     tokens = pl.ds(lax.axis_index("tile") * sizes.tokens, sizes.tokens)
 
     def fetch(step: Any, slot: Any) -> None:
         barrier = arrived.at[slot]
-        column = jnp.minimum(step * DEPTH, sizes.size - DEPTH)
-        width = sizes.bytes_of_step
-        held = pl.ds(plgpu.div(column * width, DEPTH), width)
-        parts = pl.ds(step * sizes.parts, sizes.parts)
+        held = pl.ds(step * sizes.width, sizes.width)
         plgpu.copy_gmem_to_smem(codes.at[number, rows, held], code_steps.at[slot], barrier)
-        plgpu.copy_gmem_to_smem(x.at[parts, tokens], x_steps.at[slot], barrier)
+        for part in range(sizes.parts):
+            from_x, to = x.at[step * sizes.parts + part, tokens], slot * sizes.parts + part
+            plgpu.copy_gmem_to_smem(from_x, x_steps.at[to], barrier)
         if sizes.group:
-            groups = pl.ds(plgpu.div(column, sizes.group), DEPTH // sizes.span)
+            groups = pl.ds(plgpu.div(step * sizes.depth, sizes.group), sizes.spans)
             plgpu.copy_gmem_to_smem(scales.at[number, groups, rows], scale_steps.at[slot], barrier)
 
     def add(step: jax.Array, total: jax.Array) -> jax.Array:
@@ -193,10 +205,10 @@ def _body(
         plgpu.barrier_wait(arrived.at[slot])
         narrow = code_steps.dtype == x.dtype
         held = code_steps.at[slot] if narrow else plgpu.load_codes(code_steps.at[slot])
-        for span in range(DEPTH // sizes.span):
+        for span in range(sizes.spans):
             left = [held] if narrow else _widened(held, sizes, span)
-            first_part = span * len(left)
-            right = [x_steps.at[slot, first_part + i].transpose((1, 0)) for i in range(len(left))]
+            part = slot * sizes.parts + span * len(left)
+            right = [x_steps.at[part + i].transpose((1, 0)) for i in range(len(left))]
             summed = plgpu.sum_of_products(left, right, staging)
             if sizes.group:
                 scale = plgpu.load_rows(scale_steps.at[slot, span])
@@ -209,7 +221,7 @@ def _body(
 
     for ahead in range(STAGES):
         pl.when(first + ahead < end)(functools.partial(fetch, first + ahead, ahead))
-    sums[...] = lax.fori_loop(first, end, add, plgpu.full((ROWS, sizes.tokens), 0.0))
+    sums[...] = lax.fori_loop(first, end, add, jnp.zeros((ROWS, sizes.tokens), jnp.float32))
     plgpu.commit_smem()
     plgpu.copy_smem_to_gmem(sums, out.at[split, rows, tokens])
     plgpu.wait_smem_to_gmem(0)
@@ -218,7 +230,7 @@ def _body(
 def _widened(held: jax.Array, sizes: Plan, span: int) -> list[jax.Array]:
     """The codes of a span as bfloat16: one array, or those of even columns and of odd ones."""
     width = sizes.part
-    some = lax.slice_in_dim(held, span * width, (span + 1) * width, axis=1)
+    some = lax.slice(held, (0, span * width), (ROWS, (span + 1) * width))
     if not sizes.packed:
         return [plgpu.left_operand(some)]
     low = lax.bitcast_convert_type(some & jnp.uint8(0x0F), jnp.int8)
