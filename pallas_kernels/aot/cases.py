@@ -126,7 +126,7 @@ def _quantized(target: Target) -> dict[str, Callable[[], Program]]:
         for backend in target.backends
         if backend != "triton"
         for name, dtype, group in kinds
-        for tokens in (1, 16, 2048)
+        for tokens in (1, 16, 1536)
     }
 
 

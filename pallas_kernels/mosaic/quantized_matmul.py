@@ -26,8 +26,11 @@ from jaxtyping import Array, Float, Int, Shaped
 from pallas_kernels.device import target_device
 from pallas_kernels.mosaic import plgpu
 
-# Rows of the weight in a tile, steps in shared memory, most tokens in a tile.
-ROWS, STAGES, MOST_TOKENS = 64, 4, 128
+ROWS = 64  # of the weight in a tile
+# Most tokens in a tile: with sums of 32 columns, a tile of 128 needs more registers than there are.
+MOST_TOKENS, MOST_OF_SMALL_SPANS = 128, 64
+# Steps in shared memory, for tiles of few tokens and of many: two thread blocks fit on an SM.
+STAGES, FEW_STAGES, FEW_TOKENS = 4, 2, 32
 ALIGNMENT = 8  # rows of a swizzled tile of shared memory
 DEPTHS = (128, 64)  # columns in a step: the first that divides those of the weight
 # SMs of an H100, assumed when the device does not report its number of SMs.
@@ -46,6 +49,7 @@ class Plan(NamedTuple):
         tokens: tokens in a tile, a multiple of 8.
         splits: thread blocks that share the columns of a row.
         depth: columns in a step.
+        stages: steps in shared memory.
     """
 
     rows: int
@@ -55,6 +59,7 @@ class Plan(NamedTuple):
     tokens: int
     splits: int
     depth: int
+    stages: int
 
     @property
     def span(self) -> int:
@@ -105,12 +110,14 @@ def missing(x: Any, codes: Any, group: int) -> str | None:
 
 def plan(tokens: int, rows: int, size: int, group: int, packed: bool) -> Plan:
     """Sizes for a product: as many splits as give each SM a few thread blocks."""
-    tile = min(-(-tokens // 8) * 8, MOST_TOKENS)
+    most = MOST_OF_SMALL_SPANS if group <= 32 else MOST_TOKENS
+    tile = min(-(-tokens // 8) * 8, most)
     blocks = -(-rows // ROWS) * -(-tokens // tile)
     wanted = BLOCKS_PER_SM * getattr(target_device(), "core_count", USUAL_SMS) // blocks
     depth = _depth(size)
     splits = max(1, min(wanted, size // depth // FEWEST_STEPS))
-    return Plan(rows, size, group if group < size else 0, packed, tile, splits, depth)
+    stages = STAGES if tile <= FEW_TOKENS else FEW_STAGES
+    return Plan(rows, size, group if group < size else 0, packed, tile, splits, depth, stages)
 
 
 def _depth(size: int) -> int:
@@ -143,24 +150,25 @@ def multiply(
     sums: Array = plgpu.kernel(
         functools.partial(_body, sizes, interpret),
         interpret=interpret,
-        out_type=jax.ShapeDtypeStruct((sizes.splits, sizes.rows, parts.shape[1]), jnp.float32),
+        out_type=jax.ShapeDtypeStruct((sizes.splits, parts.shape[1], sizes.rows), jnp.float32),
         scratch_types=_scratch(sizes, codes.dtype, x.dtype, interpret),
         grid=(blocks, parts.shape[1] // sizes.tokens, sizes.splits),
         grid_names=("block", "tile", "split"),
     )(parts, codes, scales, layer[None])
-    return sums.sum(0).T[: x.shape[0]]
+    return sums.sum(0)[: x.shape[0]]
 
 
 def _scratch(sizes: Plan, code: Any, dtype: Any, interpret: bool) -> dict[str, Any]:
     copies = 1 + sizes.parts + bool(sizes.group)
+    x_steps = plgpu.tiles((sizes.stages * sizes.parts, sizes.tokens, sizes.part), dtype)
     scratch = {
-        "x_steps": plgpu.tiles((STAGES * sizes.parts, sizes.tokens, sizes.part), dtype),
-        "code_steps": plgpu.tiles((STAGES, ROWS, sizes.width), code),
-        "sums": plgpu.SMEM((ROWS, sizes.tokens), jnp.float32),
-        "arrived": plgpu.Barrier(num_arrivals=copies, num_barriers=STAGES),
+        # Sums are stored when no step is left.
+        "x_steps_or_sums": plgpu.RefUnion(x_steps, plgpu.SMEM((sizes.tokens, ROWS), jnp.float32)),
+        "code_steps": plgpu.tiles((sizes.stages, ROWS, sizes.width), code),
+        "arrived": plgpu.Barrier(num_arrivals=copies, num_barriers=sizes.stages),
     }
     if sizes.group:
-        scratch["scale_steps"] = plgpu.SMEM((STAGES, sizes.spans, ROWS), jnp.float32)
+        scratch["scale_steps"] = plgpu.SMEM((sizes.stages, sizes.spans, ROWS), jnp.float32)
     if interpret and code != dtype:
         scratch["staging"] = plgpu.SMEM((ROWS, sizes.part), dtype)
     return scratch
@@ -173,15 +181,15 @@ def _body(
     codes: Any,  # [L, out, bytes]
     scales: Any,  # [L, groups, out]
     layer: Any,  # [1]
-    out: Any,  # [splits, out, T]
+    out: Any,  # [splits, T, out]
     *,
-    x_steps: Any,
+    x_steps_or_sums: Any,
     code_steps: Any,
-    sums: Any,
     arrived: Any,
     scale_steps: Any = None,
     staging: Any = None,
 ) -> None:
+    x_steps, sums = x_steps_or_sums
     split, number = lax.axis_index("split"), layer[0]
     first = plgpu.div(sizes.steps * split, sizes.splits)
     end = plgpu.div(sizes.steps * (split + 1), sizes.splits)
@@ -201,7 +209,7 @@ def _body(
             plgpu.copy_gmem_to_smem(scales.at[number, groups, rows], scale_steps.at[slot], barrier)
 
     def add(step: jax.Array, total: jax.Array) -> jax.Array:
-        slot = plgpu.rem(step - first, STAGES)
+        slot = plgpu.rem(step - first, sizes.stages)
         plgpu.barrier_wait(arrived.at[slot])
         narrow = code_steps.dtype == x.dtype
         held = code_steps.at[slot] if narrow else plgpu.load_codes(code_steps.at[slot])
@@ -214,16 +222,17 @@ def _body(
                 scale = plgpu.load_rows(scale_steps.at[slot, span])
                 summed = summed * plgpu.across(scale, sizes.tokens)
             total = total + summed
-        following = step + STAGES
+        following = step + sizes.stages
         plgpu.commit_smem()  # all warps have read this step
         pl.when(following < end)(functools.partial(fetch, following, slot))
         return total
 
-    for ahead in range(STAGES):
+    for ahead in range(sizes.stages):
         pl.when(first + ahead < end)(functools.partial(fetch, first + ahead, ahead))
-    sums[...] = lax.fori_loop(first, end, add, jnp.zeros((ROWS, sizes.tokens), jnp.float32))
+    total = lax.fori_loop(first, end, add, jnp.zeros((ROWS, sizes.tokens), jnp.float32))
+    sums.transpose((1, 0))[...] = total
     plgpu.commit_smem()
-    plgpu.copy_smem_to_gmem(sums, out.at[split, rows, tokens])
+    plgpu.copy_smem_to_gmem(sums, out.at[split, tokens, rows])
     plgpu.wait_smem_to_gmem(0)
 
 
