@@ -167,3 +167,9 @@ def div(a: jax.Array, b: int) -> jax.Array:
 def rem(a: jax.Array, b: int) -> jax.Array:
     """a % b of integers that are not negative."""
     return lax.rem(a, jnp.int32(b))
+
+
+def transposed(values: jax.Array) -> jax.Array:
+    """A WGMMA tile held so that its transpose can be stored."""
+    moved: jax.Array = mosaic_gpu.layout_cast(values, mosaic_gpu.Layout.WGMMA_TRANSPOSED)
+    return moved

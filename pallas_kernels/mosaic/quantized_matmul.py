@@ -124,7 +124,7 @@ def _depth(size: int) -> int:
     return next(depth for depth in DEPTHS if size % depth == 0)
 
 
-def parts_of(x: Shaped[Array, "T in"], sizes: Plan) -> Shaped[Array, "P T part"]:
+def parts_of(x: Shaped[Array, "T in"], sizes: Plan) -> Shaped[Array, "P rows part"]:
     """x as the kernel's products take it: part by part, in whole tiles of tokens."""
     whole = jnp.pad(x, ((0, -x.shape[0] % sizes.tokens), (0, 0)))
     if sizes.packed:
@@ -230,7 +230,7 @@ def _body(
     for ahead in range(sizes.stages):
         pl.when(first + ahead < end)(functools.partial(fetch, first + ahead, ahead))
     total = lax.fori_loop(first, end, add, jnp.zeros((ROWS, sizes.tokens), jnp.float32))
-    sums.transpose((1, 0))[...] = total
+    sums.transpose((1, 0))[...] = plgpu.transposed(total)
     plgpu.commit_smem()
     plgpu.copy_smem_to_gmem(sums, out.at[split, tokens, rows])
     plgpu.wait_smem_to_gmem(0)
