@@ -1,5 +1,7 @@
 """Products with quantised weights: matrices of codes, with a scale for each group of columns."""
 
+import functools
+import operator
 from functools import partial
 from typing import Any
 
@@ -13,6 +15,8 @@ from pallas_kernels.device import interpreting
 
 INT8, INT4, E4M3 = "int8", "uint8", "float8_e4m3fn"
 KINDS = (INT8, INT4, E4M3)
+# Rows for which the twin reads codes once for all, instead of writing numbers and reading them.
+FEW_ROWS = 8
 CONTRACT_LAST = (((1,), (1,)), ((), ()))  # x [T, in] with weight [out, in]
 
 
@@ -71,20 +75,24 @@ def _by_xla(
     dtype: jnp.dtype,
     x_scales: Any,
 ) -> Float[Array, "T out"]:
-    """The twin. XLA fuses what it makes of codes into the product where it can.
+    """The twin. For more than a few rows XLA first writes a layer's numbers, then multiplies them.
 
-    If all columns share a scale, it is the result that is scaled. Otherwise the numbers of the
-    weight are rounded to the dtype of x, which the kernel for GPUs does not do.
+    Where groups have scales, those numbers are rounded to the dtype of x, which the kernel for GPUs
+    does not do.
     """
     x = x if x_scales is None else x.astype(jnp.float32) * x_scales[:, None]
-    weight = meaning(_of(codes, layer), jnp.float32)
-    if scales.shape[1] > 1:
-        weight = weight * _spread(_of(scales, layer), group, x.shape[1])
-    product: Any = partial(
-        lax.dot_general, dimension_numbers=CONTRACT_LAST, preferred_element_type=jnp.float32
-    )
-    out = product(x, weight.astype(x.dtype))
-    if scales.shape[1] == 1:
+    held, shared = _of(codes, layer), _of(scales, layer) if scales.shape[1] > 1 else None
+    # Each byte of 4-bit codes has two columns of one group.
+    if len(x) <= FEW_ROWS and (codes.dtype != jnp.uint8 or shared is None or group % 2 == 0):
+        out = _row_by_row(x.astype(jnp.float32), held, shared, group)
+    else:
+        weight = _interleaved(meanings(held))
+        if shared is not None:
+            weight = weight * _spread(shared, group, x.shape[1])
+        out = lax.dot_general(
+            x, weight.astype(x.dtype), CONTRACT_LAST, preferred_element_type=jnp.float32
+        )
+    if shared is None:
         out = out * _of(scales, layer)
     if minimums is not None:
         out = out + _of_minimums(x, _of(minimums, layer), group)
@@ -92,12 +100,30 @@ def _by_xla(
     return done
 
 
-def meaning(codes: Shaped[Array, "out width"], dtype: Any) -> Float[Array, "out in"]:
-    """What codes stand for before they are scaled."""
+def _row_by_row(x: Any, codes: Any, scales: Any, group: int) -> Float[Array, "T out"]:
+    """Sums of products, which XLA fuses into one pass over the codes and writes no numbers for."""
+    parts = meanings(codes)
+    if scales is not None:
+        spread = _spread(scales, group // len(parts), parts[0].shape[1])
+        parts = [part * spread for part in parts]
+    rows = [[row[i :: len(parts)] for i in range(len(parts))] for row in x]
+    return jnp.stack(
+        [
+            functools.reduce(operator.add, map(operator.mul, parts, halves)).sum(-1)
+            for halves in rows
+        ]
+    )
+
+
+def meanings(codes: Shaped[Array, "out width"]) -> list[Float[Array, "out width"]]:
+    """What codes stand for before they are scaled: all of them, or even columns and odd ones."""
     if codes.dtype != jnp.uint8:
-        return codes.astype(dtype)
-    nibbles = jnp.stack([codes & 15, codes >> 4], -1).reshape(len(codes), -1)
-    return nibbles.astype(dtype) - jnp.asarray(8, dtype)
+        return [codes.astype(jnp.float32)]
+    return [(nibbles.astype(jnp.float32) - 8) for nibbles in (codes & 15, codes >> 4)]
+
+
+def _interleaved(parts: list[Float[Array, "out width"]]) -> Float[Array, "out in"]:
+    return parts[0] if len(parts) == 1 else jnp.stack(parts, -1).reshape(len(parts[0]), -1)
 
 
 def _of(stack: Any, layer: Any) -> Any:

@@ -103,7 +103,7 @@ def missing(x: Any, codes: Any, group: int) -> str | None:
             f"{ALIGNMENT} and {DEPTHS[-1]})"
         )
     least = _depth(size) if x.dtype.itemsize == 1 else 32
-    if group < size and (group % least or _depth(size) % group and group % _depth(size)):
+    if group < size and (group % least or (_depth(size) % group and group % _depth(size))):
         return f"groups of {group} in rows of {size} columns (multiples of {least} are needed)"
     return None
 
