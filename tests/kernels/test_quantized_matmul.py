@@ -44,7 +44,7 @@ class Case(NamedTuple):
 def make(
     kind: str, seed: int, shape: tuple[int, ...], *, whole: bool = False, minimums: bool = False
 ) -> Case:
-    """Random codes; with `whole`, scales and numbers whose products and sums float32 has exactly."""
+    """Random codes; with `whole`, numbers whose products and sums float32 has exactly."""
     tokens, rows, size, group = shape
     rng = np.random.default_rng(seed)
     codes, meant = _codes(kind, rng, (LAYERS, rows, size), whole)
