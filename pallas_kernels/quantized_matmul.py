@@ -61,7 +61,8 @@ def quantized_matmul(
         out = out * _of(scales, layer)
     if minimums is not None:
         out = out + _of_minimums(x, _of(minimums, layer), group)
-    return (out if x_scales is None else out * x_scales[:, None]).astype(dtype)
+    done: Array = (out if x_scales is None else out * x_scales[:, None]).astype(dtype)
+    return done
 
 
 @partial(jax.jit, static_argnames=("group", "dtype"))

@@ -148,7 +148,7 @@ def _quantized_matmul(backend: str, name: str, dtype: str, group: int, tokens: i
                 more["x_scales"] = jnp.abs(x).max(1).astype(jnp.float32) / 448
                 x = (x / more["x_scales"][:, None]).astype(dtype)
             out = pk.quantized_matmul(
-                x, codes, scales, layer=number, group=group or size, dtype=jnp.bfloat16,
+                x, codes, scales, layer=number, group=group or size, dtype=jnp.dtype(jnp.bfloat16),
                 backend=backend, **more,
             )  # fmt: skip
             return out, None

@@ -140,6 +140,7 @@ SIZES = st.integers(1, 70)
     seed=st.integers(0, 2**24),
 )
 @example(kind="int4", tokens=1, rows=3, size=34, group=32, seed=0)  # the last group is shorter
+@example(kind="int4", tokens=1, rows=9, size=32, group=4, seed=0)
 @example(kind="int4", tokens=1, rows=3, size=10, group=3, seed=0)  # a byte has columns of two
 @example(kind="fp8", tokens=FEW_ROWS + 1, rows=3, size=10, group=4, seed=0)
 @settings(max_examples=4)
