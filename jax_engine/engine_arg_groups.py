@@ -4,16 +4,16 @@
 GROUPS: dict[str, tuple[str, ...]] = {
     "model": (
         "model", "tokenizer", "revision", "tokenizer_revision", "download_dir", "hf_token",
-        "hf_overrides", "load_format", "dtype", "generation_config", "override_generation_config",
-        "trust_remote_code", "skip_tokenizer_init",
+        "hf_overrides", "load_format", "dtype", "quantization", "generation_config",
+        "override_generation_config", "trust_remote_code", "skip_tokenizer_init",
     ),
     "limits": (
         "max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_logprobs",
         "long_prefill_token_threshold",
     ),
     "memory": (
-        "gpu_memory_utilization", "kv_cache_memory_bytes", "num_gpu_blocks_override", "block_size",
-        "swap_space", "enable_prefix_caching",
+        "gpu_memory_utilization", "kv_cache_memory_bytes", "kv_cache_dtype",
+        "num_gpu_blocks_override", "block_size", "swap_space", "enable_prefix_caching",
     ),
     "scheduling": (
         "scheduling", "scheduling_policy", "preemption_mode", "enable_chunked_prefill",

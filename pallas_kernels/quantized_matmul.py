@@ -53,7 +53,8 @@ def quantized_matmul(
     layer = jnp.asarray(layer, jnp.int32)
     name = choose(backend, lambda name: _missing(name, x, codes, group))
     if name == "xla":
-        return _by_xla(x, codes, scales, minimums, layer, group, dtype, x_scales)
+        twin: Array = _by_xla(x, codes, scales, minimums, layer, group, dtype, x_scales)
+        return twin
     from pallas_kernels.mosaic import quantized_matmul as mosaic
 
     out = mosaic.multiply(x, codes, scales, layer, group, interpret=interpreting())

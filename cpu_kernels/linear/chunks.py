@@ -35,7 +35,7 @@ class Share(NamedTuple):
     Attributes:
         group: the group's index.
         row, end: the first of the rows, and the one after the last.
-        panel, last: the same of the panels, counted in parts: see `num_chunks`.
+        panel, last: the same of the panels, or of pairs: see `num_chunks`.
         followed: whether the same thread probably continues with the group's next panels.
     """
 
@@ -72,7 +72,7 @@ def most_rows(call: Any) -> int:
 
 
 @inner
-def _panel_chunks(call: Any, parts: int) -> int:
+def _panel_chunks(call: Any, panels: int) -> int:
     """Number of chunks that the panels of each group with rows are cut into."""
     busy, row = 0, 0
     for group in range(call.ends.shape[0]):
@@ -81,18 +81,19 @@ def _panel_chunks(call: Any, parts: int) -> int:
             busy += 1
         row = end
     each = max(PANEL_CHUNKS // max(busy, 1), GROUP_CHUNKS)
-    return min(call.panels.shape[1] // parts, each)
+    return min(panels, each)
 
 
 @inner
-def num_chunks(call: Any, parts: int) -> int:
+def num_chunks(call: Any, panels: int) -> int:
     """Number of work items. Writes zeros to the rows of no group, which are at the end.
 
     Args:
         call: the call.
-        parts: consecutive panels that stay in one chunk: 2 if panels of gate and up alternate.
+        panels: number of a weight's panels; or of pairs, if panels of gate and up alternate. Both
+            of a pair stay in one chunk.
     """
-    each, most = _panel_chunks(call, parts), most_rows(call)
+    each, most = _panel_chunks(call, panels), most_rows(call)
     chunks, row = 0, 0
     for group in range(call.ends.shape[0]):
         end = _end_of(call, group, row)
@@ -104,9 +105,9 @@ def num_chunks(call: Any, parts: int) -> int:
 
 
 @inner
-def share_of(call: Any, number: int, parts: int) -> Share:
-    """What work item number `number` multiplies; `parts` as in `num_chunks`."""
-    each, most = _panel_chunks(call, parts), most_rows(call)
+def share_of(call: Any, number: int, panels: int) -> Share:
+    """What work item number `number` multiplies; `panels` as in `num_chunks`."""
+    each, most = _panel_chunks(call, panels), most_rows(call)
     group, row, end, of_x = 0, 0, 0, 1
     chunks, place, start = 0, 0, 0
     for one in range(call.ends.shape[0]):
@@ -117,7 +118,7 @@ def share_of(call: Any, number: int, parts: int) -> Share:
                 group, row, end, of_x, place = one, start, until, count, number - chunks
             chunks += each * count
             start = until
-    panel, last = range_of(call.panels.shape[1] // parts, place % each, each)
+    panel, last = range_of(panels, place % each, each)
     first, after = range_of(end - row, place // each, of_x)
     followed = place % each + 1 < each and is_followed(number, chunks)
     return Share(group, row + first, row + after, panel, last, followed)
@@ -125,7 +126,7 @@ def share_of(call: Any, number: int, parts: int) -> Share:
 
 @inner
 def chunk_of(call: Any, share: Share, parts: int) -> Chunk:
-    """The chunk of a work item; `parts` as in `num_chunks`."""
+    """The chunk of a work item; `parts` is 2 if panels of gate and up alternate."""
     stack, out, groups = call.panels, call.out, call.ends.shape[0]
     item = item_bytes(out.dtype)
     x_step, out_step = _x_step(call), item * out.shape[1]

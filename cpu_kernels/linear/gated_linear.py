@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.linear.chunks import chunk_of, most_rows, num_chunks, share_of
+from cpu_kernels.linear.chunks import Share, chunk_of, most_rows, num_chunks, share_of
 from cpu_kernels.linear.gates import ACTIVATIONS, gated
 from cpu_kernels.linear.linear import multiply, words_of
 from cpu_kernels.linear.panels import panel_shape
@@ -94,11 +94,42 @@ def gated_product(
 
 
 @inner
-def _gate(call: Any, chunk: Chunk, bias: int, pair: int, products: int) -> None:
+def pair_of(chunk: Chunk, pair: int, products: int) -> Chunk:
+    """One panel of gate and one of up, with the products in the thread's own memory."""
+    return Chunk(
+        chunk.panels + PARTS * pair * chunk.panel_step,
+        chunk.x,
+        products,
+        PARTS,
+        chunk.goes_on or pair + 1 < chunk.num_panels // PARTS,
+        PARTS * COLUMNS,
+        chunk.tokens,
+        chunk.words,
+        chunk.panel_step,
+        chunk.x_step,
+        STEP,
+    )
+
+
+@inner
+def bias_of(call: Any, share: Share) -> int:
+    """Address of the biases of a share's first gate, or 0 if there are none."""
+    if call.bias.shape[0] == 0:
+        return 0
+    first = PARTS * call.out.shape[1] * share.group + COLUMNS * share.panel
+    return call.bias.address + 4 * first
+
+
+@inner
+def gate_pair(call: Any, chunk: Any, bias: int, pair: int, products: int) -> None:
     """Gates the products of one panel of gate and one of up, and stores the results.
 
     Args:
+        call: has the result `out`, and the operand `activation`.
+        chunk: has the fields `out`, `out_step`, `columns` and `tokens` of a `Chunk`.
         bias: address of the biases of the chunk's first gate, or 0.
+        pair: number of the pair of panels within the chunk.
+        products: address of rows of STEP bytes.
     """
     kind, width, activation = call.out.dtype, call.out.shape[1], call.activation.int32[0]
     item, first = item_bytes(kind), COLUMNS * pair
@@ -116,11 +147,11 @@ def _gate(call: Any, chunk: Chunk, bias: int, pair: int, products: int) -> None:
 
 @inner
 def _chunks(call: Any) -> int:
-    return num_chunks(call, PARTS)
+    return num_chunks(call, call.panels.shape[1] // PARTS)
 
 
 @inner
-def _products_bytes(call: Any) -> int:
+def products_bytes(call: Any) -> int:
     """Bytes for the products of a chunk's rows with one panel of gate and one of up."""
     return STEP * min(call.x.shape[0], most_rows(call))
 
@@ -130,31 +161,15 @@ def _products_bytes(call: Any) -> int:
     operands="x panels layer ends bias activation",
     results="out",
     items=_chunks,
-    scratch=_products_bytes,
+    scratch=products_bytes,
     neighbours=True,
 )
 @inner
 def _chunk(call: Any, item: int, products: int) -> None:
     """Multiplies and gates pairs of panels, with the products in the thread's own memory."""
-    share = share_of(call, item, PARTS)
+    share = share_of(call, item, call.panels.shape[1] // PARTS)
     chunk = chunk_of(call, share, PARTS)
-    bias, width = 0, call.out.shape[1]
-    if call.bias.shape[0] > 0:
-        bias = call.bias.address + 4 * (PARTS * width * share.group + COLUMNS * share.panel)
-    pairs = chunk.num_panels // PARTS
-    for pair in range(pairs):
-        both = Chunk(
-            chunk.panels + PARTS * pair * chunk.panel_step,
-            chunk.x,
-            products,
-            PARTS,
-            chunk.goes_on or pair + 1 < pairs,
-            PARTS * COLUMNS,
-            chunk.tokens,
-            chunk.words,
-            chunk.panel_step,
-            chunk.x_step,
-            STEP,
-        )
-        multiply(call, both)
-        _gate(call, chunk, bias, pair, products)
+    bias = bias_of(call, share)
+    for pair in range(chunk.num_panels // PARTS):
+        multiply(call, pair_of(chunk, pair, products))
+        gate_pair(call, chunk, bias, pair, products)

@@ -99,10 +99,10 @@ def multiply(call: Any, chunk: Chunk) -> None:
 
 @inner
 def _chunks(call: Any) -> int:
-    return num_chunks(call, 1)
+    return num_chunks(call, call.panels.shape[1])
 
 
 @cpu_kernel(NAME, operands="x panels layer ends", results="out", items=_chunks, neighbours=True)
 @inner
 def _chunk(call: Any, item: int) -> None:
-    multiply(call, chunk_of(call, share_of(call, item, 1), 1))
+    multiply(call, chunk_of(call, share_of(call, item, call.panels.shape[1]), 1))

@@ -60,7 +60,7 @@ def multiply_of(words: type[Floats]) -> Any:
 
 
 @inner
-def _ahead(chunk: Chunk, right: int, panel: int, depth: int, number: int) -> tuple[int, int]:
+def ahead_of(chunk: Chunk, right: int, panel: int, depth: int, number: int) -> tuple[int, int]:
     """The part of the next panel that a tile prefetches: its address, and bytes for each word.
 
     A single tile prefetches the whole panel; otherwise the first tiles prefetch a vector of each
@@ -87,7 +87,7 @@ def _tile_of(words: type[Floats]) -> Any:
         left = chunk.x + token * chunk.x_step + step * at
         right = chunk.panels + panel * chunk.panel_step + STEP * at
         out = chunk.out + token * chunk.out_step + 4 * COLUMNS * panel
-        ahead, ahead_step = _ahead(chunk, right, panel, depth, number)
+        ahead, ahead_step = ahead_of(chunk, right, panel, depth, number)
         operands = (left, chunk.x_step, rows - 1, right, STEP, BYTES, depth)
         results = (out, chunk.out_step, columns, part, ahead, ahead_step)
         if rows > ROW_COUNTS[3]:

@@ -66,9 +66,10 @@ def micro_kernel_of(rows: int, words: type[Floats]) -> Any:
             left, left_step, last, *right, depth, out, out_step, columns, more = arguments[:-2]
             chosen = [smaller(builder, LONG(row), last) for row in range(rows)]
             lefts = [builder.add(left, builder.mul(row, left_step)) for row in chosen]
-            sums = _sums(builder, words(builder), lefts, right, depth, arguments[-2:])
+            firsts = [ir.Constant(FLOATS, None)] * rows
+            sums = sums_of(builder, words(builder), firsts, lefts, right, depth, arguments[-2:])
             outs = [builder.add(out, builder.mul(row, out_step)) for row in chosen]
-            _write(builder, sums, outs, columns, more)
+            write(builder, sums, outs, columns, more)
             return context.get_dummy_value()
 
         return types.none(*[types.intp] * 13), generate
@@ -76,15 +77,27 @@ def micro_kernel_of(rows: int, words: type[Floats]) -> Any:
     return micro_kernel
 
 
-def _sums(
-    builder: Any, words: Floats, lefts: list[Any], right: list[Any], depth: Any, ahead: list[Any]
+def sums_of(
+    builder: Any,
+    words: Any,
+    firsts: list[Any],
+    lefts: list[Any],
+    right: list[Any],
+    depth: Any,
+    ahead: list[Any],
 ) -> list[list[Any]]:
-    """Computes a vector of sums for each row and each 16 columns."""
+    """Computes a vector of sums for each row and each 16 columns.
+
+    Args:
+        words: how words are multiplied: an instance of `Floats`, or of `Bytes`.
+        firsts: for each row the vector from which its sums start.
+        ahead: as the last arguments of a micro-kernel; the others too.
+    """
     start, step, apart = right
-    sums = [[cgutils.alloca_once(builder, FLOATS) for _ in range(VECTORS)] for _ in lefts]
-    for row in sums:
+    sums = [[cgutils.alloca_once(builder, one.type) for _ in range(VECTORS)] for one in firsts]
+    for row, one in zip(sums, firsts, strict=True):
         for total in row:
-            builder.store(ir.Constant(FLOATS, None), total)
+            builder.store(one, total)
     with cgutils.for_range(builder, depth) as loop:
         _prefetch(builder, loop.index, *ahead)
         at = builder.add(start, builder.mul(loop.index, step))
@@ -104,7 +117,8 @@ def _prefetch(builder: Any, word: Any, start: Any, step: Any) -> None:
         prefetch_at(builder, builder.add(place, LONG(4 * LANES * line)))
 
 
-def _write(builder: Any, sums: list[list[Any]], outs: list[Any], columns: Any, more: Any) -> None:
+def write(builder: Any, sums: list[list[Any]], outs: list[Any], columns: Any, more: Any) -> None:
+    """Writes the first `columns` sums of each row, or adds them if `more` is not 0."""
     whole = builder.icmp_signed(">=", columns, LONG(COLUMNS))
     added = builder.icmp_unsigned("!=", more, LONG(0))
     counts = [builder.sub(columns, LONG(v * LANES)) for v in range(VECTORS)]

@@ -63,8 +63,22 @@ def widened_bfloat16(builder: Any, address: Any) -> Any:
     return _bfloat16(builder, address, None)
 
 
+def widened_int8(builder: Any, address: Any) -> Any:
+    """The same of int8."""
+    return _int8(builder, address, None)
+
+
+def widened_float8(builder: Any, address: Any) -> Any:
+    """The same of float8_e4m3fn."""
+    return _float8(builder, address, None)
+
+
 def _float16(builder: Any, address: Any, count: Any) -> Any:
-    bits = _bits(builder, address, count, 16)
+    return float16_of_bits(builder, _bits(builder, address, count, 16))
+
+
+def float16_of_bits(builder: Any, bits: Any) -> Any:
+    """Emits the float32 of 16 float16, whose bits are those of int32."""
     rest, sign, number = _small_float(builder, bits, 16, 10, 15)
     # The largest exponent means infinity or NaN, as in float32.
     special = builder.icmp_unsigned(">=", rest, same(0x7C00))
@@ -73,7 +87,11 @@ def _float16(builder: Any, address: Any, count: Any) -> Any:
 
 
 def _float8(builder: Any, address: Any, count: Any) -> Any:
-    bits = _bits(builder, address, count, 8)
+    return float8_of_bits(builder, _bits(builder, address, count, 8))
+
+
+def float8_of_bits(builder: Any, bits: Any) -> Any:
+    """Emits the float32 of 16 float8_e4m3fn, whose bits are those of int32."""
     rest, sign, number = _small_float(builder, bits, 8, 3, 7)
     # The type has one NaN and no infinity.
     number = builder.select(builder.icmp_unsigned("==", rest, same(0x7F)), same(0x7FC00000), number)

@@ -29,9 +29,10 @@ class Floats:
 
     Attributes:
         step: Bytes of a word in a row on the left.
+        numbers: Numbers in a word.
     """
 
-    step = 4
+    step, numbers = 4, 1
 
     def __init__(self, builder: Any):
         self.builder = builder
@@ -55,7 +56,7 @@ class WidenedPairs(Floats):
     A bfloat16 is the upper half of a float32, so widening takes one operation for each vector.
     """
 
-    step = 8
+    step, numbers = 8, 2
 
     def left(self, address: Any) -> list[Any]:
         second = self.builder.add(address, LONG(4))
@@ -84,6 +85,8 @@ class Pairs(Floats):
 
     The instruction treats subnormal numbers as 0.
     """
+
+    numbers = 2
 
     def madd(self, a: Any, b: Any, total: Any) -> Any:
         pairs = [self.builder.bitcast(words, _PAIRS) for words in (a, b)]

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from jax_engine.engine.build import resolve_dtype
 from jax_engine.errors import ConfigError
-from jax_engine.models.load import tensor_source
+from jax_engine.models.checkpoint import tensor_source
 from jax_engine.weights.tensor_source import TensorSource
 
 PATTERN = "model-rank-{rank}-part-{part}.safetensors"

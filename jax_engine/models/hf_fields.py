@@ -33,7 +33,6 @@ _ROPE_KEYS = ("alpha", "mrope_section", "short_mscale", "long_mscale", "llama_4_
 class CommonFields(msgspec.Struct, frozen=True):
     """Fields that any config.json may have."""
 
-    quantization_config: dict[str, Any] | None = None
     is_encoder_decoder: bool | None = False
     is_causal: bool | None = True
     layer_types: list[str] | None = None
@@ -64,12 +63,6 @@ def check_fields(raw: Mapping[str, Any], family_fields: type[Any]) -> None:
         ConfigError: the message has the field, its value, and what is known.
     """
     fields = checked(raw, CommonFields, FILE)
-    if fields.quantization_config:
-        method = fields.quantization_config.get("quant_method", "unknown")
-        raise ConfigError(
-            f"{FILE}: quantization_config of quant_method {short(method)} is not supported; known: "
-            "float64, float32, float16 and bfloat16 weights, or a GGUF file."
-        )
     if fields.is_encoder_decoder or fields.is_causal is False:
         name = "is_encoder_decoder" if fields.is_encoder_decoder else "is_causal"
         value = getattr(fields, name)

@@ -9,45 +9,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
-from jax_engine.config import HfOverrides, LoadFormat
+from jax_engine.config import DEQUANTIZED, HfOverrides, LoadFormat
 from jax_engine.errors import ConfigError
-from jax_engine.file_schema import checked, read_json
 from jax_engine.host_memory import check_fits
 from jax_engine.model_spec import ModelSpec
-from jax_engine.models.bare_names import with_first_part
-from jax_engine.models.check_tensors import check_tensors
+from jax_engine.models.cache_scales import read_scales
+from jax_engine.models.check_tensors import starts_of_layers
+from jax_engine.models.checkpoint import CheckedTensors, checked_tensors, open_source
+from jax_engine.models.coded_leaves import coded_formats, with_formats
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
-from jax_engine.models.families.hf_config import token_ids
-from jax_engine.models.heads import SUFFIXES, PoolingHead, random_head, read_head
-from jax_engine.models.hf_overrides import overridden
-from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state, transforms_of
+from jax_engine.models.heads import PoolingHead, random_head, read_head
+from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state
 from jax_engine.models.load_leaves import load_leaves
 from jax_engine.models.open_gguf import open_gguf
-from jax_engine.models.registry import config_from_hf
+from jax_engine.models.read_config import check_max_model_len, read_config
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
-from jax_engine.models.safetensors_loader import SafetensorsSource
-from jax_engine.models.schemas import GenerationFields
 from jax_engine.operations import formats_for, this_device
-from jax_engine.weights.tensor_source import TensorSource
-from jax_engine.weights.transforms import Declaration, Transform, transform_of
 
 if TYPE_CHECKING:
     from jax_engine.models.gguf_file import GgufFile
 
 logger = logging.getLogger(__name__)
-HEAD = "lm_head"
-# What old checkpoints hold although it follows from the configuration: frequencies and masks.
-DERIVED: tuple[str, ...] = (
-    "rotary_emb.inv_freq",
-    ".attn.bias",
-    ".attn.masked_bias",
-    ".attention.bias",
-    ".attention.masked_bias",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +45,8 @@ class LoadedModel:
         params: the weights, as an nnx state of arrays on the default device; or only their shapes.
         source: the directory or GGUF file that it came from; the tokenizer is there too.
         head: the head for scores, with its weights; None: it generates text.
+        kv_scales: the checkpoint's scales for an 8-bit KV cache, [L, kv, K]; NaN, or None for all,
+            where it has none.
     """
 
     config: ModelConfig
@@ -67,14 +56,7 @@ class LoadedModel:
     num_parameters: int
     num_bytes: int
     head: PoolingHead | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckedTensors:
-    """An open checkpoint in which all tensors were found, with the configured shapes."""
-
-    source: TensorSource
-    transforms: Mapping[str, Transform]
+    kv_scales: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +103,7 @@ def open_model(
     max_model_len: int | None = None,
     hub: HubOptions = HUB,
     hf_overrides: HfOverrides | None = None,
+    quantization: str | None = None,
 ) -> ModelFiles:
     """Finds a local directory, a GGUF file, a hub name, or with None the default model.
 
@@ -129,6 +112,8 @@ def open_model(
         load_format: "auto" detects the format; "dummy" draws random weights from `seed` and needs
             the configuration only.
         max_model_len: checked against the model's longest context before any weight is read.
+        quantization: the method by which the checkpoint was quantised; None: as it says itself.
+            DEQUANTIZED: weights are held as numbers of `dtype`.
 
     Raises:
         ModelNotFoundError: there is no such model here or on the hub.
@@ -149,15 +134,21 @@ def open_model(
         kind = "a GGUF file" if is_gguf else "a directory"
         raise ConfigError(f"load_format={load_format!r}, but {source} is {kind}.")
     gguf = open_gguf(source) if is_gguf else None
-    config = _read_config(source, gguf, hf_overrides)
+    config = read_config(source, gguf, hf_overrides)
     check_max_model_len(config, max_model_len)
     spec = config.spec.for_length(max_model_len or config.max_context_len)
     config = dataclasses.replace(config, spec=spec)
     graphdef, state = abstract_decoder(spec, dtype)
     leaves = abstract_leaves(state, spec)
-    tensors = None
+    tensors, kv_scales = None, None
     if load_format != "dummy":
-        tensors = _checked(_source(source, gguf, config), config, leaves)
+        tensors = checked_tensors(open_source(source, gguf, config, quantization), config, leaves)
+        if quantization != DEQUANTIZED:
+            coded = coded_formats(tensors.source, leaves, tensors.transforms)
+            graphdef, state = with_formats(graphdef, state, coded)
+            leaves = abstract_leaves(state, spec)
+        starts = starts_of_layers(tensors.transforms.values())
+        kv_scales = read_scales(tensors.source, starts, spec)
     head = None
     if config.head is not None:
         width = config.hidden_size
@@ -172,53 +163,12 @@ def open_model(
         num_parameters=sum(math.prod(leaf.matrix.shape) for leaf in leaves.values()),
         num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
         head=head,
+        kv_scales=kv_scales,
     )
     if this_device().in_host_memory:
         what = f"{abstract.num_parameters} parameters in {spec.num_layers} layers"
         check_fits(what, abstract.num_bytes)
     return ModelFiles(abstract, leaves, gguf, tensors, seed)
-
-
-def tensor_source(path: Path) -> TensorSource:
-    """The tensors of a model's directory or GGUF file. Raises WeightsError."""
-    gguf = open_gguf(path) if path.is_file() else None
-    return _source(path, gguf, _read_config(path, gguf, None))
-
-
-def _source(path: Path, gguf: "GgufFile | None", config: ModelConfig) -> TensorSource:
-    if gguf is None:
-        return SafetensorsSource(path)
-    from jax_engine.models.gguf.source import GgufSource
-
-    return GgufSource(gguf, config)
-
-
-def _checked(
-    source: TensorSource, config: ModelConfig, leaves: Mapping[str, Leaf]
-) -> CheckedTensors:
-    ignored, declared = DERIVED, config.weights
-    if config.head is not None:
-        ignored += SUFFIXES
-    heads = _names(declared[HEAD]) if HEAD in declared else []
-    if config.spec.tied:  # some checkpoints store it once more
-        ignored += tuple(name for name in heads if name.endswith("weight"))
-    source = with_first_part(source, _names(declared["embed"])[0], {*heads, *SUFFIXES})
-    transforms = transforms_of(leaves, declared)
-    check_tensors(
-        source,
-        leaves,
-        transforms,
-        num_layers=config.spec.num_layers,
-        extra_layers=config.extra_layers,
-        ignored_suffixes=ignored,
-    )
-    return CheckedTensors(source, transforms)
-
-
-def _names(declared: Declaration) -> list[str]:
-    """The tensors of the weight and of the bias of a module."""
-    found = transform_of(declared).templates()
-    return [name.replace("{kind}", kind) for name in found for kind in ("weight", "bias")]
 
 
 def abstract_decoder(spec: ModelSpec, dtype: Any) -> tuple[Any, nnx.State]:
@@ -227,39 +177,3 @@ def abstract_decoder(spec: ModelSpec, dtype: Any) -> tuple[Any, nnx.State]:
     decoder = nnx.eval_shape(lambda: Decoder(spec, dtype=dtype, formats=formats_for(dtype)))
     graphdef, state = nnx.split(decoder)
     return graphdef, state
-
-
-def check_max_model_len(config: ModelConfig, max_model_len: int | None) -> None:
-    """Raises ConfigError if `max_model_len` is below 1 or exceeds the model's positions."""
-    if max_model_len is not None and not 1 <= max_model_len <= config.max_context_len:
-        raise ConfigError(
-            f"max_model_len must be between 1 and this model's {config.max_context_len} positions "
-            f"(RoPE scaling included), got {max_model_len}."
-        )
-
-
-def _read_config(
-    source: Path, gguf: "GgufFile | None", hf_overrides: HfOverrides | None
-) -> ModelConfig:
-    """ModelConfig of a directory, or of an open GGUF file. Raises ConfigError or WeightsError."""
-    if gguf is None:
-        return read_hf_config(source, hf_overrides)
-    if hf_overrides:
-        raise ConfigError(f"hf_overrides need a config.json, but {source} is a GGUF file.")
-    from jax_engine.models.gguf_loader import config_from_gguf
-
-    return config_from_gguf(gguf)
-
-
-def read_hf_config(directory: Path, hf_overrides: HfOverrides | None = None) -> ModelConfig:
-    """ModelConfig of a directory in Hugging Face layout. Raises ConfigError or WeightsError.
-
-    Adds the end-of-sequence ids of generation_config.json, where chat models list several.
-    """
-    config = config_from_hf(overridden(read_json(directory / "config.json"), hf_overrides))
-    generation = directory / "generation_config.json"
-    if not generation.exists():
-        return config
-    extra = checked(read_json(generation), GenerationFields, generation.name).eos_token_id
-    eos = tuple(dict.fromkeys((*config.eos_token_ids, *token_ids(extra))))
-    return dataclasses.replace(config, eos_token_ids=eos)

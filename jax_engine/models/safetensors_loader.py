@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import threading
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from jax_engine.errors import WeightsError
 from jax_engine.file_schema import checked, read_json, short
+from jax_engine.models.safetensors_raw import RawFile
 from jax_engine.models.schemas import IndexFields
 
 INDEX = "model.safetensors.index.json"
@@ -30,6 +32,8 @@ class SafetensorsSource:
         self.location = directory
         self._files: dict[str, Any] = {}  # tensor name -> open file
         self._paths: dict[str, Path] = {}
+        self._raw: dict[Path, RawFile] = {}  # opened when first read
+        self._opening = threading.Lock()
         for path in _weight_files(directory):
             opened = _open(path)
             for name in opened.keys():  # noqa: SIM118  not a mapping
@@ -41,8 +45,24 @@ class SafetensorsSource:
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._files[name].get_slice(name).get_shape())
 
+    def dtype(self, name: str) -> str:
+        """What the file calls the dtype: "F32", "I8"."""
+        return str(self._files[name].get_slice(name).get_dtype())
+
+    def raw(self, name: str) -> np.ndarray:
+        """The tensor as it is stored, of any dtype: a view of the mapped file. Thread-safe.
+
+        Raises:
+            WeightsError: NumPy with ml_dtypes has no such dtype, or the file is unreadable.
+        """
+        path = self._paths[name]
+        with self._opening:
+            if path not in self._raw:
+                self._raw[path] = RawFile(path)
+        return self._raw[path].read(name)
+
     def read_into(self, name: str, out: np.ndarray) -> None:
-        stored = self._files[name].get_slice(name).get_dtype()
+        stored = self.dtype(name)
         if stored not in SUPPORTED_DTYPES:
             raise WeightsError(
                 f"{self.describe(name)}: dtype {stored} is not supported; "

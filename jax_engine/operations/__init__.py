@@ -14,7 +14,15 @@ carries the choice.
 """
 
 from jax_engine.operations.device import Device, memory_bytes, this_device
-from jax_engine.operations.formats import formats_for
+from jax_engine.operations.formats import coded_format, formats_for
 from jax_engine.operations.table import Operations, operations_for
 
-__all__ = ["Device", "Operations", "formats_for", "memory_bytes", "operations_for", "this_device"]
+__all__ = [
+    "Device",
+    "Operations",
+    "coded_format",
+    "formats_for",
+    "memory_bytes",
+    "operations_for",
+    "this_device",
+]

@@ -1,12 +1,19 @@
 """The formats of a model's weights."""
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 
 from jax_engine.operations.device import this_device
 from jax_engine.operations.table import on_numba
+from jax_engine.weights.coded import Coded, common_kind
+from jax_engine.weights.coded_panels import CodedPanels, most_bytes
+from jax_engine.weights.codes import Kind
 from jax_engine.weights.dense import Dense, IndexedDense
-from jax_engine.weights.format import Formats
+from jax_engine.weights.format import Formats, Matrix, WeightFormat
 from jax_engine.weights.panels import Panels
+from jax_engine.weights.w8a8 import W8A8Panels, is_w8a8
+from jax_engine.weights.w8a8_dense import IndexedW8A8Dense, W8A8Dense
 
 
 def formats_for(dtype: jnp.dtype) -> Formats:
@@ -16,3 +23,34 @@ def formats_for(dtype: jnp.dtype) -> Formats:
     if this_device().slices_are_copied:
         return Formats(IndexedDense(), Dense())
     return Formats(Dense(), Dense())
+
+
+def coded_format(
+    kinds: tuple[Kind, ...],
+    layers: Sequence[Sequence[tuple[Kind, int]]],
+    matrix: Matrix,
+    plain: WeightFormat,
+    *,
+    ordered: bool,
+) -> WeightFormat | None:
+    """The format for a weight whose rows are codes.
+
+    Args:
+        kinds: of all rows.
+        layers: the kinds of each layer's matrix, and how many rows of each follow each other.
+        matrix: one of the stack.
+        plain: the format that it would have as numbers.
+        ordered: whether its columns are in another order.
+
+    Returns:
+        None if no format holds such rows: then they are decoded when they are read.
+    """
+    if not ordered and all(is_w8a8(kind, matrix.shape[-1]) for kind in kinds):
+        if isinstance(plain, Panels):
+            return W8A8Panels()
+        return IndexedW8A8Dense() if plain.indexed else W8A8Dense()
+    if isinstance(plain, Panels):
+        num_bytes = most_bytes(kinds, layers, matrix)
+        return None if num_bytes is None else CodedPanels(kinds, num_bytes, ordered)
+    kind = common_kind(kinds)
+    return None if kind is None else Coded(kinds, kind, ordered)

@@ -74,16 +74,24 @@ def numbers(rows: np.ndarray, kinds: tuple[Kind, ...]) -> np.ndarray:
 
 def _numbers_of(rows: np.ndarray, kind: Kind) -> np.ndarray:
     size = rows.dtype["codes"].shape[0]
-    scales = _spread(rows["scales"], kind.group, size)
-    if kind.outer:
-        scales = scales * _spread(rows["outer_scales"], kind.outer, size)
-    out: np.ndarray = scales * meaning(rows["codes"], kind)
-    if kind.minimums:
-        lowest = _spread(rows["minimums"], kind.group, size)
-        if kind.outer:
-            lowest = lowest * _spread(rows["outer_minimums"], kind.outer, size)
-        out += lowest
+    scales, lowest = groups_of(rows, kind)
+    out: np.ndarray = _spread(scales, kind.group, size) * meaning(rows["codes"], kind)
+    if lowest is not None:
+        out += _spread(lowest, kind.group, size)
     return out
+
+
+def groups_of(rows: np.ndarray, kind: Kind) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scale and minimum of each group of rows of a kind, with the outer ones multiplied in."""
+    size = rows.dtype["codes"].shape[0]
+    groups = kind.groups(size)
+    scales, lowest = rows["scales"][..., :groups], rows["minimums"][..., :groups]
+    if kind.outer:
+        times = kind.outer // kind.group
+        scales = scales * _spread(rows["outer_scales"], times, groups)
+        if kind.minimums:
+            lowest = lowest * _spread(rows["outer_minimums"], times, groups)
+    return scales, lowest if kind.minimums else None
 
 
 def meaning(codes: np.ndarray, kind: Kind) -> np.ndarray:

@@ -60,7 +60,7 @@ class Dense(WeightFormat):
         tokens = x.shape[0]
         if tokens == 1 and out_dtype != x.dtype:
             x = jnp.pad(x, ((0, 1), (0, 0)))
-        return _product(x, weight.arrays[VALUES], out_dtype)[:tokens]
+        return _product(x, self._one_layer(weight, layer), out_dtype)[:tokens]
 
     def grouped_matmul(
         self,

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import Activation
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
+from jax_engine.weights.stacks import index_of, one_after_another, parts_of
 
 PANELS = "panels"
 
@@ -29,14 +30,14 @@ class Panels(WeightFormat):
         from cpu_kernels.linear.panels import panel_shape
 
         *stack, rows, size = matrix.shape
-        shape = (*stack, *panel_shape(rows, size, matrix.dtype, _parts(matrix)))
+        shape = (*stack, *panel_shape(rows, size, matrix.dtype, parts_of(matrix)))
         axes = (*("layer",) * len(stack), "out", "in", None)
         return {PANELS: ArraySpec(shape, matrix.dtype, axes)}
 
     def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
         from cpu_kernels.linear.panels import pack_panels
 
-        pack_panels(values, held[PANELS], parts=_parts(matrix))
+        pack_panels(values, held[PANELS], parts=parts_of(matrix))
 
     def matmul(
         self,
@@ -66,7 +67,7 @@ class Panels(WeightFormat):
         from cpu_kernels.linear.grouped_linear import grouped_linear
 
         panels, width = weight.arrays[PANELS], weight.matrix.shape[-2]
-        out = grouped_linear(x, panels, starts, width=width, layer=_index(layer))
+        out = grouped_linear(x, panels, starts, width=width, layer=index_of(layer))
         return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
 
     def batched_matmul(
@@ -77,7 +78,7 @@ class Panels(WeightFormat):
         num_rows: Int[Array, ""] | None,
     ) -> Float[Array, "X T out"]:
         """Multiplies matrix by matrix."""
-        every, first = _one_after_another(weight, layer)
+        every, first = one_after_another(weight, layer)
         dtype = self.result_dtype(x.dtype)
 
         def one(place: Array) -> Array:
@@ -101,7 +102,7 @@ class Panels(WeightFormat):
         panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
         count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
         options: dict[str, Any] = {"width": width, "activation": activation, "dtype": x.dtype}
-        return gated_linear(x, panels, bias, layer=_index(layer), num_rows=count, **options)
+        return gated_linear(x, panels, bias, layer=index_of(layer), num_rows=count, **options)
 
     def grouped_gated_matmul(
         self,
@@ -116,7 +117,7 @@ class Panels(WeightFormat):
 
         panels, width = weight.arrays[PANELS], weight.matrix.shape[-2] // 2
         options: dict[str, Any] = {"width": width, "activation": activation, "dtype": x.dtype}
-        return grouped_gated_linear(x, panels, bias, starts, layer=_index(layer), **options)
+        return grouped_gated_linear(x, panels, bias, starts, layer=index_of(layer), **options)
 
     def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
         from cpu_kernels.linear.panels import take_rows
@@ -130,22 +131,3 @@ class Panels(WeightFormat):
         multiplies the result rounds it.
         """
         return jnp.dtype(jnp.float32)
-
-
-def _index(layer: Int[Array, ""] | None) -> Int[Array, ""]:
-    return jnp.zeros((), jnp.int32) if layer is None else layer
-
-
-def _one_after_another(
-    weight: Weight, layer: Int[Array, ""] | None
-) -> tuple[Weight, Int[Array, ""]]:
-    """A stack of all matrices of all layers, and the number of the layer's first one in it."""
-    stack = weight.arrays[PANELS]
-    panels = stack.reshape(-1, *stack.shape[-3:])
-    matrix = weight.matrix._replace(shape=(len(panels), *weight.matrix.shape[-2:]))
-    first = _index(layer) * weight.matrix.shape[-3]
-    return Weight({PANELS: panels}, matrix=matrix, format=weight.format), first
-
-
-def _parts(matrix: Matrix) -> int:
-    return 2 if matrix.gated else 1

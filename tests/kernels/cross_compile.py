@@ -15,7 +15,7 @@ from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 
 from cpu_kernels.calls import kernel
 from cpu_kernels.compiling import jit
-from cpu_kernels.compiling.availability import ATTENTION, OTHERS
+from cpu_kernels.compiling.availability import ATTENTION, ON_DEMAND, OTHERS
 from cpu_kernels.compiling.parts import WholeCompiler
 
 TARGETS = {
@@ -42,7 +42,7 @@ def kernels() -> dict[str, str]:
     JITCPUCodegen.set_env = lambda codegen, name, environment: None
     jit.cached = lambda compiler, *signature: compiler(*signature, pipeline_class=WholeCompiler)
     kernel.register = lambda name, handler: None
-    for name in (*OTHERS, ATTENTION):
+    for name in (*OTHERS, *ON_DEMAND, ATTENTION):
         importlib.import_module(name)
     return found
 

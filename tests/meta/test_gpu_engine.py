@@ -22,7 +22,7 @@ from benchmarks.gpu.engine.options import VARIANTS
 from benchmarks.gpu.engine.table import RATIOS
 from benchmarks.step_profile.trace import attribute
 from jax_engine import aot_cases
-from jax_engine.models.load import read_hf_config
+from jax_engine.models.read_config import read_hf_config
 from tests.meta.trees import ROOT
 
 

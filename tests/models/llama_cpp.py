@@ -289,9 +289,17 @@ def write_case(
 
 
 def write_gguf_file(
-    path: Path, arch: str, fields: Mapping[str, Any], tensors: Mapping[str, Array]
+    path: Path,
+    arch: str,
+    fields: Mapping[str, Any],
+    tensors: Mapping[str, Array],
+    kinds: Mapping[str, gguf.GGMLQuantizationType] | None = None,
 ) -> None:
-    """Writes metadata and tensors; the value's type says the field's."""
+    """Writes metadata and tensors; the value's type says the field's.
+
+    Args:
+        kinds: the types of tensors that are given as bytes.
+    """
     writer = gguf.GGUFWriter(path, arch)
     adders = {
         str: writer.add_string,
@@ -304,7 +312,8 @@ def write_gguf_file(
     for key, value in fields.items():
         adders[type(value)](key, value)
     for name, tensor in tensors.items():
-        writer.add_tensor(name, np.ascontiguousarray(tensor))
+        kind = (kinds or {}).get(name)
+        writer.add_tensor(name, np.ascontiguousarray(tensor), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

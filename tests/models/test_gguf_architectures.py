@@ -12,11 +12,12 @@ from gguf.constants import MODEL_ARCH_NAMES, MODEL_TENSORS, TENSOR_NAMES
 
 from jax_engine.errors import ConfigError, MissingPackageError, WeightsError
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.checkpoint import tensor_source
 from jax_engine.models.families.changed import changed
 from jax_engine.models.gguf.architectures import ARCHITECTURES
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.gguf_loader import config_from_gguf
-from jax_engine.models.load import load_model, tensor_source
+from jax_engine.models.load import load_model
 from tests.golden.families.checkpoints import tensors_of
 from tests.models.llama_cpp import converted, metadata, write_case, write_gguf_file
 from tests.models.test_families import CASES, check_against_golden, write

@@ -32,11 +32,6 @@ NESTED = {"full_attention": {"rope_type": "default", "rope_theta": 500.0}}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     # Whatever the family
     (
-        "llama",
-        {"quantization_config": {"quant_method": "gptq", "bits": 4}},
-        "quantization_config of quant_method 'gptq' is not supported; known: float64, float32",
-    ),
-    (
         "gpt2",
         {"is_encoder_decoder": True},
         "is_encoder_decoder True is not supported; known: False",

@@ -154,7 +154,11 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/linear/gated_linear.py",
         GROUPED,
-        ("PARTS * width * share.group", "width * share.group", "half of another group's biases"),
+        (
+            "PARTS * call.out.shape[1] * share.group",
+            "call.out.shape[1] * share.group",
+            "half of another group's biases",
+        ),
     ),
     *plant(
         f"{FOLDER}/linear/gates.py",

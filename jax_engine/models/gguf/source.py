@@ -14,6 +14,8 @@ from jax_engine.models.gguf.architectures import architecture_of
 from jax_engine.models.gguf.rope import FACTORS, LONG, SHORT
 from jax_engine.models.gguf.tensors import GgufTensors
 from jax_engine.models.gguf_file import GgufFile
+from jax_engine.weights.codes import Kind
+from jax_engine.weights.row_moves import moves_rows
 from jax_engine.weights.transforms import (
     Concatenate,
     OfOne,
@@ -80,7 +82,24 @@ class GgufSource:
         parts = (one.format(**words) for one in made.templates())
         return self._tensors.describe(" and ".join(parts))
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return self._tensors.kinds()
+
+    def kind(self, name: str) -> Kind | None:
+        """How the rows of a tensor are coded, if it is made of whole rows of one kind."""
+        made, words = self._made[name]
+        axes = len(self.shape(name)) - 1
+        if not moves_rows(made, axes):
+            return None
+        found = {self._tensors.kind(one.format(**words)) for one in made.templates()}
+        return found.pop() if len(found) == 1 else None
+
+    def order(self, name: str) -> None:
+        """The columns are in order."""
+
     def read_into(self, name: str, out: np.ndarray) -> None:
+        """Writes numbers, or rows of codes into records."""
         made, words = self._made[name]
         made.read_into(self._tensors, out, words)
 

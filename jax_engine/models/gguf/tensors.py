@@ -9,7 +9,9 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from jax_engine.errors import WeightsError
+from jax_engine.models.gguf.codes import layout_of, read_rows
 from jax_engine.models.gguf_file import GgufFile
+from jax_engine.weights.codes import Kind
 
 # All that llama.cpp writes for the models that are read here; an old gguf package may lack some.
 _NAMES = (
@@ -68,8 +70,21 @@ class GgufTensors:
     def describe(self, name: str) -> str:
         return f"{self.location}, tensor {name}"
 
+    def kind(self, name: str) -> Kind | None:
+        """How its rows are coded; None: it is read as numbers only."""
+        layout = layout_of(self._file.tensors[self._part(name)[0]].type)
+        return None if layout is None else layout.kind
+
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of all tensors, in the order of the file."""
+        found = dict.fromkeys(map(self.kind, self.names()))
+        return tuple(kind for kind in found if kind is not None)
+
     def read_into(self, name: str, out: np.ndarray) -> None:
         """Decodes chunk by chunk, so that the temporaries stay in the CPU's cache."""
+        if out.dtype.fields is not None:
+            self._read_rows(name, out)
+            return
         stem, element = self._part(name)
         first = (element or 0) * math.prod(self.shape(name))
         contiguous = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
@@ -79,6 +94,23 @@ class GgufTensors:
             flat[start:stop] = decode(self._file, stem, first + start, first + stop)
         if contiguous is not out:
             out[...] = contiguous
+
+    def _read_rows(self, name: str, out: np.ndarray) -> None:
+        """Reads rows of codes, some at a time."""
+        stem, element = self._part(name)
+        tensor, kind = self._file.tensors[stem], self.kind(name)
+        assert kind is not None
+        flat = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
+        rows = flat.reshape(-1)
+        row_bytes = tensor.num_bytes // math.prod(tensor.shape[:-1])
+        start = tensor.offset + (element or 0) * len(rows) * row_bytes
+        raw = self._file.data[start : start + len(rows) * row_bytes].reshape(len(rows), row_bytes)
+        step = max(_CHUNK // tensor.shape[-1], 1)
+        for first in range(0, len(rows), step):
+            read_rows(raw[first : first + step], tensor.type, rows[first : first + step])
+        rows["kind"] = self.kinds().index(kind)
+        if flat is not out:
+            out[...] = flat
 
     def _part(self, name: str) -> tuple[str, int | None]:
         """The tensor that a name means, and which element of it; None: the whole."""

@@ -1,0 +1,126 @@
+"""The kernel of products with codes: plain ones, and those of gated networks with their gate.
+
+One kernel serves both, because each of them would have all micro-kernels compiled anew.
+"""
+
+from typing import Any
+
+from cpu_kernels.calls.kernel import cpu_kernel
+from cpu_kernels.compiling.jit import inner
+from cpu_kernels.linear.chunks import Share, num_chunks, share_of
+from cpu_kernels.linear.gated_linear import PARTS, STEP, bias_of, gate_pair, products_bytes
+from cpu_kernels.quantized.tiles import PART_BYTES, PLACE_BYTES, Chunk, multiply_of
+from cpu_kernels.simd.micro_kernel import COLUMNS
+from cpu_kernels.simd.structs import BFLOAT16
+from cpu_kernels.simd.widen import item_bytes
+from cpu_kernels.simd.words import MULTIPLIES_PAIRS, Floats, Pairs
+
+NAME = "cpu_kernels.quantized_linear"
+PLAIN = -1  # in place of an activation's index: the products are the result
+_multiply_floats = multiply_of(Floats)
+_multiply_pairs = multiply_of(Pairs) if MULTIPLIES_PAIRS else _multiply_floats
+
+
+@inner
+def _is_gated(call: Any) -> bool:
+    return call.activation.int32[0] != PLAIN
+
+
+@inner
+def _parts(call: Any) -> int:
+    """Panels that belong together: of gate and up, or one alone."""
+    return PARTS if _is_gated(call) else 1
+
+
+@inner
+def _chunk_of(call: Any, share: Share, parts: int, scratch: int) -> Chunk:
+    """The chunk of a work item; `parts` is 2 if panels of gate and up alternate."""
+    places, out, groups = call.places, call.out, call.ends.shape[0]
+    item, first = item_bytes(out.dtype), parts * share.panel
+    x_step, sums_step = item_bytes(call.x.dtype) * call.x.shape[1], 4 * call.sums.shape[1]
+    layer = min(max(call.layer.int32[0], 0), places.shape[0] // groups - 1)
+    matrix = layer * groups + share.group
+    return Chunk(
+        call.panels.address + matrix * call.panels.shape[1],
+        places.address + PLACE_BYTES * (matrix * places.shape[1] + first),
+        call.forms.address,
+        call.tables.address,
+        parts * (share.last - share.panel),
+        share.followed,
+        call.x.address + share.row * x_step,
+        call.sums.address + share.row * sums_step,
+        out.address + share.row * item * out.shape[1] + item * COLUMNS * share.panel,
+        call.x.shape[1],
+        out.shape[1] - COLUMNS * share.panel,
+        share.end - share.row,
+        x_step,
+        sums_step,
+        item * out.shape[1],
+        scratch,
+    )
+
+
+@inner
+def _multiply(call: Any, chunk: Chunk) -> None:
+    """All products of a chunk, in the dtype of x."""
+    if call.x.dtype == BFLOAT16:
+        _multiply_pairs(chunk)
+    else:
+        _multiply_floats(chunk)
+
+
+@inner
+def _multiply_gated(call: Any, chunk: Chunk, share: Share, products: int) -> None:
+    """Multiplies and gates pairs of panels, with the products in the thread's own memory."""
+    bias, pairs = bias_of(call, share), chunk.num_panels // PARTS
+    for pair in range(pairs):
+        both = Chunk(
+            chunk.panels,
+            chunk.places + PLACE_BYTES * PARTS * pair,
+            chunk.forms,
+            chunk.tables,
+            PARTS,
+            chunk.goes_on or pair + 1 < pairs,
+            chunk.x,
+            chunk.sums,
+            products,
+            chunk.size,
+            PARTS * COLUMNS,
+            chunk.tokens,
+            chunk.x_step,
+            chunk.sums_step,
+            STEP,
+            chunk.scratch,
+        )
+        _multiply(call, both)
+        gate_pair(call, chunk, bias, pair, products)
+
+
+@inner
+def _chunks(call: Any) -> int:
+    return num_chunks(call, call.places.shape[1] // _parts(call))
+
+
+@inner
+def _scratch(call: Any) -> int:
+    """Bytes for part of a decoded panel, and for a chunk's products before the gate."""
+    return PART_BYTES + (products_bytes(call) if _is_gated(call) else 0)
+
+
+@cpu_kernel(
+    NAME,
+    operands="x panels places forms tables sums layer ends bias activation",
+    results="out",
+    items=_chunks,
+    scratch=_scratch,
+    neighbours=True,
+)
+@inner
+def _chunk(call: Any, item: int, scratch: int) -> None:
+    parts = _parts(call)
+    share = share_of(call, item, call.places.shape[1] // parts)
+    chunk = _chunk_of(call, share, parts, scratch)
+    if _is_gated(call):
+        _multiply_gated(call, chunk, share, scratch + PART_BYTES)
+    else:
+        _multiply(call, chunk)

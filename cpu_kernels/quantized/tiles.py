@@ -1,0 +1,231 @@
+"""One chunk of a product with codes: some panels with some rows of x, tile by tile.
+
+The first tile decodes the codes in registers. If there are more tiles, it keeps the decoded words
+of part of a panel in the thread's own memory, where the other tiles find them. All tiles compute
+the same sums in the same order.
+"""
+
+from typing import Any, NamedTuple
+
+from cpu_kernels.calls.ranges import range_of
+from cpu_kernels.compiling.jit import inner
+from cpu_kernels.linear.tiles import ROW_COUNTS
+from cpu_kernels.quantized.codes import Decoded, Float8, Int8, Table
+from cpu_kernels.quantized.kinds import FIELDS, FLOAT16, INT8, OUTER, TABLE
+from cpu_kernels.quantized.micro_kernel import Tile, micro_kernel_of
+from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
+from cpu_kernels.simd.structs import int32s
+from cpu_kernels.simd.words import Floats
+
+CODES = (Table, Int8, Float8)
+FEW_ROWS = ROW_COUNTS[3]  # a first tile of at most so many is the only one, and keeps nothing
+PART_BYTES = 64 * 1024  # of decoded words: they stay in the second-level cache
+PLACE_BYTES, UNIT, VECTOR_BYTES = 8, 64, 64
+
+
+class Chunk(NamedTuple):
+    """A chunk of a product.
+
+    Attributes:
+        panels: address of the matrix's bytes.
+        places: address of the first panel's place.
+        forms, tables: addresses of the kinds' forms and tables.
+        num_panels: number of panels.
+        goes_on: whether the same thread probably multiplies the panel after the last one.
+        x, sums, out: addresses of the first row of x, of its sums, and of the first product.
+        size: columns of x.
+        columns: number of columns of out from the first panel to the weight's end.
+        tokens: number of rows of x.
+        x_step, sums_step, out_step: bytes from row to row.
+        scratch: address of PART_BYTES of the thread's own memory.
+    """
+
+    panels: int
+    places: int
+    forms: int
+    tables: int
+    num_panels: int
+    goes_on: bool
+    x: int
+    sums: int
+    out: int
+    size: int
+    columns: int
+    tokens: int
+    x_step: int
+    sums_step: int
+    out_step: int
+    scratch: int
+
+
+class Panel(NamedTuple):
+    """One panel of a chunk.
+
+    Attributes:
+        outer: address of its outer scales and minimums, or 0.
+        at: address of its first group.
+        ahead: distance to the next panel, or 0.
+        code, group, scales, minimums: of its kind.
+        head_bytes, column_bytes: bytes of a group's head, and of the codes of one column of x.
+        table: address of its kind's table.
+    """
+
+    outer: int
+    at: int
+    ahead: int
+    code: int
+    group: int
+    scales: int
+    minimums: int
+    head_bytes: int
+    column_bytes: int
+    table: int
+
+
+@inner
+def _panel_of(chunk: Chunk, number: int) -> Panel:
+    place = int32s(chunk.places + PLACE_BYTES * number)
+    at, ahead = chunk.panels + UNIT * place[0], 0
+    if number + 1 < chunk.num_panels or chunk.goes_on:
+        ahead = UNIT * (place[2] - place[0])
+    form = int32s(chunk.forms + 4 * FIELDS * place[1])
+    code, group, scales, minimums = form[0], form[1], form[2], form[3]
+    head, outer = COLUMNS * (2 if scales == FLOAT16 else 4) * (1 + minimums), 0
+    if form[4] != 0:
+        outer, at = at, at + head * ((chunk.size + OUTER - 1) // OUTER)
+        head = COLUMNS * (1 + minimums)
+    column = COLUMNS // 2 if code == TABLE else COLUMNS
+    table = chunk.tables + VECTOR_BYTES * place[1]
+    return Panel(outer, at, ahead, code, group, scales, minimums, head, column, table)
+
+
+def multiply_of(words: type[Floats]) -> Any:
+    """Makes a Numba function that multiplies a chunk with rows of x in such words."""
+    item = words.step // words.numbers  # bytes of a number
+    most = PART_BYTES // (item * COLUMNS)  # columns of x in a part
+    first, other = _first_tile_of(words), _other_tile_of(words)
+
+    @inner
+    def multiply(chunk: Chunk) -> None:
+        for number in range(chunk.num_panels):
+            panel = _panel_of(chunk, number)
+            groups, parts = (chunk.size + panel.group - 1) // panel.group, 1
+            if chunk.tokens > FEW_ROWS:
+                at_once = most // panel.group
+                parts = (groups + at_once - 1) // at_once
+            for part in range(parts):
+                begin, end = range_of(groups, part, parts)
+                here = Part(begin, end - begin, part, item)
+                first(chunk, panel, number, here)
+                for token in range(ROWS, chunk.tokens, ROWS):
+                    other(chunk, panel, number, here, token)
+
+    return multiply
+
+
+class Part(NamedTuple):
+    """Some groups of a panel.
+
+    Attributes:
+        first, groups: the first of them, and how many there are.
+        number: of the part; the products of the first one begin at 0.
+        item: bytes of a number of x.
+    """
+
+    first: int
+    groups: int
+    number: int
+    item: int
+
+
+@inner
+def _tile_of(
+    chunk: Chunk, panel: Panel, number: int, part: Part, token: int, codes: int, codes_step: int
+) -> Tile:
+    """The arguments of a micro-kernel that multiplies rows from `token` on."""
+    step = panel.head_bytes + panel.group * panel.column_bytes
+    column = part.first * panel.group
+    return Tile(
+        chunk.x + token * chunk.x_step + part.item * column,
+        chunk.x_step,
+        min(ROWS, chunk.tokens - token) - 1,
+        codes,
+        codes_step,
+        panel.at + part.first * step,
+        step,
+        panel.outer,
+        panel.group,
+        min(part.groups * panel.group, chunk.size - column),
+        column,
+        panel.scales,
+        panel.minimums,
+        panel.table,
+        chunk.sums + token * chunk.sums_step + 4 * part.first,
+        chunk.sums_step,
+        chunk.out + token * chunk.out_step + 4 * COLUMNS * number,
+        chunk.out_step,
+        chunk.columns - COLUMNS * number,
+        min(part.number, 1),
+        panel.ahead if token == 0 else 0,
+        chunk.scratch,
+    )
+
+
+def _first_tile_of(words: type[Floats]) -> Any:
+    """Makes a Numba function that multiplies part of a panel with the first rows of a chunk."""
+    of_table, of_int8, of_float8 = (
+        _by_rows([micro_kernel_of(rows, codes, words, keep=rows > FEW_ROWS) for rows in ROW_COUNTS])
+        for codes in CODES
+    )
+
+    @inner
+    def first(chunk: Chunk, panel: Panel, number: int, part: Part) -> None:
+        step = panel.head_bytes + panel.group * panel.column_bytes
+        codes = panel.at + part.first * step + panel.head_bytes
+        tile = _tile_of(chunk, panel, number, part, 0, codes, step)
+        if panel.code == TABLE:
+            of_table(tile)
+        elif panel.code == INT8:
+            of_int8(tile)
+        else:
+            of_float8(tile)
+
+    return first
+
+
+def _other_tile_of(words: type[Floats]) -> Any:
+    """Makes a Numba function that multiplies what the first tile has decoded with more rows."""
+    three, four, five = (micro_kernel_of(rows, Decoded, words) for rows in ROW_COUNTS[2:])
+
+    @inner
+    def other(chunk: Chunk, panel: Panel, number: int, part: Part, token: int) -> None:
+        step = part.item * COLUMNS * panel.group
+        tile = _tile_of(chunk, panel, number, part, token, chunk.scratch, step)
+        if tile.last >= ROW_COUNTS[3]:
+            five(tile)
+        elif tile.last >= ROW_COUNTS[2]:
+            four(tile)
+        else:
+            three(tile)
+
+    return other
+
+
+def _by_rows(kernels: list[Any]) -> Any:
+    """Makes a Numba function that takes the micro-kernel for a tile's number of rows."""
+    one, two, three, four, five = kernels
+
+    @inner
+    def multiply(tile: Tile) -> None:
+        if tile.last >= ROW_COUNTS[3]:
+            five(tile)
+        elif tile.last >= ROW_COUNTS[2]:
+            four(tile)
+        elif tile.last >= ROW_COUNTS[1]:
+            three(tile)
+        elif tile.last >= ROW_COUNTS[0]:
+            two(tile)
+        else:
+            one(tile)
+
+    return multiply

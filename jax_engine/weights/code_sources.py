@@ -1,0 +1,90 @@
+"""Checkpoints whose matrices can be read as rows of codes."""
+
+import math
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from jax_engine.errors import WeightsError
+from jax_engine.weights.codes import Kind, row_dtype
+from jax_engine.weights.row_moves import moves_rows
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Shape, Transform, Words
+
+
+@runtime_checkable
+class CodesSource(TensorSource, Protocol):
+    """Tensors by name, of which some are quantised.
+
+    `read_into` writes numbers into an array of floats, and rows of codes into one of records.
+    """
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of all rows. The `kind` of a record that was read is an index into it."""
+
+    def kind(self, name: str) -> Kind | None:
+        """How the rows of a tensor are coded; None: it holds plain numbers."""
+
+    def order(self, name: str) -> np.ndarray | None:
+        """The columns' numbers, in the order of the codes; None: they are in order."""
+
+
+def parts_of_rows(
+    source: TensorSource, made_of: Transform, shape: Shape, words: Words
+) -> list[tuple[Kind, int]] | None:
+    """The kinds of the rows that a matrix is made of, and how many rows of each follow each other.
+
+    None: not all of it can be read as codes.
+    """
+    if not isinstance(source, CodesSource) or not moves_rows(made_of, len(shape) - 1):
+        return None
+    found = []
+    for name, of_tensor in made_of.tensors(shape, words):
+        kind = source.kind(name)
+        if kind is None:
+            return None
+        found.append((kind, math.prod(of_tensor[:-1])))
+    return found or None
+
+
+def is_ordered(source: TensorSource, made_of: Transform, shape: Shape, words: Words) -> bool:
+    """Whether columns of a tensor that a matrix is made of lie in another order."""
+    assert isinstance(source, CodesSource)
+    return any(source.order(name) is not None for name, _ in made_of.tensors(shape, words))
+
+
+def read_rows(
+    source: TensorSource, made_of: Transform, words: Words, shape: Shape, kinds: tuple[Kind, ...]
+) -> np.ndarray:
+    """Reads a matrix [*stack, out, in] as records [*stack, out].
+
+    Args:
+        kinds: those of the matrix. A record's `kind` is an index into it.
+    """
+    assert isinstance(source, CodesSource)
+    rows = np.empty(shape[:-1], row_dtype(kinds, shape[-1]))
+    made_of.read_into(source, rows, words)
+    known = {kind: number for number, kind in enumerate(kinds)}
+    number = np.array([known.get(kind, len(kinds)) for kind in source.kinds], np.uint8)
+    rows["kind"] = number[rows["kind"]]
+    return rows
+
+
+def order_of(source: TensorSource, made_of: Transform, words: Words) -> np.ndarray | None:
+    """The one order of the columns of all tensors that a matrix is made of; None: as they are.
+
+    Raises:
+        WeightsError: The orders differ.
+    """
+    assert isinstance(source, CodesSource)
+    first, *others = dict.fromkeys(name.format(**words) for name in made_of.templates())
+    order = source.order(first)
+    for name in others:
+        other = source.order(name)
+        if not np.array_equal([] if order is None else order, [] if other is None else other):
+            raise WeightsError(
+                f"{source.describe(name)}: its columns (g_idx) are in another order than those of "
+                f"{first}, with which it is multiplied at once. Quantise with desc_act=False."
+            )
+    return order

@@ -1,0 +1,227 @@
+"""W8A8: int8 weights with a scale for each row, and activations rounded to int8 for each token.
+
+Checkpoints are int-quantized ones of compressed-tensors, with the smoothing of SmoothQuant (Xiao et
+al., 2022) folded in or not. `W8A8Panels` is for the CPU's kernels, `w8a8_dense.py` for XLA. Both
+have the same results to the bit: sums of whole numbers, times a row's scale, times a weight's.
+"""
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from jax_engine.errors import WeightsError
+from jax_engine.layer_spec import Activation
+from jax_engine.weights.code_sources import CodesSource, read_rows
+from jax_engine.weights.codes import INT8, Kind
+from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
+from jax_engine.weights.stacks import index_of, one_after_another, parts_of
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Transform, Words
+
+CODES, SCALES = "codes", "scales"
+LARGEST = 127  # codes of rows of x are at most so far from 0
+# The longest row whose products are sure to fit into int32: 132,104 numbers.
+MOST = (2**31 - 1) // (LARGEST * 128)
+
+
+def is_w8a8(kind: Kind, size: int) -> bool:
+    """Whether these formats hold rows of `size` columns that are coded in this way."""
+    whole = kind.code == INT8 and kind.groups(size) == 1 and not kind.outer and not kind.minimums
+    return whole and kind.activations == INT8
+
+
+def check_size(matrix: Matrix) -> None:
+    """Refuses a matrix whose products may not fit into int32."""
+    if matrix.shape[-1] > MOST:
+        raise WeightsError(
+            f"a W8A8 matrix {list(matrix.shape)} has rows of {matrix.shape[-1]} numbers; their "
+            f"products are summed in int32, so rows may have at most {MOST}"
+        )
+
+
+class W8A8(WeightFormat):
+    """What both formats share: how codes and scales come from numbers, or from rows of codes."""
+
+    def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
+        """Rounds numbers: each row's largest magnitude is 127 steps."""
+        wide = values.astype(np.float32)
+        largest = np.abs(wide).max(axis=-1)
+        scales = np.where(largest > 0, largest / np.float32(LARGEST), np.float32(1))
+        self.store(np.rint(wide / scales[..., None]).astype(np.int8), scales, held, matrix)
+
+    def load(
+        self,
+        source: TensorSource,
+        made_of: Transform,
+        words: Words,
+        held: Mapping[str, np.ndarray],
+        matrix: Matrix,
+    ) -> None:
+        """Reads rows of codes of kinds that are each `is_w8a8`."""
+        assert isinstance(source, CodesSource)
+        rows = read_rows(source, made_of, words, matrix.shape, source.kinds)
+        self.pack_rows(rows, held, matrix)
+
+    def pack_rows(self, rows: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
+        """Stores rows of codes [*stack, out], records as in `codes.py`, of a kind that `is_w8a8`.
+
+        Threads may call it for different layers.
+        """
+        codes = np.ascontiguousarray(rows["codes"]).view(np.int8)
+        self.store(codes, rows["scales"][..., 0], held, matrix)
+
+    @abc.abstractmethod
+    def store(
+        self,
+        codes: np.ndarray,
+        scales: np.ndarray,
+        held: Mapping[str, np.ndarray],
+        matrix: Matrix,
+    ) -> None:
+        """Stores codes int8 [*stack, out, in] and scales [*stack, out] in the arrays."""
+
+    def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
+        """float32, which the scaled sums are."""
+        return jnp.dtype(jnp.float32)
+
+
+@dataclass(frozen=True)
+class W8A8Panels(W8A8):
+    """Codes [*stack, panels, words, columns] and scales [*stack, panels, 32]; cpu_kernels/w8a8.
+
+    As in `Panels`, kernels receive all layers and an index, and skip rows beyond `num_rows`.
+    """
+
+    indexed = True
+
+    def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
+        from cpu_kernels.w8a8.panels import codes_shape, scales_shape
+
+        check_size(matrix)
+        *stack, rows, size = matrix.shape
+        layers = ("layer",) * len(stack)
+        codes = (*stack, *codes_shape(rows, size, parts_of(matrix)))
+        scales = (*stack, *scales_shape(rows, parts_of(matrix)))
+        return {
+            CODES: ArraySpec(codes, jnp.dtype(jnp.uint8), (*layers, "out", "in", None)),
+            SCALES: ArraySpec(scales, jnp.dtype(jnp.float32), (*layers, "out", None)),
+        }
+
+    def store(
+        self,
+        codes: np.ndarray,
+        scales: np.ndarray,
+        held: Mapping[str, np.ndarray],
+        matrix: Matrix,
+    ) -> None:
+        from cpu_kernels.w8a8.panels import pack_codes, pack_scales
+
+        pack_codes(codes, held[CODES], parts=parts_of(matrix))
+        pack_scales(scales, held[SCALES], parts=parts_of(matrix))
+
+    def matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+        *,
+        out_dtype: jnp.dtype,
+    ) -> Float[Array, "T out"]:
+        """Not of gated matrices, whose halves alternate: they are multiplied with their gate."""
+        from cpu_kernels.w8a8.linear import linear
+
+        assert not weight.matrix.gated
+        width = weight.matrix.shape[-2]
+        out = linear(x, *_arrays(weight), width=width, layer=layer, num_rows=num_rows)
+        return out.astype(out_dtype)
+
+    def grouped_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, "X out"] | None,
+        starts: Int[Array, " starts"],
+        layer: Int[Array, ""] | None,
+    ) -> Float[Array, "T out"]:
+        from cpu_kernels.w8a8.linear import grouped_linear
+
+        width = weight.matrix.shape[-2]
+        out = grouped_linear(x, *_arrays(weight), starts, width=width, layer=index_of(layer))
+        return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
+
+    def batched_matmul(
+        self,
+        x: Float[Array, "X T in"],
+        weight: Weight,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "X T out"]:
+        """Multiplies matrix by matrix."""
+        from cpu_kernels.w8a8.linear import linear
+
+        every, first = one_after_another(weight, layer)
+        width = weight.matrix.shape[-2]
+
+        def one(place: Array) -> Array:
+            options: dict[str, Any] = {"layer": first + place, "num_rows": num_rows}
+            return linear(x[place], *_arrays(every), width=width, **options)
+
+        out: Array = lax.map(one, jnp.arange(len(x), dtype=jnp.int32))
+        return out
+
+    def gated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, " out"] | None,
+        activation: Activation,
+        layer: Int[Array, ""] | None,
+        num_rows: Int[Array, ""] | None,
+    ) -> Float[Array, "T F"]:
+        """Computes the gate in the same kernel."""
+        from cpu_kernels.w8a8.gated_linear import gated_linear
+
+        count = jnp.int32(x.shape[0]) if num_rows is None else num_rows
+        options = _gated_options(x, weight, activation, layer)
+        return gated_linear(x, *_arrays(weight), bias, num_rows=count, **options)
+
+    def grouped_gated_matmul(
+        self,
+        x: Float[Array, "T in"],
+        weight: Weight,
+        bias: Float[Array, "X out"] | None,
+        activation: Activation,
+        starts: Int[Array, " starts"],
+        layer: Int[Array, ""] | None,
+    ) -> Float[Array, "T F"]:
+        from cpu_kernels.w8a8.gated_linear import grouped_gated_linear
+
+        options = _gated_options(x, weight, activation, layer)
+        return grouped_gated_linear(x, *_arrays(weight), bias, starts, **options)
+
+    def take_rows(self, weight: Weight, ids: Int[Array, " T"]) -> Float[Array, "T in"]:
+        from cpu_kernels.linear.panels import take_rows
+
+        codes, scales = _arrays(weight)
+        found = take_rows(codes, ids, weight.matrix.shape[-1]) ^ jnp.uint8(128)
+        steps = lax.bitcast_convert_type(found, jnp.int8).astype(jnp.float32)
+        ids = jnp.clip(ids, 0, weight.matrix.shape[-2] - 1)
+        return (steps * scales.reshape(-1)[ids, None]).astype(weight.matrix.dtype)
+
+
+def _arrays(weight: Weight) -> tuple[Array, Array]:
+    return weight.arrays[CODES], weight.arrays[SCALES]
+
+
+def _gated_options(
+    x: Array, weight: Weight, activation: Activation, layer: Array | None
+) -> dict[str, Any]:
+    width = weight.matrix.shape[-2] // 2
+    return {"width": width, "activation": activation, "dtype": x.dtype, "layer": index_of(layer)}

@@ -1,0 +1,107 @@
+"""Quantised checkpoints through the loader and the decoder, beside the oracle's decoded weights."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jax_engine import LLM, SamplingParams
+from jax_engine.models.load import load_model
+from reference.quantization import compressed_tensors, gptq
+from tests.golden import tiny_checkpoints as tiny
+from tests.models.paged import PagedRun
+from tests.models.quantised_files import Tensors, module, write_file
+from tests.models.test_decoder import TOLERANCE, reference_logits
+from tests.models.test_gguf_codes import formats  # noqa: F401  a fixture
+
+CONFIG = tiny.CONFIGS["plain"] | {"hidden_size": 64, "intermediate_size": 96}
+Quantised = tuple[dict[str, Any], np.ndarray]  # a module's parts, and its numbers
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32}
+PACKED = {
+    "quant_method": "compressed-tensors",
+    "format": "pack-quantized",
+    "version": "0.20.0",
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32},
+        }
+    },
+    "ignore": ["lm_head"],
+}
+
+
+def by_gptq(bits: int, **options: Any) -> Callable[[np.ndarray], Quantised]:
+    def quantise(matrix: np.ndarray) -> Quantised:
+        stored = gptq.quantise(matrix, bits, 32, **options)
+        return stored._asdict(), gptq.decode(stored, bits)
+
+    return quantise
+
+
+def in_act_order(matrix: np.ndarray) -> Quantised:
+    """The order is that of the inputs, which q, k and v share."""
+    order = np.random.default_rng(3).permutation(matrix.shape[1]).astype(np.int32)
+    return by_gptq(4, symmetric=True, order=order)(matrix)
+
+
+def by_packing(matrix: np.ndarray) -> Quantised:
+    stored = compressed_tensors.quantise_packed(matrix, 4, 32, symmetric=True)
+    parts: dict[str, Any] = stored._asdict() | {"weight_shape": np.array(stored.weight_shape)}
+    return parts, compressed_tensors.decode_packed(stored, 4)
+
+
+CASES: dict[str, tuple[dict[str, Any], Callable[[np.ndarray], Quantised]]] = {
+    "gptq": (GPTQ | {"sym": False}, by_gptq(4)),
+    "gptq-8": (GPTQ | {"sym": False, "bits": 8}, by_gptq(8)),
+    "gptq-2": (GPTQ | {"sym": True, "bits": 2}, by_gptq(2, symmetric=True)),
+    "gptq-act-order": (GPTQ | {"sym": True, "desc_act": True}, in_act_order),
+    "packed": (PACKED, by_packing),
+}
+
+
+def write_quantised(directory: Path, case: str) -> dict[str, np.ndarray]:
+    """A tiny checkpoint whose layers' matrices are quantised. Returns its numbers."""
+    settings, quantise = CASES[case]
+    tensors: Tensors = {}
+    decoded: dict[str, np.ndarray] = {}
+    for name, values in tiny.weights(CONFIG).items():
+        if not name.endswith("_proj.weight"):
+            tensors[name] = decoded[name] = values
+            continue
+        parts, decoded[name] = quantise(values)
+        tensors |= module(name.removesuffix(".weight"), parts)
+    write_file(directory / "model.safetensors", tensors)
+    whole = CONFIG | {"quantization_config": settings}
+    (directory / "config.json").write_text(json.dumps(whole))
+    return decoded
+
+
+@pytest.mark.usefixtures("formats")
+@pytest.mark.parametrize("case", CASES)
+def test_logits_are_those_of_the_decoded_weights(case: str, tmp_path: Path) -> None:
+    decoded = write_quantised(tmp_path, case)
+    expected = reference_logits(CONFIG, tiny.PROMPT, decoded)
+    sizes = []
+    for quantization in (None, "dequantized"):
+        model = load_model(str(tmp_path), quantization=quantization)
+        found = PagedRun(model.config, model.graphdef, model.params).feed(tiny.PROMPT)
+        np.testing.assert_allclose(found, expected, **TOLERANCE)
+        sizes.append(model.num_bytes)
+    assert sizes[0] < sizes[1]
+
+
+def test_the_engine_generates_the_tokens_of_the_oracle(tmp_path: Path) -> None:
+    decoded = write_quantised(tmp_path, "gptq")
+    settings: dict[str, Any] = {"max_model_len": 64, "num_gpu_blocks_override": 32}
+    settings |= {"dtype": "float32", "skip_tokenizer_init": True}
+    llm = LLM(str(tmp_path), quantization="gptq_marlin", **settings)
+    params = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
+    prompt = tiny.PROMPT[:9]
+    output = llm.generate({"prompt_token_ids": prompt}, params, use_tqdm=False)[0]
+    tokens = list(output.outputs[0].token_ids)
+    logits = reference_logits(CONFIG, prompt + tokens, decoded)[len(prompt) - 1 : -1]
+    assert tokens == logits.argmax(axis=1).tolist()

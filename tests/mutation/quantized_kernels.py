@@ -1,0 +1,109 @@
+"""Bugs in the kernels for a CPU that multiply codes."""
+
+from tests.mutation.planting import Mutant, plant
+
+LINEAR = ("tests/kernels/test_quantized_linear.py",)
+PANELS = ("tests/kernels/test_quantized_panels.py",)
+GROUPS = ("tests/kernels/test_quantized_groups.py",)
+OTHER_PROCESSOR = ("tests/kernels/test_other_processor.py",)
+FOLDER = "cpu_kernels/quantized"
+
+MUTANTS: list[Mutant] = [
+    *plant(
+        f"{FOLDER}/codes.py",
+        LINEAR,
+        ("(120 << 7) - 16", "(119 << 7) - 16", "E4M3 has another bias"),
+        (
+            "_shorts(len(SPECIAL))",
+            "_shorts(len(SPECIAL) - 1)",
+            "the last subnormal number is a normal one",
+        ),
+        ("_shorts(0x8000))", "_shorts(0))", "no E4M3 is negative"),
+        ("for i in range(4)]", "for i in (0, 2, 1, 3)]", "pairs of columns change places"),
+    ),
+    *plant(
+        f"{FOLDER}/codes.py",
+        OTHER_PROCESSOR,
+        ("select(in_second, high, low)", "select(in_second, low, high)", "the table's halves"),
+    ),
+    *plant(
+        f"{FOLDER}/micro_kernel.py",
+        LINEAR,
+        ("builder.sub(tile.columns_of_x, first))", "tile.group)", "the last group is whole"),
+        ("LONG(OUTER.bit_length() - 1)", "LONG(OUTER.bit_length())", "blocks of 512 columns"),
+        ("builder.add(tile.minimums, LONG(1))", "LONG(1)", "outer minimums are skipped over"),
+        ("builder.mul(group, LONG(4)))", "LONG(0))", "the first group's sum of x for all"),
+        (
+            "builder.fmul(inner, builder.load(scale))",
+            "builder.load(scale)",
+            "the outer scale alone",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/tiles.py",
+        LINEAR,
+        ("min(part.number, 1)", "0", "parts are not added"),
+        (
+            "column,\n        panel.scales",
+            "0,\n        panel.scales",
+            "the first block for each part",
+        ),
+        ("keep=rows > FEW_ROWS", "keep=False", "nothing is kept for the other tiles"),
+        ("4 * FIELDS * place[1]", "0", "all panels have the first kind"),
+        ("+ 4 * part.first,", "+ 0 * part.first,", "the first part's sums of x for all"),
+        ("VECTOR_BYTES * place[1]", "0", "the first kind's table for all"),
+        (
+            "chunk.columns - COLUMNS * number",
+            "chunk.columns",
+            "columns beyond the last are written",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/linear.py",
+        LINEAR,
+        ("(0, padded(x.shape[1]) - x.shape[1])", "(0, 0)", "x ends before a line does"),
+        (
+            "total += parts[..., i]",
+            "total += parts[..., 0]",
+            "the first part of an odd group for all",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/kernel.py",
+        GROUPS,
+        ("layer * groups + share.group", "layer * groups", "the first group's weight for all"),
+        ("PLACE_BYTES * PARTS * pair", "PLACE_BYTES * pair", "a pair begins with up"),
+        ("scratch + PART_BYTES)", "scratch)", "products over what is decoded"),
+    ),
+    *plant(
+        f"{FOLDER}/kinds.py",
+        PANELS,
+        ("shared if kind.minimums else group", "group", "groups with minimums of several sizes"),
+        ("kind.outer == OUTER and OUTER % group == 0", "kind.outer > 0", "blocks of any size"),
+    ),
+    *plant(
+        f"{FOLDER}/heads.py",
+        PANELS,
+        ("columns // coded.group]", "columns // kind.group]", "scales of long groups"),
+        ("found[lanes >= counts] = 0", "pass", "rows beyond the last have a scale"),
+        ("if not np.array_equal(one, same, equal_nan=True)", "if False", "any scale is taken"),
+    ),
+    *plant(
+        f"{FOLDER}/packing.py",
+        PANELS,
+        ("column + EIGHT <= size", "column <= size", "codes of the next row"),
+        ("_nibbles(codes >> 8) << 16", "_nibbles(codes) << 16", "even columns, twice"),
+    ),
+    *plant(
+        f"{FOLDER}/panels.py",
+        PANELS,
+        ("panels % parts * each", "0", "the first part for both"),
+        ("starts + kind.outer_bytes(size)", "starts", "codes over the outer scales"),
+    ),
+    *plant(
+        f"{FOLDER}/take_rows.py",
+        PANELS,
+        ("at // 2 % 2", "at // 2", "the upper half of a byte"),
+        ("start = kind.outer_bytes(size) +", "start =", "outer scales are read as codes"),
+    ),
+]
