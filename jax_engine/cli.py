@@ -15,7 +15,17 @@ from jax_engine.cli_config import with_config
 from jax_engine.cli_parser import Parser
 from jax_engine.errors import JaxEngineError
 
-COMMANDS = tuple("serve chat complete generate doctor pull quantize bench completion".split())
+COMMANDS = (
+    "serve",
+    "chat",
+    "complete",
+    "generate",
+    "doctor",
+    "pull",
+    "quantize",
+    "bench",
+    "completion",
+)
 ALIASES = {"generate": ["run-batch"]}
 EXAMPLES = """\
 try a model:

@@ -89,7 +89,7 @@ class Floats:
 
     def encode(self, x: np.ndarray, shared: Shared) -> np.ndarray:
         scaled = (x / shared.scales[..., None]).clip(-LARGEST, LARGEST)
-        return scaled.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+        return np.asarray(scaled.astype(ml_dtypes.float8_e4m3fn).view(np.uint8))
 
     def decode(self, codes: np.ndarray, shared: Shared) -> np.ndarray:
         numbers = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32)

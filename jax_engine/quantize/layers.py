@@ -23,7 +23,7 @@ from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import Matrix, Weight, WeightFormat
 from jax_engine.weights.tensor_source import TensorSource
-from jax_engine.weights.transforms import Transform, Transpose, transform_of
+from jax_engine.weights.transforms import Tensor, Transform, Transpose, transform_of
 
 FLOAT32 = jnp.dtype(jnp.float32)
 ROUTER = "router"
@@ -80,7 +80,7 @@ class Layer:
 
 def _turned(transform: Transform) -> Iterator[str]:
     """The tensors that are stored [in, out]."""
-    if isinstance(transform, Transpose):
+    if isinstance(transform, Transpose) and isinstance(transform_of(transform.part), Tensor):
         yield from transform.templates()
         return
     below = [getattr(transform, "part", None), *getattr(transform, "parts", ())]
@@ -148,13 +148,11 @@ def _layers(config: ModelConfig) -> list[Layer]:
 def _single(layer: LayerSpec, repetition: int) -> LayerSpec:
     """The layer of one repetition."""
     attention = layer.attention
-    rope, window = (
-        given[repetition] if isinstance(given, tuple) else given
-        for given in (attention.rope, attention.window)
-    )
-    return dataclasses.replace(
-        layer, attention=dataclasses.replace(attention, rope=rope, window=window)
-    )
+    for name in ("rope", "window"):
+        given = getattr(attention, name)
+        if isinstance(given, tuple):
+            attention = dataclasses.replace(attention, **{name: given[repetition]})
+    return dataclasses.replace(layer, attention=attention)
 
 
 def layer_leaves(spec: LayerSpec, width: int) -> dict[str, Leaf]:

@@ -82,7 +82,7 @@ def pack(codes: np.ndarray, bits: int) -> np.ndarray:
     padded = np.pad(codes, ((0, 0), (0, -codes.shape[1] % in_word))).astype(np.uint32)
     shifts = (np.arange(in_word) * bits).astype(np.uint32)
     each = padded.reshape(len(codes), -1, in_word) << shifts
-    return np.bitwise_or.reduce(each, axis=-1).view("<i4")
+    return np.asarray(np.bitwise_or.reduce(each, axis=-1).view("<i4"))
 
 
 def _packed(coded: Coded, bits: int, symmetric: bool, ordered: bool) -> Tensors:

@@ -39,6 +39,7 @@ def quantize(
     """
     float_model = open_float_model(model, hub)
     plan = make_plan(float_model, options)
+    layout, config = plan.layout, plan.layout.config(plan.left_out)
     output = Output(Path(out), _request(float_model, options))
     output.check_space(plan.num_bytes)
     names = shard_names(len(float_model.layers) + 1)
@@ -46,7 +47,7 @@ def quantize(
     if options.algorithm == "gptq":
         from jax_engine.quantize.calibration import Calibrator
 
-        calibrator = Calibrator(float_model, plan, options)
+        calibrator = Calibrator(float_model, options, layout.grid, layout.group, config)
     progress = tqdm(float_model.layers, desc="layers", unit="layer", disable=not use_tqdm)
     for layer, name in zip(progress, names, strict=False):
         if not output.is_finished(name):
@@ -56,7 +57,6 @@ def quantize(
             calibrator.advance(layer, output.path / name)
     if not output.is_finished(names[-1]):
         output.write(names[-1], _others(float_model))
-    config = plan.layout.config(plan.left_out)
     output.finish(float_model.path, float_model.raw_config | {"quantization_config": config})
     return output.path
 

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,8 @@ PARTIAL = ".partial"
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> str:
     """Writes the whole file or none, and returns its SHA-256. Raises OSError."""
-    header, end = {"__metadata__": {"format": "pt"}}, 0
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
     for name, array in tensors.items():
         entry = {"dtype": NAMES[array.dtype], "shape": list(array.shape)}
         header[name] = entry | {"data_offsets": [end, end + array.nbytes]}
