@@ -71,6 +71,7 @@ class Calibrator:
         self._length = tokens.shape[1]
         self._streams = _embedded(model, tokens)
         self._step = jax.jit(self._run_layer, static_argnums=0)
+        self._summed = jax.jit(self._sum_inputs, static_argnums=0)
 
     def coder(self, layer: Layer) -> Callable[[str, np.ndarray], Coded]:
         """Codes a layer's matrices by the inputs that they get."""
@@ -97,29 +98,33 @@ class Calibrator:
         source = read_shard(shard, self._config, self._model.name_in_file)
         graphdef, state = _loaded(layer, source, self._model)
         for number, stream in enumerate(self._streams):
-            out, _ = self._step(graphdef, state, stream)
-            self._streams[number] = np.asarray(out)
+            self._streams[number] = np.asarray(self._step(graphdef, state, stream))
 
     def _hessians(self, layer: Layer) -> Hessians:
         """The sums of x x^T over the samples, in float64, by parameter."""
         graphdef, state = _loaded(layer, self._model.source, self._model)
         totals: Hessians = {}
         for stream in self._streams:
-            for name, one in self._step(graphdef, state, stream)[1].items():
+            for name, one in self._summed(graphdef, state, stream).items():
                 totals[name] = totals.get(name, 0.0) + np.asarray(one, np.float64)
         return totals
 
     def _run_layer(self, graphdef: Any, state: nnx.State, stream: Any) -> Any:
-        """The residual stream after a layer, and the sums of its inputs."""
+        """The residual stream after a layer."""
         layer = nnx.merge(graphdef, state)
         positions, attn, kv_cache = self._sequence()
         of_layer = positions_for([layer.spec.attention], positions)
         zero = jnp.int32(0)
         numbers = LayerNumbers(zero, zero, None, None)
         carry = (stream, jnp.zeros_like(stream), kv_cache)
+        x, residual, _ = layer(carry, of_layer, attn, numbers)
+        return x + residual
+
+    def _sum_inputs(self, graphdef: Any, state: nnx.State, stream: Any) -> Any:
+        """The sums of x x^T of the inputs of a layer's matrices."""
         with recording() as sums:
-            x, residual, _ = layer(carry, of_layer, attn, numbers)
-        return x + residual, sums
+            self._run_layer(graphdef, state, stream)
+        return sums
 
     def _sequence(self) -> tuple[Any, AttentionInputs, Any]:
         """Positions, and an empty cache for one sequence."""
