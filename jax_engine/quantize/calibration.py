@@ -42,6 +42,9 @@ BLOCK_SIZE = 16
 class Calibrator:
     """The samples on their way through the layers.
 
+    Attributes:
+        streams: the residual stream of each, float32[T, E].
+
     Args:
         grid: how groups are coded.
         group: the columns of a group, for so many inputs.
@@ -69,7 +72,7 @@ class Calibrator:
         self._grid, self._group, self._config = grid, group, config
         tokens = calibration_tokens(model.path, options, spec.max_context_len)
         self._length = tokens.shape[1]
-        self._streams = _embedded(model, tokens)
+        self.streams = _embedded(model, tokens)
         self._step = jax.jit(self._run_layer, static_argnums=0)
         self._summed = jax.jit(self._sum_inputs, static_argnums=0)
 
@@ -97,14 +100,14 @@ class Calibrator:
         """Lets the samples pass the layer as the shard has it."""
         source = read_shard(shard, self._config, self._model.name_in_file)
         graphdef, state = _loaded(layer, source, self._model)
-        for number, stream in enumerate(self._streams):
-            self._streams[number] = np.asarray(self._step(graphdef, state, stream))
+        for number, stream in enumerate(self.streams):
+            self.streams[number] = np.asarray(self._step(graphdef, state, stream))
 
     def _hessians(self, layer: Layer) -> Hessians:
         """The sums of x x^T over the samples, in float64, by parameter."""
         graphdef, state = _loaded(layer, self._model.source, self._model)
         totals: Hessians = {}
-        for stream in self._streams:
+        for stream in self.streams:
             for name, one in self._summed(graphdef, state, stream).items():
                 totals[name] = totals.get(name, 0.0) + np.asarray(one, np.float64)
         return totals
