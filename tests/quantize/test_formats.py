@@ -9,6 +9,7 @@ import pytest
 
 from jax_engine.models.load import load_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
+from jax_engine.quantize.grids import Floats, Steps
 from reference.quantization import awq, compressed_tensors, fp8, gptq, steps
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.paged import PagedRun
@@ -114,9 +115,15 @@ def test_what_is_ignored_stays(model: Path, tmp_path: Path, kind: str) -> None:
     assert MODULE in (out / "config.json").read_text().replace("\\", "")
 
 
-def test_scales_that_a_grid_cannot_have() -> None:
-    from jax_engine.quantize.grids import Floats, Steps
+def test_of_two_codes_that_are_as_near_the_even_one_is_taken() -> None:
+    numbers = np.array([[-7.5, 0.5, 1.5, 2.5, -0.5, -1.5]], np.float32)
+    shared = Steps(4).choose(numbers)
+    assert shared.scales.tolist() == [1.0]
+    codes = Steps(4).encode(numbers, shared)
+    assert codes.tolist() == [[0, 8, 10, 10, 8, 6]]
 
+
+def test_scales_that_a_grid_cannot_have() -> None:
     zeros = np.zeros((1, 4), np.float32)
     tiny_numbers = np.full((1, 4), 1e-12, np.float32)  # their scale is 0 in float16
     for grid in (Steps(4), Steps(4, symmetric=False), Floats()):
