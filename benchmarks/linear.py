@@ -5,6 +5,7 @@
 
 XLA's have the best form that they were found to have: an array for each layer, layers unrolled, and
 2 to 32 rows as a batch of 8 products. The head sees at most 32 rows. Both forms take turns.
+Then weights in codes of 4 and 8 bits beside those in bfloat16 and float32, as ratios of their time.
 At the end one product with longer rows, where XLA copies the layer out of the stack.
 """
 
@@ -24,14 +25,30 @@ from benchmarks.machine_limits import read_bandwidth
 from benchmarks.report import write_result
 from cpu_kernels.linear.linear import linear
 from cpu_kernels.linear.panels import pack_panels
+from cpu_kernels.quantized.kinds import PanelKind, panel_kinds
+from cpu_kernels.quantized.linear import quantized_linear
+from cpu_kernels.quantized.panels import matrix_bytes, pack, places_of
+from jax_engine.weights.codes import E4M3, INT8, Kind, row_dtype
 
 LAYERS = 30  # of SmolLM2-135M, as are the shapes [out, in]
 SHAPES = {"qkv": (960, 576), "o": (576, 576), "gate_up": (3072, 576), "down": (576, 1536)}
 HEAD, HEAD_ROWS = (49152, 576), 32
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+DTYPES = (jnp.float32, jnp.bfloat16)
 WIDE, WIDE_LAYERS, WIDE_ROWS = (2048, 8192), 3, (32, 128, 256, 512)
 PARTS, FEW_ROWS = 8, range(2, 33)
 SECONDS = 2.5  # for each number of rows, both forms together
+FEW_BITS = tuple(float(code - 8) for code in range(16))
+CODES = {
+    "4 bits": Kind(FEW_BITS, 32, scale_dtype="float16"),
+    "4 bits, minimums": Kind(FEW_BITS, 32, minimums=True, scale_dtype="float16"),
+    "4 bits, groups of 128": Kind(FEW_BITS, 128, scale_dtype="float16"),
+    "Q4_K": Kind(FEW_BITS, 32, minimums=True, scale_dtype="float16", outer=256),
+    "int8": Kind(INT8, 32, scale_dtype="float16"),
+    "Q6_K": Kind(INT8, 16, scale_dtype="float16", outer=256),
+    "float8": Kind(E4M3, 128),
+}
+CODES_ROWS = (1, 4, 8, 32, 128)
 
 
 def layer_of(times: Callable[..., jax.Array], x: jax.Array) -> jax.Array:
@@ -73,17 +90,23 @@ def with_xla(weights: dict[str, list[jax.Array]], head: jax.Array, x: jax.Array)
     return xla_product(head, x[:HEAD_ROWS], jnp.float32)
 
 
-def measure(forms: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Milliseconds of each form, the median of turns; and how often the second is the first."""
+def take_turns(forms: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
+    """Milliseconds of each form's turns."""
     for form in forms.values():
         jax.block_until_ready(form())
     spent: dict[str, list[float]] = {name: [] for name in forms}
-    until = time.perf_counter() + SECONDS
-    while time.perf_counter() < until or len(spent["kernel"]) < 5:
+    until = time.perf_counter() + SECONDS * max(len(forms) / 2, 1)
+    while time.perf_counter() < until or min(map(len, spent.values())) < 5:
         for name, form in forms.items():
             started = time.perf_counter()
             jax.block_until_ready(form())
             spent[name].append(1000 * (time.perf_counter() - started))
+    return spent
+
+
+def measure(forms: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Milliseconds of each form, the median of turns; and how often the second is the first."""
+    spent = take_turns(forms)
     found = {f"{name}_ms": round(median(times), 1) for name, times in spent.items()}
     found |= {f"{name}_best_ms": round(min(times), 1) for name, times in spent.items()}
     return found | {"xla_over_kernel": round(found["xla_ms"] / found["kernel_ms"], 2)}
@@ -118,6 +141,77 @@ def compare(dtype: Any) -> dict[str, Any]:
     return result
 
 
+def in_codes(kind: Kind, layers: int, shape: tuple[int, int]) -> tuple[jax.Array, jax.Array]:
+    """A stack of random matrices in codes, all layers the same numbers: panels and places."""
+    rows = np.zeros(shape[0], row_dtype((kind,), shape[1]))
+    rng = np.random.default_rng(0)
+    rows["codes"] = rng.integers(0, 16 if kind.bits == 4 else 120, shape)
+    rows["scales"], rows["outer_scales"] = 1, 2.0**-8
+    held = panel_kinds((kind,), shape[1])
+    places = places_of(held, rows["kind"], shape[1])
+    panels = np.zeros((layers, matrix_bytes(held, places, shape[1])), np.uint8)
+    for one in panels:
+        pack(rows, (kind,), one, places)
+    return jnp.asarray(panels), jnp.asarray(np.stack([places] * layers))
+
+
+def with_codes(
+    kinds: dict[int, tuple[PanelKind, ...]],
+    weights: dict[str, tuple[jax.Array, jax.Array]],
+    head: tuple[jax.Array, jax.Array],
+    x: jax.Array,
+) -> jax.Array:
+    """`kinds` has those of matrices with rows of some size."""
+
+    def step(x: jax.Array, layer: jax.Array) -> tuple[jax.Array, None]:
+        def times(name: str, x: jax.Array) -> jax.Array:
+            width, size = SHAPES[name]
+            options: dict[str, Any] = {"width": width, "layer": layer, "dtype": x.dtype}
+            return quantized_linear(x, *weights[name], kinds[size], **options).astype(x.dtype)
+
+        return layer_of(times, x), None
+
+    x, _ = lax.scan(step, x, jnp.arange(LAYERS, dtype=jnp.int32))
+    options: dict[str, Any] = {"width": HEAD[0], "dtype": x.dtype}
+    return quantized_linear(x[:HEAD_ROWS], *head, kinds[HEAD[1]], **options)
+
+
+def compare_codes(dtype: Any) -> dict[str, Any]:
+    """Weights in codes, with x in `dtype`, as ratios of the time with weights in `dtype`."""
+    panels = {
+        name: jnp.asarray(np.stack([pack_panels(np.ones(shape, dtype))] * LAYERS))
+        for name, shape in SHAPES.items()
+    }
+    calls = {"dense": partial(jax.jit(with_kernel), panels, in_panels(jnp.ones(HEAD, dtype)))}
+    for name, kind in CODES.items():
+        kinds = {size: panel_kinds((kind,), size) for _, size in SHAPES.values()}
+        weights = {of: in_codes(kind, LAYERS, shape) for of, shape in SHAPES.items()}
+        (head, places) = in_codes(kind, 1, HEAD)
+        run = jax.jit(partial(with_codes, kinds))
+        calls[name] = partial(run, weights, (head[0], places[0]))
+    print(
+        f"\nweights in codes, x in {jnp.dtype(dtype).name}: ms, and ratio of the time with panels"
+    )
+    result: dict[str, Any] = {}
+    for rows in CODES_ROWS:
+        x = jnp.full((rows, SHAPES["qkv"][1]), 1e-3, dtype)
+        spent = take_turns({name: partial(call, x) for name, call in calls.items()})
+        best = {name: min(times) for name, times in spent.items()}
+        found = {
+            name: round(median(times) / median(spent["dense"]), 2) for name, times in spent.items()
+        }
+        result[f"{rows}_rows"] = {
+            name: {
+                "ms": round(median(times), 2),
+                "best_ms": round(best[name], 2),
+                "ratio": found[name],
+            }
+            for name, times in spent.items()
+        }
+        print(rows, result[f"{rows}_rows"], flush=True)
+    return result
+
+
 def compare_wide() -> dict[str, Any]:
     """The product of Llama 3.2 1B's `down`, in float32."""
     stack = jax.random.uniform(jax.random.key(1), (WIDE_LAYERS, *WIDE)) - 0.5
@@ -146,7 +240,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
-    result = {jnp.dtype(dtype).name: compare(dtype) for dtype in (jnp.float32, jnp.bfloat16)}
+    result: dict[str, Any] = {jnp.dtype(dtype).name: compare(dtype) for dtype in DTYPES}
+    result["codes"] = {jnp.dtype(dtype).name: compare_codes(dtype) for dtype in DTYPES}
     result["2048_by_8192"] = compare_wide()
     if args.save:
         write_result("linear", result, arguments=args)

@@ -4,10 +4,15 @@
     linear/linear.py               x @ weight.T, with weights packed by linear/panels.py
     linear/gated_linear.py         activation(x @ gate.T) * (x @ up.T)
     linear/grouped_linear.py       both products with rows in groups, each with its own weight
+    quantized/linear.py, quantized/gated_linear.py, quantized/grouped_linear.py
+                                   these products with weights in codes of 4 or 8 bits
+    w8a8/linear.py, w8a8/gated_linear.py
+                                   these products in int8, with rows of x rounded to int8
     norms/rms_norm.py              residual addition and RMSNorm
     norms/layer_norm.py            residual addition and LayerNorm
     sampling/draw.py               temperature, the filters and the draw of a token
     kv_write.py                    stores keys and values in their slots
+    block_copy.py                  reads and writes whole blocks
     zeros.py                       an array of zeros that takes no memory until it is written
 
 The kernels use:

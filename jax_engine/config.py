@@ -14,6 +14,7 @@ from jax_engine.vllm_settings import without_vllm_settings
 
 LoadFormat = Literal["auto", "safetensors", "sharded_state", "gguf", "dummy"]
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
+KVCacheDType = Literal["auto", "fp8", "fp8_e4m3", "int8"]
 DEQUANTIZED = "dequantized"
 # Edits of config.json: fields to replace, or a function of all of them
 HfOverrides = Mapping[str, Any] | Callable[[dict[str, Any]], Any]
@@ -29,7 +30,9 @@ _COUNTS = (
 
 
 # None means the default, as in vLLM
-_NONE_IS_DEFAULT = ("seed", "block_size", "max_num_seqs", "swap_space", "max_logprobs")
+_NONE_IS_DEFAULT = (
+    "seed", "block_size", "max_num_seqs", "swap_space", "max_logprobs", "kv_cache_dtype"
+)  # fmt: skip
 
 
 @named_fields(ConfigError)
@@ -67,6 +70,9 @@ class EngineConfig:
         gpu_memory_utilization: Share of the device's memory for weights, step and KV cache (None:
             0.9). On a CPU the share of RAM for the KV cache alone (None: 0.05).
         kv_cache_memory_bytes: Size of the KV cache, instead of measuring.
+        kv_cache_dtype: "auto": the model's dtype. "fp8" (or "fp8_e4m3") and "int8" take a byte for
+            each number, with a scale for each layer and KV head: the checkpoint's, else 1 for fp8,
+            and for int8 what a short run of the model measures. int8 is not for latent attention.
         num_gpu_blocks_override: N, the number of KV blocks, instead of measuring.
         swap_space: GiB of host memory for swapped-out blocks.
         preemption_mode: "recompute", "swap", or "auto": the cheaper one for each group, by costs
@@ -117,6 +123,7 @@ class EngineConfig:
     max_num_batched_tokens: int | None = None
     gpu_memory_utilization: float | None = None
     kv_cache_memory_bytes: int | None = None
+    kv_cache_dtype: KVCacheDType = "auto"
     num_gpu_blocks_override: int | None = None
     swap_space: float = 4.0
     preemption_mode: PreemptionRule | None = "auto"

@@ -12,8 +12,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "long_prefill_token_threshold",
     ),
     "memory": (
-        "gpu_memory_utilization", "kv_cache_memory_bytes", "num_gpu_blocks_override", "block_size",
-        "swap_space", "enable_prefix_caching",
+        "gpu_memory_utilization", "kv_cache_memory_bytes", "kv_cache_dtype",
+        "num_gpu_blocks_override", "block_size", "swap_space", "enable_prefix_caching",
     ),
     "scheduling": (
         "scheduling", "scheduling_policy", "preemption_mode", "enable_chunked_prefill",

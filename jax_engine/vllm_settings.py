@@ -103,7 +103,6 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "enable_return_routed_experts": ((False,), "there are no experts"),
     "enable_sleep_mode": ((False,), "weights and KV cache stay where they are"),
     "hf_config_path": ((None,), "config.json is read from the model; change it by hf_overrides"),
-    "kv_cache_dtype": (("auto",), "the KV cache has the model's dtype"),
     "kv_events_config": ((None,), "caches are not shared between engines"),
     "kv_transfer_config": ((None,), "caches are not shared between engines"),
     "logprobs_mode": (("raw_logprobs",), "log-probabilities are of the raw logits"),

@@ -76,17 +76,6 @@ def backend_names(backend: Backend) -> tuple[str, ...]:
     return tuple(BACKENDS) if names is None else names
 
 
-def require_xla(backend: Backend) -> None:
-    """Checks the backend of an operation that only XLA has, since XLA compiles it well everywhere.
-
-    Raises:
-        ValueError: "xla" is not among the requested backends.
-    """
-    names = backend_names(backend)
-    if "xla" not in names:
-        raise ValueError(f"{backend=} lacks this operation; 'xla' or None has it on every device")
-
-
 def numba_or_xla(backend: Backend, dtype: jnp.dtype) -> str:
     """Chooses the backend of an operation that only "numba" and "xla" have.
 

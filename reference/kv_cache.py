@@ -6,6 +6,9 @@ Section 4.5: blocks of a preempted sequence may be swapped to the memory of the 
 A *slot* is the place of one token: block * B + offset. Position p of a sequence with the block
 table `table` has the slot `table[p // B] * B + p % B`.
 
+A cache may hold each number in 8 bits instead. A key or value is divided by its head's *scale* when
+it is written and multiplied by it when it is read (`reference.attention.dequantize`): `quantize`.
+
 The order of a step is part of the definition, since a block that one line frees another may use:
 swap in, swap out, copy (`begin_step`), then in each layer write, and only then attend.
 
@@ -16,6 +19,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import DTypeLike, Float, Int
+
+from reference.quantization.small_floats import E4M3, nearest
 
 BlockPairs = Sequence[tuple[int, int]]
 
@@ -34,11 +39,34 @@ def slot_of(block_table: Sequence[int], position: int, block_size: int) -> int:
     return block_table[position // block_size] * block_size + position % block_size
 
 
+def quantize(
+    x: Float[np.ndarray, "K D"], scales: Float[np.ndarray, "K"], kind: str
+) -> Float[np.ndarray, "K D"]:
+    """The 8-bit numbers nearest to a token's keys or values over the scales of their heads.
+
+    They are integers ("int8") or floats of the form E4M3 ("fp8"). What lies beyond the largest of
+    them becomes that one. They are returned as floats, which can hold them all.
+
+    >>> x, scales = np.array([[2.6, -300.0], [5.0, 0.0]], np.float32), np.array([1, 2], np.float32)
+    >>> quantize(x, scales, "int8").tolist()
+    [[3.0, -128.0], [2.0, 0.0]]
+    >>> quantize(x * 2, scales, "fp8").tolist()
+    [[5.0, -448.0], [5.0, 0.0]]
+    """
+    quotient = np.asarray(x / scales[:, None], np.float32)
+    if kind == "int8":
+        return np.asarray(np.clip(np.rint(quotient), -128, 127))
+    return np.asarray(E4M3[nearest(quotient, E4M3)])
+
+
 class KVCache:
     """Keys and values of all layers: `gpu` and `cpu`, each [L, 2, N, K, B, D] (0 keys, 1 values).
 
     With `values_in_keys` they are [L, 1, N, K, B, D]: a value can be made of its key (see
     `reference.latent_attention`), so that keys alone are stored.
+
+    With `scales` it is a cache of 8-bit numbers of this `kind`; see `quantize`. They are kept as
+    floats.
 
     Every slot starts as not-a-number. Whoever reads a slot that nobody wrote finds out.
 
@@ -65,8 +93,11 @@ class KVCache:
         num_cpu_blocks: int = 0,
         values_in_keys: bool = False,
         dtype: DTypeLike = np.float32,
+        scales: Float[np.ndarray, "L kv K"] | None = None,
+        kind: str = "int8",
     ) -> None:
         self.block_size = block_size
+        self.scales, self.kind = scales, kind
         kinds = 1 if values_in_keys else 2
         block = (num_kv_heads, block_size, head_dim)
         self.gpu = np.full((num_layers, kinds, num_blocks, *block), np.nan, dtype=dtype)
@@ -109,9 +140,14 @@ class KVCache:
         for t, slot in enumerate(slot_mapping):
             if slot >= 0:
                 block, offset = divmod(int(slot), self.block_size)
-                self.gpu[layer, 0, block, :, offset] = k[t]
+                self.gpu[layer, 0, block, :, offset] = self._stored(layer, 0, k[t])
                 if v is not None:
-                    self.gpu[layer, 1, block, :, offset] = v[t]
+                    self.gpu[layer, 1, block, :, offset] = self._stored(layer, 1, v[t])
+
+    def _stored(
+        self, layer: int, which: int, x: Float[np.ndarray, "K D"]
+    ) -> Float[np.ndarray, "K D"]:
+        return x if self.scales is None else quantize(x, self.scales[layer, which], self.kind)
 
 
 def _move(

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from reference.attention import causal_attention, kv_blocks
+from reference.attention import causal_attention, dequantize, kv_blocks
 from reference.linear import linear
 from reference.norms import normalise
 from reference.transformer_config import LatentConfig
@@ -98,6 +98,7 @@ def latent_attention(
     weights: Weights,
     name: str,
     sizes: LatentConfig,
+    kv_scales: Float[np.ndarray, "L 1 1"] | None = None,
     **options: Any,
 ) -> Float[np.ndarray, "T H V"]:
     """Attention of a ragged batch to a cache of latents; see `reference.attention.paged_attention`.
@@ -110,7 +111,9 @@ def latent_attention(
         if mine.start == mine.stop:
             continue
         blocks = kv_blocks(kv_cache[layer], block_tables[s], int(context_lens[s]))
-        stored = np.concatenate([keys[:, 0] for keys, _ in blocks])
-        keys, values = keys_and_values(weights, name, stored, sizes)
+        stored = np.concatenate([keys for keys, _ in blocks])
+        if kv_scales is not None:
+            stored = dequantize(stored, kv_scales[layer, 0])
+        keys, values = keys_and_values(weights, name, stored[:, 0], sizes)
         out[mine], _ = causal_attention(q[mine], keys, values, **options)
     return out

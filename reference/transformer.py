@@ -194,6 +194,7 @@ class Transformer:
             "soft_cap": config.attention_soft_cap,
             "alibi_slopes": None if slopes is None else np.asarray(slopes),
             "sinks": self.weights.get(f"{_layer(layer)}.self_attn.sinks"),
+            "kv_scales": step.kv_cache.scales,
         }
 
     def _norm_heads(

@@ -17,11 +17,21 @@ from cpu_kernels.attention.work import Work, slope_of
 from cpu_kernels.compiling.jit import inlined, inner
 from cpu_kernels.simd import structs
 from cpu_kernels.simd.memory import fetch_add
-from cpu_kernels.simd.products import BFLOAT16, FLOAT32, ROWS, add_run_of, score_run_of
+from cpu_kernels.simd.products import (
+    BFLOAT16,
+    FLOAT8,
+    FLOAT32,
+    INT8,
+    ROWS,
+    add_run_of,
+    score_run_of,
+)
 from cpu_kernels.simd.vectors import BYTES, LANES, first, get, load, madd, put, store
 
 score_float32, score_bfloat16 = score_run_of(FLOAT32), score_run_of(BFLOAT16)
+score_int8, score_float8 = score_run_of(INT8), score_run_of(FLOAT8)
 add_float32, add_bfloat16 = add_run_of(FLOAT32), add_run_of(BFLOAT16)
+add_int8, add_float8 = add_run_of(INT8), add_run_of(FLOAT8)
 
 
 @inner
@@ -55,16 +65,17 @@ def attend_part(work: Work, item: Item, scratch: int) -> None:
 
 
 @inlined
-def _as_bfloat16(work: Work) -> bool:
-    """Whether keys and values are widened in registers instead of being copied as float32."""
-    return bool(work.kind == structs.BFLOAT16 and work.dim == work.width)
+def _product_kind(work: Work) -> int:
+    """The dtype that products read: the cache's, widened in registers, or float32 of a copy."""
+    in_registers = work.kind != structs.FLOAT16 and work.dim == work.width
+    return work.kind if in_registers else structs.FLOAT32
 
 
 @inlined
 def _read(
     work: Work, which: int, seq: int, head: int, position: int, reach: tuple[int, int], room: int
 ) -> tuple[int, int, Any]:
-    if _as_bfloat16(work):
+    if _product_kind(work) != structs.FLOAT32:
         return find_run(work, which, seq, head, position, reach)
     return read_run(work, which, seq, head, position, reach, room)
 
@@ -82,10 +93,15 @@ def _score(
             for row in range(head * rows, (head + 1) * rows, ROWS):
                 left = queries + 4 * row * work.width
                 out = scores + 4 * (row * PART + position - start)
-                if _as_bfloat16(work):
-                    score_bfloat16(left, work.width, keys, count, out, 4 * PART, ahead)
-                else:
+                kind = _product_kind(work)
+                if kind == structs.FLOAT32:
                     score_float32(left, work.width, keys, count, out, 4 * PART, ahead)
+                elif kind == structs.BFLOAT16:
+                    score_bfloat16(left, work.width, keys, count, out, 4 * PART, ahead)
+                elif kind == structs.INT8:
+                    score_int8(left, work.width, keys, count, out, 4 * PART, ahead)
+                else:
+                    score_float8(left, work.width, keys, count, out, 4 * PART, ahead)
         position += count
 
 
@@ -121,10 +137,15 @@ def _add_values(
             for row in range(head * rows, (head + 1) * rows, ROWS):
                 left = weights + 4 * (row * PART + position - start)
                 out = sums + 4 * row * work.width
-                if _as_bfloat16(work):
-                    add_bfloat16(left, 4 * PART, values, count, out, work.width, ahead)
-                else:
+                kind = _product_kind(work)
+                if kind == structs.FLOAT32:
                     add_float32(left, 4 * PART, values, count, out, work.width, ahead)
+                elif kind == structs.BFLOAT16:
+                    add_bfloat16(left, 4 * PART, values, count, out, work.width, ahead)
+                elif kind == structs.INT8:
+                    add_int8(left, 4 * PART, values, count, out, work.width, ahead)
+                else:
+                    add_float8(left, 4 * PART, values, count, out, work.width, ahead)
         position += count
 
 

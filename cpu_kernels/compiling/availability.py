@@ -26,10 +26,16 @@ OTHERS = (
     "cpu_kernels.sampling.draw",
     "cpu_kernels.norms.kernel",
     "cpu_kernels.kv_write",
+    "cpu_kernels.block_copy",
     "cpu_kernels.zeros",
 )
 # Imported, and so compiled, when a model needs them: its weights are held as codes.
-ON_DEMAND = ("cpu_kernels.quantized.packing", "cpu_kernels.quantized.kernel")
+ON_DEMAND = (
+    "cpu_kernels.quantized.packing",
+    "cpu_kernels.quantized.kernel",
+    "cpu_kernels.w8a8.linear",
+    "cpu_kernels.w8a8.gated_linear",
+)
 PATIENCE_S = 300  # wait for the second process; then this one compiles attention as well
 
 

@@ -20,6 +20,7 @@ BYTE, SHORT = ir.IntType(8), ir.IntType(16)
 SHORTS, PAIRS = ir.VectorType(SHORT, LANES), ir.VectorType(SHORT, 2 * LANES)
 EIGHT = 8
 PERMUTES_16, PERMUTES_8 = processor_has("avx512f"), processor_has("avx2")
+PERMUTES_SHORTS = processor_has("avx512f") and processor_has("avx512bw")
 
 
 class Decoded:
@@ -28,9 +29,10 @@ class Decoded:
     Attributes:
         code_bits: bits of a code; 0 if they depend on the word.
         line_bytes: bytes of a line.
+        prefetched: bytes of the line to prefetch with a line.
     """
 
-    code_bits, line_bytes = 0, 4 * COLUMNS
+    code_bits, line_bytes, prefetched = 0, 4 * COLUMNS, 0
 
     def __init__(self, builder: Any, words: type[Floats], table: Any):
         self.builder, self.pairs, self.table = builder, words.numbers == 2, table
@@ -53,7 +55,7 @@ class Decoded:
 class Table(Decoded):
     """4 bits, an index into a table of 16 numbers, which fills one vector."""
 
-    code_bits, line_bytes = 4, 4 * COLUMNS
+    code_bits, line_bytes, prefetched = 4, 4 * COLUMNS, 4 * COLUMNS
 
     def _words(self, place: Any) -> list[Any]:
         line = load_at(self.builder, place, INTS)
@@ -103,7 +105,7 @@ class Table(Decoded):
 class Bytes(Decoded):
     """8 bits."""
 
-    code_bits, line_bytes = 8, 2 * COLUMNS
+    code_bits, line_bytes, prefetched = 8, 2 * COLUMNS, 2 * COLUMNS
 
     def _words(self, place: Any) -> list[Any]:
         words = self.builder.zext(load_at(self.builder, place, SHORTS), INTS)
@@ -132,29 +134,39 @@ class Float8(Bytes):
     """float8_e4m3fn, which float32 and bfloat16 represent exactly."""
 
     def _words(self, place: Any) -> list[Any]:
-        return [self._decoded_pairs(place)] if self.pairs else super()._words(place)
+        if not PERMUTES_SHORTS:
+            return super()._words(place)
+        pairs = self._decoded_pairs(place)
+        if self.pairs:
+            return [self.builder.bitcast(pairs, FLOATS)]
+        words = self.builder.bitcast(pairs, INTS)
+        even = self.builder.shl(words, same(16))
+        odd = self.builder.and_(words, same(0xFFFF0000))
+        return [self.builder.bitcast(half, FLOATS) for half in (even, odd)]
 
     def _floats(self, words: Any) -> Any:
         return float8_of_bits(self.builder, self.builder.and_(words, same(0xFF)))
 
     def _decoded_pairs(self, place: Any) -> Any:
-        """Moves the bits to where bfloat16 has them. Subnormal numbers are in a table."""
+        """Moves the bits to where bfloat16 has them.
+
+        NaN is the last code without its sign. The one after each code is looked at: of NaN, 0 and
+        subnormal numbers it is one of the first, for which there is a table.
+        """
         builder = self.builder
         bits = builder.zext(load_at(builder, place, ir.VectorType(BYTE, 2 * LANES)), PAIRS)
-        rest = builder.and_(bits, _shorts(0x7F))
-        number = builder.add(builder.shl(rest, _shorts(4)), _shorts(120 << 7))
-        numbers = ir.Constant(PAIRS, [*SUBNORMALS, *[0] * (2 * LANES - EIGHT)])
-        subnormal = call(builder, "llvm.x86.avx512.permvar.hi.512", (numbers, rest), PAIRS)
-        small = builder.icmp_unsigned("<", rest, _shorts(EIGHT))
-        number = builder.select(small, subnormal, number)
-        isnan = builder.icmp_unsigned("==", rest, _shorts(0x7F))
-        number = builder.select(isnan, _shorts(0x7FC0), number)
-        sign = builder.shl(builder.lshr(bits, _shorts(7)), _shorts(15))
-        return builder.bitcast(builder.or_(number, sign), FLOATS)
+        after = builder.and_(builder.add(bits, _shorts(1)), _shorts(0x7F))
+        number = builder.add(builder.shl(after, _shorts(4)), _shorts((120 << 7) - 16))
+        table = ir.Constant(PAIRS, [*SPECIAL, *[0] * (2 * LANES - len(SPECIAL))])
+        special = call(builder, "llvm.x86.avx512.permvar.hi.512", (table, after), PAIRS)
+        is_special = builder.icmp_unsigned("<", after, _shorts(len(SPECIAL)))
+        number = builder.select(is_special, special, number)
+        sign = builder.and_(builder.shl(bits, _shorts(8)), _shorts(0x8000))
+        return builder.or_(number, sign)
 
 
-# The bits of 0, 2**-9, 2 * 2**-9, ... 7 * 2**-9 as bfloat16.
-SUBNORMALS = (0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60)
+# As bfloat16, the bits of NaN, and of 0, 2**-9, 2 * 2**-9, ... 7 * 2**-9.
+SPECIAL = (0x7FC0, 0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60)
 
 
 def _shorts(number: int) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.linear.chunks import Share, most_rows, num_chunks, share_of
-from cpu_kernels.linear.gated_linear import PARTS, STEP, gate_pair
+from cpu_kernels.linear.chunks import Share, num_chunks, share_of
+from cpu_kernels.linear.gated_linear import PARTS, STEP, bias_of, gate_pair, products_bytes
 from cpu_kernels.quantized.tiles import PART_BYTES, PLACE_BYTES, Chunk, multiply_of
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.simd.structs import BFLOAT16
@@ -72,10 +72,7 @@ def _multiply(call: Any, chunk: Chunk) -> None:
 @inner
 def _multiply_gated(call: Any, chunk: Chunk, share: Share, products: int) -> None:
     """Multiplies and gates pairs of panels, with the products in the thread's own memory."""
-    bias, pairs = 0, chunk.num_panels // PARTS
-    if call.bias.shape[0] > 0:
-        first = PARTS * call.out.shape[1] * share.group + COLUMNS * share.panel
-        bias = call.bias.address + 4 * first
+    bias, pairs = bias_of(call, share), chunk.num_panels // PARTS
     for pair in range(pairs):
         both = Chunk(
             chunk.panels,
@@ -107,8 +104,7 @@ def _chunks(call: Any) -> int:
 @inner
 def _scratch(call: Any) -> int:
     """Bytes for part of a decoded panel, and for a chunk's products before the gate."""
-    rows = min(call.x.shape[0], most_rows(call))
-    return PART_BYTES + (STEP * rows if _is_gated(call) else 0)
+    return PART_BYTES + (products_bytes(call) if _is_gated(call) else 0)
 
 
 @cpu_kernel(

@@ -63,6 +63,7 @@ class Tile(NamedTuple):
         columns: number of columns to write.
         more: 0 to overwrite out, 1 to add to it.
         ahead: distance from a line of codes to the line to prefetch with it.
+        decoded: where the decoded words go, side by side, if the micro-kernel keeps them.
     """
 
     left: int
@@ -86,16 +87,26 @@ class Tile(NamedTuple):
     columns: int
     more: int
     ahead: int
+    decoded: int
 
 
-def micro_kernel_of(rows: int, codes: type[Decoded], words: type[Floats]) -> Any:
-    """Makes a function of a `Tile`: out [rows, COLUMNS] = or += left @ panel.T."""
+def micro_kernel_of(
+    rows: int, codes: type[Decoded], words: type[Floats], *, keep: bool = False
+) -> Any:
+    """Makes a function of a `Tile`: out [rows, COLUMNS] = or += left @ panel.T.
+
+    Args:
+        rows: rows of a full tile.
+        codes: of the panel.
+        words: of x.
+        keep: whether to write the decoded words to memory as well.
+    """
 
     @intrinsic
     def micro_kernel(context: Any, tile: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             values = cgutils.unpack_tuple(builder, arguments[0], len(Tile._fields))
-            _Emitter(builder, Tile(*values), rows, codes, words).emit()
+            _Emitter(builder, Tile(*values), rows, codes, words, keep).emit()
             return context.get_dummy_value()
 
         return types.none(tile), generate
@@ -107,9 +118,15 @@ class _Emitter:
     """Emits one micro-kernel."""
 
     def __init__(
-        self, builder: Any, tile: Tile, rows: int, codes: type[Decoded], words: type[Floats]
+        self,
+        builder: Any,
+        tile: Tile,
+        rows: int,
+        codes: type[Decoded],
+        words: type[Floats],
+        keep: bool,
     ):
-        self.builder, self.tile = builder, tile
+        self.builder, self.tile, self.keep = builder, tile, keep
         self.words = words(builder)
         self.codes = codes(builder, words, load_at(builder, tile.table, FLOATS))
         self.line_columns = codes.columns(words)
@@ -156,13 +173,15 @@ class _Emitter:
         lines = builder.sdiv(size, LONG(self.line_columns))
         with cgutils.for_range(builder, lines) as loop:
             line = builder.add(codes, builder.mul(loop.index, LONG(self.codes.line_bytes)))
-            for byte in range(0, self.codes.line_bytes, BYTES):
+            for byte in range(0, self.codes.prefetched, BYTES):
                 prefetch_at(builder, builder.add(builder.add(line, tile.ahead), LONG(byte)))
             of_line = builder.mul(loop.index, LONG(self.words.step * self.line_words))
             place = builder.add(offset, of_line)
             for number, ours in enumerate(self.codes.line(line)):
                 of_word = builder.add(place, LONG(self.words.step * number))
                 self._add_word(of_word, ours)
+                if self.keep:
+                    self._keep_word(of_word, ours)
 
     def _add_word(self, place: Any, ours: list[Any]) -> None:
         builder = self.builder
@@ -171,25 +190,41 @@ class _Emitter:
             for vector, total in zip(ours, row, strict=True):
                 builder.store(self.words.madd(theirs, vector, builder.load(total)), total)
 
+    def _keep_word(self, place: Any, ours: list[Any]) -> None:
+        """Writes decoded words as `Decoded` reads them; `place` is that of x's word in a row."""
+        builder, times = self.builder, LONG(VECTORS * BYTES // self.words.step)
+        start = builder.add(self.tile.decoded, builder.mul(place, times))
+        for v, vector in enumerate(ours):
+            at = builder.add(start, LONG(BYTES * v))
+            builder.store(vector, builder.inttoptr(at, FLOATS.as_pointer()), align=4)
+
     def _scale(self, group: Any, column: Any) -> None:
         """Adds a group's sums, scaled, to the totals; `column` is its first column of x."""
         builder, tile = self.builder, self.tile
         head = builder.add(tile.heads, builder.mul(group, tile.heads_step))
-        block = self._outer_at(column)
-        head, block = self._load_scales(head, block)
-        for sums, totals in zip(self.sums, self.totals, strict=True):
-            for scale, total, factor in zip(self.scales, totals, sums, strict=True):
-                self._madd(builder.load(scale), builder.load(factor), total)
-        with builder.if_then(builder.icmp_signed("!=", tile.minimums, LONG(0)), likely=False):
-            self._load_scales(head, block)
-            for place, totals in zip(self.sums_of_x, self.totals, strict=True):
-                at = builder.add(place, builder.mul(group, LONG(4)))
-                factor = spread_value(builder, load_at(builder, at, FLOAT))
-                for scale, total in zip(self.scales, totals, strict=True):
-                    self._madd(builder.load(scale), factor, total)
+        head, block = self._load_scales(head, self._outer_at(column))
+        scales = [builder.load(scale) for scale in self.scales]
+        lowest = builder.icmp_signed("!=", tile.minimums, LONG(0))
+        with builder.if_else(lowest, likely=False) as (yes, no):
+            with yes:
+                self._load_scales(head, block)
+                minimums = [builder.load(scale) for scale in self.scales]
+                for row, place in enumerate(self.sums_of_x):
+                    at = builder.add(place, builder.mul(group, LONG(4)))
+                    factor = spread_value(builder, load_at(builder, at, FLOAT))
+                    for v, (scale, minimum) in enumerate(zip(scales, minimums, strict=True)):
+                        total = self._scaled(row, v, scale)
+                        total = madd_values(builder, minimum, factor, total)
+                        builder.store(total, self.totals[row][v])
+            with no:
+                for row, totals in enumerate(self.totals):
+                    for v, scale in enumerate(scales):
+                        builder.store(self._scaled(row, v, scale), totals[v])
 
-    def _madd(self, a: Any, b: Any, total: Any) -> None:
-        self.builder.store(madd_values(self.builder, a, b, self.builder.load(total)), total)
+    def _scaled(self, row: int, vector: int, scale: Any) -> Any:
+        """A total with the group's sum, scaled."""
+        total, factor = self.totals[row][vector], self.sums[row][vector]
+        return madd_values(self.builder, scale, self.builder.load(factor), self.builder.load(total))
 
     def _outer_at(self, column: Any) -> Any:
         """Where the outer scales of a column of x are."""

@@ -1,16 +1,16 @@
 """One chunk of a product with codes: some panels with some rows of x, tile by tile.
 
-With few rows the codes are decoded in registers, where they are multiplied. With more rows a part
-of a panel is decoded once, into the thread's own memory, and all rows are multiplied with that.
-Both compute the same sums in the same order.
+The first tile decodes the codes in registers. If there are more tiles, it keeps the decoded words
+of part of a panel in the thread's own memory, where the other tiles find them. All tiles compute
+the same sums in the same order.
 """
 
 from typing import Any, NamedTuple
 
 from cpu_kernels.calls.ranges import range_of
 from cpu_kernels.compiling.jit import inner
+from cpu_kernels.linear.tiles import ROW_COUNTS
 from cpu_kernels.quantized.codes import Decoded, Float8, Int8, Table
-from cpu_kernels.quantized.decode import decode_of
 from cpu_kernels.quantized.kinds import FIELDS, FLOAT16, INT8, OUTER, TABLE
 from cpu_kernels.quantized.micro_kernel import Tile, micro_kernel_of
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
@@ -18,10 +18,8 @@ from cpu_kernels.simd.structs import int32s
 from cpu_kernels.simd.words import Floats
 
 CODES = (Table, Int8, Float8)
-# Tiles exist for these numbers of rows of x. With fewer rows a tile repeats the last row.
-FEW_ROWS = (1, 2, 4)
-MANY_ROWS = (4, 8, ROWS) if ROWS == 12 else (2, 4, ROWS)
-PART_BYTES = 32 * 1024  # of a panel, decoded at once: it stays in the first-level cache
+FEW_ROWS = ROW_COUNTS[3]  # a first tile of at most so many is the only one, and keeps nothing
+PART_BYTES = 64 * 1024  # of decoded words: they stay in the second-level cache
 PLACE_BYTES, UNIT, VECTOR_BYTES = 8, 64, 64
 
 
@@ -103,142 +101,131 @@ def _panel_of(chunk: Chunk, number: int) -> Panel:
 
 def multiply_of(words: type[Floats]) -> Any:
     """Makes a Numba function that multiplies a chunk with rows of x in such words."""
-    few, many = _few_rows_of(words), _many_rows_of(words)
+    item = words.step // words.numbers  # bytes of a number
+    most = PART_BYTES // (item * COLUMNS)  # columns of x in a part
+    first, other = _first_tile_of(words), _other_tile_of(words)
 
     @inner
     def multiply(chunk: Chunk) -> None:
         for number in range(chunk.num_panels):
             panel = _panel_of(chunk, number)
-            if chunk.tokens <= FEW_ROWS[2]:
-                few(chunk, panel, number)
-            else:
-                many(chunk, panel, number)
+            groups, parts = (chunk.size + panel.group - 1) // panel.group, 1
+            if chunk.tokens > FEW_ROWS:
+                at_once = most // panel.group
+                parts = (groups + at_once - 1) // at_once
+            for part in range(parts):
+                begin, end = range_of(groups, part, parts)
+                here = Part(begin, end - begin, part, item)
+                first(chunk, panel, number, here)
+                for token in range(ROWS, chunk.tokens, ROWS):
+                    other(chunk, panel, number, here, token)
 
     return multiply
 
 
+class Part(NamedTuple):
+    """Some groups of a panel.
+
+    Attributes:
+        first, groups: the first of them, and how many there are.
+        number: of the part; the products of the first one begin at 0.
+        item: bytes of a number of x.
+    """
+
+    first: int
+    groups: int
+    number: int
+    item: int
+
+
 @inner
-def _group_bytes(panel: Panel) -> int:
-    return panel.head_bytes + panel.group * panel.column_bytes
+def _tile_of(
+    chunk: Chunk, panel: Panel, number: int, part: Part, token: int, codes: int, codes_step: int
+) -> Tile:
+    """The arguments of a micro-kernel that multiplies rows from `token` on."""
+    step = panel.head_bytes + panel.group * panel.column_bytes
+    column = part.first * panel.group
+    return Tile(
+        chunk.x + token * chunk.x_step + part.item * column,
+        chunk.x_step,
+        min(ROWS, chunk.tokens - token) - 1,
+        codes,
+        codes_step,
+        panel.at + part.first * step,
+        step,
+        panel.outer,
+        panel.group,
+        min(part.groups * panel.group, chunk.size - column),
+        column,
+        panel.scales,
+        panel.minimums,
+        panel.table,
+        chunk.sums + token * chunk.sums_step + 4 * part.first,
+        chunk.sums_step,
+        chunk.out + token * chunk.out_step + 4 * COLUMNS * number,
+        chunk.out_step,
+        chunk.columns - COLUMNS * number,
+        min(part.number, 1),
+        panel.ahead if token == 0 else 0,
+        chunk.scratch,
+    )
 
 
-def _few_rows_of(words: type[Floats]) -> Any:
-    """Makes a Numba function that multiplies a panel with the few rows of a chunk."""
-    (t1, t2, t4), (i1, i2, i4), (f1, f2, f4) = (
-        tuple(micro_kernel_of(rows, codes, words) for rows in FEW_ROWS) for codes in CODES
+def _first_tile_of(words: type[Floats]) -> Any:
+    """Makes a Numba function that multiplies part of a panel with the first rows of a chunk."""
+    of_table, of_int8, of_float8 = (
+        _by_rows([micro_kernel_of(rows, codes, words, keep=rows > FEW_ROWS) for rows in ROW_COUNTS])
+        for codes in CODES
     )
 
     @inner
-    def few(chunk: Chunk, panel: Panel, number: int) -> None:
-        step, rows = _group_bytes(panel), chunk.tokens
-        tile = Tile(
-            chunk.x,
-            chunk.x_step,
-            rows - 1,
-            panel.at + panel.head_bytes,
-            step,
-            panel.at,
-            step,
-            panel.outer,
-            panel.group,
-            chunk.size,
-            0,
-            panel.scales,
-            panel.minimums,
-            panel.table,
-            chunk.sums,
-            chunk.sums_step,
-            chunk.out + 4 * COLUMNS * number,
-            chunk.out_step,
-            chunk.columns - COLUMNS * number,
-            0,
-            panel.ahead,
-        )
+    def first(chunk: Chunk, panel: Panel, number: int, part: Part) -> None:
+        step = panel.head_bytes + panel.group * panel.column_bytes
+        codes = panel.at + part.first * step + panel.head_bytes
+        tile = _tile_of(chunk, panel, number, part, 0, codes, step)
         if panel.code == TABLE:
-            if rows == 1:
-                t1(tile)
-            elif rows == 2:
-                t2(tile)
-            else:
-                t4(tile)
+            of_table(tile)
         elif panel.code == INT8:
-            if rows == 1:
-                i1(tile)
-            elif rows == 2:
-                i2(tile)
-            else:
-                i4(tile)
-        elif rows == 1:
-            f1(tile)
-        elif rows == 2:
-            f2(tile)
+            of_int8(tile)
         else:
-            f4(tile)
+            of_float8(tile)
 
-    return few
+    return first
 
 
-def _many_rows_of(words: type[Floats]) -> Any:
-    """Makes a Numba function that multiplies a panel with many rows of a chunk."""
-    small, middle, large = (micro_kernel_of(rows, Decoded, words) for rows in MANY_ROWS)
-    of_table, of_int8, of_float8 = (decode_of(codes, words) for codes in CODES)
-    item = words.step // words.numbers  # bytes of a number, here and in x
-    most = PART_BYTES // (item * COLUMNS)  # columns of x in a part
+def _other_tile_of(words: type[Floats]) -> Any:
+    """Makes a Numba function that multiplies what the first tile has decoded with more rows."""
+    three, four, five = (micro_kernel_of(rows, Decoded, words) for rows in ROW_COUNTS[2:])
 
     @inner
-    def decode(chunk: Chunk, panel: Panel, first: int, groups: int, left: int) -> None:
-        step = _group_bytes(panel)
-        codes = panel.at + first * step + panel.head_bytes
-        given = (codes, step, panel.group, groups, left, panel.table, chunk.scratch, panel.ahead)
-        if panel.code == TABLE:
-            of_table(*given)
-        elif panel.code == INT8:
-            of_int8(*given)
+    def other(chunk: Chunk, panel: Panel, number: int, part: Part, token: int) -> None:
+        step = part.item * COLUMNS * panel.group
+        tile = _tile_of(chunk, panel, number, part, token, chunk.scratch, step)
+        if tile.last >= ROW_COUNTS[3]:
+            five(tile)
+        elif tile.last >= ROW_COUNTS[2]:
+            four(tile)
         else:
-            of_float8(*given)
+            three(tile)
+
+    return other
+
+
+def _by_rows(kernels: list[Any]) -> Any:
+    """Makes a Numba function that takes the micro-kernel for a tile's number of rows."""
+    one, two, three, four, five = kernels
 
     @inner
-    def many(chunk: Chunk, panel: Panel, number: int) -> None:
-        groups = (chunk.size + panel.group - 1) // panel.group
-        at_once = most // panel.group
-        parts = (groups + at_once - 1) // at_once
-        tiles, step = (chunk.tokens + ROWS - 1) // ROWS, _group_bytes(panel)
-        for part in range(parts):
-            first, last = range_of(groups, part, parts)
-            column = first * panel.group
-            size = min(last * panel.group, chunk.size) - column
-            decode(chunk, panel, first, last - first, size)
-            for i in range(tiles):
-                token = ROWS * i
-                rows = min(ROWS, chunk.tokens - token)
-                tile = Tile(
-                    chunk.x + token * chunk.x_step + item * column,
-                    chunk.x_step,
-                    rows - 1,
-                    chunk.scratch,
-                    item * COLUMNS * panel.group,
-                    panel.at + first * step,
-                    step,
-                    panel.outer,
-                    panel.group,
-                    size,
-                    column,
-                    panel.scales,
-                    panel.minimums,
-                    panel.table,
-                    chunk.sums + token * chunk.sums_step + 4 * first,
-                    chunk.sums_step,
-                    chunk.out + token * chunk.out_step + 4 * COLUMNS * number,
-                    chunk.out_step,
-                    chunk.columns - COLUMNS * number,
-                    min(part, 1),
-                    0,
-                )
-                if rows > MANY_ROWS[1]:
-                    large(tile)
-                elif rows > MANY_ROWS[0]:
-                    middle(tile)
-                else:
-                    small(tile)
+    def multiply(tile: Tile) -> None:
+        if tile.last >= ROW_COUNTS[3]:
+            five(tile)
+        elif tile.last >= ROW_COUNTS[2]:
+            four(tile)
+        elif tile.last >= ROW_COUNTS[1]:
+            three(tile)
+        elif tile.last >= ROW_COUNTS[0]:
+            two(tile)
+        else:
+            one(tile)
 
-    return many
+    return multiply

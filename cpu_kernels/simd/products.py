@@ -1,7 +1,8 @@
 """Products of 4 rows with keys or values: each number is read once and used four times.
 
-Keys and values are float32, or bfloat16 that is widened in registers. Sums stay in registers too:
-with AVX-512's 32 registers, the sums of 4 rows and up to 4 keys, or of 4 rows and 32 columns.
+Keys and values are float32, or narrower numbers that are widened in registers. Sums stay in
+registers too: with AVX-512's 32 registers, the sums of 4 rows and up to 4 keys, or of 4 rows and
+32 columns.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from cpu_kernels.simd.vectors import (
     spread_value,
     totals_of_four,
 )
-from cpu_kernels.simd.widen import widened_bfloat16
+from cpu_kernels.simd.widen import widened_bfloat16, widened_float8, widened_int8
 from cpu_kernels.simd.words import load_at
 
 ROWS = 4
@@ -48,6 +49,8 @@ class Numbers(NamedTuple):
 
 FLOAT32 = Numbers(lambda builder, address: load_at(builder, address, FLOATS), 4, 1)
 BFLOAT16 = Numbers(widened_bfloat16, 2, 4 if MANY_REGISTERS else 1)
+INT8 = Numbers(widened_int8, 1, BFLOAT16.keys)
+FLOAT8 = Numbers(widened_float8, 1, BFLOAT16.keys)
 
 
 def score_run_of(numbers: Numbers) -> Any:

@@ -63,6 +63,16 @@ def widened_bfloat16(builder: Any, address: Any) -> Any:
     return _bfloat16(builder, address, None)
 
 
+def widened_int8(builder: Any, address: Any) -> Any:
+    """The same of int8."""
+    return _int8(builder, address, None)
+
+
+def widened_float8(builder: Any, address: Any) -> Any:
+    """The same of float8_e4m3fn."""
+    return _float8(builder, address, None)
+
+
 def _float16(builder: Any, address: Any, count: Any) -> Any:
     return float16_of_bits(builder, _bits(builder, address, count, 16))
 

@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 def round_rows(x: Float[Array, "T in"], ends: Int[Array, " groups"]) -> Rows:
     """Rounds the rows before the largest of `ends`; the others have any results.
 
-    A row with a number that is not finite has NaN as its scale.
+    All products of a row with a number that is not finite are NaN.
 
     Args:
         x: float32, bfloat16 or float16.
@@ -97,9 +97,6 @@ def _round(call: Any, row: int) -> None:
         above = larger_magnitude(above, _numbers(kind, start, at, width))
     largest = largest_magnitude(above)
     scale = np.float32(1) if largest < np.float32(LEAST) else largest / np.float32(LARGEST)
-    finite = largest < np.float32(np.inf)
-    if not finite:
-        scale = np.float32(np.nan)
     codes = call.codes.address + call.codes.shape[1] * row
     divisor, rounder, sums = spread(scale), spread(ROUNDER), spread(0.0)
     for at in range(0, width, LANES):
@@ -107,6 +104,8 @@ def _round(call: Any, row: int) -> None:
         store_codes(codes + at, shifted)
         sums = add(sums, sub(shifted, rounder))
     call.scales.float32[row] = scale
+    # With infinity in a row its codes are 0, and so are its sums: products are 0 * infinity, NaN.
+    finite = largest < np.float32(np.inf)
     call.firsts.int32[row] = np.int32(np.float32(-ZERO) * total(sums)) if finite else 0
 
 

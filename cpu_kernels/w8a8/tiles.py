@@ -30,7 +30,7 @@ class Scales(NamedTuple):
 
 @inner
 def scales_of(call: Any, share: Share, parts: int) -> Scales:
-    """The scales of a work item's chunk; `parts` as in `num_chunks`."""
+    """The scales of a work item's chunk; `parts` as in `chunk_of`."""
     stack, groups = call.panels, call.ends.shape[0]
     layer = min(max(call.layer.int32[0], 0), stack.shape[0] // groups - 1)
     panel = (layer * groups + share.group) * stack.shape[1] + parts * share.panel

@@ -14,6 +14,7 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.limits import Limits
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.default_sampling import suggested_ends
+from jax_engine.errors import ConfigError
 from jax_engine.host_memory import allocating
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import PoolingHead
@@ -26,6 +27,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker.compilation_cache import enable_compilation_cache
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import block_bytes, kv_cache_shape
+from jax_engine.worker.kv_scales import scales_for, scales_shape
 from jax_engine.worker.memory import (
     WATERMARK,
     MemoryProfile,
@@ -40,6 +42,7 @@ from jax_engine.worker.worker import Worker
 logger = logging.getLogger("jax_engine")
 
 _DTYPES = {"float": "float32", "half": "float16"}
+_CACHE_DTYPES = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "int8": "int8"}
 # Weights load in parallel with the rest of the start, after a time alone: both contend for the
 # GIL, so a small model is ready sooner if it loads first.
 ALONE_S = 1.5
@@ -89,9 +92,11 @@ def _build(config: EngineConfig) -> EngineParts:
         quantization=config.quantization,
     )
     model = files.abstract
+    cache_dtype = resolve_cache_dtype(config)
+    _check_cache_dtype(config, model.config)
     limits = limits_of(config, model.config.max_context_len)
     max_len, budget = limits.max_model_len, limits.max_num_batched_tokens
-    memory = _memory(config, model, dtype, max_len, budget)
+    memory = _memory(config, model, max_len, budget)
     num_cpu_blocks = int(config.swap_space * 2**30 // memory.block)
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # more would never be used
     costs = MeasuredCosts(lambda: measure_costs(worker, max_len))
@@ -120,6 +125,7 @@ def _build(config: EngineConfig) -> EngineParts:
             max_model_len=max_len,
             max_rows=largest_step_shape(budget, config.max_num_seqs).num_rows,
             dtype=dtype,
+            cache_dtype=cache_dtype,
             enforce_eager=config.enforce_eager,
         )
         tokenizer = None
@@ -127,15 +133,18 @@ def _build(config: EngineConfig) -> EngineParts:
             tokenizer = _tokenizer(config, files, hub)
         if config.load_format != "dummy":  # dummy weights are ready at once
             worker.prepare_first_step()
-        worker.steps.set_weights(loading.result())
+        loaded = loading.result()
+        scales = scales_for(loaded, cache_dtype, dtype=dtype, max_model_len=max_len)
+        worker.steps.set_weights(loaded, scales)
     if this_device().in_host_memory:
         gather_in_background(worker.steps.weights)
     eos = set(model.config.eos_token_ids) | set(suggested_ends(config))
     eos |= set(tokenizer.eos_token_ids if tokenizer else ())
     logger.info(
-        "%d KV blocks of %d tokens, %.2f GiB",
+        "%d KV blocks of %d tokens in %s, %.2f GiB",
         memory.num_blocks,
         config.block_size,
+        cache_dtype.name,
         memory.num_blocks * memory.block / 2**30,
     )
     return EngineParts(
@@ -154,10 +163,26 @@ def _build(config: EngineConfig) -> EngineParts:
 
 
 def resolve_dtype(name: str) -> Any:
-    """The dtype of weights, activations and KV cache."""
+    """The dtype of weights and activations."""
     if name == "auto":
         name = this_device().auto_dtype
     return jnp.dtype(_DTYPES.get(name, name))
+
+
+def resolve_cache_dtype(config: EngineConfig) -> Any:
+    """The dtype of the KV cache."""
+    name = config.kv_cache_dtype
+    if name == "auto":
+        return resolve_dtype(config.dtype)
+    return jnp.dtype(_CACHE_DTYPES[name])
+
+
+def _check_cache_dtype(config: EngineConfig, model: ModelConfig) -> None:
+    if config.kv_cache_dtype == "int8" and model.spec.attentions[0].latent is not None:
+        raise ConfigError(
+            "kv_cache_dtype must be 'auto' or 'fp8' for a model with latent attention, whose "
+            "latents and rotated parts would share one scale, got 'int8'"
+        )
 
 
 def _tokenizer(config: EngineConfig, files: ModelFiles, hub: HubOptions) -> Tokenizer:
@@ -200,9 +225,8 @@ def build_scheduler(
     )
 
 
-def _memory(
-    config: EngineConfig, model: LoadedModel, dtype: Any, max_len: int, budget: int
-) -> MemoryProfile:
+def _memory(config: EngineConfig, model: LoadedModel, max_len: int, budget: int) -> MemoryProfile:
+    dtype = resolve_cache_dtype(config)
     block = block_bytes(model.config, config.block_size, dtype)
 
     def step_bytes() -> int:
@@ -212,6 +236,8 @@ def _memory(
             block_size=config.block_size,
             table_width=-(-max_len // config.block_size),
             max_rows=largest.num_rows,
+            dtype=resolve_dtype(config.dtype),
+            kv_scales=scales_shape(model.config, dtype),
         )
         shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
         kv_cache = jax.ShapeDtypeStruct(shape, dtype)

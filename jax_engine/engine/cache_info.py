@@ -1,7 +1,7 @@
 """The settings of the KV cache as a metric, whose labels are what there is to know."""
 
 from jax_engine.config import EngineConfig
-from jax_engine.engine.build import resolve_dtype
+from jax_engine.engine.build import resolve_cache_dtype
 from jax_engine.metrics import Gauge
 
 SETTINGS = (
@@ -17,7 +17,7 @@ def cache_config_info(config: EngineConfig, num_gpu_blocks: int) -> Gauge:
     """vLLM's gauge of 1."""
     labels = {name: str(getattr(config, name)) for name in SETTINGS}
     labels |= {
-        "cache_dtype": resolve_dtype(config.dtype).name,
+        "cache_dtype": resolve_cache_dtype(config).name,
         "enable_prefix_caching": str(config.prefix_caching),
         "engine": "0",
         "num_gpu_blocks": str(num_gpu_blocks),

@@ -2,12 +2,12 @@
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from jax_engine.layer_spec import AttentionSpec
 from jax_engine.layers.linear import Linear
@@ -30,6 +30,7 @@ class AttentionInputs:
     Attributes:
         metadata: The attention backend of all layers and its work list, derived from the other
             fields by `pallas_kernels.make_metadata`.
+        kv_scales: The scales of a quantised cache; None for any other.
     """
 
     block_tables: Int[Array, "S W"]
@@ -37,6 +38,7 @@ class AttentionInputs:
     query_start_loc: Int[Array, " S+1"]
     slot_mapping: Int[Array, " T"]
     metadata: AttentionMetadata
+    kv_scales: Float[Array, "L kv K"] | None = None
 
 
 class LayerNumbers(NamedTuple):
@@ -91,17 +93,17 @@ class Attention(nnx.Module):  # type: ignore[misc]
         self,
         x: Float[Array, "T E"],
         positions: Positions,
-        kv_cache: Float[Array, "L kv N K B D"],
+        kv_cache: Shaped[Array, "L kv N K B D"],
         attn: AttentionInputs,
         numbers: LayerNumbers,
-    ) -> tuple[Float[Array, "T E"], Float[Array, "L kv N K B D"]]:
+    ) -> tuple[Float[Array, "T E"], Shaped[Array, "L kv N K B D"]]:
         """Writes all keys and values of the step, then attends."""
         tokens, num_tokens = x.shape[0], attn.query_start_loc[-1]
         q, k, v = self._project(x, numbers.layer, num_tokens)
         q, k = self._place(q, k, positions, numbers)
         with jax.named_scope("kv_write"):
-            k, v = k.astype(kv_cache.dtype), v.astype(kv_cache.dtype)
-            kv_cache = write_kv(kv_cache, k, v, attn.slot_mapping, layer=numbers.cache_layer)
+            place: dict[str, Any] = {"layer": numbers.cache_layer, "kv_scales": attn.kv_scales}
+            kv_cache = write_kv(kv_cache, k, v, attn.slot_mapping, **place)
         with jax.named_scope("attention"):
             out = attend(self.spec, self.sinks, q, kv_cache, attn, numbers)
         with jax.named_scope("attention_output"):
@@ -140,7 +142,7 @@ def attend(
     spec: AttentionSpec,
     sinks: nnx.Param | None,
     q: Float[Array, "T H D"],
-    kv_cache: Float[Array, "L kv N K B D"],
+    kv_cache: Shaped[Array, "L kv N K B D"],
     attn: AttentionInputs,
     numbers: LayerNumbers,
 ) -> Float[Array, "T H D"]:
@@ -160,6 +162,7 @@ def attend(
         soft_cap=spec.soft_cap,
         alibi_slopes=None if slopes is None else jnp.asarray(slopes, jnp.float32),
         sinks=None if sinks is None else sinks[...],
+        kv_scales=attn.kv_scales,
         metadata=attn.metadata,
     )
     return out

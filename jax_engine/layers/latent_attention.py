@@ -7,11 +7,12 @@ cache as it is: H query heads, one KV head of latent and rotated part, whose val
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from jax_engine.layer_spec import AttentionSpec
 from jax_engine.layers.attention import AttentionInputs, LayerNumbers, attend, grow
@@ -71,17 +72,17 @@ class LatentAttention(nnx.Module):  # type: ignore[misc]
         self,
         x: Float[Array, "T E"],
         positions: Positions,
-        kv_cache: Float[Array, "L 1 N 1 B D"],
+        kv_cache: Shaped[Array, "L 1 N 1 B D"],
         attn: AttentionInputs,
         numbers: LayerNumbers,
-    ) -> tuple[Float[Array, "T E"], Float[Array, "L 1 N 1 B D"]]:
+    ) -> tuple[Float[Array, "T E"], Shaped[Array, "L 1 N 1 B D"]]:
         """Writes all latents of the step, then attends."""
         num_tokens = attn.query_start_loc[-1]
         q, latent, shared = self._project(x, numbers.layer, num_tokens)
         q, k = self._place(q, latent, shared, positions, numbers, num_tokens)
         with jax.named_scope("kv_write"):
-            k = k.astype(kv_cache.dtype)
-            kv_cache = write_kv(kv_cache, k, None, attn.slot_mapping, layer=numbers.cache_layer)
+            place: dict[str, Any] = {"layer": numbers.cache_layer, "kv_scales": attn.kv_scales}
+            kv_cache = write_kv(kv_cache, k, None, attn.slot_mapping, **place)
         with jax.named_scope("attention"):
             out = attend(self.spec, self.sinks, q, kv_cache, attn, numbers)
         with jax.named_scope("attention_output"):

@@ -28,7 +28,7 @@ def check_tensors(
     Raises:
         WeightsError: A tensor is missing, of another shape, or unexpected.
     """
-    starts = _starts_of_layers(transforms.values())
+    starts = starts_of_layers(transforms.values())
     _check_num_layers(source, starts, num_layers)
     wanted: dict[str, Shape] = {}
     for name, transform in transforms.items():
@@ -55,7 +55,7 @@ def check_tensors(
         )
 
 
-def _starts_of_layers(transforms: Iterable[Transform]) -> set[str]:
+def starts_of_layers(transforms: Iterable[Transform]) -> set[str]:
     """What the names of layers' tensors begin with, before the layer's number."""
     templates = [template for transform in transforms for template in transform.templates()]
     return {one.partition("{layer}")[0] for one in templates if "{layer}" in one}

@@ -9,6 +9,7 @@ from jax_engine.config import DEQUANTIZED
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import read_json
 from jax_engine.models.bare_names import with_first_part
+from jax_engine.models.cache_scales import SCALES
 from jax_engine.models.check_tensors import check_tensors
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import SUFFIXES
@@ -70,7 +71,7 @@ def open_source(
 def checked_tensors(
     source: TensorSource, config: ModelConfig, leaves: Mapping[str, Leaf]
 ) -> CheckedTensors:
-    ignored, declared = DERIVED, config.weights
+    ignored, declared = DERIVED + SCALES, config.weights
     if config.head is not None:
         ignored += SUFFIXES
     heads = _names(declared[HEAD]) if HEAD in declared else []

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec, choices
 from jax_engine.layers.attention import Attention, AttentionInputs, LayerNumbers
@@ -178,9 +178,9 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         self,
         token_ids: Int[Array, " T"],
         positions: Int[Array, " T"],
-        kv_cache: Float[Array, "L kv N K B D"],
+        kv_cache: Shaped[Array, "L kv N K B D"],
         attn: AttentionInputs,
-    ) -> tuple[Float[Array, "T E"], Float[Array, "L kv N K B D"]]:
+    ) -> tuple[Float[Array, "T E"], Shaped[Array, "L kv N K B D"]]:
         """Normed hidden states of a ragged batch of tokens, and the cache with their K/V."""
         of_layers = positions_for(self.spec.attentions, positions)
         embedded = self.embedded(token_ids, positions, attn.query_start_loc[-1])

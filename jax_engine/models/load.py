@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from jax_engine.config import DEQUANTIZED, HfOverrides, LoadFormat
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import check_fits
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.cache_scales import read_scales
+from jax_engine.models.check_tensors import starts_of_layers
 from jax_engine.models.checkpoint import CheckedTensors, checked_tensors, open_source
 from jax_engine.models.coded_leaves import coded_formats, with_formats
 from jax_engine.models.config import ModelConfig
@@ -42,6 +45,8 @@ class LoadedModel:
         params: the weights, as an nnx state of arrays on the default device; or only their shapes.
         source: the directory or GGUF file that it came from; the tokenizer is there too.
         head: the head for scores, with its weights; None: it generates text.
+        kv_scales: the checkpoint's scales for an 8-bit KV cache, [L, kv, K]; NaN, or None for all,
+            where it has none.
     """
 
     config: ModelConfig
@@ -51,6 +56,7 @@ class LoadedModel:
     num_parameters: int
     num_bytes: int
     head: PoolingHead | None = None
+    kv_scales: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,13 +140,15 @@ def open_model(
     config = dataclasses.replace(config, spec=spec)
     graphdef, state = abstract_decoder(spec, dtype)
     leaves = abstract_leaves(state, spec)
-    tensors = None
+    tensors, kv_scales = None, None
     if load_format != "dummy":
         tensors = checked_tensors(open_source(source, gguf, config, quantization), config, leaves)
         if quantization != DEQUANTIZED:
             coded = coded_formats(tensors.source, leaves, tensors.transforms)
             graphdef, state = with_formats(graphdef, state, coded)
             leaves = abstract_leaves(state, spec)
+        starts = starts_of_layers(tensors.transforms.values())
+        kv_scales = read_scales(tensors.source, starts, spec)
     head = None
     if config.head is not None:
         width = config.hidden_size
@@ -155,6 +163,7 @@ def open_model(
         num_parameters=sum(math.prod(leaf.matrix.shape) for leaf in leaves.values()),
         num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
         head=head,
+        kv_scales=kv_scales,
     )
     if this_device().in_host_memory:
         what = f"{abstract.num_parameters} parameters in {spec.num_layers} layers"

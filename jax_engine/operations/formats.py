@@ -13,7 +13,7 @@ from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Formats, Matrix, WeightFormat
 from jax_engine.weights.panels import Panels
 from jax_engine.weights.w8a8 import W8A8Panels, is_w8a8
-from jax_engine.weights.w8a8_dense import W8A8Dense
+from jax_engine.weights.w8a8_dense import IndexedW8A8Dense, W8A8Dense
 
 
 def formats_for(dtype: jnp.dtype) -> Formats:
@@ -46,7 +46,9 @@ def coded_format(
         None if no format holds such rows: then they are decoded when they are read.
     """
     if not ordered and all(is_w8a8(kind, matrix.shape[-1]) for kind in kinds):
-        return W8A8Panels() if isinstance(plain, Panels) else W8A8Dense()
+        if isinstance(plain, Panels):
+            return W8A8Panels()
+        return IndexedW8A8Dense() if plain.indexed else W8A8Dense()
     if isinstance(plain, Panels):
         num_bytes = most_bytes(kinds, layers, matrix)
         return None if num_bytes is None else CodedPanels(kinds, num_bytes, ordered)

@@ -29,6 +29,9 @@ class CodesSource(TensorSource, Protocol):
     def order(self, name: str) -> np.ndarray | None:
         """The columns' numbers, in the order of the codes; None: they are in order."""
 
+    def turned(self, name: str) -> bool:
+        """Whether its shape is [K, N] or [E, K, N], although its rows of codes are N."""
+
 
 def parts_of_rows(
     source: TensorSource, made_of: Transform, shape: Shape, words: Words
@@ -37,14 +40,17 @@ def parts_of_rows(
 
     None: not all of it can be read as codes.
     """
-    if not isinstance(source, CodesSource) or not moves_rows(made_of, len(shape) - 1):
+    if not isinstance(source, CodesSource):
+        return None
+    if not moves_rows(made_of, len(shape) - 1, lambda one: source.turned(one.format(**words))):
         return None
     found = []
     for name, of_tensor in made_of.tensors(shape, words):
         kind = source.kind(name)
         if kind is None:
             return None
-        found.append((kind, math.prod(of_tensor[:-1])))
+        columns = of_tensor[-2] if source.turned(name) else of_tensor[-1]
+        found.append((kind, math.prod(of_tensor) // max(columns, 1)))
     return found or None
 
 

@@ -176,6 +176,9 @@ class Transpose(OfOne):
         yield from transform_of(self.part).tensors(turned, words)
 
     def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
+        if out.dtype.fields is not None:  # rows of codes are those of the turned matrix
+            transform_of(self.part).read_into(source, out, words)
+            return
         values = np.empty((*out.shape[:-2], *out.shape[:-3:-1]), out.dtype)
         transform_of(self.part).read_into(source, values, words)
         out[...] = values.swapaxes(-1, -2) if out.ndim > 1 else values

@@ -20,7 +20,7 @@ from jax_engine.layer_spec import Activation
 from jax_engine.weights.code_sources import CodesSource, read_rows
 from jax_engine.weights.codes import INT8, Kind
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
-from jax_engine.weights.stacks import index_of, parts_of
+from jax_engine.weights.stacks import index_of, one_after_another, parts_of
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, Words
 
@@ -166,13 +166,12 @@ class W8A8Panels(W8A8):
         """Multiplies matrix by matrix."""
         from cpu_kernels.w8a8.linear import linear
 
-        codes, scales = _arrays(weight)
-        codes, scales = codes.reshape(-1, *codes.shape[-3:]), scales.reshape(-1, *scales.shape[-2:])
-        first, width = index_of(layer) * len(x), weight.matrix.shape[-2]
+        every, first = one_after_another(weight, layer)
+        width = weight.matrix.shape[-2]
 
         def one(place: Array) -> Array:
             options: dict[str, Any] = {"layer": first + place, "num_rows": num_rows}
-            return linear(x[place], codes, scales, width=width, **options)
+            return linear(x[place], *_arrays(every), width=width, **options)
 
         out: Array = lax.map(one, jnp.arange(len(x), dtype=jnp.int32))
         return out

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Int, UInt32
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Int, Shaped, UInt32
 
 from jax_engine.host_memory import give_back
 from jax_engine.layers.attention import AttentionInputs
@@ -36,9 +37,11 @@ class CompiledSteps:
         table_width: W, the number of blocks of the longest sequence.
         max_rows: M, the most tokens that one step samples; every step's `token_ids` has length M.
         enforce_eager: Run operation by operation without compiling. Slow; for debugging.
+        dtype: The dtype of queries; None: the cache's.
 
     Attributes:
-        weights: The model's parameters as bare arrays.
+        weights: The model's parameters and the scales of a quantised cache, as bare arrays.
+        kv_scales: These scales, [L, kv, K]; None if the cache is not quantised.
     """
 
     weights: list[Array]
@@ -52,25 +55,34 @@ class CompiledSteps:
         table_width: int,
         max_rows: int,
         enforce_eager: bool = False,
+        dtype: DTypeLike | None = None,
+        kv_scales: Any = None,
     ) -> None:
-        self.set_weights(model)
+        self.dtype = dtype
+        self.set_weights(model, kv_scales)
         self.block_size, self.table_width = block_size, table_width
         self.max_rows, self.enforce_eager = max_rows, enforce_eager
         self._compiled: dict[StepShape, Any] = {}
         self._samplers: dict[tuple[int, int, int], Any] = {}
 
-    def set_weights(self, model: LoadedModel) -> None:
-        """Replaces placeholder shapes by weights: steps may be compiled before weights load."""
+    def set_weights(self, model: LoadedModel, kv_scales: Any = None) -> None:
+        """Replaces placeholder shapes by weights: steps may be compiled before weights load.
+
+        Args:
+            kv_scales: The scales of a quantised cache, [L, kv, K]; None for any other cache.
+        """
         # Bare arrays: with flax variables JAX would call flax several hundred times in each step.
-        self.weights, self._structure = jax.tree.flatten((model.graphdef, model.params))
+        self.kv_scales = kv_scales
+        arrays = model.graphdef, model.params, kv_scales
+        self.weights, self._structure = jax.tree.flatten(arrays)
 
     def __call__(
         self,
         shape: StepShape,
-        kv_cache: Float[Array, "L kv N K B D"],
+        kv_cache: Shaped[Array, "L kv N K B D"],
         packed: np.ndarray,
         previous: Int[Array, " M"],
-    ) -> tuple[Float[Array, "L kv N K B D"], StepOutput]:
+    ) -> tuple[Shaped[Array, "L kv N K B D"], StepOutput]:
         """Starts one step. The cache is donated: the caller must not use it again.
 
         Args:
@@ -150,12 +162,13 @@ class CompiledSteps:
         self,
         shape: StepShape,
         weights: list[Array],
-        kv_cache: Float[Array, "L kv N K B D"],
+        kv_cache: Shaped[Array, "L kv N K B D"],
         packed: Int[Array, " P"],
         previous: Int[Array, " M"],
-    ) -> tuple[Float[Array, "L kv N K B D"], StepOutput]:
+    ) -> tuple[Shaped[Array, "L kv N K B D"], StepOutput]:
         """Runs all layers, which write and read the KV cache, then samples from the last tokens."""
-        model = nnx.merge(*jax.tree.unflatten(self._structure, weights))
+        graphdef, params, kv_scales = jax.tree.unflatten(self._structure, weights)
+        model = nnx.merge(graphdef, params)
         plan = unpack_step(packed, previous, shape, self.table_width, self.block_size)
         queries = (shape.num_tokens, model.spec.num_heads, model.spec.head_dim)
         metadata = make_metadata(
@@ -164,7 +177,7 @@ class CompiledSteps:
             plan.query_start_loc,
             shape.num_tokens,
             decode_only=shape.decode_only,
-            call=(jax.ShapeDtypeStruct(queries, kv_cache.dtype), kv_cache),
+            call=(jax.ShapeDtypeStruct(queries, self.dtype or kv_cache.dtype), kv_cache),
         )
         attention = AttentionInputs(
             block_tables=plan.block_tables,
@@ -172,6 +185,7 @@ class CompiledSteps:
             query_start_loc=plan.query_start_loc,
             slot_mapping=plan.slot_mapping,
             metadata=metadata,
+            kv_scales=kv_scales,
         )
         hidden, kv_cache = model(plan.token_ids, plan.positions, kv_cache, attention)
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Shaped
 
 from jax_engine.host_memory import allocating, check_fits
 from jax_engine.models.config import ModelConfig
@@ -50,7 +50,7 @@ class KVCache:
     ) -> None:
         shape = kv_cache_shape(config, num_blocks, block_size)
         self.shape, self.dtype = shape, dtype
-        self.array: Float[Array, "L kv N K B D"] = _zeros(shape, dtype)
+        self.array: Shaped[Array, "L kv N K B D"] = _zeros(shape, dtype)
         self.host = HostBlocks(num_cpu_blocks, (*shape[:2], *shape[3:]), jnp.dtype(dtype))
 
     def recover(self) -> None:

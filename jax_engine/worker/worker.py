@@ -19,6 +19,7 @@ from jax_engine.step import HiddenStates, Moves, RequestSetup, SampleLogprobs, S
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.hidden_states import PooledStates
 from jax_engine.worker.kv_cache import KVCache
+from jax_engine.worker.kv_scales import scales_shape
 from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import pack_step
 from jax_engine.worker.step_shape import step_shape
@@ -53,6 +54,10 @@ class Wants:
 class Worker:
     """One device's model, KV cache and compiled steps.
 
+    Args:
+        dtype: The dtype of activations.
+        cache_dtype: The dtype of the KV cache.
+
     Attributes:
         setups: The open requests' setups, by request number.
     """
@@ -67,6 +72,7 @@ class Worker:
         max_model_len: int,
         max_rows: int,
         dtype: DTypeLike,
+        cache_dtype: DTypeLike,
         enforce_eager: bool = False,
     ) -> None:
         self.table_width = -(-max_model_len // block_size)
@@ -75,7 +81,7 @@ class Worker:
             num_blocks=num_blocks,
             num_cpu_blocks=num_cpu_blocks,
             block_size=block_size,
-            dtype=dtype,
+            dtype=cache_dtype,
         )
         self.steps = CompiledSteps(
             model,
@@ -83,6 +89,8 @@ class Worker:
             table_width=self.table_width,
             max_rows=max_rows,
             enforce_eager=enforce_eager,
+            dtype=dtype,
+            kv_scales=scales_shape(model.config, cache_dtype),
         )
         self.setups: dict[int, RequestSetup] = {}
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)

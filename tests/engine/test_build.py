@@ -35,7 +35,8 @@ class World:
         self.gguf: Path | None = None
         self.device = SimpleNamespace(in_host_memory=True, auto_dtype="float32")
         for name in (
-            "open_model", "load_tokenizer", "profile_memory", "Worker", "CompiledSteps", "wait"
+            "open_model", "load_tokenizer", "profile_memory", "Worker", "CompiledSteps", "wait",
+            "scales_for",
         ):  # fmt: skip
             monkeypatch.setattr(build, name, getattr(self, f"_{name.lower()}"))
         for name in ("show_progress_lines", "enable_compilation_cache", "gather_in_background"):
@@ -61,8 +62,17 @@ class World:
         self.events.append("worker")
         return SimpleNamespace(
             prepare_first_step=lambda: self.events.append("first step"),
-            steps=SimpleNamespace(weights=None, set_weights=self.events.append),
+            steps=SimpleNamespace(weights=None, set_weights=self._set_weights),
         )
+
+    def _set_weights(self, weights: Any, scales: Any) -> None:
+        assert scales == "scales"
+        self.events.append(weights)
+
+    def _scales_for(self, model: Any, cache_dtype: Any, *, dtype: Any, max_model_len: int) -> Any:
+        assert (model, cache_dtype) == ("weights", self.worker["cache_dtype"])
+        assert (dtype, max_model_len) == (self.worker["dtype"], self.worker["max_model_len"])
+        return "scales"
 
     def _compiledsteps(self, _: Any, **options: Any) -> Any:
         self.steps = options
@@ -189,3 +199,26 @@ def test_dtypes(world: World, name: str, dtype: str) -> None:
     """The device says what "auto" is."""
     world.device.auto_dtype = "bfloat16"
     assert build.resolve_dtype(name) == jnp.dtype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("cache_dtype", "name", "count"),
+    [("auto", "float32", 32), ("fp8", "float8_e4m3fn", 128), ("int8", "int8", 128)],
+)
+def test_blocks_are_as_large_as_the_cache_s_dtype_makes_them(
+    world: World, cache_dtype: Any, name: str, count: int
+) -> None:
+    """On the device and in swap space; nothing else of a step changes its dtype."""
+    changes: dict[str, Any] = {"kv_cache_dtype": cache_dtype, "kv_cache_memory_bytes": 2**14}
+    world.device.auto_dtype = "float32"
+    open_model = world._open_model
+
+    def opened(*given: Any, **options: Any) -> Any:
+        files = open_model(*given, **options)
+        files.abstract.config.spec.attentions = (SimpleNamespace(latent=None),)
+        return files
+
+    build.open_model = opened  # type: ignore[assignment]  # the fixture puts it back
+    parts = build.build_engine(replace(CONFIG, **changes))
+    assert parts.memory.num_blocks == world.worker["num_blocks"] == count
+    assert world.worker["cache_dtype"] == name and world.worker["dtype"] == "float32"

@@ -67,6 +67,12 @@ BAD = [
     ({"swap_space": float("nan")}, "swap_space must be in"),
     ({"max_model_len": 0}, "max_model_len must be at least 1, got 0"),
     ({"dtype": "float8"}, "dtype must be one of 'auto', .*, got 'float8'"),
+    (
+        {"kv_cache_dtype": "fp8_e5m2"},
+        "must be one of 'auto', 'fp8', .*got 'fp8_e5m2",
+    ),
+    ({"kv_cache_dtype": "fp8_inc"}, "kv_cache_dtype must be one of .*'fp8_e4m3', 'int8', got"),
+    ({"kv_cache_dtype": 8}, "kv_cache_dtype must be one of 'auto', .*, got 8"),
     ({"enable_prefix_caching": 1}, "enable_prefix_caching must be True or False or None, got 1"),
     ({"hf_overrides": 3}, "hf_overrides must be a dict or callables or None, got 3"),
     ({"max_logprobs": -2}, "max_logprobs must be at least -1, got -2"),
@@ -96,12 +102,13 @@ def test_engine_args_make_engines(path) -> None:
 
 def test_engine_args_from_a_command_line() -> None:
     parser = EngineArgs.add_cli_args(argparse.ArgumentParser())
-    words = "--model m --max-model-len 64 --no-warmup --enable-prefix-caching --swap-space 0.5"
+    words = "--model m --max-model-len 64 --no-warmup --enable-prefix-caching --swap-space 0.5 "
+    words += "--kv-cache-dtype fp8"
     parsed = parser.parse_args([*words.split(), "--hf-overrides", '{"rope_theta": 1}'])
     config = EngineArgs.from_cli_args(parsed).create_engine_config()
     assert config == EngineConfig(
         model="m", max_model_len=64, warmup=False, enable_prefix_caching=True, swap_space=0.5,
-        hf_overrides={"rope_theta": 1},
+        hf_overrides={"rope_theta": 1}, kv_cache_dtype="fp8",
     )  # fmt: skip
     assert EngineArgs.from_cli_args(parser.parse_args([])) == EngineArgs()
 

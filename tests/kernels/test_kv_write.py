@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -95,18 +94,31 @@ def test_i45_8_bit_caches_hold_quotients_rounded_and_clipped(
     before = rng.integers(-100, 100, shape).astype(dtype)
     slots = rng.permutation(BLOCKS * 4)[:TOKENS].astype(np.int32)
     slots[0] = -1
-    info = np.iinfo(dtype) if dtype == np.int8 else ml_dtypes.finfo(dtype)
-    expected = before.copy()
-    for slot, key, value in zip(slots[1:], k[1:], v[1:], strict=True):
-        for which, x in enumerate((key, value)):
-            quotient = np.clip(x / scales[layer, which][:, None], float(info.min), float(info.max))
-            stored = (np.rint(quotient) if dtype == np.int8 else quotient).astype(dtype)
-            expected[layer, which, slot // 4, :, slot % 4] = stored
+    oracle = KVCache(
+        num_layers=LAYERS, num_blocks=BLOCKS, num_kv_heads=HEADS, block_size=4, head_dim=DIM,
+        scales=scales, kind="int8" if dtype == np.int8 else "fp8",
+    )  # fmt: skip
+    oracle.gpu[:] = before
+    oracle.write(layer, k, v, slots)
+    expected = oracle.gpu.astype(dtype)
     arrays = map(jnp.asarray, (before, k, v, slots))
     scales = jnp.asarray(scales)
     after = np.asarray(write(*arrays, layer=layer, kv_scales=scales, backend=backend))
     assert after.dtype == dtype
     np.testing.assert_array_equal(after.view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", QUANTIZED)
+def test_what_is_too_large_for_8_bits_becomes_the_largest_number(backend: str, dtype: str) -> None:
+    """Infinity too: an 8-bit cache never holds what is not a number, unless it is given one."""
+    x = jnp.array([[[1e9, -1e9, jnp.inf, -jnp.inf, 3e38, 0.0, -0.0, 1e-30]]], jnp.float32)
+    cache, scales = jnp.zeros((1, 2, 1, 1, 1, 8), dtype), jnp.full((1, 2, 1), 0.5)
+    after = write(cache, x, -x, jnp.zeros(1, jnp.int32), layer=0, kv_scales=scales, backend=backend)
+    keys, values = np.asarray(after).astype(np.float32).reshape(2, 8)
+    most, least = (127, -128) if dtype == "int8" else (448, -448)
+    assert keys.tolist() == [most, least, most, least, most, 0, 0, 0]
+    assert values.tolist() == [least, most, least, most, least, 0, 0, 0]
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

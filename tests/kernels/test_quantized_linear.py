@@ -13,8 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpu_kernels.linear.chunks import MIN_TOKENS, PANEL_CHUNKS
+from cpu_kernels.linear.tiles import ROW_COUNTS
 from cpu_kernels.quantized.linear import quantized_linear
-from cpu_kernels.quantized.tiles import FEW_ROWS, PART_BYTES
+from cpu_kernels.quantized.tiles import PART_BYTES
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 from jax_engine.weights.codes import E4M3, INT8, Kind
 from tests.kernels.quantized import KINDS, SEVEN_LESS, Packed, meant, most_wrong, packed, rows_of
@@ -106,7 +107,7 @@ def test_kinds_mixed_in_a_matrix_and_in_a_stack(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("at_once", [*FEW_ROWS, 150])
+@pytest.mark.parametrize("at_once", [*ROW_COUNTS, 150])
 def test_each_number_is_decoded_exactly(kind: Kind, dtype: Any, at_once: int) -> None:
     """Rows of x that are 0 but for a 1 take single numbers out of the weight."""
     size, width = 150, COLUMNS + 9

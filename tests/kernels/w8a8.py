@@ -13,12 +13,13 @@ from reference.quantization.compressed_tensors import Integers
 
 
 def numbers(seed: int, *shape: int) -> np.ndarray:
-    """Random rows of very different sizes; half of the first row's are steps, or halves of one."""
+    """Random rows of very different sizes. Of every second row half are close to half a step."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(shape) * 10.0 ** rng.integers(-6, 7, (*shape[:-1], 1))
-    steps = rng.integers(-254, 255, shape[-1]) / 2
-    first = x.reshape(-1, shape[-1])[0]
-    first[:] = np.where(np.arange(shape[-1]) % 2, first / np.abs(first).max() * 127, steps)
+    near = x[..., ::2, :]
+    steps = np.abs(near).max(axis=-1, keepdims=True) / 127
+    near[..., 1::2] = ((rng.integers(-126, 126, near.shape) + 0.5) * steps)[..., 1::2]
+    near[..., :1] = 127 * steps
     return x.astype(np.float32)
 
 

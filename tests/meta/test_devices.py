@@ -19,7 +19,9 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "commands/diagnosis/software.py": ({"platform"}, "Python's module, which tells of the host"),
     "aot_cases.py": ({"pallas_kernels.aot"}, "compiles steps for devices that it describes"),
     "worker/compilation_cache.py": ({"platform"}, "Python's module, which tells of the host"),
-    "weights/panels.py": ({"cpu_kernels"}, "the weight format of these kernels"),
+    "weights/coded_panels.py": ({"cpu_kernels"}, "a weight format of these kernels"),
+    "weights/panels.py": ({"cpu_kernels"}, "a weight format of these kernels"),
+    "weights/w8a8.py": ({"cpu_kernels"}, "a weight format of these kernels"),
 }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def test_reference_imports_numpy_and_itself_only(path: Path) -> None:
 def test_kernels_import_jax_and_themselves_only(path: Path) -> None:
     """The CPU's kernels, a package of their own, are for one backend and imported when it runs."""
     allowed = {"jax", "numpy", "jaxtyping", "pallas_kernels"}
-    if path.parent.name == "numba" or path.name in ("backends.py", "kv_write.py"):
+    if path.parent.name == "numba" or path.name in ("backends.py", "block_copy.py", "kv_write.py"):
         allowed |= {"cpu_kernels"}
     assert _top_level(path) <= allowed
 

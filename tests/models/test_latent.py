@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 from jax_engine import LLM, SamplingParams
@@ -14,10 +15,13 @@ from jax_engine.models.leaves import abstract_leaves, fill_state
 from jax_engine.models.load import abstract_decoder
 from jax_engine.models.registry import config_from_hf
 from jax_engine.worker.kv_cache import block_bytes, kv_cache_shape
-from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, cases, goldens
+from reference.kv_cache import KVCache
+from reference.transformer import Transformer
+from tests.golden.families.checkpoints import NUM_GREEDY, PROMPT, cases, goldens, tensors_of
 from tests.models.paged import PagedRun
 from tests.models.test_decoder import result_bytes
 from tests.models.test_families import write
+from tests.reference.test_latent_attention import MODELS
 
 CASES, GOLDENS = cases(), goldens()
 V3: dict[str, Any] = CASES["deepseek_v3"]["config"]
@@ -63,6 +67,35 @@ def test_i30_forks_copy_blocks_of_latents(tmp_path: Path) -> None:
     (output,) = llm.generate([PROMPT], params, use_tqdm=False)
     expected = GOLDENS["deepseek_v2.tokens"].tolist()
     assert [one.token_ids for one in output.outputs] == [expected, expected]
+
+
+def test_i39_latents_of_8_bits(tmp_path: Path) -> None:
+    """fp8: every greedy token is the oracle's over the same cache, up to rounding."""
+    config, named = MODELS["deepseek_v3"]
+    oracle = Transformer(config, named(tensors_of(CASES["deepseek_v3"])))
+    write(CASES["deepseek_v3"], tmp_path)
+    llm = engine(tmp_path, kv_cache_dtype="fp8")
+    params = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
+    (output,) = llm.generate([PROMPT[:20]], params, use_tqdm=False)
+    text = [*PROMPT[:20], *output.outputs[0].token_ids]
+    scales, every = np.ones((config.num_hidden_layers, 1, 1), np.float32), np.arange(len(text))
+
+    def logits(**options: Any) -> np.ndarray:
+        sizes = config.cache_sizes()
+        cache = KVCache(**sizes, num_blocks=1, block_size=len(text), **options)
+        batch = np.array([[0]]), np.array([len(text)]), np.array([0, len(text)])
+        return oracle.compute_logits(oracle.forward(np.array(text), every, cache, *batch, every))
+
+    wanted = logits(scales=scales, kind="fp8")
+    for position, token in enumerate(text[20:], start=19):
+        assert wanted[position, token] > wanted[position].max() - 2e-3 * np.abs(wanted).max()
+    assert np.abs(wanted - logits()).max() > 2e-3 * np.abs(wanted).max()
+
+
+def test_int8_is_refused_for_latents(tmp_path: Path) -> None:
+    write(CASES["deepseek_v3"], tmp_path)
+    with pytest.raises(ConfigError, match=r"kv_cache_dtype must be 'auto' or 'fp8' .* got 'int8'"):
+        engine(tmp_path, kv_cache_dtype="int8")
 
 
 def test_a_token_takes_a_latent_and_the_rotated_part_in_each_layer() -> None:

@@ -1,5 +1,6 @@
 """FP8, MXFP4 and NVFP4 in the layouts of their checkpoints: equal to the oracle's decoders."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 import safetensors
 
 from jax_engine.errors import ConfigError, WeightsError
+from jax_engine.models.quantization.opening import open_quantized
+from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.weights.codes import E4M3, Kind
 from reference.quantization import fp8, mxfp4, nvfp4
 from tests.models.quantised_files import (
@@ -18,6 +21,7 @@ from tests.models.quantised_files import (
     opened,
     read,
     read_rows,
+    write_file,
 )
 
 N, K = 40, 96
@@ -276,3 +280,22 @@ def test_names_of_modelopts_methods(tmp_path: Path) -> None:
     eight = four | {"quantization": {"quant_algo": "FP8"}}
     with pytest.raises(ConfigError, match=r"quantization='nvfp4'.*known: None or 'modelopt'"):
         opened(tmp_path, tensors, eight, "nvfp4")
+
+
+def test_modelopts_own_file(tmp_path: Path) -> None:
+    stored = fp8.quantise(random_matrix(), (N, K))
+    scale = stored.scale.reshape(())
+    parts = {"weight": Stored(stored.weight, "F8_E4M3"), "weight_scale": scale}
+    write_file(tmp_path / "model.safetensors", module(NAME, parts))
+    plain = SafetensorsSource(tmp_path)
+    for algorithm in ("FP8", None):
+        whole = {"quantization": {"quant_algo": algorithm, "kv_cache_quant_algo": "FP8"}}
+        (tmp_path / "hf_quant_config.json").write_text(json.dumps(whole))
+        source = open_quantized(plain, {})
+        if algorithm is None:
+            assert source is plain
+        else:
+            check(source, fp8.decode(stored))
+    (tmp_path / "hf_quant_config.json").write_text("[]")
+    with pytest.raises(WeightsError, match=r"hf_quant_config\.json must hold a JSON object"):
+        open_quantized(plain, {})

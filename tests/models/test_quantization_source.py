@@ -1,4 +1,4 @@
-"""What all quantised checkpoints share: kinds that a reader chooses, words of users, damage."""
+"""What all quantised checkpoints share: kinds of codes, the words of users, damage."""
 
 import json
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -16,6 +17,7 @@ from jax_engine.models.quantization.opening import METHODS, open_quantized
 from jax_engine.models.quantization.packing import unpack_stream, unpack_words
 from jax_engine.models.quantization.source import QuantizedSource
 from jax_engine.models.safetensors_loader import SafetensorsSource
+from jax_engine.weights.code_sources import CodesSource
 from jax_engine.weights.codes import numbers, row_dtype
 from reference.quantization import (
     awq,
@@ -63,6 +65,53 @@ def test_codes_in_bytes_and_words() -> None:
         np.testing.assert_array_equal(out, expected[:, :-1])
 
 
+def test_tensors_of_several_kinds(tmp_path: Path) -> None:
+    """An asymmetric one in groups of 32, a symmetric one in one group, and one of 4 bits."""
+    args = {
+        "q": {"num_bits": 8, "group_size": 32, "symmetric": False},
+        "k": {"num_bits": 8, "group_size": -1},
+        "v": {"num_bits": 4, "group_size": 48},
+    }
+    tensors: Tensors = {"o.weight": random_matrix()}
+    expected = {}
+    for name, one in args.items():
+        symmetric, group = bool(one.get("symmetric", True)), max(one["group_size"], 0) or K
+        bits = one["num_bits"]
+        stored = compressed_tensors.quantise_packed(
+            random_matrix(), bits, group, symmetric=symmetric
+        )
+        scale = stored.weight_scale.astype(ml_dtypes.bfloat16)
+        stored = stored._replace(weight_scale=scale.astype(np.float32))
+        expected[name] = compressed_tensors.decode_packed(stored, bits)
+        parts = stored._asdict() | {"weight_scale": scale, "weight_shape": np.array([N, K])}
+        tensors |= module(name, parts)
+    config = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
+    config["config_groups"] = {
+        name: {"targets": [name], "weights": weights} for name, weights in args.items()
+    }
+    source = opened(tmp_path, tensors, config)
+    assert isinstance(source, CodesSource) and len(source.kinds) == 3
+    assert [source.kinds.index(source.kind(f"{name}.weight")) for name in "kqv"] == [0, 1, 2]
+    rows = np.empty((3, N), row_dtype(source.kinds, K))
+    for name, out in zip(args, rows, strict=True):
+        source.read_into(f"{name}.weight", out)
+    found = numbers(rows, source.kinds)
+    for one, wanted in zip(found, expected.values(), strict=True):
+        np.testing.assert_array_equal(one, wanted)
+    assert source.kind("o.weight") is None
+
+
+def test_too_many_kinds(tmp_path: Path) -> None:
+    tensors: Tensors = {}
+    stored = fp8.quantise(random_matrix(shape=(1, 300)), (1, 300))
+    for size in range(1, 258):
+        weight = Stored(stored.weight[:, :size], "F8_E4M3")
+        tensors |= module(f"x{size}", {"weight": weight, "weight_scale": stored.scale})
+    source = opened(tmp_path, tensors, {"quant_method": "fp8"})
+    with pytest.raises(WeightsError, match=r"257 kinds of codes; expected 256 at most"):
+        _ = source.kinds
+
+
 def test_a_checkpoint_that_is_not_quantised(tmp_path: Path) -> None:
     write_file(tmp_path / "model.safetensors", {"model.norm.weight": np.ones(3, np.float32)})
     source = SafetensorsSource(tmp_path)
@@ -77,12 +126,14 @@ def test_a_checkpoint_that_is_not_quantised(tmp_path: Path) -> None:
 
 
 def test_the_older_name_of_the_configuration(tmp_path: Path) -> None:
-    stored = fp8.quantise(random_matrix(), (N, K))
-    parts = {"weight": Stored(stored.weight, "F8_E4M3"), "weight_scale": stored.scale}
-    write_file(tmp_path / "model.safetensors", module(NAME, parts))
+    tensors, config = EVERY["compressed-tensors"]
+    write_file(tmp_path / "model.safetensors", tensors)
     source = SafetensorsSource(tmp_path)
-    found = open_quantized(source, {"compression_config": {"quant_method": "fp8"}})
-    assert isinstance(found, QuantizedSource) and found.source is source
+    del (older := dict(config))["quant_method"]
+    for raw in (config, older, config | {"quant_method": "sparseml"}):
+        found = open_quantized(source, {"compression_config": raw})
+        assert isinstance(found, QuantizedSource) and found.source is source
+        assert found.names() == {WEIGHT}
 
 
 def test_raw_tensors(tmp_path: Path) -> None:
@@ -181,10 +232,10 @@ def use(source: QuantizedSource) -> None:
         read(source, name)
         if kind is not None:
             shape, size = row_shape(source, name)
-            rows = np.zeros(shape, row_dtype((kind,), size))
+            rows = np.zeros(shape, row_dtype(source.kinds, size))
             source.read_into(name, rows)
             with np.errstate(all="ignore"):
-                numbers(rows, (kind,))
+                numbers(rows, source.kinds)
 
 
 def test_every_method_is_here() -> None:

@@ -99,6 +99,13 @@ def test_goldens_of_nf4_whose_rows_are_no_whole_blocks(nested: bool, tmp_path: P
         source.read_into(WEIGHT, np.empty(6, [("codes", "u1", 67)]))
 
 
+def test_blocks_that_reach_into_the_next_row(tmp_path: Path) -> None:
+    stored = nf4.quantise(random_matrix(shape=(4, 96)))
+    source = opened(tmp_path, in_bitsandbytes(stored), BNB)
+    assert source.kind(WEIGHT) is None
+    np.testing.assert_array_equal(read(source, WEIGHT), nf4.decode(stored))
+
+
 def test_fp4_has_a_table_of_its_own(tmp_path: Path) -> None:
     stored = nf4.quantise(random_matrix(shape=(4, 128)))
     stored = stored._replace(quant_map=np.linspace(-1, 2, 16, dtype=np.float32))

@@ -138,8 +138,8 @@ BLOCKS: list[Mutant] = [
         ("tests/kernels/test_block_copy.py",),
         ("jnp.where(ids < 0, kv_cache.shape[2], ids)", "ids", "padding overwrites a block"),
         (
-            "_put(kv_cache, dst, _get(kv_cache, src))",
-            "_put(kv_cache, src, _get(kv_cache, dst))",
+            "_put(kv_cache, dst, _get(kv_cache, src, backend), backend)",
+            "_put(kv_cache, src, _get(kv_cache, dst, backend), backend)",
             "a copy in the wrong direction",
         ),
     ),

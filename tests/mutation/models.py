@@ -182,7 +182,6 @@ LOADING: list[Mutant] = [
     *plant(
         f"{FOLDER}/hf_fields.py",
         VARIANTS,
-        ("if fields.quantization_config:", "if False:", "quantised weights are taken as they are"),
         ("and others:", "and False:", "other names of fields are not read"),
         (
             "if one.ropes and int(one.head_dim * factor) != one.rotated:",

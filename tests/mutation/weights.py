@@ -36,7 +36,6 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/panels.py",
         FORMATS,
-        ("2 if matrix.gated else 1", "1", "panels of a gated matrix do not alternate"),
         (
             "jnp.int32(x.shape[0]) if num_rows is None else num_rows",
             "jnp.int32(x.shape[0] - 1)",

@@ -75,7 +75,7 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/block_copy.py",
         ("tests/kernels/test_block_copy.py",),
         ("jnp.maximum(ids, 0)", "jnp.maximum(ids, 1)", "block 0 is never read"),
-        (".set(data, mode=", ".add(data, mode=", "what was in a block stays in it"),
+        (".set(jnp.moveaxis(", ".add(jnp.moveaxis(", "what was in a block stays in it"),
         (
             "if src.ndim != 1 or src.shape != dst.shape:",
             "if src.ndim != 1:",

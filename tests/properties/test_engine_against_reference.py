@@ -18,6 +18,7 @@ from tests.support.engine_pair import (
     build_pair,
     model_pair,
     naive_logits,
+    oracle_for,
 )
 from tests.support.engine_workloads import (
     POOLS,
@@ -33,7 +34,7 @@ from tests.support.side_by_side import SideBySide
 def run_both(pool: Pool, settings: dict[str, Any], workload: list[Request], aborts=None):
     """Serves the workload by both engines, side by side, to the end; all comparisons are made."""
     engine, reference = build_pair(pool, **settings)
-    _, transformer = model_pair(pool.sliding_window)
+    transformer = oracle_for(pool)
     exact = not settings.get("async_scheduling", True)
     pair = SideBySide(engine, reference, transformer, exact=exact)
     Service(pair, [suited(one, pool, settings) for one in workload], aborts or {}).run()

@@ -1,15 +1,20 @@
 """The KV cache against NumPy's fancy indexing and a dictionary of slots (I45, I46, I11)."""
 
 from collections.abc import Callable
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reference.attention import dequantize
 from reference.kv_cache import KVCache, slot_of
+from reference.transformer import Transformer, TransformerConfig, weight_shapes
 
 seeds = st.integers(0, 2**32 - 1)
+TINY = TransformerConfig(8, 6, 8, 2, 2, 1, head_dim=4)
 
 
 def make_cache(seed: int) -> tuple[KVCache, np.random.Generator]:
@@ -118,3 +123,63 @@ def test_a_block_outside_of_a_pool_is_refused_before_anything_is_moved(
     with pytest.raises(IndexError, match="the pools have 3 and 2 blocks"):
         cache.swap_out([(0, 0), pair])
     assert np.isnan(cache.cpu).all()
+
+
+@given(seed=seeds, kind=st.sampled_from(["int8", "fp8"]), alone=st.booleans())
+def test_i45_an_8_bit_cache_holds_the_nearest_number_that_it_has(
+    seed: int, kind: str, alone: bool
+) -> None:
+    """Against `ml_dtypes` and NumPy's integers; of keys and values, or of keys alone."""
+    rng = np.random.default_rng(seed)
+    scales = rng.uniform(0.003, 0.02, (2, 1 if alone else 2, 3)).astype(np.float32)
+    cache = KVCache(
+        num_layers=2, num_blocks=2, num_kv_heads=3, block_size=4, head_dim=2, values_in_keys=alone,
+        scales=scales, kind=kind,
+    )  # fmt: skip
+    new = rng.standard_normal((2, 5, 3, 2), np.float32)
+    slots = np.array([7, -1, 0, 3, 5])
+    cache.write(1, new[0], None if alone else new[1], slots)
+    assert np.isnan(cache.gpu[0]).all() and np.isnan(cache.gpu[1, :, 0, :, 1:3]).all()
+    for which in range(len(scales[1])):
+        quotient = new[which] / scales[1, which][:, None]
+        if kind == "int8":
+            stored = np.rint(quotient).clip(-128, 127)
+        else:
+            stored = quotient.clip(-448, 448).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+        for token, slot in enumerate(slots):
+            if slot >= 0:
+                found = cache.gpu[1, which, slot // 4, :, slot % 4]
+                np.testing.assert_array_equal(found, stored[token])
+
+
+def test_what_was_quantised_is_read_back_to_half_a_step() -> None:
+    """By `dequantize`, which is what attention does; the largest key is a code of 100."""
+    rng = np.random.default_rng(0)
+    keys = rng.standard_normal((6, 2, 4), np.float32)
+    scales = np.abs(keys).max(axis=(0, 2)) / 100
+    both = np.broadcast_to(scales, (1, 2, 2))
+    cache = KVCache(
+        num_layers=1, num_blocks=1, num_kv_heads=2, block_size=6, head_dim=4, scales=both
+    )
+    cache.write(0, keys, keys * 9, np.arange(6))
+    read = dequantize(cache.gpu[0, 0, 0].swapaxes(0, 1), scales)
+    assert (np.abs(read - keys) <= scales[:, None] * 0.5001).all()
+    assert np.abs(cache.gpu[0, 0]).max() == 100 and np.abs(cache.gpu[0, 1]).max() in (127, 128)
+
+
+def test_a_decoder_reads_what_an_8_bit_cache_holds() -> None:
+    """Numbers that 8 bits hold exactly make no difference; coarse ones do."""
+    path = weight_shapes(TINY)
+    rng = np.random.default_rng(3)
+    weights = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in path.items()}
+    decoder, tokens = Transformer(TINY, weights), np.arange(5)
+
+    def run(**options: Any) -> np.ndarray:
+        cache = KVCache(**TINY.cache_sizes(), num_blocks=1, block_size=5, **options)
+        one = np.array([[0]]), np.array([5]), np.array([0, 5])
+        return decoder.forward(tokens, tokens, cache, *one, tokens)
+
+    shape = (TINY.num_hidden_layers, 1 if TINY.latent else 2, 1)
+    fine, coarse = np.full(shape, 0.05, np.float32), np.full(shape, 1.0, np.float32)
+    plain, close, far = run(), run(scales=fine), run(scales=coarse)
+    assert 0 < np.abs(close - plain).max() < np.abs(far - plain).max()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reference.attention import paged_attention
 from reference.experts import route
-from reference.kv_cache import KVCache
+from reference.kv_cache import KVCache, quantize
 from reference.latent_attention import latent_attention, latent_queries
 from reference.transformer import Transformer
 from reference.transformer_config import (
@@ -182,6 +182,29 @@ def test_the_matrices_may_stand_on_the_other_side_of_the_sums(
     latents, _ = paged_attention(absorbed, cache.gpu, *batch, **options)
     found = np.einsum("thc,hvc->thv", latents[..., : sizes.kv_rank], of_values)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_latents_of_8_bits_are_read_with_their_scale(kind: str) -> None:
+    """As over a cache that holds the numbers that they stand for."""
+    sizes, rng = TINY.latent, np.random.default_rng(7)
+    assert sizes is not None
+    made = rng.standard_normal((3 * (sizes.plain + sizes.value_dim), sizes.kv_rank))
+    stored, scales = rng.standard_normal((6, 1, 9)), np.array([[[0.0625]], [[0.25]]])
+    slots, found, q = np.arange(6), [], rng.standard_normal((2, 3, 7))
+    for own in (scales, None):
+        cache = KVCache(
+            num_layers=2, num_blocks=1, num_kv_heads=1, block_size=6, head_dim=9,
+            values_in_keys=True, dtype=np.float64, scales=own, kind=kind,
+        )  # fmt: skip
+        meant = stored if own is not None else quantize(stored[:, 0], np.full(6, 0.25), kind) / 4
+        cache.write(1, meant.reshape(6, 1, 9), None, slots)
+        found.append(latent_attention(
+            q, cache.gpu, np.array([[0]]),
+            np.array([6]), np.array([0, 2]), layer=1, scale=0.4, kv_scales=own,
+            weights={"a.kv_b_proj.weight": made}, name="a", sizes=sizes,
+        ))  # fmt: skip
+    np.testing.assert_allclose(*found, rtol=1e-9)
 
 
 def test_a_query_of_one_number_by_hand() -> None:

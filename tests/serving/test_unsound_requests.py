@@ -1,5 +1,6 @@
 """Requests that break what reads them: great depth, lone surrogates, endless heads, bare words."""
 
+import asyncio
 import json
 import socket
 from pathlib import Path
@@ -7,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from jax_engine.serving.openai import http_protocol
+from jax_engine.serving.openai import guards, http_protocol
 from jax_engine.serving.openai.http_protocol import MAX_HEAD, BoundedHead
+from jax_engine.serving.openai.request_fields import MAX_MESSAGES, MAX_TOOLS
 from jax_engine.serving.openai.sound_json import MAX_DEPTH, problem_of
 from tests.support.scripted_app import scripted_app, served
 
@@ -134,3 +136,55 @@ def test_heads_have_a_size_and_a_time(checkpoint: Path, monkeypatch: pytest.Monk
             assert answer.startswith(b"HTTP/1.1 400") and b'{"error":{"message":' in answer
         assert sent(url, BEGIN) == b""  # and nothing more: it is closed
         assert sent(url, BEGIN, END).startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_has_a_time(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "BODY_S", 0.5)
+    client, llm = scripted_app(checkpoint)()
+    for path in ("/v1/completions", "/v1/messages"):
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head += "Content-Length: 9\r\n\r\n"
+        with served(client.app, BoundedHead) as url:
+            answer = sent(url, head.encode(), b'{"pro')  # ends: the connection is closed
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"must be complete within 0.5 seconds" in answer
+    assert not llm.asked
+
+
+def test_the_time_of_a_body_is_not_that_of_its_answer(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guards, "BODY_S", 0.2)
+    client, llm = scripted_app(checkpoint)()
+    generate = llm.generate
+
+    async def late(*args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(0.6)
+        async for one in generate(*args, **kwargs):
+            yield one
+
+    monkeypatch.setattr(llm, "generate", late)
+    for stream in (False, True):
+        answer = client.post("/v1/completions", json={"prompt": "x", "stream": stream})
+        assert answer.status_code == 200 and "error" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "limit"),
+    [
+        *[(path, "messages", MAX_MESSAGES) for path in ("/v1/chat/completions", "/v1/messages")],
+        ("/v1/responses", "input", MAX_MESSAGES),
+        *[
+            (path, "tools", MAX_TOOLS)
+            for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages")
+        ],
+    ],
+)
+def test_lists_have_a_limit(checkpoint: Path, path: str, field: str, limit: int) -> None:
+    client, llm = scripted_app(checkpoint)()
+    body = BODIES[path][0] | {field: [{}] * (limit + 1)}
+    answer = client.post(path, json=body)
+    assert answer.status_code == 400 and f"at most {limit} items" in answer.text, answer.text
+    assert field in answer.text and not llm.asked
+    allowed = client.post(path, json=body | {field: [{}] * limit})  # wrong, but not too many
+    assert "at most" not in allowed.text

@@ -33,12 +33,16 @@ from reference.random_numbers import derive_seed, request_seed, uniform
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
 from tests.support.beam_oracle import Ended, LogitsAfter, rounding_decides, search_without_cache
+from tests.support.quantised_llama import RoundedInputs, quantised_llama
 from tests.support.tiny_llama import EOS, tiny_llama
 
 MAX_LEN = 40
 MAX_SEQS = 4
 ENGINE_SEED = 7  # from which requests without one draw theirs
 TOLERANCE = 1e-4  # of logits in float32, two layers
+# The same over an 8-bit cache, and with inputs rounded to 8 bits: where rounding decides between
+# two codes, they are a step apart.
+TOLERANCES = {"auto": TOLERANCE, "int8": 5e-3, "fp8": 2e-2, "w8a8": 5e-2}
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,54 @@ class Pool:
     block_size: int
     num_blocks: int
     sliding_window: int | None = None
+    cache_dtype: str = "auto"
+    weights: str | None = None  # how they are quantised: see `quantised_llama`
+
+
+class Oracle(Transformer):
+    """The oracle's decoder over a cache like the engine's.
+
+    Attributes:
+        cache: Arguments of its caches beside their sizes.
+        tolerance: Of its logits.
+    """
+
+    cache: Mapping[str, Any] = {}
+    tolerance = TOLERANCE
 
 
 @functools.cache
-def model_pair(window: int | None) -> tuple[Path, Transformer]:
+def model_pair(window: int | None, weights: str | None = None) -> tuple[Path, Transformer]:
     folder = Path(tempfile.mkdtemp()) / "tiny"
+    if weights is not None:
+        return quantised_llama(folder, weights, sliding_window=window)
     return tiny_llama(folder, sliding_window=window)
+
+
+@functools.cache
+def oracle_for(pool: Pool) -> Transformer:
+    """The oracle's decoder, which takes the scales of an 8-bit cache from the engine."""
+    _, transformer = model_pair(pool.sliding_window, pool.weights)
+    if pool.cache_dtype == "auto":
+        return transformer
+    oracle = Oracle(transformer.config, transformer.weights)
+    scales = np.asarray(_parts_for(pool).worker.steps.kv_scales)
+    oracle.cache = {"scales": scales, "kind": pool.cache_dtype}
+    oracle.tolerance = TOLERANCES[pool.cache_dtype]
+    return oracle
+
+
+def tolerance_of(transformer: Transformer | None) -> float:
+    """Of logits."""
+    if isinstance(transformer, RoundedInputs):
+        return TOLERANCES["w8a8"]
+    return transformer.tolerance if isinstance(transformer, Oracle) else TOLERANCE
+
+
+def cache_for(transformer: Transformer, **sizes: int) -> KVCache:
+    """A cache of the oracle's."""
+    own = transformer.cache if isinstance(transformer, Oracle) else {}
+    return KVCache(**transformer.config.cache_sizes(), **sizes, **own)
 
 
 def parts_for(pool: Pool) -> EngineParts:
@@ -65,7 +111,7 @@ def parts_for(pool: Pool) -> EngineParts:
 
 @functools.cache
 def _parts_for(pool: Pool) -> EngineParts:
-    path, _ = model_pair(pool.sliding_window)
+    path, _ = model_pair(pool.sliding_window, pool.weights)
     config = EngineConfig(
         model=str(path),
         skip_tokenizer_init=True,
@@ -77,6 +123,7 @@ def _parts_for(pool: Pool) -> EngineParts:
         dtype="float32",
         swap_space=0.1,
         seed=ENGINE_SEED,
+        kv_cache_dtype=pool.cache_dtype,  # type: ignore[arg-type]
     )
     return build_engine(config)
 
@@ -93,7 +140,7 @@ def build_pair(
     """Both engines, empty, with these scheduler settings; CPU blocks as far as they go."""
     parts = parts_for(pool)
     num_cpu_blocks = min(num_cpu_blocks, len(parts.worker.kv_cache.host))
-    _, transformer = model_pair(pool.sliding_window)
+    transformer = oracle_for(pool)
     limits = {"max_model_len": MAX_LEN, "max_num_seqs": MAX_SEQS} | settings
     blocks = BlockManager(
         pool.block_size,
@@ -107,15 +154,8 @@ def build_pair(
         parts.config, scheduling_policy=scheduler.policy, async_scheduling=async_scheduling
     )
     engine = LLMEngine(replace(parts, config=own, scheduler=scheduler, tokenizer=tokenizer))
-    config = transformer.config
-    cache = KVCache(
-        num_layers=config.num_hidden_layers,
-        num_blocks=pool.num_blocks,
-        num_kv_heads=config.num_key_value_heads,
-        block_size=pool.block_size,
-        head_dim=config.head_dim,
-        num_cpu_blocks=num_cpu_blocks,
-    )
+    sizes = {"num_blocks": pool.num_blocks, "block_size": pool.block_size}
+    cache = cache_for(transformer, **sizes, num_cpu_blocks=num_cpu_blocks)
     reference = ReferenceEngine(
         transformer, cache, eos_token_ids=[EOS], seed=ENGINE_SEED,
         enable_prefix_caching=prefix_caching, **limits,
@@ -155,7 +195,9 @@ def same_or_rounding(
     else:
         edges = np.cumsum(probabilities)
         margin = float(np.abs(edges - uniform(seed, len(context))).min())
-    assert margin < TOLERANCE, f"token {at}: {tokens[at]} for {wanted[at]}, margin {margin}"
+    assert margin < tolerance_of(transformer), (
+        f"token {at}: {tokens[at]} for {wanted[at]}, margin {margin}"
+    )
     return False
 
 
@@ -172,10 +214,11 @@ def same_beams_or_rounding(
     if found == wanted:
         for one, seq in zip(output.outputs, group.best, strict=True):
             assert one.cumulative_logprob is not None and one.logprobs is not None
-            assert abs(one.cumulative_logprob - seq.cumulative_logprob) < 1e-3
+            tolerance = max(1e-3, tolerance_of(transformer))
+            assert abs(one.cumulative_logprob - seq.cumulative_logprob) < tolerance
             pairs = zip(one.logprobs, one.token_ids, strict=True)
             own = [entry[token].logprob for entry, token in pairs]
-            np.testing.assert_allclose(own, seq.logprobs, atol=1e-3)
+            np.testing.assert_allclose(own, seq.logprobs, atol=tolerance)
         return True
 
     assert transformer is not None, f"engine {found}, reference {wanted}"
@@ -185,20 +228,15 @@ def same_beams_or_rounding(
         return search_without_cache(prompt, group.params, MAX_LEN, logits_after, EOS)
 
     exact = functools.partial(naive_logits, transformer)
-    assert rounding_decides(search, exact, TOLERANCE), f"engine {found}, reference {wanted}"
+    tolerance = tolerance_of(transformer)
+    assert rounding_decides(search, exact, tolerance), f"engine {found}, reference {wanted}"
     return False
 
 
 def naive_pass(transformer: Transformer, token_ids: Sequence[int]) -> np.ndarray:
     """Hidden states [T, E] of these tokens, by a forward pass without any history (I39)."""
-    config, count = transformer.config, len(token_ids)
-    cache = KVCache(
-        num_layers=config.num_hidden_layers,
-        num_blocks=1,
-        num_kv_heads=config.num_key_value_heads,
-        block_size=count,
-        head_dim=config.head_dim,
-    )
+    count = len(token_ids)
+    cache = cache_for(transformer, num_blocks=1, block_size=count)
     positions = np.arange(count)
     return transformer.forward(
         np.array(token_ids), positions, cache, np.array([[0]]), np.array([count]),

@@ -13,7 +13,7 @@ from jax_engine import RequestOutput
 from reference.parameters import Parameters
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
-from tests.support.engine_pair import same_beams_or_rounding, same_or_rounding
+from tests.support.engine_pair import same_beams_or_rounding, same_or_rounding, tolerance_of
 from tests.support.sometimes import saw
 
 TOLERANCE = 1e-3  # of log-probabilities in float32, and of their sums over an output
@@ -40,7 +40,9 @@ def check_output(
     assert may_be_aborted or stuck or not aborted, "nobody aborted it"
     if output.finished:
         saw("aborted" if aborted else "finished")
-    check_prompt_logprobs(group, output, complete=output.finished and not aborted)
+    tolerance = max(TOLERANCE, tolerance_of(transformer))
+    complete = output.finished and not aborted
+    check_prompt_logprobs(group, output, complete=complete, tolerance=tolerance)
     if params.use_beam_search:
         return aborted or same_beams_or_rounding(transformer, group, output)
     same = True
@@ -56,15 +58,21 @@ def check_output(
             matches = matches or same_or_rounding(transformer, group, one.index, one.token_ids)
         same &= matches
         if matches:
-            check_logprobs(params, group, one)
+            check_logprobs(params, group, one, tolerance)
     if output.finished and not aborted:
         # A sample that was cut short may be one of those that are not shown.
-        check_choice(params, group, output, exactly=same and (alike or not may_be_aborted))
+        exactly = same and (alike or not may_be_aborted)
+        check_choice(params, group, output, exactly=exactly, tolerance=tolerance)
     return same
 
 
 def check_choice(
-    params: Parameters, group: SequenceGroup, output: RequestOutput, *, exactly: bool
+    params: Parameters,
+    group: SequenceGroup,
+    output: RequestOutput,
+    *,
+    exactly: bool,
+    tolerance: float = TOLERANCE,
 ) -> None:
     """All samples in order; or the n of best_of that the oracle ranks first (I51)."""
     found = [one.index for one in output.outputs]
@@ -76,15 +84,17 @@ def check_choice(
     if exactly and all(seq.logprobs for seq in group.seqs):
         totals = [sum(group.seqs[index].logprobs) for index in found]
         wanted = [sum(seq.logprobs) for seq in group.best]
-        np.testing.assert_allclose(totals, wanted, atol=TOLERANCE)
+        np.testing.assert_allclose(totals, wanted, atol=tolerance)
 
 
-def check_logprobs(params: Parameters, group: SequenceGroup, one: Any) -> None:
+def check_logprobs(
+    params: Parameters, group: SequenceGroup, one: Any, tolerance: float = TOLERANCE
+) -> None:
     """Of each token of one sample: its own, those of the most probable, ranks, and the sum."""
     seq = group.seqs[one.index]
     if params.logprobs is not None or params.ranked:
         total = sum(seq.logprobs[: len(one.token_ids)])
-        assert abs(one.cumulative_logprob - total) < TOLERANCE
+        assert abs(one.cumulative_logprob - total) < tolerance
     else:
         assert one.cumulative_logprob is None
     if params.logprobs is None:
@@ -92,10 +102,12 @@ def check_logprobs(params: Parameters, group: SequenceGroup, one: Any) -> None:
         return
     assert seq.distributions is not None and len(one.logprobs) == len(one.token_ids)
     for token, entry, row in zip(one.token_ids, one.logprobs, seq.distributions, strict=False):
-        check_entry(entry, token, row, params.logprobs)
+        check_entry(entry, token, row, params.logprobs, tolerance)
 
 
-def check_prompt_logprobs(group: SequenceGroup, output: RequestOutput, *, complete: bool) -> None:
+def check_prompt_logprobs(
+    group: SequenceGroup, output: RequestOutput, *, complete: bool, tolerance: float = TOLERANCE
+) -> None:
     """At each position but the first; what was not computed when it was aborted is None."""
     found, rows = output.prompt_logprobs, group.prompt_logprobs
     if rows is None:
@@ -108,10 +120,17 @@ def check_prompt_logprobs(group: SequenceGroup, output: RequestOutput, *, comple
         assert entry is not None or not complete
         if entry is not None:
             assert row is not None
-            check_entry(entry, group.prompt_token_ids[position], row, params.prompt_logprobs)
+            token = group.prompt_token_ids[position]
+            check_entry(entry, token, row, params.prompt_logprobs, tolerance)
 
 
-def check_entry(entry: Mapping[int, Any], token: int, row: np.ndarray, num_top: int) -> None:
+def check_entry(
+    entry: Mapping[int, Any],
+    token: int,
+    row: np.ndarray,
+    num_top: int,
+    tolerance: float = TOLERANCE,
+) -> None:
     """The token first, then the `num_top` most probable (-1: all), with values and ranks.
 
     Args:
@@ -124,11 +143,11 @@ def check_entry(entry: Mapping[int, Any], token: int, row: np.ndarray, num_top: 
     top = tokens if len(tokens) == num_top else tokens[1:]
     if num_top:
         least = np.sort(row)[-num_top]
-        assert all(row[one] > least - TOLERANCE for one in top), "one is not among the best"
+        assert all(row[one] > least - tolerance for one in top), "one is not among the best"
     for one, found in entry.items():
-        assert abs(found.logprob - row[one]) < TOLERANCE
-        at_least = 1 + int((row > row[one] + TOLERANCE).sum())
-        assert at_least <= found.rank <= int((row > row[one] - TOLERANCE).sum())
+        assert abs(found.logprob - row[one]) < tolerance
+        at_least = 1 + int((row > row[one] + tolerance).sum())
+        assert at_least <= found.rank <= int((row > row[one] - tolerance).sum())
 
 
 def check_cache_hits(

@@ -73,6 +73,9 @@ class RowsSource:
     def order(self, name: str) -> np.ndarray | None:
         return self.orders.get(name)
 
+    def turned(self, name: str) -> bool:
+        return name.startswith("turned")
+
     def read_into(self, name: str, out: np.ndarray) -> None:
         if out.dtype.fields is not None:
             rows = self.tensors[name]

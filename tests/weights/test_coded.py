@@ -193,16 +193,33 @@ def test_columns_in_another_order(plain: WeightFormat) -> None:
 
 def test_which_transforms_move_whole_rows() -> None:
     order = np.arange(3)
-    assert moves_rows(Concatenate(("a", Rows("b", order, 3)), (3, 3)), 1)
-    assert moves_rows(Stack("x", range(2), Concatenate("ab")), 2)
-    assert moves_rows(Rows(Stack("x", range(2), "a"), order, 3, axis=1), 2)
-    assert moves_rows(Heads("a"), 2)
-    assert not moves_rows(Concatenate("ab", axis=1), 1)
-    assert not moves_rows(Concatenate("ab", axis=-1), 1)
-    assert not moves_rows(Rows("a", order, 3, axis=1), 1)
-    assert not moves_rows(Transpose("a"), 1)
-    assert not moves_rows(AddOne("a"), 1)
-    assert not moves_rows(Tensor("a"), 0)
+
+    def moves(made_of: Transform, axes: int) -> bool:
+        return moves_rows(made_of, axes, lambda name: name.startswith("turned"))
+
+    assert moves(Concatenate(("a", Rows("b", order, 3)), (3, 3)), 1)
+    assert moves(Stack("x", range(2), Concatenate("ab")), 2)
+    assert moves(Rows(Stack("x", range(2), "a"), order, 3, axis=1), 2)
+    assert moves(Heads("a"), 2)
+    assert moves(Transpose("turned.{layer}"), 1)
+    assert not moves(Concatenate("ab", axis=1), 1)
+    assert not moves(Concatenate("ab", axis=-1), 1)
+    assert not moves(Rows("a", order, 3, axis=1), 1)
+    assert not moves(Transpose("a"), 1)
+    assert not moves(Tensor("turned"), 1)
+    assert not moves(Transpose(AddOne("turned")), 1)
+    assert not moves(AddOne("a"), 1)
+    assert not moves(Tensor("a"), 0)
+
+
+def test_rows_of_codes_are_turned_already() -> None:
+    rows = random_rows((6,), 64, KINDS, {0}, 1)
+    source = RowsSource({"turned": rows}, KINDS)
+    assert parts_of_rows(source, Transpose("turned"), (6, 64), {}) == [(KINDS[0], 6)]
+    form = form_of(source, Panels(), Transpose("turned"), (6, 64))
+    weight = loaded(source, Transpose("turned"), form, (6, 64))
+    found = weight.take_rows(jnp.arange(6, dtype=jnp.int32))
+    np.testing.assert_array_equal(found, numbers(rows, KINDS))
 
 
 def test_the_parts_of_a_matrix() -> None:

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.w8a8.rounding import LEAST, MOST
 from jax_engine.errors import WeightsError
+from jax_engine.operations import coded_format
 from jax_engine.weights import w8a8, w8a8_dense
 from jax_engine.weights.codes import Kind, row_dtype
+from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Matrix, Weight
+from jax_engine.weights.panels import Panels
 from jax_engine.weights.w8a8 import W8A8, W8A8Panels, is_w8a8
 from jax_engine.weights.w8a8_dense import IndexedW8A8Dense, W8A8Dense
 from reference.quantization import smoothquant
@@ -23,9 +26,10 @@ from tests.kernels.w8a8 import by_groups, by_oracle, numbers, relu_gated, weight
 
 FORMS = (W8A8Panels(), W8A8Dense(), IndexedW8A8Dense())
 forms = pytest.mark.parametrize("form", FORMS, ids=lambda form: type(form).__name__)
-# A few of each, since every shape is compiled.
-tokens_of, sizes = st.sampled_from((1, 13)), st.sampled_from((1, 7, 33))
+# Tokens, rows and columns. A few, since every shape is compiled.
+shapes = st.sampled_from([(1, 33, 7), (13, 7, 33), (13, 1, 1)])
 dtypes = st.sampled_from(("float32", "bfloat16"))
+seeds = st.integers(0, 99)
 FLOAT32 = jnp.dtype(jnp.float32)
 PER_ROW = Kind("int8", 1 << 20, activations="int8")
 
@@ -72,14 +76,13 @@ def one_layer(weight: Weight, layer: int) -> Weight:
 
 
 @forms
-@given(st.sampled_from((1, 3)), tokens_of, sizes, sizes, dtypes, st.integers(0, 99))
-@example(1, 13, 1, 1, "float32", 0)  # XLA knew that a magnitude is not below 0
-def test_products(
-    form: W8A8, layers: int, tokens: int, rows: int, size: int, dtype: str, seed: int
-) -> None:
+@given(shapes, dtypes, seeds)
+@example((13, 1, 1), "float32", 0)  # XLA knew that a magnitude is not below 0
+def test_products(form: W8A8, shape: tuple[int, int, int], dtype: str, seed: int) -> None:
     """Of a layer of a stack; rows beyond `num_rows` are finite."""
-    layer, wanted = seed % layers, seed % (tokens + 1)
-    codes, scales = weights(seed, layers, rows, size)
+    tokens, rows, size = shape
+    layer, wanted = seed % 3, seed % (tokens + 1)
+    codes, scales = weights(seed, 3, rows, size)
     x = jnp.asarray(numbers(seed + 1, tokens, size), dtype)
     weight = one_layer(held(form, codes, scales), layer)
     expected = by_oracle(x, codes[layer], scales[layer])
@@ -94,9 +97,9 @@ def test_products(
 
 
 @forms
-@pytest.mark.parametrize("tokens", [1, 40])
+@pytest.mark.parametrize("tokens", [2, 40])
 def test_x_is_divided_as_the_oracle_divides(form: W8A8, tokens: int) -> None:
-    """Not multiplied by a reciprocal, as XLA would: of 20,000 numbers some round otherwise."""
+    """Not multiplied by a reciprocal, as XLA would: that rounds otherwise near half a step."""
     x, codes = numbers(0, tokens, 500), np.eye(500, dtype=np.int8)
     weight = held(form, codes, np.ones(500, np.float32))
     found = run(weight, "matmul", {"x": jnp.asarray(x)}, out_dtype=FLOAT32)
@@ -128,12 +131,13 @@ def test_what_is_not_finite_spoils_its_row_alone(form: W8A8, value: float) -> No
 
 
 @forms
-@given(tokens_of, sizes, sizes, st.booleans(), dtypes)
+@given(shapes, st.booleans(), dtypes, seeds)
 def test_gated_products(
-    form: W8A8, tokens: int, width: int, size: int, with_bias: bool, dtype: str
+    form: W8A8, shape: tuple[int, int, int], with_bias: bool, dtype: str, seed: int
 ) -> None:
-    codes, scales = weights(1, 2, 2 * width, size)
-    x, bias = jnp.asarray(numbers(7, tokens, size), dtype), numbers(8, 1, 2 * width)[0]
+    tokens, width, size = shape
+    codes, scales = weights(seed, 2, 2 * width, size)
+    x, bias = jnp.asarray(numbers(seed + 1, tokens, size), dtype), numbers(8, 1, 2 * width)[0]
     weight = one_layer(held(form, codes, scales, gated=True), 1)
     added = jnp.asarray(bias) if with_bias else None
     arrays = {"x": x, "bias": added, "layer": jnp.int32(1)}
@@ -143,27 +147,21 @@ def test_gated_products(
 
 
 @forms
-@given(
-    st.sampled_from([(1, 0, 2), (0, 13, 0), (0, 0, 0)]),
-    st.sampled_from((7, 33)),
-    st.booleans(),
-    st.booleans(),
-)
-def test_products_by_experts(
-    form: W8A8, counts: tuple[int, ...], width: int, with_bias: bool, gated: bool
-) -> None:
-    """With a gate or without; two rows of padding are finite."""
-    rows, size, real = width * (1 + gated), 10, sum(counts)
-    codes, scales = weights(1, 2, 3, rows, size)
-    x, bias = numbers(7, real + 2, size), numbers(8, 3, rows)
+@given(st.sampled_from([(1, 0, 12), (0, 13, 0), (0, 0, 0), (2, 0, 3)]), st.booleans(), seeds)
+@example((1, 0, 12), True, 0)
+@example((1, 0, 12), False, 0)
+def test_products_by_experts(form: W8A8, counts: tuple[int, ...], gated: bool, seed: int) -> None:
+    """With a gate and a bias, or without; two rows of padding or more are finite."""
+    rows, size, real = 33 * (1 + gated), 10, sum(counts)
+    codes, scales = weights(seed, 2, 3, rows, size)
+    x, bias = numbers(seed + 1, 15, size), numbers(8, 3, rows)
     weight = one_layer(held(form, codes, scales, gated=gated), 1)
     starts = jnp.asarray(np.cumsum([0, *counts]), jnp.int32)
-    arrays = {"x": jnp.asarray(x), "bias": jnp.asarray(bias) if with_bias else None}
+    arrays = {"x": jnp.asarray(x), "bias": jnp.asarray(bias) if gated else None}
     arrays |= {"starts": starts, "layer": jnp.int32(1)}
     expected = by_groups(x, codes[1], scales[1], list(counts))[:real]
-    if with_bias:
-        expected = expected + np.repeat(bias, counts, axis=0)
     if gated:
+        expected = expected + np.repeat(bias, counts, axis=0)
         found = run(weight, "grouped_gated_matmul", arrays, activation="relu")
         expected = relu_gated(expected)
     else:
@@ -173,10 +171,10 @@ def test_products_by_experts(
 
 
 @forms
-@given(st.sampled_from((1, 3)), tokens_of, st.sampled_from((7, 33)), st.data())
-def test_batched_products(form: W8A8, heads: int, tokens: int, rows: int, data: Any) -> None:
-    layer, wanted = data.draw(st.integers(0, 1)), data.draw(st.integers(0, tokens))
-    codes, scales = weights(3, 2, heads, rows, 10)
+@pytest.mark.parametrize(("heads", "tokens", "wanted"), [(1, 1, 1), (3, 13, 13), (3, 13, 5)])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_batched_products(form: W8A8, heads: int, tokens: int, wanted: int, layer: int) -> None:
+    codes, scales = weights(3, 2, heads, 33, 10)
     x = numbers(7, heads, tokens, 10)
     weight = one_layer(held(form, codes, scales), layer)
     arrays = {"x": jnp.asarray(x), "layer": jnp.int32(layer), "num_rows": jnp.int32(wanted)}
@@ -188,12 +186,11 @@ def test_batched_products(form: W8A8, heads: int, tokens: int, rows: int, data: 
 
 @forms
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@given(sizes, sizes, st.lists(st.integers(0, 99), min_size=4, max_size=4))
-@example(33, 7, [32, 33, 40, 99])
-def test_rows_are_taken_and_clipped(
-    form: W8A8, dtype: str, rows: int, size: int, ids: list[int]
-) -> None:
-    codes, scales = weights(2, rows, size)
+@pytest.mark.parametrize("rows", [1, 33])
+@given(st.lists(st.integers(0, 99), min_size=4, max_size=4))
+@example([32, 33, 40, 99])
+def test_rows_are_taken_and_clipped(form: W8A8, dtype: str, rows: int, ids: list[int]) -> None:
+    codes, scales = weights(2, rows, 7)
     weight = held(form, codes, scales, dtype=jnp.dtype(dtype))
     expected = (codes * scales[:, None])[np.minimum(ids, rows - 1)].astype(dtype)
     found = run(weight, "take_rows", {"ids": jnp.asarray(ids)})
@@ -259,3 +256,17 @@ def test_which_kinds_of_rows_these_formats_hold() -> None:
     ]
     for change in others:
         assert not is_w8a8(PER_ROW._replace(**change), 576)
+
+
+def test_the_format_follows_that_of_plain_numbers() -> None:
+    """Columns in another order have another format, and so have rows of two kinds."""
+    matrix, part = Matrix((6, 40), FLOAT32), [(PER_ROW, 6)]
+    chosen = [
+        coded_format((PER_ROW,), [part], matrix, plain, ordered=False)
+        for plain in (Panels(), Dense(), IndexedDense())
+    ]
+    assert chosen == list(FORMS)
+    others = (PER_ROW, PER_ROW._replace(activations=None))
+    for kinds, ordered in [((PER_ROW,), True), (others, False)]:
+        found = coded_format(kinds, [part], matrix, Dense(), ordered=ordered)
+        assert not isinstance(found, W8A8)

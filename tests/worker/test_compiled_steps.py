@@ -17,6 +17,7 @@ from jax_engine.sampling.inputs import ROW_WIDTH
 from jax_engine.step import Moves, RequestSetup, Row, Step
 from jax_engine.worker import compiled_steps
 from jax_engine.worker.kv_cache import kv_cache_shape
+from jax_engine.worker.kv_scales import scales_shape
 from jax_engine.worker.prompt_logprobs import NUM_TOP
 from jax_engine.worker.step_output import StepOutput
 from jax_engine.worker.step_plan import pack_step
@@ -57,6 +58,24 @@ def test_metadata_is_made_for_the_calls_of_the_layers(
     assert call[1].dtype == kv_cache.dtype
     assert received.backend == metadata.backend
     assert received.decode_only == shape.decode_only
+
+
+@pytest.mark.parametrize("cache_dtype", ["int8", "float8_e4m3fn"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_quantised_cache_is_updated_where_it_is(shape: StepShape, cache_dtype: str) -> None:
+    """By the kernels of the model's dtype; no step converts or copies it."""
+    config = config_from_hf(tiny.CONFIGS["plain"])
+    graphdef, params = abstract_decoder(config.spec, "float32")
+    model = LoadedModel(config, graphdef, params, Path(), 0, 0)
+    steps = compiled_steps.CompiledSteps(
+        model, block_size=16, table_width=4, max_rows=8, dtype="float32",
+        kv_scales=scales_shape(config, cache_dtype),
+    )  # fmt: skip
+    cache = jax.ShapeDtypeStruct(kv_cache_shape(config, 4096, 16), jnp.dtype(cache_dtype))
+    num_bytes = cache.size
+    memory = steps.compile(shape, cache).memory_analysis()
+    assert memory.alias_size_in_bytes == num_bytes
+    assert memory.temp_size_in_bytes < num_bytes // 4
 
 
 VOCABULARY, MAX_ROWS, TABLE_WIDTH = 40, 20, 4

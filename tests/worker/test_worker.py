@@ -70,6 +70,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
         max_model_len=21,
         max_rows=MAX_ROWS,
         dtype="float32",
+        cache_dtype="float32",
     )
     worker.done = done
     return worker

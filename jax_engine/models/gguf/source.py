@@ -90,13 +90,17 @@ class GgufSource:
         """How the rows of a tensor are coded, if it is made of whole rows of one kind."""
         made, words = self._made[name]
         axes = len(self.shape(name)) - 1
-        if not moves_rows(made, axes):
+        if not moves_rows(made, axes, self.turned):
             return None
         found = {self._tensors.kind(one.format(**words)) for one in made.templates()}
         return found.pop() if len(found) == 1 else None
 
     def order(self, name: str) -> None:
         """The columns are in order."""
+
+    def turned(self, name: str) -> bool:
+        """No tensor of a GGUF file is."""
+        return False
 
     def read_into(self, name: str, out: np.ndarray) -> None:
         """Writes numbers, or rows of codes into records."""

@@ -49,6 +49,7 @@ def experts(parts: Parts) -> list[Grouped]:
             MX_GROUP,
             lambda: parts.raw(BLOCKS)[expert].reshape(sizes[1], -1),
             lambda: in_float32(parts.raw(SCALES)[expert]),
+            lambda: _are_halves(parts.raw(SCALES)[expert]),
         )
 
     return [of(expert) for expert in range(sizes[0])]
@@ -57,7 +58,13 @@ def experts(parts: Parts) -> list[Grouped]:
 def mxfp4(parts: Parts, end: str) -> Grouped:
     """A matrix of MXFP4 whose codes have this end of a name. Raises WeightsError."""
     shape = _checked(parts, end, MX_GROUP, ("U8", "F8_E8M0"))
-    return _matrix(shape, MX_GROUP, lambda: parts.raw(end), lambda: in_float32(parts.raw(SCALE)))
+    return _matrix(
+        shape,
+        MX_GROUP,
+        lambda: parts.raw(end),
+        lambda: in_float32(parts.raw(SCALE)),
+        lambda: _are_halves(parts.raw(SCALE)),
+    )
 
 
 def nvfp4(parts: Parts, end: str, whole: str, *, divisor: bool) -> Grouped:
@@ -77,7 +84,7 @@ def nvfp4(parts: Parts, end: str, whole: str, *, divisor: bool) -> Grouped:
             found: np.ndarray = each / of_matrix if divisor else each * of_matrix
         return found
 
-    return _matrix(shape, NV_GROUP, lambda: parts.raw(end), scales)
+    return _matrix(shape, NV_GROUP, lambda: parts.raw(end), scales, lambda: False)
 
 
 def _checked(parts: Parts, end: str, group: int, dtypes: tuple[str, ...]) -> tuple[int, int]:
@@ -93,8 +100,16 @@ def _matrix(
     group: int,
     packed: Callable[[], np.ndarray],
     scales: Callable[[], np.ndarray],
+    halves: Callable[[], bool],
 ) -> Grouped:
-    return Grouped(shape, E2M1, group, functools.partial(_codes_into, packed), scales)
+    codes_into = functools.partial(_codes_into, packed)
+    return Grouped(shape, E2M1, group, codes_into, scales, halves=halves)
+
+
+def _are_halves(exponents: np.ndarray) -> bool:
+    """Whether all powers of two are float16 numbers, from 2^-24 to 2^15."""
+    raw = exponents.view(np.uint8)
+    return bool(raw.min() >= 127 - 24 and raw.max() <= 127 + 15)
 
 
 def _codes_into(packed: Callable[[], np.ndarray], out: np.ndarray) -> None:

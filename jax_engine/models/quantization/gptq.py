@@ -56,6 +56,7 @@ class Fields(msgspec.Struct, frozen=True):
     desc_act: bool | None = False
     lm_head: bool | None = False
     checkpoint_format: str | None = None
+    format: str | None = None  # its newer name
     dynamic: dict[str, dict[str, Any]] | None = None
 
 
@@ -85,7 +86,7 @@ def method(raw: Mapping[str, Any], model_type: object) -> Method:
         ConfigError: A field has a value that is not known.
     """
     fields = settings(raw, Fields)
-    version = fields.checkpoint_format or "gptq"
+    version = fields.checkpoint_format or fields.format or "gptq"
     require("checkpoint_format", version, VERSIONS)
     base = Scheme(fields.bits, fields.group_size, bool(fields.sym), VERSIONS[version])
     _check("", base)
@@ -155,6 +156,7 @@ def matrix(scheme: Scheme, parts: Parts) -> Grouped:
         scales=lambda: parts.floats(".scales").T,
         zeros=None if scheme.sym else functools.partial(_zeros, parts, scheme, middle),
         column_groups=column_groups,
+        halves=(lambda: True) if parts.dtype(".scales") == "F16" else None,
     )
 
 

@@ -40,6 +40,7 @@ class Grouped:
         column_groups: the group of each column, checked to be in range; None: `group` columns
             after another.
         activations: as in `Kind`.
+        halves: whether all scales are float16 numbers; None: this is seen from the scales.
     """
 
     shape: tuple[int, int]
@@ -50,6 +51,7 @@ class Grouped:
     zeros: Callable[[], np.ndarray] | None = None
     column_groups: Callable[[], np.ndarray] | None = None
     activations: str | None = None
+    halves: Callable[[], bool] | None = None
 
     @functools.cached_property
     def kind(self) -> Kind | None:
@@ -57,7 +59,7 @@ class Grouped:
         if self._order_of_columns[1]:
             return None
         minimums = self.zeros is not None
-        halves = not minimums and _are_halves(self.scales())
+        halves = not minimums and (self.halves or functools.partial(_are_halves, self.scales))()
         dtype = "float16" if halves else "float32"
         return Kind(self.code, self.group, minimums, dtype, activations=self.activations)
 
@@ -78,7 +80,7 @@ class Grouped:
         return None if in_place else order, not equal
 
     def read_rows(self, out: np.ndarray) -> None:
-        """Writes records [N] of `codes.row_dtype`, all but `kind`; further groups are zero."""
+        """Writes records [N] of `codes.row_dtype`: codes, and the first scales and minimums."""
         order = self.order
         if order is None:
             self.codes_into(out["codes"])
@@ -87,12 +89,10 @@ class Grouped:
             self.codes_into(codes)
             out["codes"] = np.take(codes, order, axis=1)  # much faster than codes[:, order]
         scales = self.scales()
-        _fill(out["scales"], scales)
-        minimums = np.zeros((len(out), 0), np.float32)
+        out["scales"][:, : scales.shape[1]] = scales
         if self.zeros is not None:
             with np.errstate(all="ignore"):
-                minimums = -(scales * self.zeros())
-        _fill(out["minimums"], minimums)
+                out["minimums"][:, : scales.shape[1]] = -(scales * self.zeros())
 
     def read_numbers(self, out: np.ndarray) -> None:
         """Writes the numbers [N, K]."""
@@ -114,12 +114,7 @@ class Grouped:
                 out[rows] = np.take(scales[rows], groups, axis=1) * numbers
 
 
-def _are_halves(scales: np.ndarray) -> bool:
-    """Whether all are float16 numbers."""
+def _are_halves(read: Callable[[], np.ndarray]) -> bool:
+    scales = read()
     with np.errstate(all="ignore"):
         return bool((scales.astype(np.float16).astype(np.float32) == scales).all())
-
-
-def _fill(out: np.ndarray, found: np.ndarray) -> None:
-    out[:, : found.shape[1]] = found
-    out[:, found.shape[1] :] = 0

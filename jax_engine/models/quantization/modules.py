@@ -5,22 +5,19 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from jax_engine.models.cache_scales import SCALES
 from jax_engine.models.quantization.parts import FLOATS, Parts, RawSource
 from jax_engine.weights.codes import Kind
 
 WEIGHT = ".weight"
-# Scales of activations and of the KV cache: they are no weights.
+# Scales of activations: they are no weights. Those of the KV cache are read by their names.
 NOT_WEIGHTS = (
     ".input_scale",
     ".input_zero_point",
     ".input_global_scale",
     ".activation_scale",
     ".output_scale",
-    ".q_scale",
-    ".k_scale",
-    ".v_scale",
     ".kv_scale",
-    ".prob_scale",
 )
 
 
@@ -64,7 +61,7 @@ def modules_of(source: RawSource, ends: Sequence[str]) -> tuple[dict[str, Parts]
         end = next((end for end in ends if name.endswith(end)), None)
         if end is not None:
             found.setdefault(name.removesuffix(end), {})[end] = name
-        elif not name.endswith(NOT_WEIGHTS):
+        elif name.endswith(SCALES) or not name.endswith(NOT_WEIGHTS):
             others.append(name)
     modules = {}
     for module, names in found.items():

@@ -1,12 +1,13 @@
 """Which method a checkpoint is quantised with: its own word, and the user's `quantization=`."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from jax_engine.errors import ConfigError
-from jax_engine.file_schema import checked, short
+from jax_engine.file_schema import checked, read_json, short
 from jax_engine.models.quantization import (
     awq,
     bitsandbytes,
@@ -22,12 +23,14 @@ from jax_engine.models.quantization.parts import RawSource
 from jax_engine.models.quantization.settings import FIELD
 from jax_engine.models.quantization.source import QuantizedSource
 
+MODELOPT_FILE = "hf_quant_config.json"
 # Names under which vLLM, or a checkpoint, knows a method here.
 ALIASES = {
     "gptq_marlin": "gptq",
     "gptq_bitblas": "gptq",
     "awq_marlin": "awq",
     "compressed_tensors": "compressed-tensors",
+    "sparseml": "compressed-tensors",
     "fbgemm_fp8": "fp8",
     "nvfp4": "modelopt_fp4",
 }
@@ -64,7 +67,7 @@ def open_quantized(
         ConfigError: the method is not known, is not the checkpoint's, or a variant is lacking.
         WeightsError: parts of a quantised matrix are missing, or of another dtype or shape.
     """
-    raw = quantization_config(config)
+    raw = quantization_config(config, source.location)
     asked = None if wanted is None else known_method("quantization", wanted)
     if raw is None:
         if asked is None:
@@ -82,10 +85,23 @@ def open_quantized(
     return QuantizedSource(source, METHODS[found](raw, config.get("model_type")), found)
 
 
-def quantization_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The part of config.json that says how weights are quantised; None: they are not."""
+def quantization_config(config: Mapping[str, Any], directory: Path) -> Mapping[str, Any] | None:
+    """What config.json, or ModelOpt's own file, says about weights; None: they are not quantised.
+
+    Raises:
+        ConfigError: It is no dictionary.
+        WeightsError: The file is unreadable.
+    """
     outer = checked(config, Outer, "config.json")
-    return outer.quantization_config or outer.compression_config or None
+    found = outer.quantization_config
+    if not found and outer.compression_config:
+        found = {"quant_method": "compressed-tensors", **outer.compression_config}
+    file = directory / MODELOPT_FILE
+    if not found and file.is_file():
+        found = {"quant_method": "modelopt", **read_json(file)}
+        if modelopt.inner(found).quant_algo is None:  # only the KV cache is
+            return None
+    return found or None
 
 
 def method_of(raw: Mapping[str, Any]) -> str:

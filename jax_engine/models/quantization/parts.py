@@ -82,7 +82,7 @@ class Parts:
         return self.source.raw(self._name(end))
 
     def floats(self, end: str) -> np.ndarray:
-        """The numbers of a part of one of the dtypes FLOATS, in float32."""
+        """The numbers of a part, in float32."""
         return self.raw(end).astype(np.float32)
 
 

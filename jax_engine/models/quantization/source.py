@@ -16,6 +16,7 @@ from jax_engine.models.quantization.parts import Parts, RawSource
 from jax_engine.weights.codes import Kind
 
 Shape = tuple[int, ...]
+MAX_KINDS = 256
 
 
 class Module:
@@ -86,9 +87,18 @@ class QuantizedSource:
 
     @functools.cached_property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of all rows. A record's `kind` is an index into it. Raises WeightsError."""
-        found = dict.fromkeys(map(self.kind, self._modules))
-        return tuple(kind for kind in found if kind is not None)
+        """The kinds of all tensors; a record's `kind` is an index. Reads scales.
+
+        Raises:
+            WeightsError: There are more than an index can tell apart, or values are out of range.
+        """
+        found = dict.fromkeys(self.kind(name) for name in sorted(self._modules))
+        kinds = tuple(kind for kind in found if kind is not None)
+        if len(kinds) > MAX_KINDS:
+            raise WeightsError(
+                f"{self.location}: {len(kinds)} kinds of codes; expected {MAX_KINDS} at most."
+            )
+        return kinds
 
     def kind(self, name: str) -> Kind | None:
         """How rows of codes are coded; None: there are only numbers. May read scales.
@@ -97,9 +107,8 @@ class QuantizedSource:
         """
         if name not in self._modules:
             return None
-        kinds = {matrix.kind for matrix in self._modules[name].matrices}
-        first = next(iter(kinds))
-        if len(kinds) == 1 or first is None:
+        first, *others = dict.fromkeys(one.kind for one in self._modules[name].matrices)
+        if first is None or not others:
             return first
         return first._replace(scale_dtype="float32")
 
@@ -122,18 +131,16 @@ class QuantizedSource:
     def read_into(self, name: str, out: np.ndarray) -> None:
         """Writes the numbers into an array of floats, columns in their own order; or rows of codes.
 
-        Rows are records [N] or [E, N] of `codes.row_dtype`.
-        Groups of records beyond those of this tensor's kind are 0. Numbers of norms and biases are
-        read into floats only. Thread-safe. Raises WeightsError.
+        Rows are records [N] or [E, N] of `row_dtype(kinds, K)`. Only what has a kind has rows.
+        Thread-safe. Raises WeightsError.
         """
-        if name in self._modules:
-            self._modules[name].read_into(out)
-            if out.dtype.fields is not None:
-                kind = self.kind(name)
-                assert kind is not None
-                out["kind"] = self.kinds.index(kind)
-        else:
+        if name not in self._modules:
             self.source.read_into(name, out)
+            return
+        self._modules[name].read_into(out)
+        kind = self.kind(name)
+        if out.dtype.fields is not None and kind is not None:
+            out["kind"] = self.kinds.index(kind)
 
     def raw(self, name: str) -> np.ndarray:
         """A tensor of the file as it is stored, such as a scale of the KV cache; KeyError."""

@@ -5,7 +5,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from jax_engine.serving.openai.errors import invalid
-from jax_engine.serving.openai.request_fields import MESSAGES_HARMLESS, Body, Fields
+from jax_engine.serving.openai.request_fields import (
+    MESSAGES_HARMLESS,
+    Body,
+    Fields,
+    Messages,
+    Tools,
+)
 from jax_engine.serving.openai.requests import Effort
 
 
@@ -40,9 +46,9 @@ class CountRequest(Body):
 
     harmless: ClassVar[frozenset[str]] = MESSAGES_HARMLESS
     model: str
-    messages: list[dict[str, Any]]
+    messages: Messages
     system: str | list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Tools | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None

@@ -30,6 +30,7 @@ _TYPES = {
     401: "authentication_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    408: "invalid_request_error",
     413: "invalid_request_error",
     503: "service_unavailable_error",
 }
@@ -123,8 +124,12 @@ def api_error(error: Exception, fields: Sequence[str] = ()) -> ApiError:
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:
-    """The first of pydantic's errors; those of an alternative type come one for each type."""
-    first = error.errors()[0]
+    """The first of pydantic's errors, or that of a limit, which another type may stand before.
+
+    Those of an alternative type come one for each type.
+    """
+    errors = error.errors()
+    first = next((one for one in errors if one["type"] == "too_long"), errors[0])
     where = [str(part) for part in first["loc"] if part != "body" and not _KIND.search(str(part))]
     if first["type"] == "json_invalid":
         return invalid(None, f"the body must be JSON: {first.get('ctx', {}).get('error', '')}")

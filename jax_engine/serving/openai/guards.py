@@ -1,5 +1,6 @@
-"""What is refused before an endpoint sees it: requests without a key, and bodies too large."""
+"""What is refused before an endpoint sees it: requests without a key; long and slow bodies."""
 
+import asyncio
 import hmac
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from jax_engine.serving.openai.errors import ApiError
 from jax_engine.serving.openai.page import FILES as PAGE_FILES
 
 OPEN = frozenset({"/health", "/ready", "/version", *PAGE_FILES})  # need no key
+BODY_S = 60.0  # so long the body of a request may take
 
 
 class KeyGuard:
@@ -45,42 +47,60 @@ class KeyGuard:
 
 
 class BodyGuard:
-    """Refuses long bodies: at once by their length, or when too much has come."""
+    """Refuses bodies that are too long, at once by their length or when too much has come, and
+    those that are not complete in time."""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app, self._limit = app, limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, or answers 413."""
+        """Passes a request on, or answers 413 or 408."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         length = Headers(scope=scope).get("content-length", "")
         if length.isdigit() and (len(length) > 18 or int(length) > self._limit):
-            await self._error().response(scope["path"])(scope, receive, send)
+            await self._too_large().response(scope["path"])(scope, receive, send)
             return
         try:
-            await self._app(scope, self._counted(receive), send)
-        except _TooLarge:  # before an answer began: its endpoint waits for the whole body
-            await self._error().response(scope["path"])(scope, receive, send)
+            await self._app(scope, self._bounded(receive), send)
+        except _Refused as refused:  # before an answer began: its endpoint waits for the whole body
+            await refused.error.response(scope["path"])(scope, receive, send)
 
-    def _counted(self, receive: Receive) -> Receive:
-        taken = 0
+    def _bounded(self, receive: Receive) -> Receive:
+        taken, complete = 0, False
+        end = asyncio.get_running_loop().time() + BODY_S
 
-        async def counted() -> Message:
-            nonlocal taken
-            message = await receive()
+        async def bounded() -> Message:
+            nonlocal taken, complete
+            if complete:  # whoever waits now, waits for the client to go
+                return await receive()
+            try:
+                async with asyncio.timeout_at(end):
+                    message = await receive()
+            except TimeoutError:
+                raise _Refused(_too_slow()) from None
             taken += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
             if taken > self._limit:
-                raise _TooLarge
+                raise _Refused(self._too_large())
             return message
 
-        return counted
+        return bounded
 
-    def _error(self) -> ApiError:
+    def _too_large(self) -> ApiError:
         message = f"the body must have at most {self._limit} bytes"
         return ApiError(413, message, code="body_too_large")
 
 
-class _TooLarge(BaseException):
+def _too_slow() -> ApiError:
+    message = f"the body must be complete within {BODY_S:g} seconds"
+    return ApiError(408, message, code="body_too_slow", headers={"Connection": "close"})
+
+
+class _Refused(BaseException):
     """Passes through those who handle errors, up to the guard."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error)
+        self.error = error

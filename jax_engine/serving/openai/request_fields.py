@@ -1,8 +1,8 @@
 """What all requests have in common: an unknown field is refused, and null means the default."""
 
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
 from pydantic_core import PydanticCustomError
 
 from jax_engine.serving.openai.sound_json import problem_of
@@ -29,6 +29,11 @@ ITEM_HARMLESS = frozenset({
 BLOCK_HARMLESS = frozenset({
     "cache_control", "citations", "caller", "toolset_name", "signature", "eager_input_streaming",
 })  # fmt: skip
+
+MAX_MESSAGES = 10_000  # messages or items of a conversation
+MAX_TOOLS = 1024
+type Messages = Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)]
+type Tools = Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)]
 
 
 class Fields(BaseModel):

@@ -4,7 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import PrivateAttr
 
-from jax_engine.serving.openai.request_fields import Fields, Request
+from jax_engine.serving.openai.request_fields import Fields, Messages, Request, Tools
 from jax_engine.serving.openai.sampling_fields import SamplingRequest
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -29,8 +29,8 @@ class CompletionRequest(SamplingRequest):
 class Chat(Fields):
     """How a conversation becomes a prompt."""
 
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] | None = None
+    messages: Messages
+    tools: Tools | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from jax_engine.checks import shown
 from jax_engine.serving.openai.errors import invalid
-from jax_engine.serving.openai.request_fields import RESPONSES_HARMLESS, Fields
+from jax_engine.serving.openai.request_fields import RESPONSES_HARMLESS, Fields, Messages, Tools
 from jax_engine.serving.openai.requests import Effort
 from jax_engine.serving.openai.sampling_fields import SamplingFields
 
@@ -72,9 +72,9 @@ class ResponsesRequest(SamplingFields):
     """
 
     harmless: ClassVar[frozenset[str]] = RESPONSES_HARMLESS
-    input: str | list[dict[str, Any]]
+    input: str | Messages
     instructions: str | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: Tools | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool = True
     max_output_tokens: int | None = None

@@ -1,0 +1,68 @@
+"""The engine with quantised weights against the reference engine with what they stand for.
+
+I30 to I37 with codes that the products decode: GPTQ in act-order, GGUF's blocks of several types in
+one matrix, and W8A8, whose inputs are rounded, too. There a number between two codes may be rounded
+to another one than the oracle's, so logits differ by more (`TOLERANCES`).
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from jax_engine.models.load import open_model
+from jax_engine.weights.coded_panels import CodedPanels
+from jax_engine.weights.w8a8 import W8A8Panels
+from reference.transformer import Transformer
+from tests.properties.test_engine_against_reference import CROWDED, run_both
+from tests.support.engine_pair import (
+    Pool,
+    Request,
+    model_pair,
+    naive_logits,
+    tolerance_of,
+)
+from tests.support.engine_workloads import scheduler_settings, workloads
+from tests.support.quantised_llama import RoundedInputs
+
+POOLS = {name: Pool(3, 17, weights=name) for name in ("gptq", "gguf", "w8a8")}
+each = pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
+
+
+@each
+@given(scheduler=scheduler_settings(), workload=workloads())
+@settings(max_examples=6)
+def test_i30_to_i37_with_quantised_weights(
+    pool: Pool, scheduler: dict[str, Any], workload: list[Request]
+) -> None:
+    """Any mode, chunks, order, company: prefixes are shared, beams and samples fork."""
+    run_both(pool, scheduler, workload)
+
+
+@each
+@pytest.mark.parametrize("mode", ["recompute", "swap"])
+def test_i31_i33_preemption_changes_nothing(pool: Pool, mode: str) -> None:
+    plan = {
+        "scheduling": "unified", "enable_chunked_prefill": True, "prefix_caching": False,
+        "max_num_batched_tokens": 9, "preemption_mode": mode, "num_cpu_blocks": 60,
+    }  # fmt: skip
+    stats = run_both(pool, plan, CROWDED).engine.stats()
+    assert (stats.num_swapped_out if mode == "swap" else stats.num_recomputed) > 0
+
+
+@each
+def test_the_layers_hold_codes(pool: Pool) -> None:
+    path, _ = model_pair(None, pool.weights)
+    leaves = open_model(str(path)).leaves.values()
+    formats = {type(one.format) for one in leaves if one.layers is not None and one.format}
+    assert formats == {W8A8Panels if pool.weights == "w8a8" else CodedPanels}
+
+
+def test_rounding_of_inputs_is_not_lost_in_the_tolerance() -> None:
+    _, oracle = model_pair(None, "w8a8")
+    assert isinstance(oracle, RoundedInputs)
+    plain = Transformer(oracle.config, oracle.weights)
+    tokens = list(range(3, 29))
+    differences = np.abs(naive_logits(plain, tokens) - naive_logits(oracle, tokens))
+    assert differences.max() > tolerance_of(oracle)
