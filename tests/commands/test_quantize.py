@@ -41,7 +41,7 @@ def test_it_writes_a_model_that_answers(run: Run, model: Path, tmp_path: Path) -
         (["--format", "w8a8", "--group-size", "32"], 1, "group_size must be -1"),
         (["--format", "fp8", "--asymmetric"], 1, "no zero points"),
         (["--format", "w4a16", "--group-size", "0"], 1, "group_size must be -1 or from 1 on"),
-        (["--format", "w4a16", "--group-size", "48"], 1, "does not divide the 64 inputs"),
+        (["--format", "w4a16", "--group-size", "48"], 1, "does not divide the 32 inputs"),
         (["--format", "w4a16", "--act-order"], 1, "act_order needs"),
         (["--format", "w4a16", "--damping", "0"], 1, "damping must be"),
         (["--format", "w4a16", "--samples", "0"], 1, "samples must be"),

@@ -63,7 +63,7 @@ def test_the_error_of_outputs_is_below_that_of_rounding(act_order: bool) -> None
     grid = Steps(4)
     rounded = output_error(round_to_nearest(MATRIX, grid, 32).numbers(grid))
     coded = solve(MATRIX, HESSIAN, grid, 32, damping=0.01, act_order=act_order)
-    assert output_error(coded.numbers(grid)) < 0.5 * rounded
+    assert output_error(coded.numbers(grid)) < (0.3 if act_order else 0.65) * rounded
 
 
 def test_inputs_that_have_nothing_to_do_with_each_other_are_rounded() -> None:
