@@ -124,7 +124,7 @@ def open_float_model(model: str | None, hub: HubOptions = HUB) -> FloatModel:
             f"model {path} is a GGUF file; a directory in Hugging Face layout is needed."
         )
     raw = read_json(path / "config.json")
-    if quantization_config(raw) is not None:
+    if quantization_config(raw, path) is not None:
         raise ConfigError(f"model {path} is quantised already; its float checkpoint is needed.")
     config = read_config(path, None, None)
     files = SafetensorsSource(path)
