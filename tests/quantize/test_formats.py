@@ -129,5 +129,6 @@ def test_scales_that_a_grid_cannot_have() -> None:
     for grid in (Steps(4), Steps(4, symmetric=False), Floats()):
         for numbers in (zeros, tiny_numbers):
             shared = grid.choose(numbers)
+            assert (shared.scales > 0).all()
             found = grid.decode(grid.encode(numbers, shared), shared)
             np.testing.assert_allclose(found, numbers, atol=1e-11)
