@@ -9,6 +9,7 @@ Each operation is one public function. Annotations give the shape of every array
     gather_blocks     swap out        scatter_blocks    swap in
     merge_partials    join attention over disjoint parts of the context
     grouped_product   products of rows in groups, each with its own weight: mixtures of experts
+    quantized_matmul  products with matrices of codes and the scales of their groups of columns
 
 The cache is one array `[L, 2, N, K, B, D]`: layers, key or value, blocks, KV heads, block size,
 head dimension. In a cache `[L, 1, N, K, B, D]` each value is the beginning of its key, as in
@@ -23,6 +24,7 @@ from pallas_kernels.kv_write import write_kv
 from pallas_kernels.merge import merge_partials
 from pallas_kernels.metadata import AttentionMetadata, MetadataError, make_metadata
 from pallas_kernels.paged_attention import paged_attention
+from pallas_kernels.quantized_matmul import quantized_matmul
 
 __all__ = [
     "AttentionMetadata",
@@ -33,6 +35,7 @@ __all__ = [
     "make_metadata",
     "merge_partials",
     "paged_attention",
+    "quantized_matmul",
     "scatter_blocks",
     "write_kv",
 ]

@@ -17,6 +17,9 @@ from benchmarks.gpu.card import copy_bytes_per_s, device_name, matrix_flops_per_
 from benchmarks.gpu.checks import kernel_tests
 from benchmarks.gpu.others import time_contiguous, time_jax_paged
 from benchmarks.gpu.ours import available_backends, exact_result, largest_error, time_shape
+from benchmarks.gpu.products import PRODUCTS, Product, time_product
+from benchmarks.gpu.products import SMOKE as SMOKE_PRODUCTS
+from benchmarks.gpu.products import largest_error as largest_error_of_product
 from benchmarks.gpu.record import Record
 from benchmarks.gpu.rows import EMPTY, add_row, tables
 from benchmarks.gpu.shapes import AIMS, HEADLINES, SHAPES, SMOKE, Shape
@@ -37,7 +40,7 @@ def main() -> None:
         "matrix_flops_per_s": matrix_flops_per_s(smoke),
     }
     record.put("card", card)
-    for part in (_errors, _headlines, _tests, _others, _rest):
+    for part in (_errors, _headlines, _products, _tests, _others, _rest):
         part(record, smoke, options.budget)
     record.save()
 
@@ -60,9 +63,9 @@ def _attempt(record: Record, what: str, run: Callable[[], None]) -> None:
     jax.clear_caches()
 
 
-def _within(
-    record: Record, shapes: tuple[Shape, ...], until: float, smoke: bool
-) -> Iterator[Shape]:
+def _within[S: (Shape, Product)](
+    record: Record, shapes: tuple[S, ...], until: float, smoke: bool
+) -> Iterator[S]:
     """Shapes until so many seconds are gone; what is left is named. A smoke run takes its time."""
     for shape in shapes:
         if record.elapsed() > until and not smoke:
@@ -112,6 +115,25 @@ def _time_ours(
                 add_row(record, shape, backend, predicted, timing)
 
             _attempt(record, f"{backend}, {shape.name}", run)
+
+
+def _products(record: Record, smoke: bool, budget: float) -> None:
+    """Quantised weights: errors against the twin in float32, and times."""
+    card = record.content["card"]
+    backends = [name for name in available_backends(smoke) if name in ("mosaic", "xla")]
+    for product in _within(record, SMOKE_PRODUCTS if smoke else PRODUCTS, 0.5 * budget, smoke):
+        predicted = product.predicted_s(card["copy_bytes_per_s"], card["matrix_flops_per_s"])
+        for backend in backends:
+            what = f"{backend}, {product.name}"
+
+            def run(product: Product = product, backend: str = backend,
+                    what: str = what, predicted: float = predicted) -> None:  # fmt: skip
+                error = largest_error_of_product(product, backend)
+                record.put("errors", {**record.content["errors"], what: f"{error:.2e}"})
+                us = time_product(product, backend, predicted, smoke)
+                add_row(record, product, backend, predicted, {"us": us})
+
+            _attempt(record, what, run)
 
 
 def _tests(record: Record, smoke: bool, budget: float) -> None:

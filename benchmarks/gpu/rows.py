@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from benchmarks.gpu.products import Product
 from benchmarks.gpu.record import Record, skipped_lines
 from benchmarks.gpu.shapes import Shape
 
@@ -9,7 +10,11 @@ EMPTY: dict[str, Any] = {"card": {}, "tests": {}, "errors": {}, "rows": []}
 
 
 def add_row(
-    record: Record, shape: Shape, method: str, predicted_s: float, timing: dict[str, float]
+    record: Record,
+    shape: Shape | Product,
+    method: str,
+    predicted_s: float,
+    timing: dict[str, float],
 ) -> None:
     """Add a measurement of one shape, in microseconds."""
     us = timing["us"]

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cpu_kernels.quantized.kinds import FLOAT16, OUTER, Coded, PanelKind, padded
+from cpu_kernels.quantized.kinds import Coded, PanelKind, padded
+from cpu_kernels.simd.coded_scales import FLOAT16, OUTER
 from cpu_kernels.simd.micro_kernel import COLUMNS
 
 

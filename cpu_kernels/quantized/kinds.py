@@ -14,17 +14,17 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import jax.numpy as jnp
 import numpy as np
 
+from cpu_kernels.simd.coded_scales import FLOAT16, FLOAT32, OUTER
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.simd.words import MULTIPLIES_PAIRS
 
 TABLE, INT8, FLOAT8 = 0, 1, 2  # what a code is
-FLOAT32, FLOAT16 = 0, 1  # how a scale is held
 NAMES = {"int8": INT8, "float8_e4m3fn": FLOAT8}
 STEP = 16  # groups, and rows as they are held, are multiples of this
 LONGEST = 128  # columns of a group; longer ones are cut into several with the same scale
-OUTER = 256  # columns that share an outer scale and minimum
 FIELDS = 5  # int32s of a kind as the kernels read it
 
 
@@ -160,13 +160,11 @@ def tables_of(kinds: Sequence[PanelKind], *, pairs: bool) -> np.ndarray:
         pairs: whether the kernels multiply pairs of bfloat16: then the vector has the 16 numbers
             twice, rounded to bfloat16. Otherwise it has float32.
     """
-    import ml_dtypes
-
     tables = np.zeros((len(kinds), 16), np.float32)
     for table, kind in zip(tables, kinds, strict=True):
         table[: len(kind.table)] = kind.table
     if pairs:
-        return np.concatenate([tables.astype(ml_dtypes.bfloat16)] * 2, -1).view(np.uint32)
+        return np.concatenate([tables.astype(jnp.bfloat16)] * 2, -1).view(np.uint32)
     return tables.view(np.uint32)
 
 

@@ -1,53 +1,26 @@
 """Interleaves the codes of a panel's rows, eight columns at a time."""
 
 import functools
-from typing import Any
 
-from llvmlite import ir
-from numba import njit, types
+from numba import njit
 
 from cpu_kernels.compiling.jit import cached, inner
+from cpu_kernels.simd.bytes import read_eight, read_one, write_short, write_word
 from cpu_kernels.simd.memory import copy
 from cpu_kernels.simd.structs import int64s
-from cpu_kernels.simd.vectors import operation
 
 EIGHT = 8
 NIBBLES = 0x000F000F000F000F  # of every other byte
-
-
-@operation(types.intp, types.intp)
-def _read_eight(builder: Any, address: Any) -> Any:
-    """Eight bytes, the first in the lowest bits."""
-    return builder.load(builder.inttoptr(address, ir.IntType(64).as_pointer()), align=1)
-
-
-@operation(types.intp, types.intp)
-def _read_one(builder: Any, address: Any) -> Any:
-    pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
-    return builder.zext(builder.load(pointer), ir.IntType(64))
-
-
-def _writes(width: int) -> Any:
-    @operation(types.void, types.intp, types.intp)
-    def write(builder: Any, address: Any, value: Any) -> Any:
-        kind = ir.IntType(width)
-        pointer = builder.inttoptr(address, kind.as_pointer())
-        builder.store(builder.trunc(value, kind), pointer, align=1)
-
-    return write
-
-
-_write_word, _write_short = _writes(32), _writes(16)
 
 
 @inner
 def _codes(row: int, column: int, size: int) -> int:
     """Eight codes of a row, with zeros beyond its end."""
     if column + EIGHT <= size:
-        return _read_eight(row + column)
+        return read_eight(row + column)
     found = 0
     for i in range(size - column):
-        found |= _read_one(row + column + i) << (EIGHT * i)
+        found |= read_one(row + column + i) << (EIGHT * i)
     return found
 
 
@@ -70,10 +43,10 @@ def _pack_row(
             codes = _codes(row, column, size) if row != 0 else 0
             at = place + column * column_bytes
             if bits == 4:
-                _write_word(at, _nibbles(codes) | _nibbles(codes >> 8) << 16)
+                write_word(at, _nibbles(codes) | _nibbles(codes >> 8) << 16)
             else:
                 for pair in range(4):
-                    _write_short(at + 2 * column_bytes * pair, codes >> (16 * pair))
+                    write_short(at + 2 * column_bytes * pair, codes >> (16 * pair))
 
 
 @cached(functools.partial(njit, nogil=True), f"void({', '.join(['int64'] * 12)})")

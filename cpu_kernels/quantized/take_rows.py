@@ -4,7 +4,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt8
 
-from cpu_kernels.quantized.kinds import INT8, OUTER, TABLE, PanelKind, panel_bytes
+from cpu_kernels.quantized.kinds import INT8, TABLE, PanelKind, panel_bytes
+from cpu_kernels.simd.coded_scales import OUTER
 from cpu_kernels.simd.micro_kernel import COLUMNS
 
 

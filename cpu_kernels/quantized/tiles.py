@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from cpu_kernels.calls.ranges import range_of
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.linear.tiles import ROW_COUNTS
-from cpu_kernels.quantized.codes import Decoded, Float8, Int8, Table
-from cpu_kernels.quantized.kinds import FIELDS, FLOAT16, INT8, OUTER, TABLE
-from cpu_kernels.quantized.micro_kernel import Tile, micro_kernel_of
+from cpu_kernels.quantized.kinds import FIELDS, INT8, TABLE
+from cpu_kernels.simd.coded_micro_kernel import Tile, micro_kernel_of
+from cpu_kernels.simd.coded_scales import FLOAT16, OUTER
+from cpu_kernels.simd.coded_words import Decoded, Float8, Int8, Table
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 from cpu_kernels.simd.structs import int32s
 from cpu_kernels.simd.words import Floats

@@ -42,10 +42,12 @@ def parts_of_rows(
     """
     if not isinstance(source, CodesSource):
         return None
-    if not moves_rows(made_of, len(shape) - 1, lambda one: source.turned(one.format(**words))):
+    tensors = list(made_of.tensors(shape, words))
+    turned = {source.turned(name) for name, _ in tensors}
+    if len(turned) != 1 or not moves_rows(made_of, len(shape) - 1, turned=turned.pop()):
         return None
     found = []
-    for name, of_tensor in made_of.tensors(shape, words):
+    for name, of_tensor in tensors:
         kind = source.kind(name)
         if kind is None:
             return None

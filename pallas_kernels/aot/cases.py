@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
 
 import pallas_kernels as pk
 from pallas_kernels.aot.compiling import Program, Refused, array
 from pallas_kernels.aot.hlo import watch
+from pallas_kernels.aot.product_cases import grouped_products, quantized_products
 from pallas_kernels.aot.targets import Target
 from pallas_kernels.backends import implementation
 from pallas_kernels.call import Call, Options
@@ -36,6 +36,7 @@ QUICK = (
     "*/xla/bfloat16",
     "*/xla/int8",
     "grouped_product/mosaic/*",
+    "quantized_matmul/mosaic/*-16",
 )
 LAYERS, BLOCK_SIZE, HEAD_DIM = 4, 16, 128
 POOL_TOKENS = 2**16
@@ -108,31 +109,7 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
     found |= {
         f"merge_partials/xla/{name}": partial(_merge, name) for name in SHORT if "8" not in name
     }
-    return found | _grouped_products(target)
-
-
-def _grouped_products(target: Target) -> dict[str, Callable[[], Program]]:
-    """Of a layer of OLMoE 1B-7B, by rows: 8 tokens with 8 experts each, and 512 tokens."""
-    backends = [name for name in target.backends if name != "triton"]
-    return {
-        f"grouped_product/{backend}/{rows}": partial(_grouped_product, backend, rows)
-        for backend in backends
-        for rows in (64, 4096)
-    }
-
-
-def _grouped_product(backend: str, rows: int) -> Program:
-    """Over the layers of a stack, as in a model: no layer may be copied out of it."""
-    stack = array((LAYERS, 64, 2048, 2048), jnp.bfloat16)
-
-    def multiply(x: Any, stack: Any, starts: Any) -> Any:
-        def layer(x: Any, weights: Any) -> tuple[Any, None]:
-            return pk.grouped_product(x, weights, starts, dtype=x.dtype, backend=backend), None
-
-        return lax.scan(layer, x, stack)[0]
-
-    arguments = (array((rows, 2048), jnp.bfloat16), stack, array((65,)))
-    return Program(multiply, arguments, watched=watch(None, [stack.shape]))
+    return found | grouped_products(target) | quantized_products(target)
 
 
 def _attentions(target: Target) -> Iterator[Attention]:

@@ -4,6 +4,8 @@
 and 0.12 are supported) are made here.
 """
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +32,8 @@ wait_smem_to_gmem = mosaic_gpu.wait_smem_to_gmem
 wgmma = mosaic_gpu.wgmma
 wgmma_wait = mosaic_gpu.wgmma_wait
 WGMMA = mosaic_gpu.Layout.WGMMA
+# The layout in which threads hold four bytes of a row each, and that widens to WGMMA's.
+NARROW = mosaic_gpu.Layout.WGMMA_UPCAST_2X
 # The layout of one number per row of a WGMMA tile, in the threads that hold the row.
 ROWS = mosaic_gpu.Layout.WGMMA.reduce(1)
 
@@ -74,9 +78,23 @@ def indices(shape: tuple[int, ...], axis: int) -> jax.Array:
 
 
 def load_rows(ref: Any) -> jax.Array:
-    """Loads one number per row of a WGMMA tile from global memory."""
+    """Loads one number per row of a WGMMA tile."""
     loaded: jax.Array = mosaic_gpu.load(ref, layout=ROWS, optimized=False)
     return loaded
+
+
+def load_codes(ref: Any) -> jax.Array:
+    """Loads a tile of bytes from shared memory, to be widened into a left operand."""
+    loaded: jax.Array = ref[...]
+    return loaded
+
+
+def left_operand(codes: jax.Array) -> jax.Array:
+    """Bytes that `load_codes` loaded, as numbers of bfloat16 in a WGMMA tile. This is exact."""
+    if codes.dtype == jnp.float8_e4m3fn:
+        codes = codes.astype(jnp.float32)  # Hopper has no shorter way
+    widened: jax.Array = mosaic_gpu.layout_cast(codes.astype(jnp.bfloat16), WGMMA)
+    return widened
 
 
 def across(values: jax.Array, columns: int) -> jax.Array:
@@ -94,6 +112,33 @@ def product(a: Any, b: Any) -> jax.Array:
 
     made: jax.Array = pl.run_scoped(run, mosaic_gpu.ACC((a.shape[0], b.shape[1]), jnp.float32))
     return made
+
+
+def sum_of_products(left: list[Any], right: list[Any], staging: Any | None) -> jax.Array:
+    """The sum of a @ b in float32; each b is in shared memory, each a there or in registers.
+
+    The interpreter needs an a that is in registers in shared memory: in `staging`. The compiled
+    kernel passes None.
+    """
+    if staging is not None:
+        made = [_staged_product(a, b, staging) for a, b in zip(left, right, strict=True)]
+        return functools.reduce(operator.add, made)
+
+    def run(acc: Any) -> jax.Array:
+        for a, b in zip(left, right, strict=True):
+            mosaic_gpu.wgmma(acc, a, b)
+        result: jax.Array = acc[...]
+        return result
+
+    shape = (left[0].shape[0], right[0].shape[1])
+    added: jax.Array = pl.run_scoped(run, mosaic_gpu.ACC(shape, jnp.float32))
+    return added
+
+
+def _staged_product(a: jax.Array, b: Any, staging: Any) -> jax.Array:
+    staging[...] = a
+    commit_smem()
+    return product(staging, b)
 
 
 def add_product(total: jax.Array, a: jax.Array, b: Any, staging: Any | None) -> jax.Array:
@@ -122,3 +167,9 @@ def div(a: jax.Array, b: int) -> jax.Array:
 def rem(a: jax.Array, b: int) -> jax.Array:
     """a % b of integers that are not negative."""
     return lax.rem(a, jnp.int32(b))
+
+
+def transposed(values: jax.Array) -> jax.Array:
+    """A WGMMA tile held so that its transpose can be stored."""
+    moved: jax.Array = mosaic_gpu.layout_cast(values, mosaic_gpu.Layout.WGMMA_TRANSPOSED)
+    return moved

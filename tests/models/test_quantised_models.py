@@ -10,8 +10,9 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.models.load import load_model
-from reference.quantization import compressed_tensors, gptq
+from reference.quantization import compressed_tensors, gptq, mxfp4
 from tests.golden import tiny_checkpoints as tiny
+from tests.golden.families.checkpoints import PROMPT, cases, draw
 from tests.models.paged import PagedRun
 from tests.models.quantised_files import Tensors, module, write_file
 from tests.models.test_decoder import TOLERANCE, reference_logits
@@ -105,3 +106,29 @@ def test_the_engine_generates_the_tokens_of_the_oracle(tmp_path: Path) -> None:
     tokens = list(output.outputs[0].token_ids)
     logits = reference_logits(CONFIG, prompt + tokens, decoded)[len(prompt) - 1 : -1]
     assert tokens == logits.argmax(axis=1).tolist()
+
+
+@pytest.mark.usefixtures("formats")
+def test_experts_of_gpt_oss_in_mxfp4(tmp_path: Path) -> None:
+    """Their rows are columns where they are numbers, and gate and up lie in turns."""
+    case, wider = cases()["gpt_oss"], {48: 64, 96: 128}
+    tensors: Tensors = {}
+    for name, sizes in case["tensors"].items():
+        values = draw(name, tuple(wider.get(size, size) for size in sizes))
+        if name.endswith(("down_proj", "gate_up_proj")):
+            blocks, scales = mxfp4.quantise(np.ascontiguousarray(values.swapaxes(1, 2)))
+            tensors |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+        else:
+            tensors[name] = values
+    write_file(tmp_path / "model.safetensors", tensors)
+    config = case["config"] | {"intermediate_size": 64}
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found, sizes = [], []
+    for quantization in (None, "dequantized"):
+        model = load_model(str(tmp_path), quantization=quantization)
+        run = PagedRun(model.config, model.graphdef, model.params)
+        found.append(run.feed(PROMPT))
+        sizes.append(model.num_bytes)
+    np.testing.assert_allclose(*found, **TOLERANCE)
+    assert sizes[0] < sizes[1]

@@ -21,7 +21,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/code_sources.py",
         CODED,
-        ("math.prod(of_tensor[:-1])", "of_tensor[0] // 2", "half of the rows count"),
+        ("math.prod(of_tensor) // max(columns, 1)", "columns", "as many rows as columns"),
         (
             'rows["kind"] = number[rows["kind"]]',
             "pass",

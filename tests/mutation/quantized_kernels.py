@@ -10,7 +10,7 @@ FOLDER = "cpu_kernels/quantized"
 
 MUTANTS: list[Mutant] = [
     *plant(
-        f"{FOLDER}/codes.py",
+        "cpu_kernels/simd/coded_words.py",
         LINEAR,
         ("(120 << 7) - 16", "(119 << 7) - 16", "E4M3 has another bias"),
         (
@@ -22,12 +22,12 @@ MUTANTS: list[Mutant] = [
         ("for i in range(4)]", "for i in (0, 2, 1, 3)]", "pairs of columns change places"),
     ),
     *plant(
-        f"{FOLDER}/codes.py",
+        "cpu_kernels/simd/coded_words.py",
         OTHER_PROCESSOR,
         ("select(in_second, high, low)", "select(in_second, low, high)", "the table's halves"),
     ),
     *plant(
-        f"{FOLDER}/micro_kernel.py",
+        "cpu_kernels/simd/coded_micro_kernel.py",
         LINEAR,
         ("builder.sub(tile.columns_of_x, first))", "tile.group)", "the last group is whole"),
         ("LONG(OUTER.bit_length() - 1)", "LONG(OUTER.bit_length())", "blocks of 512 columns"),

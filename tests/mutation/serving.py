@@ -99,6 +99,15 @@ MUTANTS: list[Mutant] = [
         ("taken += len", "taken = len", "a long body in chunks is taken"),
     ),
     *plant(
+        "jax_engine/serving/openai/guards.py",
+        ("tests/serving/test_unsound_requests.py",),
+        (
+            'complete = not message.get("more_body", False)',
+            "complete = False",
+            "the time of a body is that of its answer too",
+        ),
+    ),
+    *plant(
         "jax_engine/serving/openai/sound_json.py",
         UNSOUND_TESTS,
         ("range(MAX_DEPTH + 1)", "range(MAX_DEPTH)", "the deepest allowed level is refused"),

@@ -27,7 +27,10 @@ from jax_engine.weights.transforms import (
     Transform,
     Transpose,
     elements,
+    transform_of,
 )
+from jax_engine.weights.w8a8 import W8A8Panels
+from jax_engine.weights.w8a8_dense import W8A8Dense
 from tests.weights.coded_rows import FP4, KINDS, NIBBLES, RowsSource, random_rows
 from tests.weights.test_formats import one_layer
 
@@ -99,9 +102,9 @@ MIXES = [(0, 1), (3, 6), (0, 5, 6), (2, 7), (1, 3), (0, 1, 2, 3, 5, 6, 7)]
 @pytest.mark.parametrize("gated", [False, True], ids=["whole", "gated"])
 @pytest.mark.parametrize("used", MIXES, ids=str)
 def test_a_matrix_of_several_kinds(plain: WeightFormat, used: tuple[int, ...], gated: bool) -> None:
-    """In a stack of two layers, of which the second has them in another order."""
+    """In a stack of two layers, of which the second has one kind and fewer bytes, or more."""
     size, rows, each = 256, COLUMNS * 2 * len(used), 2 * COLUMNS
-    orders = (used, used[::-1])
+    orders = (used, used[-1:] * len(used))
     tensors = {
         f"{layer}.{place}": random_rows((each,), size, KINDS, {kind}, kind + layer)
         for layer, order in enumerate(orders)
@@ -150,6 +153,20 @@ def test_rows_that_the_kernels_do_not_hold() -> None:
 
 
 @both
+def test_rows_whose_inputs_are_rounded_to_int8(plain: WeightFormat) -> None:
+    """In groups their products are no whole numbers: they stay weights alone."""
+    rounded = Kind(INT8, 64, activations=INT8)
+    kinds, panels = {64: W8A8Panels, 128: CodedPanels}, isinstance(plain, Panels)
+    for size, expected in kinds.items():
+        matrix = Matrix((8, size), jnp.dtype(jnp.float32))
+        form = coded_format((rounded,), [[(rounded, 8)]], matrix, plain, ordered=False)
+        others = W8A8Dense if size == 64 else Coded
+        assert isinstance(form, expected if panels else others)
+    form = coded_format((rounded,), [[(rounded, 8)]], matrix, plain, ordered=True)
+    assert isinstance(form, CodedPanels if panels else Coded)
+
+
+@both
 def test_experts_and_heads(plain: WeightFormat) -> None:
     """An axis before the rows; a product of each expert's rows."""
     tensors = {f"{i}": random_rows((6,), 64, KINDS, {0}, i) for i in range(2)}
@@ -168,7 +185,12 @@ def test_experts_and_heads(plain: WeightFormat) -> None:
     gate, up = np.split(products, 2, axis=1)
     np.testing.assert_allclose(out, np.maximum(gate, 0) * up, rtol=1e-4, atol=1e-3)
     twice = np.stack([x, x])
-    out = weight.batched_matmul(jnp.asarray(twice))
+    layers = Stack("layer", (1, 0), Stack("expert", range(2), "{layer}{expert}"))
+    source.tensors = {f"{layer}{i}": rows for layer in "01" for i, rows in tensors.items()}
+    source.tensors["10"] = source.tensors["11"] = random_rows((6,), 64, KINDS, {0}, 7)
+    form = form_of(source, plain, transform_of(layers.part).renamed(lambda _: "00"), (2, 6, 64))
+    second = one_layer(loaded(source, layers, form, (2, 2, 6, 64)), 1)
+    out = second.batched_matmul(jnp.asarray(twice), jnp.int32(1))
     np.testing.assert_allclose(out, twice @ expected.swapaxes(1, 2), rtol=1e-5, atol=1e-3)
 
 
@@ -187,29 +209,32 @@ def test_columns_in_another_order(plain: WeightFormat) -> None:
         weight = loaded(source, Tensor(name), form, (7, 64))
         out = weight.matmul(jnp.asarray(x), out_dtype=jnp.dtype(jnp.float32))
         np.testing.assert_allclose(out, x @ values.T, rtol=1e-5, atol=1e-3)
+    layers = Stack("layer", range(2), "{layer}")
+    source.tensors |= {"0": rows, "1": rows}
+    source.orders["1"] = order
+    source.read_into("w", values)
+    second = one_layer(loaded(source, layers, form, (2, 7, 64)), 1)
+    out = second.matmul(jnp.asarray(x), jnp.int32(1), out_dtype=jnp.dtype(jnp.float32))
+    np.testing.assert_allclose(out, x @ values.T, rtol=1e-5, atol=1e-3)
     with pytest.raises(WeightsError, match=r"tensor v: its columns .* than those of w"):
         loaded(source, Concatenate(("w", "v"), (7, 7)), form, (14, 64))
 
 
 def test_which_transforms_move_whole_rows() -> None:
     order = np.arange(3)
-
-    def moves(made_of: Transform, axes: int) -> bool:
-        return moves_rows(made_of, axes, lambda name: name.startswith("turned"))
-
-    assert moves(Concatenate(("a", Rows("b", order, 3)), (3, 3)), 1)
-    assert moves(Stack("x", range(2), Concatenate("ab")), 2)
-    assert moves(Rows(Stack("x", range(2), "a"), order, 3, axis=1), 2)
-    assert moves(Heads("a"), 2)
-    assert moves(Transpose("turned.{layer}"), 1)
-    assert not moves(Concatenate("ab", axis=1), 1)
-    assert not moves(Concatenate("ab", axis=-1), 1)
-    assert not moves(Rows("a", order, 3, axis=1), 1)
-    assert not moves(Transpose("a"), 1)
-    assert not moves(Tensor("turned"), 1)
-    assert not moves(Transpose(AddOne("turned")), 1)
-    assert not moves(AddOne("a"), 1)
-    assert not moves(Tensor("a"), 0)
+    assert moves_rows(Concatenate(("a", Rows("b", order, 3)), (3, 3)), 1)
+    assert moves_rows(Stack("x", range(2), Concatenate("ab")), 2)
+    assert moves_rows(Rows(Stack("x", range(2), "a"), order, 3, axis=1), 2)
+    assert moves_rows(Heads("a"), 2)
+    assert moves_rows(Transpose("a"), 1, turned=True)
+    assert not moves_rows(Concatenate("ab", axis=1), 1)
+    assert not moves_rows(Concatenate("ab", axis=-1), 1)
+    assert not moves_rows(Rows("a", order, 3, axis=1), 1)
+    assert not moves_rows(Transpose("a"), 1)
+    assert not moves_rows(Tensor("a"), 1, turned=True)
+    assert not moves_rows(Transpose(AddOne("a")), 1, turned=True)
+    assert not moves_rows(AddOne("a"), 1)
+    assert not moves_rows(Tensor("a"), 0)
 
 
 def test_rows_of_codes_are_turned_already() -> None:

@@ -90,7 +90,7 @@ class GgufSource:
         """How the rows of a tensor are coded, if it is made of whole rows of one kind."""
         made, words = self._made[name]
         axes = len(self.shape(name)) - 1
-        if not moves_rows(made, axes, self.turned):
+        if not moves_rows(made, axes):
             return None
         found = {self._tensors.kind(one.format(**words)) for one in made.templates()}
         return found.pop() if len(found) == 1 else None

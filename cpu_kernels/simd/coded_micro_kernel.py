@@ -17,9 +17,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from cpu_kernels.compiling.jit import processor_has
-from cpu_kernels.quantized.codes import Decoded
-from cpu_kernels.quantized.kinds import FLOAT16, OUTER
+from cpu_kernels.simd.coded_scales import FLOAT16, OUTER, widened
+from cpu_kernels.simd.coded_words import Decoded
 from cpu_kernels.simd.micro_kernel import COLUMNS, VECTORS
 from cpu_kernels.simd.vectors import (
     BYTES,
@@ -35,12 +34,10 @@ from cpu_kernels.simd.vectors import (
     smaller,
     spread_value,
 )
-from cpu_kernels.simd.widen import float16_of_bits
 from cpu_kernels.simd.words import Floats, load_at
 
 BYTES_16 = ir.VectorType(ir.IntType(8), LANES)
-SHORTS, HALVES = (ir.VectorType(kind, LANES) for kind in (ir.IntType(16), ir.HalfType()))
-CONVERTS_FLOAT16 = processor_has("f16c") or processor_has("avx512f")
+SHORTS = ir.VectorType(ir.IntType(16), LANES)
 
 
 class Tile(NamedTuple):
@@ -258,7 +255,7 @@ class _Emitter:
             with yes:
                 for v, scale in enumerate(self.scales):
                     bits = load_at(builder, self._after(place, v, 2), SHORTS)
-                    builder.store(_widened(builder, bits), scale)
+                    builder.store(widened(builder, bits), scale)
             with no:
                 for v, scale in enumerate(self.scales):
                     builder.store(load_at(builder, self._after(place, v, 4), FLOATS), scale)
@@ -297,10 +294,3 @@ class _Emitter:
             for out, row in zip(self.outs, self.totals, strict=True)
             for v, total in enumerate(row)
         ]
-
-
-def _widened(builder: Any, bits: Any) -> Any:
-    """The float32 of 16 float16."""
-    if CONVERTS_FLOAT16:
-        return builder.fpext(builder.bitcast(bits, HALVES), FLOATS)
-    return float16_of_bits(builder, builder.zext(bits, INTS))

@@ -1,0 +1,134 @@
+"""Products with quantised weights: the layers of a stack larger than L2, one after another.
+
+Predicted for an H100 (3.35 TB/s, 989 TFLOP/s in bfloat16), before anything was run on one. A
+matrix of 4096 x 4096 must be read in these times, scales included:
+
+    kind, group     bytes     1 token     2,048 tokens
+    bfloat16        33.6 MB   10.0 us     69.5 us (by its arithmetic)
+    int8, all       16.8 MB    5.0 us     69.5 us
+    int4, 128        8.9 MB    2.7 us     69.5 us
+    int4, 64         9.4 MB    2.8 us     69.5 us
+    fp8, 128        17.3 MB    5.2 us     69.5 us, by fp8 34.7 us
+
+A launch takes 2 to 3 us, so one int4 product of this size cannot reach its limit. An SM reads 14
+bytes a clock, in which it makes 64 integer operations. To widen a byte of two codes takes about
+four, nearly as long as to read it. Expected: 60 to 80 % of the limit for int8 and
+one token, 40 to 60 % for int4. With many tokens one warpgroup widens, multiplies and scales in
+turn, and two share an SM: 40 to 60 % of the arithmetic limit, more for larger groups.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from benchmarks.gpu.timing import iterations, seconds_each
+from pallas_kernels import quantized_matmul
+
+ROTATED = 2**28  # bytes that are read before the same ones are read again: several times L2
+LARGEST = {"int8": 3e3, "int4": 200, "fp8": 50}  # result of about this size, without scales
+DTYPES = {"int8": "int8", "int4": "uint8", "fp8": "float8_e4m3fn"}
+
+
+@dataclass(frozen=True)
+class Product:
+    """x [tokens, size] with a weight [size, size] of codes; group 0: all columns share a scale."""
+
+    kind: str
+    group: int
+    tokens: int
+    size: int = 4096
+    part: str = "quantised weights"
+
+    @property
+    def name(self) -> str:
+        groups = f"groups of {self.group}" if self.group else "a scale a row"
+        return f"{self.tokens} x {self.size}, {self.kind} [{self.size}, {self.size}], {groups}"
+
+    @property
+    def columns(self) -> int:
+        """Columns that share a scale."""
+        return self.group or self.size
+
+    @property
+    def width(self) -> int:
+        """Bytes of a row of codes."""
+        return self.size // 2 if self.kind == "int4" else self.size
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that must be read or written: codes, scales, x and the result."""
+        scales = 4 * self.size * (self.size // self.columns)
+        return self.size * self.width + scales + 4 * self.tokens * self.size
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.tokens * self.size * self.size
+
+    def predicted_s(self, bytes_per_s: float, flops_per_s: float) -> float:
+        """Seconds if nothing but the memory or nothing but the matrix units were in the way."""
+        return max(self.traffic / bytes_per_s, self.flops / flops_per_s)
+
+
+PRODUCTS = tuple(
+    Product(kind, group, tokens)
+    for tokens in (1, 16, 2048)
+    for kind, group in (("int8", 0), ("int4", 128), ("int4", 32), ("fp8", 128))
+)
+SMOKE = (Product("int4", 64, 2, size=128),)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _inputs(product: Product, layers: int) -> tuple[Any, Any, Any]:
+    keys = jax.random.split(jax.random.key(0), 3)
+    shape = (layers, product.size, product.width)
+    if product.kind == "fp8":
+        codes = jax.random.normal(keys[0], shape, jnp.bfloat16).astype(DTYPES["fp8"])
+    else:
+        codes = jax.random.bits(keys[0], shape, jnp.uint8).view(DTYPES[product.kind])
+    groups = (layers, product.size // product.columns, product.size)
+    # Results are of the size of x, so that they can be the next x.
+    scales = jax.random.uniform(keys[1], groups, jnp.float32) / LARGEST[product.kind]
+    return jax.random.normal(keys[2], (product.tokens, product.size), jnp.bfloat16), codes, scales
+
+
+def time_product(product: Product, backend: str, predicted_s: float, smoke: bool) -> float:
+    """Microseconds of one product on the device."""
+    layers = 2 if smoke else max(2, min(64, -(-ROTATED // (product.size * product.width))))
+    inputs = _inputs(product, layers)
+
+    @partial(jax.jit, static_argnums=1)
+    def loop(inputs: Any, count: int) -> Any:
+        x, codes, scales = inputs
+
+        # The result is the next x, so that no iteration starts before the last has ended.
+        def step(i: Any, x: Any) -> Any:
+            return _multiply(product, backend, (x, codes, scales), i % layers)
+
+        return lax.fori_loop(0, count, step, x)
+
+    few, many = iterations(predicted_s, smoke)
+    rounds = 1 if smoke else 7
+    return 1e6 * seconds_each(
+        lambda count: partial(loop, inputs, count), few=few, many=many, rounds=rounds
+    )
+
+
+def largest_error(product: Product, backend: str) -> float:
+    """Largest difference to the twin's result in float32, over the largest magnitude of that."""
+    x, codes, scales = _inputs(product, 2)
+    with jax.default_matmul_precision("highest"):  # a GPU would round float32 to TF32
+        exact = _multiply(product, "xla", (x.astype(jnp.float32), codes, scales), 1)
+    mine = _multiply(product, backend, (x, codes, scales), 1).astype(jnp.float32)
+    return float(jnp.abs(mine - exact).max() / jnp.abs(exact).max())
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _multiply(product: Product, backend: str, inputs: Any, layer: Any) -> Any:
+    x, codes, scales = inputs
+    return quantized_matmul(
+        x, codes, scales, layer=layer, group=product.columns, dtype=x.dtype, backend=backend
+    )

@@ -1,0 +1,88 @@
+"""Cases of products: with quantised weights, and with experts' weights."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+import pallas_kernels as pk
+from pallas_kernels.aot.compiling import Program, array
+from pallas_kernels.aot.hlo import watch
+from pallas_kernels.aot.targets import Target
+
+LAYERS = 4
+
+
+def quantized_products(target: Target) -> dict[str, Callable[[], Program]]:
+    """Of a layer of Llama-3.1-8B, by kind, group of columns (0: all) and tokens."""
+    kinds = (
+        *((name, "bfloat16", group) for name in ("int8", "int4") for group in (0, 32, 64, 128)),
+        *(("fp8", "bfloat16", group) for group in (0, 128)),
+        *(("fp8", "float8_e4m3fn", group) for group in (0, 128)),
+    )
+    return {
+        f"quantized_matmul/{backend}/{name}{'-fp8' * ('8_' in dtype)}-g{group}-{tokens}": partial(
+            _quantized_matmul, backend, name, dtype, group, tokens
+        )
+        for backend in target.backends
+        if backend != "triton"
+        for name, dtype, group in kinds
+        for tokens in (1, 16, 1536)
+    }
+
+
+def _quantized_matmul(backend: str, name: str, dtype: str, group: int, tokens: int) -> Program:
+    """Over the layers of a stack, as in a model: no layer may be copied out of it, nor widened.
+
+    XLA widens a layer for more than a few rows, which is no failure of its twin.
+    """
+    size = 4096
+    kind = {"int8": "int8", "int4": "uint8", "fp8": "float8_e4m3fn"}[name]
+    codes = array((LAYERS, size, size // 2 if name == "int4" else size), kind)
+    scales = array((LAYERS, size // (group or size), size), jnp.float32)
+    narrow = dtype == "float8_e4m3fn"
+
+    def multiply(x: Any, codes: Any, scales: Any) -> Any:
+        def layer(x: Any, number: Any) -> tuple[Any, None]:
+            more = {}
+            if narrow:
+                more["x_scales"] = jnp.abs(x).max(1).astype(jnp.float32) / 448
+                x = (x / more["x_scales"][:, None]).astype(dtype)
+            out = pk.quantized_matmul(
+                x, codes, scales, layer=number, group=group or size, dtype=jnp.dtype(jnp.bfloat16),
+                backend=backend, **more,
+            )  # fmt: skip
+            return out, None
+
+        return lax.scan(layer, x, jnp.arange(LAYERS, dtype=jnp.int32))[0]
+
+    arguments = (array((tokens, size), jnp.bfloat16), codes, scales)
+    widens = backend == "xla" and tokens > 8
+    watched = watch(None, [] if widens else [codes.shape, (size, size)])
+    return Program(multiply, arguments, watched=watched)
+
+
+def grouped_products(target: Target) -> dict[str, Callable[[], Program]]:
+    """Of a layer of OLMoE 1B-7B, by rows: 8 tokens with 8 experts each, and 512 tokens."""
+    backends = [name for name in target.backends if name != "triton"]
+    return {
+        f"grouped_product/{backend}/{rows}": partial(_grouped_product, backend, rows)
+        for backend in backends
+        for rows in (64, 4096)
+    }
+
+
+def _grouped_product(backend: str, rows: int) -> Program:
+    """Over the layers of a stack, as in a model: no layer may be copied out of it."""
+    stack = array((LAYERS, 64, 2048, 2048), jnp.bfloat16)
+
+    def multiply(x: Any, stack: Any, starts: Any) -> Any:
+        def layer(x: Any, weights: Any) -> tuple[Any, None]:
+            return pk.grouped_product(x, weights, starts, dtype=x.dtype, backend=backend), None
+
+        return lax.scan(layer, x, stack)[0]
+
+    arguments = (array((rows, 2048), jnp.bfloat16), stack, array((65,)))
+    return Program(multiply, arguments, watched=watch(None, [stack.shape]))
