@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jax_engine.errors import ConfigError
 from jax_engine.models.load import load_model
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.quantize.grids import Floats, Steps
 from reference.quantization import awq, compressed_tensors, fp8, gptq, steps
 from tests.golden import tiny_checkpoints as tiny
+from tests.golden.families.checkpoints import cases
+from tests.golden.families.parity import write
 from tests.models.paged import PagedRun
 from tests.models.test_decoder import TOLERANCE, reference_logits
 from tests.quantize.models import (
@@ -132,3 +135,23 @@ def test_scales_that_a_grid_cannot_have() -> None:
             assert (shared.scales > 0).all()
             found = grid.decode(grid.encode(numbers, shared), shared)
             np.testing.assert_allclose(found, numbers, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "granitemoe", "gpt_oss"])
+def test_matrices_that_no_format_holds_are_refused(tmp_path: Path, name: str) -> None:
+    write(cases()[name], tmp_path)
+    with pytest.raises(ConfigError, match="is not a single matrix"):
+        quantized(tmp_path, tmp_path / "out", format="w8a8")
+
+
+def test_experts_are_quantised_and_their_router_is_not(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    write(cases()["mixtral"], model)
+    out = quantized(model, tmp_path / "out", format="w8a8")
+    load_model(str(out))
+    found = parts_of(out, "model.layers.0.block_sparse_moe")
+    assert found["experts.1.w2.weight"].dtype == np.int8
+    assert found["gate.weight"].dtype == np.float32
+    with pytest.raises(ConfigError, match="does not record the inputs of experts"):
+        quantized(model, tmp_path / "gptq", format="w4a16", algorithm="gptq", group_size=-1)
