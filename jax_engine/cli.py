@@ -15,7 +15,17 @@ from jax_engine.cli_config import with_config
 from jax_engine.cli_parser import Parser
 from jax_engine.errors import JaxEngineError
 
-COMMANDS = ("serve", "chat", "complete", "generate", "doctor", "pull", "bench", "completion")
+COMMANDS = (
+    "serve",
+    "chat",
+    "complete",
+    "generate",
+    "doctor",
+    "pull",
+    "quantize",
+    "bench",
+    "completion",
+)
 ALIASES = {"generate": ["run-batch"]}
 EXAMPLES = """\
 try a model:
@@ -35,6 +45,7 @@ measure:
 set up:
   jax-engine doctor                             what is here, what would run, what to do
   jax-engine pull Qwen/Qwen3-0.6B               download a model
+  jax-engine quantize ./my-model ./my-4bit --format w4a16
   source <(jax-engine completion bash)          let TAB complete commands and flags
 
 `jax-engine COMMAND --help` explains a command, `--help=KEYWORD` some of its flags.

@@ -183,7 +183,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
     ) -> tuple[Float[Array, "T E"], Shaped[Array, "L kv N K B D"]]:
         """Normed hidden states of a ragged batch of tokens, and the cache with their K/V."""
         of_layers = positions_for(self.spec.attentions, positions)
-        embedded = self._embedded(token_ids, positions, attn.query_start_loc[-1])
+        embedded = self.embedded(token_ids, positions, attn.query_start_loc[-1])
         dtype = self.groups[0].places[0].attention.o.result_dtype(embedded.dtype)
         carry = (embedded.astype(dtype), jnp.zeros_like(embedded), kv_cache)
         for group in self.groups:
@@ -192,7 +192,7 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         return _read(self.norm, x, residual, attn.query_start_loc[-1])[0], kv_cache
 
     @jax.named_scope("embed")
-    def _embedded(
+    def embedded(
         self, token_ids: Int[Array, " T"], positions: Int[Array, " T"], num_tokens: Int[Array, ""]
     ) -> Float[Array, "T E"]:
         """The vectors that the first layer reads."""

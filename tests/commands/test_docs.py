@@ -9,6 +9,7 @@ import pytest
 from jax_engine.cli import EXAMPLES, make_parser, with_config
 from tests.commands.conftest import FLAGS, Run
 from tests.meta.trees import ROOT
+from tests.quantize.models import write_model
 
 PAGE = (ROOT / "docs" / "command-line.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -33,6 +34,8 @@ def test_the_page_s_commands_run(
     )
     Path("batch.jsonl").write_text(f"{request}\n")
     name, *words = words_of(line)
+    if name == "quantize":
+        write_model(Path("my-model"))
     if name in ("chat", "complete", "generate", "run-batch"):
         words += ["--model", str(checkpoint), *FLAGS]
         if "--max-tokens" not in words:

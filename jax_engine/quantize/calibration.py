@@ -1,0 +1,192 @@
+"""Runs the engine's decoder one layer at a time, and records the inputs of each matrix.
+
+What a layer reads was computed by quantised layers before it, so that a layer also makes up for
+their errors. Only one layer's weights are in memory, and the residual stream of all samples. Codes
+of activations are not simulated.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jax_engine.errors import ConfigError
+from jax_engine.layers.attention import AttentionInputs, LayerNumbers
+from jax_engine.layers.positions import positions_for
+from jax_engine.model_spec import LayerGroup
+from jax_engine.models.decoder import Decoder
+from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state, leaf_name, transforms_of
+from jax_engine.quantize.gptq import solve
+from jax_engine.quantize.grids import Grid
+from jax_engine.quantize.layers import FLOAT32, FloatModel, Layer, abstract_layer
+from jax_engine.quantize.options import Options
+from jax_engine.quantize.recording import Recorded, recording
+from jax_engine.quantize.rounding import Coded
+from jax_engine.quantize.samples import calibration_tokens
+from jax_engine.quantize.shard_source import read_shard
+from jax_engine.weights.dense import Dense
+from jax_engine.weights.format import VALUES, Formats, Weight
+from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Transform
+from pallas_kernels import make_metadata
+
+Hessians = dict[str, np.ndarray]
+BLOCK_SIZE = 16
+
+
+class Calibrator:
+    """The samples on their way through the layers.
+
+    Attributes:
+        streams: the residual stream of each, float32[T, E].
+
+    Args:
+        grid: how groups are coded.
+        group: the columns of a group, for so many inputs.
+        config: `quantization_config` of the finished shards.
+
+    Raises:
+        ConfigError: the model has experts, whose inputs are not recorded; the text is too short.
+    """
+
+    def __init__(
+        self,
+        model: FloatModel,
+        options: Options,
+        grid: Grid,
+        group: Callable[[int], int],
+        config: Mapping[str, Any],
+    ) -> None:
+        spec = model.config.spec
+        if spec.experts or any(one.latent is not None for one in spec.attentions):
+            raise ConfigError(
+                f"algorithm 'gptq' does not record the inputs of experts and latent attention, "
+                f"which {model.path} has; use 'rtn'."
+            )
+        self._model, self._options = model, options
+        self._grid, self._group, self._config = grid, group, config
+        tokens = calibration_tokens(model.path, options, spec.max_context_len)
+        self._length = tokens.shape[1]
+        self.streams = _embedded(model, tokens)
+        self._step = jax.jit(self._run_layer, static_argnums=0)
+        self._summed = jax.jit(self._sum_inputs, static_argnums=0)
+
+    def coder(self, layer: Layer) -> Callable[[str, np.ndarray], Coded]:
+        """Codes a layer's matrices by the inputs that they get."""
+        hessians = self._hessians(layer)
+        parameter_of = {
+            self._model.name_in_file(tensor): name for tensor, name in layer.matrices().items()
+        }
+
+        def code(tensor: str, values: np.ndarray) -> Coded:
+            options = self._options
+            return solve(
+                values,
+                hessians[parameter_of[tensor]],
+                self._grid,
+                self._group(values.shape[1]),
+                damping=options.damping,
+                act_order=options.act_order,
+            )
+
+        return code
+
+    def advance(self, layer: Layer, shard: Path) -> None:
+        """Lets the samples pass the layer as the shard has it."""
+        source = read_shard(shard, self._config, self._model.name_in_file)
+        graphdef, state = _loaded(layer, source, self._model)
+        for number, stream in enumerate(self.streams):
+            self.streams[number] = np.asarray(self._step(graphdef, state, stream))
+
+    def _hessians(self, layer: Layer) -> Hessians:
+        """The sums of x x^T over the samples, in float64, by parameter."""
+        graphdef, state = _loaded(layer, self._model.source, self._model)
+        totals: Hessians = {}
+        for stream in self.streams:
+            for name, one in self._summed(graphdef, state, stream).items():
+                totals[name] = totals.get(name, 0.0) + np.asarray(one, np.float64)
+        return totals
+
+    def _run_layer(self, graphdef: Any, state: nnx.State, stream: Any) -> Any:
+        """The residual stream after a layer."""
+        layer = nnx.merge(graphdef, state)
+        positions, attn, kv_cache = self._sequence()
+        of_layer = positions_for([layer.spec.attention], positions)
+        zero = jnp.int32(0)
+        numbers = LayerNumbers(zero, zero, None, None)
+        carry = (stream, jnp.zeros_like(stream), kv_cache)
+        x, residual, _ = layer(carry, of_layer, attn, numbers)
+        return x + residual
+
+    def _sum_inputs(self, graphdef: Any, state: nnx.State, stream: Any) -> Any:
+        """The sums of x x^T of the inputs of a layer's matrices."""
+        with recording() as sums:
+            self._run_layer(graphdef, state, stream)
+        return sums
+
+    def _sequence(self) -> tuple[Any, AttentionInputs, Any]:
+        """Positions, and an empty cache for one sequence."""
+        length = self._length
+        blocks = -(-length // BLOCK_SIZE)
+        tables = jnp.arange(blocks, dtype=jnp.int32)[None]
+        lens, starts = jnp.array([length], jnp.int32), jnp.array([0, length], jnp.int32)
+        positions = jnp.arange(length, dtype=jnp.int32)
+        metadata = make_metadata(tables, lens, starts, length)
+        kv, heads, size = self._model.config.spec.cached
+        kv_cache = jnp.zeros((1, kv, blocks, heads, BLOCK_SIZE, size), FLOAT32)
+        return positions, AttentionInputs(tables, lens, starts, positions, metadata), kv_cache
+
+
+def _loaded(layer: Layer, source: TensorSource, model: FloatModel) -> tuple[Any, nnx.State]:
+    """Graph and state of a layer whose matrices record their inputs."""
+    abstract = abstract_layer(layer.spec, model.config.spec.width)
+    for path, node in nnx.iter_graph(abstract):
+        if isinstance(node, Weight):
+            node.set_metadata(
+                format=Recorded(leaf_name(path[:-1] if path[-1] == "value" else path))
+            )
+    graphdef, state = nnx.split(abstract)
+    return graphdef, _filled(state, layer.leaves, layer.transforms, source, layer.words)
+
+
+def _embedded(model: FloatModel, tokens: np.ndarray) -> list[np.ndarray]:
+    """What the first layer reads, for each sample."""
+    config = model.config
+    one_layer = (LayerGroup((model.layers[0].spec,), 1),)
+    spec = dataclasses.replace(config.spec, groups=one_layer)
+    decoder = nnx.eval_shape(
+        lambda: Decoder(spec, dtype=FLOAT32, formats=Formats(Dense(), Dense()))
+    )
+    del decoder.groups, decoder.lm_head, decoder.norm  # what is read is the embedding's
+    graphdef, state = nnx.split(decoder)
+    leaves = abstract_leaves(state, spec)
+    transforms = transforms_of(leaves, config.weights)
+    state = _filled(state, leaves, transforms, model.source, {})
+    length = tokens.shape[1]
+
+    @jax.jit
+    def embed(state: nnx.State, token_ids: Any) -> Any:
+        positions = jnp.arange(length, dtype=jnp.int32)
+        return nnx.merge(graphdef, state).embedded(token_ids, positions, jnp.int32(length))
+
+    return [np.asarray(embed(state, jnp.asarray(one))) for one in tokens]
+
+
+def _filled(
+    state: nnx.State,
+    leaves: Mapping[str, Leaf],
+    transforms: Mapping[str, Transform],
+    source: TensorSource,
+    words: Mapping[str, Any],
+) -> nnx.State:
+    arrays = {}
+    for name, leaf in leaves.items():
+        values = np.empty(leaf.matrix.shape, leaf.matrix.dtype)
+        transforms[name].read_into(source, values, words)
+        arrays[name] = {VALUES: jnp.asarray(values)}
+    return fill_state(state, arrays)

@@ -1,0 +1,96 @@
+"""Bugs in the tool that quantises checkpoints."""
+
+from tests.mutation.planting import Mutant, plant
+
+HERE = "jax_engine/quantize"
+FORMATS = ("tests/quantize/test_formats.py",)
+GPTQ = ("tests/quantize/test_gptq.py",)
+RESUMING = ("tests/quantize/test_resuming.py",)
+
+MUTANTS: list[Mutant] = [
+    *plant(
+        f"{HERE}/grids.py",
+        FORMATS,
+        (
+            "np.rint(x / shared.scales[..., None])",
+            "np.floor(x / shared.scales[..., None] + 0.5)",
+            "halves are rounded up, not to even",
+        ),
+        (
+            "rounded = scales.astype(self.dtype).astype(np.float32)",
+            "rounded = scales.astype(np.float32)",
+            "codes are found with a scale that is not stored",
+        ),
+        (
+            "np.where(rounded == 0, np.float32(1), rounded)",
+            "rounded",
+            "numbers that are all zero are divided by zero",
+        ),
+    ),
+    *plant(
+        f"{HERE}/layouts.py",
+        FORMATS,
+        (
+            '"qzeros": pack(coded.zeros.T - 1, 4),',
+            '"qzeros": pack(coded.zeros.T, 4),',
+            "version 1 with the zero points of version 2",
+        ),
+        (
+            "coded.codes ^ np.uint8(128)",
+            "coded.codes ^ np.uint8(127)",
+            "codes of 8 bits are negated",
+        ),
+        (
+            "[..., np.array(OUTPUT_OF)]",
+            "[..., np.argsort(OUTPUT_OF)]",
+            "AWQ's outputs in the opposite order",
+        ),
+    ),
+    *plant(
+        f"{HERE}/gptq.py",
+        GPTQ,
+        (
+            "/ factor[column, column]",
+            "/ factor[column, column] ** 2",
+            "an error is weighed twice",
+        ),
+        (
+            "left[:, stop:] -= errors @ factor[start:stop, stop:]",
+            "pass",
+            "later blocks do not make up for errors",
+        ),
+        (
+            'np.argsort(-diagonal, kind="stable")',
+            'np.argsort(diagonal, kind="stable")',
+            "act-order begins with the inputs that matter least",
+        ),
+        (
+            "placed[:, order] = codes",
+            "placed[...] = codes",
+            "codes stay in act-order",
+        ),
+    ),
+    *plant(
+        f"{HERE}/calibration.py",
+        GPTQ,
+        (
+            "return x + residual",
+            "return x",
+            "the next layer does not read the residual stream",
+        ),
+    ),
+    *plant(
+        f"{HERE}/output.py",
+        RESUMING,
+        (
+            "and file_digest(path) == shard.sha256",
+            "",
+            "a damaged shard is kept",
+        ),
+        (
+            "if found.get(name) != wanted.get(name):",
+            "if False:",
+            "shards of two requests are mixed",
+        ),
+    ),
+]
