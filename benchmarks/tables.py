@@ -15,6 +15,7 @@ PAGES = {
     "step_profile": "step.md",
     "paper": "tutorial/reproducing-the-paper.md",
     "vllm_examples": "vllm-examples.md",
+    "quantised_files": "compare.md#quantised-files",
     "servers_bfloat16": "serving.md#beside-another-server",
     "servers_float32": "serving.md#beside-another-server",
 }

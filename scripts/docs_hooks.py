@@ -10,6 +10,7 @@ And what is in benchmarks/results/:
 
     {{ measured }}                      each result that has no page of its own
     {{ compared }} {{ compared summary }}   compare_*.json, engine by engine or a row for each
+    {{ compared quantised }}            quantised_files.json, a row for each engine on each file
     {{ curves memory }} {{ curves }}        a curve of curves.json, or where they were measured
     {{ examples }} {{ profile }} {{ startup }}   vllm_examples, step_profile, startup.json
     {{ paper 12 }} {{ paper summary }}      a figure of paper.json, or all in short
@@ -144,7 +145,8 @@ def measured() -> str:
 def compared(what: str = "") -> str:
     from benchmarks.compare import table
 
-    return table.summary() if what == "summary" else table.compare_tables()
+    tables = {"summary": table.summary, "quantised": table.quantised_table}
+    return tables.get(what, table.compare_tables)()
 
 
 def curves(name: str = "") -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compare import bounds, checkpoint
-from benchmarks.compare.environments import OURS, PEERS, CannotInstall, folder, interpreter
+from benchmarks.compare.environments import OURS, PEERS, CannotInstall, Peer, folder, interpreter
 from benchmarks.compare.passes import requests_of, summary, take_turns
 from benchmarks.compare.session import PeerFailed, Session
 from benchmarks.compare.table import headline
@@ -49,14 +49,16 @@ def settings_for(config: ModelConfig, model: Path, dtype: str, smoke: bool) -> d
 class Running:
     """The peers that run, and for the others the reason why not."""
 
-    def __init__(self, names: list[str], settings: dict[str, Any]) -> None:
+    def __init__(
+        self, names: list[str], settings: dict[str, Any], peers: dict[str, Peer] = PEERS
+    ) -> None:
         self.sessions: dict[str, Session] = {}
         self.failures: dict[str, str] = {}
         for name in names:
             log = folder() / "logs" / f"{name}-{settings['dtype']}.log"
             try:
-                python = interpreter(PEERS[name])
-                self.sessions[name] = Session(PEERS[name], python, settings, log)
+                python = interpreter(peers[name])
+                self.sessions[name] = Session(peers[name], python, settings, log)
                 self.sessions[name].pause()
                 print(f"  {name}: {self.sessions[name].start_up}", flush=True)
             except (CannotInstall, PeerFailed) as error:
@@ -104,7 +106,9 @@ def compare(
     }
 
 
-def _names(known: Any, least: int = 1) -> Any:
+def names_of(known: Any, least: int = 1) -> Any:
+    """A type for argparse: known names with commas between them."""
+
     def parse(text: str) -> list[str]:
         names = [name for name in text.split(",") if name]
         if len(names) < least:
@@ -117,7 +121,9 @@ def _names(known: Any, least: int = 1) -> Any:
     return parse
 
 
-def _positive(kind: Any) -> Any:
+def positive(kind: Any) -> Any:
+    """A type for argparse: a number above 0."""
+
     def parse(text: str) -> Any:
         value = kind(text)
         if not value > 0:
@@ -133,12 +139,12 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.compare", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--workloads", type=_names(WORKLOADS), default=list(WORKLOADS))
-    parser.add_argument("--peers", type=_names(others, 0), default=others)
+    parser.add_argument("--workloads", type=names_of(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--peers", type=names_of(others, 0), default=others)
     parser.add_argument(
-        "--dtypes", type=_names(("float32", "bfloat16")), default=["float32", "bfloat16"]
+        "--dtypes", type=names_of(("float32", "bfloat16")), default=["float32", "bfloat16"]
     )
-    count, rate = _positive(int), _positive(float)
+    count, rate = positive(int), positive(float)
     parser.add_argument("--runs", type=count, default=3, help="measured passes of each peer")
     parser.add_argument("--requests", type=count, default=64, help="of W3 and W4")
     parser.add_argument("--rate", type=rate, default=0.15, help="arrivals a second in W4")

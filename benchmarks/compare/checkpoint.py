@@ -2,7 +2,8 @@
 
 SmolLM2-135M-Instruct reaches this project as a GGUF file of 4-bit blocks. They are decoded once:
 into a Hugging Face directory (config.json, model.safetensors), and into GGUF files of float32 and
-bfloat16 for llama.cpp, with the metadata of the original.
+bfloat16 for llama.cpp, with the metadata of the original. For the comparison of quantised files
+the same values are quantised anew (Q4_0, Q8_0).
 """
 
 import json
@@ -79,11 +80,14 @@ def hf_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def gguf_file(folder: Path, dtype: str) -> Path:
-    """Writes the GGUF file of that dtype unless it is there. Norms stay float32, as llama.cpp's."""
+def gguf_file(folder: Path, form: str) -> Path:
+    """Writes the GGUF file of that dtype or kind of block unless it is there.
+
+    Norms stay float32, as llama.cpp's.
+    """
     from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType, quants
 
-    path = folder / f"smollm2-{dtype}.gguf"
+    path = folder / f"smollm2-{form}.gguf"
     if path.exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,14 +97,16 @@ def gguf_file(folder: Path, dtype: str) -> Path:
     for field in reader.fields.values():
         if not field.name.startswith("GGUF.") and field.name not in _OWN_FIELDS:
             _copy_field(writer, field)
-    is_half = dtype == "bfloat16"
-    writer.add_file_type(LlamaFileType.MOSTLY_BF16 if is_half else LlamaFileType.ALL_F32)
+    kind_name, file_type = _FORMS[form]
+    kind = GGMLQuantizationType[kind_name]
+    writer.add_file_type(LlamaFileType[file_type])
+    if form.startswith("Q"):
+        writer.add_quantization_version(2)  # of GGML's blocks, since 2023
     for tensor in reader.tensors:
         shape = tuple(int(n) for n in reversed(tensor.shape))
         values = quants.dequantize(tensor.data, tensor.tensor_type).reshape(shape)
-        if is_half and len(shape) > 1:
-            bits = quants.quantize(values, GGMLQuantizationType.BF16)
-            writer.add_tensor(tensor.name, bits, raw_dtype=GGMLQuantizationType.BF16)
+        if kind_name != "F32" and len(shape) > 1:
+            writer.add_tensor(tensor.name, quants.quantize(values, kind), raw_dtype=kind)
         else:
             writer.add_tensor(tensor.name, values.astype(np.float32))
     writer.write_header_to_file()
@@ -110,6 +116,32 @@ def gguf_file(folder: Path, dtype: str) -> Path:
     return partial.rename(path)
 
 
+def quantised_file(folder: Path, kind: str) -> Path:
+    """The file whose weights are in blocks of that kind; the default model's own is Q4_1."""
+    return default_model_path() if kind == "Q4_1" else gguf_file(folder, kind)
+
+
+def bytes_per_token(path: Path) -> int:
+    """Of the weights that a token reads: matrices as the file stores them; a tied embedding once.
+
+    An embedding beside an output matrix is left out: a token reads one row of it.
+    """
+    tensors = GgufFile(path).tensors
+    skipped = "token_embd.weight" if "output.weight" in tensors else ""
+    return sum(
+        one.num_bytes
+        for name, one in tensors.items()
+        if sum(n > 1 for n in one.shape) > 1 and name != skipped
+    )
+
+
+# Dtype or kind: the type of matrices, and of the file.
+_FORMS = {
+    "float32": ("F32", "ALL_F32"),
+    "bfloat16": ("BF16", "MOSTLY_BF16"),
+    "Q4_0": ("Q4_0", "MOSTLY_Q4_0"),
+    "Q8_0": ("Q8_0", "MOSTLY_Q8_0"),
+}
 # The writer sets the first itself; the others describe the 4-bit blocks that are no more.
 _OWN_FIELDS = ("general.architecture", "general.file_type", "general.quantization_version")
 

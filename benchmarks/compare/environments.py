@@ -28,6 +28,7 @@ class Peer:
         script: In `peers/`.
         environment: Folder of its packages; None: this project's own.
         install: Arguments of pip, call after call.
+        npm: Packages of npm, for a script that Node.js runs; pip brings Node.js itself.
         dtypes: That it computes in.
         settings: Handed to the script beside those that all get.
     """
@@ -36,6 +37,7 @@ class Peer:
     script: str
     environment: str | None = None
     install: tuple[str, ...] = ()
+    npm: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     settings: tuple[tuple[str, object], ...] = ()
 
@@ -70,7 +72,9 @@ def folder() -> Path:
 
 
 def interpreter(peer: Peer) -> str:
-    """Its Python, installed with all it needs if it is not there yet (minutes; llama.cpp: an hour).
+    """Its Python or Node.js, installed with all it needs if it is not there yet.
+
+    This takes minutes, and an hour where llama.cpp is compiled.
 
     Raises:
         CannotInstall: There is no such Python here, or pip failed.
@@ -79,7 +83,7 @@ def interpreter(peer: Peer) -> str:
         return sys.executable
     place = folder() / peer.environment
     python, done = place / "bin" / "python", place / ".installed"
-    recipe = "\n".join(peer.install)
+    recipe = "\n".join(peer.install + peer.npm)
     if not done.exists() or done.read_text() != recipe:
         if shutil.which(PYTHON) is None:
             raise CannotInstall(f"{PYTHON} is not on the PATH")
@@ -87,8 +91,12 @@ def interpreter(peer: Peer) -> str:
         _call([PYTHON, "-m", "venv", str(place)])
         for arguments in peer.install:
             _call([str(python), "-m", "pip", *arguments.split()])
+        if peer.npm:
+            npm = [str(place / "bin" / "npm"), "install", "--prefix", str(place)]
+            # Optional packages are builds for other machines; scripts would compile another.
+            _call([*npm, "--ignore-scripts", "--omit=optional", *peer.npm])
         done.write_text(recipe)
-    return str(python)
+    return str(place / "bin" / "node" if peer.npm else python)
 
 
 def _call(command: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from benchmarks.compare import quantised_peers as quantised
 from benchmarks.compare.environments import OURS, PEERS
 from benchmarks.report import load_results
 
@@ -41,6 +42,39 @@ def summary() -> str:
 def compare_tables() -> str:
     """A section for each workload and dtype that has been measured."""
     return "\n\n".join(map(_section, load_results("compare_*"))) or "Nothing measured yet."
+
+
+def quantised_table() -> str:
+    """A row for each engine on each quantised file and workload, of quantised_files.json."""
+    found = load_results(quantised.NAME)
+    if not found:
+        return "Nothing measured yet."
+    content = found[0]
+    machine = content["machine"]
+    head = "| | output tokens/s | ours / its | MB a token | of its read bound | memory, MiB |"
+    rows = [head, "|---|---:|---:|---:|---:|---:|"]
+    for one in content["result"].values():
+        for name, row in one["peers"].items():
+            cells = _quantised_cells(row, one["workload"])
+            title = f"{one['workload']}, {one['file']}: {quantised.PEERS[name].title}"
+            rows.append(f"| {title} | {' | '.join(cells)} |")
+    said = (
+        f"{content['date']}, {machine['cores']} cores ({machine['cpu']}), load average "
+        f"{machine['load_average'][0]}, commit {content['versions']['commit']}."
+    )
+    return said + "\n\n" + "\n".join(rows)
+
+
+def _quantised_cells(row: Result, workload: str) -> list[str]:
+    """Only a single stream (W2) has the read bound: a batch shares what it reads."""
+    if "failure" in row:
+        return ["failed", "", "", "", ""]
+    speed = row["output_tokens_per_s"]
+    share = f"{100 * speed / row['read_bound_tokens_per_s']:.0f} %" if workload == "W2" else ""
+    over = f"{row['ours_over_this']:.2f}" if "ours_over_this" in row else ""
+    size = f"{row['bytes_per_token'] / 1e6:.0f}"
+    busy = " (busy)" if row["busy"] else ""
+    return [f"{speed:.1f}{busy}", over, size, share, f"{row['peak_memory_mib']:,}"]
 
 
 def _section(content: dict[str, Any]) -> str:

@@ -7,18 +7,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks.compare import bounds, checkpoint, passes, quiet, session
+from benchmarks.compare import bounds, checkpoint, passes, quantised, quiet, session, table
 from benchmarks.compare.__main__ import parse_args
 from benchmarks.compare.environments import OURS, PEERS
 from benchmarks.compare.metrics import agreement, figures, medians, ratio
 from benchmarks.compare.passes import MAX_REPEATS, Runs, requests_of, take_turns
+from benchmarks.compare.quantised_peers import LLAMA
+from benchmarks.compare.quantised_peers import PEERS as Q
 from benchmarks.compare.session import SCRIPTS, PeerFailed, Session
 from benchmarks.compare.table import compare_tables
 from benchmarks.compare.workloads import WORKLOADS, Job, Scale
 from jax_engine.models.registry import config_from_hf
 from tests.meta.trees import ROOT
+from tests.models.llama_cpp import write_gguf_file
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -205,3 +209,55 @@ def _tiny_w7() -> list[Job]:
 def test_committed_results_make_tables() -> None:
     text = compare_tables()
     assert text.startswith("### W") or text == "Nothing measured yet."
+
+
+def test_rows_of_quantised_files_have_their_own_bytes(tmp_path: Path, monkeypatch: Any) -> None:
+    """A 4-bit block of 32 is 18 bytes; a decoded weight is as its dtype. Norms do not count."""
+    import gguf
+
+    path, (out, width) = tmp_path / "a.gguf", (64, 32)
+    kind = gguf.GGMLQuantizationType.Q4_0
+    blocks = gguf.quants.quantize(np.ones((out, width), np.float32), kind)
+    write_gguf_file(
+        path,
+        "llama",
+        {},
+        {"token_embd.weight": blocks, "output_norm.weight": np.ones(width, np.float32)},
+        {"token_embd.weight": kind},
+    )
+    config = config_from_hf(checkpoint.TINY)
+    assert checkpoint.bytes_per_token(path) == out * 18
+    runs = {peer: Runs([figures([Job([1], 2)], _answer((0.5, 1.0, [7, 7])))], [0.0]) for peer in Q}
+    for one in runs.values():
+        one.answer = _answer((0.5, 1.0, [7, 7])) | {"seconds": 1.0}
+    runs[LLAMA].answer["decode_s"] = 0.75
+    found = quantised.rows(runs, path, config, bandwidth=1e6)
+    assert found[OURS]["bytes_per_token"] == found[LLAMA]["bytes_per_token"] == out * 18
+    assert found[OURS]["read_bound_tokens_per_s"] == round(1e6 / (out * 18), 1)
+    assert found["ours-dequantized"]["bytes_per_token"] == 2 * bounds.num_weights(config)
+    assert found["ours-dequantized-float32"]["bytes_per_token"] == 4 * bounds.num_weights(config)
+    assert found[LLAMA]["in_decode_percent"] == 75 and "in_decode_percent" not in found[OURS]
+    one_case = {
+        "file": "Q4_0",
+        "workload": "W2",
+        "peers": {p: row | {"peak_memory_mib": 1} for p, row in found.items()},
+    }
+    one_case["peers"]["ours-float32"] = {"failure": "why"}
+    content = {"date": "", "machine": {"cores": 2, "cpu": "", "load_average": [0.0]}}
+    content |= {"versions": {"commit": ""}, "result": {"Q4_0 W2": one_case}}
+    monkeypatch.setattr(table, "load_results", lambda _: [content])
+    said = table.quantised_table()
+    assert "| W2, Q4_0: llama.cpp (node-llama-cpp) | 2.0 | 1.00 | 0 | 0 % | 1 |" in said
+    assert "jax-engine, codes, float32 | failed |" in said
+    assert list(quantised.headline({"": one_case}).values()) == [
+        "2.0 output tokens/s; 1.00x llama.cpp (node-llama-cpp)"
+    ]
+
+
+def test_peers_on_quantised_files_have_scripts() -> None:
+    assert all((SCRIPTS / peer.script).exists() for peer in Q.values())
+
+
+def test_committed_quantised_files_make_a_table() -> None:
+    text = table.quantised_table()
+    assert text == "Nothing measured yet." or "llama.cpp" in text

