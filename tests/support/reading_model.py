@@ -39,7 +39,9 @@ def logits_after(token_ids: Iterable[int]) -> np.ndarray:
 class ReadingModel:
     """Has the methods of `reference.transformer.Transformer` that the engine calls."""
 
-    config = SimpleNamespace(num_hidden_layers=1, num_key_value_heads=1, head_dim=1)
+    config = SimpleNamespace(
+        cache_sizes=lambda: {"num_layers": 1, "num_kv_heads": 1, "head_dim": 1}
+    )
 
     def forward(
         self,
