@@ -43,14 +43,25 @@ def coded_format(
         ordered: whether its columns are in another order.
 
     Returns:
-        None if no format holds such rows: then they are decoded when they are read.
+        None if no format holds such rows, or their kernels do not run here: then they are decoded
+        when they are read.
     """
+    on_cpu = isinstance(plain, Panels)
     if not ordered and all(is_w8a8(kind, matrix.shape[-1]) for kind in kinds):
-        if isinstance(plain, Panels):
+        if on_cpu and _compiled("cpu_kernels.w8a8"):
             return W8A8Panels()
         return IndexedW8A8Dense() if plain.indexed else W8A8Dense()
-    if isinstance(plain, Panels):
+    if on_cpu:
+        if not _compiled("cpu_kernels.quantized"):
+            return None
         num_bytes = most_bytes(kinds, layers, matrix)
         return None if num_bytes is None else CodedPanels(kinds, num_bytes, ordered)
     kind = common_kind(kinds)
     return None if kind is None else Coded(kinds, kind, ordered)
+
+
+def _compiled(package: str) -> bool:
+    """Compiles the kernels of a package if that has not been done."""
+    from cpu_kernels.compiling.availability import failure_on_demand
+
+    return failure_on_demand(package) is None
