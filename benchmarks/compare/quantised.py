@@ -3,8 +3,9 @@
     python -m benchmarks.compare.quantised
     python -m benchmarks.compare.quantised --files Q8_0 --workloads W2
 
-The files are the default model's own (Q4_1) and its numbers quantised anew (Q4_0, Q8_0). For the
-first file that is named, this engine also runs with weights that it decodes when it loads them.
+The files are the default model's own (Q4_1), its numbers quantised anew (Q4_0, Q8_0), and random
+numbers in the shape of a model of a billion (1B-Q4_0). For the first file that is named, this
+engine also runs with weights that it decodes when it loads them.
 Each case goes to benchmarks/results/quantised_files.json as soon as it is measured.
 """
 
@@ -14,10 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.compare import checkpoint
 from benchmarks.compare.__main__ import Running, names_of, positive
 from benchmarks.compare.bounds import num_weights
+from benchmarks.compare.checkpoint import bytes_per_token as stored_bytes
+from benchmarks.compare.checkpoint import quantised_file
 from benchmarks.compare.environments import OURS, folder
+from benchmarks.compare.large_checkpoint import large_file
 from benchmarks.compare.passes import Runs, requests_of, summary, take_turns
 from benchmarks.compare.quantised_peers import DECODED, LLAMA, NAME, PEERS
 from benchmarks.compare.workloads import WORKLOADS, Scale
@@ -27,7 +30,8 @@ from jax_engine.models.config import ModelConfig
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.gguf_loader import config_from_gguf
 
-FILES = ("Q4_1", "Q4_0", "Q8_0")
+LARGE = "1B-Q4_0"
+FILES = ("Q4_1", "Q4_0", "Q8_0", LARGE)
 MAX_MODEL_LEN, MAX_NUM_SEQS = 256, 32  # W1's and W2's longest request, and W1's number of them
 
 
@@ -50,7 +54,7 @@ def settings_for(config: ModelConfig, file: Path) -> dict[str, Any]:
 def bytes_per_token(peer: str, file: Path, config: ModelConfig) -> int:
     """Of the weights that this peer reads for a token: the file's blocks, or decoded numbers."""
     if DECODED not in peer:
-        return checkpoint.bytes_per_token(file)
+        return stored_bytes(file)
     dtype = dict(PEERS[peer].settings)["dtype"]
     return num_weights(config) * (4 if dtype == "float32" else 2)
 
@@ -124,13 +128,18 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _file(kind: str) -> Path:
+    checkpoints = folder() / "checkpoints"
+    return large_file(checkpoints) if kind == LARGE else quantised_file(checkpoints, kind)
+
+
 def main() -> None:
     args = parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no peer is left behind
     cases: dict[str, Any] = {}
     for kind in args.files:
         print(kind, flush=True)
-        file = checkpoint.quantised_file(folder() / "checkpoints", kind)
+        file = _file(kind)
         config = config_from_gguf(GgufFile(file))
         names = [n for n in args.peers if DECODED not in n or kind == args.files[0]]
         running = Running([OURS, *names], settings_for(config, file), PEERS)
