@@ -13,6 +13,7 @@ The model
     `transformer_config`   the sizes of a decoder, and the switches between families
     `experts`              many networks, of which each token uses a few
     `transformer`          the decoder over a paged KV cache (2.1, 4.1)
+    `sampling_options`     what a request may ask of the next two, and what comes back (5.2)
     `logits`               what a request may do to the logits (5.2)
     `random_numbers`       one for each seed and position (5.2)
     `sampling`             from logits to a token (5.2)

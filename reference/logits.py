@@ -22,34 +22,14 @@ Everything is float64. If no token is left that is not -inf, there is nothing to
 """
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
+from reference.sampling_options import LogitsOptions
+
 TokenIds = Sequence[int]
-
-
-@runtime_checkable
-class LogitsOptions(Protocol):
-    """What is read of a request's parameters here. Any object with these attributes will do.
-
-    It may have `logits_processors`, `allowed_token_ids`, `bad_words_token_ids` and `guide` as well.
-    """
-
-    @property
-    def repetition_penalty(self) -> float: ...
-    @property
-    def frequency_penalty(self) -> float: ...
-    @property
-    def presence_penalty(self) -> float: ...
-    @property
-    def logit_bias(self) -> Mapping[int, float] | None: ...
-    @property
-    def min_tokens(self) -> int: ...
-    @property
-    def stop_token_ids(self) -> Collection[int] | None: ...
 
 
 def edit_logits(

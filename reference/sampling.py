@@ -35,37 +35,19 @@ V is the size of the vocabulary. Everything is float64.
 """
 
 from collections.abc import Collection
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
-from reference.logits import LogitsOptions, TokenIds, edit_logits
+from reference.logits import TokenIds, edit_logits
 from reference.random_numbers import uniform
+from reference.sampling_options import NO_TOKEN, Candidate, SamplingOptions
 
 GREEDY_BELOW = 1e-5
-NO_TOKEN = "its constraints allow no token"
-Candidate = tuple[int, float]
 
 
 class NoTokenLeft(ValueError):
     """Rules 0 to 3 forbid each token."""
-
-
-@runtime_checkable
-class SamplingOptions(LogitsOptions, Protocol):
-    """What is read of a request's sampling parameters. Any object with these attributes will do."""
-
-    @property
-    def temperature(self) -> float: ...
-    @property
-    def top_n_sigma(self) -> float: ...
-    @property
-    def top_k(self) -> int: ...
-    @property
-    def top_p(self) -> float: ...
-    @property
-    def min_p(self) -> float: ...
 
 
 def log_softmax(logits: Float[np.ndarray, "V"]) -> Float[np.ndarray, "V"]:

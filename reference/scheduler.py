@@ -37,7 +37,7 @@ from typing import Any, Literal
 from reference.admission import AdmissionError, check_admission
 from reference.beam_search import advance, select
 from reference.blocks import BlockManager
-from reference.sampling import NO_TOKEN, Candidate
+from reference.sampling_options import NO_TOKEN, Candidate
 from reference.scheduler_config import (
     Policy,
     PreemptionCosts,

@@ -42,11 +42,12 @@ from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-import numpy as np
+from reference.sampling_options import Candidate, SamplingOptions
 
-from reference.sampling import Candidate, SamplingOptions
+if TYPE_CHECKING:
+    import numpy as np  # only named: the sequences carry the engine's arrays unread
 
 FinishReason = Literal["stop", "length", "abort"]
 
@@ -97,7 +98,7 @@ class Sequence:
     logprobs: list[float] = field(default_factory=list)
     """Of each output token, the log-probability that the model gave it; the engine fills this. Of a
     beam: the log-probabilities that the search went by."""
-    distributions: list[np.ndarray] | None = None
+    distributions: "list[np.ndarray] | None" = None
     """If `logprobs` are asked for: of each output token, V log-probabilities of what could have
     stood in its place; the engine fills this."""
     attached: bool = False
@@ -172,7 +173,7 @@ class SequenceGroup:
     num_cached_tokens: int = field(default=-1, init=False)
     """How many tokens of the prompt were found in the cache when it was first admitted; -1 before
     that, and in the modes that have no cache."""
-    prompt_logprobs: list[np.ndarray | None] | None = field(default=None, init=False)
+    prompt_logprobs: "list[np.ndarray | None] | None" = field(default=None, init=False)
     """If asked for: at each position of the prompt but the first, V log-probabilities of what could
     have stood there; the engine fills this."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from reference.sampling import NO_TOKEN
+from reference.sampling_options import NO_TOKEN
 from tests.properties.test_engine_against_reference import run_both
 from tests.support.engine_pair import (
     MAX_LEN,

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from reference.sampling import NO_TOKEN
+from reference.sampling_options import NO_TOKEN
 from reference.sequence import SequenceGroup
 from tests.reference.test_beam_engine import beam_params, finish, hypotheses
 from tests.reference.test_engine import (

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from reference.sampling import NO_TOKEN, candidates
+from reference.sampling import candidates
+from reference.sampling_options import NO_TOKEN
 from tests.support.strategies import EOS
 
 LogitsAfter = Callable[[list[int]], np.ndarray]
