@@ -45,6 +45,7 @@ What the client sees
 
 To watch it
     `trace_scenarios`      small workloads: two requests, copy on write, memory that runs out
+    `trace_memory`         blocks that hold words in place of keys and values
     `trace_run`            one of them in motion, with words for a model
     `trace_sentences`      what the scheduler has decided, and why, in words
     `trace_outcomes`       what came of it, in words

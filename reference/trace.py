@@ -69,7 +69,7 @@ def _step(run: Run, step: int, *, alone: bool) -> Iterable[Moment]:
     if says:
         yield _moment(run, step, "plan", says, output)
     pairs = output.blocks_to_swap_in, output.blocks_to_swap_out, output.blocks_to_copy
-    run.kv_cache.begin_step(*pairs)
+    run.memory.begin_step(*pairs)
     if any(pairs):
         yield _moment(run, step, "moved", moved(output), output)
     if not output.scheduled:
@@ -128,8 +128,8 @@ def _moment(
             for group in run.groups.values()
             for seq in run.sequences(group)
         ],
-        "gpu": _pool(allocators.gpu.ref_counts, run.contents(run.kv_cache.gpu)),
-        "cpu": _pool(allocators.cpu.ref_counts, run.contents(run.kv_cache.cpu)),
+        "gpu": _pool(allocators.gpu.ref_counts, run.memory.gpu),
+        "cpu": _pool(allocators.cpu.ref_counts, run.memory.cpu),
         "free": list(allocators.gpu.free_blocks),
         "cached": sorted(entry.block for entry in allocators.prefix_cache.entries),
     }
@@ -141,7 +141,8 @@ def _names(queue: Iterable[SequenceGroup]) -> list[str]:
 
 def _pool(ref_counts: SequenceOf[int], contents: SequenceOf[Any]) -> list[Mapping[str, Any]]:
     return [
-        {"refs": refs, "holds": words} for refs, words in zip(ref_counts, contents, strict=True)
+        {"refs": refs, "holds": list(words) if any(words) else []}
+        for refs, words in zip(ref_counts, contents, strict=True)
     ]
 
 

@@ -1,7 +1,7 @@
-"""A scenario in motion: the real scheduler, block manager and KV cache, and words for a model.
+"""A scenario in motion: the real scheduler and block manager, and words for a model.
 
-The "model" writes, as the key of a token, the token itself. So what a block holds can be read off
-the KV cache, and if a copy or a swap went wrong, the wrong words would stand there.
+The "model" writes, in place of the key of a token, its word. So what a block holds can be read off
+its memory, and if a copy or a swap went wrong, the wrong words would stand there.
 """
 
 import math
@@ -9,14 +9,11 @@ from collections.abc import Sequence as SequenceOf
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
-
 from reference.blocks import BlockManager
-from reference.kv_cache import KVCache, slot_of
 from reference.scheduler import Scheduler
 from reference.scheduler_state import ScheduledSequence
 from reference.sequence import Sequence, SequenceGroup
+from reference.trace_memory import WordMemory
 from reference.trace_scenarios import Scenario, TracedRequest
 
 LIMITS = {"max_num_seqs": 8, "max_num_batched_tokens": 32, "max_model_len": 32}
@@ -42,14 +39,10 @@ class Run:
             enable_prefix_caching=scenario.enable_prefix_caching,
             free_order=scenario.free_order,
         )
-        self.kv_cache = KVCache(
-            num_layers=1,
+        self.memory = WordMemory(
             num_blocks=scenario.num_gpu_blocks,
-            num_kv_heads=1,
             block_size=scenario.block_size,
-            head_dim=1,
             num_cpu_blocks=scenario.num_cpu_blocks,
-            dtype=np.float64,
         )
         self.scheduler = Scheduler(self.blocks, **(LIMITS | dict(scenario.settings)))
 
@@ -70,11 +63,10 @@ class Run:
     def write(self, scheduled: SequenceOf[ScheduledSequence]) -> None:
         """What the model does to memory: each new token is written to its slot."""
         for entry in scheduled:
-            positions = range(entry.start, entry.start + entry.num_tokens)
             table = self.blocks.block_table(entry.seq.seq_id)
-            keys = np.array([float(entry.seq.token_ids[p]) for p in positions])[:, None, None]
-            slot_mapping = np.array([slot_of(table, p, self.blocks.block_size) for p in positions])
-            self.kv_cache.write(0, keys, keys, slot_mapping)
+            for position in range(entry.start, entry.start + entry.num_tokens):
+                logical, offset = divmod(position, self.blocks.block_size)
+                self.memory.write(table[logical], offset, self.words[entry.seq.token_ids[position]])
 
     def draw(self, entry: ScheduledSequence) -> list[Any]:
         """The next tokens of these samples; of a beam, all that may follow, (token, log-prob)."""
@@ -102,14 +94,6 @@ class Run:
 
     def text(self, token_ids: SequenceOf[int]) -> str:
         return " ".join(self.words[token] for token in token_ids)
-
-    def contents(self, pool: Float[np.ndarray, "1 2 N 1 B 1"]) -> list[list[str | None]]:
-        """The words in each block, None where nothing was written; [] for a block never used."""
-        rows = [[self._word(key) for key in block] for block in pool[0, 0, :, 0, :, 0]]
-        return [row if any(row) else [] for row in rows]
-
-    def _word(self, key: float) -> str | None:
-        return None if np.isnan(key) else self.words[int(key)]
 
     def _add(self, request: TracedRequest) -> None:
         params: Any = SimpleNamespace(
