@@ -46,18 +46,22 @@ def coded_format(
         None if no format holds such rows, or their kernels do not run here: then they are decoded
         when they are read.
     """
-    on_cpu = isinstance(plain, Panels)
     if not ordered and all(is_w8a8(kind, matrix.shape[-1]) for kind in kinds):
-        if on_cpu and _compiled("cpu_kernels.w8a8"):
-            return W8A8Panels()
-        return IndexedW8A8Dense() if plain.indexed else W8A8Dense()
-    if on_cpu:
+        return w8a8_format(plain)
+    if isinstance(plain, Panels):
         if not _compiled("cpu_kernels.quantized"):
             return None
         num_bytes = most_bytes(kinds, layers, matrix)
         return None if num_bytes is None else CodedPanels(kinds, num_bytes, ordered)
     kind = common_kind(kinds)
     return None if kind is None else Coded(kinds, kind, ordered)
+
+
+def w8a8_format(plain: WeightFormat) -> WeightFormat:
+    """The format for integer products of a weight that would have this one as numbers."""
+    if isinstance(plain, Panels) and _compiled("cpu_kernels.w8a8"):
+        return W8A8Panels()
+    return IndexedW8A8Dense() if plain.indexed else W8A8Dense()
 
 
 def _compiled(package: str) -> bool:
