@@ -54,8 +54,8 @@ def w8a8_formats(leaves: Mapping[str, Leaf]) -> dict[str, WeightFormat]:
     for name, leaf in leaves.items():
         part = leaf.declared.split(".")
         axes = 3 if "experts" in part and "shared" not in part else 2
-        of_layers = leaf.layers is not None and leaf.format is not None and "router" not in part
-        if of_layers and len(leaf.matrix.shape) == axes + 1:
+        of_layers = leaf.layers is not None and "router" not in part
+        if leaf.format is not None and of_layers and len(leaf.matrix.shape) == axes + 1:
             found[name] = w8a8_format(leaf.format)
     return found
 
