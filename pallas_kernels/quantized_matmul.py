@@ -51,7 +51,7 @@ def quantized_matmul(
     """
     _check(x, codes, scales, minimums, group, x_scales)
     layer = jnp.asarray(layer, jnp.int32)
-    name = choose(backend, lambda name: _missing(name, x, codes, group))
+    name = backend_for(x, codes, group, backend)
     if name == "xla":
         twin: Array = _by_xla(x, codes, scales, minimums, layer, group, dtype, x_scales)
         return twin
@@ -169,6 +169,15 @@ def _check(x: Any, codes: Any, scales: Any, minimums: Any, group: int, x_scales:
         raise ValueError(f"x_scales belong to x of {E4M3} and to no other: {x.dtype=}")
     if x_scales is not None and x_scales.shape != x.shape[:1]:
         raise ValueError(f"expected a scale for each row of x: {x_scales.shape=} {x.shape=}")
+
+
+def backend_for(x: Any, codes: Any, group: int, backend: Backend = None) -> str:
+    """The backend that multiplies on this device; of x and codes only shapes and dtypes are read.
+
+    Raises:
+        ValueError: no requested backend supports the call.
+    """
+    return choose(backend, lambda name: _missing(name, x, codes, group))
 
 
 def _missing(name: str, x: Any, codes: Any, group: int) -> str | None:
