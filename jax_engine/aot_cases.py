@@ -99,10 +99,10 @@ MODELS["olmoe-1b-7b"] = config_from_hf(
         "rope_theta": 10000.0,
     }
 )
-# Every matrix in one kind, the embedding too: GGUF's Q4_1, and symmetric GPTQ.
+# Every matrix in one kind, the embedding too: GGUF's Q4_1, and AWQ.
 QUANTISED = {
     "smollm2-135m-q4_1": ("smollm2-135m", Kind(tuple(map(float, range(16))), 32, minimums=True)),
-    "llama-3.1-8b-gptq": ("llama-3.1-8b", Kind(tuple(map(float, range(-8, 8))), 128)),
+    "llama-3.1-8b-awq": ("llama-3.1-8b", Kind(tuple(map(float, range(16))), 128, minimums=True)),
 }
 SHAPES = {
     "decode-1": StepShape(1, 1, decode_only=True),
@@ -134,8 +134,10 @@ def _step(config: ModelConfig, shape: StepShape, kind: Kind | None) -> Program:
     table_width = -(-MAX_MODEL_LEN // BLOCK_SIZE)
     steps = CompiledSteps(model, block_size=BLOCK_SIZE, table_width=table_width, max_rows=MAX_ROWS)
     function, arguments = steps.function(shape, kv_cache)
-    # Of quantised weights, neither codes may be copied nor their numbers written.
-    weights = numbers + [leaf.shape for leaf in jax.tree.leaves(params)]
+    held = [leaf.shape for leaf in jax.tree.leaves(params)]
+    # Of quantised weights, neither codes may be copied nor their numbers written. Activations of as
+    # many tokens as there are groups look like scales.
+    weights = numbers + [one for one in held if one[-2:-1] != (shape.num_tokens,)]
     return Program(
         function,
         arguments,
