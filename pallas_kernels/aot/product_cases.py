@@ -19,6 +19,7 @@ def quantized_products(target: Target) -> dict[str, Callable[[], Program]]:
     """Of a layer of Llama-3.1-8B, by kind, group of columns (0: all) and tokens."""
     kinds = (
         *((name, "bfloat16", group) for name in ("int8", "int4") for group in (0, 32, 64, 128)),
+        ("int8", "bfloat16", 16),
         *(("fp8", "bfloat16", group) for group in (0, 128)),
         *(("fp8", "float8_e4m3fn", group) for group in (0, 128)),
     )

@@ -102,7 +102,8 @@ def missing(x: Any, codes: Any, group: int) -> str | None:
             f"weights [{rows}, {size}] (at least {ROWS} rows are needed, and multiples of "
             f"{ALIGNMENT} and {DEPTHS[-1]})"
         )
-    least = _depth(size) if x.dtype.itemsize == 1 else 32
+    # Columns of one product: of codes that are not widened, a step's; else those of an instruction.
+    least = _depth(size) if x.dtype.itemsize == 1 else 32 if codes.dtype == jnp.uint8 else 16
     if group < size and (group % least or (_depth(size) % group and group % _depth(size))):
         return f"groups of {group} in rows of {size} columns (multiples of {least} are needed)"
     return None

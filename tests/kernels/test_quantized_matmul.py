@@ -158,6 +158,7 @@ def test_the_twin_takes_any_shape(
         ("int4", (3, 64, 1152, 128)),  # two thread blocks share the columns; 5 steps fill 4 stages
         ("int4", (3, 64, 256, 256)),  # all columns share a scale
         ("int8", (3, 64, 384, 256)),  # the last group is shorter
+        ("int8", (3, 64, 192, 16)),  # as many columns as an instruction multiplies
         ("fp8 by fp8", (3, 64, 192, 192)),
         ("int4", (133, 64, 128, 64)),  # two tiles of tokens
     ],
@@ -222,6 +223,9 @@ def test_what_does_not_fit_is_refused() -> None:
     refused(r"x of float32 with codes of int8", x.astype(jnp.float32), codes, scales)
     refused(r"weights \[60, 256\] \(at least 64 rows", x, codes[:, :60], scales[..., :60])
     refused(r"groups of 100 in rows of 256", x, codes, scales[:, :3], group=100)
+    refused(r"groups of 8 in rows of 256 .* 16", x, codes, jnp.ones((1, 32, 64)), group=8)
+    nibbles = codes[..., :128].astype(jnp.uint8)
+    refused(r"groups of 16 in .* 32", x, nibbles, jnp.ones((1, 16, 64)), group=16)
     same = narrow, codes.astype(jnp.float8_e4m3fn), scales
     refused(r"groups of 64 in rows of 256 columns \(multiples of 128", *same, **more)
     refused(r"'triton' lacks", x, codes, scales, backend="triton")

@@ -161,14 +161,14 @@ def test_products_with_what_the_oracle_decodes(method: str, seed: int, layer: in
 
 
 # Rows of two kinds: of 4 bits with and without minimums, of 4 and 8 bits, of K-quants.
-@pytest.mark.parametrize("used", [(0, 1), (0, 5), (3, 2)], ids=str)
+@pytest.mark.parametrize("used", [(0, 1), (0, 5), (3, 2), (3, 6)], ids=str)
 def test_kinds_meet_in_one_matrix(used: tuple[int, ...]) -> None:
     """Scales are powers of two, and so nothing is rounded; each row has its own kind."""
     kinds = tuple(KINDS[kind] for kind in used)
     source = RowsSource({"w": random_rows((ROWS,), SIZE, kinds, {0, 1}, 3)}, kinds)
     weight = loaded(source, Tensor("w"), Matrix((ROWS, SIZE), BFLOAT16))
     assert isinstance(weight.format, CodedStacks)
-    assert weight.format.kind.bits == (8 if used == (0, 5) else 4)
+    assert weight.format.kind.bits == (8 if used in ((0, 5), (3, 6)) else 4)
     x = np.random.default_rng(1).integers(-4, 5, (TOKENS, SIZE)).astype(np.float32)
     expected = numbers(source.tensors["w"], kinds)
     np.testing.assert_array_equal(multiplied(weight, x, None), x @ expected.T)
@@ -210,7 +210,7 @@ def test_a_hopper_gpu_holds_what_its_kernel_reads() -> None:
     four = Kind(NIBBLES, 32, True)
     held = choice(four, (64, 100))
     assert isinstance(held, CodedStacks) and held.kinds == (four,)
-    for kind in (Kind(INT8, 128), Kind(E4M3, 128), KINDS[0], KINDS[3], Kind(INT8, 256)):
+    for kind in (Kind(INT8, 128), Kind(E4M3, 128), KINDS[0], KINDS[3], KINDS[6], Kind(INT8, 256)):
         assert isinstance(choice(kind, (64, 256)), CodedStacks)
 
 
@@ -219,7 +219,7 @@ def test_a_hopper_gpu_holds_what_its_kernel_reads() -> None:
     ("kind", "shape", "dtype"),
     [
         (Kind(FP4, 32), (64, 64), "bfloat16"),  # a table
-        (Kind(INT8, 16), (64, 64), "bfloat16"),  # groups smaller than a product of the kernel
+        (Kind(NIBBLES, 16), (64, 64), "bfloat16"),  # groups smaller than a product of the kernel
         (Kind(INT8, 48), (64, 192), "bfloat16"),
         (Kind(INT8, 32), (60, 64), "bfloat16"),  # fewer rows than a tile
         (Kind(INT8, 32), (68, 64), "bfloat16"),
