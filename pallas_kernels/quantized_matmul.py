@@ -57,11 +57,11 @@ def quantized_matmul(
         return twin
     from pallas_kernels.mosaic import quantized_matmul as mosaic
 
-    out = mosaic.multiply(x, codes, scales, layer, group, interpret=interpreting())
+    out = mosaic.multiply(x, codes, scales, minimums, layer, group, interpret=interpreting())
     if scales.shape[1] == 1:
         out = out * _of(scales, layer)
-    if minimums is not None:
-        out = out + _of_minimums(x, _of(minimums, layer), group)
+        if minimums is not None:
+            out = out + _of_minimums(x, _of(minimums, layer), group)
     done: Array = (out if x_scales is None else out * x_scales[:, None]).astype(dtype)
     return done
 

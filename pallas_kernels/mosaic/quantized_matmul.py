@@ -32,6 +32,7 @@ MOST_TOKENS, MOST_OF_SMALL_SPANS = 128, 64
 # Steps in shared memory, for tiles of few tokens and of many: two thread blocks fit on an SM.
 STAGES, FEW_STAGES, FEW_TOKENS = 4, 2, 32
 ALIGNMENT = 8  # rows of a swizzled tile of shared memory
+SUMS = 32  # numbers of float32 in 128 bytes
 DEPTHS = (128, 64)  # columns in a step: the first that divides those of the weight
 # SMs of an H100, assumed when the device does not report its number of SMs.
 USUAL_SMS = 132
@@ -50,6 +51,7 @@ class Plan(NamedTuple):
         splits: thread blocks that share the columns of a row.
         depth: columns in a step.
         stages: steps in shared memory.
+        minimums: whether the kernel adds groups' minimums.
     """
 
     rows: int
@@ -60,6 +62,12 @@ class Plan(NamedTuple):
     splits: int
     depth: int
     stages: int
+    minimums: bool = False
+
+    @property
+    def sums(self) -> int:
+        """Sums of x in a row of shared memory: copies begin at multiples of 128 bytes there."""
+        return -(-self.tokens // SUMS) * SUMS
 
     @property
     def span(self) -> int:
@@ -135,17 +143,26 @@ def parts_of(x: Shaped[Array, "T in"], sizes: Plan) -> Shaped[Array, "P rows par
     return whole.reshape(len(whole), -1, sizes.part).swapaxes(0, 1)
 
 
+def sums_of(x: Shaped[Array, "T in"], sizes: Plan) -> Float[Array, "spans rows"]:
+    """The sum of x over each span, for whole tiles of tokens, and for the last tile's copy."""
+    sums = x.reshape(len(x), -1, sizes.span).astype(jnp.float32).sum(-1).T
+    return jnp.pad(sums, ((0, 0), (0, -len(x) % sizes.tokens + sizes.sums - sizes.tokens)))
+
+
 def multiply(
     x: Shaped[Array, "T in"],
     codes: Shaped[Array, "L out bytes"],
     scales: Float[Array, "L groups out"],
+    minimums: Float[Array, "L groups out"] | None,
     layer: Int[Array, ""],
     group: int,
     *,
     interpret: bool,
 ) -> Float[Array, "T out"]:
-    """Scaled products in float32; unscaled ones if all columns share a scale."""
+    """Products in float32. If all columns share a scale, without it and without minimums."""
     sizes = plan(x.shape[0], codes.shape[1], x.shape[1], group, codes.dtype == jnp.uint8)
+    sizes = sizes._replace(minimums=minimums is not None and sizes.group > 0)
+    more = (minimums, sums_of(x, sizes)) if sizes.minimums else ()
     parts = parts_of(x, sizes)
     blocks = -(-sizes.rows // ROWS)
     sums: Array = plgpu.kernel(
@@ -155,12 +172,12 @@ def multiply(
         scratch_types=_scratch(sizes, codes.dtype, x.dtype, interpret),
         grid=(blocks, parts.shape[1] // sizes.tokens, sizes.splits),
         grid_names=("block", "tile", "split"),
-    )(parts, codes, scales, layer[None])
+    )(parts, codes, scales, layer[None], *more)
     return sums.sum(0)[: x.shape[0]]
 
 
 def _scratch(sizes: Plan, code: Any, dtype: Any, interpret: bool) -> dict[str, Any]:
-    copies = 1 + sizes.parts + bool(sizes.group)
+    copies = 1 + sizes.parts + bool(sizes.group) + 2 * sizes.minimums
     x_steps = plgpu.tiles((sizes.stages * sizes.parts, sizes.tokens, sizes.part), dtype)
     scratch = {
         # Sums are stored when no step is left.
@@ -170,6 +187,9 @@ def _scratch(sizes: Plan, code: Any, dtype: Any, interpret: bool) -> dict[str, A
     }
     if sizes.group:
         scratch["scale_steps"] = plgpu.SMEM((sizes.stages, sizes.spans, ROWS), jnp.float32)
+    if sizes.minimums:
+        scratch["minimum_steps"] = plgpu.SMEM((sizes.stages, sizes.spans, ROWS), jnp.float32)
+        scratch["sum_steps"] = plgpu.SMEM((sizes.stages, sizes.spans, sizes.sums), jnp.float32)
     if interpret and code != dtype:
         scratch["staging"] = plgpu.SMEM((ROWS, sizes.part), dtype)
     return scratch
@@ -182,21 +202,24 @@ def _body(
     codes: Any,  # [L, out, bytes]
     scales: Any,  # [L, groups, out]
     layer: Any,  # [1]
-    out: Any,  # [splits, T, out]
-    *,
+    *more: Any,  # [L, groups, out] and [spans, T], where there are minimums; [splits, T, out]
     x_steps_or_sums: Any,
     code_steps: Any,
     arrived: Any,
     scale_steps: Any = None,
+    minimum_steps: Any = None,
+    sum_steps: Any = None,
     staging: Any = None,
 ) -> None:
+    *added, out = more
     x_steps, sums = x_steps_or_sums
     split, number = lax.axis_index("split"), layer[0]
     first = plgpu.div(sizes.steps * split, sizes.splits)
     end = plgpu.div(sizes.steps * (split + 1), sizes.splits)
     row = jnp.minimum(lax.axis_index("block") * ROWS, sizes.rows - ROWS)
     rows = pl.ds(pl.multiple_of(row, ALIGNMENT), ROWS)
-    tokens = pl.ds(lax.axis_index("tile") * sizes.tokens, sizes.tokens)
+    token = lax.axis_index("tile") * sizes.tokens
+    tokens = pl.ds(token, sizes.tokens)
 
     def fetch(step: Any, slot: Any) -> None:
         barrier = arrived.at[slot]
@@ -208,6 +231,12 @@ def _body(
         if sizes.group:
             groups = pl.ds(plgpu.div(step * sizes.depth, sizes.group), sizes.spans)
             plgpu.copy_gmem_to_smem(scales.at[number, groups, rows], scale_steps.at[slot], barrier)
+        if sizes.minimums:
+            minimums, x_sums = added
+            lowest = minimums.at[number, groups, rows]
+            plgpu.copy_gmem_to_smem(lowest, minimum_steps.at[slot], barrier)
+            some = x_sums.at[pl.ds(step * sizes.spans, sizes.spans), pl.ds(token, sizes.sums)]
+            plgpu.copy_gmem_to_smem(some, sum_steps.at[slot], barrier)
 
     def add(step: jax.Array, total: jax.Array) -> jax.Array:
         slot = plgpu.rem(step - first, sizes.stages)
@@ -222,6 +251,11 @@ def _body(
             if sizes.group:
                 scale = plgpu.load_rows(scale_steps.at[slot, span])
                 summed = summed * plgpu.across(scale, sizes.tokens)
+            if sizes.minimums:
+                lowest = plgpu.load_rows(minimum_steps.at[slot, span])
+                of_x = plgpu.load_columns(sum_steps.at[slot, span, pl.ds(0, sizes.tokens)])
+                added_up = plgpu.across(lowest, sizes.tokens) * plgpu.down(of_x, ROWS)
+                summed = summed + added_up
             total = total + summed
         following = step + sizes.stages
         plgpu.commit_smem()  # all warps have read this step

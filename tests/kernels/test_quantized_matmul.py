@@ -164,7 +164,7 @@ def test_the_twin_takes_any_shape(
     ],
 )
 def test_other_shapes_are_exact(kind: str, shape: tuple[int, ...]) -> None:
-    case = make(kind, 1, shape, whole=True)
+    case = make(kind, 1, shape, whole=True, minimums=True)
     found = multiplied(case, shape, "mosaic")
     np.testing.assert_array_equal(found, case.real_x @ case.weight.T)
 
@@ -176,7 +176,7 @@ def test_other_shapes_are_exact(kind: str, shape: tuple[int, ...]) -> None:
 )
 def test_i48_no_races(kind: str, shape: tuple[int, ...]) -> None:
     """Stages are used again, by tiles of few tokens and of many."""
-    case = make(kind, 0, shape, whole=True)
+    case = make(kind, 0, shape, whole=True, minimums=True)
     with force_gpu_interpret_mode(InterpretGPUParams(detect_races=True, on_race="raise")):
         found = multiplied(case, shape, "mosaic")
     np.testing.assert_array_equal(found, case.real_x @ case.weight.T)
