@@ -185,7 +185,7 @@ def test_a_rows_bits_do_not_depend_on_those_after_it(counts: tuple[int, ...], se
 
     Two thread blocks share the columns of a row.
     """
-    kinds = (KINDS[1],)
+    kinds = (KINDS[2],)
     source = RowsSource({"w": random_rows((64,), 1024, kinds, {0}, seed)}, kinds)
     weight = loaded(source, Tensor("w"), Matrix((64, 1024), BFLOAT16))
     x = np.random.default_rng(seed).standard_normal((counts[0], 1024)).astype(BFLOAT16)
