@@ -43,6 +43,12 @@ def by_gptq(x: np.ndarray, bits: int, group: int = GROUP, **options: Any) -> Qua
     return stored._asdict(), gptq.decode(stored, bits)
 
 
+def in_act_order(x: np.ndarray) -> Quantised:
+    """Each layer in an order of its own."""
+    order = np.argsort(x[0]).astype(np.int32)
+    return by_gptq(x, 4, symmetric=True, order=order)
+
+
 def by_awq(x: np.ndarray) -> Quantised:
     stored = awq.quantise(x, GROUP)
     return stored._asdict(), awq.decode(stored)
@@ -73,16 +79,14 @@ PACKED = {
 }
 METHODS: dict[str, tuple[dict[str, Any], Callable[[np.ndarray], Quantised]]] = {
     "gptq": (GPTQ | {"bits": 4, "group_size": GROUP}, partial(by_gptq, bits=4)),
-    "gptq-3": (GPTQ | {"bits": 3, "group_size": GROUP}, partial(by_gptq, bits=3)),
+    "gptq-3": (
+        GPTQ | {"bits": 3, "group_size": GROUP, "sym": True},
+        partial(by_gptq, bits=3, symmetric=True),
+    ),
     "gptq-8": (GPTQ | {"bits": 8, "group_size": -1}, partial(by_gptq, bits=8, group=SIZE)),
     "gptq-act-order": (
         GPTQ | {"bits": 4, "group_size": GROUP, "sym": True, "desc_act": True},
-        partial(
-            by_gptq,
-            bits=4,
-            symmetric=True,
-            order=np.random.default_rng(5).permutation(SIZE).astype(np.int32),
-        ),
+        in_act_order,
     ),
     "awq": ({"quant_method": "awq", "bits": 4, "group_size": GROUP}, by_awq),
     "packed": (PACKED, by_packing),
@@ -105,12 +109,15 @@ def checkpoint(method: str, matrices: np.ndarray, folder: Path) -> tuple[CodesSo
 def loaded(
     source: CodesSource, made_of: Transform, matrix: Matrix, *, ordered: bool = False
 ) -> Weight:
-    """A weight read into memory that held other numbers."""
+    """A weight read into memory that held other numbers, or none."""
     kinds = tuple(source.kinds)
     kind = kind_in_stacks(kinds)
     assert kind is not None
     form = CodedStacks(kinds, kind, ordered)
-    held = {name: np.full(one.shape, 7, one.dtype) for name, one in form.arrays(matrix).items()}
+    held = {
+        name: np.full(one.shape, np.nan if jnp.issubdtype(one.dtype, jnp.floating) else 7, one.dtype)
+        for name, one in form.arrays(matrix).items()
+    }
     for index, part, words in elements(made_of):
         here = {name: array[index] for name, array in held.items()}
         form.load(source, part, words, here, matrix._replace(shape=matrix.shape[len(index) :]))
