@@ -98,7 +98,11 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/coded_stacks.py",
         (STACKS, "-k=meet"),
-        ("weight.arrays[name].at[:, ids]", "weight.arrays[name].at[:, ids * 0]", "one row's scales"),
+        (
+            "weight.arrays[name].at[:, ids]",
+            "weight.arrays[name].at[:, ids * 0]",
+            "one row's scales",
+        ),
         ("[:groups, here] = lowest.T", "[:groups] = lowest.T.mean()", "a minimum for all"),
     ),
     *plant(

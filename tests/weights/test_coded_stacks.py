@@ -115,7 +115,9 @@ def loaded(
     assert kind is not None
     form = CodedStacks(kinds, kind, ordered)
     held = {
-        name: np.full(one.shape, np.nan if jnp.issubdtype(one.dtype, jnp.floating) else 7, one.dtype)
+        name: np.full(
+            one.shape, np.nan if jnp.issubdtype(one.dtype, jnp.floating) else 7, one.dtype
+        )
         for name, one in form.arrays(matrix).items()
     }
     for index, part, words in elements(made_of):
@@ -242,6 +244,7 @@ def test_what_the_kernel_lacks_stays_with_xla(kind: Kind, shape: Any, dtype: str
 def test_other_devices_hold_other_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = Kind(NIBBLES, 32, True)
     assert isinstance(choice(kind, (64, 64)), Coded)
-    monkeypatch.setattr(backends, "sm_version", lambda: 80)
-    assert isinstance(choice(kind, (64, 64)), Coded)
+    for other in (80, 100):
+        monkeypatch.setattr(backends, "sm_version", lambda version=other: version)
+        assert isinstance(choice(kind, (64, 64)), Coded)
     assert not isinstance(choice(kind, (64, 64), plain=Panels()), CodedStacks | Coded)
