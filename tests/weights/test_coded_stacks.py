@@ -22,7 +22,7 @@ from jax_engine.weights.codes import E4M3, INT8, Kind, numbers
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import Matrix, Weight
 from jax_engine.weights.panels import Panels
-from jax_engine.weights.transforms import Concatenate, Stack, Tensor, Transform, elements
+from jax_engine.weights.transforms import Stack, Tensor, Transform, elements
 from pallas_kernels import backends
 from pallas_kernels.device import interpreting
 from reference.quantization import awq, compressed_tensors, fp8, gptq
