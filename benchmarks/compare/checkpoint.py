@@ -7,6 +7,7 @@ the same values are quantised anew (Q4_0, Q8_0).
 """
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,7 @@ def gguf_file(folder: Path, form: str) -> Path:
     reader = GGUFReader(default_model_path())
     partial = path.with_suffix(".partial")
     writer = GGUFWriter(partial, "llama")
-    for field in reader.fields.values():
-        if not field.name.startswith("GGUF.") and field.name not in _OWN_FIELDS:
-            _copy_field(writer, field)
+    copy_fields(reader, writer)
     kind_name, file_type = _FORMS[form]
     kind = GGMLQuantizationType[kind_name]
     writer.add_file_type(LlamaFileType[file_type])
@@ -144,6 +143,13 @@ _FORMS = {
 }
 # The writer sets the first itself; the others describe the 4-bit blocks that are no more.
 _OWN_FIELDS = ("general.architecture", "general.file_type", "general.quantization_version")
+
+
+def copy_fields(reader: Any, writer: Any, others: Collection[str] = ()) -> None:
+    """Copies a GGUF file's metadata, but for `others` and what the writer sets itself."""
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name not in (*_OWN_FIELDS, *others):
+            _copy_field(writer, field)
 
 
 def _copy_field(writer: Any, field: Any) -> None:

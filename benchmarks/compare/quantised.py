@@ -1,10 +1,12 @@
-"""This engine and llama.cpp on the same quantised GGUF files, taking turns on one machine.
+"""This engine and others on the same quantised files, taking turns on one machine.
 
     python -m benchmarks.compare.quantised
     python -m benchmarks.compare.quantised --files Q8_0 --workloads W2
 
-The files are the default model's own (Q4_1) and its numbers quantised anew (Q4_0, Q8_0). For the
-first file that is named, this engine also runs with weights that it decodes when it loads them.
+The files are the default model's own (Q4_1), its numbers quantised anew (Q4_0, Q8_0), and random
+numbers in the shape of a model of a billion (1B-Q4_0). For the first file that is named, this
+engine also runs with weights that it decodes when it loads them. onnxruntime-genai reads no GGUF:
+its own builder makes blocks like those of Q4_0 from the same numbers.
 Each case goes to benchmarks/results/quantised_files.json as soon as it is measured.
 """
 
@@ -14,12 +16,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.compare import checkpoint
 from benchmarks.compare.__main__ import Running, names_of, positive
 from benchmarks.compare.bounds import num_weights
-from benchmarks.compare.environments import OURS, folder
+from benchmarks.compare.checkpoint import bytes_per_token as stored_bytes
+from benchmarks.compare.checkpoint import quantised_file
+from benchmarks.compare.environments import OURS, CannotInstall, folder, interpreter
+from benchmarks.compare.large_checkpoint import large_file
+from benchmarks.compare.onnx_checkpoint import onnx_directory
 from benchmarks.compare.passes import Runs, requests_of, summary, take_turns
-from benchmarks.compare.quantised_peers import DECODED, LLAMA, NAME, PEERS
+from benchmarks.compare.quantised_peers import DECODED, LLAMA, NAME, ONNX, PEERS
 from benchmarks.compare.workloads import WORKLOADS, Scale
 from benchmarks.machine_limits import read_bandwidth
 from benchmarks.report import write_result
@@ -27,7 +32,8 @@ from jax_engine.models.config import ModelConfig
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.gguf_loader import config_from_gguf
 
-FILES = ("Q4_1", "Q4_0", "Q8_0")
+LARGE, ONNX_FILE = "1B-Q4_0", "Q4_0"
+FILES = ("Q4_1", "Q4_0", "Q8_0", LARGE)
 MAX_MODEL_LEN, MAX_NUM_SEQS = 256, 32  # W1's and W2's longest request, and W1's number of them
 
 
@@ -48,9 +54,14 @@ def settings_for(config: ModelConfig, file: Path) -> dict[str, Any]:
 
 
 def bytes_per_token(peer: str, file: Path, config: ModelConfig) -> int:
-    """Of the weights that this peer reads for a token: the file's blocks, or decoded numbers."""
+    """Of the weights that this peer reads for a token: the file's blocks, or decoded numbers.
+
+    onnxruntime-genai's blocks of 32 have 16 bytes of codes and a scale in float32.
+    """
+    if peer == ONNX:
+        return num_weights(config) // 32 * 20
     if DECODED not in peer:
-        return checkpoint.bytes_per_token(file)
+        return stored_bytes(file)
     dtype = dict(PEERS[peer].settings)["dtype"]
     return num_weights(config) * (4 if dtype == "float32" else 2)
 
@@ -124,16 +135,34 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _file(kind: str) -> Path:
+    checkpoints = folder() / "checkpoints"
+    return large_file(checkpoints) if kind == LARGE else quantised_file(checkpoints, kind)
+
+
+def _onnx() -> str:
+    """The directory for onnxruntime-genai, or "" with a line that says why there is none."""
+    try:
+        return str(onnx_directory(folder() / "checkpoints", interpreter(PEERS[ONNX])))
+    except CannotInstall as error:
+        print(f"  {ONNX}: {error}", flush=True)
+        return ""
+
+
 def main() -> None:
     args = parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no peer is left behind
     cases: dict[str, Any] = {}
     for kind in args.files:
         print(kind, flush=True)
-        file = checkpoint.quantised_file(folder() / "checkpoints", kind)
+        file = _file(kind)
         config = config_from_gguf(GgufFile(file))
         names = [n for n in args.peers if DECODED not in n or kind == args.files[0]]
-        running = Running([OURS, *names], settings_for(config, file), PEERS)
+        settings = settings_for(config, file)
+        if ONNX in names:
+            settings["onnx"] = _onnx() if kind == ONNX_FILE else ""
+        names = [name for name in names if name != ONNX or settings["onnx"]]
+        running = Running([OURS, *names], settings, PEERS)
         try:
             for name in args.workloads:
                 cases[f"{kind} {name}"] = case(kind, name, file, running, args.runs)

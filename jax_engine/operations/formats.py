@@ -45,13 +45,14 @@ def coded_format(
         ordered: whether its columns are in another order.
 
     Returns:
-        None if no format holds such rows: then they are decoded when they are read.
+        None if no format holds such rows, or their kernels do not run here: then they are decoded
+        when they are read.
     """
     if not ordered and all(is_w8a8(kind, matrix.shape[-1]) for kind in kinds):
-        if isinstance(plain, Panels):
-            return W8A8Panels()
-        return IndexedW8A8Dense() if plain.indexed else W8A8Dense()
+        return w8a8_format(plain)
     if isinstance(plain, Panels):
+        if not _compiled("cpu_kernels.quantized"):
+            return None
         num_bytes = most_bytes(kinds, layers, matrix)
         return None if num_bytes is None else CodedPanels(kinds, num_bytes, ordered)
     stacks = _stacks(kinds, matrix, ordered)
@@ -65,3 +66,17 @@ def _stacks(kinds: tuple[Kind, ...], matrix: Matrix, ordered: bool) -> CodedStac
     """The format for a GPU's kernel, which has no products by experts."""
     kind = kind_in_stacks(kinds) if len(matrix.shape) == 2 else None
     return None if kind is None else CodedStacks(kinds, kind, ordered)
+
+
+def w8a8_format(plain: WeightFormat) -> WeightFormat:
+    """The format for integer products of a weight that would have this one as numbers."""
+    if isinstance(plain, Panels) and _compiled("cpu_kernels.w8a8"):
+        return W8A8Panels()
+    return IndexedW8A8Dense() if plain.indexed else W8A8Dense()
+
+
+def _compiled(package: str) -> bool:
+    """Compiles the kernels of a package if that has not been done."""
+    from cpu_kernels.compiling.availability import failure_on_demand
+
+    return failure_on_demand(package) is None

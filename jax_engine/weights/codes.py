@@ -107,4 +107,5 @@ def meaning(codes: np.ndarray, kind: Kind) -> np.ndarray:
 
 def _spread(shared: np.ndarray, group: int, size: int) -> np.ndarray:
     """One number for each column, from those of groups."""
+    group = min(group, size)  # of a group that is longer than the row, no more is made
     return np.repeat(shared[..., : -(-size // group)], group, axis=-1)[..., :size]

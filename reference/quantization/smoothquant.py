@@ -17,6 +17,7 @@ from jaxtyping import Float32, Int8, Int32
 from reference.quantization.compressed_tensors import Integers
 
 LARGEST = np.float32(127)
+LEAST = np.float32(2.0**-118)  # from here on, neither a scale nor half a step is subnormal
 
 
 def smoothing(
@@ -43,12 +44,14 @@ def quantise_rows(
 ) -> tuple[Int8[np.ndarray, "rows K"], Float32[np.ndarray, "rows 1"]]:
     """Codes from -127 to 127 and a scale for each row, a token or an output; ties to even.
 
+    A row whose numbers are all smaller than LEAST counts as zeros.
+
     >>> codes, scales = quantise_rows(np.array([[127.0, 0.5, 1.5], [0.0, 0.0, 0.0]], np.float32))
     >>> codes.tolist(), scales.tolist()
     ([[127, 0, 2], [0, 0, 0]], [[1.0], [1.0]])
     """
     largest = np.abs(x).max(axis=1, keepdims=True)
-    scales = np.where(largest > 0, largest / LARGEST, np.float32(1))
+    scales = np.where(largest >= LEAST, largest / LARGEST, np.float32(1))
     return np.rint(x / scales).astype(np.int8), scales
 
 

@@ -12,6 +12,7 @@ from jax_engine.models.quantization.source import QuantizedSource
 from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.models.safetensors_raw import DTYPES
 from jax_engine.weights.codes import numbers, row_dtype
+from reference.quantization import nf4
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "quantised.npz"
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -92,3 +93,24 @@ def read_rows(source: QuantizedSource, name: str) -> np.ndarray:
     put_back = np.empty_like(found)
     put_back[..., order] = found
     return put_back
+
+
+def state_of(stored: nf4.Tensors, **more: Any) -> np.ndarray:
+    state: dict[str, Any] = {"quant_type": "nf4", "blocksize": 64, "shape": list(stored.shape)}
+    if stored.nested is not None:
+        state |= {"nested_blocksize": 256, "nested_offset": float(stored.nested.offset)}
+    return np.frombuffer(json.dumps(state | {"dtype": "bfloat16"} | more).encode(), np.uint8)
+
+
+def nf4_parts(stored: nf4.Tensors) -> dict[str, Any]:
+    """A module's parts as bitsandbytes names them."""
+    parts: dict[str, Any] = {
+        "weight": stored.weight,
+        "weight.absmax": stored.absmax,
+        "weight.quant_map": stored.quant_map,
+        "weight.quant_state.bitsandbytes__nf4": state_of(stored),
+    }
+    if stored.nested is not None:
+        parts["weight.nested_absmax"] = stored.nested.absmax
+        parts["weight.nested_quant_map"] = stored.nested.quant_map
+    return parts

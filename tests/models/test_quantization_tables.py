@@ -1,6 +1,5 @@
 """AWQ, bitsandbytes and SqueezeLLM: equal to the oracle's decoders, as numbers and as codes."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,16 @@ import pytest
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.weights.codes import Kind
 from reference.quantization import awq, nf4, squeezellm
-from tests.models.quantised_files import GOLDEN, Tensors, module, opened, read, read_rows
+from tests.models.quantised_files import (
+    GOLDEN,
+    Tensors,
+    module,
+    nf4_parts,
+    opened,
+    read,
+    read_rows,
+    state_of,
+)
 
 N, K, GROUP = 24, 96, 32
 NAME = "model.layers.0.mlp.up_proj"
@@ -53,24 +61,8 @@ def test_awq(group: int, dtype: Any, tmp_path: Path) -> None:
             assert check(source, awq.decode(stored)).group == group
 
 
-def state_of(stored: nf4.Tensors, **more: Any) -> np.ndarray:
-    state: dict[str, Any] = {"quant_type": "nf4", "blocksize": 64, "shape": list(stored.shape)}
-    if stored.nested is not None:
-        state |= {"nested_blocksize": 256, "nested_offset": float(stored.nested.offset)}
-    return np.frombuffer(json.dumps(state | {"dtype": "bfloat16"} | more).encode(), np.uint8)
-
-
 def in_bitsandbytes(stored: nf4.Tensors, **changed: Any) -> Tensors:
-    parts: dict[str, Any] = {
-        "weight": stored.weight,
-        "weight.absmax": stored.absmax,
-        "weight.quant_map": stored.quant_map,
-        "weight.quant_state.bitsandbytes__nf4": state_of(stored),
-    }
-    if stored.nested is not None:
-        parts["weight.nested_absmax"] = stored.nested.absmax
-        parts["weight.nested_quant_map"] = stored.nested.quant_map
-    return module(NAME, parts | changed)
+    return module(NAME, nf4_parts(stored) | changed)
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -1,6 +1,7 @@
 """SmoothQuant: worked by hand, and with Python's whole numbers."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,9 +19,16 @@ def test_rows_have_scales_of_their_own_and_ties_are_even() -> None:
     assert codes.tolist() == [[127, 0, 2, -2], [-127, 0, -2, 126]]
 
 
-def test_a_row_of_zeros_has_the_scale_one() -> None:
-    codes, scales = smoothquant.quantise_rows(np.zeros((1, 4), np.float32))
+@pytest.mark.parametrize("size", [0, 1e-45, np.nextafter(smoothquant.LEAST, np.float32(0))])
+def test_a_row_of_zeros_has_the_scale_one(size: float) -> None:
+    """Of numbers that are nearly zero, too: the quotient of the smallest and 127 is 0."""
+    codes, scales = smoothquant.quantise_rows(np.full((1, 4), size, np.float32))
     assert (codes.tolist(), scales.tolist()) == ([[0, 0, 0, 0]], [[1.0]])
+
+
+def test_the_smallest_row_that_is_rounded() -> None:
+    codes, scales = smoothquant.quantise_rows(np.array([[smoothquant.LEAST, 0]], np.float32))
+    assert (codes.tolist(), scales.tolist()) == ([[127, 0]], [[smoothquant.LEAST / 127]])
 
 
 def test_a_matrix_has_a_scale_for_each_output() -> None:

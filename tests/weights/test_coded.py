@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpu_kernels.compiling import availability
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from jax_engine.errors import WeightsError
 from jax_engine.operations import coded_format
@@ -30,7 +31,7 @@ from jax_engine.weights.transforms import (
     transform_of,
 )
 from jax_engine.weights.w8a8 import W8A8Panels
-from jax_engine.weights.w8a8_dense import W8A8Dense
+from jax_engine.weights.w8a8_dense import IndexedW8A8Dense, W8A8Dense
 from tests.weights.coded_rows import FP4, KINDS, NIBBLES, RowsSource, random_rows
 from tests.weights.test_formats import one_layer
 
@@ -164,6 +165,29 @@ def test_rows_whose_inputs_are_rounded_to_int8(plain: WeightFormat) -> None:
         assert isinstance(form, expected if panels else others)
     form = coded_format((rounded,), [[(rounded, 8)]], matrix, plain, ordered=True)
     assert isinstance(form, CodedPanels if panels else Coded)
+
+
+def test_kernels_that_do_not_compile(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Weights alone are decoded when they are read; the products of W8A8 are left to XLA."""
+    missing = tuple(f"cpu_kernels.{name}.missing" for name in ("quantized", "w8a8"))
+    monkeypatch.setattr(availability, "ON_DEMAND", missing)
+    availability.failure_on_demand.cache_clear()
+    rounded = Kind(INT8, 64, activations=INT8)
+    matrix = Matrix((8, 64), jnp.dtype(jnp.float32))
+    try:
+        for _ in range(2):
+            kinds = KINDS[0], rounded
+            found = [
+                coded_format((kind,), [[(kind, 8)]], matrix, Panels(), ordered=False)
+                for kind in kinds
+            ]
+            assert found == [None, IndexedW8A8Dense()]
+    finally:
+        availability.failure_on_demand.cache_clear()
+    reasons = [record.getMessage() for record in caplog.records]
+    assert len(reasons) == 2 and all("No module named 'cpu_kernels." in one for one in reasons)
 
 
 @both
