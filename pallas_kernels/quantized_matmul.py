@@ -186,6 +186,6 @@ def _missing(name: str, x: Any, codes: Any, group: int) -> str | None:
         return None
     if name != "mosaic":
         return "this operation"
-    from pallas_kernels.mosaic import quantized_matmul as mosaic
+    from pallas_kernels.mosaic import quantized_plan
 
-    return mosaic.missing(x, codes, group)
+    return quantized_plan.missing(x, codes, group)

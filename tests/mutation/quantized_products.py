@@ -79,7 +79,7 @@ MUTANTS: list[Mutant] = [
         ('lax.axis_index("tile") * sizes.tokens', "0", "all tiles have the first tokens"),
     ),
     *plant(
-        "pallas_kernels/mosaic/quantized_matmul.py",
+        "pallas_kernels/mosaic/quantized_plan.py",
         (FILE, "-k=refused"),
         ("else 32 if codes.dtype", "else 16 if codes.dtype", "half an instruction of nibbles"),
     ),
@@ -97,6 +97,10 @@ MUTANTS: list[Mutant] = [
         PARTS,
         ("[1, 1 / 16]", "[1, 1]", "a high nibble counts sixteen times"),
         ("transpose(1, 3, 0, 2)", "transpose(3, 1, 0, 2)", "all even columns, then all odd ones"),
+    ),
+    *plant(
+        "pallas_kernels/mosaic/quantized_plan.py",
+        PARTS,
         ("min(wanted, size // depth", "max(wanted, size // depth", "splits without work"),
     ),
 ]
