@@ -10,14 +10,11 @@ import pytest
 from jax_engine.models.load import open_model
 from jax_engine.weights.coded_stacks import BACKEND, CodedStacks
 from jax_engine.weights.dense import IndexedDense
-from pallas_kernels.device import interpreting
 from pallas_kernels.quantized_matmul import backend_for
 from tests.golden import tiny_checkpoints as tiny
 from tests.models.paged import PagedRun
 from tests.models.test_decoder import reference_logits
 from tests.models.test_quantised_models import CONFIG, write_quantised
-
-pytestmark = pytest.mark.skipif(not interpreting(), reason="the interpreter is for the CPU")
 
 BFLOAT16 = jnp.dtype(jnp.bfloat16)
 PROMPT, MORE = tiny.PROMPT[:8], tiny.PROMPT[8:10]

@@ -24,12 +24,9 @@ from jax_engine.weights.format import Matrix, Weight
 from jax_engine.weights.panels import Panels
 from jax_engine.weights.transforms import Stack, Tensor, Transform, elements
 from pallas_kernels import backends
-from pallas_kernels.device import interpreting
 from reference.quantization import awq, compressed_tensors, fp8, gptq
 from tests.models.quantised_files import Stored, Tensors, module, opened
 from tests.weights.coded_rows import FP4, KINDS, NIBBLES, RowsSource, random_rows
-
-pytestmark = pytest.mark.skipif(not interpreting(), reason="the interpreter is for the CPU")
 
 BFLOAT16, FLOAT32 = jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float32)
 # The kernel's tiles of 64 rows overlap, and rows of 160 columns are filled up to 192.
