@@ -8,12 +8,14 @@ from jax_engine.operations.device import this_device
 from jax_engine.operations.table import on_numba
 from jax_engine.weights.coded import Coded, common_kind
 from jax_engine.weights.coded_panels import CodedPanels, most_bytes
+from jax_engine.weights.coded_stacks import BACKEND, CodedStacks, kind_in_stacks
 from jax_engine.weights.codes import Kind
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Formats, Matrix, WeightFormat
 from jax_engine.weights.panels import Panels
 from jax_engine.weights.w8a8 import W8A8Panels, is_w8a8
 from jax_engine.weights.w8a8_dense import IndexedW8A8Dense, W8A8Dense
+from pallas_kernels.quantized_matmul import backend_for
 
 
 def formats_for(dtype: jnp.dtype) -> Formats:
@@ -53,8 +55,17 @@ def coded_format(
             return None
         num_bytes = most_bytes(kinds, layers, matrix)
         return None if num_bytes is None else CodedPanels(kinds, num_bytes, ordered)
+    stacks = _stacks(kinds, matrix, ordered)
+    if stacks is not None and backend_for(*stacks.call(matrix)) == BACKEND:
+        return stacks
     kind = common_kind(kinds)
     return None if kind is None else Coded(kinds, kind, ordered)
+
+
+def _stacks(kinds: tuple[Kind, ...], matrix: Matrix, ordered: bool) -> CodedStacks | None:
+    """The format for a GPU's kernel, which has no products by experts."""
+    kind = kind_in_stacks(kinds) if len(matrix.shape) == 2 else None
+    return None if kind is None else CodedStacks(kinds, kind, ordered)
 
 
 def w8a8_format(plain: WeightFormat) -> WeightFormat:
