@@ -47,15 +47,14 @@ def _format_of(source: CodesSource, leaf: Leaf, transform: Transform) -> WeightF
 def w8a8_formats(leaves: Mapping[str, Leaf]) -> dict[str, WeightFormat]:
     """Formats for integer products, whatever the checkpoint holds: of the layers' matrices.
 
-    The choice of experts stays in numbers, and so do matrices that latent attention takes apart
-    by heads, the embedding, and the head.
+    Those are stacks of matrices, or of as many matrices as there are experts. So the choice of
+    experts, matrices that latent attention takes apart by heads, embedding and head stay numbers.
     """
     found = {}
     for name, leaf in leaves.items():
         part = leaf.declared.split(".")
-        axes = 3 if "experts" in part and "shared" not in part else 2
-        of_layers = leaf.layers is not None and "router" not in part
-        if leaf.format is not None and of_layers and len(leaf.matrix.shape) == axes + 1:
+        axes = 4 if "experts" in part and "shared" not in part else 3
+        if leaf.format is not None and len(leaf.matrix.shape) == axes:
             found[name] = w8a8_format(leaf.format)
     return found
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.errors import WeightsError
 from jax_engine.layer_spec import Activation
-from jax_engine.weights.code_sources import CodesSource, is_ordered, parts_of_rows, read_rows
+from jax_engine.weights.code_sources import CodesSource, parts_of_rows, read_rows
 from jax_engine.weights.codes import INT8, Kind
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
 from jax_engine.weights.stacks import index_of, one_after_another, parts_of
@@ -54,9 +54,7 @@ def check_size(matrix: Matrix) -> None:
 def _has_codes(source: CodesSource, made_of: Transform, words: Words, matrix: Matrix) -> bool:
     """Whether the checkpoint has a matrix in codes that need no other form here."""
     parts = parts_of_rows(source, made_of, matrix.shape, words)
-    if parts is None or is_ordered(source, made_of, matrix.shape, words):
-        return False
-    return all(has_row_scales(kind, matrix.shape[-1]) for kind, _ in parts)
+    return parts is not None and all(has_row_scales(kind, matrix.shape[-1]) for kind, _ in parts)
 
 
 class W8A8(WeightFormat):

@@ -247,10 +247,12 @@ def test_rows_of_quantised_files_have_their_own_bytes(tmp_path: Path, monkeypatc
     content |= {"versions": {"commit": ""}, "result": {"Q4_0 W2": one_case}}
     monkeypatch.setattr(table, "load_results", lambda _: [content])
     said = table.quantised_table()
-    assert "| W2, Q4_0: llama.cpp (node-llama-cpp), all threads | 2.0 | 1.00 | 0 | 0 % | 1 |" in said
+    assert (
+        "| W2, Q4_0: llama.cpp (node-llama-cpp), all threads | 2.0 | 1.00 | 0 | 0 % | 1 |" in said
+    )
     assert "jax-engine, codes, float32 | failed |" in said
     assert list(quantised.headline({"": one_case}).values()) == [
-        "2.0 output tokens/s; 1.00x llama.cpp (node-llama-cpp)"
+        "2.0 output tokens/s; 1.00x llama.cpp"
     ]
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flax import nnx
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.config import W8A8
+from jax_engine.models.leaves import leaf_name
 from jax_engine.models.load import load_model, open_model
 from jax_engine.weights.w8a8 import W8A8 as W8A8Format
 from reference.quantization import smoothquant
@@ -75,6 +77,13 @@ def test_codes_with_a_scale_a_row_stay(tmp_path: Path) -> None:
     expected = logits(write_integers(tmp_path / "w8a8", weights, largest=63))
     path = write_integers(tmp_path / "w8", weights, settings=WEIGHTS_ALONE, largest=63)
     np.testing.assert_array_equal(logits(path, W8A8), expected)
+    scales = smoothquant.quantise(weights["model.layers.0.self_attn.o_proj.weight"]).weight_scale
+    for name, held in nnx.to_flat_state(load_model(str(path), quantization=W8A8).params):
+        if leaf_name(name).endswith("attention.o.weight"):
+            first = np.asarray(held.get_value()["scales"])[0].ravel()
+            np.testing.assert_array_equal(first[: len(scales)], scales[:, 0])
+            return
+    raise AssertionError("no such leaf")
 
 
 def test_other_codes_are_rounded_anew(tmp_path: Path) -> None:

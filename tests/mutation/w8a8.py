@@ -83,24 +83,15 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/weights/w8a8.py",
         ASKED,
-        (
-            "parts is None or is_ordered(source, made_of, matrix.shape, words)",
-            "parts is None",
-            "codes in act-order are taken in the columns' order",
-        ),
         ("has_row_scales(kind, matrix.shape[-1]) for", "kind for", "scales of groups are lost"),
-        (
-            "isinstance(source, CodesSource) and _has_codes(source, made_of, words, matrix)",
-            "False",
-            "codes with a scale a row are rounded anew",
-        ),
+        ("parts is not None and all", "parts is None and all", "codes are rounded anew"),
     ),
     *plant(
         "jax_engine/models/coded_leaves.py",
         ASKED,
-        (' and "router" not in part', "", "the choice of experts is rounded"),
+        ("leaf.format is not None and ", "", "norms are rounded"),
         (' and "shared" not in part', "", "the shared expert stays in numbers"),
-        ("leaf.layers is not None and ", "", "the embedding is rounded"),
+        ("axes = 4 if", "axes = 3 if", "experts stay in numbers, and their choice is rounded"),
     ),
     *plant(
         "jax_engine/weights/w8a8_dense.py",
