@@ -11,6 +11,7 @@ Each case goes to benchmarks/results/quantised_files.json as soon as it is measu
 """
 
 import argparse
+import json
 import signal
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ from benchmarks.compare.passes import Runs, requests_of, summary, take_turns
 from benchmarks.compare.quantised_peers import DECODED, LLAMAS, NAME, ONNX, PEERS
 from benchmarks.compare.workloads import WORKLOADS, Scale
 from benchmarks.machine_limits import read_bandwidth
-from benchmarks.report import write_result
+from benchmarks.report import RESULTS, write_result
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.gguf_loader import config_from_gguf
@@ -133,8 +134,16 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--workloads", type=names_of(workloads), default=list(workloads))
     parser.add_argument("--peers", type=names_of(others, 0), default=others)
     parser.add_argument("--runs", type=positive(int), default=3, help="measured passes of each")
+    parser.add_argument("--add", action="store_true", help="keep the file's other cases")
     parser.add_argument("--output", type=Path, help="the file (benchmarks/results/NAME.json)")
     return parser.parse_args()
+
+
+def _known(output: Path | None) -> dict[str, Any]:
+    """The cases that were measured before."""
+    file = output or RESULTS / f"{NAME}.json"
+    found: dict[str, Any] = json.loads(file.read_text())["result"] if file.exists() else {}
+    return found
 
 
 def _file(kind: str) -> Path:
@@ -154,7 +163,7 @@ def _onnx() -> str:
 def main() -> None:
     args = parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no peer is left behind
-    cases: dict[str, Any] = {}
+    cases: dict[str, Any] = _known(args.output) if args.add else {}
     for kind in args.files:
         print(kind, flush=True)
         file = _file(kind)
