@@ -13,11 +13,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 
+from jax_engine.models.coded_leaves import with_formats
 from jax_engine.models.config import ModelConfig
+from jax_engine.models.leaves import abstract_leaves
 from jax_engine.models.load import LoadedModel, abstract_decoder
 from jax_engine.models.registry import config_from_hf
-from jax_engine.operations import this_device
+from jax_engine.operations import coded_format, this_device
+from jax_engine.weights.codes import Kind
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import kv_cache_shape
 from jax_engine.worker.step_shape import StepShape
@@ -30,6 +34,7 @@ QUICK = (
     "step/smollm2-135m/decode-32",
     "step/smollm2-135m/mixed-512",
     "step/llama-3.1-8b/decode-*",
+    "step/smollm2-135m-q4_1/decode-32",
 )
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
 MAX_ROWS = 256
@@ -94,6 +99,11 @@ MODELS["olmoe-1b-7b"] = config_from_hf(
         "rope_theta": 10000.0,
     }
 )
+# Every matrix in one kind, the embedding too: GGUF's Q4_1, and AWQ.
+QUANTISED = {
+    "smollm2-135m-q4_1": ("smollm2-135m", Kind(tuple(map(float, range(16))), 32, minimums=True)),
+    "llama-3.1-8b-awq": ("llama-3.1-8b", Kind(tuple(map(float, range(16))), 128, minimums=True)),
+}
 SHAPES = {
     "decode-1": StepShape(1, 1, decode_only=True),
     "decode-32": StepShape(32, 32, decode_only=True),
@@ -102,24 +112,32 @@ SHAPES = {
 
 
 def cases(target: Target) -> dict[str, Callable[[], Program]]:
-    """The step of each model in each shape, by name; the same for every target."""
-    del target
+    """The step of each model in each shape, by name; quantised ones where a kernel has products."""
+    models: dict[str, tuple[str, Kind | None]] = {name: (name, None) for name in MODELS}
+    if "mosaic" in target.backends:
+        models |= QUANTISED
     return {
-        f"step/{model}/{shape}": functools.partial(_step, MODELS[model], SHAPES[shape])
-        for model in MODELS
+        f"step/{name}/{shape}": functools.partial(_step, MODELS[model], SHAPES[shape], kind)
+        for name, (model, kind) in models.items()
         for shape in SHAPES
     }
 
 
-def _step(config: ModelConfig, shape: StepShape) -> Program:
+def _step(config: ModelConfig, shape: StepShape, kind: Kind | None) -> Program:
     dtype = jnp.dtype(jnp.bfloat16)
     graphdef, params = abstract_decoder(config.spec, dtype)
+    numbers = [leaf.shape for leaf in jax.tree.leaves(params)]
+    if kind is not None:
+        graphdef, params = _quantised(config, graphdef, params, kind)
     model = LoadedModel(config, graphdef, params, Path(), 0, 0)
     kv_cache = jax.ShapeDtypeStruct(kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE), dtype)
     table_width = -(-MAX_MODEL_LEN // BLOCK_SIZE)
     steps = CompiledSteps(model, block_size=BLOCK_SIZE, table_width=table_width, max_rows=MAX_ROWS)
     function, arguments = steps.function(shape, kv_cache)
-    weights = [leaf.shape for leaf in jax.tree.leaves(params)]
+    held = [leaf.shape for leaf in jax.tree.leaves(params)]
+    # Of quantised weights, neither codes may be copied nor their numbers written. Activations of as
+    # many tokens as there are groups look like scales.
+    weights = numbers + [one for one in held if one[-2:-1] != (shape.num_tokens,)]
     return Program(
         function,
         arguments,
@@ -127,3 +145,18 @@ def _step(config: ModelConfig, shape: StepShape) -> Program:
         watched=watch(kv_cache.shape, weights),
         options=this_device().compiler_options,
     )
+
+
+def _quantised(
+    config: ModelConfig, graphdef: Any, params: nnx.State, kind: Kind
+) -> tuple[Any, nnx.State]:
+    """The decoder with the formats that the target has for weights of a kind."""
+    formats = {}
+    for name, leaf in abstract_leaves(params, config.spec).items():
+        if leaf.format is not None:
+            one = leaf.matrix if leaf.layers is None else leaf.element((0,))
+            rows = [[(kind, one.shape[-2])]]
+            chosen = coded_format((kind,), rows, one, leaf.format, ordered=False)
+            assert chosen is not None
+            formats[name] = chosen
+    return with_formats(graphdef, params, formats)

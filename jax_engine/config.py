@@ -15,7 +15,8 @@ from jax_engine.vllm_settings import without_vllm_settings
 LoadFormat = Literal["auto", "safetensors", "sharded_state", "gguf", "dummy"]
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
 KVCacheDType = Literal["auto", "fp8", "fp8_e4m3", "int8"]
-DEQUANTIZED = "dequantized"
+# Values of `quantization` that are no method of a checkpoint, but what is done when one is loaded.
+DEQUANTIZED, W8A8 = "dequantized", "w8a8"
 # Edits of config.json: fields to replace, or a function of all of them
 HfOverrides = Mapping[str, Any] | Callable[[dict[str, Any]], Any]
 
@@ -59,6 +60,8 @@ class EngineConfig:
         quantization: The method by which the checkpoint was quantised, with vLLM's names; None: as
             the checkpoint says. Weights stay in that form, and products compute with it.
             "dequantized": they are turned into numbers of `dtype` when they are loaded.
+            "w8a8": those of layers are rounded to int8 when they are loaded, with a scale for each
+            row, and so are activations for each token; products are computed in integers.
         seed: Seed of dummy weights and of requests without a seed. None is 0.
         block_size: B, tokens in a KV block.
         max_model_len: Longest prompt plus output, in tokens; None: the model's own limit.

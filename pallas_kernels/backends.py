@@ -22,6 +22,8 @@ from pallas_kernels.device import interpreting, sm_version, target_device
 # Backends, best first, each with the compute capability of the oldest NVIDIA GPU that it supports.
 # "numba" is for CPUs; "xla" runs on every device.
 BACKENDS: dict[str, int | None] = {"mosaic": 90, "triton": 80, "numba": None, "xla": None}
+# And of the newest: Mosaic's kernels multiply by WGMMA, which only Hopper has.
+NEWEST = {"mosaic": 90}
 
 Backend = str | tuple[str, ...] | None
 
@@ -128,6 +130,8 @@ def _unavailable(name: str, may_interpret: bool = False) -> str | None:
             return f"an NVIDIA GPU (the device is {target_device().device_kind})"
         if sm < oldest:
             return f"a GPU of sm_{oldest} or newer (the device is sm_{sm})"
+        if sm > NEWEST.get(name, sm):
+            return f"instructions of sm_{NEWEST[name]} (the device is sm_{sm})"
     if name == "numba":
         if target_device().platform != "cpu":
             return f"a CPU (the device is {target_device().device_kind})"

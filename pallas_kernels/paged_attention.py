@@ -71,7 +71,7 @@ def paged_attention(
             scale.
         return_lse: whether to return also the log of the softmax's denominator, for
             `merge_partials`.
-        backend: "mosaic" (NVIDIA GPUs from sm_90), "triton" (from sm_80), "numba" (CPUs) or "xla"
+        backend: "mosaic" (Hopper), "triton" (NVIDIA GPUs from sm_80), "numba" (CPUs) or "xla"
             (any device). A tuple of names chooses the first that supports this call, None the best
             one. On a CPU, the kernels of a GPU backend are interpreted, slowly, if it is named
             alone.

@@ -51,17 +51,17 @@ def quantized_matmul(
     """
     _check(x, codes, scales, minimums, group, x_scales)
     layer = jnp.asarray(layer, jnp.int32)
-    name = choose(backend, lambda name: _missing(name, x, codes, group))
+    name = backend_for(x, codes, group, backend)
     if name == "xla":
         twin: Array = _by_xla(x, codes, scales, minimums, layer, group, dtype, x_scales)
         return twin
     from pallas_kernels.mosaic import quantized_matmul as mosaic
 
-    out = mosaic.multiply(x, codes, scales, layer, group, interpret=interpreting())
+    out = mosaic.multiply(x, codes, scales, minimums, layer, group, interpret=interpreting())
     if scales.shape[1] == 1:
         out = out * _of(scales, layer)
-    if minimums is not None:
-        out = out + _of_minimums(x, _of(minimums, layer), group)
+        if minimums is not None:
+            out = out + _of_minimums(x, _of(minimums, layer), group)
     done: Array = (out if x_scales is None else out * x_scales[:, None]).astype(dtype)
     return done
 
@@ -171,12 +171,21 @@ def _check(x: Any, codes: Any, scales: Any, minimums: Any, group: int, x_scales:
         raise ValueError(f"expected a scale for each row of x: {x_scales.shape=} {x.shape=}")
 
 
+def backend_for(x: Any, codes: Any, group: int, backend: Backend = None) -> str:
+    """The backend that multiplies on this device; of x and codes only shapes and dtypes are read.
+
+    Raises:
+        ValueError: no requested backend supports the call.
+    """
+    return choose(backend, lambda name: _missing(name, x, codes, group))
+
+
 def _missing(name: str, x: Any, codes: Any, group: int) -> str | None:
     """Why a backend does not support a call, or None if it does."""
     if name == "xla":
         return None
     if name != "mosaic":
         return "this operation"
-    from pallas_kernels.mosaic import quantized_matmul as mosaic
+    from pallas_kernels.mosaic import quantized_plan
 
-    return mosaic.missing(x, codes, group)
+    return quantized_plan.missing(x, codes, group)

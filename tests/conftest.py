@@ -7,6 +7,7 @@ The first lines must run before anything imports JAX or the packages under test.
 import importlib.util
 import os
 import secrets
+import signal
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -112,6 +113,9 @@ os.environ.setdefault(
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's background job ignores Ctrl-C; so would the commands that tests interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Sometimes())
     if config.getoption("--counts") is not None:
         from tests.support.counting import Counting

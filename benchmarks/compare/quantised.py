@@ -11,6 +11,7 @@ Each case goes to benchmarks/results/quantised_files.json as soon as it is measu
 """
 
 import argparse
+import json
 import signal
 import sys
 from pathlib import Path
@@ -24,10 +25,10 @@ from benchmarks.compare.environments import OURS, CannotInstall, folder, interpr
 from benchmarks.compare.large_checkpoint import large_file
 from benchmarks.compare.onnx_checkpoint import onnx_directory
 from benchmarks.compare.passes import Runs, requests_of, summary, take_turns
-from benchmarks.compare.quantised_peers import DECODED, LLAMA, NAME, ONNX, PEERS
+from benchmarks.compare.quantised_peers import DECODED, LLAMAS, NAME, ONNX, PEERS
 from benchmarks.compare.workloads import WORKLOADS, Scale
 from benchmarks.machine_limits import read_bandwidth
-from benchmarks.report import write_result
+from benchmarks.report import RESULTS, write_result
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.gguf_loader import config_from_gguf
@@ -109,13 +110,15 @@ def case(kind: str, name: str, file: Path, running: Running, runs: int) -> dict[
 
 
 def headline(cases: dict[str, Any]) -> dict[str, str]:
-    """Our tokens a second on each file, and over llama.cpp's."""
+    """Our tokens a second on each file, and over llama.cpp's with its better number of threads."""
     found = {}
     for one in cases.values():
-        ours, theirs = one["peers"][OURS], one["peers"].get(LLAMA, {})
-        over = theirs.get("ours_over_this")
+        ours, theirs = one["peers"][OURS], [one["peers"].get(name, {}) for name in LLAMAS]
+        over = min(
+            (row["ours_over_this"] for row in theirs if "ours_over_this" in row), default=None
+        )
         figure = f"{ours.get('output_tokens_per_s', 'failed')} output tokens/s"
-        figure += "" if over is None else f"; {over:.2f}x {PEERS[LLAMA].title}"
+        figure += "" if over is None else f"; {over:.2f}x llama.cpp"
         found[f"{one['workload']} on a {one['file']} file, bfloat16"] = figure
     return found
 
@@ -131,8 +134,16 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--workloads", type=names_of(workloads), default=list(workloads))
     parser.add_argument("--peers", type=names_of(others, 0), default=others)
     parser.add_argument("--runs", type=positive(int), default=3, help="measured passes of each")
+    parser.add_argument("--add", action="store_true", help="keep the file's other cases")
     parser.add_argument("--output", type=Path, help="the file (benchmarks/results/NAME.json)")
     return parser.parse_args()
+
+
+def _known(output: Path | None) -> dict[str, Any]:
+    """The cases that were measured before."""
+    file = output or RESULTS / f"{NAME}.json"
+    found: dict[str, Any] = json.loads(file.read_text())["result"] if file.exists() else {}
+    return found
 
 
 def _file(kind: str) -> Path:
@@ -152,7 +163,7 @@ def _onnx() -> str:
 def main() -> None:
     args = parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no peer is left behind
-    cases: dict[str, Any] = {}
+    cases: dict[str, Any] = _known(args.output) if args.add else {}
     for kind in args.files:
         print(kind, flush=True)
         file = _file(kind)

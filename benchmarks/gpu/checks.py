@@ -12,7 +12,9 @@ from pathlib import Path
 from benchmarks.report import ROOT
 
 # For any device; the other files are about CPUs, about refusals, or interpret what is for GPUs.
-DEVICE_TESTS = ("paged_attention", "invariants", "merge", "block_copy", "gpu_metadata")
+DEVICE_TESTS = (
+    "paged_attention", "invariants", "merge", "block_copy", "gpu_metadata", "quantized_matmul",
+)  # fmt: skip
 # In a smoke run, one that needs no kernel: only that the tests can be started is of interest then.
 SMOKE_TESTS = ("tuning",)
 MOST_WORKERS = 8  # compiling and the oracle keep a core each; more contexts only take memory

@@ -7,7 +7,7 @@ matrix of 4096 x 4096 must be read in these times, scales included:
     bfloat16        33.6 MB   10.0 us     69.5 us (by its arithmetic)
     int8, all       16.8 MB    5.0 us     69.5 us
     int4, 128        8.9 MB    2.7 us     69.5 us
-    int4, 64         9.4 MB    2.8 us     69.5 us
+    int4, 32, min   12.6 MB    3.8 us     69.5 us
     fp8, 128        17.3 MB    5.2 us     69.5 us, by fp8 34.7 us
 
 A launch takes 2 to 3 us, so one int4 product of this size cannot reach its limit. An SM reads 14
@@ -40,12 +40,14 @@ class Product:
     kind: str
     group: int
     tokens: int
+    minimums: bool = False
     size: int = 4096
     part: str = "quantised weights"
 
     @property
     def name(self) -> str:
         groups = f"groups of {self.group}" if self.group else "a scale a row"
+        groups += ", minimums" * self.minimums
         return f"{self.tokens} x {self.size}, {self.kind} [{self.size}, {self.size}], {groups}"
 
     @property
@@ -60,8 +62,8 @@ class Product:
 
     @property
     def traffic(self) -> int:
-        """Bytes that must be read or written: codes, scales, x and the result."""
-        scales = 4 * self.size * (self.size // self.columns)
+        """Bytes that must be read or written: codes, scales, minimums, x and the result."""
+        scales = 4 * self.size * (self.size // self.columns) * (1 + self.minimums)
         return self.size * self.width + scales + 4 * self.tokens * self.size
 
     @property
@@ -74,15 +76,20 @@ class Product:
 
 
 PRODUCTS = tuple(
-    Product(kind, group, tokens)
+    Product(kind, group, tokens, minimums)
     for tokens in (1, 16, 2048)
-    for kind, group in (("int8", 0), ("int4", 128), ("int4", 32), ("fp8", 128))
+    for kind, group, minimums in (
+        ("int8", 0, False),
+        ("int4", 128, False),
+        ("int4", 32, True),  # Q4_1, that of the default model
+        ("fp8", 128, False),
+    )
 )
-SMOKE = (Product("int4", 64, 2, size=128),)
+SMOKE = (Product("int4", 64, 2, minimums=True, size=128),)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _inputs(product: Product, layers: int) -> tuple[Any, Any, Any]:
+def _inputs(product: Product, layers: int) -> tuple[Any, Any, Any, Any]:
     keys = jax.random.split(jax.random.key(0), 3)
     shape = (layers, product.size, product.width)
     if product.kind == "fp8":
@@ -92,7 +99,8 @@ def _inputs(product: Product, layers: int) -> tuple[Any, Any, Any]:
     groups = (layers, product.size // product.columns, product.size)
     # Results are of the size of x, so that they can be the next x.
     scales = jax.random.uniform(keys[1], groups, jnp.float32) / LARGEST[product.kind]
-    return jax.random.normal(keys[2], (product.tokens, product.size), jnp.bfloat16), codes, scales
+    x = jax.random.normal(keys[2], (product.tokens, product.size), jnp.bfloat16)
+    return x, codes, scales, -scales if product.minimums else None
 
 
 def time_product(product: Product, backend: str, predicted_s: float, smoke: bool) -> float:
@@ -102,11 +110,11 @@ def time_product(product: Product, backend: str, predicted_s: float, smoke: bool
 
     @partial(jax.jit, static_argnums=1)
     def loop(inputs: Any, count: int) -> Any:
-        x, codes, scales = inputs
+        x, *weight = inputs
 
         # The result is the next x, so that no iteration starts before the last has ended.
         def step(i: Any, x: Any) -> Any:
-            return _multiply(product, backend, (x, codes, scales), i % layers)
+            return _multiply(product, backend, (x, *weight), i % layers)
 
         return lax.fori_loop(0, count, step, x)
 
@@ -119,16 +127,16 @@ def time_product(product: Product, backend: str, predicted_s: float, smoke: bool
 
 def largest_error(product: Product, backend: str) -> float:
     """Largest difference to the twin's result in float32, over the largest magnitude of that."""
-    x, codes, scales = _inputs(product, 2)
+    x, *weight = _inputs(product, 2)
     with jax.default_matmul_precision("highest"):  # a GPU would round float32 to TF32
-        exact = _multiply(product, "xla", (x.astype(jnp.float32), codes, scales), 1)
-    mine = _multiply(product, backend, (x, codes, scales), 1).astype(jnp.float32)
+        exact = _multiply(product, "xla", (x.astype(jnp.float32), *weight), 1)
+    mine = _multiply(product, backend, (x, *weight), 1).astype(jnp.float32)
     return float(jnp.abs(mine - exact).max() / jnp.abs(exact).max())
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _multiply(product: Product, backend: str, inputs: Any, layer: Any) -> Any:
-    x, codes, scales = inputs
+    x, *weight = inputs
     return quantized_matmul(
-        x, codes, scales, layer=layer, group=product.columns, dtype=x.dtype, backend=backend
+        x, *weight, layer=layer, group=product.columns, dtype=x.dtype, backend=backend
     )

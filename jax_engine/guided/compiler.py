@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # imported at the first guided request: most processes have n
     from llguidance import LLMatcher, LLTokenizer
 
 COMPILED_GRAMMARS = 64  # kept, since requests repeat grammars
+# An ambiguous grammar takes seconds for each token, and all requests wait. The time grows with the
+# alternatives that are open at a place. Lark's %json has many by its nature, and no such ambiguity.
+MAX_ITEMS_IN_ROW = 500
+MAX_GRAMMAR_SIZE = 500  # symbols: of a grammar that someone sends over a network
 EBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 
 
@@ -54,12 +58,14 @@ class GuideCompiler:
                 "structured_outputs end with an end-of-sequence token, but the model has none"
             )
         need("llguidance", "structured_outputs")
-        return Guide(self._compile(grammar_of(params)))
+        plain = params.grammar is not None and "%json" not in params.grammar
+        return Guide(self._compile(grammar_of(params), MAX_ITEMS_IN_ROW if plain else None))
 
-    def _compile_grammar(self, grammar: str) -> "LLMatcher":
-        from llguidance import LLMatcher
+    def _compile_grammar(self, grammar: str, max_items_in_row: int | None) -> "LLMatcher":
+        from llguidance import LLMatcher, LLParserLimits
 
-        matcher = LLMatcher(self._vocabulary, grammar, log_level=0)
+        limits = LLParserLimits(max_items_in_row=max_items_in_row)
+        matcher = LLMatcher(self._vocabulary, grammar, log_level=0, limits=limits)
         # Endless recursion of rules shows only when a first token is asked for.
         for one in (matcher, _asked_for_a_token(matcher)):
             if one.is_error():
@@ -88,6 +94,25 @@ def _asked_for_a_token(matcher: "LLMatcher") -> "LLMatcher":
     if not copy.is_error():
         copy.compute_bitmask()
     return copy
+
+
+def check_size(params: StructuredOutputsParams) -> None:
+    """Refuses a grammar of more than MAX_GRAMMAR_SIZE symbols; schemas and the like may be larger.
+
+    Raises:
+        InvalidRequestError: It is too large, or invalid.
+        MissingPackageError: The `llguidance` package is not installed.
+    """
+    if params.grammar is None:
+        return
+    need("llguidance", "structured_outputs")
+    from llguidance import LLMatcher, LLParserLimits
+
+    limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR_SIZE)
+    found = LLMatcher.validate_grammar(grammar_of(params), limits=limits)
+    if found:
+        reason = found.strip().partition("\n")[0]
+        raise InvalidRequestError(f"structured_outputs must be a valid grammar: {reason}")
 
 
 def grammar_of(params: StructuredOutputsParams) -> str:

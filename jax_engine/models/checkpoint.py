@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jax_engine.config import DEQUANTIZED
+from jax_engine.config import DEQUANTIZED, W8A8
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import read_json
 from jax_engine.models.bare_names import with_first_part
@@ -59,9 +59,9 @@ def open_source(
         WeightsError: A file is damaged.
     """
     if gguf is None:
-        wanted = None if quantization == DEQUANTIZED else quantization
+        wanted = None if quantization in (DEQUANTIZED, W8A8) else quantization
         return open_quantized(SafetensorsSource(path), read_json(path / "config.json"), wanted)
-    if quantization not in (None, DEQUANTIZED, "gguf"):
+    if quantization not in (None, DEQUANTIZED, W8A8, "gguf"):
         raise ConfigError(f"quantization={quantization!r}, but {path} is a GGUF file.")
     from jax_engine.models.gguf.source import GgufSource
 

@@ -7,7 +7,7 @@ import jax
 from flax import nnx
 
 from jax_engine.models.leaves import Leaf, leaf_name
-from jax_engine.operations import coded_format
+from jax_engine.operations import coded_format, w8a8_format
 from jax_engine.weights.code_sources import CodesSource, is_ordered, parts_of_rows
 from jax_engine.weights.format import Weight, WeightFormat
 from jax_engine.weights.tensor_source import TensorSource
@@ -42,6 +42,21 @@ def _format_of(source: CodesSource, leaf: Leaf, transform: Transform) -> WeightF
     used = {kind for rows in layers for kind, _ in rows}
     kinds = tuple(kind for kind in source.kinds if kind in used)
     return coded_format(kinds, layers, one, leaf.format, ordered=ordered)
+
+
+def w8a8_formats(leaves: Mapping[str, Leaf]) -> dict[str, WeightFormat]:
+    """Formats for integer products, whatever the checkpoint holds: of the layers' matrices.
+
+    Those are stacks of matrices, or of as many matrices as there are experts. So the choice of
+    experts, matrices that latent attention takes apart by heads, embedding and head stay numbers.
+    """
+    found = {}
+    for name, leaf in leaves.items():
+        part = leaf.declared.split(".")
+        axes = 4 if "experts" in part and "shared" not in part else 3
+        if leaf.format is not None and len(leaf.matrix.shape) == axes:
+            found[name] = w8a8_format(leaf.format)
+    return found
 
 
 def with_formats(

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jax_engine.config import DEQUANTIZED, HfOverrides, LoadFormat
+from jax_engine.config import DEQUANTIZED, W8A8, HfOverrides, LoadFormat
 from jax_engine.errors import ConfigError
 from jax_engine.host_memory import check_fits
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.cache_scales import read_scales
 from jax_engine.models.check_tensors import starts_of_layers
 from jax_engine.models.checkpoint import CheckedTensors, checked_tensors, open_source
-from jax_engine.models.coded_leaves import coded_formats, with_formats
+from jax_engine.models.coded_leaves import coded_formats, w8a8_formats, with_formats
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.dummy import random_leaves
@@ -113,7 +113,8 @@ def open_model(
             the configuration only.
         max_model_len: checked against the model's longest context before any weight is read.
         quantization: the method by which the checkpoint was quantised; None: as it says itself.
-            DEQUANTIZED: weights are held as numbers of `dtype`.
+            DEQUANTIZED: weights are held as numbers of `dtype`. W8A8: those of layers are rounded
+            to int8 with a scale for each row, and inputs for each token.
 
     Raises:
         ModelNotFoundError: there is no such model here or on the hub.
@@ -140,15 +141,18 @@ def open_model(
     config = dataclasses.replace(config, spec=spec)
     graphdef, state = abstract_decoder(spec, dtype)
     leaves = abstract_leaves(state, spec)
-    tensors, kv_scales = None, None
+    tensors, kv_scales, coded = None, None, {}
+    if quantization == W8A8:
+        coded = w8a8_formats(leaves)
     if load_format != "dummy":
         tensors = checked_tensors(open_source(source, gguf, config, quantization), config, leaves)
-        if quantization != DEQUANTIZED:
+        if quantization not in (DEQUANTIZED, W8A8):
             coded = coded_formats(tensors.source, leaves, tensors.transforms)
-            graphdef, state = with_formats(graphdef, state, coded)
-            leaves = abstract_leaves(state, spec)
         starts = starts_of_layers(tensors.transforms.values())
         kv_scales = read_scales(tensors.source, starts, spec)
+    if coded:
+        graphdef, state = with_formats(graphdef, state, coded)
+        leaves = abstract_leaves(state, spec)
     head = None
     if config.head is not None:
         width = config.hidden_size

@@ -14,7 +14,7 @@ carries the choice.
 """
 
 from jax_engine.operations.device import Device, memory_bytes, this_device
-from jax_engine.operations.formats import coded_format, formats_for
+from jax_engine.operations.formats import coded_format, formats_for, w8a8_format
 from jax_engine.operations.table import Operations, operations_for
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "memory_bytes",
     "operations_for",
     "this_device",
+    "w8a8_format",
 ]

@@ -8,12 +8,14 @@ from jax_engine.operations.device import this_device
 from jax_engine.operations.table import on_numba
 from jax_engine.weights.coded import Coded, common_kind
 from jax_engine.weights.coded_panels import CodedPanels, most_bytes
+from jax_engine.weights.coded_stacks import BACKEND, CodedStacks, kind_in_stacks
 from jax_engine.weights.codes import Kind
 from jax_engine.weights.dense import Dense, IndexedDense
 from jax_engine.weights.format import Formats, Matrix, WeightFormat
 from jax_engine.weights.panels import Panels
 from jax_engine.weights.w8a8 import W8A8Panels, is_w8a8
 from jax_engine.weights.w8a8_dense import IndexedW8A8Dense, W8A8Dense
+from pallas_kernels.quantized_matmul import backend_for
 
 
 def formats_for(dtype: jnp.dtype) -> Formats:
@@ -46,18 +48,31 @@ def coded_format(
         None if no format holds such rows, or their kernels do not run here: then they are decoded
         when they are read.
     """
-    on_cpu = isinstance(plain, Panels)
     if not ordered and all(is_w8a8(kind, matrix.shape[-1]) for kind in kinds):
-        if on_cpu and _compiled("cpu_kernels.w8a8"):
-            return W8A8Panels()
-        return IndexedW8A8Dense() if plain.indexed else W8A8Dense()
-    if on_cpu:
+        return w8a8_format(plain)
+    if isinstance(plain, Panels):
         if not _compiled("cpu_kernels.quantized"):
             return None
         num_bytes = most_bytes(kinds, layers, matrix)
         return None if num_bytes is None else CodedPanels(kinds, num_bytes, ordered)
+    stacks = _stacks(kinds, matrix, ordered)
+    if stacks is not None and backend_for(*stacks.call(matrix)) == BACKEND:
+        return stacks
     kind = common_kind(kinds)
     return None if kind is None else Coded(kinds, kind, ordered)
+
+
+def _stacks(kinds: tuple[Kind, ...], matrix: Matrix, ordered: bool) -> CodedStacks | None:
+    """The format for a GPU's kernel, which has no products by experts."""
+    kind = kind_in_stacks(kinds) if len(matrix.shape) == 2 else None
+    return None if kind is None else CodedStacks(kinds, kind, ordered)
+
+
+def w8a8_format(plain: WeightFormat) -> WeightFormat:
+    """The format for integer products of a weight that would have this one as numbers."""
+    if isinstance(plain, Panels) and _compiled("cpu_kernels.w8a8"):
+        return W8A8Panels()
+    return IndexedW8A8Dense() if plain.indexed else W8A8Dense()
 
 
 def _compiled(package: str) -> bool:

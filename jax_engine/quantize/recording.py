@@ -1,4 +1,4 @@
-"""A weight format that records what its products get: sums of x^T x, in the compiled function.
+"""A weight format that records what its products get: sums over x, in the compiled function.
 
 A function that is traced inside `recording()` finds the sums there, and returns them as results.
 """
@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,16 @@ from jaxtyping import Array, Float, Int
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import Weight
 
-Sums = dict[str, Array]
+
+class Sum(NamedTuple):
+    """Over rows x: of x x^T [K, K], and of |x| [K]; and the largest |x| [K]."""
+
+    products: Array
+    sizes: Array
+    largest: Array
+
+
+Sums = dict[str, Sum]
 _sums: ContextVar[Sums | None] = ContextVar("sums", default=None)
 
 
@@ -52,5 +62,7 @@ class Recorded(Dense):
         sums = _sums.get()
         if sums is not None:
             wide = x.astype(jnp.float32)
-            sums[self.name] = jnp.matmul(wide.T, wide, precision=jax.lax.Precision.HIGHEST)
+            products = jnp.matmul(wide.T, wide, precision=jax.lax.Precision.HIGHEST)
+            sizes = jnp.abs(wide)
+            sums[self.name] = Sum(products, sizes.sum(axis=0), sizes.max(axis=0))
         return super().matmul(x, weight, layer, num_rows, out_dtype=out_dtype)

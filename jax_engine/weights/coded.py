@@ -1,7 +1,7 @@
 """Quantised weights for XLA: arrays of codes, scales and minimums.
 
-A product decodes a layer's matrix and multiplies by it. On a GPU XLA fuses the two where it can.
-The CPU's kernels have a format of their own, `coded_panels.py`.
+A product decodes a layer's matrix and multiplies by it: XLA writes the numbers, then reads them.
+Kernels have formats of their own: a CPU's `coded_panels.py`, a GPU's `coded_stacks.py`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +44,7 @@ class Coded(Dense):
         groups = (*stack, rows, self.kind.groups(size))
         scale = jnp.dtype(self.kind.scale_dtype)
         held = (*stack, rows, size if self.kind.bits == 8 else -(-size // 2))
-        found = {CODES: ArraySpec(held, _dtype(self.kind), axes)}
+        found = {CODES: ArraySpec(held, dtype_of(self.kind), axes)}
         found[SCALES] = ArraySpec(groups, scale, axes)
         if self.kind.minimums:
             found[MINIMUMS] = ArraySpec(groups, scale, axes)
@@ -79,15 +79,7 @@ class Coded(Dense):
         return self._decoded(weight.arrays, weight.matrix)
 
     def _decoded(self, held: Mapping[str, Array], matrix: Matrix) -> Float[Array, "*rows in"]:
-        """The numbers of rows, rounded once."""
-        size, codes = matrix.shape[-1], held[CODES]
-        if self.kind.bits == 4:
-            pairs = jnp.stack([codes & 15, codes >> 4], axis=-1)
-            codes = pairs.reshape(*codes.shape[:-1], -1)[..., :size]
-        out = _meaning(codes, self.kind) * _spread(held[SCALES], self.kind.group, size)
-        if self.kind.minimums:
-            out = out + _spread(held[MINIMUMS], self.kind.group, size)
-        return out.astype(matrix.dtype)
+        return decoded(held, self.kind, matrix.shape[-1], matrix.dtype)
 
     def matmul(
         self,
@@ -108,6 +100,19 @@ class Coded(Dense):
         return self._decoded(rows, weight.matrix)
 
 
+def decoded(
+    held: Mapping[str, Array], kind: Kind, size: int, dtype: jnp.dtype
+) -> Float[Array, "*rows in"]:
+    """The numbers of rows, rounded once. Scales and minimums are [*rows, groups]."""
+    codes = held[CODES]
+    if kind.bits == 4:
+        codes = jnp.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], -1)
+    out = _meaning(codes[..., :size], kind) * _spread(held[SCALES], kind.group, size)
+    if kind.minimums:
+        out = out + _spread(held[MINIMUMS], kind.group, size)
+    return out.astype(dtype)
+
+
 def converted(rows: np.ndarray, kind: Kind, to: Kind) -> dict[str, np.ndarray]:
     """The arrays, in kind `to`, of rows of another kind, which stand for the same numbers."""
     size = rows.dtype[CODES].shape[0]
@@ -117,7 +122,7 @@ def converted(rows: np.ndarray, kind: Kind, to: Kind) -> dict[str, np.ndarray]:
     if to.bits == 4:
         codes = np.pad(codes, [(0, 0), (0, size % 2)])
         codes = codes[:, ::2] | codes[:, 1::2] << 4
-    found = {CODES: codes.view(_dtype(to))}
+    found = {CODES: codes.view(dtype_of(to))}
     times, groups = kind.group // to.group, to.groups(size)
     found[SCALES] = np.repeat(scales, times, axis=-1)[:, :groups]
     if to.minimums:
@@ -155,7 +160,8 @@ def _is_whole(kind: Kind) -> bool:
     return all(number == int(number) and -128 <= number < 128 for number in kind.code)
 
 
-def _dtype(kind: Kind) -> jnp.dtype:
+def dtype_of(kind: Kind) -> jnp.dtype:
+    """Of arrays of codes."""
     if kind.code == E4M3:
         return jnp.dtype(jnp.float8_e4m3fn)
     return jnp.dtype(jnp.int8 if kind.code == INT8 else jnp.uint8)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from jax_engine.errors import WeightsError
 from jax_engine.layer_spec import Activation
-from jax_engine.weights.code_sources import CodesSource, read_rows
+from jax_engine.weights.code_sources import CodesSource, parts_of_rows, read_rows
 from jax_engine.weights.codes import INT8, Kind
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
 from jax_engine.weights.stacks import index_of, one_after_another, parts_of
@@ -25,6 +25,8 @@ from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, Words
 
 CODES, SCALES = "codes", "scales"
+# A row of smaller numbers counts as zeros, as in cpu_kernels/w8a8/rounding.py, which says why.
+LEAST = 2.0**-118
 LARGEST = 127  # codes of rows of x are at most so far from 0
 # The longest row whose products are sure to fit into int32: 132,104 numbers.
 MOST = (2**31 - 1) // (LARGEST * 128)
@@ -32,8 +34,12 @@ MOST = (2**31 - 1) // (LARGEST * 128)
 
 def is_w8a8(kind: Kind, size: int) -> bool:
     """Whether these formats hold rows of `size` columns that are coded in this way."""
-    whole = kind.code == INT8 and kind.groups(size) == 1 and not kind.outer and not kind.minimums
-    return whole and kind.activations == INT8
+    return has_row_scales(kind, size) and kind.activations == INT8
+
+
+def has_row_scales(kind: Kind, size: int) -> bool:
+    """Whether rows of `size` columns are whole numbers with one scale each."""
+    return kind.code == INT8 and kind.groups(size) == 1 and not kind.outer and not kind.minimums
 
 
 def check_size(matrix: Matrix) -> None:
@@ -45,14 +51,20 @@ def check_size(matrix: Matrix) -> None:
         )
 
 
+def _has_codes(source: CodesSource, made_of: Transform, words: Words, matrix: Matrix) -> bool:
+    """Whether the checkpoint has a matrix in codes that need no other form here."""
+    parts = parts_of_rows(source, made_of, matrix.shape, words)
+    return parts is not None and all(has_row_scales(kind, matrix.shape[-1]) for kind, _ in parts)
+
+
 class W8A8(WeightFormat):
     """What both formats share: how codes and scales come from numbers, or from rows of codes."""
 
     def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
         """Rounds numbers: each row's largest magnitude is 127 steps."""
-        wide = values.astype(np.float32)
-        largest = np.abs(wide).max(axis=-1)
-        scales = np.where(largest > 0, largest / np.float32(LARGEST), np.float32(1))
+        wide = values.astype(np.float32, copy=False)
+        largest = np.abs(wide).max(axis=-1, initial=0)
+        scales = np.where(largest >= LEAST, largest / np.float32(LARGEST), np.float32(1))
         self.store(np.rint(wide / scales[..., None]).astype(np.int8), scales, held, matrix)
 
     def load(
@@ -63,10 +75,14 @@ class W8A8(WeightFormat):
         held: Mapping[str, np.ndarray],
         matrix: Matrix,
     ) -> None:
-        """Reads rows of codes of kinds that are each `is_w8a8`."""
-        assert isinstance(source, CodesSource)
-        rows = read_rows(source, made_of, words, matrix.shape, source.kinds)
-        self.pack_rows(rows, held, matrix)
+        """Reads rows of codes that have a scale each, or rounds what the checkpoint holds."""
+        if isinstance(source, CodesSource) and _has_codes(source, made_of, words, matrix):
+            rows = read_rows(source, made_of, words, matrix.shape, source.kinds)
+            self.pack_rows(rows, held, matrix)
+            return
+        values = np.empty(matrix.shape, np.float32)
+        made_of.read_into(source, values, words)
+        self.pack(values, held, matrix)
 
     def pack_rows(self, rows: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
         """Stores rows of codes [*stack, out], records as in `codes.py`, of a kind that `is_w8a8`.

@@ -10,10 +10,8 @@ from jaxtyping import Array, Float, Float32, Int, Int8
 
 from jax_engine.weights.dense import CONTRACT_EACH, CONTRACT_LAST
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, bias_of_rows
-from jax_engine.weights.w8a8 import CODES, LARGEST, SCALES, W8A8, check_size
+from jax_engine.weights.w8a8 import CODES, LARGEST, LEAST, SCALES, W8A8, check_size
 
-# Rows of smaller numbers count as zeros, as in cpu_kernels/w8a8/rounding.py, which says why.
-LEAST = 2.0**-118
 # x [T, in], sorted by expert, with weights [X, out, in].
 BY_EXPERT = lax.RaggedDotDimensionNumbers(
     dot_dimension_numbers=(((1,), (2,)), ((), ())),

@@ -16,9 +16,15 @@ LAYERS = 4
 
 
 def quantized_products(target: Target) -> dict[str, Callable[[], Program]]:
-    """Of a layer of Llama-3.1-8B, by kind, group of columns (0: all) and tokens."""
+    """Of a layer of Llama-3.1-8B, by kind, group of columns (0: all) and tokens.
+
+    "int4+" has minimums.
+    """
     kinds = (
         *((name, "bfloat16", group) for name in ("int8", "int4") for group in (0, 32, 64, 128)),
+        ("int8", "bfloat16", 16),
+        *(("int4+", "bfloat16", group) for group in (32, 64, 128)),
+        *(("int8+", "bfloat16", group) for group in (16, 128)),
         *(("fp8", "bfloat16", group) for group in (0, 128)),
         *(("fp8", "float8_e4m3fn", group) for group in (0, 128)),
     )
@@ -39,26 +45,28 @@ def _quantized_matmul(backend: str, name: str, dtype: str, group: int, tokens: i
     XLA widens a layer for more than a few rows, which is no failure of its twin.
     """
     size = 4096
+    name, plus, _ = name.partition("+")
     kind = {"int8": "int8", "int4": "uint8", "fp8": "float8_e4m3fn"}[name]
     codes = array((LAYERS, size, size // 2 if name == "int4" else size), kind)
     scales = array((LAYERS, size // (group or size), size), jnp.float32)
+    minimums = scales if plus else None
     narrow = dtype == "float8_e4m3fn"
 
-    def multiply(x: Any, codes: Any, scales: Any) -> Any:
+    def multiply(x: Any, codes: Any, scales: Any, minimums: Any) -> Any:
         def layer(x: Any, number: Any) -> tuple[Any, None]:
             more = {}
             if narrow:
                 more["x_scales"] = jnp.abs(x).max(1).astype(jnp.float32) / 448
                 x = (x / more["x_scales"][:, None]).astype(dtype)
             out = pk.quantized_matmul(
-                x, codes, scales, layer=number, group=group or size, dtype=jnp.dtype(jnp.bfloat16),
-                backend=backend, **more,
+                x, codes, scales, minimums, layer=number, group=group or size,
+                dtype=jnp.dtype(jnp.bfloat16), backend=backend, **more,
             )  # fmt: skip
             return out, None
 
         return lax.scan(layer, x, jnp.arange(LAYERS, dtype=jnp.int32))[0]
 
-    arguments = (array((tokens, size), jnp.bfloat16), codes, scales)
+    arguments = (array((tokens, size), jnp.bfloat16), codes, scales, minimums)
     widens = backend == "xla" and tokens > 8
     watched = watch(None, [] if widens else [codes.shape, (size, size)])
     return Program(multiply, arguments, watched=watched)

@@ -36,6 +36,8 @@ WGMMA = mosaic_gpu.Layout.WGMMA
 NARROW = mosaic_gpu.Layout.WGMMA_UPCAST_2X
 # The layout of one number per row of a WGMMA tile, in the threads that hold the row.
 ROWS = mosaic_gpu.Layout.WGMMA.reduce(1)
+# And of one number per column.
+COLUMNS = mosaic_gpu.Layout.WGMMA.reduce(0)
 
 
 def kernel(body: Callable[..., None], *, interpret: bool, **how: Any) -> Callable[..., Any]:
@@ -83,6 +85,12 @@ def load_rows(ref: Any) -> jax.Array:
     return loaded
 
 
+def load_columns(ref: Any) -> jax.Array:
+    """Loads one number per column of a WGMMA tile."""
+    loaded: jax.Array = mosaic_gpu.load(ref, layout=COLUMNS, optimized=False)
+    return loaded
+
+
 def load_codes(ref: Any) -> jax.Array:
     """Loads a tile of bytes from shared memory, to be widened into a left operand."""
     loaded: jax.Array = ref[...]
@@ -100,6 +108,11 @@ def left_operand(codes: jax.Array) -> jax.Array:
 def across(values: jax.Array, columns: int) -> jax.Array:
     """Broadcasts one number per row to all columns of the row."""
     return lax.broadcast_in_dim(values, (*values.shape, columns), (0,))
+
+
+def down(values: jax.Array, rows: int) -> jax.Array:
+    """Broadcasts one number per column to all rows of the column."""
+    return lax.broadcast_in_dim(values, (rows, *values.shape), (1,))
 
 
 def product(a: Any, b: Any) -> jax.Array:

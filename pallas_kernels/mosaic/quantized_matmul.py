@@ -3,7 +3,8 @@
 A thread block takes 64 rows of the weight and a tile of tokens. It copies steps of codes, scales
 and x into a ring in shared memory. Codes become bfloat16, which holds each of them exactly, and
 are the product's left operand; x.T is the right one. A group's sum is made in float32 and scaled
-then, so that no scaled weight is rounded. Few tokens leave few thread blocks: these share the
+then, so that no scaled weight is rounded. A group's minimum is multiplied by the sum of x over
+the group, which XLA makes before. Few tokens leave few thread blocks: these share the
 columns of a row, and XLA adds their sums.
 
 Two codes of 4 bits share a byte. The even columns of a span are multiplied first, then the odd
@@ -15,7 +16,7 @@ compute the same rows.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,105 +24,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jaxtyping import Array, Float, Int, Shaped
 
-from pallas_kernels.device import target_device
 from pallas_kernels.mosaic import plgpu
-
-ROWS = 64  # of the weight in a tile
-# Most tokens in a tile: with sums of 32 columns, a tile of 128 needs more registers than there are.
-MOST_TOKENS, MOST_OF_SMALL_SPANS = 128, 64
-# Steps in shared memory, for tiles of few tokens and of many: two thread blocks fit on an SM.
-STAGES, FEW_STAGES, FEW_TOKENS = 4, 2, 32
-ALIGNMENT = 8  # rows of a swizzled tile of shared memory
-DEPTHS = (128, 64)  # columns in a step: the first that divides those of the weight
-# SMs of an H100, assumed when the device does not report its number of SMs.
-USUAL_SMS = 132
-# Thread blocks of an SM that wait for memory in turn, and the fewest steps that pay for one.
-BLOCKS_PER_SM, FEWEST_STEPS = 4, 4
-
-
-class Plan(NamedTuple):
-    """Static sizes of a product.
-
-    Attributes:
-        rows, size: of the weight.
-        group: columns that share a scale. 0: all of them do, and the caller scales.
-        packed: whether a byte holds two codes.
-        tokens: tokens in a tile, a multiple of 8.
-        splits: thread blocks that share the columns of a row.
-        depth: columns in a step.
-        stages: steps in shared memory.
-    """
-
-    rows: int
-    size: int
-    group: int
-    packed: bool
-    tokens: int
-    splits: int
-    depth: int
-    stages: int
-
-    @property
-    def span(self) -> int:
-        """Columns whose sum is scaled at once."""
-        return min(self.group or self.depth, self.depth)
-
-    @property
-    def part(self) -> int:
-        """Columns of one product: those of a span, or every other one of it."""
-        return self.span // 2 if self.packed else self.span
-
-    @property
-    def parts(self) -> int:
-        """Products of a step."""
-        return self.depth // self.part
-
-    @property
-    def spans(self) -> int:
-        """Spans of a step."""
-        return self.depth // self.span
-
-    @property
-    def steps(self) -> int:
-        return self.size // self.depth
-
-    @property
-    def width(self) -> int:
-        """Bytes of a row in a step."""
-        return self.depth // 2 if self.packed else self.depth
-
-
-def missing(x: Any, codes: Any, group: int) -> str | None:
-    """Why this backend does not support a call, or None if it does."""
-    rows, size = codes.shape[1], x.shape[1]
-    wanted = codes.dtype if x.dtype.itemsize == 1 else jnp.dtype(jnp.bfloat16)
-    if x.dtype != wanted:
-        return f"x of {x.dtype} with codes of {codes.dtype}"
-    if rows < ROWS or rows % ALIGNMENT or size % DEPTHS[-1]:
-        return (
-            f"weights [{rows}, {size}] (at least {ROWS} rows are needed, and multiples of "
-            f"{ALIGNMENT} and {DEPTHS[-1]})"
-        )
-    least = _depth(size) if x.dtype.itemsize == 1 else 32
-    if group < size and (group % least or (_depth(size) % group and group % _depth(size))):
-        return f"groups of {group} in rows of {size} columns (multiples of {least} are needed)"
-    return None
-
-
-def plan(tokens: int, rows: int, size: int, group: int, packed: bool) -> Plan:
-    """Sizes for a product: as many splits as give each SM a few thread blocks."""
-    most = MOST_OF_SMALL_SPANS if group <= 32 else MOST_TOKENS
-    tile = min(-(-tokens // 8) * 8, most)
-    blocks = -(-rows // ROWS) * -(-tokens // tile)
-    wanted = BLOCKS_PER_SM * getattr(target_device(), "core_count", USUAL_SMS) // blocks
-    depth = _depth(size)
-    splits = max(1, min(wanted, size // depth // FEWEST_STEPS))
-    stages = STAGES if tile <= FEW_TOKENS else FEW_STAGES
-    return Plan(rows, size, group if group < size else 0, packed, tile, splits, depth, stages)
-
-
-def _depth(size: int) -> int:
-    return next(depth for depth in DEPTHS if size % depth == 0)
+from pallas_kernels.mosaic.quantized_plan import ALIGNMENT, ROWS, Plan, plan
 
 
 def parts_of(x: Shaped[Array, "T in"], sizes: Plan) -> Shaped[Array, "P rows part"]:
@@ -134,17 +38,26 @@ def parts_of(x: Shaped[Array, "T in"], sizes: Plan) -> Shaped[Array, "P rows par
     return whole.reshape(len(whole), -1, sizes.part).swapaxes(0, 1)
 
 
+def sums_of(x: Shaped[Array, "T in"], sizes: Plan) -> Float[Array, "spans rows"]:
+    """The sum of x over each span, for whole tiles of tokens, and for the last tile's copy."""
+    sums = x.reshape(len(x), -1, sizes.span).astype(jnp.float32).sum(-1).T
+    return jnp.pad(sums, ((0, 0), (0, -len(x) % sizes.tokens + sizes.sums - sizes.tokens)))
+
+
 def multiply(
     x: Shaped[Array, "T in"],
     codes: Shaped[Array, "L out bytes"],
     scales: Float[Array, "L groups out"],
+    minimums: Float[Array, "L groups out"] | None,
     layer: Int[Array, ""],
     group: int,
     *,
     interpret: bool,
 ) -> Float[Array, "T out"]:
-    """Scaled products in float32; unscaled ones if all columns share a scale."""
+    """Products in float32. If all columns share a scale, without it and without minimums."""
     sizes = plan(x.shape[0], codes.shape[1], x.shape[1], group, codes.dtype == jnp.uint8)
+    sizes = sizes._replace(minimums=minimums is not None and sizes.group > 0)
+    more = (minimums, sums_of(x, sizes)) if sizes.minimums else ()
     parts = parts_of(x, sizes)
     blocks = -(-sizes.rows // ROWS)
     sums: Array = plgpu.kernel(
@@ -154,12 +67,12 @@ def multiply(
         scratch_types=_scratch(sizes, codes.dtype, x.dtype, interpret),
         grid=(blocks, parts.shape[1] // sizes.tokens, sizes.splits),
         grid_names=("block", "tile", "split"),
-    )(parts, codes, scales, layer[None])
+    )(parts, codes, scales, layer[None], *more)
     return sums.sum(0)[: x.shape[0]]
 
 
 def _scratch(sizes: Plan, code: Any, dtype: Any, interpret: bool) -> dict[str, Any]:
-    copies = 1 + sizes.parts + bool(sizes.group)
+    copies = 1 + sizes.parts + bool(sizes.group) + 2 * sizes.minimums
     x_steps = plgpu.tiles((sizes.stages * sizes.parts, sizes.tokens, sizes.part), dtype)
     scratch = {
         # Sums are stored when no step is left.
@@ -169,6 +82,9 @@ def _scratch(sizes: Plan, code: Any, dtype: Any, interpret: bool) -> dict[str, A
     }
     if sizes.group:
         scratch["scale_steps"] = plgpu.SMEM((sizes.stages, sizes.spans, ROWS), jnp.float32)
+    if sizes.minimums:
+        scratch["minimum_steps"] = plgpu.SMEM((sizes.stages, sizes.spans, ROWS), jnp.float32)
+        scratch["sum_steps"] = plgpu.SMEM((sizes.stages, sizes.spans, sizes.sums), jnp.float32)
     if interpret and code != dtype:
         scratch["staging"] = plgpu.SMEM((ROWS, sizes.part), dtype)
     return scratch
@@ -181,21 +97,24 @@ def _body(
     codes: Any,  # [L, out, bytes]
     scales: Any,  # [L, groups, out]
     layer: Any,  # [1]
-    out: Any,  # [splits, T, out]
-    *,
+    *more: Any,  # [L, groups, out] and [spans, T], where there are minimums; [splits, T, out]
     x_steps_or_sums: Any,
     code_steps: Any,
     arrived: Any,
     scale_steps: Any = None,
+    minimum_steps: Any = None,
+    sum_steps: Any = None,
     staging: Any = None,
 ) -> None:
+    *added, out = more
     x_steps, sums = x_steps_or_sums
     split, number = lax.axis_index("split"), layer[0]
     first = plgpu.div(sizes.steps * split, sizes.splits)
     end = plgpu.div(sizes.steps * (split + 1), sizes.splits)
     row = jnp.minimum(lax.axis_index("block") * ROWS, sizes.rows - ROWS)
     rows = pl.ds(pl.multiple_of(row, ALIGNMENT), ROWS)
-    tokens = pl.ds(lax.axis_index("tile") * sizes.tokens, sizes.tokens)
+    token = lax.axis_index("tile") * sizes.tokens
+    tokens = pl.ds(token, sizes.tokens)
 
     def fetch(step: Any, slot: Any) -> None:
         barrier = arrived.at[slot]
@@ -207,6 +126,12 @@ def _body(
         if sizes.group:
             groups = pl.ds(plgpu.div(step * sizes.depth, sizes.group), sizes.spans)
             plgpu.copy_gmem_to_smem(scales.at[number, groups, rows], scale_steps.at[slot], barrier)
+        if sizes.minimums:
+            minimums, x_sums = added
+            lowest = minimums.at[number, groups, rows]
+            plgpu.copy_gmem_to_smem(lowest, minimum_steps.at[slot], barrier)
+            some = x_sums.at[pl.ds(step * sizes.spans, sizes.spans), pl.ds(token, sizes.sums)]
+            plgpu.copy_gmem_to_smem(some, sum_steps.at[slot], barrier)
 
     def add(step: jax.Array, total: jax.Array) -> jax.Array:
         slot = plgpu.rem(step - first, sizes.stages)
@@ -221,6 +146,11 @@ def _body(
             if sizes.group:
                 scale = plgpu.load_rows(scale_steps.at[slot, span])
                 summed = summed * plgpu.across(scale, sizes.tokens)
+            if sizes.minimums:
+                lowest = plgpu.load_rows(minimum_steps.at[slot, span])
+                of_x = plgpu.load_columns(sum_steps.at[slot, span, pl.ds(0, sizes.tokens)])
+                added_up = plgpu.across(lowest, sizes.tokens) * plgpu.down(of_x, ROWS)
+                summed = summed + added_up
             total = total + summed
         following = step + sizes.stages
         plgpu.commit_smem()  # all warps have read this step

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jax_engine import InvalidRequestError, StructuredOutputsParams
 from jax_engine.core.sequence import Sequence
-from jax_engine.guided.compiler import GuideCompiler
+from jax_engine.guided.compiler import MAX_ITEMS_IN_ROW, GuideCompiler, check_size
 from jax_engine.guided.guide import Guide, fill_masks
 from jax_engine.sampling.token_bits import as_booleans, num_words
 from jax_engine.tokenization.tokenizer import load_tokenizer
@@ -106,11 +106,57 @@ def test_the_output_is_one_of_the_choices_and_each_can_come(
         assert token in allowed_after(guide, wanted[:at])
 
 
+SQL = """
+start: select
+select: "SELECT " ("DISTINCT ")? columns " FROM " table (" WHERE " any)? (" ORDER BY " columns)?
+columns: "*" | column (", " column)*
+column: NAME ("." NAME)? | FUNCTION "(" column ")"
+table: NAME (" JOIN " NAME " ON " column " = " column)*
+any: all (" OR " all)*
+all: one (" AND " one)*
+one: operand OPERATOR operand | "(" any ")" | operand " IN (" select ")" | "NOT " one
+operand: column | STRING | NUMBER | "(" select ")"
+OPERATOR: " = " | " < " | " > " | " <> " | " LIKE "
+FUNCTION: "COUNT" | "SUM" | "MIN" | "MAX"
+NAME: /[a-z_]+/
+STRING: /'[^']*'/
+NUMBER: /[0-9]+/
+"""
 GRAMMARS = [
     'start: "(" start ")" | "x"',
     'root ::= "(" root ")" | "x"',
     '?start: /x/ | "(" start ")"',
 ]
+
+
+def ways(count: int) -> str:
+    """Each "x" more has as many ways as there are alternatives, times those of the ones before."""
+    alternatives = " | ".join("e" + " e" * (1 + n % 9) for n in range(count))
+    return f'start: e\ne: {alternatives} | "x"'
+
+
+def test_an_ambiguous_grammar_ends_before_it_takes_long(compiler) -> None:
+    """Where it has too many open alternatives; one that is only recursive goes on."""
+    for count, fails in ((1, False), (200, True)):
+        guide = compiler.guide(StructuredOutputsParams(grammar=ways(count)))
+        seq = Sequence(0, [1, *(b"x" * 9)], 1, next(SEQ_IDS))
+        (matcher,) = guide.matchers([seq], [seq])
+        fill_masks([(matcher, 0)], np.zeros((1, num_words(PADDED)), np.uint32))
+        assert matcher.is_error() == fails
+        if fails:
+            assert f"max is {MAX_ITEMS_IN_ROW}" in matcher.get_error()
+
+
+def test_grammars_of_honest_size_are_taken(compiler) -> None:
+    """SQL with nested queries, written as people write it."""
+    check_size(StructuredOutputsParams(grammar=SQL))
+    guide = compiler.guide(StructuredOutputsParams(grammar=SQL))
+    for seed in range(3):
+        walk(guide, seed)  # asserts that the matcher has no error
+    large = "start: e\ne: " + " | ".join(f'e "{n}" e' for n in range(300))
+    with pytest.raises(InvalidRequestError, match=r"grammar size .* too big"):
+        check_size(StructuredOutputsParams(grammar=large))
+    check_size(StructuredOutputsParams(json={"enum": [f"value {n}" for n in range(2000)]}))
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)

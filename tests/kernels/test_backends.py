@@ -57,7 +57,8 @@ NO_80 = "head dimension 80 (a multiple of 64 is needed)"
         (("gpu", "9.0"), {"mosaic": NO_80}, None, "triton"),
         (("gpu", "9.0"), {"mosaic": "ImportError"}, None, "triton"),
         (("gpu", "9.0"), {"mosaic": NO_80, "triton": NO_80}, None, "xla"),
-        (("gpu", "12.0"), {}, None, "mosaic"),
+        (("gpu", "10.0"), {}, None, "triton"),  # WGMMA is Hopper's alone
+        (("gpu", "12.0"), {}, None, "triton"),
         (("gpu", "8.0"), {}, None, "triton"),
         (("gpu", "7.5"), {}, None, "xla"),
         (("gpu", "gfx942"), {}, None, "xla"),
@@ -91,6 +92,12 @@ def test_the_choice(on: Any, machine: Any, lacks: Any, backend: Any, chosen: str
             {},
             "mosaic",
             r"'mosaic' lacks a GPU of sm_90 or newer \(the device is sm_86\); 'triton' supports",
+        ),
+        (
+            ("gpu", "10.0"),
+            {},
+            "mosaic",
+            r"'mosaic' lacks instructions of sm_90 \(the device is sm_100\); 'triton' supports",
         ),
         (("tpu",), {}, "numba", r"'numba' lacks a CPU \(the device is tpu.*'xla' supports"),
         (("tpu",), {}, "triton", r"'triton' lacks an NVIDIA GPU \(the device is tpu.*'xla' supp"),

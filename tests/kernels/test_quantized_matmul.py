@@ -14,7 +14,8 @@ from jax.experimental.pallas.mosaic_gpu import InterpretGPUParams, force_gpu_int
 
 from pallas_kernels import quantized_matmul
 from pallas_kernels.device import interpreting
-from pallas_kernels.mosaic.quantized_matmul import STAGES, parts_of, plan
+from pallas_kernels.mosaic.quantized_matmul import parts_of
+from pallas_kernels.mosaic.quantized_plan import STAGES, plan
 from pallas_kernels.quantized_matmul import FEW_ROWS
 
 E4M3 = ml_dtypes.float8_e4m3fn
@@ -155,15 +156,17 @@ def test_the_twin_takes_any_shape(
     ("kind", "shape"),
     [
         ("int4", (3, 72, 192, 32)),  # steps of 64 columns; the tiles of rows overlap
-        ("int4", (3, 64, 1152, 128)),  # two thread blocks share the columns; 5 steps fill 4 stages
+        # Three thread blocks share 14 steps unevenly; 5 of them do not fit into 4 stages.
+        ("int4", (3, 64, 14 * 128, 128)),
         ("int4", (3, 64, 256, 256)),  # all columns share a scale
         ("int8", (3, 64, 384, 256)),  # the last group is shorter
+        ("int8", (3, 64, 192, 16)),  # as many columns as an instruction multiplies
         ("fp8 by fp8", (3, 64, 192, 192)),
         ("int4", (133, 64, 128, 64)),  # two tiles of tokens
     ],
 )
 def test_other_shapes_are_exact(kind: str, shape: tuple[int, ...]) -> None:
-    case = make(kind, 1, shape, whole=True)
+    case = make(kind, 1, shape, whole=True, minimums=True)
     found = multiplied(case, shape, "mosaic")
     np.testing.assert_array_equal(found, case.real_x @ case.weight.T)
 
@@ -175,7 +178,7 @@ def test_other_shapes_are_exact(kind: str, shape: tuple[int, ...]) -> None:
 )
 def test_i48_no_races(kind: str, shape: tuple[int, ...]) -> None:
     """Stages are used again, by tiles of few tokens and of many."""
-    case = make(kind, 0, shape, whole=True)
+    case = make(kind, 0, shape, whole=True, minimums=True)
     with force_gpu_interpret_mode(InterpretGPUParams(detect_races=True, on_race="raise")):
         found = multiplied(case, shape, "mosaic")
     np.testing.assert_array_equal(found, case.real_x @ case.weight.T)
@@ -222,6 +225,9 @@ def test_what_does_not_fit_is_refused() -> None:
     refused(r"x of float32 with codes of int8", x.astype(jnp.float32), codes, scales)
     refused(r"weights \[60, 256\] \(at least 64 rows", x, codes[:, :60], scales[..., :60])
     refused(r"groups of 100 in rows of 256", x, codes, scales[:, :3], group=100)
+    refused(r"groups of 8 in rows of 256 .* 16", x, codes, jnp.ones((1, 32, 64)), group=8)
+    nibbles = codes[..., :128].astype(jnp.uint8)
+    refused(r"groups of 16 in .* 32", x, nibbles, jnp.ones((1, 16, 64)), group=16)
     same = narrow, codes.astype(jnp.float8_e4m3fn), scales
     refused(r"groups of 64 in rows of 256 columns \(multiples of 128", *same, **more)
     refused(r"'triton' lacks", x, codes, scales, backend="triton")

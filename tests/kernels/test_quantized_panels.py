@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpu_kernels.quantized.kinds import LONGEST, panel_bytes, panel_kinds
+from cpu_kernels.quantized.packing import pack_codes
 from cpu_kernels.quantized.panels import matrix_bytes, num_panels, pack, places_of
 from cpu_kernels.quantized.take_rows import take_rows
 from cpu_kernels.simd.coded_scales import FLOAT16, FLOAT32
@@ -50,6 +51,25 @@ def test_rows_beyond_the_last_are_zeros() -> None:
     panels, _, held = packed([rows], (kind,))
     found = np.asarray(taken(panels[0], held[0], jnp.asarray([COLUMNS + 1, 9 * COLUMNS]), 40))
     assert not found.any()
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("size", [3, 16, 21, 37])
+def test_what_follows_a_row_is_not_read(size: int, bits: int) -> None:
+    """Columns beyond it get codes 0, whatever the bytes behind its codes are."""
+
+    def panel(behind: int) -> np.ndarray:
+        codes = np.full((2, size + 8), behind, np.uint8)
+        codes[:, :size] = np.arange(2 * size).reshape(2, size) % 16
+        held = -(-size // 16) * 16
+        out = np.full(held * COLUMNS * bits // 8, 7, np.uint8)
+        numbers = [np.array([value], np.int64) for value in (0, 2, out.ctypes.data)]
+        addresses = [one.ctypes.data for one in numbers]
+        rows = codes.ctypes.data, codes.strides[0], size
+        pack_codes(*rows, *addresses, 1, 0, 0, held, bits, COLUMNS)
+        return out
+
+    np.testing.assert_array_equal(panel(behind=255), panel(behind=0))
 
 
 @pytest.mark.parametrize("parts", [1, 2])

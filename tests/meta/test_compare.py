@@ -15,7 +15,7 @@ from benchmarks.compare.__main__ import parse_args
 from benchmarks.compare.environments import OURS, PEERS
 from benchmarks.compare.metrics import agreement, figures, medians, ratio
 from benchmarks.compare.passes import MAX_REPEATS, Runs, requests_of, take_turns
-from benchmarks.compare.quantised_peers import LLAMA
+from benchmarks.compare.quantised_peers import LLAMAS
 from benchmarks.compare.quantised_peers import PEERS as Q
 from benchmarks.compare.session import SCRIPTS, PeerFailed, Session
 from benchmarks.compare.table import compare_tables
@@ -230,13 +230,13 @@ def test_rows_of_quantised_files_have_their_own_bytes(tmp_path: Path, monkeypatc
     runs = {peer: Runs([figures([Job([1], 2)], _answer((0.5, 1.0, [7, 7])))], [0.0]) for peer in Q}
     for one in runs.values():
         one.answer = _answer((0.5, 1.0, [7, 7])) | {"seconds": 1.0}
-    runs[LLAMA].answer["decode_s"] = 0.75
+    runs[LLAMAS[0]].answer["decode_s"] = 0.75
     found = quantised.rows(runs, path, config, bandwidth=1e6)
-    assert found[OURS]["bytes_per_token"] == found[LLAMA]["bytes_per_token"] == out * 18
+    assert found[OURS]["bytes_per_token"] == found[LLAMAS[0]]["bytes_per_token"] == out * 18
     assert found[OURS]["read_bound_tokens_per_s"] == round(1e6 / (out * 18), 1)
     assert found["ours-dequantized"]["bytes_per_token"] == 2 * bounds.num_weights(config)
     assert found["ours-dequantized-float32"]["bytes_per_token"] == 4 * bounds.num_weights(config)
-    assert found[LLAMA]["in_decode_percent"] == 75 and "in_decode_percent" not in found[OURS]
+    assert found[LLAMAS[0]]["in_decode_percent"] == 75 and "in_decode_percent" not in found[OURS]
     one_case = {
         "file": "Q4_0",
         "workload": "W2",
@@ -247,10 +247,12 @@ def test_rows_of_quantised_files_have_their_own_bytes(tmp_path: Path, monkeypatc
     content |= {"versions": {"commit": ""}, "result": {"Q4_0 W2": one_case}}
     monkeypatch.setattr(table, "load_results", lambda _: [content])
     said = table.quantised_table()
-    assert "| W2, Q4_0: llama.cpp (node-llama-cpp) | 2.0 | 1.00 | 0 | 0 % | 1 |" in said
+    assert (
+        "| W2, Q4_0: llama.cpp (node-llama-cpp), all threads | 2.0 | 1.00 | 0 | 0 % | 1 |" in said
+    )
     assert "jax-engine, codes, float32 | failed |" in said
     assert list(quantised.headline({"": one_case}).values()) == [
-        "2.0 output tokens/s; 1.00x llama.cpp (node-llama-cpp)"
+        "2.0 output tokens/s; 1.00x llama.cpp"
     ]
 
 

@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from tests.mutation import generated_run, sample, table
+from tests.mutation.by_hand import noticed, text_of
 from tests.mutation.generated import FOLDERS
 from tests.mutation.listed_run import run as run_listed
 from tests.mutation.mutants import MUTANTS
@@ -12,6 +13,7 @@ from tests.mutation.mutants import MUTANTS
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
     parser.add_argument("--only", default="", help="mutants whose file, code or reason has this")
+    parser.add_argument("--unjudged", action="store_true", help="only mutants without a verdict")
     parser.add_argument("--list", action="store_true", help="list them and run nothing")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     rules = parser.add_argument_group("bugs made by rule")
@@ -44,6 +46,9 @@ def main() -> None:
         sys.exit(generated_run.run_all(args.generated or list(FOLDERS), options))
     else:
         chosen = [m for m in MUTANTS if args.only in f"{m.file} {m.old} {m.new} {m.why}"]
+        if args.unjudged:
+            known = noticed()
+            chosen = [mutant for mutant in chosen if text_of(mutant) not in known]
         if args.list or not chosen:
             print("\n".join(f"{m.file}: {m.why}" for m in chosen) or "no such mutant")
         else:

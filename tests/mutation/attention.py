@@ -83,6 +83,7 @@ CHOICE: list[Mutant] = plant(
     f"{FOLDER}/backends.py",
     ("tests/kernels/test_backends.py",),
     ("if sm < oldest:", "if sm <= oldest:", "the oldest GPU is turned away"),
+    ("if sm > NEWEST.get(name, sm):", "if False:", "Blackwell gets Hopper's kernels"),
     ("may_interpret and interpreting()", "interpreting()", "None picks an interpreter"),
     ("or missing(name)\n        if", "or None\n        if", "nobody asks what a backend lacks"),
 )

@@ -5,6 +5,9 @@ from tests.mutation.planting import Mutant, plant
 FOLDER = "jax_engine/weights"
 CODED = ("tests/weights/test_coded.py",)
 GGUF = ("tests/models/test_gguf_codes.py",)
+STACKS = "tests/weights/test_coded_stacks.py"
+OF_ORACLE = (STACKS, "-k=oracle_decodes and (gptq-3 or gptq-8 or order)")
+CHOICE = (STACKS, "-k=hopper or lacks or other_devices")
 CHECKPOINTS = ("tests/models/test_quantised_models.py",)
 
 MUTANTS: list[Mutant] = [
@@ -76,6 +79,37 @@ MUTANTS: list[Mutant] = [
             "pass",
             "a row beyond the last is one of zeros",
         ),
+    ),
+    *plant(
+        f"{FOLDER}/coded_stacks.py",
+        OF_ORACLE,
+        ("np.float32(_first(kind) - LOWEST)", "np.float32(_first(kind))", "off by eight steps"),
+        ("minimums=kind.minimums or _first(kind) != LOWEST", "minimums=kind.minimums", "no shift"),
+        ("held[name][...] = 0", "pass", "filled up columns have what was in memory"),
+        ("arrays[ORDER], index,", "arrays[ORDER], 0,", "all layers in the first one's order"),
+        ("layer=index,", "layer=0,", "every layer is the first"),
+        ("self.kind.group < size", "self.kind.group <= size", "one group, but a longer row"),
+    ),
+    *plant(
+        f"{FOLDER}/coded_stacks.py",
+        CHOICE,
+        ("found.bits == 4 and found.code != CENTRED", "False", "tables are multiplied as integers"),
+    ),
+    *plant(
+        f"{FOLDER}/coded_stacks.py",
+        (STACKS, "-k=meet"),
+        (
+            "weight.arrays[name].at[:, ids]",
+            "weight.arrays[name].at[:, ids * 0]",
+            "one row's scales",
+        ),
+        ("[:groups, here] = lowest.T", "[:groups] = lowest.T.mean()", "a minimum for all"),
+    ),
+    *plant(
+        "jax_engine/operations/formats.py",
+        CHOICE,
+        ("if len(matrix.shape) == 2 else None", "if True else None", "experts"),
+        ("backend_for(*stacks.call(matrix)) == BACKEND", "True", "on any device"),
     ),
     *plant(
         f"{FOLDER}/stacks.py",

@@ -309,7 +309,7 @@ MUTANTS: list[Mutant] = [
         ),
         ("largest_w ** (1 - alpha)", "largest_w**alpha", "alpha for both sides"),
         (
-            "np.where(largest > 0, largest / LARGEST, np.float32(1))",
+            "np.where(largest >= LEAST, largest / LARGEST, np.float32(1))",
             "np.full_like(largest, largest.max() / LARGEST)",
             "one scale for all tokens",
         ),

@@ -47,6 +47,14 @@ MUTANTS: list[Mutant] = [
             "later steps have the scales of earlier groups",
         ),
         ("scale_steps.at[slot, span]", "scale_steps.at[slot, 0]", "spans share a scale"),
+        ("minimum_steps.at[slot, span]", "minimum_steps.at[slot, 0]", "spans share a minimum"),
+        ("sum_steps.at[slot, span,", "sum_steps.at[slot, 0,", "spans share a sum of x"),
+        ("minimums.at[number,", "minimums.at[0,", "the first layer's minimums"),
+        (
+            "pl.ds(step * sizes.spans, sizes.spans)",
+            "pl.ds(step, sizes.spans)",
+            "later steps have sums of earlier columns",
+        ),
         (
             "* ROWS, sizes.rows - ROWS)",
             "* ROWS, sizes.rows - ROWS - ALIGNMENT)",
@@ -67,13 +75,32 @@ MUTANTS: list[Mutant] = [
             "an uneven split counts steps twice",
         ),
         ("sums.sum(0)", "sums[0]", "only the first split counts"),
+        ("pl.ds(token, sizes.sums)", "pl.ds(0, sizes.sums)", "all tiles have the first's sums"),
         ('lax.axis_index("tile") * sizes.tokens', "0", "all tiles have the first tokens"),
+    ),
+    *plant(
+        "pallas_kernels/mosaic/quantized_plan.py",
+        (FILE, "-k=refused"),
+        ("else 32 if codes.dtype", "else 16 if codes.dtype", "half an instruction of nibbles"),
+    ),
+    *plant(
+        "pallas_kernels/quantized_matmul.py",
+        (FILE, "-k=any_numbers and int8"),
+        (
+            "mosaic.multiply(x, codes, scales, minimums,",
+            "mosaic.multiply(x, codes, scales, None,",
+            "the kernel adds no minimums",
+        ),
     ),
     *plant(
         "pallas_kernels/mosaic/quantized_matmul.py",
         PARTS,
         ("[1, 1 / 16]", "[1, 1]", "a high nibble counts sixteen times"),
         ("transpose(1, 3, 0, 2)", "transpose(3, 1, 0, 2)", "all even columns, then all odd ones"),
+    ),
+    *plant(
+        "pallas_kernels/mosaic/quantized_plan.py",
+        PARTS,
         ("min(wanted, size // depth", "max(wanted, size // depth", "splits without work"),
     ),
 ]

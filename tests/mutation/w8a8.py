@@ -5,6 +5,7 @@ from tests.mutation.planting import Mutant, plant
 LINEAR = ("tests/kernels/test_w8a8.py",)
 GATED = ("tests/kernels/test_w8a8_gated.py",)
 FORMATS = ("tests/weights/test_w8a8.py",)
+ASKED = ("tests/models/test_asked_w8a8.py",)
 KERNELS, SIMD = "cpu_kernels/w8a8", "cpu_kernels/simd"
 
 MUTANTS: list[Mutant] = [
@@ -69,14 +70,28 @@ MUTANTS: list[Mutant] = [
         FORMATS,
         ("np.rint(wide", "np.trunc(wide", "numbers are cut off"),
         (
-            "np.where(largest > 0, largest / np.float32(LARGEST), np.float32(1))",
+            "np.where(largest >= LEAST, largest / np.float32(LARGEST), np.float32(1))",
             "largest / np.float32(LARGEST)",
             "rows of zeros have no scale",
         ),
         ('{"layer": first + place,', '{"layer": place,', "another layer's matrices"),
         ("jnp.clip(ids, 0, weight.matrix.shape[-2] - 1)", "ids", "the scale of a row beyond"),
-        ("and kind.activations == INT8", "", "activations that are not to be rounded"),
+        (" and kind.activations == INT8", "", "activations that are not to be rounded"),
+        ("LEAST = 2.0**-118", "LEAST = 2.0**-120", "the formats differ on tiny rows"),
         ("matrix.shape[-1] > MOST", "matrix.shape[-1] > MOST + 1", "a row too long"),
+    ),
+    *plant(
+        "jax_engine/weights/w8a8.py",
+        ASKED,
+        ("has_row_scales(kind, matrix.shape[-1]) for", "kind for", "scales of groups are lost"),
+        ("parts is not None and all", "parts is None and all", "codes are rounded anew"),
+    ),
+    *plant(
+        "jax_engine/models/coded_leaves.py",
+        ASKED,
+        ("leaf.format is not None and ", "", "norms are rounded"),
+        (' and "shared" not in part', "", "the shared expert stays in numbers"),
+        ("axes = 4 if", "axes = 3 if", "experts stay in numbers, and their choice is rounded"),
     ),
     *plant(
         "jax_engine/weights/w8a8_dense.py",
@@ -92,7 +107,6 @@ MUTANTS: list[Mutant] = [
             "XLA multiplies by the reciprocal of a scale",
         ),
         ("jnp.round(quotients)", "jnp.trunc(quotients)", "numbers are cut off"),
-        ("LEAST = 2.0**-118", "LEAST = 2.0**-120", "the formats differ on tiny rows"),
         (
             "* steps * bias_of_rows(scales, starts, len(x))",
             "* steps * scales[0]",

@@ -89,7 +89,7 @@ def test_how_many_tokens(
         ({"guided_json": {"a": 1}}, {"json": {"a": 1}}),
         ({"guided_choice": ["a"], "guided_decoding_backend": "auto"}, {"choice": ["a"]}),
         ({"guided_regex": "b"}, {"regex": "b"}),
-        ({"response_format": {"type": "text"}, "guided_grammar": "root ::= x"}, {"grammar": ...}),
+        ({"response_format": {"type": "text"}, "guided_grammar": 'root ::= "x"'}, {"grammar": ...}),
     ],
 )
 def test_grammars_by_all_their_names(make: Make, fields: Any, expected: dict[str, Any]) -> None:
@@ -99,11 +99,16 @@ def test_grammars_by_all_their_names(make: Make, fields: Any, expected: dict[str
     assert expected in ({"grammar": ...}, given)
 
 
+# Each token has as many ways to have come about as there are alternatives.
+AMBIGUOUS = "start: e\ne: " + " | ".join(f'e "{n}" e' for n in range(300))
 C, CHAT = "/v1/completions", "/v1/chat/completions"
 REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     (C, {"prompt": "x", "temperatures": 1}, "temperatures", "did you mean temperature?"),
     (C, {"prompt": "x", "stream_options": {"usage": True}, "stream": True},
      "stream_options.usage", "usage is not a field"),
+    (C, {"prompt": "x", "structured_outputs": {"grammar": AMBIGUOUS}},
+     "structured_outputs", "grammar size"),
+    (C, {"prompt": "x", "guided_grammar": "root ::= x"}, "structured_outputs", "not found"),
     (C, {}, "prompt", "prompt is missing"),
     (C, {"prompt": []}, "prompt", "must be a string"),
     (C, {"prompt": ["a", 1]}, "prompt", "must be a string"),

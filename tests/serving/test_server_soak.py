@@ -17,7 +17,7 @@ def test_rude_clients_and_a_killed_engine_leave_nothing(tmp_path: Path) -> None:
     found = run(settings, requests=160, kills=1, max_tokens=12, log=tmp_path / "log", looks=2)
     assert found["broken"] == []
     assert found["kills"] == 1 and found["requests"] > 160 and len(found["looks"]) == 2
-    assert found["compared_whole"] > 50 and found["compared_in_part"] > 2
+    assert found["compared_whole"] > 50 and found["compared_in_part"] > 0
     assert found["statuses"]["400"] > 3 and found["statuses"]["413"] > 1
 
 

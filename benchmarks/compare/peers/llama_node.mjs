@@ -36,7 +36,7 @@ async function load(settings) {
         batchSize: BATCH,
         sequences: settings.max_num_seqs,
         flashAttention: "auto",
-        threads: os.cpus().length,
+        threads: settings.threads ?? os.cpus().length,
     });
     if (!(await context.init())) throw new Error("no context");
     const sampler = new bindings.AddonSampler(model);

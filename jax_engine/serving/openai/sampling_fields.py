@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from jax_engine.errors import InvalidRequestError
+from jax_engine.guided.compiler import check_size
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.request_fields import Fields, Request
@@ -141,7 +142,11 @@ def _bias(bias: dict[str, float] | None) -> dict[int, float] | None:
 
 
 def _grammar(request: SamplingRequest) -> StructuredOutputsParams | None:
-    """The one grammar that a request gives, in any of the three ways of writing it."""
+    """The one grammar that a request gives, in any of the three ways of writing it.
+
+    Raises:
+        InvalidRequestError: it is invalid, or larger than a client's may be.
+    """
     ways: dict[str, dict[str, Any]] = {}
     outputs = request.structured_outputs
     if outputs is not None:
@@ -155,7 +160,11 @@ def _grammar(request: SamplingRequest) -> StructuredOutputsParams | None:
     if len(ways) > 1:
         names = " and ".join(ways)
         raise invalid(next(iter(ways)), f"{names} must not be given together: each is a grammar")
-    return next((StructuredOutputsParams(**fields) for fields in ways.values()), None)
+    for fields in ways.values():
+        params = StructuredOutputsParams(**fields)
+        check_size(params)
+        return params
+    return None
 
 
 def _of_format(form: ResponseFormat | None) -> dict[str, Any] | None:
