@@ -69,8 +69,8 @@ class Calibrator:
         totals: dict[str, Inputs] = {}
         for stream in self.streams:
             for name, one in self._summed(graphdef, state, stream).items():
-                wide = (np.asarray(part, np.float64) for part in (one.products, one.sizes))
-                more = Inputs(*wide, np.asarray(one.largest), len(stream))
+                products, sizes = (np.asarray(part, np.float64) for part in one[:2])
+                more = Inputs(products, sizes, np.asarray(one.largest), len(stream))
                 totals[name] = totals[name].plus(more) if name in totals else more
         return totals
 

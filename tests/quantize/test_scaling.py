@@ -1,5 +1,6 @@
 """AWQ's scales and SmoothQuant's: they change no product of numbers, and errors become smaller."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from jax_engine.errors import ConfigError
 from jax_engine.models.load import load_model
+from jax_engine.models.safetensors_loader import SafetensorsSource
 from jax_engine.quantize import awq
 from jax_engine.quantize.folding import folds_of
 from jax_engine.quantize.grids import Grid, Steps
@@ -119,9 +121,8 @@ FAMILIES = {
     "llama": 3,
     "gemma": 3,
     "stablelm": 3,
-    "opt": 2,
+    "opt": 3,
     "cohere": 1,
-    "gpt2": 2,
     "olmo2": 1,
 }
 
@@ -201,21 +202,19 @@ def test_a_whole_model(model: Path, tmp_path: Path, kind: str) -> None:
     found = logits(out, PROMPT)
     plain = logits(quantized(model, tmp_path / "rtn", format=kind), PROMPT)
     errors = [np.square(one - expected).mean() for one in (found, plain)]
-    assert 0 < errors[0] < 1.3 * errors[1] and errors[0] < 0.1 * np.square(expected).mean()
+    assert 0 < errors[0] < 1.1 * errors[1]
     weights = tiny.weights(config)
     stored = all_decoded(out, kind, config)
-    norm, reader = (f"model.layers.0.{n}" for n in ("input_layernorm", "self_attn.k_proj"))
-    with np.errstate(all="ignore"):
-        scales = weights[f"{norm}.weight"] / open_float_norm(out, f"{norm}.weight")
-    assert np.abs(scales - 1).max() > 0.01
-    change = stored[f"{reader}.weight"] / scales - weights[f"{reader}.weight"]
-    assert np.abs(change).max() < 0.2 * np.abs(weights[f"{reader}.weight"]).max()
-
-
-def open_float_norm(out: Path, name: str) -> np.ndarray:
-    from jax_engine.models.safetensors_loader import SafetensorsSource
-
-    return SafetensorsSource(out).raw(name).astype(np.float32)
+    read_by = {"input_layernorm": "self_attn.k_proj", "post_attention_layernorm": "mlp.up_proj"}
+    largest = 0.0
+    for layer, (norm, module) in itertools.product(range(2), read_by.items()):
+        name, reader = (f"model.layers.{layer}.{part}.weight" for part in (norm, module))
+        scales = weights[name] / SafetensorsSource(out).raw(name).astype(np.float32)
+        largest = max(largest, np.abs(scales - 1).max())
+        if module.startswith("self_attn"):  # up's rows are divided, too
+            change = stored[reader] / scales - weights[reader]
+            assert np.abs(change).max() < 0.2 * np.abs(weights[reader]).max()
+    assert largest > 0.01
 
 
 @pytest.mark.parametrize(
