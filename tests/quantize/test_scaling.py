@@ -16,9 +16,10 @@ from jax_engine.quantize.folding import folds_of
 from jax_engine.quantize.grids import Grid, Steps
 from jax_engine.quantize.inputs import Inputs
 from jax_engine.quantize.layers import open_float_model
+from jax_engine.quantize.layouts import layout_of
 from jax_engine.quantize.options import Options
 from jax_engine.quantize.rounding import round_to_nearest
-from jax_engine.quantize.scaling import smoothed
+from jax_engine.quantize.scaling import scale_inputs, smoothed
 from reference.quantization import smoothquant
 from tests.golden import tiny_checkpoints as tiny
 from tests.golden.families.checkpoints import cases, tensors_of
@@ -175,6 +176,22 @@ def test_a_norm_keeps_its_dtype_and_what_it_reads_makes_up_for_that(tmp_path: Pa
         old = before[norm].astype(np.float32) * before[one].astype(np.float32)
         np.testing.assert_allclose(values[norm].astype(np.float32) * values[one], old, rtol=1e-5)
     assert np.abs(scales / np.linspace(0.3, 3, 64) - 1).max() > 1e-4
+
+
+def test_inputs_are_known_as_they_are_when_they_are_scaled(tmp_path: Path) -> None:
+    model = open_float_model(str(write_model(tmp_path / "model")))
+    layer = model.layers[0]
+    values = {one: model.files.raw(one) for one in layer.tensors()}
+    sizes = {parameter: values[one].shape[1] for one, parameter in layer.matrices().items()}
+    inputs = {name: inputs_of(correlated(size)) for name, size in sizes.items()}
+    layout = layout_of(Options("w8a8"), -1)
+    norm = "model.layers.0.input_layernorm.weight"
+    before = values[norm]
+    found = scale_inputs(layer, values, inputs, layer.matrices(), layout, smoothing=0.5)
+    name = "attention.qkv.weight"
+    expected = inputs[name].largest / (before / values[norm])
+    np.testing.assert_allclose(found[name].largest, expected, rtol=1e-5)
+    assert found["attention.o.weight"] is inputs["attention.o.weight"]  # grouped queries
 
 
 @pytest.fixture(scope="module")
