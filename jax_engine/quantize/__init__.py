@@ -4,14 +4,9 @@
     `grids`         numbers that codes can stand for, and the nearest of them
     `rounding`      a matrix in codes: each number becomes the nearest one
     `gptq`          a matrix in codes: later numbers make up for the errors of earlier ones
-    `awq`           a matrix in codes: large inputs get finer steps
-    `scaling`       scales the inputs of matrices, as AWQ or SmoothQuant do
-    `folding`       where the scales of inputs go
     `layouts`       codes as the tensors of a checkpoint format
     `layers`        the layers of a model, with the tensors that each is made of
     `calibration`   runs one layer at a time, and records the inputs of its matrices
-    `inputs`        what is known of a matrix's inputs
-    `recording`     a weight format that records them
     `samples`       tokens to calibrate with
     `safetensors_file`   writes a file of tensors
     `output`        the new directory: shards, and how far an interrupted run has come

@@ -6,7 +6,7 @@ of activations are not simulated.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ from jax_engine.layers.positions import positions_for
 from jax_engine.model_spec import LayerGroup
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state, leaf_name, transforms_of
-from jax_engine.quantize.inputs import Inputs
+from jax_engine.quantize.gptq import solve
+from jax_engine.quantize.grids import Grid
 from jax_engine.quantize.layers import FLOAT32, FloatModel, Layer, abstract_layer
 from jax_engine.quantize.options import Options
 from jax_engine.quantize.recording import Recorded, recording
+from jax_engine.quantize.rounding import Coded
 from jax_engine.quantize.samples import calibration_tokens
 from jax_engine.quantize.shard_source import read_shard
 from jax_engine.weights.dense import Dense
@@ -33,6 +35,7 @@ from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform
 from pallas_kernels import make_metadata
 
+Hessians = dict[str, np.ndarray]
 BLOCK_SIZE = 16
 
 
@@ -43,36 +46,55 @@ class Calibrator:
         streams: the residual stream of each, float32[T, E].
 
     Args:
+        grid: how groups are coded.
+        group: the columns of a group, for so many inputs.
         config: `quantization_config` of the finished shards.
 
     Raises:
         ConfigError: the model has experts, whose inputs are not recorded; the text is too short.
     """
 
-    def __init__(self, model: FloatModel, options: Options, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        model: FloatModel,
+        options: Options,
+        grid: Grid,
+        group: Callable[[int], int],
+        config: Mapping[str, Any],
+    ) -> None:
         spec = model.config.spec
         if spec.experts or any(one.latent is not None for one in spec.attentions):
             raise ConfigError(
-                "calibration does not record the inputs of experts and latent attention, which "
-                f"{model.path} has; use algorithm 'rtn' without smoothing."
+                f"algorithm 'gptq' does not record the inputs of experts and latent attention, "
+                f"which {model.path} has; use 'rtn'."
             )
-        self._model, self._config = model, config
+        self._model, self._options = model, options
+        self._grid, self._group, self._config = grid, group, config
         tokens = calibration_tokens(model.path, options, spec.max_context_len)
         self._length = tokens.shape[1]
         self.streams = _embedded(model, tokens)
         self._step = jax.jit(self._run_layer, static_argnums=0)
         self._summed = jax.jit(self._sum_inputs, static_argnums=0)
 
-    def inputs(self, layer: Layer) -> dict[str, Inputs]:
-        """What a layer's matrices get over all samples, in float64, by parameter."""
-        graphdef, state = _loaded(layer, self._model.source, self._model)
-        totals: dict[str, Inputs] = {}
-        for stream in self.streams:
-            for name, one in self._summed(graphdef, state, stream).items():
-                products, sizes = (np.asarray(part, np.float64) for part in one[:2])
-                more = Inputs(products, sizes, np.asarray(one.largest), len(stream))
-                totals[name] = totals[name].plus(more) if name in totals else more
-        return totals
+    def coder(self, layer: Layer) -> Callable[[str, np.ndarray], Coded]:
+        """Codes a layer's matrices by the inputs that they get."""
+        hessians = self._hessians(layer)
+        parameter_of = {
+            self._model.name_in_file(tensor): name for tensor, name in layer.matrices().items()
+        }
+
+        def code(tensor: str, values: np.ndarray) -> Coded:
+            options = self._options
+            return solve(
+                values,
+                hessians[parameter_of[tensor]],
+                self._grid,
+                self._group(values.shape[1]),
+                damping=options.damping,
+                act_order=options.act_order,
+            )
+
+        return code
 
     def advance(self, layer: Layer, shard: Path) -> None:
         """Lets the samples pass the layer as the shard has it."""
@@ -80,6 +102,15 @@ class Calibrator:
         graphdef, state = _loaded(layer, source, self._model)
         for number, stream in enumerate(self.streams):
             self.streams[number] = np.asarray(self._step(graphdef, state, stream))
+
+    def _hessians(self, layer: Layer) -> Hessians:
+        """The sums of x x^T over the samples, in float64, by parameter."""
+        graphdef, state = _loaded(layer, self._model.source, self._model)
+        totals: Hessians = {}
+        for stream in self.streams:
+            for name, one in self._summed(graphdef, state, stream).items():
+                totals[name] = totals.get(name, 0.0) + np.asarray(one, np.float64)
+        return totals
 
     def _run_layer(self, graphdef: Any, state: nnx.State, stream: Any) -> Any:
         """The residual stream after a layer."""
@@ -93,7 +124,7 @@ class Calibrator:
         return x + residual
 
     def _sum_inputs(self, graphdef: Any, state: nnx.State, stream: Any) -> Any:
-        """The sums over the inputs of a layer's matrices."""
+        """The sums of x x^T of the inputs of a layer's matrices."""
         with recording() as sums:
             self._run_layer(graphdef, state, stream)
         return sums

@@ -6,8 +6,7 @@ import re
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import short
 
-ALGORITHMS = ("rtn", "gptq", "awq")
-OF_AWQ = ("w4a16", "gptq", "awq")  # formats that its scales are meant for
+ALGORITHMS = ("rtn", "gptq")
 FORMATS = ("w4a16", "w8a16", "w8a8", "gptq", "awq", "fp8")
 OF_ROWS = ("w8a8", "fp8")  # formats whose scales are those of outputs
 GROUP_SIZES = (128, 64, 32)  # what is tried, in this order
@@ -19,17 +18,16 @@ class Options:
     """
     Attributes:
         format: one of FORMATS.
-        algorithm: "rtn" rounds each number to the nearest code; "gptq" and "awq" by calibration.
-        smoothing: w8a8: SmoothQuant's exponent, from 0 to 1, by calibration; None: no smoothing.
+        algorithm: "rtn" rounds each number to the nearest code; "gptq" by calibration.
         group_size: inputs that share a scale; -1: those of an output do; None: by the format.
         asymmetric: whether groups have zero points.
         ignore: regular expressions; modules in whose names one is found stay as they are.
         act_order: gptq: inputs that matter most come first.
         damping: gptq: added to the Hessian's diagonal, as a part of its mean.
-        calibration: a file of text; None: the topics of Python's own help.
-        samples: how many pieces of the text are used, at most.
-        sample_length: tokens of a piece.
-        seed: chooses the pieces.
+        calibration: gptq: a file of text; None: the topics of Python's own help.
+        samples: gptq: how many pieces of the text are used, at most.
+        sample_length: gptq: tokens of a piece.
+        seed: gptq: chooses the pieces.
 
     Raises:
         ConfigError: a value is unknown or out of range, or contradicts another one.
@@ -37,7 +35,6 @@ class Options:
 
     format: str
     algorithm: str = "rtn"
-    smoothing: float | None = None
     group_size: int | None = None
     asymmetric: bool = False
     ignore: tuple[str, ...] = ()
@@ -64,14 +61,6 @@ class Options:
                 "act_order needs algorithm 'gptq' and format 'w4a16' or 'gptq', got "
                 f"{self.algorithm!r} and {self.format!r}."
             )
-        if self.algorithm == "awq" and self.format not in OF_AWQ:
-            known = ", ".join(OF_AWQ)
-            raise ConfigError(f"algorithm 'awq' is for {known}, not for format {self.format!r}.")
-        if self.smoothing is not None:
-            if self.format != "w8a8":
-                raise ConfigError(f"smoothing is for format 'w8a8', not for {self.format!r}.")
-            if not 0 <= self.smoothing <= 1:
-                raise ConfigError(f"smoothing must be from 0 to 1, got {self.smoothing}.")
         if not 0 < self.damping <= 1:
             raise ConfigError(f"damping must be above 0 and at most 1, got {self.damping}.")
         for name, value in (("samples", self.samples), ("sample_length", self.sample_length)):
@@ -81,11 +70,6 @@ class Options:
             raise ConfigError(f"seed must be from 0 to 2**63 - 1, got {self.seed}.")
         for pattern in self.ignore:
             _check_pattern(pattern)
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether the inputs of matrices are needed."""
-        return self.algorithm != "rtn" or self.smoothing is not None
 
     @property
     def patterns(self) -> list[re.Pattern[str]]:

@@ -1,4 +1,4 @@
-"""A weight format that records what its products get: sums over x, in the compiled function.
+"""A weight format that records what its products get: sums of x^T x, in the compiled function.
 
 A function that is traced inside `recording()` finds the sums there, and returns them as results.
 """
@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +15,7 @@ from jaxtyping import Array, Float, Int
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import Weight
 
-
-class Sum(NamedTuple):
-    """Over rows x: of x x^T [K, K], and of |x| [K]; and the largest |x| [K]."""
-
-    products: Array
-    sizes: Array
-    largest: Array
-
-
-Sums = dict[str, Sum]
+Sums = dict[str, Array]
 _sums: ContextVar[Sums | None] = ContextVar("sums", default=None)
 
 
@@ -62,7 +52,5 @@ class Recorded(Dense):
         sums = _sums.get()
         if sums is not None:
             wide = x.astype(jnp.float32)
-            products = jnp.matmul(wide.T, wide, precision=jax.lax.Precision.HIGHEST)
-            sizes = jnp.abs(wide)
-            sums[self.name] = Sum(products, sizes.sum(axis=0), sizes.max(axis=0))
+            sums[self.name] = jnp.matmul(wide.T, wide, precision=jax.lax.Precision.HIGHEST)
         return super().matmul(x, weight, layer, num_rows, out_dtype=out_dtype)

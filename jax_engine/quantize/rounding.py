@@ -28,16 +28,10 @@ class Coded(NamedTuple):
         return grid.decode(self.codes[..., None], shared)[..., 0]
 
 
-def round_to_nearest(
-    x: np.ndarray, grid: Grid, group: int, shrinks: np.ndarray | None = None
-) -> Coded:
-    """The matrix float32[N, K] in groups of `group` columns, which K is a multiple of.
-
-    Args:
-        shrinks: float32[N, G], factors of the extremes for which a group's grid is chosen.
-    """
+def round_to_nearest(x: np.ndarray, grid: Grid, group: int) -> Coded:
+    """The matrix float32[N, K] in groups of `group` columns, which K is a multiple of."""
     num_outputs, num_inputs = x.shape
     grouped = x.reshape(num_outputs, -1, group)
-    shared = grid.choose(grouped if shrinks is None else grouped * shrinks[..., None])
+    shared = grid.choose(grouped)
     codes = grid.encode(grouped, shared).reshape(x.shape)
     return Coded(codes, *shared, np.arange(num_inputs, dtype=np.int32) // group)

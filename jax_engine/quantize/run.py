@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,13 @@ from tqdm import tqdm
 
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.models.resolve import HUB, HubOptions
-from jax_engine.quantize import awq, gptq
-from jax_engine.quantize.folding import Values
-from jax_engine.quantize.inputs import Inputs
 from jax_engine.quantize.layers import WEIGHT, FloatModel, Layer, open_float_model
 from jax_engine.quantize.layouts import Layout, Tensors, layout_of
 from jax_engine.quantize.options import GROUP_SIZES, OF_ROWS, Options
 from jax_engine.quantize.output import Output
 from jax_engine.quantize.rounding import Coded, round_to_nearest
-from jax_engine.quantize.scaling import scale_inputs
 
-QKV = "attention.qkv.weight"
+Coder = Callable[[str, np.ndarray], Coded]  # codes a matrix, given its tensor's name
 
 
 def quantize(
@@ -43,20 +39,20 @@ def quantize(
     """
     float_model = open_float_model(model, hub)
     plan = make_plan(float_model, options)
-    config = plan.layout.config(plan.left_out)
+    layout, config = plan.layout, plan.layout.config(plan.left_out)
     output = Output(Path(out), _request(float_model, options))
     output.check_space(plan.num_bytes)
     names = shard_names(len(float_model.layers) + 1)
     calibrator = None
-    if options.calibrated:
+    if options.algorithm == "gptq":
         from jax_engine.quantize.calibration import Calibrator
 
-        calibrator = Calibrator(float_model, options, config)
+        calibrator = Calibrator(float_model, options, layout.grid, layout.group, config)
     progress = tqdm(float_model.layers, desc="layers", unit="layer", disable=not use_tqdm)
     for layer, name in zip(progress, names, strict=False):
         if not output.is_finished(name):
-            inputs = {} if calibrator is None else calibrator.inputs(layer)
-            output.write(name, layer_tensors(float_model, plan, layer, inputs))
+            coder = plan.rounded if calibrator is None else calibrator.coder(layer)
+            output.write(name, layer_tensors(float_model, plan, layer, coder))
         if calibrator is not None:
             calibrator.advance(layer, output.path / name)
     if not output.is_finished(names[-1]):
@@ -79,25 +75,15 @@ class Plan:
         left_out: modules of layers that are not.
     """
 
-    options: Options
     layout: Layout
     chosen: frozenset[str]
     left_out: tuple[str, ...]
     num_bytes: int
 
-    def coded(self, parameter: str, values: np.ndarray, inputs: Mapping[str, Inputs]) -> Coded:
-        """The codes of a matrix float32[N, K], which is a part of this parameter.
-
-        AWQ cuts no ranges of queries and keys: their scores would magnify what is cut off.
-        """
-        options, grid = self.options, self.layout.grid
-        group = self.layout.group(values.shape[1])
-        if options.algorithm == "gptq":
-            how: dict[str, Any] = {"damping": options.damping, "act_order": options.act_order}
-            return gptq.solve(values, inputs[parameter].products, grid, group, **how)
-        if options.algorithm == "awq" and parameter != QKV:
-            return awq.cut(values, inputs[parameter], grid, group)
-        return round_to_nearest(values, grid, group)
+    def rounded(self, name: str, values: np.ndarray) -> Coded:
+        """The matrix of codes that are nearest."""
+        del name
+        return round_to_nearest(values, self.layout.grid, self.layout.group(values.shape[1]))
 
 
 def make_plan(model: FloatModel, options: Options) -> Plan:
@@ -113,7 +99,7 @@ def make_plan(model: FloatModel, options: Options) -> Plan:
         _check_shape(options, layout, name, shape)
     size = sum(_bytes(model, name, name in shapes) for name in model.files.names())
     modules = tuple(sorted(name.removesuffix(WEIGHT) for name in left_out))
-    return Plan(options, layout, frozenset(chosen), modules, size)
+    return Plan(layout, frozenset(chosen), modules, size)
 
 
 def _ignored(name: str, patterns: Sequence[re.Pattern[str]]) -> bool:
@@ -160,34 +146,22 @@ def _request(model: FloatModel, options: Options) -> dict[str, Any]:
     return dataclasses.asdict(options) | {"config_sha256": config, "files": files}
 
 
-def layer_tensors(
-    model: FloatModel, plan: Plan, layer: Layer, inputs: Mapping[str, Inputs]
-) -> Tensors:
-    """The new tensors of a layer: matrices in codes, the others as they are, or scaled.
-
-    Args:
-        inputs: of the layer's matrices by parameter, if the plan needs them.
-    """
-    files, parameters = model.files, layer.matrices()
-    values: Values = {one: files.raw(model.name_in_file(one)) for one in {*layer.tensors()}}
-    if plan.options.algorithm == "awq" or plan.options.smoothing is not None:
-        chosen = {name for name in parameters if model.name_in_file(name) in plan.chosen}
-        smoothing = plan.options.smoothing
-        inputs = scale_inputs(layer, values, inputs, chosen, plan.layout, smoothing)
+def layer_tensors(model: FloatModel, plan: Plan, layer: Layer, coder: Coder) -> Tensors:
+    """The new tensors of a layer: matrices in codes, the others as they are."""
     found: Tensors = {}
-    for tensor in sorted(values):
-        name = model.name_in_file(tensor)
-        if name not in plan.chosen:
-            found[name] = values[tensor].astype(files.raw(name).dtype, copy=False)
+    for tensor in sorted({model.name_in_file(one) for one in layer.tensors()}):
+        values = model.files.raw(tensor)
+        if tensor not in plan.chosen:
+            found[tensor] = values
             continue
-        numbers = values[tensor].astype(np.float32)
+        numbers = values.astype(np.float32)
         if not np.isfinite(numbers).all():
-            raise WeightsError(f"{files.describe(name)}: not all numbers are finite.")
-        coded = plan.coded(parameters[tensor], numbers, inputs)
+            raise WeightsError(f"{model.files.describe(tensor)}: not all numbers are finite.")
+        coded = coder(tensor, numbers)
         if not np.isfinite(coded.scales).all():
-            raise WeightsError(f"{files.describe(name)}: a scale is beyond float16.")
+            raise WeightsError(f"{model.files.describe(tensor)}: a scale is beyond float16.")
         for end, part in plan.layout.parts(coded).items():
-            found[f"{name.removesuffix(WEIGHT)}.{end}"] = part
+            found[f"{tensor.removesuffix(WEIGHT)}.{end}"] = part
     return found
 
 

@@ -6,7 +6,6 @@ HERE = "jax_engine/quantize"
 FORMATS = ("tests/quantize/test_formats.py",)
 GPTQ = ("tests/quantize/test_gptq.py",)
 RESUMING = ("tests/quantize/test_resuming.py",)
-SCALING = ("tests/quantize/test_scaling.py",)
 
 MUTANTS: list[Mutant] = [
     *plant(
@@ -79,59 +78,6 @@ MUTANTS: list[Mutant] = [
             "return x",
             "the next layer does not read the residual stream",
         ),
-    ),
-    *plant(
-        f"{HERE}/awq.py",
-        SCALING,
-        (
-            "inputs.sizes / inputs.rows",
-            "inputs.sizes * 0 + inputs.rows",
-            "all inputs have one size",
-        ),
-        ("np.argmin([error", "np.argmax([error", "the worst scales"),
-        ("shrinks[errors < best] = shrink", "pass", "no range is cut"),
-        ("np.maximum(inputs", "np.minimum(inputs", "inputs that never occur decide"),
-    ),
-    *plant(
-        f"{HERE}/folding.py",
-        SCALING,
-        (
-            "np.where(usable, whole / np.where(usable, divided, 1), scales)",
-            "scales",
-            "a norm's rounding is an error of all products",
-        ),
-        (
-            "rounded.astype(np.float32) + np.float32(self.one)",
-            "rounded.astype(np.float32)",
-            "Gemma's norm without its one",
-        ),
-        ("for name in self.makers[1:]:", "for name in ():", "a norm's bias stays"),
-        (
-            "if not (spec.parallel and spec.mlp_norm is None):",
-            "if True:",
-            "the MLP that reads the same norm is not scaled",
-        ),
-        (
-            "attention.num_heads == attention.num_kv_heads and attention.clip is None",
-            "attention.clip is None",
-            "values that several query heads share are scaled",
-        ),
-    ),
-    *plant(
-        f"{HERE}/scaling.py",
-        SCALING,
-        (
-            "known.divided_by(fold.apply(values, names, scales))",
-            "(known, fold.apply(values, names, scales))[0]",
-            "inputs are known as they were before",
-        ),
-        ("largest_w ** (1 - alpha)", "largest_w**alpha", "alpha for both sides"),
-    ),
-    *plant(
-        f"{HERE}/inputs.py",
-        SCALING,
-        ("np.outer(scales, scales)", "scales", "products are divided on one side"),
-        ("np.maximum(self.largest", "np.minimum(self.largest", "the smallest of the largest"),
     ),
     *plant(
         f"{HERE}/output.py",

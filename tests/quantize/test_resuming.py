@@ -25,7 +25,7 @@ def options_of(model: Path, algorithm: str) -> dict[str, Any]:
     return {"format": "w4a16", "algorithm": algorithm, "sample_length": 32, "calibration": text}
 
 
-@pytest.mark.parametrize("algorithm", ["rtn", "gptq", "awq"])
+@pytest.mark.parametrize("algorithm", ["rtn", "gptq"])
 def test_an_interrupted_run_ends_with_the_same_bytes(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
