@@ -2,6 +2,8 @@
 
     jax-engine quantize ./my-model ./my-model-w4a16 --format w4a16
     jax-engine quantize ./my-model ./my-model-gptq --format gptq --algorithm gptq --act-order
+    jax-engine quantize ./my-model ./my-model-awq --format awq --algorithm awq
+    jax-engine quantize ./my-model ./my-model-w8a8 --format w8a8 --smoothing-strength 0.5
     jax-engine quantize ./my-model ./my-model-fp8 --format fp8 --ignore 'layers[.]0[.]'
 
 Matrices of layers are quantised; embeddings and the head are not. An interrupted run goes on.
@@ -39,9 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_calibration(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("calibration", "for --algorithm gptq")
-    group.add_argument("--act-order", action="store_true", help="inputs that matter come first")
-    group.add_argument("--damping", type=float, default=0.01, help="of the Hessian (0.01)")
+    group = parser.add_argument_group("calibration", "for what needs a text")
+    group.add_argument(
+        "--act-order", action="store_true", help="gptq: inputs that matter come first"
+    )
+    group.add_argument("--damping", type=float, default=0.01, help="gptq: of the Hessian (0.01)")
+    group.add_argument(
+        "--smoothing-strength", type=float, metavar="A", help="w8a8: SmoothQuant's exponent (none)"
+    )
     group.add_argument("--calibration", metavar="FILE", help="text (topics of Python's help)")
     group.add_argument("--samples", type=int, default=64, help="pieces of the text (64)")
     group.add_argument("--sample-length", type=int, default=512, help="their tokens (512)")

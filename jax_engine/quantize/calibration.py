@@ -6,9 +6,9 @@ of activations are not simulated.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,22 +21,37 @@ from jax_engine.layers.positions import positions_for
 from jax_engine.model_spec import LayerGroup
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state, leaf_name, transforms_of
+from jax_engine.quantize.awq import cut
+from jax_engine.quantize.folding import QKV
 from jax_engine.quantize.gptq import solve
 from jax_engine.quantize.grids import Grid
 from jax_engine.quantize.layers import FLOAT32, FloatModel, Layer, abstract_layer
 from jax_engine.quantize.options import Options
 from jax_engine.quantize.recording import Recorded, recording
-from jax_engine.quantize.rounding import Coded
+from jax_engine.quantize.rounding import Coded, round_to_nearest
 from jax_engine.quantize.samples import calibration_tokens
+from jax_engine.quantize.scaling import check_folds, chooser, scale_inputs
 from jax_engine.quantize.shard_source import read_shard
+from jax_engine.quantize.statistics import Inputs, nothing
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import VALUES, Formats, Weight
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform
 from pallas_kernels import make_metadata
 
-Hessians = dict[str, np.ndarray]
 BLOCK_SIZE = 16
+
+
+class Prepared(NamedTuple):
+    """A layer that is about to be coded.
+
+    Attributes:
+        changed: tensors in place of the model's, by names in the files.
+        code: codes a matrix, given its tensor's name.
+    """
+
+    changed: Mapping[str, np.ndarray]
+    code: Callable[[str, np.ndarray], Coded]
 
 
 class Calibrator:
@@ -49,9 +64,11 @@ class Calibrator:
         grid: how groups are coded.
         group: the columns of a group, for so many inputs.
         config: `quantization_config` of the finished shards.
+        chosen: the matrices that are quantised.
 
     Raises:
-        ConfigError: the model has experts, whose inputs are not recorded; the text is too short.
+        ConfigError: the model has experts, whose inputs are not recorded; no inputs can be scaled;
+            the text is too short.
     """
 
     def __init__(
@@ -61,40 +78,55 @@ class Calibrator:
         grid: Grid,
         group: Callable[[int], int],
         config: Mapping[str, Any],
+        chosen: Collection[str],
     ) -> None:
         spec = model.config.spec
         if spec.experts or any(one.latent is not None for one in spec.attentions):
             raise ConfigError(
-                f"algorithm 'gptq' does not record the inputs of experts and latent attention, "
-                f"which {model.path} has; use 'rtn'."
+                f"calibration does not record the inputs of experts and latent attention, which "
+                f"{model.path} has; use algorithm 'rtn', without smoothing_strength."
             )
-        self._model, self._options = model, options
+        self._model, self._options, self._chosen = model, options, chosen
+        self._choose = chooser(options, grid, group)
+        if self._choose is not None:
+            check_folds(model, chosen)
         self._grid, self._group, self._config = grid, group, config
         tokens = calibration_tokens(model.path, options, spec.max_context_len)
         self._length = tokens.shape[1]
         self.streams = _embedded(model, tokens)
         self._step = jax.jit(self._run_layer, static_argnums=0)
-        self._summed = jax.jit(self._sum_inputs, static_argnums=0)
+        self._recorded = jax.jit(self._record, static_argnums=0)
 
-    def coder(self, layer: Layer) -> Callable[[str, np.ndarray], Coded]:
-        """Codes a layer's matrices by the inputs that they get."""
-        hessians = self._hessians(layer)
+    def prepared(self, layer: Layer) -> Prepared:
+        """Codes a layer's matrices by the inputs that they get, scaled where that is asked for."""
+        inputs = self._inputs(layer)
+        changed: Mapping[str, np.ndarray] = {}
+        if self._choose is not None:
+            changed, inputs = scale_inputs(self._model, layer, inputs, self._chosen, self._choose)
         parameter_of = {
             self._model.name_in_file(tensor): name for tensor, name in layer.matrices().items()
         }
 
         def code(tensor: str, values: np.ndarray) -> Coded:
-            options = self._options
+            parameter = parameter_of[tensor]
+            return self._code(values, parameter, inputs[parameter])
+
+        return Prepared(changed, code)
+
+    def _code(self, values: np.ndarray, parameter: str, inputs: Inputs) -> Coded:
+        options, grid, group = self._options, self._grid, self._group(values.shape[1])
+        if options.algorithm == "gptq":
             return solve(
                 values,
-                hessians[parameter_of[tensor]],
-                self._grid,
-                self._group(values.shape[1]),
+                inputs.products,
+                grid,
+                group,
                 damping=options.damping,
                 act_order=options.act_order,
             )
-
-        return code
+        if options.algorithm == "awq" and parameter != QKV:
+            return cut(values, inputs, grid, group)  # scores would magnify what is cut off
+        return round_to_nearest(values, grid, group)
 
     def advance(self, layer: Layer, shard: Path) -> None:
         """Lets the samples pass the layer as the shard has it."""
@@ -103,13 +135,14 @@ class Calibrator:
         for number, stream in enumerate(self.streams):
             self.streams[number] = np.asarray(self._step(graphdef, state, stream))
 
-    def _hessians(self, layer: Layer) -> Hessians:
-        """The sums of x x^T over the samples, in float64, by parameter."""
+    def _inputs(self, layer: Layer) -> dict[str, Inputs]:
+        """What the samples are when they come to the matrices, by parameter."""
         graphdef, state = _loaded(layer, self._model.source, self._model)
-        totals: Hessians = {}
+        totals: dict[str, Inputs] = {}
         for stream in self.streams:
-            for name, one in self._summed(graphdef, state, stream).items():
-                totals[name] = totals.get(name, 0.0) + np.asarray(one, np.float64)
+            for name, one in self._recorded(graphdef, state, stream).items():
+                before = totals.get(name) or nothing(len(one.sizes))
+                totals[name] = before.joined(one)
         return totals
 
     def _run_layer(self, graphdef: Any, state: nnx.State, stream: Any) -> Any:
@@ -123,11 +156,11 @@ class Calibrator:
         x, residual, _ = layer(carry, of_layer, attn, numbers)
         return x + residual
 
-    def _sum_inputs(self, graphdef: Any, state: nnx.State, stream: Any) -> Any:
-        """The sums of x x^T of the inputs of a layer's matrices."""
-        with recording() as sums:
+    def _record(self, graphdef: Any, state: nnx.State, stream: Any) -> Any:
+        """What a layer's matrices get."""
+        with recording() as records:
             self._run_layer(graphdef, state, stream)
-        return sums
+        return records
 
     def _sequence(self) -> tuple[Any, AttentionInputs, Any]:
         """Positions, and an empty cache for one sequence."""

@@ -6,9 +6,10 @@ import re
 from jax_engine.errors import ConfigError
 from jax_engine.file_schema import short
 
-ALGORITHMS = ("rtn", "gptq")
+ALGORITHMS = ("rtn", "gptq", "awq")
 FORMATS = ("w4a16", "w8a16", "w8a8", "gptq", "awq", "fp8")
 OF_ROWS = ("w8a8", "fp8")  # formats whose scales are those of outputs
+OF_AWQ = ("w4a16", "awq")  # formats that AWQ is for
 GROUP_SIZES = (128, 64, 32)  # what is tried, in this order
 MAX_GROUP_SIZE = 2**31 - 1
 
@@ -18,16 +19,18 @@ class Options:
     """
     Attributes:
         format: one of FORMATS.
-        algorithm: "rtn" rounds each number to the nearest code; "gptq" by calibration.
+        algorithm: "rtn" rounds each number to the nearest code; "gptq" makes up for errors and
+            "awq" scales inputs, both by calibration.
         group_size: inputs that share a scale; -1: those of an output do; None: by the format.
         asymmetric: whether groups have zero points.
         ignore: regular expressions; modules in whose names one is found stay as they are.
         act_order: gptq: inputs that matter most come first.
         damping: gptq: added to the Hessian's diagonal, as a part of its mean.
-        calibration: gptq: a file of text; None: the topics of Python's own help.
-        samples: gptq: how many pieces of the text are used, at most.
-        sample_length: gptq: tokens of a piece.
-        seed: gptq: chooses the pieces.
+        smoothing_strength: w8a8: SmoothQuant's exponent, by calibration; None: no smoothing.
+        calibration: a file of text; None: the topics of Python's own help.
+        samples: how many pieces of the text are used, at most.
+        sample_length: tokens of a piece.
+        seed: chooses the pieces.
 
     Raises:
         ConfigError: a value is unknown or out of range, or contradicts another one.
@@ -40,6 +43,7 @@ class Options:
     ignore: tuple[str, ...] = ()
     act_order: bool = False
     damping: float = 0.01
+    smoothing_strength: float | None = None
     calibration: str | None = None
     samples: int = 64
     sample_length: int = 512
@@ -61,6 +65,7 @@ class Options:
                 "act_order needs algorithm 'gptq' and format 'w4a16' or 'gptq', got "
                 f"{self.algorithm!r} and {self.format!r}."
             )
+        self._check_scaling()
         if not 0 < self.damping <= 1:
             raise ConfigError(f"damping must be above 0 and at most 1, got {self.damping}.")
         for name, value in (("samples", self.samples), ("sample_length", self.sample_length)):
@@ -70,6 +75,26 @@ class Options:
             raise ConfigError(f"seed must be from 0 to 2**63 - 1, got {self.seed}.")
         for pattern in self.ignore:
             _check_pattern(pattern)
+
+    def _check_scaling(self) -> None:
+        if self.algorithm == "awq" and self.format not in OF_AWQ:
+            raise ConfigError(
+                f"algorithm 'awq' needs format {' or '.join(map(repr, OF_AWQ))}, got "
+                f"{self.format!r}."
+            )
+        if self.smoothing_strength is None:
+            return
+        if self.format != "w8a8":
+            raise ConfigError(f"smoothing_strength needs format 'w8a8', got {self.format!r}.")
+        if not 0 <= self.smoothing_strength <= 1:
+            raise ConfigError(
+                f"smoothing_strength must be from 0 to 1, got {self.smoothing_strength}."
+            )
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether a text is needed."""
+        return self.algorithm != "rtn" or self.smoothing_strength is not None
 
     @property
     def patterns(self) -> list[re.Pattern[str]]:

@@ -1,6 +1,6 @@
-"""A weight format that records what its products get: sums of x^T x, in the compiled function.
+"""A weight format that records what its products get, in the compiled function.
 
-A function that is traced inside `recording()` finds the sums there, and returns them as results.
+A function that is traced inside `recording()` finds the records there, and returns them.
 """
 
 import contextlib
@@ -12,22 +12,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jax_engine.quantize.statistics import Inputs
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import Weight
 
-Sums = dict[str, Array]
-_sums: ContextVar[Sums | None] = ContextVar("sums", default=None)
+Records = dict[str, Inputs]
+KEPT = 16  # rows of a sample that are kept, about
+_records: ContextVar[Records | None] = ContextVar("records", default=None)
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[Sums]:
-    """Collects what `Recorded` products add, by their names."""
-    found: Sums = {}
-    token = _sums.set(found)
+def recording() -> Iterator[Records]:
+    """Collects what `Recorded` products get, by their names."""
+    found: Records = {}
+    token = _records.set(found)
     try:
         yield found
     finally:
-        _sums.reset(token)
+        _records.reset(token)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +51,12 @@ class Recorded(Dense):
         *,
         out_dtype: jnp.dtype,
     ) -> Float[Array, "T out"]:
-        sums = _sums.get()
-        if sums is not None:
+        records = _records.get()
+        if records is not None:
             wide = x.astype(jnp.float32)
-            sums[self.name] = jnp.matmul(wide.T, wide, precision=jax.lax.Precision.HIGHEST)
+            products = jnp.matmul(wide.T, wide, precision=jax.lax.Precision.HIGHEST)
+            sizes, every = jnp.abs(wide), -(-len(x) // KEPT)
+            records[self.name] = Inputs(
+                products, sizes.sum(axis=0), sizes.max(axis=0), wide[every // 2 :: every]
+            )
         return super().matmul(x, weight, layer, num_rows, out_dtype=out_dtype)

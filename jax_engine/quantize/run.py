@@ -44,15 +44,16 @@ def quantize(
     output.check_space(plan.num_bytes)
     names = shard_names(len(float_model.layers) + 1)
     calibrator = None
-    if options.algorithm == "gptq":
+    if options.calibrates:
         from jax_engine.quantize.calibration import Calibrator
 
-        calibrator = Calibrator(float_model, options, layout.grid, layout.group, config)
+        grid, group = layout.grid, layout.group
+        calibrator = Calibrator(float_model, options, grid, group, config, plan.chosen)
     progress = tqdm(float_model.layers, desc="layers", unit="layer", disable=not use_tqdm)
     for layer, name in zip(progress, names, strict=False):
         if not output.is_finished(name):
-            coder = plan.rounded if calibrator is None else calibrator.coder(layer)
-            output.write(name, layer_tensors(float_model, plan, layer, coder))
+            changed, code = ({}, plan.rounded) if calibrator is None else calibrator.prepared(layer)
+            output.write(name, layer_tensors(float_model, plan, layer, changed, code))
         if calibrator is not None:
             calibrator.advance(layer, output.path / name)
     if not output.is_finished(names[-1]):
@@ -146,18 +147,20 @@ def _request(model: FloatModel, options: Options) -> dict[str, Any]:
     return dataclasses.asdict(options) | {"config_sha256": config, "files": files}
 
 
-def layer_tensors(model: FloatModel, plan: Plan, layer: Layer, coder: Coder) -> Tensors:
-    """The new tensors of a layer: matrices in codes, the others as they are."""
+def layer_tensors(
+    model: FloatModel, plan: Plan, layer: Layer, changed: Mapping[str, np.ndarray], code: Coder
+) -> Tensors:
+    """The new tensors of a layer: matrices in codes, the others as they are, or have become."""
     found: Tensors = {}
     for tensor in sorted({model.name_in_file(one) for one in layer.tensors()}):
-        values = model.files.raw(tensor)
+        values = changed[tensor] if tensor in changed else model.files.raw(tensor)
         if tensor not in plan.chosen:
             found[tensor] = values
             continue
         numbers = values.astype(np.float32)
         if not np.isfinite(numbers).all():
             raise WeightsError(f"{model.files.describe(tensor)}: not all numbers are finite.")
-        coded = coder(tensor, numbers)
+        coded = code(tensor, numbers)
         if not np.isfinite(coded.scales).all():
             raise WeightsError(f"{model.files.describe(tensor)}: a scale is beyond float16.")
         for end, part in plan.layout.parts(coded).items():

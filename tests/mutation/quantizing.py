@@ -6,6 +6,7 @@ HERE = "jax_engine/quantize"
 FORMATS = ("tests/quantize/test_formats.py",)
 GPTQ = ("tests/quantize/test_gptq.py",)
 RESUMING = ("tests/quantize/test_resuming.py",)
+SCALING = ("tests/quantize/test_scaling.py",)
 
 MUTANTS: list[Mutant] = [
     *plant(
@@ -91,6 +92,87 @@ MUTANTS: list[Mutant] = [
             "if found.get(name) != wanted.get(name):",
             "if False:",
             "shards of two requests are mixed",
+        ),
+    ),
+    *plant(
+        f"{HERE}/awq.py",
+        SCALING,
+        (
+            "found += float(inputs.errors(numbers / scales - weight).sum())",
+            "found += float(inputs.errors(numbers - weight * scales).sum())",
+            "scales are compared by the error of scaled inputs that were not divided",
+        ),
+        (
+            "new[worse] = old[worse]",
+            "pass",
+            "rows stay cut where that makes their error larger",
+        ),
+        (
+            "better = errors < least",
+            "better = errors > -1",
+            "all ranges are halved",
+        ),
+    ),
+    *plant(
+        f"{HERE}/smoothing.py",
+        SCALING,
+        (
+            "x**strength / w ** (1 - strength)",
+            "x ** (1 - strength) / w**strength",
+            "the strength is that of the weights",
+        ),
+        (
+            "return smooth if errors[1] < errors[0] else ones",
+            "return smooth",
+            "inputs are smoothed where that makes the error larger",
+        ),
+        (
+            "x = rounded_rows(inputs.rows / scales)",
+            "x = inputs.rows / scales",
+            "smoothing is judged without codes of activations",
+        ),
+    ),
+    *plant(
+        f"{HERE}/folding.py",
+        SCALING,
+        (
+            "return np.where(usable, before, 1) / np.where(usable, after, np.float32(1))",
+            "return scales",
+            "a norm that is rounded does not undo the scales",
+        ),
+        (
+            "if attention.num_heads != attention.num_kv_heads:",
+            "if attention.num_heads < attention.num_kv_heads:",
+            "values that query heads share are divided",
+        ),
+        (
+            "shared = spec.parallel and spec.mlp_norm is None",
+            "shared = False",
+            "a norm that the MLP reads, too, is divided",
+        ),
+        (
+            'for end in ("weight", "bias"):',
+            'for end in ("weight",):',
+            "biases are not divided",
+        ),
+    ),
+    *plant(
+        f"{HERE}/scaling.py",
+        SCALING,
+        (
+            "found[parameter] = inputs[parameter].divided(scales)",
+            "pass",
+            "codes are found for inputs that are not divided",
+        ),
+        (
+            "return changed[name] if name in changed else model.files.raw(name)",
+            "return model.files.raw(name)",
+            "a matrix loses the scales of its inputs when its rows are divided",
+        ),
+        (
+            "ignored = [name for name in matrices if name not in chosen]",
+            "ignored: list[str] = []",
+            "modules that are ignored are scaled",
         ),
     ),
 ]

@@ -106,7 +106,7 @@ def test_a_whole_model(model: Path, tmp_path: Path) -> None:
 
     opened = open_float_model(str(model))
     layout = make_plan(opened, options).layout
-    calibrator = Calibrator(opened, options, layout.grid, layout.group, layout.config(()))
+    calibrator = Calibrator(opened, options, layout.grid, layout.group, layout.config(()), ())
     tokens = calibration_tokens(model, options, 64)
     for layer, name in zip(opened.layers, shard_names(3), strict=False):
         calibrator.advance(layer, out / name)
@@ -121,12 +121,12 @@ def test_the_inputs_of_the_first_product_are_normed_embeddings(model: Path) -> N
     options, weights = options_of(model), tiny.weights(CONFIG)
     opened = open_float_model(str(model))
     layout = make_plan(opened, options).layout
-    calibrator = Calibrator(opened, options, layout.grid, layout.group, layout.config(()))
+    calibrator = Calibrator(opened, options, layout.grid, layout.group, layout.config(()), ())
     embedded = weights["model.embed_tokens.weight"][calibration_tokens(model, options, 64)]
     x = embedded / np.sqrt(np.square(embedded).mean(-1, keepdims=True) + 1e-5)
     x = (x * weights["model.layers.0.input_layernorm.weight"]).reshape(-1, 64)
     name = "model.layers.0.self_attn.k_proj.weight"
-    coded = calibrator.coder(opened.layers[0])(name, weights[name])
+    coded = calibrator.prepared(opened.layers[0]).code(name, weights[name])
     wanted = solve(weights[name], x.T @ x, layout.grid, 32, damping=0.01, act_order=True)
     stored = Tensors(**layout.parts(coded)), Tensors(**layout.parts(wanted))
     np.testing.assert_array_equal(stored[0].g_idx, stored[1].g_idx)

@@ -22,10 +22,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options_of(model: Path, algorithm: str) -> dict[str, Any]:
     text = str(model.parent / "text")
-    return {"format": "w4a16", "algorithm": algorithm, "sample_length": 32, "calibration": text}
+    found = {"format": "w4a16", "algorithm": algorithm, "sample_length": 32, "calibration": text}
+    smoothed = {"format": "w8a8", "algorithm": "rtn", "smoothing_strength": 0.5}
+    return found | smoothed if algorithm == "smoothed" else found
 
 
-@pytest.mark.parametrize("algorithm", ["rtn", "gptq"])
+@pytest.mark.parametrize("algorithm", ["rtn", "gptq", "awq", "smoothed"])
 def test_an_interrupted_run_ends_with_the_same_bytes(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
