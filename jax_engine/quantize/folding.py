@@ -36,7 +36,7 @@ class Fold(NamedTuple):
         """A maker divided: a vector in its dtype, a matrix, which is quantised, in float32."""
         whole = values.astype(np.float32) + np.float32(self.one)
         divided = whole / scales.reshape(-1, *(1,) * (whole.ndim - 1)) - np.float32(self.one)
-        return divided.astype(values.dtype) if values.ndim == 1 else divided
+        return np.asarray(divided.astype(values.dtype) if values.ndim == 1 else divided)
 
     def possible(self, weight: np.ndarray, scales: np.ndarray) -> np.ndarray:
         """The scales that are left when the divided weight is rounded to its dtype."""
