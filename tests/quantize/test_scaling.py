@@ -78,7 +78,7 @@ def test_awq_never_errs_more_than_rounding() -> None:
 def test_ranges_are_cut_where_a_small_input_has_the_largest_weight() -> None:
     weight = np.tile(np.linspace(-1, 1, 16, dtype=np.float32), (3, 1))
     weight[:, 4] = 1.9
-    x = RNG.standard_normal((200, 16)).astype(np.float32)
+    x = np.random.default_rng(2).standard_normal((200, 16)).astype(np.float32)
     x[:, 4] *= 1e-3
     codes = awq.cut(weight, inputs_of(x), Steps(4), 16)
     assert (codes.scales < 0.7 * round_to_nearest(weight, Steps(4), 16).scales).all()
@@ -107,7 +107,7 @@ def test_smoothing_never_errs_more_than_rounding() -> None:
 
 def test_statistics_of_inputs() -> None:
     joined = nothing(96).joined(inputs_of(X[:150])).joined(inputs_of(X[150:]))
-    scales = RNG.uniform(0.5, 2, 96).astype(np.float32)
+    scales = np.random.default_rng(3).uniform(0.5, 2, 96).astype(np.float32)
     for found, wanted in zip(joined.divided(scales), inputs_of(X / scales), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-2)
     change = MATRIX - np.rint(MATRIX)
@@ -116,15 +116,16 @@ def test_statistics_of_inputs() -> None:
 
 
 def test_scales_are_those_that_a_rounded_norm_leaves() -> None:
-    fold, wanted = Fold(("norm",), 1), RNG.uniform(0.5, 2, 96).astype(np.float32)
-    norm = RNG.uniform(-1.5, 0.5, 96).astype(ml_dtypes.bfloat16)  # is added to one
+    rng = np.random.default_rng(3)
+    fold, wanted = Fold(("norm",), 1), rng.uniform(0.5, 2, 96).astype(np.float32)
+    norm = rng.uniform(-0.5, 0.5, 96).astype(ml_dtypes.bfloat16)  # is added to one
     norm[5] = -1  # this input is always zero
     scales = fold.possible(norm, wanted)
     stored = fold.divided(norm, scales)
     assert stored.dtype == norm.dtype and scales[5] == 1
     whole, divided = (1 + values.astype(np.float32) for values in (norm, stored))
     np.testing.assert_allclose(divided * scales, whole, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(np.delete(scales, 5), np.delete(wanted, 5), rtol=0.2)
+    np.testing.assert_allclose(np.delete(scales, 5), np.delete(wanted, 5), rtol=0.02)
 
 
 FAMILIES = {  # with the parameters that are not scaled
@@ -140,6 +141,7 @@ def write_scaled(model: FloatModel, out: Path) -> None:
     """A float checkpoint whose inputs are scaled by drawn numbers, wherever that is possible."""
     chosen = {model.name_in_file(one) for layer in model.layers for one in layer.matrices()}
     tensors = {name: model.files.raw(name) for name in model.files.names()}
+    rng = np.random.default_rng(4)
     for layer in model.layers:
         inputs = {}
         for parameter in folds_of(layer):
@@ -147,7 +149,7 @@ def write_scaled(model: FloatModel, out: Path) -> None:
             inputs[parameter] = inputs_of(np.ones((1, model.files.shape(name)[1]), np.float32))
 
         def choose(weights: list[np.ndarray], inputs: Inputs, possible: Any) -> np.ndarray:
-            drawn = RNG.uniform(0.3, 3, weights[0].shape[1]).astype(np.float32)
+            drawn = rng.uniform(0.3, 3, weights[0].shape[1]).astype(np.float32)
             return np.asarray(possible(drawn))
 
         tensors |= scale_inputs(model, layer, inputs, chosen, choose)[0]
