@@ -152,7 +152,13 @@ def write_scaled(model: FloatModel, out: Path) -> None:
             drawn = rng.uniform(0.3, 3, weights[0].shape[1]).astype(np.float32)
             return np.asarray(possible(drawn))
 
-        tensors |= scale_inputs(model, layer, inputs, chosen, choose)[0]
+        changed, now = scale_inputs(model, layer, inputs, chosen, choose)
+        tensors |= changed
+        for parameter, fold in folds_of(layer).items():
+            if isinstance(fold, Fold) and "norm" in fold.makers[0]:  # inputs were ones
+                name = model.name_in_file(fold.makers[0])
+                part = (changed[name] + fold.one) / (model.files.raw(name) + fold.one)
+                np.testing.assert_allclose(now[parameter].largest, part, rtol=1e-4)
     out.mkdir()
     (out / "config.json").write_bytes((model.path / "config.json").read_bytes())
     contiguous = {name: np.ascontiguousarray(x) for name, x in tensors.items()}
