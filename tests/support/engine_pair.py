@@ -41,8 +41,9 @@ MAX_SEQS = 4
 ENGINE_SEED = 7  # from which requests without one draw theirs
 TOLERANCE = 1e-4  # of logits in float32, two layers
 # The same over an 8-bit cache, and with inputs rounded to 8 bits: where rounding decides between
-# two codes, they are a step apart.
-TOLERANCES = {"auto": TOLERANCE, "int8": 5e-3, "fp8": 2e-2, "w8a8": 5e-2}
+# two codes, they are a step apart. Noise of float32 in the oracle's inputs changes a code in 3 of
+# 100 sequences with "w8a8", and then logits by 0.14 at most (4,000 sequences of 40 tokens).
+TOLERANCES = {"auto": TOLERANCE, "int8": 5e-3, "fp8": 2e-2, "w8a8": 0.2}
 
 
 @dataclass(frozen=True)
