@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf.constants import GGMLQuantizationType
 
 from reference.quantization import gguf, gptq, smoothquant
 from reference.quantization.compressed_tensors import Integers, decode_integers
 from reference.transformer import Transformer, TransformerConfig
-from tests.models.llama_cpp import converted, metadata, write_gguf_file
 from tests.models.quantised_files import Tensors, module, write_file
 from tests.support.tiny_llama import EOS, random_weights, tiny_config
 
@@ -90,6 +88,10 @@ def _order(size: int) -> np.ndarray:
 def _gguf(
     path: Path, config: TransformerConfig, weights: dict[str, np.ndarray]
 ) -> tuple[Path, Transformer]:
+    from gguf.constants import GGMLQuantizationType  # not everybody has this package
+
+    from tests.models.llama_cpp import converted, metadata, write_gguf_file
+
     fields = asdict(config)
     theirs = converted(fields, weights, "llama")
     kinds, stored = {}, {}
