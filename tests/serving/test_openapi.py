@@ -1,5 +1,7 @@
 """The server's own OpenAPI document."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,16 @@ def test_either_body_of_tokenize_is_told(checkpoint: Path, field: str) -> None:
     kinds = body["content"]["application/json"]["schema"]["anyOf"]
     (kind,) = [one for one in kinds if field in one["properties"]]
     assert kind["required"] == [field] and kind["additionalProperties"] is False
+
+
+def test_every_reference_leads_somewhere(checkpoint: Path) -> None:
+    """A reader of the document, such as a generator of clients, can make every body."""
+    client, _ = scripted_app(checkpoint)()
+    document = client.get("/openapi.json").json()
+    found = re.findall(r'"\$ref": "([^"]*)"', json.dumps(document))
+    assert len(found) > 20
+    for reference in found:
+        place = document
+        for key in reference.removeprefix("#/").split("/"):
+            assert key in place, reference
+            place = place[key]

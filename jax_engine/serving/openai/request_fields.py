@@ -32,8 +32,8 @@ BLOCK_HARMLESS = frozenset({
 
 MAX_MESSAGES = 10_000  # messages or items of a conversation
 MAX_TOOLS = 1024
-type Messages = Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)]
-type Tools = Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)]
+Messages = Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)]
+Tools = Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)]
 
 
 class Fields(BaseModel):
