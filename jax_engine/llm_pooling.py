@@ -53,7 +53,9 @@ class PoolingMethods(QueueMethods):
                 token [T, E]. Both are scaled to length 1 with `normalize`. "classify" [C] and
                 "token_classify" [T, C]: scores of the model's head, as probabilities unless
                 `use_activation` is False. None: the task that the model was made for.
-            lora_request, tokenization_kwargs, use_tqdm: As for `LLM.generate`.
+            lora_request: As for `LLM.generate`.
+            tokenization_kwargs: As for `LLM.generate`.
+            use_tqdm: As for `LLM.generate`.
 
         Raises:
             InvalidRequestError: As for `LLM.generate`; or the model cannot do this task.

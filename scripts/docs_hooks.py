@@ -4,6 +4,7 @@
     {{ output }}                                           what the Python block above it prints
     {{ figure block-table }}                               docs/figures/block-table.svg, in line
     {{ contents }}                                         the tutorial's pages, in the nav's order
+    {{ chapters }}                                         the files of reference/, in reading order
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
 
 And what is in benchmarks/results/:
@@ -32,6 +33,7 @@ DIRECTIVE = re.compile(r"^\{\{ (\w+)((?: \S+)*) \}\}$", re.MULTILINE)
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGE = re.compile(r"^ +- (.+): (tutorial/(?!index)\S+\.md)$", re.MULTILINE)
 LEARN = re.compile(r"^\*\*What you learn\.\*\*\s+|^[A-Z]", re.MULTILINE)
+CHAPTER = re.compile(r"^    `(\w+)` +(.+)$|^([A-Z][^.:;\n]+)$(?=\n    `)", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = "{{ output }}"
 
@@ -114,6 +116,17 @@ def contents() -> str:
     return "\n".join(rows)
 
 
+def chapters() -> str:
+    """The reading order in reference/__init__.py: a row for each chapter, a bold one for each part."""
+    import reference
+
+    assert reference.__doc__ is not None
+    rows = ["| chapter | is about |", "|---|---|"]
+    for name, about, part in CHAPTER.findall(reference.__doc__):
+        rows.append(f"| `{name}` | {about} |" if name else f"| **{part}** | |")
+    return "\n".join(rows)
+
+
 def replay(*names: str) -> str:
     """Traces for docs/javascripts/replay.js; of all scenarios if none is named.
 
@@ -185,7 +198,7 @@ def paper(what: str) -> str:
     return tables.summary() if what == "summary" else tables.section(what)
 
 
-FROM_CODE = (source, figure, contents, replay)
+FROM_CODE = (source, figure, contents, chapters, replay)
 FROM_RESULTS = (measured, compared, curves, examples, paper, profile, servers, startup)
 DIRECTIVES: dict[str, Callable[..., str]] = {one.__name__: one for one in FROM_CODE + FROM_RESULTS}
 

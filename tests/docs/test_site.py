@@ -1,0 +1,99 @@
+"""The built site in Chromium, page by page: no code is cut off, and nothing comes from elsewhere.
+
+It takes the site that `make docs` left, if no page has changed since; or else builds one.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.test_replay import CHROMIUM, needs_chromium
+from tests.meta.trees import ROOT
+from tests.support.chromium import Page, chromium
+
+WIDTHS = {"desktop": 1400, "phone": 390}
+CUT = """(() => {
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
+  const shown = [...document.querySelectorAll(".md-content :is(pre, pre code)")]
+    .filter((element) => element.clientWidth > 0);
+  const cut = shown.filter((element) => element.scrollWidth > element.clientWidth);
+  return {
+    blocks: shown.length,
+    cut: cut.map((element) => element.textContent.trim().slice(0, 60)),
+  };
+})()"""
+COPIED = """[...document.querySelectorAll("pre > code")].map((code) => {
+  code.setAttribute("data-md-copying", "");
+  const copied = code.innerText.trimEnd();
+  code.removeAttribute("data-md-copying");
+  return [copied, code.textContent.trimEnd()];
+})"""
+needs_a_site = pytest.mark.skipif(
+    importlib.util.find_spec("mkdocs") is None, reason="MkDocs is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sources = [ROOT / "mkdocs.yml", *(ROOT / "docs").rglob("*.*"), *(ROOT / "scripts").glob("*.py")]
+    built = ROOT / "site" / "index.html"
+    if built.exists() and built.stat().st_mtime > max(path.stat().st_mtime for path in sources):
+        return built.parent
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    subprocess.run(command, cwd=ROOT, check=True, timeout=300, env=environment)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with chromium(CHROMIUM, tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
+def look(browser: Page, path: Path) -> Any:
+    """How many blocks of code the page has, and how those begin that are cut off."""
+    browser.open(path.as_uri())
+    loaded = f"document.readyState === 'complete' && location.href === '{path.as_uri()}'"
+    browser.until(f"{loaded} && document.fonts.status === 'loaded'")
+    return browser.run(CUT)
+
+
+@needs_chromium
+@needs_a_site
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_no_code_is_cut_off(browser: Page, site: Path, width: int) -> None:
+    browser.size(width, 900, phone=width < 1000)
+    pages = [path for path in site.rglob("*.html") if path.name != "404.html"]  # one for servers
+    found = {str(path.relative_to(site)): look(browser, path) for path in pages}
+    assert {page: one["cut"] for page, one in found.items() if one["cut"]} == {}
+    assert sum(one["blocks"] for one in found.values()) > 400
+    assert {url.split(":")[0] for url in browser.requested} <= {"file", "data", "blob"}
+    assert browser.problems == []
+
+
+@needs_chromium
+@needs_a_site
+def test_code_is_copied_as_it_is_written(browser: Page, site: Path) -> None:
+    """Each line is a box of its own, to wrap with an indent; that must not double its newline."""
+    browser.size(1400, 900)
+    look(browser, site / "tutorial" / "attention" / "index.html")
+    copied = browser.run(COPIED)
+    assert len(copied) > 10
+    assert [one for one, written in copied if one != written] == []
+
+
+@needs_chromium
+def test_the_measure_notices_a_line_that_is_cut_off(browser: Page, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    style = "width: 100px; overflow: auto"
+    blocks = f"<pre style='{style}'>{'x' * 80}</pre><pre style='{style}'>short</pre>"
+    page.write_text(f"<!doctype html><body class='md-content'>{blocks}")
+    assert look(browser, page) == {"blocks": 2, "cut": ["x" * 60]}
