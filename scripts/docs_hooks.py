@@ -35,6 +35,7 @@ PAGE = re.compile(r"^ +- (.+): (tutorial/(?!index)\S+\.md)$", re.MULTILINE)
 LEARN = re.compile(r"^\*\*What you learn\.\*\*\s+|^[A-Z]", re.MULTILINE)
 CHAPTER = re.compile(r"^    `(\w+)` +(.+)$|^([A-Z][^.:;\n]+)$(?=\n    `)", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINE = re.compile(r'(<span id="__span-[-\w]+")(>(?:<(?:a|span)[^>]*>(?:</(?:a|span)>)?)*)( +)')
 OUTPUT = "{{ output }}"
 
 
@@ -117,7 +118,7 @@ def contents() -> str:
 
 
 def chapters() -> str:
-    """The reading order in reference/__init__.py: a row for each chapter, a bold one for each part."""
+    """The reading order in reference/__init__.py: a row for each part and each chapter."""
     import reference
 
     assert reference.__doc__ is not None
@@ -220,3 +221,13 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     if OUTPUT in markdown:
         markdown = with_outputs(markdown)
     return DIRECTIVE.sub(made, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Called by MkDocs with each page as HTML: a line of code says how far it is indented.
+
+    So docs/stylesheets/code.css can let what does not fit go on below, two columns further in.
+    """
+    return LINE.sub(
+        lambda line: f'{line[1]} style="--in: {len(line[3])}ch"{line[2]}{line[3]}', html
+    )
