@@ -9,6 +9,7 @@
 
 And what is in benchmarks/results/:
 
+    {{ value decode_ms }}               a number within a sentence (benchmarks/values.py)
     {{ measured }}                      each result that has no page of its own
     {{ compared }} {{ compared summary }}   compare_*.json, engine by engine or a row for each
     {{ compared quantised }}            quantised_files.json, a row for each engine on each file
@@ -36,6 +37,7 @@ LEARN = re.compile(r"^\*\*What you learn\.\*\*\s+|^[A-Z]", re.MULTILINE)
 CHAPTER = re.compile(r"^    `(\w+)` +(.+)$|^([A-Z][^.:;\n]+)$(?=\n    `)", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINE = re.compile(r'(<span id="__span-[-\w]+")(>(?:<(?:a|span)[^>]*>(?:</(?:a|span)>)?)*)( +)')
+VALUE = re.compile(r"\{\{ value (\w+) \}\}")
 OUTPUT = "{{ output }}"
 
 
@@ -199,6 +201,19 @@ def paper(what: str) -> str:
     return tables.summary() if what == "summary" else tables.section(what)
 
 
+def value(name: str) -> str:
+    """A measured number.
+
+    Raises:
+        LookupError: There is none of that name, or its result lacks it; the build fails.
+    """
+    from benchmarks.values import VALUES
+
+    if name not in VALUES:
+        raise LookupError(f"{{{{ value {name} }}}}: known are {', '.join(VALUES)}")
+    return VALUES[name]()
+
+
 FROM_CODE = (source, figure, contents, chapters, replay)
 FROM_RESULTS = (measured, compared, curves, examples, paper, profile, servers, startup)
 DIRECTIVES: dict[str, Callable[..., str]] = {one.__name__: one for one in FROM_CODE + FROM_RESULTS}
@@ -220,7 +235,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
     if OUTPUT in markdown:
         markdown = with_outputs(markdown)
-    return DIRECTIVE.sub(made, markdown)
+    return VALUE.sub(lambda match: value(match[1]), DIRECTIVE.sub(made, markdown))
 
 
 def on_page_content(html: str, **_: Any) -> str:

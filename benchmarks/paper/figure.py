@@ -27,14 +27,14 @@ class Row:
         return None if not self.paper else 100 * (self.ours / self.paper - 1)
 
     def line(self) -> str:
-        """For the terminal."""
-        if self.paper is None or self.distance_percent is None:
-            return f"  {self.what:<52} {self.ours:>9.4g} {self.unit:<12} the paper gives no number"
+        """For the terminal. Without a number here, the paper may still give one in its claims."""
+        ours = f"  {self.what:<52} {self.ours:>9.4g} {self.unit}"
+        if self.paper is None:
+            return ours
         about = "≈" if self.read_off else " "
-        return (
-            f"  {self.what:<52} {self.ours:>9.4g} {self.unit:<12} paper {about}{self.paper:<8.4g}"
-            f" {self.distance_percent:+6.1f} %"
-        )
+        line = f"{ours:<76} paper {about}{self.paper:<8.4g}"
+        distance = self.distance_percent
+        return line.rstrip() if distance is None else f"{line} {distance:+6.1f} %"
 
 
 @dataclass

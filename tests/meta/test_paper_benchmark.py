@@ -91,6 +91,8 @@ def test_distance_is_from_the_papers_number() -> None:
     assert Row("x", 3.0, "×", 2.0).distance_percent == pytest.approx(50)
     assert Row("x", 3.0, "×").distance_percent is None
     assert "≈2" in Row("x", 3.0, "×", 2.0, read_off=True).line()
+    assert "paper  0" in Row("x", 3.0, "%", 0.0).line()
+    assert "paper" not in Row("x", 3.0, "×").line()  # which may be in the claims below
 
 
 def test_saving_one_figure_keeps_the_others(

@@ -1,6 +1,7 @@
 """What `import jax_engine` offers, name by name: a change here is a change for users."""
 
 import inspect
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -61,6 +62,15 @@ def test_exported_names() -> None:
 def test_every_exported_name_is_there_and_explained() -> None:
     for name in sorted(PUBLIC):
         assert inspect.getdoc(getattr(jax_engine, name)), name
+
+
+def test_every_exported_name_is_on_a_page_of_the_api() -> None:
+    """But other names of the same, and the modules' (errors are shown as one)."""
+    pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
+    shown = set(re.findall(r"^::: jax_engine\.(\w+)$", pages, re.MULTILINE))
+    kinds = {name for name, kind in vars(errors).items() if inspect.isclass(kind)}
+    aliases = {"AsyncEngineArgs", "AsyncLLMEngine", "PromptType"}
+    assert shown - {"errors", "metrics"} == PUBLIC - kinds - aliases - {"inputs"}
 
 
 def test_every_error_is_exported_and_has_one_root() -> None:

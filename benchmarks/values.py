@@ -1,0 +1,109 @@
+"""Figures within a sentence: `{{ value decode_ms }}` in a page of docs/ is VALUES["decode_ms"]().
+
+Each is worked out from benchmarks/results/ when the site is built, with as many digits as the
+sentence needs. A result that is not there ends the build.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from benchmarks.report import ROOT, load_result
+
+DECODES = ("decode_1", "decode_8", "decode_32")
+ATTENTION = "attention over pages"
+COPIED_GB = 2 * 16_384 * 46_080 / 1e9
+"""A KV cache of 16,384 tokens of SmolLM2 in float32, read and written."""
+CELL = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def _of(file: str, *keys: str) -> Any:
+    """A number in a results file."""
+    found = load_result(file)["result"]
+    for key in keys:
+        found = found[key]
+    return found
+
+
+def _step(*keys: str) -> Any:
+    return _of("step_profile", *keys)
+
+
+def _share(step: str, *parts: str) -> float:
+    """Per cent of a step that parts of it take."""
+    return float(100 * sum(_step(step, "parts", p, "ms") for p in parts)) / float(
+        _step(step, "sum_of_parts_ms")
+    )
+
+
+def _range(numbers: Iterable[float], digits: str) -> str:
+    """From the least to the greatest; one number where both are written alike."""
+    found = list(numbers)
+    low, high = format(min(found), digits), format(max(found), digits)
+    return low if low == high else f"{low} to {high}"
+
+
+def _paper(figure: str, *rows: str) -> list[float]:
+    """Our numbers in a figure of the paper."""
+    found = {row["what"]: row["ours"] for row in _of("paper", figure, "rows")}
+    return [found[row] for row in rows]
+
+
+def _saved(figure: str, what: str) -> str:
+    return _range(_paper(figure, *(f"{what}, {n} outputs" for n in (2, 4, 6))), ".0f")
+
+
+def _unfilled(size: int) -> str:
+    return f"{_paper('2-measured', f'B = {size}, unfilled rest of blocks')[0]:.1f}"
+
+
+def _over_bound() -> str:
+    parts = [_step(name, "parts", ATTENTION) for name in DECODES]
+    return _range([part["ms"] / part["bound_ms"] for part in parts], ".1f")
+
+
+def _prefix_over_vllm() -> str:
+    files = ("compare_W5_float32", "compare_W5_bfloat16")
+    return _range([_of(file, "peers", "vllm", "ours_over_this") for file in files], ".2f")
+
+
+def _one_page_lines() -> str:
+    """Of all cells but the one that checks the engine, lines that are not empty."""
+    page = (ROOT / "docs" / "tutorial" / "one-page.md").read_text("utf-8")
+    cells = [cell for cell in CELL.findall(page) if "def alone(" not in cell]
+    return str(sum(bool(line.strip()) for cell in cells for line in cell.splitlines()))
+
+
+VALUES: dict[str, Callable[[], str]] = {
+    # A step, and the machine that it was measured on
+    "matrix_gflop_per_s": lambda: f"{_step('matrix_rate_gflop_per_s'):.0f}",
+    "read_gb_per_s": lambda: f"{_step('read_bandwidth_gb_per_s'):.1f}",
+    "operations_per_byte": lambda: (
+        f"{_step('matrix_rate_gflop_per_s') / _step('read_bandwidth_gb_per_s'):.0f}"
+    ),
+    "decode_ms": lambda: f"{_step('decode_1', 'step_ms'):.1f}",
+    "prompt_ms": lambda: f"{_step('prefill_512', 'step_ms'):.0f}",
+    "cache_copy_ms": lambda: f"{1000 * COPIED_GB / _step('read_bandwidth_gb_per_s'):.0f}",
+    "attention_percent_1": lambda: f"{_share('decode_1', ATTENTION):.0f}",
+    "attention_percent_32": lambda: f"{_share('decode_32', ATTENTION):.0f}",
+    "attention_over_reading": _over_bound,
+    "host_percent": lambda: _range(
+        [_share(name, "schedule", "prepare", "process") for name in DECODES], ".0f"
+    ),
+    # Whole workloads
+    "prefix_over_vllm": _prefix_over_vllm,
+    "guided_over_free_1": lambda: f"{_of('guided', 'batch_1', 'guided_step_ratio'):.2f}",
+    "guided_over_free_8": lambda: f"{_of('guided', 'batch_8', 'guided_step_ratio'):.2f}",
+    "mask_ms_1": lambda: f"{_of('guided', 'batch_1', 'guided_mask_ms'):.1f}",
+    "mask_ms_8": lambda: f"{_of('guided', 'batch_8', 'guided_mask_ms'):.1f}",
+    "hellaswag_percent": lambda: f"{_of('accuracy', 'HellaSwag', 'ours_percent'):.0f}",
+    "truthfulqa_percent": lambda: f"{_of('accuracy', 'TruthfulQA-MC1', 'ours_percent'):.0f}",
+    # The paper's figures
+    "alpaca_samples_save_simulated": lambda: _saved("15", "Alpaca, parallel sampling"),
+    "samples_save_measured": lambda: _saved("15-measured", "parallel sampling"),
+    "unfilled_percent_8": lambda: _unfilled(8),
+    "unfilled_percent_16": lambda: _unfilled(16),
+    "unfilled_percent_32": lambda: _unfilled(32),
+    # And a count
+    "one_page_lines": _one_page_lines,
+}
