@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("griffe")
 
-from scripts.doctest_blocks import fenced  # noqa: E402
+from scripts.doctest_blocks import fenced
 
 
 def test_a_doctest_is_fenced_with_its_results() -> None:
