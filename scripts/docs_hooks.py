@@ -36,7 +36,7 @@ PAGE = re.compile(r"^ +- (.+): (tutorial/(?!index)\S+\.md)$", re.MULTILINE)
 LEARN = re.compile(r"^\*\*What you learn\.\*\*\s+|^[A-Z]", re.MULTILINE)
 CHAPTER = re.compile(r"^    `(\w+)` +(.+)$|^([A-Z][^.:;\n]+)$(?=\n    `)", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-LINE = re.compile(r'(<span id="__span-[-\w]+")(>(?:<(?:a|span)[^>]*>(?:</(?:a|span)>)?)*)( +)')
+LINE = re.compile(r'(<span id="[^"]*__span-[-\w]+")(>(?:<(?:a|span)[^>]*>(?:</(?:a|span)>)?)*)( +)')
 VALUE = re.compile(r"\{\{ value (\w+) \}\}")
 OUTPUT = "{{ output }}"
 
