@@ -7,6 +7,7 @@ A case is a name of `CASES`, or a model of the same tokens that is quantised alr
 model's numbers in float32 come first, and others are set beside them. What `jax-engine quantize`
 makes of them is kept beside the checkpoints of `benchmarks.compare`. The perplexity is that of
 `benchmarks.perplexity`, of the first `--pieces` pieces; calibration does not see that text.
+`--save` puts a case into the result as soon as it is measured, beside those of earlier runs.
 """
 
 import argparse
@@ -25,13 +26,14 @@ from benchmarks.accuracy.questions import Question, questions, rows
 from benchmarks.compare.checkpoint import quantised_file
 from benchmarks.compare.environments import folder
 from benchmarks.perplexity import TEXT, cut, negative_logprobs
-from benchmarks.report import write_result
+from benchmarks.report import RESULTS, load_result, write_result
 from benchmarks.vllm_examples.models import local_directory
 from jax_engine import LLM
 from jax_engine.quantize.options import Options
 from jax_engine.quantize.run import quantize
 
 NAME, FLOATS = "accuracy_quantised", "float32"
+IN_HEADLINE = (FLOATS, "Q4_1", "w4a16-awq", "w8a8-smooth")
 LENGTH = 512  # tokens of a piece
 
 
@@ -145,27 +147,42 @@ def parse_args(given: Sequence[str] | None = None) -> argparse.Namespace:
     return args
 
 
+def saved(size: dict[str, int]) -> dict[str, Any]:
+    """The rows of earlier runs, of as many questions and tokens."""
+    if not (RESULTS / f"{NAME}.json").exists():
+        return {}
+    result = load_result(NAME)["result"]
+    same = all(result[key] == value for key, value in size.items())
+    cases: dict[str, Any] = result["cases"] if same else {}
+    return cases
+
+
+def save(args: argparse.Namespace, size: dict[str, int], cases: dict[str, Any]) -> None:
+    """Writes the result; cases that have a name are in the order of `CASES`."""
+    kept = saved(size) | cases
+    order = [*(name for name in CASES if name in kept), *(one for one in kept if one not in CASES)]
+    what = f"perplexity, and right answers of {size['questions']}, SmolLM2 in"
+    headline = {
+        f"{what} {name}": f"{kept[name]['perplexity']:.2f}, {kept[name]['right_answers']}"
+        for name in order
+        if name in IN_HEADLINE
+    }
+    result = size | {"cases": {name: kept[name] for name in order}}
+    write_result(NAME, result, arguments=args, headline=headline)
+
+
 def main() -> None:
     args = parse_args()
     asked = questions("HellaSwag")[: args.questions]
-    names = [FLOATS, *(one for one in args.cases or CASES if one != FLOATS)]
     floats, cases = None, {}
-    for name in names:
+    for name in [FLOATS, *(one for one in args.cases or CASES if one != FLOATS)]:
         found = ask(name, model_of(name, folder()), args.pieces, asked)
         floats = floats or found
-        cases[Path(name).name] = row(found, floats, asked)
-        print(f"{name:22}{json.dumps(cases[Path(name).name])}", flush=True)
-    assert floats is not None
-    result = {"questions": len(asked), "tokens": len(floats.losses), "cases": cases}
-    headline = {
-        f"SmolLM2 in {name}: perplexity; right answers of {len(asked)}": (
-            f"{one['perplexity']:.2f}; {one['right_answers']}"
-        )
-        for name, one in cases.items()
-        if name in (FLOATS, "Q4_1", "w4a16-awq", "w8a8-smooth")
-    }
-    if args.save:
-        write_result(NAME, result, arguments=args, headline=headline)
+        label = Path(name).name
+        cases[label] = row(found, floats, asked)
+        print(f"{label:22}{json.dumps(cases[label])}", flush=True)
+        if args.save:
+            save(args, {"questions": len(asked), "tokens": len(floats.losses)}, cases)
 
 
 if __name__ == "__main__":
