@@ -16,6 +16,7 @@ PAGES = {
     "paper": "tutorial/reproducing-the-paper.md",
     "vllm_examples": "vllm-examples.md",
     "quantised_files": "compare.md#quantised-files",
+    "accuracy_quantised": "command-line.md#what-quantising-costs",
     "servers_bfloat16": "serving.md#beside-another-server",
     "servers_float32": "serving.md#beside-another-server",
 }
@@ -75,6 +76,26 @@ def startup_table() -> str:
     for label, key in STARTUP_PARTS:
         rows.append(f"| {label} | {result['cold'][key]:.2f} | {result['warm'][key]:.2f} |")
     return "\n".join(rows)
+
+
+def quantising_table() -> str:
+    """Perplexity and right answers in each format, for docs/command-line.md."""
+    saved = load_result("accuracy_quantised")
+    result, machine = saved["result"], saved["machine"]
+    count = result["questions"]
+    rows = [
+        f"| | perplexity | above float32 | right answers of {count} | answers unlike float32's |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, one in result["cases"].items():
+        above = f"{one['perplexity_above_float_percent']:.2f} %"
+        cells = (f"`{name}`", f"{one['perplexity']:.2f}", above, one["right_answers"])
+        rows.append(f"| {' | '.join(map(str, cells))} | {one['answers_unlike_float']} |")
+    said = (
+        f"{saved['date']}, {machine_in_words(machine)}, commit {saved['versions']['commit']}; "
+        f"{result['tokens']:,} tokens of text."
+    )
+    return said + "\n\n" + "\n".join(rows)
 
 
 def _section(result: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ And what is in benchmarks/results/:
     {{ measured }}                      each result that has no page of its own
     {{ compared }} {{ compared summary }}   compare_*.json, engine by engine or a row for each
     {{ compared quantised }}            quantised_files.json, a row for each engine on each file
+    {{ quantising }}                    accuracy_quantised.json, a row for each format
     {{ curves memory }} {{ curves }}        a curve of curves.json, or where they were measured
     {{ examples }} {{ profile }} {{ startup }}   vllm_examples, step_profile, startup.json
     {{ paper 12 }} {{ paper summary }}      a figure of paper.json, or all in short
@@ -189,6 +190,12 @@ def servers() -> str:
     return table.tables()
 
 
+def quantising() -> str:
+    from benchmarks.tables import quantising_table
+
+    return quantising_table()
+
+
 def startup() -> str:
     from benchmarks.tables import startup_table
 
@@ -215,7 +222,17 @@ def value(name: str) -> str:
 
 
 FROM_CODE = (source, figure, contents, chapters, replay)
-FROM_RESULTS = (measured, compared, curves, examples, paper, profile, servers, startup)
+FROM_RESULTS = (
+    measured,
+    compared,
+    curves,
+    examples,
+    paper,
+    profile,
+    quantising,
+    servers,
+    startup,
+)
 DIRECTIVES: dict[str, Callable[..., str]] = {one.__name__: one for one in FROM_CODE + FROM_RESULTS}
 
 

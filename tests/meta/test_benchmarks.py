@@ -1,12 +1,17 @@
 """The benchmarks' own parts: traces are what they claim, results say where they come from."""
 
+import argparse
 import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from benchmarks import soak
+from benchmarks import report, soak
+from benchmarks.accuracy import quantised
+from benchmarks.accuracy.questions import Question
 from benchmarks.report import write_result
+from benchmarks.tables import quantising_table
 from benchmarks.workload import read_lengths, sharegpt_requests
 
 
@@ -51,3 +56,43 @@ def test_a_soak_looks_at_memory_and_leaves_nothing(tmp_path: Path) -> None:
     assert result["growth_percent"] >= 0 and len(result["looks"]) == 3
     stats = engine.stats()
     assert stats.num_used_blocks == 0 and not engine.has_unfinished_requests()
+
+
+def test_a_quantised_model_beside_floats_by_hand() -> None:
+    asked = [Question(str(answer), "", ["a", "b", "c"], answer) for answer in (2, 0, 1)]
+    floats = quantised.Found(np.array([1.0, 3.0]), [2, 1, 1])
+    found = quantised.Found(np.array([2.0, 2.5]), [2, 0, 0])
+    assert quantised.row(found, floats, asked) == {
+        "perplexity": 9.4877,  # exp(2.25)
+        "perplexity_above_float_percent": 28.403,  # exp(0.25) - 1
+        "right_answers": 2,
+        "answers_unlike_float": 2,
+    }
+    with pytest.raises(SystemExit, match="other tokens"):
+        quantised.row(quantised.Found(np.ones(3), [0, 0, 0]), floats, asked)
+
+
+def test_cases_of_earlier_runs_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (report, quantised):
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+    one = {"perplexity": 2.0, "right_answers": 1}
+    size = {"questions": 3, "tokens": 2}
+    for cases in ({"w8a8": one}, {"mine": one}, {"float32": one, "w8a8": one | {"perplexity": 3}}):
+        quantised.save(argparse.Namespace(), size, cases)
+    result = report.load_result(quantised.NAME)
+    assert list(result["result"]["cases"]) == ["float32", "w8a8", "mine"]
+    assert result["result"]["cases"]["w8a8"]["perplexity"] == 3
+    assert len(result["headline"]) == 1
+    quantised.save(argparse.Namespace(), size | {"questions": 4}, {"fp8": one})
+    assert list(report.load_result(quantised.NAME)["result"]["cases"]) == ["fp8"]
+
+
+def test_a_model_that_is_nowhere_is_refused() -> None:
+    with pytest.raises(SystemExit, match=r"w4a17 is no model; cases are float32, .*w4a16"):
+        quantised.parse_args(["w4a17"])
+
+
+def test_each_case_of_a_committed_result_is_a_row() -> None:
+    result = report.load_result(quantised.NAME)["result"]
+    rows = quantising_table().splitlines()[4:]
+    assert [line.split("`")[1] for line in rows] == list(result["cases"])
