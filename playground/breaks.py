@@ -1,7 +1,7 @@
 """Faults that a reader can plant, each a few lines over the oracle's own classes.
 
 >>> sorted(BREAKS)[:2]
-['copies before swapping out', 'free before fork']
+['cache remembers overwritten blocks', 'copies before swapping out']
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ class System:
 
 
 class _NoWatermark(BlockManager):
-    watermark_blocks = property(lambda self: 0, lambda self, wanted: None)  # type: ignore[assignment]
+    watermark_blocks = property(lambda self: 0, lambda self, wanted: None)
 
 
 class _FreesBeforeForking(BlockManager):

@@ -45,7 +45,9 @@ def check_plan(run: Run, output: SchedulerOutput) -> None:
     if run.scheduler.has_unfinished() and not done:
         first = next(iter([*run.scheduler.swapped, *run.scheduler.waiting]), None)
         name = "nobody" if first is None else first.request_id
-        raise Fell("I20", f"nothing is computed and nothing moves: {name} is first, and cannot go on")
+        raise Fell(
+            "I20", f"nothing is computed and nothing moves: {name} is first, and cannot go on"
+        )
 
 
 def check_memory(run: Run, output: SchedulerOutput) -> None:

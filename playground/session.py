@@ -2,19 +2,24 @@
 
 >>> found = run({"requests": [{"prompt": "To be or", "max_tokens": 2}]})
 >>> len(found["trace"]["moments"]), found["fell"], found["refused"]
-(4, None, {})
+(5, None, {})
 >>> run({"gpu_blocks": 0})["error"]
 'gpu_blocks must be a whole number from 1 to 40, got 0'
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 from playground.breaks import BREAKS, system_of
 from playground.invariants import TITLES, Fell
-from playground.settings import Settings, SettingError, scenario_of
+from playground.settings import SettingError, Settings, scenario_of
 from playground.watched_run import WatchedRun
 from playground.words import prompts
-from reference.trace import head, moment, moments
+from reference.trace import Moment, head, moment, moments
+
+EXAMPLES = Path(__file__).with_name("examples.json")
+"""Of `python -m playground.smallest`."""
 
 
 def run(settings: Settings) -> dict[str, Any]:
@@ -32,7 +37,8 @@ def run(settings: Settings) -> dict[str, Any]:
         watched = WatchedRun(scenario, system_of(settings.get("breaks", ())))
     except SettingError as error:
         return {"error": str(error)}
-    found, fell = [], None
+    found: list[Moment] = []
+    fell: dict[str, Any] | None = None
     try:
         for one in moments(watched):
             found.append(one)
@@ -47,6 +53,12 @@ def run(settings: Settings) -> dict[str, Any]:
         found.append(moment(watched, step, "fell", fell["says"], watched.output))
     trace = head(watched) | {"moments": found}
     return {"trace": trace, "fell": fell, "refused": watched.refused}
+
+
+def faults(_: None = None) -> dict[str, dict[str, Any]]:
+    """The faults that can be planted, by name: what each breaks, and the smallest example found."""
+    examples = json.loads(EXAMPLES.read_text("utf-8"))
+    return {name: {"says": one.says, "example": examples[name]} for name, one in BREAKS.items()}
 
 
 def draw(wanted: dict[str, int]) -> list[dict[str, Any]]:

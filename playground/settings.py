@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from playground.words import Ways, output
+from reference.trace_run import STOP
 from reference.trace_scenarios import Scenario, TracedRequest
 
 type Settings = Mapping[str, Any]
@@ -58,7 +59,9 @@ def scenario_of(settings: Settings) -> Scenario:
     ))  # fmt: skip
     unified = choice["scheduling"] == "unified"
     if caches and not unified:
-        raise SettingError(f"prefix_caching needs scheduling 'unified', not {choice['scheduling']!r}")
+        raise SettingError(
+            f"prefix_caching needs scheduling 'unified', not {choice['scheduling']!r}"
+        )
     whole = not unified or not chunks  # a prompt is computed in one step
     return Scenario(
         "playground",
@@ -102,13 +105,15 @@ def _request(given: Any, name: str, seed: int) -> TracedRequest:
     prompt = given.get("prompt", "")
     words = prompt.split() if isinstance(prompt, str) else []
     if not 1 <= len(words) <= MOST_WORDS:
-        raise SettingError(f"request {name}: prompt must be 1 to {MOST_WORDS} words, got {prompt!r}")
+        raise SettingError(
+            f"request {name}: prompt must be 1 to {MOST_WORDS} words, got {prompt!r}"
+        )
     words = [word[:MOST_LETTERS] for word in words]
     most, beams = number["max_tokens"], number["beams"]
     if beams:
-        return TracedRequest(
-            name, " ".join(words), step=number["step"], beams=beams, ways=Ways(seed, name)
-        )
+        longest = (" ".join([STOP] * most),)  # of a beam search only its length counts
+        ways = Ways(seed, name)
+        return TracedRequest(name, " ".join(words), longest, number["step"], beams, ways)
     outputs = tuple(output(seed, name, i, most) for i in range(number["n"]))
     return TracedRequest(name, " ".join(words), outputs, number["step"])
 

@@ -1,21 +1,24 @@
 """The smallest example that shows a fault: drawn by chance, then made smaller while it still falls.
 
+    python -m playground.smallest      writes examples.json, which the page opens
+
 >>> found = smallest(["no copy on write"])
 >>> found["fell"]["invariant"], len(found["settings"]["requests"])
 ('I10', 1)
 """
 
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from playground.breaks import BREAKS
-from playground.session import run
+from playground.session import EXAMPLES, run
 from playground.settings import NUMBERS, REQUEST, Settings
 from playground.words import PROMPTS
 
-TRIES, ENOUGH = 400, 6
+TRIES, ENOUGH = 4000, 6
 
 
 def smallest(breaks: Sequence[str], own: Settings | None = None) -> dict[str, Any] | None:
@@ -32,12 +35,45 @@ def smallest(breaks: Sequence[str], own: Settings | None = None) -> dict[str, An
     return {"settings": best, "fell": _fell(best)}
 
 
+def reduced(settings: dict[str, Any]) -> dict[str, Any]:
+    """A reader's settings, made smaller while the fault still shows; as they are if none does."""
+    return _shrunk(settings) if _fell(settings) else settings
+
+
+def main() -> None:
+    """Writes the examples that the page opens."""
+    found = {}
+    for name in BREAKS:
+        example = smallest([name])
+        assert example is not None, name
+        found[name] = _plain(example["settings"])
+        print(f"{name}: {example['fell']['invariant']} in step {example['fell']['step']}")
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(found[name])}" for name in found)
+    EXAMPLES.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Without what is as it would be anyway."""
+    requests = [
+        {
+            name: value
+            for name, value in one.items()
+            if name == "prompt" or value != REQUEST[name][0]
+        }
+        for one in settings["requests"]
+    ]
+    kept = {
+        name: value for name, value in settings.items() if value != NUMBERS.get(name, (None,))[0]
+    }
+    return {**kept, "requests": requests}
+
+
 def _candidates(breaks: Sequence[str], own: Settings | None) -> Iterator[dict[str, Any]]:
     if own is not None:
         yield {**own, "breaks": list(breaks)}
     chance = random.Random("smallest")
     for number in range(TRIES):
-        yield drawn(chance, breaks, 1 + number // 40)
+        yield drawn(chance, breaks, 1 + number // 40 % 10)
 
 
 def drawn(chance: random.Random, breaks: Sequence[str], size: int) -> dict[str, Any]:
@@ -74,7 +110,7 @@ def _fell(settings: Settings) -> Mapping[str, Any] | None:
 def _size(settings: Settings) -> int:
     requests = settings["requests"]
     words = sum(len(one["prompt"].split()) + one["max_tokens"] * one["n"] for one in requests)
-    return 10 * len(requests) + words + 5 * sum(one["beams"] for one in requests)
+    return int(10 * len(requests) + words + 5 * sum(one["beams"] for one in requests))
 
 
 def _shrunk(settings: dict[str, Any]) -> dict[str, Any]:
@@ -95,12 +131,17 @@ def _smaller(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
         words = request["prompt"].split()
         shorter = [{"prompt": " ".join(words[:-1])}] if len(words) > 1 else []
         shorter += [
-            {field: request[field] - 1}
-            for field, (_, least, _) in REQUEST.items()
-            if request.get(field, least) > least
+            {field: request.get(field, usual) - 1}
+            for field, (usual, least, _) in REQUEST.items()
+            if request.get(field, usual) > least
         ]
         for change in shorter:
             yield {**settings, "requests": [*rest[0], {**request, **change}, *rest[1]]}
     for field in ("gpu_blocks", "cpu_blocks", "block_size"):
-        if settings.get(field, NUMBERS[field][1]) > NUMBERS[field][1]:
-            yield {**settings, field: settings[field] - 1}
+        usual, least, _ = NUMBERS[field]
+        if settings.get(field, usual) > least:
+            yield {**settings, field: settings.get(field, usual) - 1}
+
+
+if __name__ == "__main__":
+    main()

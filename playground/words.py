@@ -1,7 +1,7 @@
 """What requests say in a playground, where there is no model: words by chance, from a seed.
 
 >>> prompts(seed=1, count=2)
-['rain on the old stone bridge', 'we sat under the tall tree and']
+['To be or', 'It was the best of times']
 """
 
 import random
@@ -21,9 +21,10 @@ PROMPTS = (
     "in the beginning was the word and",
 )
 WORDS = (
-    "and so the day went on with light over hills rivers stones bread wind songs ships birds "
-    "fields rain snow roads doors stars bells"
-).split()
+    "and", "so", "the", "day", "went", "on", "with", "light", "over", "hills", "rivers", "stones",
+    "bread", "wind", "songs", "ships", "birds", "fields", "rain", "snow", "roads", "doors", "stars",
+    "bells",
+)  # fmt: skip
 WAYS = 4  # words that may follow a word in a beam search
 
 

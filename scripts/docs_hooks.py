@@ -6,6 +6,7 @@
     {{ contents }}                                         the tutorial's pages, in the nav's order
     {{ chapters }}                                         the files of reference/, in reading order
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
+    {{ playground sharing }}                               a scene of playground/scenes.py, to play with
 
 And what is in benchmarks/results/:
 
@@ -23,7 +24,9 @@ So a page never shows code that is not there, nor a figure that nobody measured.
 
 import ast
 import contextlib
+import html
 import io
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -148,6 +151,16 @@ def replay(*names: str) -> str:
     return "\n".join([f'<div class="replay"{links} markdown="0">', *scripts, note, "</div>"])
 
 
+def playground(scene: str) -> str:
+    """For docs/javascripts/playground.js. On its own page it may have the address."""
+    from playground.scenes import SCENES
+
+    settings = html.escape(json.dumps(SCENES[scene]))
+    own = " data-links" if scene == "crowd" else ' data-label="Play with it here"'
+    note = "<noscript>The playground needs JavaScript.</noscript>"
+    return f'<div class="playground" data-settings="{settings}"{own} markdown="0">{note}</div>'
+
+
 def source(path: str, name: str) -> str:
     """A definition as a block of code under the name of its file."""
     return f'```python title="{path}"\n{source_of(path, name)}\n```'
@@ -221,7 +234,7 @@ def value(name: str) -> str:
     return VALUES[name]()
 
 
-FROM_CODE = (source, figure, contents, chapters, replay)
+FROM_CODE = (source, figure, contents, chapters, replay, playground)
 FROM_RESULTS = (
     measured,
     compared,

@@ -8,40 +8,26 @@
 (() => {
   "use strict";
 
-  const COLOURS = ["a", "b", "c", "d"]; // of requests, in order: --figure-a and so on
+  const { h, s, classes } = window.elements;
+
+  const COLOURS = ["a", "b", "c", "d", "e", "f"]; // of requests, in order: --figure-a and so on
   const KINDS = {
     arrive: "a request arrives",
     plan: "the scheduler plans",
     moved: "blocks are copied",
     written: "the model writes",
     drawn: "words are drawn",
+    fell: "an invariant falls",
   };
   const ICONS = {
     first: "M5 6h2v12H5zM12 6v12l-5-6zM19 6v12l-6-6z",
+    event: "M4 6v12l6-6zM11 6v12l6-6zM18 6h2v12h-2z",
     back: "M15 6v12l-9-6zM17 6h2v12h-2z",
     play: "M8 5v14l11-7z",
     pause: "M7 5h4v14H7zM13 5h4v14h-4z",
     forward: "M9 6v12l9-6zM5 6h2v12H5z",
   };
-  const SVG = "http://www.w3.org/2000/svg";
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
-
-  /** An element: attributes (on... are listeners), then children, of which false ones are left out. */
-  function h(tag, attributes = {}, ...children) {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-      if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-      else if (value !== false && value !== undefined) element.setAttribute(name, value);
-    }
-    element.append(...children.flat().filter((child) => child !== false && child !== undefined));
-    return element;
-  }
-
-  function s(tag, attributes) {
-    const element = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    return element;
-  }
 
   function icon(name) {
     const svg = s("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" });
@@ -50,7 +36,14 @@
   }
 
   const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
-  const classes = (...names) => names.filter(Boolean).join(" ");
+
+  /** A request has a colour; each further one of its sequences has a darker shade of it. */
+  function paintOf(moment, seq, colour) {
+    const siblings = moment.seqs.filter((one) => one.request === seq.request);
+    const number = siblings.findIndex((one) => one.name === seq.name);
+    const share = Math.min(12 * number, 60);
+    return `color-mix(in oklab, var(--figure-${colour}), var(--figure-shade) ${share}%)`;
+  }
 
   /** Who holds a block: [{seq, logical}], in the order of the sequences. */
   function holdersOf(moment, device, block) {
@@ -77,10 +70,10 @@
       this.timer = 0;
       this.pinned = null;
       this.root.append(...this.controls(), this.makeStage());
-      if (this.traces.size === 1) this.root.classList.add("replay--one");
+      if (this.traces.size < 2) this.root.classList.add("replay--one");
       this.listen();
       const [name, index] = this.alone ? this.fromAddress(window.location.hash) : [];
-      this.open(name ?? this.traces.keys().next().value, index ?? 0);
+      if (this.traces.size > 0) this.open(name ?? this.traces.keys().next().value, index ?? 0);
     }
 
     // --- the fixed parts ------------------------------------------------------------------------
@@ -115,6 +108,7 @@
             button("back", "One moment back", () => this.go(-1)),
             this.toggle,
             button("forward", "One moment forward", () => this.go(1)),
+            button("event", "To the next event: a request comes, goes or moves", () => this.skip()),
             this.scrub, this.count, this.speed),
           h("div", { class: "replay-caption" }, this.badge, this.says)),
       ];
@@ -165,7 +159,7 @@
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.target.closest?.("input, select, textarea, [contenteditable]")) return;
       if (event.key === " " && event.target.closest?.("button, a, summary")) return;
-      const actions = { " ": () => this.toggle.click(), ArrowLeft: () => this.go(-1), ArrowRight: () => this.go(1) };
+      const actions = { " ": () => this.toggle.click(), ArrowLeft: () => this.go(-1), ArrowRight: () => this.go(1), e: () => this.skip() };
       if (!(event.key in actions)) return;
       event.preventDefault();
       actions[event.key]();
@@ -188,7 +182,7 @@
 
     /** Room for the longest caption, so that nothing below it jumps. */
     reserve() {
-      if (this.width === this.says.clientWidth + this.trace.name) return;
+      if (!this.trace || this.width === this.says.clientWidth + this.trace.name) return;
       this.width = this.says.clientWidth + this.trace.name;
       const copy = this.says.cloneNode();
       copy.removeAttribute("aria-live");
@@ -205,6 +199,23 @@
     go(by) {
       this.stop();
       this.show(this.index + by);
+    }
+
+    /** Where somebody changes queues, blocks are moved, or an invariant falls; else the end. */
+    skip() {
+      const moments = this.trace.moments;
+      const isEvent = (one, i) =>
+        i > this.index && (["moved", "fell"].includes(one.kind) || !same(one.queues, moments[i - 1].queues));
+      const next = moments.findIndex(isEvent);
+      this.go((next < 0 ? moments.length : next) - this.index);
+    }
+
+    /** Shows another trace. */
+    load(trace, index = 0) {
+      this.stop();
+      this.traces = new Map([[trace.name, trace]]);
+      this.width = null;
+      this.open(trace.name, index);
     }
 
     play() {
@@ -260,6 +271,7 @@
       this.draw();
       if (forward && !calm.matches) this.fly();
       if (this.alone) this.writeAddress();
+      this.onMoment?.(this.index);
     }
 
     /** Not at once: browsers refuse an address that changes too often, as it would in scrubbing. */
@@ -268,6 +280,10 @@
       this.writing = setTimeout(() => {
         history.replaceState(null, "", `#${this.trace.name}/${this.index + 1}`);
       }, 400);
+    }
+
+    paint(seq) {
+      return paintOf(this.moment, seq, this.colour.get(seq.request));
     }
 
     // --- drawing a moment -----------------------------------------------------------------------
@@ -309,6 +325,7 @@
       const attributes = {
         class: classes("replay-seq", `is-${this.colour.get(request)}`, `is-${status}`, !before && "is-changed"),
         role: "listitem", "data-seq": name, "data-table": table.join(" "),
+        style: `--paint: ${this.paint(seq)}`,
       };
       const state = { finished: "finished", waiting: "waits" }[status] ?? `${computed} of ${words.length} in memory`;
       const title = h("h5", {}, name, h("span", { class: "replay-note" }, status === "swapped" ? "swapped out" : state));
@@ -349,7 +366,6 @@
       const { refs, holds } = this.moment[device][block];
       const was = this.before[device][block];
       const holders = holdersOf(this.moment, device, block);
-      const requests = [...new Set(holders.map(({ seq }) => seq.request))];
       const cached = device === "gpu" && this.moment.cached.includes(block);
       const wasCached = device === "gpu" && this.before.cached.includes(block);
       const awaited = this.moment.kind === "plan" && this.moment.moves.some((move) => ends(move)[1] === `${device}:${block}`);
@@ -361,7 +377,7 @@
         return h("span", { class: classes("replay-cell", word === "" ? "is-empty" : stale ? "is-stale" : "is-computed", fresh && "is-fresh") }, word);
       });
       const names = inWords(holders);
-      const paint = requests.map((request) => `var(--figure-${this.colour.get(request)})`);
+      const paint = holders.map(({ seq }) => this.paint(seq));
       const style = paint.length ? `--one: ${paint[0]}; --two: ${paint[paint.length - 1]}` : false;
       return h("div",
         {
@@ -463,8 +479,10 @@
     return `M ${at(ax, y1)} C ${at(ax, y1 + bend)} ${at(bx, y2 - bend)} ${at(bx, y2)}`;
   }
 
+  window.Replay = Replay;
+
   function start() {
-    for (const root of document.querySelectorAll(".replay")) new Replay(root);
+    for (const root of document.querySelectorAll(".replay:not(.replay--made)")) new Replay(root);
   }
 
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);

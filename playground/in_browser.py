@@ -1,0 +1,43 @@
+"""What docs/javascripts/oracle_worker.js calls; JSON goes in and comes out.
+
+>>> call("playground.session", "run", '{"seed": -1}')
+'{"error": "seed must be a whole number from 0 to 9999, got -1"}'
+>>> run_code("x = 6\\nprint(x * 7)")
+'{"printed": "42\\\\n", "error": null}'
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import traceback
+
+OWN = "<cell>"
+
+
+def call(module: str, name: str, argument: str) -> str:
+    """A function's result, given one argument."""
+    function = getattr(importlib.import_module(module), name)
+    return json.dumps(function(json.loads(argument)), ensure_ascii=False)
+
+
+def run_code(code: str) -> str:
+    """Runs code in a namespace of its own: what it prints, and the error that ended it."""
+    printed = io.StringIO()
+    error = None
+    with contextlib.redirect_stdout(printed):
+        try:
+            exec(compile(code, OWN, "exec"), {"__name__": "__main__"})
+        except BaseException as found:  # SystemExit too: nothing ends the worker
+            error = _short(found)
+    return json.dumps({"printed": printed.getvalue(), "error": error}, ensure_ascii=False)
+
+
+def _short(error: BaseException) -> str:
+    """The lines of the cell alone, then the error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f"line {frame.lineno}" for frame in frames if frame.filename == OWN]
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        lines = [f"line {error.lineno}"]
+    where = f" ({', '.join(lines)})" if lines else ""
+    return f"{type(error).__name__}: {error}{where}"

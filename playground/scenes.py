@@ -1,0 +1,49 @@
+"""Scenes that pages of the tutorial open in place."""
+
+from collections.abc import Mapping
+from typing import Any
+
+GETTYSBURG = "Four score and seven years ago our"
+
+SCENES: Mapping[str, Mapping[str, Any]] = {
+    "blocks": {"requests": [{"prompt": GETTYSBURG, "max_tokens": 8}]},
+    "sharing": {"requests": [{"prompt": GETTYSBURG, "n": 3}], "gpu_blocks": 12},
+    "beams": {"requests": [{"prompt": "the cat sat on the", "beams": 3}], "gpu_blocks": 14},
+    "crowd": {
+        "requests": [
+            {"prompt": GETTYSBURG, "max_tokens": 9},
+            {"prompt": "It was the best of times", "max_tokens": 8},
+            {"prompt": "To be or", "step": 3},
+        ],
+        "gpu_blocks": 8,
+    },
+    "preemption": {
+        "requests": [
+            {"prompt": GETTYSBURG, "max_tokens": 9},
+            {"prompt": "It was the best of times", "max_tokens": 9},
+        ],
+        "gpu_blocks": 6,
+        "cpu_blocks": 4,
+        "preemption": "swap",
+    },
+    "prefixes": {
+        "requests": [
+            {"prompt": "Answer in one word and be kind : capital of France ?", "max_tokens": 3},
+            {
+                "prompt": "Answer in one word and be kind : colour of snow ?",
+                "max_tokens": 3,
+                "step": 3,
+            },
+        ],
+        "gpu_blocks": 10,
+        "prefix_caching": True,
+    },
+    "chunks": {
+        "requests": [
+            {"prompt": "To be or", "max_tokens": 10},
+            {"prompt": "once upon a time there was a king who had a golden ball", "step": 3},
+        ],
+        "gpu_blocks": 12,
+        "budget": 5,
+    },
+}
