@@ -98,6 +98,10 @@ VALUES: dict[str, Callable[[], str]] = {
     "mask_ms_8": lambda: f"{_of('guided', 'batch_8', 'guided_mask_ms'):.1f}",
     "hellaswag_percent": lambda: f"{_of('accuracy', 'HellaSwag', 'ours_percent'):.0f}",
     "truthfulqa_percent": lambda: f"{_of('accuracy', 'TruthfulQA-MC1', 'ours_percent'):.0f}",
+    "sampler_row_by_row_ms": lambda: f"{_of('sampler', 'filters_64', 'row_by_row_ms'):.0f}",
+    "sampler_all_rows_ms": lambda: f"{_of('sampler', 'filters_64', 'all_rows_ms'):.0f}",
+    "sampler_xla_ms": lambda: f"{_of('sampler', 'filters_64', 'xla_ms'):.0f}",
+    "sampler_kernel_ms": lambda: f"{_of('sampler', 'filters_64', 'kernel_ms'):.1f}",
     # The paper's figures
     "alpaca_samples_save_simulated": lambda: _saved("15", "Alpaca, parallel sampling"),
     "samples_save_measured": lambda: _saved("15-measured", "parallel sampling"),
