@@ -130,7 +130,7 @@ VALUES: dict[str, Callable[[], str]] = {
         f"{_peer_of_file('ours', 'output_tokens_per_s') / _peer_of_file('ours-dequantized', 'output_tokens_per_s'):.1f}"
     ),
     "codes_over_bfloat16_32": lambda: (
-        f"{1 / _of('quantised_files', 'Q4_1 W1', 'peers', 'ours-dequantized', 'ours_over_this'):.2f}"
+        f"{_of('quantised_files', 'Q4_1 W1', 'peers', 'ours-dequantized', 'ours_over_this'):.2f}"
     ),
     # The paper's figures
     "alpaca_samples_save_simulated": lambda: _saved("15", "Alpaca, parallel sampling"),
