@@ -25,13 +25,13 @@ COLUMNS = ("positions", "norms", "attention", "MLP", "residual", "ends")
 
 
 def changes(one: Any, other: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Paths of the fields that differ."""
+    """Paths of the fields that differ; of layers and groups those of the last."""
     if dataclasses.is_dataclass(one) and type(one) is type(other):
         for field in dataclasses.fields(one):
             if field.name not in SIZES:
                 pair = getattr(one, field.name), getattr(other, field.name)
                 yield from changes(*pair, (*path, field.name))
-    elif isinstance(one, tuple) and isinstance(other, tuple) and path[-1:] in (("groups",), ("pattern",)):
+    elif path[-1:] in (("groups",), ("pattern",)):
         yield from changes(one[-1], other[-1], path)
     elif one != other:
         yield path
