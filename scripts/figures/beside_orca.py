@@ -16,8 +16,8 @@ def draw() -> dict[str, Drawing]:
 
 def draw_batches() -> Drawing:
     """A column for each step, as high as its batch."""
-    picture = Drawing(520, 330, "Requests in each step: fixed by reservations, or free to grow")
-    left, wide, high = 20, 1.85, 4.5
+    picture = Drawing(450, 330, "Requests in each step: fixed by reservations, or free to grow")
+    left, wide, high = 20, 1.65, 5
     y = 0.0
     for (name, server), fill in zip(systems().items(), ("alarm", "b", "a"), strict=True):
         sizes = batch_sizes(server)
@@ -28,7 +28,7 @@ def draw_batches() -> Drawing:
         for size, steps in ((size, len(list(run))) for size, run in groupby(sizes)):
             picture.box(left + step * wide, y - size * high, steps * wide, size * high, fill=fill)
             step += steps
-        picture.line([(left, y), (500, y)], FAINT, width=1)
+        picture.line([(left, y), (430, y)], FAINT, width=1)
         y += 12
     picture.text(left, y + 14, "steps, from left to right", anchor="start", size=SIZE)
     picture.height = y + 30
@@ -37,8 +37,8 @@ def draw_batches() -> Drawing:
 
 def draw_steps() -> Drawing:
     """What a decoding step of OPT-13B is made of, for 7 requests and for 30."""
-    picture = Drawing(520, 240, "A step with the slower kernel and 30 requests, beside one with 7")
-    left, scale = 20, 9.6
+    picture = Drawing(450, 240, "A step with the slower kernel and 30 requests, beside one with 7")
+    left, scale = 20, 8.6
     rows = (
         ("7 requests, contiguous kernel", False, 7),
         ("7 requests, paged kernel", True, 7),
@@ -60,6 +60,6 @@ def draw_steps() -> Drawing:
             picture.box(x, y + 14, 1000 * seconds * scale, 26, fill=fill)
             x += 1000 * seconds * scale
     for i, (name, fill) in enumerate(PARTS):
-        picture.box(left + i * 120, 206, 16, 16, fill=fill)
-        picture.text(left + 22 + i * 120, 215, name, anchor="start", size=SIZE)
+        picture.box(left + i * 104, 206, 16, 16, fill=fill)
+        picture.text(left + 22 + i * 104, 215, name, anchor="start", size=SIZE)
     return picture

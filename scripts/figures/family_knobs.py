@@ -21,7 +21,7 @@ FAMILIES = {
 }
 POSITIONS = ("rope", "rotary_dim", "alibi_slopes", "learned_positions")
 SIZES = ("width", "repeats", "num_heads", "num_kv_heads", "head_dim", "theta", "eps", "vocab_size")
-COLUMNS = ("positions", "norms", "attention", "MLP", "residual", "ends")
+COLUMNS = ("RoPE", "norms", "attn.", "MLP", "add", "ends")
 
 
 def changes(one: Any, other: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -40,29 +40,29 @@ def changes(one: Any, other: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[
 def column(path: tuple[str, ...]) -> str:
     """Under which heading a field stands."""
     if set(path) & set(POSITIONS):
-        return "positions"
+        return "RoPE"
     if any("norm" in name for name in path) and "attention" not in path:
         return "norms"
     if "attention" in path:
-        return "attention"
+        return "attn."
     if "mlp" in path:
         return "MLP"
-    return "residual" if set(path) & {"parallel", "residual_factor"} else "ends"
+    return "add" if set(path) & {"parallel", "residual_factor"} else "ends"
 
 
 def draw() -> dict[str, Drawing]:
-    picture = Drawing(560, 62 + 30 * len(FAMILIES), "What families change in Llama's specification")
+    picture = Drawing(450, 62 + 30 * len(FAMILIES), "What families change in Llama's specification")
     known = cases()
     specs = {name: registry.config_from_hf(known[name]["config"]).spec for name in FAMILIES}
     for i, name in enumerate(COLUMNS):
-        picture.text(132 + i * 78, 18, name, size=SIZE)
+        picture.text(117 + i * 59, 18, name, size=SIZE)
     for row, (case, title) in enumerate(FAMILIES.items()):
         y = 36 + row * 30
-        picture.text(84, y + 13, title, anchor="end", size=SIZE)
+        picture.text(82, y + 13, title, anchor="end", size=SIZE)
         turned = [column(path) for path in changes(specs["llama"], specs[case])]
         for i, name in enumerate(COLUMNS):
             count = turned.count(name)
             fill = "b" if count else "free"
-            picture.box(96 + i * 78, y, 72, 26, str(count or ""), fill, SIZE)
+            picture.box(89 + i * 59, y, 56, 26, str(count or ""), fill, SIZE)
     picture.text(96, 50 + 30 * len(FAMILIES), "how many fields differ", anchor="start", size=SIZE)
     return {"family-knobs": picture}

@@ -8,7 +8,7 @@ PROMPTS = (
     "You are a poet. Write of snow.",
     "You are a pilot. Land.",
 )
-SIZE, LETTER = 15, 9.2
+SIZE, LETTER, GAP = 15, 8.2, 30
 
 
 def tree() -> RadixTree:
@@ -19,7 +19,7 @@ def tree() -> RadixTree:
 
 
 def draw() -> dict[str, Drawing]:
-    picture = Drawing(560, 290, "A radix tree of three prompts, and their chains of blocks")
+    picture = Drawing(450, 290, "A radix tree of three prompts, and their chains of blocks")
     picture.text(20, 16, "a radix tree: five runs of tokens", anchor="start", size=SIZE)
     _edges(picture, tree().root, 20.0, 36.0)
     picture.text(20, 172, "hash chains, B = 4: a box is a block", anchor="start", size=SIZE)
@@ -29,16 +29,18 @@ def draw() -> dict[str, Drawing]:
             piece = text[at : at + 4]
             full = len(piece) == 4
             owner = known.setdefault(text[: at + 4], fill) if full else "free"
-            picture.box(20 + at * 17, 188 + row * 32, 17 * len(piece), 26, piece, owner, SIZE)
+            picture.box(20 + at * 13.6, 188 + row * 32, 13.6 * len(piece), 26, piece, owner, SIZE)
     return {"radix-tree": picture}
 
 
 def _edges(picture: Drawing, node: Node, x: float, y: float) -> float:
     """Draws the edges below a node; the first free height under them."""
+    top = y
     for child in node.children.values():
         text = "".join(map(chr, child.tokens))
         wide = LETTER * len(text) + 12
+        if node.tokens:
+            picture.line([(x - GAP, top + 14), (x, y + 14)])
         picture.box(x, y, wide, 28, text.strip(), "a" if child.children else "b", SIZE)
-        below = _edges(picture, child, x + wide + 22, y) if child.children else y + 38
-        y = max(below, y + 38)
+        y = max(_edges(picture, child, x + wide + GAP, y), y + 38)
     return y
