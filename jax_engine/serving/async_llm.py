@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,7 +34,7 @@ from jax_engine.serving.origin import ORIGIN, Origin
 from jax_engine.serving.request_log import RequestLog
 from jax_engine.serving.streams import CompletionStream, PoolingStream
 from jax_engine.serving.tracing import Tracer
-from jax_engine.serving.wire_params import needs_text, written
+from jax_engine.serving.wire_params import needs_text, streams, written
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 
 LONG_TEXT = 4096  # characters; longer prompts are tokenised in another thread
@@ -94,7 +94,7 @@ class AsyncLLM(AsyncViews):
         trace_headers: Mapping[str, str] | None = None,
         priority: int = 0,
         timeout: float | None = None,
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput]:
         """Completes a prompt; yields outputs of the kind that `output_kind` asks for.
 
         What arrives while nobody reads is read as one output. The request is aborted when the
@@ -128,11 +128,9 @@ class AsyncLLM(AsyncViews):
             has_text=has_text,
             arrival_time=arrival,
         )
-        fields = written(params, detokenize=has_text)
-        fields.pop("truncate_prompt_tokens", None)
         if self.request_log is not None:
             self.request_log(stream.request_id, parsed, params)
-        add = self._request(parsed, fields, arrival, priority, timeout)
+        add = self._request(parsed, params, arrival, priority, timeout)
         origin = ORIGIN.get() or Origin(stream.request_id, trace_headers or {})
         try:
             async for output in self._requests.outputs(stream, add):
@@ -166,7 +164,7 @@ class AsyncLLM(AsyncViews):
         stream = PoolingStream(self._new_id(request_id), parsed)
         if self.request_log is not None:
             self.request_log(stream.request_id, parsed, params)
-        add = self._request(parsed, written(params), arrival, priority, timeout, pooling=True)
+        add = self._request(parsed, params, arrival, priority, timeout)
         async for output in self._requests.outputs(stream, add):
             yield output
 
@@ -234,17 +232,24 @@ class AsyncLLM(AsyncViews):
     def _request(
         self,
         prompt: Prompt,
-        params: dict[str, Any],
+        params: SamplingParams | PoolingParams,
         arrival: float,
         priority: int,
         timeout: float | None,
-        *,
-        pooling: bool = False,
     ) -> Add:
         check_service(self.config.scheduling_policy, priority, timeout)
-        name = self._requests.new_name()
+        fields = written(params)
+        fields.pop("truncate_prompt_tokens", None)
         return Add(
-            name, prompt.token_ids, params, pooling, arrival, prompt.cache_salt, priority, timeout
+            self._requests.new_name(),
+            prompt.token_ids,
+            fields,
+            isinstance(params, PoolingParams),
+            arrival,
+            prompt.cache_salt,
+            priority,
+            timeout,
+            streams(params),
         )
 
 

@@ -59,9 +59,7 @@ class EngineLoop:
 
     def _checked(self, add: Add) -> Request | Refused:
         try:
-            params = read_params(
-                dict(add.params), pooling=add.pooling, streams=not _is_ranked(add.params)
-            )
+            params = read_params(dict(add.params), pooling=add.pooling, streams=add.streams)
             prompt = {"prompt_token_ids": add.token_ids, "cache_salt": add.cache_salt}
             request = self._engine.check_request(prompt, params, add.request_id)
             request.serve_as(
@@ -165,12 +163,6 @@ class EngineLoop:
             return Answer(ask.number, answers[ask.question]())
         except Exception as error:
             return Answer(ask.number, error=f"{type(error).__name__}: {error}")
-
-
-def _is_ranked(fields: Mapping[str, Any]) -> bool:
-    """As `wire_params.is_ranked`, of fields that are not checked yet."""
-    wanted = fields.get("n", 1)
-    return bool(fields.get("use_beam_search")) or fields.get("best_of", wanted) != wanted
 
 
 def _refused(request_id: str, error: Exception) -> Refused:

@@ -28,6 +28,7 @@ class Add(Message, tag="add"):
 
     Attributes:
         params: fields of `SamplingParams`, or of `PoolingParams` if `pooling`; see `wire_params`.
+        streams: whether there is news after each step; else once, at the end.
     """
 
     request_id: str
@@ -38,6 +39,7 @@ class Add(Message, tag="add"):
     cache_salt: str | None = None
     priority: int = 0
     timeout: float | None = None
+    streams: bool = True
 
 
 class Abort(Message, tag="abort"):

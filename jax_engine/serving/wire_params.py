@@ -15,11 +15,10 @@ from jax_engine.structured_outputs import StructuredOutputsParams
 _LEFT_OUT = {"output_kind", "flat_logprobs", "detokenize", "skip_clone", "extra_args"}
 
 
-def written(params: SamplingParams | PoolingParams, *, detokenize: bool = False) -> dict[str, Any]:
+def written(params: SamplingParams | PoolingParams) -> dict[str, Any]:
     """The fields of a request's parameters that a message holds.
 
-    Args:
-        detokenize: whether the engine's process makes the text.
+    `detokenize` says whether the engine's process makes the text.
 
     Raises:
         InvalidRequestError: a field holds what cannot be sent to another process.
@@ -31,7 +30,7 @@ def written(params: SamplingParams | PoolingParams, *, detokenize: bool = False)
             continue
         fields[one.name] = _plain(one.name, value)
     if isinstance(params, SamplingParams):
-        fields["detokenize"] = detokenize
+        fields["detokenize"] = needs_text(params)
     return fields
 
 
@@ -78,6 +77,13 @@ def read_params(
 def is_ranked(params: SamplingParams) -> bool:
     """Whether only the end tells which sequences a request returns: beams, and `best_of`."""
     return params.use_beam_search or params.num_samples > params.n
+
+
+def streams(params: SamplingParams | PoolingParams) -> bool:
+    """Whether somebody reads a request's outputs before its end."""
+    if isinstance(params, PoolingParams) or is_ranked(params):
+        return False
+    return params.output_kind is not RequestOutputKind.FINAL_ONLY
 
 
 def needs_text(params: SamplingParams) -> bool:

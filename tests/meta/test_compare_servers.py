@@ -20,6 +20,9 @@ from tests.meta.trees import ROOT
 def test_requests_are_w1s() -> None:
     jobs = WORKLOADS["W1"][1](Scale(), 1)
     assert [one.output_len for one in w1(Scale(), 3)] == [one.output_len for one in jobs]
+    first, again = w1(Scale(), 3), w1(Scale(), 3, 1)
+    assert [one.output_len for one in again] == [one.output_len for one in first]
+    assert not {tuple(one.prompt) for one in again} & {tuple(one.prompt) for one in first}
     more = shapes_like_w1(200, Scale(), 0)
     lengths = [length for one in more for length in (one.num_prompt, one.output_len)]
     assert (min(lengths), max(lengths)) == (16, 128)

@@ -17,7 +17,7 @@ from jax_engine.serving.messages import (
     encode,
 )
 from jax_engine.serving.streams import CompletionStream
-from jax_engine.serving.wire_params import needs_text, written
+from jax_engine.serving.wire_params import needs_text, streams, written
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 
@@ -41,8 +41,8 @@ class MessageClient:
         self.streams[request_id] = CompletionStream(
             request_id, prompt, params, self._tokenizer, has_text=has_text, arrival_time=0.0
         )
-        fields = written(params, detokenize=has_text)
-        self.send(Add(request_id, prompt.token_ids, fields, False, 0.0))
+        fields = written(params)
+        self.send(Add(request_id, prompt.token_ids, fields, False, 0.0, streams=streams(params)))
 
     def send(self, command: Any) -> None:
         """Sends a command; the next turn takes it."""

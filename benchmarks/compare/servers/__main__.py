@@ -91,7 +91,7 @@ def measure_w1(args: argparse.Namespace, running: dict[str, Server], offline: Se
                 speed = offline_figures(jobs, answer)["output_tokens_per_s"]
                 found = {"output_throughput": speed, "others_cores": round(others, 3)}
             elif name.endswith(WHOLE):
-                found = load.run_whole(running[name.removesuffix(WHOLE)], load.w1(scale, turn))
+                found = load.run_whole(running[name.removesuffix(WHOLE)], load.w1(scale, turn, 1))
             else:
                 found = load.run(running[name], load.w1(scale, turn))
             if turn:

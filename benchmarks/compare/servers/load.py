@@ -36,9 +36,9 @@ def target(server: Server) -> Target:
     return Target(f"{server.url}/v1/completions", MODEL, extra=extra)
 
 
-def w1(scale: Scale, turn: int) -> list[Ask]:
-    """W1's requests of a turn."""
-    jobs = requests_of("W1", scale, turn)
+def w1(scale: Scale, turn: int, again: int = 0) -> list[Ask]:
+    """W1's requests of a turn; asked again, they have other tokens: none of them is in a cache."""
+    jobs = requests_of("W1", scale, turn, again)
     return [Ask(job.prompt, len(job.prompt), job.output_len) for job in jobs]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,7 +93,7 @@ class _Call:
         )
         return cls(service, request, name, params, prompts)
 
-    def _streams(self) -> list[AsyncIterator[RequestOutput]]:
+    def _streams(self) -> list[AsyncGenerator[RequestOutput]]:
         return [
             self.service.generate(one, self.params, self.request, number)
             for number, one in enumerate(self.prompts)

@@ -1,7 +1,8 @@
 """Runs requests side by side, for as long as their client is there."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -60,11 +61,16 @@ async def _last[T](stream: AsyncIterator[T]) -> T:
     return last
 
 
-async def merged[T](streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:
+async def merged[T](streams: Sequence[AsyncGenerator[T]]) -> AsyncGenerator[tuple[int, T]]:
     """The outputs of all as they come, each with its stream's number; all end with the reader.
 
     Who reads slowly holds up nothing but this: each stream keeps together what is not read.
     """
+    if len(streams) == 1:
+        async with aclosing(streams[0]):
+            async for output in streams[0]:
+                yield 0, output
+        return
     queue: asyncio.Queue[tuple[int, T] | Exception | None] = asyncio.Queue(1)
 
     async def pass_on(number: int, stream: AsyncIterator[T]) -> None:

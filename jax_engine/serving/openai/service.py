@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -125,7 +125,7 @@ class Service:
 
     def generate(
         self, prompt: PromptInput, params: SamplingParams, request: SamplingRequest, number: int = 0
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput]:
         """The outputs of a prompt, with what the request says of its service.
 
         Args:
