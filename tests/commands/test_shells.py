@@ -1,4 +1,4 @@
-"""What shells complete: bash does it here, zsh and fish get lines to read."""
+"""What shells complete: bash, zsh and fish do it here, where they are installed."""
 
 import shutil
 import subprocess
@@ -10,16 +10,19 @@ from jax_engine.cli import COMMANDS
 from tests.commands.conftest import Run
 
 ASK = """\
+{before}
 source {script}
+{behind}
 COMP_WORDS=({words})
 COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
 _jax_engine
 printf '%s\\n' "${{COMPREPLY[@]}}"
-complete -p jax-engine >&2
 """
+BEFORE = {"bash": "", "zsh": "autoload -U compinit; compinit -u -D"}
+BEHIND = {"bash": "complete -p jax-engine >&2", "zsh": "emulate sh; COMPREPLY=()"}
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -36,17 +39,53 @@ complete -p jax-engine >&2
         ("nonsense --", ["--help", "--version"]),
     ],
 )
-def test_bash(tmp_path: Path, run: Run, words: str, expected: list[str]) -> None:
-    script = tmp_path / "completion.bash"
-    script.write_text(run("completion", "bash").out)
-    code = ASK.format(script=script, words=f"jax-engine {words}")
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
-    assert sorted(done.stdout.split()) == sorted(expected)
-    assert "-F _jax_engine jax-engine" in done.stderr
+def test_bash_and_zsh(
+    tmp_path: Path, run: Run, shell: str, words: str, expected: list[str]
+) -> None:
+    """As bash, and zsh's `bashcompinit`, call the function."""
+    script = tmp_path / "completion"
+    script.write_text(run("completion", shell).out)
+    code = ASK.format(
+        before=BEFORE[shell], behind=BEHIND[shell], script=script, words=f"jax-engine {words}"
+    )
+    done = answer([shell, *(["-f"] if shell == "zsh" else []), "-c", code])
+    found = done.stdout.split()
+    if shell == "zsh":  # which itself leaves out what does not begin as the word does
+        found = [one for one in found if one.startswith(words.split()[-1].strip("'="))]
+    assert sorted(found) == sorted(expected)
+    if shell == "bash":
+        assert "-F _jax_engine jax-engine" in done.stderr
 
 
-def test_zsh_and_fish(run: Run) -> None:
-    assert run("completion", "zsh").out.startswith("autoload -U +X bashcompinit")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", [*COMMANDS, "run-batch"]),
+        ("se", ["serve"]),
+        ("serve --po", ["--pooler-config", "--port"]),
+        ("serve ./model --dtype b", ["bfloat16"]),
+        ("completion z", ["zsh"]),
+    ],
+)
+def test_fish(tmp_path: Path, run: Run, words: str, expected: list[str]) -> None:
+    script = tmp_path / "completion.fish"
+    script.write_text(run("completion", "fish").out)
+    done = answer(
+        ["fish", "--no-config", "-c", f"source {script}; complete -C 'jax-engine {words}'"]
+    )
+    assert sorted(line.split("\t")[0] for line in done.stdout.splitlines()) == sorted(expected)
+
+
+def answer(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"there is no {command[0]}")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "_jax_engine:" not in done.stderr  # zsh goes on behind an error
+    return done
+
+
+def test_lines_of_fish(run: Run) -> None:
     lines = run("completion", "fish").out.splitlines()
     assert all(line.startswith("complete -c jax-engine ") for line in lines)
     assert all(line.count("'") % 2 == 0 for line in (one.replace("\\'", "") for one in lines))

@@ -5,24 +5,26 @@ from collections.abc import Iterable
 
 from jax_engine.commands.shells.words import Command, commands
 
-# $path: the commands so far; a word behind "=" is a word of its own, as bash splits them.
+# $at: the commands so far ($path is zsh's own); a word behind "=" is a word of its own, as bash
+# splits them. zsh takes a name behind ":" for a modifier, so a number stands there.
 _SCRIPT = """\
 _jax_engine() {
-    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} path="" word words
+    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} at="" word words
+    local number=$((COMP_CWORD - 1))
     if [[ $current == "=" ]]; then
         current=""
     elif [[ $before == "=" ]]; then
         before=${COMP_WORDS[COMP_CWORD-2]}
     fi
-    for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-        case "$path $word" in
-            PATHS) path="$path $word" ;;
+    for word in "${COMP_WORDS[@]:1:$number}"; do
+        case "$at $word" in
+            PATHS) at="$at $word" ;;
             *) break ;;
         esac
     done
-    case "$path $before" in
+    case "$at $before" in
 CHOICES
-        *) case "$path" in
+        *) case "$at" in
 WORDS
         esac ;;
     esac
