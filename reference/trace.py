@@ -8,7 +8,7 @@ step in which every sequence just adds a word to a block that it has is one mome
 the whole state, so that a reader can look at any of them first.
 
 >>> trace = record(SCENARIOS["copy-on-write"])
->>> [(moment["step"], moment["kind"]) for moment in trace["moments"]][:7]
+>>> [(one["step"], one["kind"]) for one in trace["moments"]][:7]
 ... # doctest: +NORMALIZE_WHITESPACE
 [(1, 'arrive'), (1, 'plan'), (1, 'written'), (1, 'drawn'),
  (2, 'plan'), (2, 'moved'), (2, 'written')]
@@ -21,7 +21,7 @@ the whole state, so that a reader can look at any of them first.
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 from typing import Any
@@ -39,15 +39,12 @@ Moment = dict[str, Any]
 def record(scenario: Scenario) -> dict[str, Any]:
     """Run a scenario to its end; its trace, ready to be written as JSON."""
     run = Run(scenario)
-    moments: list[Moment] = []
-    for step in range(1, scenario.most_steps + 1):
-        arrived = run.arrivals(step)
-        if arrived:
-            says = " ".join(arrival(group) for group in arrived)
-            moments.append(_moment(run, step, "arrive", says))
-        if not run.scheduler.has_unfinished():
-            break
-        moments += _step(run, step, alone=not arrived)
+    return head(run) | {"moments": list(moments(run))}
+
+
+def head(run: Run) -> dict[str, Any]:
+    """What a trace says beside its moments."""
+    scenario = run.scenario
     return {
         "name": scenario.name,
         "title": scenario.title,
@@ -56,8 +53,20 @@ def record(scenario: Scenario) -> dict[str, Any]:
         "budget": run.scheduler.config.max_num_batched_tokens,
         "fifo": scenario.enable_prefix_caching,
         "requests": [request.name for request in scenario.requests],
-        "moments": moments,
     }
+
+
+def moments(run: Run) -> Iterator[Moment]:
+    """Its moments, each when it has come."""
+    for step in range(1, run.scenario.most_steps + 1):
+        arrived = run.arrivals(step)
+        if arrived:
+            says = " ".join(arrival(group) for group in arrived)
+            yield moment(run, step, "arrive", says)
+        if run.scheduler.has_unfinished():
+            yield from _step(run, step, alone=not arrived)
+        elif run.all_have_come(step):
+            break
 
 
 def _step(run: Run, step: int, *, alone: bool) -> Iterable[Moment]:
@@ -67,16 +76,16 @@ def _step(run: Run, step: int, *, alone: bool) -> Iterable[Moment]:
     plain = alone and is_plain(output, before)
     says = "" if plain else plan(output, before)
     if says:
-        yield _moment(run, step, "plan", says, output)
+        yield moment(run, step, "plan", says, output)
     pairs = output.blocks_to_swap_in, output.blocks_to_swap_out, output.blocks_to_copy
     run.memory.begin_step(*pairs)
     if any(pairs):
-        yield _moment(run, step, "moved", moved(output), output)
+        yield moment(run, step, "moved", moved(output), output)
     if not output.scheduled:
         return
     run.write(output.scheduled)
     if not plain:
-        yield _moment(run, step, "written", written(output, run), output, has_written=True)
+        yield moment(run, step, "written", written(output, run), output, has_written=True)
     held = Standing(run)
     tokens = {entry.seq.seq_id: run.draw(entry) for entry in output.scheduled}
     run.scheduler.update(tokens)
@@ -86,10 +95,10 @@ def _step(run: Run, step: int, *, alone: bool) -> Iterable[Moment]:
         if not entry.group.beam_search
     }
     says = (written_and_drawn if plain else drawn)(output, words, held)
-    yield _moment(run, step, "drawn", says)
+    yield moment(run, step, "drawn", says)
 
 
-def _moment(
+def moment(
     run: Run,
     step: int,
     kind: str,
@@ -174,7 +183,7 @@ def as_json(trace: Mapping[str, Any]) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
     head = compact({key: value for key, value in trace.items() if key != "moments"})
-    lines = ",\n".join(compact(moment) for moment in trace["moments"])
+    lines = ",\n".join(compact(one) for one in trace["moments"])
     return f'{head[:-1]},"moments":[\n{lines}\n]}}\n'
 
 

@@ -8,6 +8,8 @@ from reference.sequence import Sequence, SequenceGroup
 from reference.trace_run import Run
 from reference.trace_sentences import Standing, blocks, listed
 
+NUMBERS = ("no", "one", "two", "three", "four")
+
 
 def moved(output: SchedulerOutput) -> str:
     """The blocks that are copied before the model runs."""
@@ -40,7 +42,7 @@ def drawn(output: SchedulerOutput, words: Mapping[int, list[str]], held: Standin
     """After the step: the new words, the forks, and the blocks of who has ended."""
     run = held.run
     said = [
-        _forked(entry.group, words[entry.seq.seq_id], run)
+        _forked(entry, words[entry.seq.seq_id], held)
         for entry in output.scheduled
         if entry.num_samples > 1
     ]
@@ -71,13 +73,15 @@ def written_and_drawn(
     return " ".join([*said, *_endings(output, held)])
 
 
-def _forked(group: SequenceGroup, words: list[str], run: Run) -> str:
-    table = run.blocks.block_table(group.leader.seq_id)
-    new = listed(run.name(group, seq) for seq in group.seqs[1:])
-    return (
-        f"{listed(f'“{word}”' for word in words)} are drawn, and {group.request_id} forks. {new} "
-        f"gets a copy of the table, not of the blocks: {blocks(table)} have two holders now."
-    )
+def _forked(entry: ScheduledSequence, words: list[str], held: Standing) -> str:
+    group, table = entry.group, held.tables[entry.seq.seq_id]
+    new = [held.run.name(group, seq) for seq in group.seqs if seq.seq_id not in held.names][
+        1 - entry.num_samples :
+    ]
+    said = f"{listed(f'“{word}”' for word in words)} are drawn, and {group.request_id} forks. "
+    said += f"{listed(new)} {'gets' if len(new) == 1 else 'get'} a copy of the table, not of the "
+    have = "have" if len(table) > 1 else "has"
+    return f"{said}blocks: {blocks(table)} {have} {NUMBERS[len(words)]} holders now."
 
 
 def _selected(group: SequenceGroup, held: Standing) -> str:

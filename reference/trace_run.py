@@ -24,7 +24,14 @@ STOP = "."
 class Run:
     """What a step needs: `arrivals`, then the scheduler's plan, `write` and `draw`."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        block_manager: type[BlockManager] = BlockManager,
+        scheduler: type[Scheduler] = Scheduler,
+        memory: type[WordMemory] = WordMemory,
+    ) -> None:
         self.scenario = scenario
         self.requests = {request.name: request for request in scenario.requests}
         self.groups: dict[str, SequenceGroup] = {}
@@ -32,19 +39,20 @@ class Run:
         self.seq_ids: dict[str, list[int]] = {}
         """Of each group, all that it has had, in order of appearance: a name is a place in here."""
         self.words = [STOP]
-        self.blocks = BlockManager(
+        self.blocks = block_manager(
             scenario.block_size,
             scenario.num_gpu_blocks,
             scenario.num_cpu_blocks,
+            watermark=scenario.watermark,
             enable_prefix_caching=scenario.enable_prefix_caching,
             free_order=scenario.free_order,
         )
-        self.memory = WordMemory(
+        self.memory = memory(
             num_blocks=scenario.num_gpu_blocks,
             block_size=scenario.block_size,
             num_cpu_blocks=scenario.num_cpu_blocks,
         )
-        self.scheduler = Scheduler(self.blocks, **(LIMITS | dict(scenario.settings)))
+        self.scheduler = scheduler(self.blocks, **(LIMITS | dict(scenario.settings)))
 
     def token_ids(self, text: str) -> list[int]:
         """A token a word; words are numbered as they turn up."""
@@ -56,9 +64,11 @@ class Run:
     def arrivals(self, step: int) -> list[SequenceGroup]:
         """Queue the requests that arrive before this step."""
         arrived = [request for request in self.scenario.requests if request.step == step]
-        for request in arrived:
-            self._add(request)
-        return [self.groups[request.name] for request in arrived]
+        return [self._add(request) for request in arrived]
+
+    def all_have_come(self, step: int) -> bool:
+        """Whether no request arrives after this step."""
+        return all(request.step <= step for request in self.scenario.requests)
 
     def write(self, scheduled: SequenceOf[ScheduledSequence]) -> None:
         """What the model does to memory: each new token is written to its slot."""
@@ -95,7 +105,7 @@ class Run:
     def text(self, token_ids: SequenceOf[int]) -> str:
         return " ".join(self.words[token] for token in token_ids)
 
-    def _add(self, request: TracedRequest) -> None:
+    def _add(self, request: TracedRequest) -> SequenceGroup:
         params: Any = SimpleNamespace(
             n=request.beams or len(request.outputs),
             best_of=None,
@@ -109,3 +119,4 @@ class Run:
         group = SequenceGroup(request.name, self.token_ids(request.prompt), params)
         self.scheduler.add_group(group)
         self.groups[request.name] = group
+        return group

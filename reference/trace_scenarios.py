@@ -38,6 +38,7 @@ class Scenario:
     requests: tuple[TracedRequest, ...]
     num_gpu_blocks: int = 9
     num_cpu_blocks: int = 0
+    watermark: float = 0.01
     free_order: tuple[int, ...] | None = None
     enable_prefix_caching: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -3,8 +3,10 @@
 A caption says only what can be read off the plan of a step, and off the block tables before and
 after it. (What came of it is told by `trace_outcomes`.)
 
->>> listed(["A"]), listed(["A", "B", "C"]), blocks([7]), blocks([7, 1])
-('A', 'A, B and C', 'block 7', 'blocks 7 and 1')
+>>> listed([]), listed(["A"]), listed(["A", "B", "C"])
+('nobody', 'A', 'A, B and C')
+>>> blocks([]), blocks([7]), blocks([7, 1])
+('no block', 'block 7', 'blocks 7 and 1')
 """
 
 from collections.abc import Iterable
@@ -20,7 +22,10 @@ SWAPPED = SequenceStatus.SWAPPED
 
 
 def listed(items: Iterable[object]) -> str:
-    *most, last = [str(item) for item in items]
+    names = [str(item) for item in items]
+    if not names:
+        return "nobody"
+    *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
 
 
@@ -29,6 +34,8 @@ def counted(number: int, what: str) -> str:
 
 
 def blocks(numbers: list[int]) -> str:
+    if not numbers:
+        return "no block"
     return f"block{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
 
 
@@ -71,7 +78,7 @@ def is_plain(output: SchedulerOutput, before: Standing) -> bool:
             before.was(entry.group, RUNNING)
             and not entry.group.beam_search
             and not before.taken_since(entry.seq)
-            and entry.num_tokens == 1
+            and entry.num_tokens == entry.num_samples == 1
             for entry in output.scheduled
         )
     )
@@ -88,7 +95,7 @@ def arrival(group: SequenceGroup) -> str:
 def plan(output: SchedulerOutput, before: Standing) -> str:
     """The scheduler's decisions of a step."""
     run = before.run
-    if not output.scheduled:
+    if not output.scheduled and not output.preempted:
         return _nothing(run)
     said = [_preempted(name, mode, before) for name, mode in output.preempted]
     come_back = [group for group in run.scheduler.running if before.was(group, SWAPPED)]
@@ -103,14 +110,17 @@ def plan(output: SchedulerOutput, before: Standing) -> str:
 
 
 def _nothing(run: Run) -> str:
-    head, *behind = run.scheduler.waiting
-    need = run.blocks.num_blocks_for(head.prompt_len)
+    head, *behind = [*run.scheduler.swapped, *run.scheduler.waiting]
+    need = counted(run.blocks.num_blocks_for(len(head.leader.token_ids)), "block")
     there = counted(run.blocks.num_gpu_blocks, "block")
-    return (
-        f"{head.request_id}, at the head of the queue, needs {need} blocks, and the whole pool has "
-        f"{there}: it can never be admitted. {listed(group.request_id for group in behind)} would "
-        "fit, but nobody overtakes. Nothing is computed in this step, nor in any after it."
+    said = (
+        f"{head.request_id}, at the head of the queue, needs {need}, and the whole pool has "
+        f"{there}: it can never be admitted."
     )
+    if behind:
+        names = listed(group.request_id for group in behind)
+        said += f" {names} would fit, but nobody overtakes."
+    return f"{said} Nothing is computed in this step, nor in any after it."
 
 
 def _preempted(name: str, mode: str, before: Standing) -> str:
@@ -178,7 +188,8 @@ def _goes_on(entry: ScheduledSequence, before: Standing, copies: list[BlockPair]
             )
     if entry.num_tokens > 1:
         end = entry.start + entry.num_tokens
-        return f"{name} goes on with tokens {entry.start + 1} to {end}, and takes {blocks(taken)}."
+        said = f"{name} goes on with tokens {entry.start + 1} to {end}"
+        return f"{said}, and takes {blocks(taken)}." if taken else f"{said}, in blocks that it has."
     if taken:
         return f"{name}'s next token is the first of a new block: it takes {blocks(taken)}."
     if block in [source for source, _ in copies]:

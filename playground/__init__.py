@@ -1,0 +1,13 @@
+"""The playground of the docs: the oracle's scheduler and block manager under a reader's settings.
+
+It runs in the browser as it runs here: it needs the standard library and the parts of `reference/`
+that work without NumPy.
+
+    settings     what a reader may set, checked
+    words        what requests say, where there is no model
+    watched_run  a run whose invariants are checked at every step
+    invariants   what must hold, by the names of the specification
+    breaks       faults that can be planted
+    smallest     the smallest example that shows a fault
+    session      from settings to a trace
+"""

@@ -1,0 +1,156 @@
+"""Faults that a reader can plant, each a few lines over the oracle's own classes.
+
+>>> sorted(BREAKS)[:2]
+['copies before swapping out', 'free before fork']
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from reference.blocks import BlockManager, BlockPair, BlockTable
+from reference.scheduler import Scheduler
+from reference.scheduler_state import SchedulerOutput
+from reference.trace_memory import WordMemory
+
+
+@dataclass(frozen=True)
+class System:
+    """The parts that a run is made of."""
+
+    block_manager: type[BlockManager] = BlockManager
+    scheduler: type[Scheduler] = Scheduler
+    memory: type[WordMemory] = WordMemory
+
+
+class _NoWatermark(BlockManager):
+    watermark_blocks = property(lambda self: 0, lambda self, wanted: None)  # type: ignore[assignment]
+
+
+class _FreesBeforeForking(BlockManager):
+    def fork(self, parent_id: int, child_id: int, num_blocks: int | None = None) -> None:
+        self.free(parent_id)
+        super().fork(parent_id, child_id, num_blocks)
+
+
+class _ForksWithoutCounting(BlockManager):
+    def fork(self, parent_id: int, child_id: int, num_blocks: int | None = None) -> None:
+        blocks = self.block_table(parent_id)[:num_blocks]
+        self._keep(child_id, BlockTable(blocks, self.device(parent_id) or "gpu"))
+
+
+class _WritesSharedBlocks(BlockManager):
+    def _copy_on_write(self, table: BlockTable, start: int) -> list[BlockPair]:
+        return []
+
+
+class _RemembersOverwrittenBlocks(BlockManager):
+    def _take_gpu_block(self) -> int:
+        return self.gpu.allocate()
+
+
+class _CopiesBeforeSwappingOut(WordMemory):
+    def begin_step(
+        self,
+        swap_in: Sequence[BlockPair],
+        swap_out: Sequence[BlockPair],
+        copies: Sequence[BlockPair],
+    ) -> None:
+        super().begin_step(swap_in, [], copies)
+        super().begin_step([], swap_out, [])
+
+
+class _KeepsTheCount(Scheduler):
+    def schedule(self) -> SchedulerOutput:
+        computed = {
+            seq: seq.num_computed_tokens for group in self.running for seq in group.unfinished
+        }
+        output = super().schedule()
+        for name, mode in output.preempted:
+            for seq in self.groups[name].unfinished:
+                if mode == "recompute":
+                    seq.num_computed_tokens = computed[seq]
+        return output
+
+
+@dataclass(frozen=True)
+class Break:
+    """A fault: which rule it breaks, in a sentence, and the system that has it.
+
+    Attributes:
+        falls: the invariants of which one falls first.
+        needs: settings without which it cannot show.
+    """
+
+    says: str
+    falls: tuple[str, ...]
+    plant: Callable[[System], System]
+    needs: Mapping[str, object]
+
+
+BREAKS: Mapping[str, Break] = {
+    "no watermark": Break(
+        "A request is admitted though it takes the last free blocks, so the next token of another "
+        "one preempts it at once.",
+        ("I18",),
+        lambda system: replace(system, block_manager=_NoWatermark),
+        {"watermark_percent": 30},
+    ),
+    "no admission rule": Break(
+        "Every request is accepted. One that needs more blocks than there are waits for ever, and "
+        "all others behind it.",
+        ("I20",),
+        lambda system: system,  # a setting of the scheduler
+        {},
+    ),
+    "free before fork": Break(
+        "The parent's blocks are given back first, so the child finds nothing to share.",
+        ("I13",),
+        lambda system: replace(system, block_manager=_FreesBeforeForking),
+        {},
+    ),
+    "fork without counting": Break(
+        "A fork shares blocks, but their reference counts stay: the first to end frees what others "
+        "still read.",
+        ("I1",),
+        lambda system: replace(system, block_manager=_ForksWithoutCounting),
+        {},
+    ),
+    "no copy on write": Break(
+        "A sample writes into a block that others share.",
+        ("I10",),
+        lambda system: replace(system, block_manager=_WritesSharedBlocks),
+        {},
+    ),
+    "copies before swapping out": Break(
+        "A copy is made into a block that a victim has just left, before the victim's content has "
+        "been carried to the CPU.",
+        ("I13",),
+        lambda system: replace(system, memory=_CopiesBeforeSwappingOut),
+        {"preemption": "swap", "cpu_blocks": 12},
+    ),
+    "recompute keeps the count": Break(
+        "A request that was preempted by recompute loses its blocks, but not the count of tokens "
+        "that it has in memory.",
+        ("I6",),
+        lambda system: replace(system, scheduler=_KeepsTheCount),
+        {"preemption": "recompute"},
+    ),
+    "cache remembers overwritten blocks": Break(
+        "A cached block is handed out and overwritten, and the prefix cache still finds it by its "
+        "old content.",
+        ("I25", "I13"),
+        lambda system: replace(system, block_manager=_RemembersOverwrittenBlocks),
+        {"prefix_caching": True},
+    ),
+}
+
+
+def system_of(names: Sequence[str]) -> System:
+    """The oracle's system with these faults; at most one of each part.
+
+    Raises KeyError for an unknown name.
+    """
+    system = System()
+    for name in names:
+        system = BREAKS[name].plant(system)
+    return system

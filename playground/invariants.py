@@ -1,0 +1,183 @@
+"""What must hold, checked on a run in the middle of a step, by the names of the specification.
+
+Each check reads the state alone: tables, counts, the free list, queues and the words in memory.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from reference.scheduler_state import SchedulerOutput
+from reference.sequence import Sequence, SequenceStatus
+from reference.trace_run import Run
+
+
+class Fell(Exception):
+    """An invariant does not hold: its name, and what is wrong in a sentence."""
+
+    def __init__(self, invariant: str, says: str) -> None:
+        super().__init__(f"{invariant}: {says}")
+        self.invariant, self.says = invariant, says
+
+
+TITLES = {
+    "I1": "a block's reference count is the number of sequences that hold it",
+    "I2": "a block is free if and only if nobody holds it, and is free once",
+    "I6": "a sequence has the blocks of the tokens that are in memory",
+    "I7": "the block manager never contradicts itself",
+    "I10": "nobody writes into a block that others hold",
+    "I13": "in memory, each token of a sequence is where its block table says",
+    "I16": "an unfinished request is in exactly one queue",
+    "I18": "admission leaves the watermark free",
+    "I20": "while there are requests, a step does something",
+    "I25": "a block that the prefix cache finds holds the words that it is found by",
+}
+
+
+def check_plan(run: Run, output: SchedulerOutput) -> None:
+    """After a step was planned. Raises Fell."""
+    for device in ("gpu", "cpu"):
+        _counts(run, device)
+    _queues(run)
+    _tables(run)
+    _writes(run, output)
+    _watermark(run, output)
+    done = output.scheduled or output.preempted or output.blocks_to_swap_in
+    if run.scheduler.has_unfinished() and not done:
+        first = next(iter([*run.scheduler.swapped, *run.scheduler.waiting]), None)
+        name = "nobody" if first is None else first.request_id
+        raise Fell("I20", f"nothing is computed and nothing moves: {name} is first, and cannot go on")
+
+
+def check_memory(run: Run, output: SchedulerOutput) -> None:
+    """After blocks were moved and words written. Raises Fell."""
+    for entry in output.scheduled:
+        _content(run, entry.seq, entry.start + entry.num_tokens)
+    for group in run.scheduler.groups.values():
+        for seq in group.unfinished:
+            if run.blocks.device(seq.seq_id) == "cpu":
+                _content(run, seq, seq.num_computed_tokens)
+    _cache(run, output)
+
+
+def _sequences(run: Run) -> Iterator[Sequence]:
+    for group in run.scheduler.groups.values():
+        yield from group.unfinished
+
+
+def _name(run: Run, seq: Sequence) -> str:
+    group = next(one for one in run.groups.values() if seq in one.seqs)
+    return run.name(group, seq)
+
+
+def _counts(run: Run, device: str) -> None:
+    pool = run.blocks.gpu if device == "gpu" else run.blocks.cpu
+    held = Counter(
+        block
+        for seq in _sequences(run)
+        if run.blocks.device(seq.seq_id) == device
+        for block in set(run.blocks.block_table(seq.seq_id))
+    )
+    for block, count in enumerate(pool.ref_counts):
+        if count != held[block]:
+            raise Fell(
+                "I1", f"{device.upper()} block {block} counts {count}, but {held[block]} hold it"
+            )
+    free = Counter(pool.free_blocks)
+    for block, count in enumerate(pool.ref_counts):
+        if free[block] != (count == 0):
+            raise Fell(
+                "I2",
+                f"{device.upper()} block {block} is held by {count} and {free[block]} times free",
+            )
+
+
+def _queues(run: Run) -> None:
+    scheduler = run.scheduler
+    for group in scheduler.groups.values():
+        places = [scheduler.waiting, scheduler.running, scheduler.swapped]
+        number = sum(queue.count(group) for queue in places)
+        if number != 1:
+            raise Fell("I16", f"{group.request_id} is in {number} queues")
+
+
+def _tables(run: Run) -> None:
+    size = run.blocks.block_size
+    for seq in _sequences(run):
+        blocks = len(run.blocks.block_table(seq.seq_id))
+        need = -(-seq.num_computed_tokens // size)
+        if blocks < need:
+            raise Fell(
+                "I6",
+                f"{_name(run, seq)} has {seq.num_computed_tokens} tokens in memory, and {blocks} "
+                f"of the {need} blocks that they need",
+            )
+
+
+def _writes(run: Run, output: SchedulerOutput) -> None:
+    for entry in output.scheduled:
+        table = run.blocks.block_table(entry.seq.seq_id)
+        for position in range(entry.start, entry.start + entry.num_tokens):
+            logical = position // run.blocks.block_size
+            if logical >= len(table):
+                raise Fell("I6", f"{_name(run, entry.seq)} has no block for position {position}")
+            _written_by_one(run, entry.seq, position, table[logical])
+
+
+def _written_by_one(run: Run, seq: Sequence, position: int, block: int) -> None:
+    """Others may hold the block if they have the same tokens there: they are spared to write it."""
+    for other in _sequences(run):
+        holds = run.blocks.device(other.seq_id) == "gpu" and block in run.blocks.block_table(
+            other.seq_id
+        )
+        if holds and other.token_ids[: position + 1] != seq.token_ids[: position + 1]:
+            raise Fell(
+                "I10",
+                f"{_name(run, seq)} writes position {position} into block {block}, which "
+                f"{_name(run, other)} holds, too",
+            )
+
+
+def _watermark(run: Run, output: SchedulerOutput) -> None:
+    """Whoever was admitted in this step (its first position is among what it computes)."""
+    wanted = int(run.scenario.watermark * run.scenario.num_gpu_blocks)
+    admitted = [
+        entry.group.request_id
+        for entry in output.scheduled
+        if entry.group.leader.status is SequenceStatus.RUNNING and entry.start == 0
+    ]
+    free = run.blocks.num_free_gpu_blocks
+    if admitted and not output.preempted and free < wanted:
+        raise Fell(
+            "I18", f"{admitted[-1]} is admitted and leaves {free} blocks free, less than {wanted}"
+        )
+
+
+def _content(run: Run, seq: Sequence, num_tokens: int) -> None:
+    pool = run.memory.gpu if run.blocks.device(seq.seq_id) == "gpu" else run.memory.cpu
+    table = run.blocks.block_table(seq.seq_id)
+    for position in range(num_tokens):
+        logical, offset = divmod(position, run.blocks.block_size)
+        found, wanted = pool[table[logical]][offset], run.words[seq.token_ids[position]]
+        if found != wanted:
+            raise Fell(
+                "I13",
+                f"{_name(run, seq)} reads “{found or 'nothing'}” at position {position}, in block "
+                f"{table[logical]}, where it has written “{wanted}”",
+            )
+
+
+def _cache(run: Run, output: SchedulerOutput) -> None:
+    """Blocks that are being written are offered before they are full: they are passed over."""
+    tables = {
+        block for entry in output.scheduled for block in run.blocks.block_table(entry.seq.seq_id)
+    }
+    for entry in run.blocks.prefix_cache.entries:
+        if entry.block in tables:
+            continue
+        wanted = [run.words[token] for token in entry.prefix[-run.blocks.block_size :]]
+        if run.memory.gpu[entry.block] != wanted:
+            raise Fell(
+                "I25",
+                f"the cache says that block {entry.block} holds “{' '.join(wanted)}”, but it holds "
+                f"“{' '.join(word or '–' for word in run.memory.gpu[entry.block])}”",
+            )

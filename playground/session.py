@@ -1,0 +1,59 @@
+"""From settings to what the page shows.
+
+>>> found = run({"requests": [{"prompt": "To be or", "max_tokens": 2}]})
+>>> len(found["trace"]["moments"]), found["fell"], found["refused"]
+(4, None, {})
+>>> run({"gpu_blocks": 0})["error"]
+'gpu_blocks must be a whole number from 1 to 40, got 0'
+"""
+
+from typing import Any
+
+from playground.breaks import BREAKS, system_of
+from playground.invariants import TITLES, Fell
+from playground.settings import Settings, SettingError, scenario_of
+from playground.watched_run import WatchedRun
+from playground.words import prompts
+from reference.trace import head, moment, moments
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Runs to the end, or until an invariant falls.
+
+    Returns:
+        `trace`, as `reference.trace` makes it; `fell`: None, or the invariant, its title, what is
+        wrong and the step; `refused`: why, by request. Or only `error`: which setting is wrong.
+    """
+    try:
+        scenario = scenario_of(settings)
+        for name in settings.get("breaks", ()):
+            if name not in BREAKS:
+                raise SettingError(f"breaks: {name!r} is none of {', '.join(BREAKS)}")
+        watched = WatchedRun(scenario, system_of(settings.get("breaks", ())))
+    except SettingError as error:
+        return {"error": str(error)}
+    found, fell = [], None
+    try:
+        for one in moments(watched):
+            found.append(one)
+    except Fell as error:
+        fell = {"invariant": error.invariant, "says": error.says}
+    except (AssertionError, IndexError, KeyError, RuntimeError, ValueError) as error:
+        # A broken system may stumble before an invariant is looked at
+        fell = {"invariant": "I7", "says": f"{type(error).__name__}: {error}"}
+    if fell is not None:
+        step = found[-1]["step"] + (found[-1]["kind"] == "drawn") if found else 1
+        fell |= {"step": step, "title": TITLES[fell["invariant"]]}
+        found.append(moment(watched, step, "fell", fell["says"], watched.output))
+    trace = head(watched) | {"moments": found}
+    return {"trace": trace, "fell": fell, "refused": watched.refused}
+
+
+def draw(wanted: dict[str, int]) -> list[dict[str, Any]]:
+    """So many requests of a seed, for the button "random requests"."""
+    steps = (1, 1, 2, 4, 6, 8)
+    found = prompts(wanted["seed"], wanted["count"])
+    return [
+        {"prompt": prompt, "max_tokens": 4 + (wanted["seed"] + 3 * i) % 7, "step": steps[i]}
+        for i, prompt in enumerate(found)
+    ]

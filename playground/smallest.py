@@ -1,0 +1,106 @@
+"""The smallest example that shows a fault: drawn by chance, then made smaller while it still falls.
+
+>>> found = smallest(["no copy on write"])
+>>> found["fell"]["invariant"], len(found["settings"]["requests"])
+('I10', 1)
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from playground.breaks import BREAKS
+from playground.session import run
+from playground.settings import NUMBERS, REQUEST, Settings
+from playground.words import PROMPTS
+
+TRIES, ENOUGH = 400, 6
+
+
+def smallest(breaks: Sequence[str], own: Settings | None = None) -> dict[str, Any] | None:
+    """Settings under which these faults fall, and how; None if none was found.
+
+    Args:
+        own: the reader's settings; they are made smaller if they fall, else others are drawn.
+    """
+    falls = (one for one in _candidates(breaks, own) if _fell(one))
+    found = [_shrunk(one) for one in islice(falls, 1 if own else ENOUGH)]
+    if not found:
+        return None
+    best = min(found, key=_size)
+    return {"settings": best, "fell": _fell(best)}
+
+
+def _candidates(breaks: Sequence[str], own: Settings | None) -> Iterator[dict[str, Any]]:
+    if own is not None:
+        yield {**own, "breaks": list(breaks)}
+    chance = random.Random("smallest")
+    for number in range(TRIES):
+        yield drawn(chance, breaks, 1 + number // 40)
+
+
+def drawn(chance: random.Random, breaks: Sequence[str], size: int) -> dict[str, Any]:
+    """Settings by chance; with `size`, requests are more and longer, and memory is larger."""
+    requests = []
+    for _ in range(chance.randint(1, min(1 + size, 4))):
+        beams = chance.choice((0, 0, 0, 2, 3))
+        requests.append(
+            {
+                "prompt": " ".join(chance.choice(PROMPTS).split()[: chance.randint(1, 8)]),
+                "n": 1 if beams else chance.choice((1, 1, 2, 3)),
+                "beams": beams,
+                "max_tokens": chance.randint(1, 4 + size),
+                "step": chance.randint(1, 3),
+            }
+        )
+    needs = {name: value for one in breaks for name, value in BREAKS[one].needs.items()}
+    return {
+        "requests": requests,
+        "block_size": chance.choice((1, 2, 3, 4)),
+        "gpu_blocks": chance.randint(3, 8 + 2 * size),
+        **needs,
+        "breaks": list(breaks),
+    }
+
+
+def _fell(settings: Settings) -> Mapping[str, Any] | None:
+    """What fell, if it is what these faults are known for."""
+    fell: Mapping[str, Any] | None = run(settings).get("fell")
+    known = {name for one in settings["breaks"] for name in BREAKS[one].falls}
+    return fell if fell is not None and fell["invariant"] in known else None
+
+
+def _size(settings: Settings) -> int:
+    requests = settings["requests"]
+    words = sum(len(one["prompt"].split()) + one["max_tokens"] * one["n"] for one in requests)
+    return 10 * len(requests) + words + 5 * sum(one["beams"] for one in requests)
+
+
+def _shrunk(settings: dict[str, Any]) -> dict[str, Any]:
+    """Nothing in it can be left out or lowered by one without the fault's not showing."""
+    while True:
+        smaller = next((one for one in _smaller(settings) if _fell(one)), None)
+        if smaller is None:
+            return settings
+        settings = smaller
+
+
+def _smaller(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    requests = settings["requests"]
+    for i, request in enumerate(requests):
+        rest = requests[:i], requests[i + 1 :]
+        if len(requests) > 1:
+            yield {**settings, "requests": [*rest[0], *rest[1]]}
+        words = request["prompt"].split()
+        shorter = [{"prompt": " ".join(words[:-1])}] if len(words) > 1 else []
+        shorter += [
+            {field: request[field] - 1}
+            for field, (_, least, _) in REQUEST.items()
+            if request.get(field, least) > least
+        ]
+        for change in shorter:
+            yield {**settings, "requests": [*rest[0], {**request, **change}, *rest[1]]}
+    for field in ("gpu_blocks", "cpu_blocks", "block_size"):
+        if settings.get(field, NUMBERS[field][1]) > NUMBERS[field][1]:
+            yield {**settings, field: settings[field] - 1}
