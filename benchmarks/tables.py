@@ -17,6 +17,7 @@ PAGES = {
     "vllm_examples": "vllm-examples.md",
     "quantised_files": "compare.md#quantised-files",
     "accuracy_quantised": "command-line.md#what-quantising-costs",
+    "sampler": "tutorial/vectorised-sampler.md#measured",
     "servers_bfloat16": "serving.md#beside-another-server",
     "servers_float32": "serving.md#beside-another-server",
 }
@@ -95,6 +96,22 @@ def quantising_table() -> str:
         f"{saved['date']}, {machine_in_words(machine)}, commit {saved['versions']['commit']}; "
         f"{result['tokens']:,} tokens of text."
     )
+    return said + "\n\n" + "\n".join(rows)
+
+
+def sampler_table() -> str:
+    """Milliseconds of each form of the sampler, for docs/tutorial/vectorised-sampler.md."""
+    saved = load_result("sampler")
+    rows = [
+        "| | rows | row by row, NumPy | all rows, NumPy | all rows, XLA | the CPU's kernel |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, found in saved["result"].items():
+        if name != "vocab":
+            what, count = name.rsplit("_", 1)
+            cells = " | ".join(f"{ms:.2f}" for ms in found.values())
+            rows.append(f"| {what} | {count} | {cells} |")
+    said = f"Milliseconds, {saved['date']}, {machine_in_words(saved['machine'])}."
     return said + "\n\n" + "\n".join(rows)
 
 

@@ -67,6 +67,20 @@ def _prefix_over_vllm() -> str:
     return _range([_of(file, "peers", "vllm", "ours_over_this") for file in files], ".2f")
 
 
+def _perplexity(case: str) -> str:
+    return f"{_of('accuracy_quantised', 'cases', case, 'perplexity'):.1f}"
+
+
+def _q4_1(peer: str, what: str) -> float:
+    """Of one request (W2) on the default model's own file, Q4_1."""
+    return float(_of("quantised_files", "Q4_1 W2", "peers", peer, what))
+
+
+def _codes_over_bfloat16(workload: str) -> float:
+    peers = _of("quantised_files", f"Q4_1 {workload}", "peers")
+    return float(peers["ours-dequantized"]["ours_over_this"])
+
+
 def _one_page_lines() -> str:
     """Of all cells but the one that checks the engine, lines that are not empty."""
     page = (ROOT / "docs" / "tutorial" / "one-page.md").read_text("utf-8")
@@ -98,6 +112,25 @@ VALUES: dict[str, Callable[[], str]] = {
     "mask_ms_8": lambda: f"{_of('guided', 'batch_8', 'guided_mask_ms'):.1f}",
     "hellaswag_percent": lambda: f"{_of('accuracy', 'HellaSwag', 'ours_percent'):.0f}",
     "truthfulqa_percent": lambda: f"{_of('accuracy', 'TruthfulQA-MC1', 'ours_percent'):.0f}",
+    "sampler_row_by_row_ms": lambda: f"{_of('sampler', 'filters_64', 'row_by_row_ms'):.0f}",
+    "sampler_all_rows_ms": lambda: f"{_of('sampler', 'filters_64', 'all_rows_ms'):.0f}",
+    "sampler_xla_ms": lambda: f"{_of('sampler', 'filters_64', 'xla_ms'):.0f}",
+    "sampler_kernel_ms": lambda: f"{_of('sampler', 'filters_64', 'kernel_ms'):.1f}",
+    # Weights in codes
+    "perplexity_float": lambda: _perplexity("float32"),
+    "perplexity_q8": lambda: _perplexity("Q8_0"),
+    "perplexity_q4": lambda: _perplexity("Q4_0"),
+    "perplexity_rtn": lambda: _perplexity("w4a16"),
+    "perplexity_gptq": lambda: _perplexity("w4a16-gptq"),
+    "perplexity_awq": lambda: _perplexity("w4a16-awq"),
+    "perplexity_w8a8": lambda: _perplexity("w8a8"),
+    "perplexity_smooth": lambda: _perplexity("w8a8-smooth"),
+    "codes_megabytes": lambda: f"{_q4_1('ours', 'bytes_per_token') / 1e6:.0f}",
+    "bfloat16_megabytes": lambda: f"{_q4_1('ours-dequantized', 'bytes_per_token') / 1e6:.0f}",
+    "codes_tokens_per_s": lambda: f"{_q4_1('ours', 'output_tokens_per_s'):.0f}",
+    "bfloat16_tokens_per_s": lambda: f"{_q4_1('ours-dequantized', 'output_tokens_per_s'):.0f}",
+    "codes_over_bfloat16_1": lambda: f"{_codes_over_bfloat16('W2'):.1f}",
+    "codes_over_bfloat16_32": lambda: f"{_codes_over_bfloat16('W1'):.2f}",
     # The paper's figures
     "alpaca_samples_save_simulated": lambda: _saved("15", "Alpaca, parallel sampling"),
     "samples_save_measured": lambda: _saved("15-measured", "parallel sampling"),

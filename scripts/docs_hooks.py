@@ -14,6 +14,7 @@ And what is in benchmarks/results/:
     {{ measured }}                      each result that has no page of its own
     {{ compared }} {{ compared summary }}   compare_*.json, engine by engine or a row for each
     {{ compared quantised }}            quantised_files.json, a row for each engine on each file
+    {{ sampler }}                       sampler.json, a row for each case and number of rows
     {{ quantising }}                    accuracy_quantised.json, a row for each format
     {{ curves memory }} {{ curves }}        a curve of curves.json, or where they were measured
     {{ examples }} {{ profile }} {{ startup }}   vllm_examples, step_profile, startup.json
@@ -203,6 +204,12 @@ def servers() -> str:
     return table.tables()
 
 
+def sampler() -> str:
+    from benchmarks.tables import sampler_table
+
+    return sampler_table()
+
+
 def quantising() -> str:
     from benchmarks.tables import quantising_table
 
@@ -243,6 +250,7 @@ FROM_RESULTS = (
     paper,
     profile,
     quantising,
+    sampler,
     servers,
     startup,
 )
