@@ -31,10 +31,7 @@ def run(settings: Settings) -> dict[str, Any]:
     """
     try:
         scenario = scenario_of(settings)
-        for name in settings.get("breaks", ()):
-            if name not in BREAKS:
-                raise SettingError(f"breaks: {name!r} is none of {', '.join(BREAKS)}")
-        watched = WatchedRun(scenario, system_of(settings.get("breaks", ())))
+        watched = WatchedRun(scenario, system_of(_checked(settings.get("breaks", []))))
     except SettingError as error:
         return {"error": str(error)}
     found: list[Moment] = []
@@ -53,6 +50,15 @@ def run(settings: Settings) -> dict[str, Any]:
         found.append(moment(watched, step, "fell", fell["says"], watched.output))
     trace = head(watched) | {"moments": found}
     return {"trace": trace, "fell": fell, "refused": watched.refused}
+
+
+def _checked(names: Any) -> list[str]:
+    if not isinstance(names, list):
+        raise SettingError(f"breaks must be a list, got {names!r}")
+    for name in names:
+        if name not in BREAKS:
+            raise SettingError(f"breaks: {name!r} is none of {', '.join(BREAKS)}")
+    return names
 
 
 def faults(_: None = None) -> dict[str, dict[str, Any]]:

@@ -21,14 +21,10 @@ from playground.words import PROMPTS
 TRIES, ENOUGH = 4000, 6
 
 
-def smallest(breaks: Sequence[str], own: Settings | None = None) -> dict[str, Any] | None:
-    """Settings under which these faults fall, and how; None if none was found.
-
-    Args:
-        own: the reader's settings; they are made smaller if they fall, else others are drawn.
-    """
-    falls = (one for one in _candidates(breaks, own) if _fell(one))
-    found = [_shrunk(one) for one in islice(falls, 1 if own else ENOUGH)]
+def smallest(breaks: Sequence[str]) -> dict[str, Any] | None:
+    """Settings under which these faults fall, and how; None if none was found."""
+    falls = (one for one in _candidates(breaks) if _fell(one))
+    found = [_shrunk(one) for one in islice(falls, ENOUGH)]
     if not found:
         return None
     best = min(found, key=_size)
@@ -68,9 +64,7 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "requests": requests}
 
 
-def _candidates(breaks: Sequence[str], own: Settings | None) -> Iterator[dict[str, Any]]:
-    if own is not None:
-        yield {**own, "breaks": list(breaks)}
+def _candidates(breaks: Sequence[str]) -> Iterator[dict[str, Any]]:
     chance = random.Random("smallest")
     for number in range(TRIES):
         yield drawn(chance, breaks, 1 + number // 40 % 10)

@@ -6,7 +6,7 @@
     {{ contents }}                                         the tutorial's pages, in the nav's order
     {{ chapters }}                                         the files of reference/, in reading order
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
-    {{ playground sharing }}                               a scene of playground/scenes.py, to play with
+    {{ playground sharing }}               a scene of playground/scenes.py, to play with
 
 And what is in benchmarks/results/:
 

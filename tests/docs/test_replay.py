@@ -38,16 +38,16 @@ def page(folder: Path, scheme: str) -> Path:
     """What MkDocs makes of the page, less the theme."""
     read = {name: (ROOT / name).read_text("utf-8") for name in (
         "docs/stylesheets/figures.css", "docs/stylesheets/replay.css",
-        "docs/javascripts/replay.js", "tests/docs/replay_check.js",
+        "docs/javascripts/elements.js", "docs/javascripts/replay.js", "tests/docs/replay_check.js",
     )}  # fmt: skip
-    styles, colours, script, check = read.values()
+    styles, colours, elements, script, check = read.values()
     path = folder / "replay.html"
     path.write_text(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>replay</title>'
         f'<meta name="viewport" content="width=device-width"><style>{styles}{colours}'
         f"html {{ font-size: 125%; }} body {{ margin: 16px; }}</style>"
         f'<body data-md-color-scheme="{scheme}"><script>{check}</script>{replay()}'
-        f"<script>{script}</script></body></html>",
+        f"<script>{elements}</script><script>{script}</script></body></html>",
         encoding="utf-8",
     )
     return path

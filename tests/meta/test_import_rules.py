@@ -85,6 +85,12 @@ def test_exercises_import_numpy_and_themselves_only(path: Path) -> None:
         assert not any(name.startswith(solutions) for name in imported_names(path))
 
 
+@pytest.mark.parametrize("path", modules("playground"), ids=_id)
+def test_the_playground_imports_the_oracle_and_itself_only(path: Path) -> None:
+    """It runs where there is no NumPy (tests/docs/test_playground_page.py)."""
+    assert _top_level(path) <= {"reference", "playground"}
+
+
 def test_importing_the_controller_loads_no_jax() -> None:
     """The AST rule again at run time: what a module imports may import more.
 

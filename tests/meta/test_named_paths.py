@@ -14,7 +14,7 @@ NAMED_IN = [
 ]
 FOLDERS = (
     "tests|reference|jax_engine|pallas_kernels|cpu_kernels|benchmarks|scripts|docs|examples"
-    r"|exercises|\.ci"
+    r"|exercises|playground|\.ci"
 )
 WORD = r"[\w.*-]+"
 # A path in a folder of the repository, or a file at its root; not the end of another path.
