@@ -2,7 +2,7 @@
 
 >>> call("playground.session", "run", '{"seed": -1}')
 '{"error": "seed must be a whole number from 0 to 9999, got -1"}'
->>> run_code("x = 6\\nprint(x * 7)")
+>>> run_code("print(x * 7)", before="x = 6")
 '{"printed": "42\\\\n", "error": null}'
 """
 
@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import io
 import json
+import linecache
 import traceback
 
 OWN = "<cell>"
@@ -21,15 +22,23 @@ def call(module: str, name: str, argument: str) -> str:
     return json.dumps(function(json.loads(argument)), ensure_ascii=False)
 
 
-def run_code(code: str) -> str:
-    """Runs code in a namespace of its own: what it prints, and the error that ended it."""
+def run_code(code: str, before: str = "") -> str:
+    """Runs code in a namespace of its own: what it prints, and the error that ended it.
+
+    Args:
+        before: runs first, in the same namespace; what it prints is not shown.
+    """
+    namespace = {"__name__": "__main__"}
     printed = io.StringIO()
     error = None
-    with contextlib.redirect_stdout(printed):
-        try:
-            exec(compile(code, OWN, "exec"), {"__name__": "__main__"})
-        except BaseException as found:  # SystemExit too: nothing ends the worker
-            error = _short(found)
+    linecache.cache[OWN] = len(code), None, code.splitlines(keepends=True), OWN
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(before, "<before>", "exec"), namespace)
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, OWN, "exec"), namespace)
+    except BaseException as found:  # SystemExit too: nothing ends the worker
+        error = _short(found)
     return json.dumps({"printed": printed.getvalue(), "error": error}, ensure_ascii=False)
 
 

@@ -7,6 +7,7 @@
     {{ chapters }}                                         the files of reference/, in reading order
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
     {{ playground sharing }}               a scene of playground/scenes.py, to play with
+    {{ exercise allocator }}               a file of exercises/, to do in the page
 
 And what is in benchmarks/results/:
 
@@ -162,6 +163,12 @@ def playground(scene: str) -> str:
     return f'<div class="playground" data-settings="{settings}"{own} markdown="0">{note}</div>'
 
 
+def exercise(name: str) -> str:
+    from scripts.exercise_cell import exercise as cell
+
+    return cell(name)
+
+
 def source(path: str, name: str) -> str:
     """A definition as a block of code under the name of its file."""
     return f'```python title="{path}"\n{source_of(path, name)}\n```'
@@ -241,7 +248,7 @@ def value(name: str) -> str:
     return VALUES[name]()
 
 
-FROM_CODE = (source, figure, contents, chapters, replay, playground)
+FROM_CODE = (source, figure, contents, chapters, replay, playground, exercise)
 FROM_RESULTS = (
     measured,
     compared,

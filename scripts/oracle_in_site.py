@@ -1,8 +1,8 @@
 """A MkDocs hook: puts into the built site what docs/javascripts/oracle.js needs to run the oracle.
 
-`oracle/files.json` has the Python files of reference/ and playground/ that work without NumPy;
-`oracle/pyodide/` is Python for the browser. Where that cannot be had, the pages say so, and the
-build goes on.
+`oracle/files.json` has the Python files that pages run. (Those that need NumPy are there, too, and
+are never imported.) `oracle/pyodide/` is Python for the browser. Where that cannot be had, the
+pages say so, and the build goes on.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 from scripts.pyodide_core import NoCore, fetched, unpack
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("reference", "playground")
+FOLDERS = ("reference", "playground", "exercises", "scripts/tutorial")
 logger = logging.getLogger("mkdocs.hooks.oracle")
 
 

@@ -4,7 +4,7 @@
  *   supported               false where a page cannot start it (opened as a file)
  *   load(says)              resolves when it can be used; `says` is called with lines of progress
  *   call(module, name, x)   the result of a Python function, as JSON in and out
- *   run(code)               {printed, error}
+ *   run(code, before)       {printed, error}; `before` runs first, and what it prints is not shown
  *
  * What runs longer than SECONDS is stopped, and Python starts again at the next use.
  */
@@ -68,9 +68,9 @@
     return JSON.parse(await ask({ module, name, argument: JSON.stringify(argument) }, SECONDS));
   }
 
-  async function run(code, seconds = SECONDS) {
+  async function run(code, before = "", seconds = SECONDS) {
     await load(says);
-    return JSON.parse(await ask({ code }, seconds));
+    return JSON.parse(await ask({ code, before }, seconds));
   }
 
   window.oracle = { supported: here.startsWith("http"), load, call, run };

@@ -2,7 +2,7 @@
  * A web worker that runs the oracle: Pyodide's core and the files of reference/ and playground/.
  *
  * Messages to it: {id, start: URL of the site's folder oracle/}, {id, module, name, argument} to call
- * a function with one JSON argument, {id, code} to run code. It answers {id, result} or {id, error},
+ * a function with one JSON argument, {id, code, before} to run code. It answers {id, result} or {id, error},
  * and {says} while it starts.
  */
 "use strict";
@@ -55,7 +55,7 @@ self.onmessage = async ({ data }) => {
   try {
     let result = null;
     if (data.start) await start(data.start);
-    else if (data.code !== undefined) result = python.globals.get("run_code")(data.code);
+    else if (data.code !== undefined) result = python.globals.get("run_code")(data.code, data.before);
     else result = python.globals.get("call")(data.module, data.name, data.argument);
     self.postMessage({ id: data.id, result });
   } catch (error) {

@@ -1,0 +1,35 @@
+"""An exercise as the page shows it: what a reader writes of its file, and the rest."""
+
+import html
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+IMPORTS = "from exercises.checking import"
+
+
+def parts(name: str) -> dict[str, str]:
+    """`before`: its imports; `code`: what is given and what the reader writes; `behind`: the check.
+
+    Raises:
+        LookupError: The file has no such parts; the build fails.
+    """
+    text = (ROOT / "exercises" / f"{name}.py").read_text("utf-8")
+    check = text.find("\nAnswer = ") if "\nAnswer = " in text else text.find("\ndef check(")
+    first = text.find(IMPORTS)
+    start = text.find("\n", first) + 1
+    if min(first, check) < 0:
+        raise LookupError(f"exercises/{name}.py has no line {IMPORTS!r}, or no check")
+    return {
+        "name": name,
+        "before": text[:start],
+        "code": text[start:check].strip("\n") + "\n",
+        "behind": text[check:].strip("\n") + "\n",
+    }
+
+
+def exercise(name: str) -> str:
+    """For docs/javascripts/exercises.js."""
+    data = html.escape(json.dumps(parts(name)))
+    note = "<noscript>Without JavaScript, do it in the folder of the repository.</noscript>"
+    return f'<div class="exercise" data-exercise="{data}" markdown="0">{note}</div>'
