@@ -3,7 +3,7 @@
     {{ source reference/blocks.py BlockManager.fork }}    that function, class or assignment
     {{ output }}                                           what the Python block above it prints
     {{ figure block-table }}                               docs/figures/block-table.svg, in line
-    {{ contents }}                                         the tutorial's pages, in the nav's order
+    {{ contents }}  {{ contents paths }}    the tutorial's pages, or ways through them
     {{ chapters }}                                         the files of reference/, in reading order
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
     {{ playground sharing }}               a scene of playground/scenes.py, to play with
@@ -32,16 +32,14 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DIRECTIVE = re.compile(r"^\{\{ (\w+)((?: \S+)*) \}\}$", re.MULTILINE)
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGE = re.compile(r"^ +- (.+): (tutorial/(?!index)\S+\.md)$", re.MULTILINE)
-LEARN = re.compile(r"^\*\*What you learn\.\*\*\s+|^[A-Z]", re.MULTILINE)
 CHAPTER = re.compile(r"^    `(\w+)` +(.+)$|^([A-Z][^.:;\n]+)$(?=\n    `)", re.MULTILINE)
-FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINE = re.compile(r'(<span id="[^"]*__span-[-\w]+")(>(?:<(?:a|span)[^>]*>(?:</(?:a|span)>)?)*)( +)')
 VALUE = re.compile(r"\{\{ value (\w+) \}\}")
 OUTPUT = "{{ output }}"
@@ -93,8 +91,8 @@ def with_outputs(markdown: str) -> str:
     return page
 
 
-def figure(name: str) -> str:
-    """The figure as HTML; colours are CSS variables, so it suits light and dark.
+def figure(name: str, number: str = "") -> str:
+    """The figure as HTML, with its title as caption. Its colours suit light and dark.
 
     On a phone a wide one scrolls sideways: its text never gets smaller than four fifths.
     """
@@ -102,27 +100,18 @@ def figure(name: str) -> str:
     width = re.search(r'viewBox="0 0 ([\d.]+)', svg)
     assert width is not None, f"{name}.svg has no viewBox"
     least = f"--least: {0.8 * float(width[1]):g}px"
-    return f'<figure class="figure" style="{least}" markdown="0">\n{svg}</figure>'
+    title = re.search(r"<title>(.*?)</title>", svg)
+    assert title is not None, f"{name}.svg has no title"
+    caption = f"<figcaption><b>Figure {number}.</b> {title[1]}.</figcaption>" if number else ""
+    return (
+        f'<figure class="figure" style="{least}" markdown="0">\n<div>{svg}</div>{caption}</figure>'
+    )
 
 
-def contents() -> str:
-    """A row for each page of the tutorial: its title, how it begins, and minutes to read it.
+def contents(what: str = "") -> str:
+    from scripts import contents as tutorial
 
-    A reader takes 200 words of prose or 15 lines of code a minute.
-    """
-    rows = ["| | chapter | | minutes |", "|---:|---|---|---:|"]
-    nav = (ROOT / "mkdocs.yml").read_text("utf-8")
-    for number, (title, path) in enumerate(PAGE.findall(nav), 1):
-        text = (ROOT / "docs" / path).read_text("utf-8")
-        begins = LEARN.search(text)
-        assert begins is not None, f"{path} says nothing"
-        at = begins.end() if begins[0].startswith("*") else begins.start()
-        line = re.split(r"[.;:](?:\s|$)", text[at:], maxsplit=1)[0].replace("\n", " ")
-        code = sum(block.count("\n") - 1 for block in FENCED.findall(text))
-        words = len(FENCED.sub("", text).split())
-        minutes = max(1, round(words / 200 + code / 15))
-        rows.append(f"| {number} | [{title}]({Path(path).name}) | {line}. | {minutes} |")
-    return "\n".join(rows)
+    return tutorial.paths() if what == "paths" else tutorial.contents()
 
 
 def chapters() -> str:
@@ -264,7 +253,7 @@ FROM_RESULTS = (
 DIRECTIVES: dict[str, Callable[..., str]] = {one.__name__: one for one in FROM_CODE + FROM_RESULTS}
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     """Called by MkDocs for each page.
 
     Raises:
@@ -273,7 +262,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
 
+    numbers = count(1)
+    chapter = _chapter(page)
+
     def made(match: re.Match[str]) -> str:
+        if match[1] == "figure":
+            return figure(match[2].strip(), f"{chapter}{next(numbers)}")
         if match[1] not in DIRECTIVES:
             raise LookupError(f"{match[0]}: known are {', '.join(DIRECTIVES)}")
         return DIRECTIVES[match[1]](*match[2].split())
@@ -281,6 +275,15 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     if OUTPUT in markdown:
         markdown = with_outputs(markdown)
     return VALUE.sub(lambda match: value(match[1]), DIRECTIVE.sub(made, markdown))
+
+
+def _chapter(page: Any) -> str:
+    """ "5.", where the page is the tutorial's fifth chapter."""
+    from scripts.contents import chapters
+
+    found = [one.path for one in chapters()]
+    path = "" if page is None else page.file.src_uri
+    return f"{found.index(path) + 1}." if path in found else ""
 
 
 def on_page_content(html: str, **_: Any) -> str:

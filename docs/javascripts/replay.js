@@ -41,7 +41,7 @@
   function paintOf(moment, seq, colour) {
     const siblings = moment.seqs.filter((one) => one.request === seq.request);
     const number = siblings.findIndex((one) => one.name === seq.name);
-    const share = Math.min(12 * number, 60);
+    const share = Math.min(11 * number, 33);
     return `color-mix(in oklab, var(--figure-${colour}), var(--figure-shade) ${share}%)`;
   }
 
