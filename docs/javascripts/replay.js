@@ -37,11 +37,11 @@
 
   const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 
-  /** A request has a colour; each further one of its sequences has a darker shade of it. */
+  /** A request has a colour; each further one of its sequences has a fainter shade of it. */
   function paintOf(moment, seq, colour) {
     const siblings = moment.seqs.filter((one) => one.request === seq.request);
     const number = siblings.findIndex((one) => one.name === seq.name);
-    const share = Math.min(11 * number, 33);
+    const share = Math.min(16 * number, 48);
     return `color-mix(in oklab, var(--figure-${colour}), var(--figure-shade) ${share}%)`;
   }
 
