@@ -7,6 +7,7 @@
     {{ chapters }}                                         the files of reference/, in reading order
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
     {{ playground sharing }}               a scene of playground/scenes.py, to play with
+    {{ journey }}  {{ journey small }}     the system, and a request on its way through it
     {{ exercise allocator }}               a file of exercises/, to do in the page
 
 And what is in benchmarks/results/:
@@ -26,15 +27,15 @@ So a page never shows code that is not there, nor a figure that nobody measured.
 
 import ast
 import contextlib
-import html
 import io
-import json
 import re
 import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from scripts.interactive import INTERACTIVE
 
 ROOT = Path(__file__).resolve().parents[1]
 DIRECTIVE = re.compile(r"^\{\{ (\w+)((?: \S+)*) \}\}$", re.MULTILINE)
@@ -142,22 +143,6 @@ def replay(*names: str) -> str:
     return "\n".join([f'<div class="replay"{links} markdown="0">', *scripts, note, "</div>"])
 
 
-def playground(scene: str) -> str:
-    """For docs/javascripts/playground.js. On its own page it may have the address."""
-    from playground.scenes import SCENES
-
-    settings = html.escape(json.dumps(SCENES[scene]))
-    own = " data-links" if scene == "crowd" else ' data-label="Play with it here"'
-    note = "<noscript>The playground needs JavaScript.</noscript>"
-    return f'<div class="playground" data-settings="{settings}"{own} markdown="0">{note}</div>'
-
-
-def exercise(name: str) -> str:
-    from scripts.exercise_cell import exercise as cell
-
-    return cell(name)
-
-
 def source(path: str, name: str) -> str:
     """A definition as a block of code under the name of its file."""
     return f'```python title="{path}"\n{source_of(path, name)}\n```'
@@ -237,7 +222,7 @@ def value(name: str) -> str:
     return VALUES[name]()
 
 
-FROM_CODE = (source, figure, contents, chapters, replay, playground, exercise)
+FROM_CODE = (source, figure, contents, chapters, replay, *INTERACTIVE)
 FROM_RESULTS = (
     measured,
     compared,
