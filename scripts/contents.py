@@ -12,11 +12,12 @@ FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 WORDS, LINES = 200, 15  # of prose and of code, in a minute
 PATHS = {
     "An hour: what PagedAttention is": (
-        "see-it", "why-memory", "blocks-by-hand", "block-manager", "playground",
+        "system", "see-it", "why-cache", "why-memory", "blocks-by-hand", "playground",
     ),
     "An evening: how an engine decides": (
-        "see-it", "why-memory", "attention", "blocks-by-hand", "block-manager", "scheduler",
-        "beside-orca", "swap-or-recompute", "sharing", "prefix-caching", "playground", "exercises",
+        "system", "why-cache", "why-memory", "virtual-memory", "attention", "blocks-by-hand",
+        "block-manager", "scheduler", "beside-orca", "swap-or-recompute", "sharing",
+        "prefix-caching", "playground", "exercises",
     ),
     "A weekend: all of it": (),
 }  # fmt: skip

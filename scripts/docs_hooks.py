@@ -55,15 +55,23 @@ def source_of(path: str, name: str) -> str:
     text = (ROOT / path).read_text(encoding="utf-8")
     node: ast.AST = ast.parse(text)
     for part in name.split("."):
-        found = [x for x in ast.iter_child_nodes(node) if getattr(x, "name", None) == part]
+        found = [x for x in ast.iter_child_nodes(node) if part in _names(x)]
         if not found:
             raise LookupError(f"{path} defines no {name}")
         node = found[0]
-    assert isinstance(node, (ast.FunctionDef, ast.ClassDef))
-    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    assert isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Assign))
+    decorators = [] if isinstance(node, ast.Assign) else node.decorator_list
+    first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
     lines = text.splitlines()[first - 1 : node.end_lineno]
     indent = len(lines[0]) - len(lines[0].lstrip())
     return "\n".join(line[indent:] for line in lines)
+
+
+def _names(node: ast.AST) -> list[str]:
+    """What a function, a class or an assignment defines."""
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return [getattr(node, "name", "")]
 
 
 def with_outputs(markdown: str) -> str:

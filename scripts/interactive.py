@@ -26,4 +26,23 @@ def exercise(name: str) -> str:
     return cell(name)
 
 
-INTERACTIVE = (playground, exercise, journey)
+def kv_calculator() -> str:
+    """For docs/javascripts/kv_calculator.js, with the constants of kv_sizes.py."""
+    from dataclasses import asdict
+
+    from scripts.tutorial import kv_sizes
+
+    known = {
+        "models": {name: asdict(model) for name, model in kv_sizes.MODELS.items()},
+        "gpus": kv_sizes.GPUS,
+        "bits": kv_sizes.BITS,
+        "contexts": kv_sizes.CONTEXTS,
+        "share": kv_sizes.SHARE,
+        "block_size": kv_sizes.BLOCK_SIZE,
+    }
+    note = "<noscript>The calculator needs JavaScript; its arithmetic stands below.</noscript>"
+    data = html.escape(json.dumps(known))
+    return f'<div class="kv-calculator" data-known="{data}" markdown="0">{note}</div>'
+
+
+INTERACTIVE = (playground, exercise, journey, kv_calculator)

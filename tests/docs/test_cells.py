@@ -4,6 +4,9 @@ import contextlib
 import html
 import io
 import json
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -40,6 +43,19 @@ def test_a_cell_prints_alone_what_it_prints_in_its_page(page: str) -> None:
             exec(compile(cell["code"], page, "exec"), namespace)
         alone = json.loads(run_code(cell["code"], cell["before"]))
         assert alone == {"printed": printed.getvalue(), "error": None}, cell["code"]
+
+
+IMPORTS = re.compile(r"^(?:from|import) (tests[\w.]*)", re.MULTILINE)
+
+
+def test_pages_are_built_where_no_test_package_is_installed() -> None:
+    """Of the project's tests they import what needs neither pytest nor Hypothesis."""
+    modules = sorted({name for path in PAGES for name in IMPORTS.findall(path.read_text("utf-8"))})
+    assert modules
+    code = "import sys\nsys.modules['pytest'] = sys.modules['hypothesis'] = None\n"
+    code += "".join(f"import {name}\n" for name in modules)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]
 
 
 def test_what_a_cell_needs() -> None:

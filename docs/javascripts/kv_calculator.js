@@ -1,0 +1,100 @@
+/*
+ * How much a KV cache takes, and what fits: <div class="kv-calculator" data-known="{...}">. The same
+ * arithmetic as scripts/tutorial/kv_sizes.py; `window.kvSizes` is what the test compares.
+ */
+(() => {
+  "use strict";
+
+  const { h } = window.elements;
+
+  /** Bytes, and sequences that fit. `known` has the constants of kv_sizes.py. */
+  function sizes(known, model, gpu, { bits, context, limit }) {
+    const token = Math.floor((model.layers * 2 * model.kv_heads * model.head_dim * bits) / 8);
+    const weights = Math.round(model.parameters * 1e9) * 2;
+    const cache = Math.max(0, Math.floor(gpu * 1e9 * known.share) - weights);
+    const blocks = Math.floor(cache / (token * known.block_size));
+    const taken = Math.ceil(context / known.block_size);
+    const whole = Math.max(limit, context);
+    return {
+      token, weights, cache,
+      slots: blocks * known.block_size,
+      sequences: Math.floor(blocks / taken),
+      reserved: Math.floor(cache / (token * whole)),
+      unused_in_blocks: taken * known.block_size - context,
+      unused_in_reservation: whole - context,
+    };
+  }
+
+  function inWords(bytes) {
+    const units = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]];
+    const [size, unit] = units.find(([one]) => bytes >= one) ?? [1, "bytes"];
+    const value = bytes / size;
+    return `${value >= 100 || size === 1 ? value.toFixed(0) : value.toFixed(1)} ${unit}`;
+  }
+
+  class Calculator {
+    constructor(root) {
+      this.known = JSON.parse(root.dataset.known);
+      this.out = h("div", { class: "kv-out", role: "status" });
+      const [low, high] = this.known.contexts.map(Math.log2);
+      this.model = this.select("Model", Object.keys(this.known.models), "Llama-3-8B");
+      this.gpu = this.select("GPU", Object.keys(this.known.gpus), "H100 80 GB");
+      this.bits = this.select("KV cache in", Object.keys(this.known.bits), "bfloat16");
+      this.context = this.slider("Tokens of a sequence now", low, high, 10);
+      this.limit = this.slider("Tokens that it may have at most", low, high, 13);
+      root.append(h("div", { class: "kv-in" }, this.model.label, this.gpu.label, this.bits.label,
+        this.context.label, this.limit.label), this.out);
+      this.draw();
+    }
+
+    select(name, known, chosen) {
+      const input = h("select", { onchange: () => this.draw() },
+        known.map((one) => h("option", { value: one, selected: one === chosen ? "" : false }, one)));
+      return { input, label: h("label", {}, h("span", {}, name), input) };
+    }
+
+    slider(name, min, max, value) {
+      const shown = h("b", {});
+      const input = h("input", { type: "range", min, max, step: 1, value, oninput: () => this.draw() });
+      return { input, shown, label: h("label", {}, h("span", {}, `${name}: `, shown), input) };
+    }
+
+    draw() {
+      const [context, limit] = [this.context, this.limit].map((one) => {
+        const tokens = 2 ** Number(one.input.value);
+        one.shown.textContent = tokens.toLocaleString("en");
+        one.input.setAttribute("aria-valuetext", `${tokens} tokens`);
+        return tokens;
+      });
+      const gpu = this.known.gpus[this.gpu.input.value];
+      const found = sizes(this.known, this.known.models[this.model.input.value], gpu,
+        { bits: this.known.bits[this.bits.input.value], context, limit });
+      const row = (name, value) => h("div", { class: "kv-row" }, h("span", {}, name), h("b", {}, value));
+      this.out.replaceChildren(
+        row("a token", inWords(found.token)), row("the weights", inWords(found.weights)),
+        row("left for the cache", found.cache ? inWords(found.cache) : "nothing: the weights do not fit"),
+        row("tokens in the cache", found.slots.toLocaleString("en")),
+        row("sequences, in blocks", found.sequences.toLocaleString("en")),
+        row("sequences, each with room for the most", found.reserved.toLocaleString("en")),
+        this.bar("in blocks", context, found.unused_in_blocks, Math.max(limit, context)),
+        this.bar("reserved", context, found.unused_in_reservation, Math.max(limit, context)));
+    }
+
+    /** One sequence's memory, to scale: what it uses, and what nobody else can have. */
+    bar(name, used, unused, whole) {
+      const part = (tokens, kind) => h("i", { class: kind, style: `width: ${(100 * tokens) / whole}%` });
+      const share = ((100 * unused) / (used + unused)).toFixed(1);
+      return h("div", { class: "kv-bar" }, h("span", {}, `one sequence, ${name}: ${share} % unused`),
+        h("div", { role: "img", "aria-label": `${used} tokens used, ${unused} unused` }, part(used, "is-used"), part(unused, "is-unused")));
+    }
+  }
+
+  window.kvSizes = sizes;
+
+  function start() {
+    for (const root of document.querySelectorAll(".kv-calculator")) new Calculator(root);
+  }
+
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+  else start();
+})();

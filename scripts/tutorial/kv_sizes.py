@@ -1,0 +1,66 @@
+"""How much a KV cache takes and what fits: the arithmetic of the calculator in the tutorial.
+
+docs/javascripts/kv_calculator.js computes the same; a test compares them on many settings.
+
+>>> sizes(MODELS["OPT-13B"], GPUS["A100 40 GB"], kv_bits=16, context=500, limit=2048)["sequences"]
+16
+"""
+
+from dataclasses import dataclass
+
+BLOCK_SIZE = 16
+SHARE = 0.9  # of the memory that an engine uses, vLLM's gpu_memory_utilization
+BILLION = 10**9
+
+
+@dataclass(frozen=True)
+class Model:
+    """`parameters` in billions, with 16 bits each; the others as in its published config.json."""
+
+    parameters: float
+    layers: int
+    kv_heads: int
+    head_dim: int
+
+
+MODELS = {
+    "SmolLM2-135M": Model(0.135, 30, 3, 64),
+    "OPT-13B": Model(13.0, 40, 40, 128),
+    "Llama-2-7B": Model(6.74, 32, 32, 128),
+    "Llama-3-8B": Model(8.03, 32, 8, 128),
+    "Llama-3-70B": Model(70.6, 80, 8, 128),
+    "Qwen2.5-32B": Model(32.8, 64, 8, 128),
+    "Mistral-7B": Model(7.25, 32, 8, 128),
+}
+GPUS = {
+    "RTX 4090 24 GB": 24, "A100 40 GB": 40, "L40S 48 GB": 48, "A100 80 GB": 80, "H100 80 GB": 80,
+    "H200 141 GB": 141, "B200 180 GB": 180, "MI300X 192 GB": 192,
+}  # fmt: skip
+"""Gigabytes of the data sheets, 10^9 bytes each."""
+BITS = {"bfloat16": 16, "fp8 or int8": 8}
+CONTEXTS = (64, 65536)
+"""The least and the most tokens of a sequence; sliders go through powers of two."""
+
+
+def sizes(model: Model, gpu: int, *, kv_bits: int, context: int, limit: int) -> dict[str, int]:
+    """Bytes, and sequences that fit: in blocks, and where `limit` tokens are reserved for each.
+
+    Args:
+        gpu: gigabytes.
+        context: tokens of each sequence now.
+    """
+    token = model.layers * 2 * model.kv_heads * model.head_dim * kv_bits // 8
+    weights = round(model.parameters * BILLION) * 2
+    cache = max(0, int(gpu * BILLION * SHARE) - weights)
+    blocks = cache // (token * BLOCK_SIZE)
+    taken = -(-context // BLOCK_SIZE)
+    return {
+        "token": token,
+        "weights": weights,
+        "cache": cache,
+        "slots": blocks * BLOCK_SIZE,
+        "sequences": blocks // taken,
+        "reserved": cache // (token * max(limit, context)),
+        "unused_in_blocks": taken * BLOCK_SIZE - context,
+        "unused_in_reservation": max(limit, context) - context,
+    }
