@@ -103,12 +103,13 @@ def with_outputs(markdown: str) -> str:
 def figure(name: str, number: str = "") -> str:
     """The figure as HTML, with its title as caption. Its colours suit light and dark.
 
-    On a phone a wide one scrolls sideways: its text never gets smaller than four fifths.
+    On a phone a wide one scrolls sideways: no text in it gets smaller than 12 pixels.
     """
     svg = (ROOT / "docs" / "figures" / f"{name}.svg").read_text("utf-8")
     width = re.search(r'viewBox="0 0 ([\d.]+)', svg)
     assert width is not None, f"{name}.svg has no viewBox"
-    least = f"--least: {0.8 * float(width[1]):g}px"
+    smallest = min(map(float, re.findall(r'font-size="([\d.]+)"', svg)), default=12.0)
+    least = f"--least: {12 / smallest * float(width[1]):.0f}px"
     title = re.search(r"<title>(.*?)</title>", svg)
     assert title is not None, f"{name}.svg has no title"
     caption = f"<figcaption><b>Figure {number}.</b> {title[1]}.</figcaption>" if number else ""

@@ -5,9 +5,9 @@ from scripts.figures.svg import Drawing
 
 OPERATIONS, BANDWIDTH = 989e12, 3.35e12  # bfloat16 a second; bytes a second (H100 SXM's data sheet)
 WORK = (
-    ("decode, 1 request", 1, "start"),
-    ("decode, 32", 32, "start"),
-    ("prefill, 500 tokens", 500, "end"),
+    ("decode, 1 request", 1),
+    ("decode, 32", 32),
+    ("prefill, 500", 500),
 )
 
 
@@ -25,12 +25,11 @@ def draw() -> dict[str, Drawing]:
     ridge = OPERATIONS / BANDWIDTH
     points = [(a, min(a * BANDWIDTH, OPERATIONS) / 1e12) for a in (1, ridge, 10000)]
     draw_curve(picture, x, y, points, 0)
-    picture.text(x.at(9), y.at(90), "memory-bound", size=12)
-    picture.text(x.at(2200), y.at(600), "compute-bound", size=12)
-    for number, (name, intensity, anchor) in enumerate(WORK, 1):
+    picture.text(x.at(4.5), y.at(60), "memory-bound", size=12)
+    picture.text(x.at(2600), y.at(330), "compute-bound", size=12)
+    for number, (name, intensity) in enumerate(WORK, 1):
         reached = min(intensity * BANDWIDTH, OPERATIONS) / 1e12
-        picture.dot(x.at(intensity), y.at(reached), f"line-{number + 1}")
-        below = -16 if anchor == "end" else 14
-        side = 6 if anchor == "start" else -6
-        picture.text(x.at(intensity) + side, y.at(reached) + below, name, anchor=anchor, size=12)
+        at = x.at(intensity), y.at(reached)
+        picture.dot(*at, f"line-{number + 1}")
+        picture.text(at[0] + 6, at[1] + 14, name, anchor="start", size=12)
     return {"roofline": picture}

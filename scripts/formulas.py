@@ -1,0 +1,44 @@
+r"""A MkDocs hook: formulas in LaTeX become MathML when the site is built.
+
+    $$
+    U + k + w \le G
+    $$
+
+is a block, and \( n \times nb \) stands in a sentence. Code is left as it is. Browsers draw MathML
+themselves: nothing is fetched.
+"""
+
+import re
+from typing import Any
+
+FENCED = re.compile(r"^( *)(```.*?^\1```)$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^( *)\$\$\n(.*?)\n *\$\$$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"\\\((.+?)\\\)")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Called by MkDocs for each page."""
+    if "$$" not in markdown and r"\(" not in markdown:
+        return markdown
+    parts, at = [], 0
+    for code in FENCED.finditer(markdown):
+        parts += [typeset(markdown[at : code.start()]), code[0]]
+        at = code.end()
+    return "".join([*parts, typeset(markdown[at:])])
+
+
+def typeset(text: str) -> str:
+    """Formulas in text without code."""
+    text = BLOCK.sub(lambda found: f"{found[1]}{block(found[2])}", text)
+    return INLINE.sub(lambda found: mathml(found[1], "inline"), text)
+
+
+def block(latex: str) -> str:
+    return f'<div class="formula" markdown="0">{mathml(latex, "block")}</div>'
+
+
+def mathml(latex: str, display: str) -> str:
+    """In one line, since Markdown must not look into it."""
+    from latex2mathml.converter import convert
+
+    return str(convert(latex.strip(), display=display)).replace("\n", " ")
