@@ -95,6 +95,13 @@ class Drawing:
     def dot(self, x: float, y: float, ink: str = INK) -> None:
         self.elements.append(f'<circle cx="{x:g}" cy="{y:g}" r="3" fill="{colour(ink)}"/>')
 
+    def ring(self, x: float, y: float, ink: str = INK) -> None:
+        """A circle that is not filled."""
+        self.elements.append(
+            f'<circle cx="{x:g}" cy="{y:g}" r="4.5" fill="none" stroke="{colour(ink)}" '
+            'stroke-width="1.6"/>'
+        )
+
     def svg(self) -> str:
         """No blank lines: Markdown would end the HTML block there.
 

@@ -10,7 +10,7 @@ import pytest
 
 import reference.trace
 from reference.trace import as_json, main, record
-from reference.trace_scenarios import SCENARIOS
+from reference.trace_scenarios import SCENARIOS, Scenario, TracedRequest
 
 TRACES = {name: record(scenario) for name, scenario in SCENARIOS.items()}
 MOMENTS = [
@@ -127,3 +127,23 @@ def test_an_unknown_scenario_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["flood"])
     assert "invalid choice: 'flood'" in capsys.readouterr().err
+
+
+def test_who_arrives_when_nobody_runs_is_waited_for() -> None:
+    requests = (
+        TracedRequest("A", "To be or", ("not .",)),
+        TracedRequest("B", "To be or", ("not .",), step=7),
+    )
+    trace = record(Scenario("gap", "A gap", "", requests))
+    assert [one["step"] for one in trace["moments"] if one["kind"] == "arrive"] == [1, 7]
+    assert trace["moments"][-1]["queues"]["finished"] == ["A", "B"]
+
+
+def test_who_hangs_alone_has_nobody_behind() -> None:
+    requests = (TracedRequest("A", "To be or not to be", ("that .",)),)
+    settings = {"admission_rule": False}
+    scenario = Scenario("alone", "", "", requests, 1, settings=settings, most_steps=2)
+    assert record(scenario)["moments"][1]["says"] == (
+        "A, at the head of the queue, needs 2 blocks, and the whole pool has 1 block: it can never "
+        "be admitted. Nothing is computed in this step, nor in any after it."
+    )
