@@ -13,7 +13,7 @@ import pytest
 
 from playground import session
 from playground.scenes import SCENES
-from scripts import docs_hooks, oracle_in_site, pyodide_core
+from scripts import interactive, oracle_in_site, pyodide_core
 from tests.docs.test_replay import CHROMIUM, needs_chromium
 from tests.meta.trees import ROOT
 from tests.support.chromium import Page, chromium
@@ -41,7 +41,7 @@ def write_site(folder: Path) -> None:
     (folder / "page" / "index.html").write_text(
         '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<link rel="icon" href="data:,">{styles}<body data-md-color-scheme="default">'
-        f"{docs_hooks.playground('crowd')}{scripts}",
+        f"{interactive.playground('crowd')}{scripts}",
         encoding="utf-8",
     )
 
