@@ -11,7 +11,7 @@ STYLES = "".join(
     for name in ("look", "figures", "replay")
 )
 REQUESTS = "abcdef"
-SHADE = 0.48  # the most that replay.js mixes in for a request's further sequences
+SHADE = 0.66  # the most that replay_colours.js mixes in for a request's further sequences
 
 
 def colours(scheme: str) -> dict[str, str]:
