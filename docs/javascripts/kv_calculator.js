@@ -55,13 +55,13 @@
 
     slider(name, min, max, value) {
       const shown = h("b", {});
-      const input = h("input", { type: "range", min, max, step: 1, value, oninput: () => this.draw() });
+      const input = h("input", { type: "range", min, max, step: 0.25, value, oninput: () => this.draw() });
       return { input, shown, label: h("label", {}, h("span", {}, `${name}: `, shown), input) };
     }
 
     draw() {
       const [context, limit] = [this.context, this.limit].map((one) => {
-        const tokens = 2 ** Number(one.input.value);
+        const tokens = Math.round(2 ** Number(one.input.value));
         one.shown.textContent = tokens.toLocaleString("en");
         one.input.setAttribute("aria-valuetext", `${tokens} tokens`);
         return tokens;

@@ -21,7 +21,7 @@ from scripts.figures.svg import Drawing
 RESULT = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "paper.json"
 NOTES = {
     "Figure 12": "dotted: the rate where the paper's curve bends, read off its plot",
-    "Figure 15": "rings: the paper's numbers",
+    "Figure 15": "rings: the paper's numbers; of ShareGPT, the ends of its ranges",
 }
 WIDTH, HEIGHT, GAP = 310.0, 230.0, 20.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 300.0, 40.0, 178.0  # of the axes, in a panel

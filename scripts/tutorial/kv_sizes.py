@@ -39,7 +39,7 @@ GPUS = {
 """Gigabytes of the data sheets, 10^9 bytes each."""
 BITS = {"bfloat16": 16, "fp8 or int8": 8}
 CONTEXTS = (64, 65536)
-"""The least and the most tokens of a sequence; sliders go through powers of two."""
+"""The least and the most tokens of a sequence; sliders go by quarters of powers of two."""
 
 
 def sizes(model: Model, gpu: int, *, kv_bits: int, context: int, limit: int) -> dict[str, int]:

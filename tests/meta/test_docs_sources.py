@@ -80,3 +80,10 @@ def test_readme_shows_the_present_results() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     assert readme == with_results(readme)
     assert all(f"<!-- {name}:end -->" in readme for name in ("measured", "examples"))
+
+
+def test_the_paper_s_numbers_lie_over_our_plots() -> None:
+    """A row whose name no longer matches its curve would lose its mark without a word."""
+    dotted = (ROOT / "docs" / "figures" / "paper-12.svg").read_text("utf-8").count('"2 3"')
+    rings = (ROOT / "docs" / "figures" / "paper-15.svg").read_text("utf-8").count('r="4.5"')
+    assert (dotted, rings) == (10, 10)
