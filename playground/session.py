@@ -30,8 +30,8 @@ def run(settings: Settings) -> dict[str, Any]:
         wrong and the step; `refused`: why, by request. Or only `error`: which setting is wrong.
     """
     try:
-        scenario = scenario_of(settings)
-        watched = WatchedRun(scenario, system_of(_checked(settings.get("breaks", []))))
+        system = system_of(_checked(settings.get("breaks", [])))
+        watched = WatchedRun(scenario_of(settings), system)
     except SettingError as error:
         return {"error": str(error)}
     found: list[Moment] = []

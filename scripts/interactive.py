@@ -4,12 +4,12 @@ import html
 import json
 
 
-def playground(scene: str) -> str:
-    """For docs/javascripts/playground.js. On its own page it may have the address."""
+def playground(scene: str, whose: str = "") -> str:
+    """For docs/javascripts/playground.js. `own-page`: it may have the page's address and keys."""
     from playground.scenes import SCENES
 
     settings = html.escape(json.dumps(SCENES[scene]))
-    own = " data-links" if scene == "crowd" else ' data-label="Play with it here"'
+    own = " data-links" if whose == "own-page" else ' data-label="Play with it here"'
     note = "<noscript>The playground needs JavaScript.</noscript>"
     return f'<div class="playground" data-settings="{settings}"{own} markdown="0">{note}</div>'
 

@@ -52,7 +52,7 @@
     constructor(root) {
       this.root = root;
       this.links = "links" in root.dataset;
-      const shared = this.links ? this.fromAddress() : null;
+      const shared = this.fromAddress();
       this.settings = shared?.settings ?? JSON.parse(root.dataset.settings);
       this.moment = shared?.moment ?? 0;
       this.status = h("p", { class: "playground-status", role: "status" });
@@ -62,7 +62,10 @@
       if (!window.oracle.supported) {
         this.button.remove();
         this.status.textContent = "Served by a web server (as by `mkdocs serve`), this page runs the oracle here: a page that is opened as a file cannot start Python.";
-      } else if (shared) this.begin();
+        return;
+      }
+      if (shared) this.begin();
+      window.addEventListener("hashchange", () => this.follow());
     }
 
     async begin() {
@@ -78,12 +81,13 @@
       this.button.remove();
       this.form = h("form", { class: "playground-form", onsubmit: (event) => event.preventDefault() });
       this.fell = h("div", { class: "playground-fell", role: "alert" });
-      const replay = h("div", { class: "replay replay--made" });
+      const replay = h("div", { class: "replay replay--made", "data-keys": this.links ? "" : false });
       this.root.append(this.form, this.fell, replay);
       this.replay = new window.Replay(replay);
       this.replay.onMoment = (index) => { this.moment = index; this.writeAddress(); };
       this.drawForm();
       await this.run(this.moment);
+      replay.focus({ preventScroll: true }); // the button is gone; arrow keys step at once
     }
 
     // --- settings -------------------------------------------------------------------------------
@@ -140,8 +144,8 @@
 
     async random() {
       const seed = Math.floor(Math.random() * 10000);
-      const requests = await window.oracle.call("playground.session", "draw", { seed, count: 3 });
-      await this.set({ requests, seed }, true);
+      const requests = await this.result("playground.session", "draw", { seed, count: 3 });
+      if (requests) await this.set({ requests, seed }, true);
     }
 
     faultSwitches() {
@@ -164,6 +168,16 @@
     }
 
     // --- running --------------------------------------------------------------------------------
+
+    /** Of a Python function; null, and a line in the page, if there is none. */
+    async result(module, name, argument) {
+      try {
+        return await window.oracle.call(module, name, argument);
+      } catch (error) {
+        this.status.textContent = error.message;
+        return null;
+      }
+    }
 
     async run(index) {
       const asked = (this.asked = JSON.stringify(this.settings));
@@ -200,20 +214,35 @@
 
     async smaller() {
       this.status.textContent = "leaving out what is not needed …";
-      const found = await window.oracle.call("playground.smallest", "reduced", this.settings);
-      await this.open(found);
+      const asked = this.settings;
+      const found = await this.result("playground.smallest", "reduced", asked);
+      if (found && asked === this.settings) await this.open(found);
     }
 
     // --- the address ----------------------------------------------------------------------------
 
+    /** null if the address holds no settings that the form can show. Their values are checked in Python. */
     fromAddress() {
+      if (!this.links) return null;
       const fields = new URLSearchParams(window.location.hash.slice(1));
       try {
         const settings = JSON.parse(fields.get("play"));
-        return settings && Array.isArray(settings.requests) ? { settings, moment: Number(fields.get("moment")) || 0 } : null;
+        const lists = Array.isArray(settings.requests) && Array.isArray(settings.breaks ?? []);
+        const objects = lists && settings.requests.every((one) => one !== null && typeof one === "object");
+        return objects ? { settings, moment: Number(fields.get("moment")) || 0 } : null;
       } catch {
         return null;
       }
+    }
+
+    /** Somebody pasted another address, or went back to one. */
+    async follow() {
+      const shared = this.fromAddress();
+      if (!shared) return;
+      ({ settings: this.settings, moment: this.moment } = shared);
+      if (!this.form) return this.button.disabled ? null : this.begin(); // what is starting reads them, too
+      this.drawForm();
+      await this.run(shared.moment);
     }
 
     /** Not at once: browsers refuse an address that changes too often. */

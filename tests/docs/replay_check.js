@@ -48,7 +48,22 @@
       const table = seq.table.map((block) => (seq.device === "cpu" ? `CPU ${block}` : `${block}`));
       equal(shown, table, `${what} table of ${seq.name}`);
     }
+    coloured(trace, moment, what);
     fits(what);
+  }
+
+  /** A sequence keeps its colour, and no other that runs beside it has the same. */
+  const paints = new Map();
+  function coloured(trace, moment, what) {
+    const running = moment.seqs.filter((seq) => seq.status !== "finished");
+    const seen = running.map((seq) => {
+      const paint = one(`[data-seq="${seq.name}"]`).style.getPropertyValue("--paint");
+      const known = paints.get(`${trace.name} ${seq.name}`) ?? paint;
+      paints.set(`${trace.name} ${seq.name}`, known);
+      equal(paint, known, `${what} colour of ${seq.name}`);
+      return paint;
+    });
+    equal(new Set(seen).size, running.length, `${what} different colours`);
   }
 
   /** Nothing sticks out to the side. */

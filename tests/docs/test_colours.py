@@ -21,7 +21,7 @@ BLINDNESS = {
     "green": [(0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)],
     "blue": [(1.256, -0.077, -0.179), (-0.078, 0.931, 0.148), (0.005, 0.691, 0.304)],
 }
-SHADE = 0.48  # the most that replay.js mixes in for a request's further sequences
+SHADE = 0.66  # the most that replay_colours.js mixes in for a request's further sequences
 
 
 def colours(scheme: str) -> dict[str, str]:

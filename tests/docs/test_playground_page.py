@@ -7,7 +7,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
@@ -15,10 +15,11 @@ from playground import session
 from playground.scenes import SCENES
 from scripts import interactive, oracle_in_site, pyodide_core
 from tests.docs.test_replay import CHROMIUM, needs_chromium
+from tests.docs.test_replay import SCRIPTS as REPLAY
 from tests.meta.trees import ROOT
 from tests.support.chromium import Page, chromium
 
-SCRIPTS = ("elements.js", "replay.js", "oracle.js", "playground.js")
+SCRIPTS = (*REPLAY, "oracle.js", "playground.js")
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -41,7 +42,7 @@ def write_site(folder: Path) -> None:
     (folder / "page" / "index.html").write_text(
         '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<link rel="icon" href="data:,">{styles}<body data-md-color-scheme="default">'
-        f"{interactive.playground('crowd')}{scripts}",
+        f"{interactive.playground('crowd', 'own-page')}{scripts}",
         encoding="utf-8",
     )
 
@@ -82,9 +83,27 @@ def change(browser: Page, label: str, value: object) -> None:
     )
 
 
+def dumped(value: Any) -> str:
+    """As JavaScript writes it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def address(settings: Any, moment: int) -> str:
+    return f"#{urlencode({'play': json.dumps(settings), 'moment': moment})}"
+
+
+def press(browser: Page, key: str, code: int) -> None:
+    for kind in ("keyDown", "keyUp"):
+        browser.ask("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
+
+
+def shown(browser: Page) -> str:
+    return str(browser.run("document.querySelector('.replay-count').textContent"))
+
+
 def settled(browser: Page, settings: Any) -> None:
     """Waits until these settings have been run."""
-    wanted = json.dumps(json.dumps(settings, separators=(",", ":"), ensure_ascii=False))
+    wanted = json.dumps(dumped(settings))
     browser.until(f"document.querySelector('.playground').dataset.ran === {wanted}", 60)
 
 
@@ -101,7 +120,9 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
         f"window.oracle.call('playground.session', 'run', {json.dumps(settings)})"
         ".then((found) => JSON.stringify(found))"
     )
-    assert json.loads(found) == json.loads(json.dumps(session.run(settings)))
+    assert found == dumped(session.run(settings))  # byte for byte
+    press(browser, "ArrowRight", 39)  # at once: nothing has to be clicked first
+    assert shown(browser) == "2 / 26"
 
     change(browser, "GPU blocks", 6)
     settings["gpu_blocks"] = 6
@@ -129,10 +150,31 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
     browser.open("about:blank")
     browser.open(shared)
     browser.until("!!document.querySelector('.playground')?.dataset.ran", 60)
-    assert browser.run("document.querySelector('.replay-count').textContent").startswith("3 /")
+    assert shown(browser).startswith("3 /")
+    other = {"requests": [{"prompt": "To be or"}]}
+    browser.run(f"location.hash = {json.dumps(address(other, 4))}")  # pasted over the old one
+    settled(browser, other)
+    assert shown(browser).startswith("5 /")
     browser.size(390, 844, phone=True)
     assert browser.run("document.documentElement.scrollWidth") <= 390
     assert {urlsplit(url).netloc for url in browser.requested} <= {urlsplit(site).netloc, ""}
+    assert browser.problems == []
+
+
+def test_a_chapter_s_playground_leaves_the_address_to_the_chapter() -> None:
+    assert "data-links" not in interactive.playground("crowd")
+    assert "data-links" in interactive.playground("crowd", "own-page")
+
+
+@needs_chromium
+@pytest.mark.parametrize("play", [{"requests": [None]}, {"requests": [{}], "breaks": 5}, None])
+def test_an_address_that_holds_no_settings_leaves_the_page_its_own(
+    browser: Page, site: str, play: Any
+) -> None:
+    browser.open("about:blank")
+    browser.open(f"{site}/page/{address(play, 2)}")
+    browser.until("!!document.querySelector('.playground-start')")
+    assert browser.run("document.querySelector('.playground-start').disabled") is False
     assert browser.problems == []
 
 

@@ -23,6 +23,11 @@ CHROMIUM = next(
 )
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
 FLAGS += ["--allow-file-access-from-files"]  # so that a page can leave its report in its parent
+SCRIPTS = (
+    "elements.js", "replay_colours.js", "replay_parts.js", "replay_lines.js", "replay_drawing.js",
+    "replay.js",
+)  # fmt: skip
+"""Of docs/javascripts/, in the order of mkdocs.yml."""
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
 
 
@@ -36,18 +41,21 @@ def replay(*names: str) -> str:
 
 def page(folder: Path, scheme: str) -> Path:
     """What MkDocs makes of the page, less the theme."""
-    read = {name: (ROOT / name).read_text("utf-8") for name in (
-        "docs/stylesheets/figures.css", "docs/stylesheets/replay.css",
-        "docs/javascripts/elements.js", "docs/javascripts/replay.js", "tests/docs/replay_check.js",
-    )}  # fmt: skip
-    styles, colours, elements, script, check = read.values()
+    docs = ROOT / "docs"
+    styles = "".join(
+        (docs / "stylesheets" / name).read_text("utf-8") for name in ("figures.css", "replay.css")
+    )
+    check = (ROOT / "tests" / "docs" / "replay_check.js").read_text("utf-8")
+    scripts = "".join(
+        f"<script>{(docs / 'javascripts' / name).read_text('utf-8')}</script>" for name in SCRIPTS
+    )
     path = folder / "replay.html"
     path.write_text(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>replay</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{styles}{colours}'
+        f'<meta name="viewport" content="width=device-width"><style>{styles}'
         f"html {{ font-size: 125%; }} body {{ margin: 16px; }}</style>"
         f'<body data-md-color-scheme="{scheme}"><script>{check}</script>{replay()}'
-        f"<script>{elements}</script><script>{script}</script></body></html>",
+        f"{scripts}</body></html>",
         encoding="utf-8",
     )
     return path
@@ -107,6 +115,7 @@ def test_a_page_can_have_some_scenarios_only() -> None:
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
     """No address but that of the SVG namespace, in scripts and styles alike."""
-    for name in ("javascripts/replay.js", "stylesheets/replay.css", "stylesheets/figures.css"):
+    scripts = [f"javascripts/{name}" for name in SCRIPTS]
+    for name in (*scripts, "stylesheets/replay.css", "stylesheets/figures.css"):
         text = (ROOT / "docs" / name).read_text("utf-8")
         assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}

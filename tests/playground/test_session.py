@@ -62,6 +62,8 @@ def test_scenes_come_to_their_end(name: str) -> None:
         ({"blocks": 1}, "'blocks' is no setting; known are block_size"),
         ({"breaks": ["nothing"]}, "breaks: 'nothing' is none of no watermark"),
         ({"breaks": "no watermark"}, "breaks must be a list, got 'no watermark'"),
+        ({"breaks": None}, "breaks must be a list, got None"),
+        ({"breaks": [None]}, "breaks: None is none of no watermark"),
         ({"requests": []}, "requests must be a list of 1 to 6, got []"),
         ({"requests": ["To be"]}, "request A must be an object, got 'To be'"),
         ({"requests": [{"prompt": "a", "m": 1}]}, "request A: 'm' is no setting of a request"),
