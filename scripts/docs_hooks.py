@@ -42,6 +42,7 @@ DIRECTIVE = re.compile(r"^\{\{ (\w+)((?: \S+)*) \}\}$", re.MULTILINE)
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHAPTER = re.compile(r"^    `(\w+)` +(.+)$|^([A-Z][^.:;\n]+)$(?=\n    `)", re.MULTILINE)
 LINE = re.compile(r'(<span id="[^"]*__span-[-\w]+")(>(?:<(?:a|span)[^>]*>(?:</(?:a|span)>)?)*)( +)')
+STYLE = re.compile(r"<style>.*?</style>\n?", re.DOTALL)
 VALUE = re.compile(r"\{\{ value (\w+) \}\}")
 OUTPUT = "{{ output }}"
 
@@ -106,6 +107,7 @@ def figure(name: str, number: str = "") -> str:
     On a phone a wide one scrolls sideways: no text in it gets smaller than 12 pixels.
     """
     svg = (ROOT / "docs" / "figures" / f"{name}.svg").read_text("utf-8")
+    svg = STYLE.sub("", svg)  # a README's picture brings its colours; here the page has them
     width = re.search(r'viewBox="0 0 ([\d.]+)', svg)
     assert width is not None, f"{name}.svg has no viewBox"
     smallest = min(map(float, re.findall(r'font-size="([\d.]+)"', svg)), default=12.0)

@@ -1,6 +1,8 @@
 """Colours of requests and of text can be told from what is behind them, in both schemes."""
 
 import re
+from itertools import combinations
+from math import dist
 
 import pytest
 
@@ -11,6 +13,14 @@ STYLES = "".join(
     for name in ("look", "figures", "replay")
 )
 REQUESTS = "abcdef"
+APART = 0.08  # in OKLab; below 0.03 two patches side by side look alike
+# Linear RGB as it is seen without red, green or blue cones (Machado et al., 2009)
+BLINDNESS = {
+    "none": [(1, 0, 0), (0, 1, 0), (0, 0, 1)],
+    "red": [(0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)],
+    "green": [(0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)],
+    "blue": [(1.256, -0.077, -0.179), (-0.078, 0.931, 0.148), (0.005, 0.691, 0.304)],
+}
 SHADE = 0.48  # the most that replay.js mixes in for a request's further sequences
 
 
@@ -27,8 +37,24 @@ def channels(colour: str) -> list[float]:
     return [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
 
 
+def linear_rgb(rgb: list[float]) -> list[float]:
+    return [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in rgb]
+
+
+def times(matrix: list[tuple[float, float, float]], vector: list[float]) -> list[float]:
+    return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
+
+
+def seen(colour: str, blindness: str) -> list[float]:
+    """Where a colour is in OKLab, in which equal distances look equal."""
+    rgb = [min(1, max(0, x)) for x in times(BLINDNESS[blindness], linear_rgb(channels(colour)))]
+    cones = [(0.4122, 0.5363, 0.0514), (0.2119, 0.6807, 0.1074), (0.0883, 0.2817, 0.6300)]
+    lab = [(0.2105, 0.7936, -0.0041), (1.9780, -2.4286, 0.4506), (0.0259, 0.7828, -0.8087)]
+    return times(lab, [max(0, x) ** (1 / 3) for x in times(cones, rgb)])
+
+
 def luminance(rgb: list[float]) -> float:
-    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in rgb]
+    linear = linear_rgb(rgb)
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -47,7 +73,24 @@ def test_words_on_a_request_s_colour_can_be_read(scheme: str) -> None:
         fainter = [(1 - SHADE) * x + SHADE * y for x, y in zip(paint, shade, strict=True)]
         assert contrast(ink, paint) >= 4.5, name
         assert contrast(ink, fainter) >= 4.5, f"{name}'s last shade"
-    assert len({colours(scheme)[f"figure-{name}"] for name in REQUESTS}) == len(REQUESTS)
+
+
+@pytest.mark.parametrize("blindness", BLINDNESS)
+@pytest.mark.parametrize("scheme", ["default", "slate"])
+def test_requests_can_be_told_apart(scheme: str, blindness: str) -> None:
+    known = {name: seen(colours(scheme)[f"figure-{name}"], blindness) for name in REQUESTS}
+    close = {a + b for a, b in combinations(REQUESTS, 2) if dist(known[a], known[b]) < APART}
+    assert close == set()
+
+
+@pytest.mark.parametrize("scheme", ["default", "slate"])
+@pytest.mark.parametrize("behind", ["figure-paper", "figure-free", "md-default-bg-color"])
+def test_edges_and_lines_can_be_seen(scheme: str, behind: str) -> None:
+    """A request's colour may be pale: its edge says where it ends."""
+    known = {name: channels(value) for name, value in colours(scheme).items()}
+    assert contrast(known["figure-faint"], known[behind]) >= 3
+    for number in range(1, 6):
+        assert contrast(known[f"figure-line-{number}"], known[behind]) >= 3, number
 
 
 @pytest.mark.parametrize("scheme", ["default", "slate"])
@@ -63,6 +106,7 @@ def test_words_on_a_request_s_colour_can_be_read(scheme: str) -> None:
         ("md-primary-bg-color", "md-primary-fg-color--light"),
         ("figure-ink", "figure-paper"),
         ("figure-ink", "figure-free"),
+        ("figure-ink", "figure-alarm"),
     ],
 )
 def test_text_can_be_read(scheme: str, text: str, behind: str) -> None:

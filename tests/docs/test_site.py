@@ -1,4 +1,5 @@
-"""The built site in Chromium, page by page: no code is cut off, and nothing comes from elsewhere.
+"""The built site in Chromium, page by page: no code is cut off, no text of a figure is too small,
+and nothing comes from elsewhere.
 
 It takes the site that `make docs` left, if no page has changed since; or else builds one.
 """
@@ -23,7 +24,17 @@ CUT = """(() => {
   const shown = [...document.querySelectorAll(".md-content :is(pre, pre code)")]
     .filter((element) => element.clientWidth > 0);
   const cut = shown.filter((element) => element.scrollWidth > element.clientWidth);
+  const small = [...document.querySelectorAll(".md-content svg text")].filter((text) => {
+    const scale = text.getScreenCTM(), size = parseFloat(getComputedStyle(text).fontSize);
+    return text.getClientRects().length && size * Math.hypot(scale.b, scale.d) < 11.9;
+  });
+  const prose = [...document.querySelectorAll(".md-content__inner > p")];
+  const first = prose.find((paragraph) => paragraph.clientWidth > 0);
+  const size = first && parseFloat(getComputedStyle(first).fontSize);
   return {
+    small: small.map((text) => text.textContent),
+    // of prose, in ems: a letter takes about half of one
+    measure: first ? Math.max(...prose.map((paragraph) => paragraph.clientWidth)) / size : 0,
     blocks: shown.length,
     cut: cut.map((element) => element.textContent.trim().slice(0, 60)),
   };
@@ -59,7 +70,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 def look(browser: Page, path: Path) -> Any:
-    """How many blocks of code the page has, and how those begin that are cut off."""
+    """The number of blocks of code, how those begin that are cut off, and text that is small."""
     browser.open(path.as_uri())
     loaded = f"document.readyState === 'complete' && location.href === '{path.as_uri()}'"
     browser.until(f"{loaded} && document.fonts.status === 'loaded'")
@@ -74,6 +85,8 @@ def test_no_code_is_cut_off(browser: Page, site: Path, width: int) -> None:
     pages = [path for path in site.rglob("*.html") if path.name != "404.html"]  # one for servers
     found = {str(path.relative_to(site)): look(browser, path) for path in pages}
     assert {page: one["cut"] for page, one in found.items() if one["cut"]} == {}
+    assert {page: one["small"] for page, one in found.items() if one["small"]} == {}
+    assert max(one["measure"] for one in found.values()) < 37  # 75 letters
     assert sum(one["blocks"] for one in found.values()) > 400
     assert {url.split(":")[0] for url in browser.requested} <= {"file", "data", "blob"}
     assert browser.problems == []
@@ -96,4 +109,14 @@ def test_the_measure_notices_a_line_that_is_cut_off(browser: Page, tmp_path: Pat
     style = "width: 100px; overflow: auto"
     blocks = f"<pre style='{style}'>{'x' * 80}</pre><pre style='{style}'>short</pre>"
     page.write_text(f"<!doctype html><body class='md-content'>{blocks}")
-    assert look(browser, page) == {"blocks": 2, "cut": ["x" * 60]}
+    found = look(browser, page)
+    assert (found["blocks"], found["cut"], found["small"]) == (2, ["x" * 60], [])
+
+
+@needs_chromium
+def test_the_measure_notices_a_figure_that_shrinks(browser: Page, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    texts = '<text y="20" font-size="12">small</text><text y="60" font-size="40">large</text>'
+    svg = f'<svg viewBox="0 0 800 100" width="300">{texts}</svg>'
+    page.write_text(f"<!doctype html><body class='md-content'>{svg}")
+    assert look(browser, page)["small"] == ["small"]
