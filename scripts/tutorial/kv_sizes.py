@@ -4,7 +4,7 @@ docs/javascripts/kv_calculator.js computes the same; a test compares them on man
 
 >>> sizes(MODELS["OPT-13B"], GPUS["A100 40 GB"], kv_bits=16, context=500, limit=2048,
 ...       batch=8)["sequences"]
-16
+23
 """
 
 from dataclasses import dataclass

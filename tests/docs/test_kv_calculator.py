@@ -1,11 +1,13 @@
 """The KV calculator: its numbers, and that the page computes the same."""
 
+import doctest
 import json
 from pathlib import Path
 
 import pytest
 
 from scripts import interactive
+from scripts.tutorial import kv_sizes
 from scripts.tutorial.kv_sizes import BITS, GPUS, MODELS, sizes
 from tests.docs.test_replay import CHROMIUM, needs_chromium
 from tests.meta.trees import ROOT
@@ -31,6 +33,11 @@ SLID = """(() => {
   slider.value = 12.25;
   slider.dispatchEvent(new Event("input"));
 })()"""
+
+
+def test_its_docstring() -> None:
+    result = doctest.testmod(kv_sizes)
+    assert (result.failed, result.attempted) == (0, 1)
 
 
 def test_by_hand() -> None:
