@@ -37,6 +37,7 @@ def kv_calculator() -> str:
         "gpus": kv_sizes.GPUS,
         "bits": kv_sizes.BITS,
         "contexts": kv_sizes.CONTEXTS,
+        "batches": kv_sizes.BATCHES,
         "share": kv_sizes.SHARE,
         "block_size": kv_sizes.BLOCK_SIZE,
     }

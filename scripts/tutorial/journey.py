@@ -69,7 +69,7 @@ def stops() -> list[Stop]:
         ("server", "Sent", BY_IPC, f"Add('r', token_ids, {add.params}), {sent} bytes"),
         ("engine", "Queued", "The engine's loop takes messages between two steps.", "waiting: r"),
         ("scheduler", "Admitted", "It fits into the step and into memory: a row of tokens.",
-         f"Row(start={entry.start}, tokens={len(TOKENS)}, num_samples={entry.num_samples})"),
+         f"Row(start={entry.start}, tokens={TOKENS}, num_samples={entry.num_samples})"),
         ("blocks", "Given blocks", f"Five tokens need two blocks of {BLOCK_SIZE}, from anywhere.",
          f"block table: {table}"),
         ("worker", "Run", AS_DATA, "Step(rows, block_tables, moves(swap_in, swap_out, copy))"),

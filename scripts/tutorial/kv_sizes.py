@@ -2,8 +2,9 @@
 
 docs/javascripts/kv_calculator.js computes the same; a test compares them on many settings.
 
->>> sizes(MODELS["OPT-13B"], GPUS["A100 40 GB"], kv_bits=16, context=500, limit=2048)["sequences"]
-16
+>>> sizes(MODELS["OPT-13B"], GPUS["A100 40 GB"], kv_bits=16, context=500, limit=2048,
+...       batch=8)["sequences"]
+23
 """
 
 from dataclasses import dataclass
@@ -42,25 +43,36 @@ CONTEXTS = (64, 65536)
 """The least and the most tokens of a sequence; sliders go by quarters of powers of two."""
 
 
-def sizes(model: Model, gpu: int, *, kv_bits: int, context: int, limit: int) -> dict[str, int]:
+BATCHES = (1, 4096)
+"""The fewest and the most sequences at once."""
+
+
+def sizes(
+    model: Model, gpu: int, *, kv_bits: int, context: int, limit: int, batch: int
+) -> dict[str, int]:
     """Bytes, and sequences that fit: in blocks, and where `limit` tokens are reserved for each.
 
     Args:
         gpu: gigabytes.
         context: tokens of each sequence now.
+        batch: sequences that there are.
     """
     token = model.layers * 2 * model.kv_heads * model.head_dim * kv_bits // 8
     weights = round(model.parameters * BILLION) * 2
     cache = max(0, int(gpu * BILLION * SHARE) - weights)
     blocks = cache // (token * BLOCK_SIZE)
     taken = -(-context // BLOCK_SIZE)
+    sequences, reserved = blocks // taken, cache // (token * max(limit, context))
     return {
         "token": token,
         "weights": weights,
         "cache": cache,
         "slots": blocks * BLOCK_SIZE,
-        "sequences": blocks // taken,
-        "reserved": cache // (token * max(limit, context)),
+        "sequences": sequences,
+        "reserved": reserved,
+        "batch": batch * taken * BLOCK_SIZE * token,
+        "running": min(batch, sequences),
+        "running_reserved": min(batch, reserved),
         "unused_in_blocks": taken * BLOCK_SIZE - context,
         "unused_in_reservation": max(limit, context) - context,
     }

@@ -1,29 +1,32 @@
 """The KV calculator: its numbers, and that the page computes the same."""
 
+import doctest
 import json
 from pathlib import Path
 
 import pytest
 
 from scripts import interactive
+from scripts.tutorial import kv_sizes
 from scripts.tutorial.kv_sizes import BITS, GPUS, MODELS, sizes
 from tests.docs.test_replay import CHROMIUM, needs_chromium
 from tests.meta.trees import ROOT
 from tests.support.chromium import chromium
 
 SETTINGS = [
-    (model, gpu, bits, context, limit)
+    (model, gpu, bits, context, limit, batch)
     for model in MODELS
     for gpu in GPUS
     for bits in BITS
     for context in (64, 77, 1000)  # two of which do not fill their last block
-    for limit in (64, 8192, 65536)
+    for limit, batch in ((64, 1), (8192, 128), (65536, 9))
 ]
 
 COMPUTED = """(() => {
   const known = JSON.parse(document.querySelector(".kv-calculator").dataset.known);
-  return SETTINGS.map(([model, gpu, bits, context, limit]) => window.kvSizes(
-    known, known.models[model], known.gpus[gpu], { bits: known.bits[bits], context, limit }));
+  return SETTINGS.map(([model, gpu, bits, context, limit, batch]) => window.kvSizes(
+    known, known.models[model], known.gpus[gpu],
+    { bits: known.bits[bits], context, limit, batch }));
 })()"""
 SLID = """(() => {
   const slider = document.querySelector("input[type=range]");
@@ -32,15 +35,23 @@ SLID = """(() => {
 })()"""
 
 
+def test_its_docstring() -> None:
+    result = doctest.testmod(kv_sizes)
+    assert (result.failed, result.attempted) == (0, 1)
+
+
 def test_by_hand() -> None:
-    found = sizes(MODELS["Llama-3-8B"], 80, kv_bits=16, context=1000, limit=8192)
+    found = sizes(MODELS["Llama-3-8B"], 80, kv_bits=16, context=1000, limit=8192, batch=60)
     assert found["token"] == 32 * 2 * 8 * 128 * 2 == 131_072
     assert found["cache"] == 72_000_000_000 - 16_060_000_000
     assert found["slots"] == 55_940_000_000 // (131_072 * 16) * 16
     assert found["sequences"] == found["slots"] // 16 // 63
     assert found["reserved"] == 55_940_000_000 // (131_072 * 8192)
     assert (found["unused_in_blocks"], found["unused_in_reservation"]) == (8, 7192)
-    assert sizes(MODELS["Llama-3-70B"], 80, kv_bits=8, context=64, limit=64)["sequences"] == 0
+    assert found["batch"] == 60 * 63 * 16 * 131_072
+    assert (found["running"], found["running_reserved"]) == (60, 52)
+    none = sizes(MODELS["Llama-3-70B"], 80, kv_bits=8, context=64, limit=64, batch=1)
+    assert (none["sequences"], none["running"]) == (0, 0)
 
 
 @needs_chromium
@@ -60,12 +71,15 @@ def test_the_page_computes_the_same(tmp_path: Path, width: int) -> None:
     with chromium(CHROMIUM, tmp_path) as browser:
         browser.size(width, 900, phone=width < 1000)
         browser.open(page.as_uri())
-        browser.until("document.querySelectorAll('.kv-row').length === 6")
+        browser.until("document.querySelectorAll('.kv-row').length === 7")
         computed = browser.run(COMPUTED.replace("SETTINGS", json.dumps(SETTINGS)))
         wanted = [
-            sizes(MODELS[model], GPUS[gpu], kv_bits=BITS[bits], context=context, limit=limit)
-            for model, gpu, bits, context, limit in SETTINGS
-        ]
+            sizes(
+                MODELS[model], GPUS[gpu], kv_bits=BITS[bits],
+                context=context, limit=limit, batch=batch,
+            )
+            for model, gpu, bits, context, limit, batch in SETTINGS
+        ]  # fmt: skip
         assert computed == wanted
         before = browser.run("document.querySelector('.kv-out').textContent")
         browser.run(SLID)
