@@ -56,9 +56,10 @@ def run(args: argparse.Namespace) -> int:
         request_timeout=args.request_timeout,
     )
     tls = tls_context(args.ssl_certfile, args.ssl_keyfile, args.ssl_ca_certs, args.ssl_cert_reqs)
-    # While this process waits for the engine's, it imports what the first chat needs.
-    threading.Thread(target=renderer_class, daemon=True).start()
     with bound_socket(args.host, args.port) as listening:  # before a model is loaded for nothing
+        # While this process waits for the engine's, it imports what the first chat needs.
+        # Not in a daemon thread: Python would cut that off when the start fails, and can abort.
+        threading.Thread(target=renderer_class).start()
         return _serve(args, settings, tls, listening)
 
 

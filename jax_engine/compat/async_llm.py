@@ -5,6 +5,7 @@ outputs through a queue of their own.
 """
 
 import asyncio
+import atexit
 import queue
 import threading
 from collections.abc import AsyncGenerator, Callable
@@ -52,6 +53,8 @@ class AsyncLLM:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="AsyncLLM", daemon=True)
         self._thread.start()
+        # Python cuts off daemon threads where they stand: inside a step, that aborts the process
+        atexit.register(self.shutdown)
 
     @classmethod
     def from_engine_args(cls, engine_args: Any, **_: Any) -> "AsyncLLM":
@@ -139,6 +142,7 @@ class AsyncLLM:
         self._jobs.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+        atexit.unregister(self.shutdown)
 
     async def _outputs(
         self, prompt: PromptInput, params: Any, request_id: str, priority: int

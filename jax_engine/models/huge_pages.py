@@ -5,12 +5,13 @@ room for those first, which can take longer than decoding the weights. So weight
 4 KiB, and a thread lets Linux gather them (MADV_COLLAPSE, Linux 6.1) while the first requests run.
 """
 
+import atexit
 import ctypes
 import functools
 import mmap
 import threading
-import time
 from collections.abc import Iterable
+from weakref import WeakSet
 
 import jax
 import numpy as np
@@ -18,6 +19,9 @@ import numpy as np
 HUGE_PAGE = 2 << 20
 MADV_COLLAPSE = 25
 DELAY_S, ATTEMPTS = 0.5, 4  # the first token of a short prompt is out by then
+
+_threads: WeakSet[threading.Thread] = WeakSet()
+_ending = threading.Event()
 
 
 def empty(size: int) -> np.ndarray:
@@ -31,22 +35,36 @@ def gather_in_background(arrays: Iterable[jax.Array]) -> threading.Thread | None
     """Moves a CPU's arrays to huge pages, in a thread; None if there is nothing to do.
 
     They may be read and written meanwhile: only the place of their pages in memory changes.
+    A program that ends earlier ends the thread first: a thread that Python itself cuts off, in a
+    call of another library, can abort the process.
     """
     large = [array for array in arrays if array.nbytes > HUGE_PAGE]
     if not large or not can_gather():
         return None
     thread = threading.Thread(target=_gather_all, args=(large,), name="huge pages", daemon=True)
     thread.start()
+    _threads.add(thread)
     return thread
 
 
 def _gather_all(arrays: list[jax.Array]) -> None:
     """Tries several times, since Linux may not find room for all arrays at first."""
     for _ in range(ATTEMPTS):
-        time.sleep(DELAY_S)
-        arrays = [one for one in arrays if not gather(one.unsafe_buffer_pointer(), one.nbytes)]
-        if not arrays:
+        _ending.wait(DELAY_S)
+        arrays = [one for one in arrays if not _ending.is_set() and not _gather(one)]
+        if not arrays or _ending.is_set():
             return
+
+
+def _gather(array: jax.Array) -> bool:
+    return gather(array.unsafe_buffer_pointer(), array.nbytes)
+
+
+@atexit.register
+def _end_threads() -> None:
+    _ending.set()
+    for thread in list(_threads):
+        thread.join()
 
 
 @functools.cache

@@ -1,6 +1,8 @@
 """Coroutines over one engine: the same tokens as in `LLM`, pauses, aborts, errors."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -187,3 +189,27 @@ def test_after_shutdown_there_is_an_error(settings: dict[str, Any]) -> None:
     with pytest.raises(RuntimeError, match="shut down"):
         run(last(engine, [5], LONG, "late"))
     engine.shutdown()
+
+
+def test_a_program_may_end_amid_a_step(settings: dict[str, Any]) -> None:
+    """Python ends daemon threads where they stand: in a call of XLA, that aborts the process."""
+    program = f"""
+import asyncio, atexit, threading
+atexit.register(lambda: print([t.name for t in threading.enumerate()]))  # runs after ours
+from jax_engine import SamplingParams
+from jax_engine.compat.async_llm import AsyncLLM
+from jax_engine.config import EngineConfig
+
+async def main():
+    params = SamplingParams(max_tokens=200, ignore_eos=True, detokenize=False)
+    running.append(engine.generate([3, 4, 5], params, "a"))
+    await anext(running[0])
+
+engine, running = AsyncLLM.from_config(EngineConfig.from_settings(**{settings!r})), []
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert (done.returncode, done.stdout) == (0, "['MainThread']\n"), done.stderr

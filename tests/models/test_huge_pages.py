@@ -2,6 +2,8 @@
 
 import ctypes
 import mmap
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -81,3 +83,19 @@ def test_nothing_is_done_for_small_arrays_or_where_it_cannot_be(
     monkeypatch.setattr(huge_pages, "can_gather", lambda: False)
     assert gather_in_background([jnp.zeros(HUGE_PAGE)]) is None
     assert empty(3 * HUGE_PAGE).nbytes == 3 * HUGE_PAGE
+
+
+def test_no_thread_is_left_to_be_cut_off_when_a_program_ends() -> None:
+    """Python ends daemon threads where they stand: in a foreign call, that aborts the process."""
+    program = """
+import atexit, threading
+atexit.register(lambda: print([t.name for t in threading.enumerate()]))  # runs after ours
+import jax.numpy as jnp
+from jax_engine.models import huge_pages
+huge_pages.can_gather, huge_pages.DELAY_S = lambda: True, 60
+huge_pages.gather_in_background([jnp.zeros(huge_pages.HUGE_PAGE)])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=50
+    )
+    assert done.stdout == "['MainThread']\n"

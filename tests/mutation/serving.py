@@ -4,6 +4,8 @@ from tests.mutation.planting import Mutant, plant
 
 OPENAPI_TESTS = ("tests/serving/test_openapi.py",)
 COMPAT_TESTS = ("tests/compat/test_vllm.py",)
+COROUTINES_TESTS = ("tests/compat/test_async_llm.py",)
+HUGE_PAGES_TESTS = ("tests/models/test_huge_pages.py",)
 APP_TESTS = ("tests/serving/test_app.py",)
 RESPONSES_TESTS = ("tests/serving/test_responses_api.py",)
 MESSAGES_TESTS = ("tests/serving/test_anthropic.py",)
@@ -17,6 +19,16 @@ STATE_TESTS = ("tests/serving/test_state.py",)
 MAP_TESTS = ("tests/core/test_block_map.py",)
 
 MUTANTS: list[Mutant] = [
+    *plant(
+        "jax_engine/compat/async_llm.py",
+        COROUTINES_TESTS,
+        ("        atexit.register(self.shutdown)\n", "", "the end of a program cuts off a step"),
+    ),
+    *plant(
+        "jax_engine/models/huge_pages.py",
+        HUGE_PAGES_TESTS,
+        ("_threads.add(thread)", "pass", "the end of a program cuts off a thread"),
+    ),
     *plant(
         "jax_engine/serving/openai/state.py",
         STATE_TESTS,
