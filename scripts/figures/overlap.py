@@ -2,7 +2,7 @@
 
 from scripts.figures.svg import PHONE, Drawing
 
-HOST, DEVICE = 40, 62
+HOST, DEVICE = 44, 58
 STEPS = 3
 FILLS = ["a", "b", "c"]
 

@@ -16,23 +16,23 @@ def draw() -> dict[str, Drawing]:
 def draw_chain() -> Drawing:
     """Two prompts that share their first block, with the toy hashes of the page."""
     picture = Drawing(
-        560, 170, "Each block's hash is made of the hash before it and its own tokens"
+        PHONE, 170, "Each block's hash is made of the hash before it and its own tokens"
     )
     places = {
-        "ABCD": (20, 70, 10, "a"),
-        "EFGH": (230, 20, 126, "a"),
-        "EFXY": (230, 120, 160, "b"),
+        "ABCD": (2, 70, 10, "a"),
+        "EFGH": (127, 20, 126, "a"),
+        "EFXY": (127, 120, 160, "b"),
     }
     for letters, (x, y, number, fill) in places.items():
         picture.row(x, y, 26, 26, list(letters), fill=fill)
-        picture.text(x + 52, y + 38, f"hash {number}", size=11)
-    picture.row(440, 20, 26, 26, ["I", "J", "", ""])
-    picture.text(492, 58, "not full: no hash", size=11)
-    picture.row(440, 120, 26, 26, ["Z", "", "", ""])
-    picture.arrow(126, 78, 226, 35)
-    picture.arrow(126, 88, 226, 131)
-    picture.arrow(336, 33, 436, 33)
-    picture.arrow(336, 133, 436, 133)
+        picture.text(x + 52, y + 38, f"hash {number}")
+    picture.row(252, 20, 26, 26, ["I", "J", "", ""])
+    picture.text(304, 58, "not full: no hash")
+    picture.row(252, 120, 26, 26, ["Z", "", "", ""])
+    picture.arrow(107, 78, 126, 40)
+    picture.arrow(107, 88, 126, 126)
+    picture.arrow(232, 33, 251, 33)
+    picture.arrow(232, 133, 251, 133)
     return picture
 
 
