@@ -5,7 +5,7 @@ from scripts.figures.svg import PHONE, Drawing
 
 TOKENS = ["5", "␣", "E2 82", "AC", "␣S", "TO", "UR", "␣ST", "OP"]
 TEXTS = ["5", " ", "", "€", " S", "TO", "UR", " ST", "OP"]
-LETTER, LEAST = 8.8, 3.4  # pixels of a letter, and the letters that a column is wide at least
+LETTER, LEAST = 10.3, 3.4  # pixels of a letter, and the letters that a column is wide at least
 
 
 def draw() -> dict[str, Drawing]:
