@@ -55,4 +55,4 @@ def _engine(picture: Drawing, y: float) -> None:
         picture.box(152, y + 36 + 49 * row, 108, 30, part, "paper")
         if row:
             picture.arrow(206, y + 34 + 49 * row, 206, y + 68 + 49 * (row - 1))
-    picture.box(274, y + 36, 70, 30, "heartbeat", "paper")
+    picture.box(270, y + 36, 78, 30, "heartbeat", "paper")
