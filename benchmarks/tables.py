@@ -31,6 +31,11 @@ IN_README = (
 )
 
 
+# Rows of the table of experts: a model's key, its name, and the experts of a layer.
+EXPERTS = (
+    ("granite_1b_a400m", "Granite 3.1 1B-A400M", 32),
+    ("olmoe_1b_7b_4_layers", "OLMoE 1B-7B, 4 layers", 64),
+)
 # Rows of startup's table: the words, and the figure.
 STARTUP_PARTS = (
     ("import JAX", "import_jax_s"),
@@ -112,6 +117,44 @@ def sampler_table() -> str:
             cells = " | ".join(f"{ms:.2f}" for ms in found.values())
             rows.append(f"| {what} | {count} | {cells} |")
     said = f"Milliseconds, {saved['date']}, {machine_in_words(saved['machine'])}."
+    return said + "\n\n" + "\n".join(rows)
+
+
+def linear_table() -> str:
+    """Milliseconds of a step's products by rows of x, for docs/cpu.md."""
+    saved = load_result("linear")
+    rows = [
+        "| rows | float32: kernel | XLA | XLA / kernel | bfloat16: kernel | XLA | XLA / kernel |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    both = saved["result"]["float32"], saved["result"]["bfloat16"]
+    for name in both[0]:
+        if name.endswith("_rows"):
+            cells = [name.removesuffix("_rows")]
+            for one in both:
+                found = one[name]
+                cells += [f"{found[key]:.1f}" for key in ("kernel_ms", "xla_ms")]
+                cells.append(f"{found['xla_over_kernel']:.2f}")
+            rows.append(f"| {' | '.join(cells)} |")
+    said = f"Milliseconds, {saved['date']}, {machine_in_words(saved['machine'])}."
+    return said + "\n\n" + "\n".join(rows)
+
+
+def experts_table() -> str:
+    """Decode steps of mixtures of experts beside their reading, for docs/cpu.md."""
+    saved = load_result("experts")
+    rows = [
+        "| | rows | experts used a layer | MiB read | reading, ms | step, ms | step / reading |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for key, model, experts in EXPERTS:
+        for name, found in saved["result"][key].items():
+            few = f"{found['experts_hit']:.1f} of {experts}"
+            times = f"{found['reading_ms']:.1f} | {found['step_ms']:.1f}"
+            cells = (model, name.removeprefix("rows_"), few, f"{found['read_mib']:,}", times)
+            rows.append(f"| {' | '.join(cells)} | {found['step_over_reading']:.2f} |")
+            model = ""
+    said = f"{saved['date']}, {machine_in_words(saved['machine'])}."
     return said + "\n\n" + "\n".join(rows)
 
 

@@ -17,6 +17,7 @@ And what is in benchmarks/results/:
     {{ compared }} {{ compared summary }}   compare_*.json, engine by engine or a row for each
     {{ compared quantised }}            quantised_files.json, a row for each engine on each file
     {{ sampler }}                       sampler.json, a row for each case and number of rows
+    {{ linear }} {{ experts }}          linear.json, experts.json, a row for each number of rows
     {{ quantising }}                    accuracy_quantised.json, a row for each format
     {{ curves memory }} {{ curves }}        a curve of curves.json, or where they were measured
     {{ examples }} {{ profile }} {{ startup }}   vllm_examples, step_profile, startup.json
@@ -202,6 +203,18 @@ def sampler() -> str:
     return sampler_table()
 
 
+def linear() -> str:
+    from benchmarks.tables import linear_table
+
+    return linear_table()
+
+
+def experts() -> str:
+    from benchmarks.tables import experts_table
+
+    return experts_table()
+
+
 def quantising() -> str:
     from benchmarks.tables import quantising_table
 
@@ -239,6 +252,8 @@ FROM_RESULTS = (
     compared,
     curves,
     examples,
+    experts,
+    linear,
     paper,
     profile,
     quantising,
