@@ -1,8 +1,14 @@
-"""Tables of a CPU's kernels for docs/cpu.md, from linear.json and w8a8.json."""
+"""Tables of a CPU's kernels for docs/cpu.md, from linear.json, w8a8.json and experts.json."""
 
 from typing import Any
 
 from benchmarks.report import load_result, machine_in_words
+
+# Rows of the table of experts: a model's key, its name, and the experts of a layer.
+EXPERTS = (
+    ("granite_1b_a400m", "Granite 3.1 1B-A400M", 32),
+    ("olmoe_1b_7b_4_layers", "OLMoE 1B-7B, 4 layers", 64),
+)
 
 
 def products_table() -> str:
@@ -39,6 +45,23 @@ def w8a8_table() -> str:
         times = f"{single:.1f} | {half:.1f} | {codes:.1f}"
         rows.append(f"| {name.removesuffix('_rows')} | {times} | {ratios} |")
     return _where(saved) + "\n\n" + "\n".join(rows)
+
+
+def experts_table() -> str:
+    """Decode steps of mixtures of experts beside the reading of their weights."""
+    saved = load_result("experts")
+    rows = [
+        "| | rows | experts used a layer | MiB read | reading, ms | step, ms | step / reading |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for key, model, experts in EXPERTS:
+        for name, found in saved["result"][key].items():
+            few = f"{found['experts_hit']:.1f} of {experts}"
+            times = f"{found['reading_ms']:.1f} | {found['step_ms']:.1f}"
+            cells = (model, name.removeprefix("rows_"), few, f"{found['read_mib']:,}", times)
+            rows.append(f"| {' | '.join(cells)} | {found['step_over_reading']:.2f} |")
+            model = ""
+    return f"{saved['date']}, {machine_in_words(saved['machine'])}." + "\n\n" + "\n".join(rows)
 
 
 def _where(saved: dict[str, Any]) -> str:
