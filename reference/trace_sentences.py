@@ -147,12 +147,13 @@ def _nothing(run: Run) -> str:
 def _preempted(name: str, mode: str, before: Standing) -> str:
     group = before.run.groups[name]
     lost = before.tables[group.leader.seq_id]
+    are = "is" if len(lost) == 1 else "are"
     why = f"No block is free for a new token, so {name}, who came last, gives way: "
     if mode == "swap":
         to = before.run.blocks.block_table(group.leader.seq_id)
-        return why + f"{blocks(lost)} are to be copied to {blocks(to)} of the CPU."
+        return why + f"{blocks(lost)} {are} to be copied to {blocks(to)} of the CPU."
     number = counted(len(group.leader.token_ids), "token")
-    return why + f"{blocks(lost)} are dropped. Its {number} are known and will be computed again."
+    return why + f"{blocks(lost)} {are} dropped. Its {number} are known and will be computed again."
 
 
 def _swapped_in(group: SequenceGroup, run: Run) -> str:

@@ -21,14 +21,11 @@ def faults() -> str:
     from scripts.contents import chapters
 
     titles = {one.path.removeprefix("tutorial/"): one.title for one in chapters()}
-    rows = [
-        "| fault | what goes wrong | what a user sees | falls | chapter |",
-        "|---|---|---|---|---|",
-    ]
+    rows = ["| fault; its rule; what falls | what goes wrong | what a user sees |", "|---|---|---|"]
     for name, one in BREAKS.items():
         chapter = f"[{titles[one.chapter.split('#')[0]]}]({one.chapter})"
         falls = " or ".join(f"[{it}](../correctness.md#{section(it)})" for it in one.falls)
-        rows.append(f"| *{name}* | {one.says} | {one.user} | {falls} | {chapter} |")
+        rows.append(f"| *{name}*<br>{chapter}; {falls} | {one.says} | {one.user} |")
     return "\n".join(rows)
 
 

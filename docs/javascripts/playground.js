@@ -142,7 +142,7 @@
       if (fell || planted.length === 0) return "";
       const none = planted.includes("no watermark") && reserve(this.settings) === 0;
       const why = none ? " (The watermark comes to 0 blocks here.)" : "";
-      return `Nothing fell: “${planted.join("” and “")}” did not show with these requests.${why} The button “smallest example” opens some with which it does.`;
+      return `Nothing fell: “${planted.join("” and “")}” did not show with these requests.${why} The button “example” beside it opens the smallest found with which it does.`;
     }
 
     drawFell(fell, index) {

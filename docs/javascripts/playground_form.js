@@ -14,10 +14,10 @@
   const FIELDS = [ // name, label, title, default, least, most
     ["block_size", "tokens in a block", "block_size", 4, 1, 8],
     ["gpu_blocks", "GPU blocks", "num_gpu_blocks_override", 9, 1, 40],
+    ["budget", "tokens in a step", "max_num_batched_tokens", 32, 1, 64],
     ["cpu_blocks", "CPU blocks", "what swap_space comes to", 0, 0, 40],
     ["watermark_percent", "watermark, %", "of the GPU blocks, rounded down: so many stay free when a request is admitted", 1, 0, 50],
-    ["budget", "tokens in a step", "max_num_batched_tokens", 32, 1, 64],
-    ["seed", "seed of the words", "what is drawn depends on it", 0, 0, 9999],
+    ["seed", "seed", "what requests say depends on it", 0, 0, 9999],
   ];
   const CHOICES = [
     ["scheduling", "scheduler", "scheduling", ["unified", "sosp", "sosp-mixed"]],
@@ -109,7 +109,7 @@
       const open = h("button", {
         type: "button", class: "playground-example", "aria-label": `smallest example of ${name}`,
         title: "Open the smallest example that was found", onclick: () => playground.open(example),
-      }, "smallest example");
+      }, "example");
       return h("div", { class: "playground-fault" },
         toggle(name, says, chosen.includes(name), flip), open, chosen.includes(name) && h("span", {}, says));
     });

@@ -179,3 +179,12 @@ def test_samples_that_cannot_run_at_once_say_why() -> None:
     )
     first, *_ = plans(requests, num_gpu_blocks=7)
     assert first.endswith("It asks for 3 samples.")
+
+
+def test_a_single_block_is_dropped() -> None:
+    requests = (
+        TracedRequest("A", "To be or", ("not to .",)),
+        TracedRequest("B", "To", ("be that .",)),
+    )
+    said = plans(requests, num_gpu_blocks=2, settings={"admission_rule": False})
+    assert any("gives way: block 0 is dropped. Its 3 tokens" in one for one in said)
