@@ -83,7 +83,7 @@
     row(request) {
       const choices = FATES.map((fate) =>
         h("label", {}, h("input", { type: "radio", name: `guess-${request}`, value: fate, required: "" }), h("span", {}, fate)));
-      return h("fieldset", {}, h("legend", {}, request), choices);
+      return h("fieldset", {}, h("legend", {}, request), h("div", {}, choices));
     }
 
     check() {

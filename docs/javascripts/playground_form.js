@@ -28,7 +28,7 @@
     ["chunked_prefill", "chunked prefill", "enable_chunked_prefill", true],
   ];
   const OF_REQUEST = [
-    ["n", "samples", "n: so many outputs of one prompt", 1, 1, 4],
+    ["n", "samples (n)", "so many outputs of one prompt", 1, 1, 4],
     ["beams", "beams", "the width of a beam search; 0: none", 0, 0, 4],
     ["max_tokens", "max_tokens", "so many words are drawn at most; the last is a full stop", 6, 1, 24],
     ["step", "arrives in step", "the step before which it is added", 1, 1, 60],
