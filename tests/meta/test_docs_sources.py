@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks.tables import with_results
 from scripts.figures.__main__ import all_figures
+from scripts.figures.svg import PHONE
+from scripts.figures_in_pages import CAPTIONS, figure, named
 from tests.meta.trees import ROOT
 
 
@@ -80,6 +82,15 @@ def test_references_to_figures_are_links_with_their_numbers() -> None:
     assert f"[{label}](tutorial/scheduler.md#figure-queues)" in made(text[:20], page=elsewhere)
     with pytest.raises(LookupError, match="ref queue }}: known are allocator, "):
         made("as {{ ref queue }} shows")
+
+
+def test_figures_of_the_tutorial_fit_a_phone() -> None:
+    """With text of 12 pixels; the narrow drawing, where there are two."""
+    texts = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "tutorial").glob("*.md"))
+    drawn = [name for name in named(texts) if name not in CAPTIONS]
+    least = {name: re.findall(r"--least: (\d+)px", figure(name))[-1] for name in drawn}
+    assert len(least) > 35
+    assert {name: pixels for name, pixels in least.items() if int(pixels) > PHONE} == {}
 
 
 def test_the_replay_has_a_caption() -> None:
