@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from reference.blocks import BlockManager, BlockPair, BlockTable
 from reference.scheduler import Scheduler
@@ -77,53 +77,70 @@ class Break:
     """A fault: which rule it breaks, in a sentence, and the system that has it.
 
     Attributes:
+        user: what becomes of it for those who wait for answers. A test has runs go on, and looks.
+        chapter: the page and section of docs/tutorial/ that has the rule.
         falls: the invariants of which one falls first.
+        plant: makes a system one with the fault.
         needs: settings without which it cannot show.
+        preempts: its example goes on until the request that was admitted is preempted.
     """
 
     says: str
+    user: str
+    chapter: str
     falls: tuple[str, ...]
     plant: Callable[[System], System]
-    needs: Mapping[str, object]
+    needs: Mapping[str, object] = field(default_factory=dict)
+    preempts: bool = False
 
 
 BREAKS: Mapping[str, Break] = {
     "no watermark": Break(
         "A request is admitted though it takes the last free blocks, so the next token of another "
         "one preempts it at once.",
+        "Slower: the right text, after steps that were computed in vain.",
+        "scheduler.md#the-watermark",
         ("I18",),
         lambda system: replace(system, block_manager=_NoWatermark),
         {"watermark_percent": 30},
+        preempts=True,
     ),
     "no admission rule": Break(
         "Every request is accepted. One that needs more blocks than there are waits for ever, and "
         "all others behind it.",
+        "A hang: no answer, nor to anybody who comes later.",
+        "scheduler.md#who-is-let-in-at-all",
         ("I20",),
         lambda system: system,  # a setting of the scheduler
-        {},
     ),
     "free before fork": Break(
         "The parent's blocks are given back first, so the child finds nothing to share.",
+        "Wrong text: all samples go on without the prompt.",
+        "sharing.md#several-samples-of-one-prompt",
         ("I13",),
         lambda system: replace(system, block_manager=_FreesBeforeForking),
-        {},
     ),
     "fork without counting": Break(
         "A fork shares blocks, but their reference counts stay: the first to end frees what others "
         "still read.",
+        "Wrong text, as siblings write into each other's blocks; then a crash, when the second one "
+        "frees what is free.",
+        "block-manager.md#the-allocator",
         ("I1",),
         lambda system: replace(system, block_manager=_ForksWithoutCounting),
-        {},
     ),
     "no copy on write": Break(
         "A sample writes into a block that others share.",
+        "Wrong text: samples go on from each other's words.",
+        "sharing.md#the-rule",
         ("I10",),
         lambda system: replace(system, block_manager=_WritesSharedBlocks),
-        {},
     ),
     "copies before swapping out": Break(
         "A copy is made into a block that a victim has just left, before the victim's content has "
         "been carried to the CPU.",
+        "Wrong text, once the victim is back.",
+        "swap-or-recompute.md#the-order-inside-a-step",
         ("I13",),
         lambda system: replace(system, memory=_CopiesBeforeSwappingOut),
         {"preemption": "swap", "cpu_blocks": 12},
@@ -131,13 +148,18 @@ BREAKS: Mapping[str, Break] = {
     "recompute keeps the count": Break(
         "A request that was preempted by recompute loses its blocks, but not the count of tokens "
         "that it has in memory.",
+        "A crash in the sosp modes, as tokens are planned that are not there. (Nothing in unified, "
+        "where admission counts anew.)",
+        "swap-or-recompute.md#two-ways-back",
         ("I6",),
         lambda system: replace(system, scheduler=_KeepsTheCount),
-        {"preemption": "recompute"},
+        {"preemption": "recompute", "scheduling": "sosp"},
     ),
     "cache remembers overwritten blocks": Break(
         "A cached block is handed out and overwritten, and the prefix cache still finds it by its "
         "old content.",
+        "Wrong text: a prompt goes on from somebody else's words.",
+        "prefix-caching.md#hits-duplicates-evictions-six-blocks-by-hand",
         ("I25", "I13"),
         lambda system: replace(system, block_manager=_RemembersOverwrittenBlocks),
         {"prefix_caching": True},

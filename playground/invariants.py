@@ -9,28 +9,43 @@ from collections.abc import Iterator
 from reference.scheduler_state import SchedulerOutput
 from reference.sequence import Sequence, SequenceStatus
 from reference.trace_run import Run
+from reference.trace_sentences import counted
 
 
 class Fell(Exception):
-    """An invariant does not hold: its name, and what is wrong in a sentence."""
+    """An invariant does not hold: its name, what is wrong in a sentence, and whom it will cost."""
 
-    def __init__(self, invariant: str, says: str) -> None:
+    def __init__(self, invariant: str, says: str, who: str = "") -> None:
         super().__init__(f"{invariant}: {says}")
-        self.invariant, self.says = invariant, says
+        self.invariant, self.says, self.who = invariant, says, who
 
 
 TITLES = {
-    "I1": "a block's reference count is the number of sequences that hold it",
-    "I2": "a block is free if and only if nobody holds it, and is free once",
-    "I6": "a sequence has the blocks of the tokens that are in memory",
-    "I7": "the block manager never contradicts itself",
-    "I10": "nobody writes into a block that others hold",
-    "I13": "in memory, each token of a sequence is where its block table says",
-    "I16": "an unfinished request is in exactly one queue",
-    "I18": "admission leaves the watermark free",
-    "I20": "while there are requests, a step does something",
-    "I25": "a block that the prefix cache finds holds the words that it is found by",
+    "I1": "A block's reference count is the number of sequences that hold it.",
+    "I2": "A block is free if and only if nobody holds it, and is free once.",
+    "I6": "A table has exactly the blocks that its computed and scheduled tokens need.",
+    "I7": "The block manager never contradicts itself.",
+    "I10": "Nobody writes into a block that others hold.",
+    "I13": "In memory, each token of a sequence is where its block table says.",
+    "I16": "An unfinished request is in exactly one queue.",
+    "I18": "Admission leaves the watermark free.",
+    "I20": "A step is never empty while requests are unfinished, and every accepted request "
+    "finishes within a bounded number of steps.",
+    "I25": "A hit means equal tokens and salt: a block that the prefix cache finds holds the "
+    "tokens that it is found by.",
 }
+SECTIONS = {
+    "blocks-and-tables": ("I1", "I2", "I6", "I7"),
+    "sharing-copy-on-write-swapping": ("I10", "I13"),
+    "scheduler": ("I16", "I18", "I20"),
+    "prefix-cache": ("I25",),
+}
+"""Where docs/correctness.md has them."""
+
+
+def section(invariant: str) -> str:
+    """The anchor of docs/correctness.md that an invariant stands below."""
+    return next(name for name, those in SECTIONS.items() if invariant in those)
 
 
 def check_plan(run: Run, output: SchedulerOutput) -> None:
@@ -38,7 +53,7 @@ def check_plan(run: Run, output: SchedulerOutput) -> None:
     for device in ("gpu", "cpu"):
         _counts(run, device)
     _queues(run)
-    _tables(run)
+    _tables(run, output)
     _writes(run, output)
     _watermark(run, output)
     done = output.scheduled or output.preempted or output.blocks_to_swap_in
@@ -102,16 +117,17 @@ def _queues(run: Run) -> None:
             raise Fell("I16", f"{group.request_id} is in {number} queues")
 
 
-def _tables(run: Run) -> None:
-    size = run.blocks.block_size
+def _tables(run: Run, output: SchedulerOutput) -> None:
+    ends = {entry.seq.seq_id: entry.start + entry.num_tokens for entry in output.scheduled}
     for seq in _sequences(run):
         blocks = len(run.blocks.block_table(seq.seq_id))
-        need = -(-seq.num_computed_tokens // size)
-        if blocks < need:
+        tokens = ends.get(seq.seq_id, seq.num_computed_tokens)
+        need = run.blocks.num_blocks_for(tokens)
+        if blocks != need:
             raise Fell(
                 "I6",
-                f"{_name(run, seq)} has {seq.num_computed_tokens} tokens in memory, and {blocks} "
-                f"of the {need} blocks that they need",
+                f"{_name(run, seq)} has {tokens} tokens computed or scheduled, which need {need} "
+                f"blocks, and its table has {blocks}",
             )
 
 
@@ -148,7 +164,10 @@ def _watermark(run: Run, output: SchedulerOutput) -> None:
     free = run.blocks.num_free_gpu_blocks
     if admitted and not output.preempted and free < wanted:
         raise Fell(
-            "I18", f"{admitted[-1]} is admitted and leaves {free} blocks free, less than {wanted}"
+            "I18",
+            f"{admitted[-1]} is admitted and leaves {counted(free, 'block')} free, where {wanted} "
+            "must stay",
+            who=admitted[-1],
         )
 
 
@@ -159,10 +178,11 @@ def _content(run: Run, seq: Sequence, num_tokens: int) -> None:
         logical, offset = divmod(position, run.blocks.block_size)
         found, wanted = pool[table[logical]][offset], run.words[seq.token_ids[position]]
         if found != wanted:
+            finds = "finds no word" if found is None else f"reads “{found}”"
             raise Fell(
                 "I13",
-                f"{_name(run, seq)} reads “{found or 'nothing'}” at position {position}, in block "
-                f"{table[logical]}, where it has written “{wanted}”",
+                f"{_name(run, seq)} {finds} at position {position}, in block {table[logical]}, "
+                f"where it has written “{wanted}”",
             )
 
 

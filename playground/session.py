@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from playground.breaks import BREAKS, system_of
-from playground.invariants import TITLES, Fell
+from playground.invariants import TITLES, Fell, section
 from playground.settings import SettingError, Settings, scenario_of
 from playground.watched_run import WatchedRun
 from playground.words import prompts
@@ -23,11 +23,12 @@ EXAMPLES = Path(__file__).with_name("examples.json")
 
 
 def run(settings: Settings) -> dict[str, Any]:
-    """Runs to the end, or until an invariant falls.
+    """Runs to the end, or until an invariant falls without which there is no going on.
 
     Returns:
-        `trace`, as `reference.trace` makes it; `fell`: None, or the invariant, its title, what is
-        wrong and the step; `refused`: why, by request. Or only `error`: which setting is wrong.
+        `trace`, as `reference.trace` makes it; `fell`: None, or the invariant, its title, its
+        section in docs/correctness.md, what is wrong, the step, and in which later step it had
+        somebody preempted; `refused`: why, by request. Or only `error`: which setting is wrong.
     """
     try:
         system = system_of(_checked(settings.get("breaks", [])))
@@ -38,18 +39,32 @@ def run(settings: Settings) -> dict[str, Any]:
     fell: dict[str, Any] | None = None
     try:
         for one in moments(watched):
+            if watched.noted is not None and fell is None:
+                fell = _fell(watched, watched.noted)
+                found.append(_moment(watched, fell))
             found.append(one)
     except Fell as error:
-        fell = {"invariant": error.invariant, "says": error.says}
+        fell = _fell(watched, error)
+        found.append(_moment(watched, fell))
     except (AssertionError, IndexError, KeyError, RuntimeError, ValueError) as error:
         # A broken system may stumble before an invariant is looked at
-        fell = {"invariant": "I7", "says": f"{type(error).__name__}: {error}"}
+        fell = _fell(watched, Fell("I7", f"{type(error).__name__}: {error}"))
+        found.append(_moment(watched, fell))
     if fell is not None:
-        step = found[-1]["step"] + (found[-1]["kind"] == "drawn") if found else 1
-        fell |= {"step": step, "title": TITLES[fell["invariant"]]}
-        found.append(moment(watched, step, "fell", fell["says"], watched.output))
+        fell["preempted"] = watched.preempted
     trace = head(watched) | {"moments": found}
     return {"trace": trace, "fell": fell, "refused": watched.refused}
+
+
+def _fell(watched: WatchedRun, fell: Fell) -> dict[str, Any]:
+    name = fell.invariant
+    where = {"title": TITLES[name], "section": section(name)}
+    return {"invariant": name, "says": fell.says, "step": watched.step, **where}
+
+
+def _moment(watched: WatchedRun, fell: dict[str, Any]) -> Moment:
+    says = f"{fell['says'][0].upper()}{fell['says'][1:]}."
+    return moment(watched, watched.step, "fell", says, watched.output)
 
 
 def _checked(names: Any) -> list[str]:
@@ -64,7 +79,10 @@ def _checked(names: Any) -> list[str]:
 def faults(_: None = None) -> dict[str, dict[str, Any]]:
     """The faults that can be planted, by name: what each breaks, and the smallest example found."""
     examples = json.loads(EXAMPLES.read_text("utf-8"))
-    return {name: {"says": one.says, "example": examples[name]} for name, one in BREAKS.items()}
+    return {
+        name: {"says": one.says, "user": one.user, "example": examples[name]}
+        for name, one in BREAKS.items()
+    }
 
 
 def draw(wanted: dict[str, int]) -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Any
 
 from playground.breaks import BREAKS
@@ -20,11 +20,13 @@ from playground.words import PROMPTS
 
 TRIES, ENOUGH = 4000, 6
 
+type Shows = Callable[[Settings], Mapping[str, Any] | None]
+
 
 def smallest(breaks: Sequence[str]) -> dict[str, Any] | None:
     """Settings under which these faults fall, and how; None if none was found."""
-    falls = (one for one in _candidates(breaks) if _fell(one))
-    found = [_shrunk(one) for one in islice(falls, ENOUGH)]
+    falls = (one for one in _candidates(breaks) if _shown(one))
+    found = [_shrunk(one, _shown) for one in islice(falls, ENOUGH)]
     if not found:
         return None
     best = min(found, key=_size)
@@ -33,7 +35,9 @@ def smallest(breaks: Sequence[str]) -> dict[str, Any] | None:
 
 def reduced(settings: dict[str, Any]) -> dict[str, Any]:
     """A reader's settings, made smaller while the fault still shows; as they are if none does."""
-    return _shrunk(settings) if _fell(settings) else settings
+    if _shown(settings):
+        return _shrunk(settings, _shown)
+    return _shrunk(settings, _fell) if _fell(settings) else settings
 
 
 def main() -> None:
@@ -101,16 +105,33 @@ def _fell(settings: Settings) -> Mapping[str, Any] | None:
     return fell if fell is not None and fell["invariant"] in known else None
 
 
+def _shown(settings: Settings) -> Mapping[str, Any] | None:
+    """As `_fell`, with what these faults say that it leads to, and that it would not without."""
+    fell = _fell(settings)
+    if fell is None or not any(BREAKS[one].preempts for one in settings["breaks"]):
+        return fell
+    at_once = fell["preempted"] == fell["step"] + 1
+    return fell if at_once and not _preempts({**settings, "breaks": []}) else None
+
+
+def _preempts(settings: Settings) -> bool:
+    moments = run(settings)["trace"]["moments"]
+    return any(
+        one["kind"] == "plan" and set(before["queues"]["running"]) - set(one["queues"]["running"])
+        for before, one in pairwise(moments)
+    )
+
+
 def _size(settings: Settings) -> int:
     requests = settings["requests"]
     words = sum(len(one["prompt"].split()) + one["max_tokens"] * one["n"] for one in requests)
     return int(10 * len(requests) + words + 5 * sum(one["beams"] for one in requests))
 
 
-def _shrunk(settings: dict[str, Any]) -> dict[str, Any]:
+def _shrunk(settings: dict[str, Any], shows: Shows) -> dict[str, Any]:
     """Nothing in it can be left out or lowered by one without the fault's not showing."""
     while True:
-        smaller = next((one for one in _smaller(settings) if _fell(one)), None)
+        smaller = next((one for one in _smaller(settings) if shows(one)), None)
         if smaller is None:
             return settings
         settings = smaller

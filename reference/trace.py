@@ -61,7 +61,7 @@ def moments(run: Run) -> Iterator[Moment]:
     for step in range(1, run.scenario.most_steps + 1):
         arrived = run.arrivals(step)
         if arrived:
-            says = " ".join(arrival(group) for group in arrived)
+            says = " ".join(arrival(group, run) for group in arrived)
             yield moment(run, step, "arrive", says)
         if run.scheduler.has_unfinished():
             yield from _step(run, step, alone=not arrived)

@@ -11,6 +11,7 @@ after it. (What came of it is told by `trace_outcomes`.)
 
 from collections.abc import Iterable
 
+from reference.admission import blocks_at_most
 from reference.blocks import BlockPair
 from reference.scheduler_state import ScheduledSequence, SchedulerOutput
 from reference.sequence import Sequence, SequenceGroup, SequenceStatus
@@ -84,12 +85,32 @@ def is_plain(output: SchedulerOutput, before: Standing) -> bool:
     )
 
 
-def arrival(group: SequenceGroup) -> str:
+def arrival(group: SequenceGroup, run: Run) -> str:
     number = counted(group.prompt_len, "token")
     said = f"{group.request_id} arrives with a prompt of {number}, and waits."
     if group.beam_search:
         return f"{said} It asks for a beam search that is {group.num_samples} wide."
-    return f"{said} It asks for {group.num_samples} samples." if group.num_samples > 1 else said
+    if group.num_samples == 1:
+        return said
+    said += f" It asks for {group.num_samples} samples."
+    return said if group.part_size == group.num_samples else f"{said} {_in_parts(group, run)}"
+
+
+def _in_parts(group: SequenceGroup, run: Run) -> str:
+    """Why not all samples run at once (`reference.admission`)."""
+    most = blocks_at_most(
+        group.prompt_len,
+        group.params.max_tokens,
+        group.num_samples,
+        run.blocks.block_size,
+        run.scheduler.config.max_model_len,
+    )
+    spare = counted(group.num_samples + run.blocks.watermark_blocks, "block")
+    return (
+        f"All at once may come to hold {counted(most, 'block')}, and {spare} must be to spare: "
+        f"more than the {run.blocks.num_gpu_blocks} that there are. So only {group.part_size} of "
+        "them can be promised to end at a time. The next start when these have ended."
+    )
 
 
 def plan(output: SchedulerOutput, before: Standing) -> str:
@@ -105,7 +126,7 @@ def plan(output: SchedulerOutput, before: Standing) -> str:
             said.append(_admitted(entry, before))
         elif entry.group not in come_back:
             said.append(_goes_on(entry, before, output.blocks_to_copy))
-    said += [_waits(group, before) for group in run.scheduler.waiting[:1]]
+    said += [_waits(group, output, before) for group in run.scheduler.waiting[:1]]
     return " ".join(sentence for sentence in said if sentence)
 
 
@@ -126,12 +147,13 @@ def _nothing(run: Run) -> str:
 def _preempted(name: str, mode: str, before: Standing) -> str:
     group = before.run.groups[name]
     lost = before.tables[group.leader.seq_id]
+    are = "is" if len(lost) == 1 else "are"
     why = f"No block is free for a new token, so {name}, who came last, gives way: "
     if mode == "swap":
         to = before.run.blocks.block_table(group.leader.seq_id)
-        return why + f"{blocks(lost)} are to be copied to {blocks(to)} of the CPU."
+        return why + f"{blocks(lost)} {are} to be copied to {blocks(to)} of the CPU."
     number = counted(len(group.leader.token_ids), "token")
-    return why + f"{blocks(lost)} are dropped. Its {number} are known and will be computed again."
+    return why + f"{blocks(lost)} {are} dropped. Its {number} are known and will be computed again."
 
 
 def _swapped_in(group: SequenceGroup, run: Run) -> str:
@@ -197,15 +219,22 @@ def _goes_on(entry: ScheduledSequence, before: Standing, copies: list[BlockPair]
     return ""
 
 
-def _waits(group: SequenceGroup, before: Standing) -> str:
+def _waits(group: SequenceGroup, output: SchedulerOutput, before: Standing) -> str:
     name, run = group.request_id, before.run
     if not before.was(group, WAITING):
         return ""
     if run.scheduler.swapped:
         out = run.scheduler.swapped[0].request_id
         return f"{name} waits: nobody is admitted while {out} is swapped out."
-    need = counted(run.blocks.num_blocks_for(len(group.leader.token_ids)), "block")
-    return f"{name} waits: it needs {need}, and {_free(run)} free."
+    budget = run.scheduler.config.max_num_batched_tokens
+    if output.num_batched_tokens == budget:
+        return f"{name} waits: the step's {counted(budget, 'token')} are spent on others."
+    need, there = run.blocks.num_blocks_for(len(group.leader.token_ids)), _free(run)
+    said = f"{name} waits: it needs {counted(need, 'block')}, and {there} free"
+    reserve = run.blocks.watermark_blocks
+    if need <= run.blocks.num_free_gpu_blocks < need + reserve:
+        said += f", of which {reserve} must stay free (the watermark)"
+    return f"{said}."
 
 
 def _free(run: Run) -> str:

@@ -14,6 +14,21 @@ def playground(scene: str, whose: str = "") -> str:
     return f'<div class="playground" data-settings="{settings}"{own} markdown="0">{note}</div>'
 
 
+def faults() -> str:
+    """A row for each fault that the playground can plant."""
+    from playground.breaks import BREAKS
+    from playground.invariants import section
+    from scripts.contents import chapters
+
+    titles = {one.path.removeprefix("tutorial/"): one.title for one in chapters()}
+    rows = ["| fault; its rule; what falls | what goes wrong | what a user sees |", "|---|---|---|"]
+    for name, one in BREAKS.items():
+        chapter = f"[{titles[one.chapter.split('#')[0]]}]({one.chapter})"
+        falls = " or ".join(f"[{it}](../correctness.md#{section(it)})" for it in one.falls)
+        rows.append(f"| *{name}*<br>{chapter}; {falls} | {one.says} | {one.user} |")
+    return "\n".join(rows)
+
+
 def journey(size: str = "") -> str:
     from scripts.tutorial.journey import diagram
 
@@ -46,4 +61,4 @@ def kv_calculator() -> str:
     return f'<div class="kv-calculator" data-known="{data}" markdown="0">{note}</div>'
 
 
-INTERACTIVE = (playground, exercise, journey, kv_calculator)
+INTERACTIVE = (playground, faults, exercise, journey, kv_calculator)

@@ -15,6 +15,7 @@ from scripts.pyodide_core import NoCore, fetched, unpack
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("reference", "playground", "exercises", "scripts/tutorial")
+HAS = "const PYTHON = true"
 logger = logging.getLogger("mkdocs.hooks.oracle")
 
 
@@ -38,3 +39,11 @@ def on_post_build(config: Any, **_: Any) -> None:
         unpack(fetched(), folder / "pyodide")
     except NoCore as reason:
         logger.info("the site has no Python: %s", reason)
+        _say_so(folder.with_name("javascripts") / "oracle.js")
+
+
+def _say_so(script: Path) -> None:
+    """Pages then do not offer what they cannot do."""
+    text = script.read_text("utf-8")
+    assert HAS in text, script
+    script.write_text(text.replace(HAS, "const PYTHON = false"), encoding="utf-8")

@@ -40,6 +40,7 @@
     };
     const run = h("button", { type: "button", class: "editor-run", onclick: async () => {
       run.disabled = true;
+      stop.hidden = false;
       try {
         await window.oracle.load((line) => show(`${line} …`));
         const { code: text, before } = program(area.value);
@@ -49,7 +50,9 @@
         show(error.message, true);
       }
       run.disabled = false;
+      stop.hidden = true;
     } }, verb);
+    const stop = h("button", { type: "button", class: "editor-stop", hidden: "", onclick: () => window.oracle.stop() }, "Stop");
     const reset = h("button", { type: "button", onclick: () => {
       area.value = original ?? code;
       fit();
@@ -57,7 +60,7 @@
       out.hidden = true;
     } }, "As it was");
     fit();
-    return h("div", { class: "editor" }, area, h("div", { class: "editor-buttons" }, run, reset), out);
+    return h("div", { class: "editor" }, area, h("div", { class: "editor-buttons" }, run, stop, reset), out);
   }
 
   window.editor = { make, seconds: 20 }; // after so many, code is stopped

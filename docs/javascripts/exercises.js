@@ -22,7 +22,7 @@
     const { name, before, code, behind } = JSON.parse(root.dataset.exercise);
     const key = `jax-engine exercise ${name}`;
     if (!window.oracle.supported) {
-      root.append(h("p", {}, "Served by a web server, this page checks your answer here. Otherwise run the command above."));
+      root.append(h("p", {}, `${window.oracle.why} Run the command above instead.`));
       return;
     }
     root.append(window.editor.make({

@@ -1,16 +1,18 @@
 /*
  * The oracle in the page, as `window.oracle`. Nothing is loaded until `load` is called.
  *
- *   supported               false where a page cannot start it (opened as a file)
+ *   supported, why          whether a page can start it; if not, why
  *   load(says)              resolves when it can be used; `says` is called with lines of progress
  *   call(module, name, x)   the result of a Python function, as JSON in and out
  *   run(code, before)       {printed, error}; `before` runs first, and what it prints is not shown
+ *   stop()                  ends what is running
  *
  * What runs longer than SECONDS is stopped, and Python starts again at the next use.
  */
 (() => {
   "use strict";
 
+  const PYTHON = true; // scripts/oracle_in_site.py makes it false in a site that was built without
   const SECONDS = 60;
   const here = document.currentScript.src;
   const folder = new URL("../oracle/", here).href;
@@ -73,5 +75,11 @@
     return JSON.parse(await ask({ code, before }, seconds));
   }
 
-  window.oracle = { supported: here.startsWith("http"), load, call, run };
+  function reason() {
+    if (!here.startsWith("http")) return "Served by a web server (as by `mkdocs serve`), this page runs the oracle here: a page that is opened as a file cannot start Python.";
+    return PYTHON ? "" : "This site was built without Python, so the oracle cannot run in its pages.";
+  }
+
+  const why = reason();
+  window.oracle = { supported: why === "", why, load, call, run, stop: () => stop("Stopped.") };
 })();

@@ -1,5 +1,6 @@
 /*
- * The playground: a reader's settings, run by the oracle in the page, and drawn by replay.js.
+ * The playground: a reader's settings (playground_form.js), run by the oracle in the page (oracle.js), and
+ * drawn by replay.js.
  *
  * A page holds <div class="playground" data-settings="{...}">; with `data-links` the address keeps the
  * settings and the moment. Settings are those of playground/settings.py.
@@ -8,45 +9,8 @@
   "use strict";
 
   const { h } = window.elements;
-  const FIELDS = [ // name, label, default, least, most
-    ["block_size", "tokens in a block", 4, 1, 8],
-    ["gpu_blocks", "GPU blocks", 9, 1, 40],
-    ["cpu_blocks", "CPU blocks", 0, 0, 40],
-    ["watermark_percent", "watermark, %", 1, 0, 50],
-    ["budget", "tokens in a step", 32, 1, 64],
-    ["seed", "seed of the words", 0, 0, 9999],
-  ];
-  const CHOICES = [
-    ["scheduling", "scheduler", ["unified", "sosp", "sosp-mixed"]],
-    ["preemption", "preemption", ["default", "recompute", "swap"]],
-  ];
-  const SWITCHES = [
-    ["prefix_caching", "prefix caching", false],
-    ["chunked_prefill", "chunked prefill", true],
-  ];
-  const OF_REQUEST = [
-    ["n", "samples", 1, 1, 4],
-    ["beams", "beams", 0, 0, 4],
-    ["max_tokens", "words", 6, 1, 24],
-    ["step", "arrives in step", 1, 1, 60],
-  ];
-  const MOST_REQUESTS = 6;
-
-  function number(label, value, least, most, change) {
-    const input = h("input", { type: "number", min: least, max: most, value, onchange: () => change(Number(input.value)) });
-    return h("label", {}, h("span", {}, label), input);
-  }
-
-  function choice(label, known, value, change) {
-    const select = h("select", { onchange: () => change(select.value) },
-      known.map((one) => h("option", { value: one, selected: one === value ? "" : false }, one)));
-    return h("label", {}, h("span", {}, label), select);
-  }
-
-  function toggle(label, value, change, title) {
-    const input = h("input", { type: "checkbox", checked: value ? "" : false, onchange: () => change(input.checked) });
-    return h("label", { class: "playground-switch", title: title ?? false }, input, h("span", {}, label));
-  }
+  const here = document.currentScript.src;
+  const { draw, reserve, sayReserve } = window.playgroundForm;
 
   class Playground {
     constructor(root) {
@@ -55,13 +19,16 @@
       const shared = this.fromAddress();
       this.settings = shared?.settings ?? JSON.parse(root.dataset.settings);
       this.moment = shared?.moment ?? 0;
+      this.parts = {}; // of the form: which are open
       this.status = h("p", { class: "playground-status", role: "status" });
+      this.halt = h("button", { type: "button", class: "playground-stop", hidden: "", onclick: () => window.oracle.stop() }, "Stop");
+      this.waits = 0; // for Python
       this.button = h("button", { type: "button", class: "playground-start", onclick: () => this.begin() },
         this.root.dataset.label ?? "Start Python and play");
       root.append(this.button, this.status);
       if (!window.oracle.supported) {
         this.button.remove();
-        this.status.textContent = "Served by a web server (as by `mkdocs serve`), this page runs the oracle here: a page that is opened as a file cannot start Python.";
+        this.status.textContent = `${window.oracle.why} The recorded scenes work without it.`;
         return;
       }
       if (shared) this.begin();
@@ -82,10 +49,12 @@
       this.form = h("form", { class: "playground-form", onsubmit: (event) => event.preventDefault() });
       this.fell = h("div", { class: "playground-fell", role: "alert" });
       const replay = h("div", { class: "replay replay--made", "data-keys": this.links ? "" : false });
-      this.root.append(this.form, this.fell, replay);
       this.replay = new window.Replay(replay);
       this.replay.onMoment = (index) => { this.moment = index; this.writeAddress(); };
-      this.drawForm();
+      this.root.append(h("div", { class: "playground-room" }, this.form,
+        h("div", { class: "playground-stage" }, h("div", { class: "playground-says" }, this.status, this.halt),
+          this.fell, new window.Guess(this.replay).element, replay)));
+      draw(this);
       await this.run(this.moment);
       replay.focus({ preventScroll: true }); // the button is gone; arrow keys step at once
     }
@@ -94,7 +63,8 @@
 
     set(change, redraw = false) {
       this.settings = { ...this.settings, ...change };
-      if (redraw) this.drawForm();
+      if (redraw) draw(this);
+      else sayReserve(this);
       return this.run(0);
     }
 
@@ -103,68 +73,17 @@
       return this.set({ requests });
     }
 
-    drawForm() {
-      const { settings } = this;
-      const numbers = FIELDS.map(([name, label, usual, least, most]) =>
-        number(label, settings[name] ?? usual, least, most, (value) => this.set({ [name]: value })));
-      const choices = CHOICES.map(([name, label, known]) =>
-        choice(label, known, settings[name] ?? known[0], (value) => this.set({ [name]: value })));
-      const switches = SWITCHES.map(([name, label, usual]) =>
-        toggle(label, settings[name] ?? usual, (value) => this.set({ [name]: value })));
-      this.form.replaceChildren(
-        h("fieldset", { class: "playground-requests" }, h("legend", {}, "Requests"),
-          settings.requests.map((one, i) => this.requestRow(one, i)), this.requestButtons()),
-        h("fieldset", {}, h("legend", {}, "System"), numbers, choices, switches),
-        h("fieldset", { class: "playground-faults" }, h("legend", {}, "Break it"), this.faultSwitches()));
-    }
-
-    requestRow(request, i) {
-      const prompt = h("input", {
-        type: "text", value: request.prompt, "aria-label": `Prompt of request ${"ABCDEF"[i]}`,
-        onchange: () => this.setRequest(i, { prompt: prompt.value }),
-      });
-      const fields = OF_REQUEST.map(([name, label, usual, least, most]) =>
-        number(label, request[name] ?? usual, least, most, (value) => this.setRequest(i, { [name]: value })));
-      const drop = h("button", {
-        type: "button", title: `Without ${"ABCDEF"[i]}`, "aria-label": `Remove request ${"ABCDEF"[i]}`,
-        onclick: () => this.set({ requests: this.settings.requests.filter((_, k) => k !== i) }, true),
-      }, "×");
-      return h("div", { class: `playground-request is-${"abcdef"[i]}` }, h("b", {}, "ABCDEF"[i]), prompt, fields,
-        this.settings.requests.length > 1 && drop);
-    }
-
-    requestButtons() {
-      const add = h("button", {
-        type: "button", disabled: this.settings.requests.length >= MOST_REQUESTS ? "" : false,
-        onclick: () => this.set({ requests: [...this.settings.requests, { prompt: "To be or" }] }, true),
-      }, "One more");
-      const random = h("button", { type: "button", onclick: () => this.random() }, "Random requests");
-      return h("div", { class: "playground-buttons" }, add, random);
-    }
-
     async random() {
       const seed = Math.floor(Math.random() * 10000);
       const requests = await this.result("playground.session", "draw", { seed, count: 3 });
       if (requests) await this.set({ requests, seed }, true);
     }
 
-    faultSwitches() {
-      const chosen = this.settings.breaks ?? [];
-      return Object.entries(this.faults).map(([name, { says, example }]) => {
-        const flip = (on) => {
-          const others = (this.settings.breaks ?? []).filter((one) => one !== name);
-          return this.set({ breaks: on ? [...others, name] : others }, true);
-        };
-        const open = h("button", { type: "button", class: "playground-example", title: "Open the smallest example that was found",
-          onclick: () => this.open(example) }, "smallest example");
-        return h("div", { class: "playground-fault" }, toggle(name, chosen.includes(name), flip), h("span", {}, says), open);
-      });
-    }
-
-    open(settings) {
+    async open(settings) {
       this.settings = settings;
-      this.drawForm();
-      return this.run(Infinity);
+      draw(this);
+      await this.run(Infinity);
+      this.fell.scrollIntoView({ block: "nearest" });
     }
 
     // --- running --------------------------------------------------------------------------------
@@ -172,10 +91,23 @@
     /** Of a Python function; null, and a line in the page, if there is none. */
     async result(module, name, argument) {
       try {
-        return await window.oracle.call(module, name, argument);
+        return await this.call(module, name, argument);
       } catch (error) {
         this.status.textContent = error.message;
         return null;
+      }
+    }
+
+    /** As window.oracle.call. What takes long can be stopped. */
+    async call(...what) {
+      this.waits += 1;
+      const timer = setTimeout(() => { this.halt.hidden = false; }, 500);
+      try {
+        return await window.oracle.call(...what);
+      } finally {
+        clearTimeout(timer);
+        this.waits -= 1;
+        if (this.waits === 0) this.halt.hidden = true;
       }
     }
 
@@ -183,7 +115,7 @@
       const asked = (this.asked = JSON.stringify(this.settings));
       let found;
       try {
-        found = await window.oracle.call("playground.session", "run", this.settings);
+        found = await this.call("playground.session", "run", this.settings);
       } catch (error) {
         found = { error: error.message };
       }
@@ -193,23 +125,38 @@
         this.status.textContent = found.error;
         return;
       }
-      const steps = found.trace.moments.at(-1)?.step ?? 0;
+      const { moments } = found.trace;
       const refused = Object.values(found.refused);
-      this.status.textContent = [`${steps} steps.`, ...refused.map((one) => `Refused: ${one}`)].join(" ");
-      this.drawFell(found.fell);
-      this.replay.root.hidden = found.trace.moments.length === 0;
-      if (found.trace.moments.length) this.replay.load(found.trace, Math.min(index, found.trace.moments.length - 1));
+      this.status.textContent = [`${moments.at(-1)?.step ?? 0} steps, ${moments.length} moments.`,
+        ...refused.map((one) => `Refused: ${one}.`), this.unseen(found.fell)].join(" ");
+      const fell = moments.findIndex((one) => one.kind === "fell");
+      this.drawFell(found.fell, fell);
+      this.replay.root.hidden = moments.length === 0;
+      if (moments.length) this.replay.load(found.trace, index === Infinity && fell >= 0 ? fell : Math.min(index, moments.length - 1));
       this.writeAddress();
     }
 
-    drawFell(fell) {
+    /** Of faults that were planted, and did nothing. */
+    unseen(fell) {
+      const planted = this.settings.breaks ?? [];
+      if (fell || planted.length === 0) return "";
+      const none = planted.includes("no watermark") && reserve(this.settings) === 0;
+      const why = none ? " (The watermark comes to 0 blocks here.)" : "";
+      return `Nothing fell: “${planted.join("” and “")}” did not show with these requests.${why} The button “example” beside it opens the smallest found with which it does.`;
+    }
+
+    drawFell(fell, index) {
       this.fell.replaceChildren();
       if (!fell) return;
-      const show = h("button", { type: "button", onclick: () => this.replay.go(Infinity) }, "Show the moment");
+      const planted = this.settings.breaks ?? [];
+      const says = [`. ${fell.title} Here, ${fell.says}.`];
+      if (fell.invariant === "I18") says.push(fell.preempted ? `In step ${fell.preempted} it is preempted: go on and see.` : "This time it is not preempted for it.");
+      if (planted.length === 1) says.push(`What a user sees: ${this.faults[planted[0]].user}`);
+      const name = h("a", { href: new URL(`../correctness/#${fell.section}`, here) }, fell.invariant);
+      const show = h("button", { type: "button", onclick: () => this.replay.show(index) }, "Show the moment");
       const less = h("button", { type: "button", onclick: () => this.smaller() }, "Make it smaller");
-      this.fell.append(
-        h("p", {}, h("b", {}, `${fell.invariant} falls in step ${fell.step}`), `: ${fell.title}. ${fell.says}.`),
-        h("div", { class: "playground-buttons" }, show, (this.settings.breaks ?? []).length > 0 && less));
+      this.fell.append(h("p", {}, h("b", {}, name, ` falls in step ${fell.step}`), says.join(" ")),
+        h("div", { class: "playground-buttons" }, show, planted.length > 0 && less));
     }
 
     async smaller() {
@@ -241,7 +188,7 @@
       if (!shared) return;
       ({ settings: this.settings, moment: this.moment } = shared);
       if (!this.form) return this.button.disabled ? null : this.begin(); // what is starting reads them, too
-      this.drawForm();
+      draw(this);
       await this.run(shared.moment);
     }
 

@@ -67,7 +67,8 @@
       if (!this.trace || event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.target.closest?.("input, select, textarea, [contenteditable]")) return;
       if (event.key === " " && event.target.closest?.("button, a, summary")) return;
-      const actions = { " ": () => this.toggle.click(), ArrowLeft: () => this.go(-1), ArrowRight: () => this.go(1), e: () => this.skip() };
+      const move = (by) => (event.shiftKey ? this.goStep(by) : this.go(by));
+      const actions = { " ": () => this.toggle.click(), ArrowLeft: () => move(-1), ArrowRight: () => move(1), e: () => this.skip() };
       if (!(event.key in actions)) return;
       event.preventDefault();
       actions[event.key]();
@@ -107,6 +108,14 @@
     go(by) {
       this.stop();
       this.show(this.index + by);
+    }
+
+    /** To where the next step begins, or the end; back: to where this one began, or the one before. */
+    goStep(by) {
+      const { moments } = this.trace;
+      const begins = moments.map((_, i) => i).filter((i) => moments[i].step !== moments[i - 1]?.step);
+      const found = by > 0 ? begins.find((i) => i > this.index) : begins.findLast((i) => i < this.index);
+      this.go((found ?? (by > 0 ? moments.length : 0)) - this.index);
     }
 
     /** Where somebody changes queues, blocks are moved, or an invariant falls; else the end. */
@@ -171,7 +180,7 @@
     show(index) {
       const moments = this.trace.moments;
       const next = Math.max(0, Math.min(index, moments.length - 1));
-      if (next === this.index) return;
+      if (next === this.index || this.gate?.(next) === false) return;
       const forward = next === this.index + 1;
       this.index = next;
       this.moment = moments[next];

@@ -49,10 +49,10 @@
       h("div", { class: "replay-panel" },
         h("div", { class: "replay-controls", role: "group", "aria-label": "Playback" },
           button("first", "To the first moment", () => replay.go(-Infinity)),
-          button("back", "One moment back", () => replay.go(-1)),
+          button("back", "One moment back (←; with Shift a whole step)", () => replay.go(-1)),
           replay.toggle,
-          button("forward", "One moment forward", () => replay.go(1)),
-          button("event", "To the next event: a request comes, goes or moves", () => replay.skip()),
+          button("forward", "One moment forward (→; with Shift a whole step)", () => replay.go(1)),
+          button("event", "To the next event (e): a request comes, goes or moves", () => replay.skip()),
           replay.scrub, replay.count, replay.speed),
         h("div", { class: "replay-caption" }, replay.badge, replay.says)),
     ];

@@ -157,6 +157,11 @@ def test_a_reader_edits_a_cell_and_does_an_exercise(tmp_path: Path, site: str) -
         page.run("window.editor.seconds = 20")
         code = parts("allocator")["code"] + solution("allocator")
         assert ran(page, ".exercise", code) == "Right."
+        page.run("document.querySelector('.cell-bar textarea').value = 'while True: pass'")
+        page.run("document.querySelector('.cell-bar .editor-run').click()")
+        page.until("!document.querySelector('.cell-bar .editor-stop').hidden")
+        page.run("document.querySelector('.cell-bar .editor-stop').click()")
+        page.until("document.querySelector('.cell-bar .editor-out').textContent === 'Stopped.'")
         page.open("about:blank")
         page.open(site)
         page.until("!!document.querySelector('.exercise textarea')")

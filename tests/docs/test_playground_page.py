@@ -12,14 +12,20 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import pytest
 
 from playground import session
+from playground.breaks import System
 from playground.scenes import SCENES
+from playground.settings import scenario_of
+from playground.watched_run import WatchedRun
+from reference.blocks import BlockManager
+from reference.scheduler_state import SchedulerOutput
+from reference.trace import moments
 from scripts import interactive, oracle_in_site, pyodide_core
 from tests.docs.test_replay import CHROMIUM, needs_chromium
 from tests.docs.test_replay import SCRIPTS as REPLAY
 from tests.meta.trees import ROOT
 from tests.support.chromium import Page, chromium
 
-SCRIPTS = (*REPLAY, "oracle.js", "playground.js")
+SCRIPTS = (*REPLAY, "oracle.js", "guess.js", "playground_form.js", "playground.js")
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -77,7 +83,7 @@ def change(browser: Page, label: str, value: object) -> None:
     """Types a value into the first field of that label."""
     browser.run(
         "(() => { const label = [...document.querySelectorAll('.playground-form label')]"
-        f".find((one) => one.textContent.trim() === {json.dumps(label)});"
+        f".find((one) => one.querySelector('span').textContent === {json.dumps(label)});"
         f"const input = label.querySelector('input, select'); input.value = {json.dumps(value)};"
         "input.dispatchEvent(new Event('change', {bubbles: true})); })()"
     )
@@ -92,9 +98,12 @@ def address(settings: Any, moment: int) -> str:
     return f"#{urlencode({'play': json.dumps(settings), 'moment': moment})}"
 
 
-def press(browser: Page, key: str, code: int) -> None:
+def press(browser: Page, key: str, code: int, *, shift: bool = False) -> None:
     for kind in ("keyDown", "keyUp"):
-        browser.ask("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
+        browser.ask(
+            "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code,
+            modifiers=8 if shift else 0,
+        )  # fmt: skip
 
 
 def shown(browser: Page) -> str:
@@ -105,6 +114,66 @@ def settled(browser: Page, settings: Any) -> None:
     """Waits until these settings have been run."""
     wanted = json.dumps(dumped(settings))
     browser.until(f"document.querySelector('.playground').dataset.ran === {wanted}", 60)
+
+
+def guess_a_step(browser: Page) -> None:
+    """From the first moment of `crowd`: A is guessed right, B is not."""
+    box, form = ".guess > label input", ".guess-form"
+    browser.run(f"document.querySelector('{box}').click()")
+    press(browser, "ArrowRight", 39, shift=True)
+    assert shown(browser) == "4 / 26"  # step 2 is hidden
+    assert browser.run(f"document.activeElement === document.querySelector('{form} input')")
+    chosen = f"{form} [name=guess-${{name}}][value='${{fate}}']"
+    choose = f"(name, fate) => document.querySelector(`{chosen}`).click()"
+    browser.run(f"document.querySelector('{form} button').click()")  # nothing is chosen yet
+    assert shown(browser) == "4 / 26"
+    browser.run(f"(({choose})('A', 'computes'), ({choose})('B', 'is preempted'))")
+    browser.run(f"document.querySelector('{form} button').click()")
+    assert shown(browser) == "5 / 26"
+    score = browser.run("document.querySelector('.guess > p').textContent")
+    assert score == "B computes. Score: 1 of 2."
+    browser.run(f"document.querySelector('{box}').click()")
+
+
+def fates(settings: Any) -> list[list[list[str]]]:
+    """Of each step, what becomes of each request, read off the scheduler's plans."""
+    run = WatchedRun(scenario_of(settings), System())
+    plan, plans = run.scheduler.schedule, []
+
+    def schedule() -> SchedulerOutput:
+        there = sorted(run.scheduler.groups)
+        plans.append((there, plan()))
+        return plans[-1][1]
+
+    run.scheduler.schedule = schedule  # type: ignore[method-assign]
+    list(moments(run))
+
+    def fate(name: str, output: SchedulerOutput, after: list[str]) -> str:
+        if name not in after:
+            return "ends"
+        if name in dict(output.preempted):
+            return "is preempted"
+        computed = [entry.group.request_id for entry in output.scheduled]
+        return "computes" if name in computed else "waits"
+
+    ends = [there for there, _ in plans[1:]] + [[]]
+    return [
+        [[name, fate(name, output, after)] for name in there]
+        for (there, output), after in zip(plans, ends, strict=True)
+    ]
+
+
+@needs_chromium
+def test_guesses_are_checked_by_what_the_scheduler_did(browser: Page, tmp_path: Path) -> None:
+    write_site(tmp_path)
+    browser.open((tmp_path / "page" / "index.html").as_uri())
+    browser.until("!!window.Guess")
+    parts = {"requests": [{"prompt": "To be or not", "n": 3}], "gpu_blocks": 6}
+    for settings in (*SCENES.values(), {**SCENES["crowd"], "gpu_blocks": 6}, parts):
+        shown = session.run(settings)["trace"]["moments"]
+        steps = sorted({one["step"] for one in shown})
+        script = f"((moments) => {steps}.map((step) => window.Guess.fatesOf(moments, step)))"
+        assert browser.run(f"{script}({json.dumps(shown)})") == fates(settings)
 
 
 @needs_chromium
@@ -123,6 +192,15 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
     assert found == dumped(session.run(settings))  # byte for byte
     press(browser, "ArrowRight", 39)  # at once: nothing has to be clicked first
     assert shown(browser) == "2 / 26"
+    press(browser, "ArrowRight", 39, shift=True)  # a whole step
+    assert shown(browser) == "5 / 26"
+    press(browser, "ArrowLeft", 37, shift=True)
+    assert shown(browser) == "1 / 26"
+    guess_a_step(browser)
+    press(browser, "ArrowLeft", 37, shift=True)
+    press(browser, "ArrowRight", 39)
+    reserved = "document.querySelector('.playground-form output').textContent"
+    assert browser.run(reserved) == "= 0 of 8 blocks"
 
     change(browser, "GPU blocks", 6)
     settings["gpu_blocks"] = 6
@@ -132,17 +210,35 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
     assert said(browser) == "gpu_blocks must be a whole number from 1 to 40, got 41"
     change(browser, "GPU blocks", 6)
     settled(browser, settings)
+    for percent in (29, 34):
+        change(browser, "watermark, %", percent)
+        kept = BlockManager(4, 6, watermark=percent / 100).watermark_blocks
+        browser.until(f"{reserved} === '= {kept} of 6 blocks'")
+    change(browser, "watermark, %", 1)
+    settings["watermark_percent"] = 1
+    settled(browser, settings)
     browser.run("for (let i = 0; i < 3; i++) document.querySelector('.replay-forward').click()")
     browser.run("document.querySelector('.replay-back').click()")
     browser.until("location.hash.includes('moment=2')")
     shared = browser.run("location.href")
     assert json.loads(parse_qs(urlsplit(shared).fragment)["play"][0]) == settings
 
-    browser.run("[...document.querySelectorAll('.playground-example')].at(4).click()")
+    flip = "document.querySelector('.playground-fault input').click()"  # no watermark
+    browser.run(flip)
+    browser.until("document.querySelector('.playground-status').textContent.includes('did not')")
+    assert "(The watermark comes to 0 blocks here.)" in said(browser)
+    browser.run(flip)
+    settled(browser, {**settings, "breaks": []})
+    browser.run("document.querySelector('.playground-example').click()")
     browser.until("!!document.querySelector('.playground-fell p')")
-    assert "I10 falls in step 2" in browser.run(
-        "document.querySelector('.playground-fell').textContent"
+    fell = "document.querySelector('.playground-fell').textContent"
+    assert "it is preempted: go on and see. What a user sees: Slower" in browser.run(fell)
+    assert browser.run("document.querySelector('.playground-fell a').href").endswith(
+        "/correctness/#scheduler"
     )
+    browser.run("[...document.querySelectorAll('.playground-example')].at(4).click()")
+    browser.until(f"{fell}.includes('I10')")
+    assert "I10 falls in step 2. Nobody writes" in browser.run(fell)
     assert "an invariant falls" in browser.run(
         "document.querySelector('.replay-badge').textContent"
     )
@@ -157,6 +253,12 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
     assert shown(browser).startswith("5 /")
     browser.size(390, 844, phone=True)
     assert browser.run("document.documentElement.scrollWidth") <= 390
+    browser.run("void window.oracle.run('while True: pass').catch(() => {})")
+    change(browser, "beams", 2)
+    browser.until("!document.querySelector('.playground-stop').hidden")
+    browser.run("document.querySelector('.playground-stop').click()")
+    browser.until("document.querySelector('.playground-status').textContent === 'Stopped.'")
+    assert browser.run("document.querySelector('.playground-stop').hidden")
     assert {urlsplit(url).netloc for url in browser.requested} <= {urlsplit(site).netloc, ""}
     assert browser.problems == []
 
@@ -185,17 +287,23 @@ def test_a_page_without_python_says_so(
     def nothing() -> Path:
         raise pyodide_core.NoCore("there is no npm here")
 
-    write_site(tmp_path)
+    for name in ("lost", "without"):
+        write_site(tmp_path / name)
     monkeypatch.setattr(oracle_in_site, "fetched", nothing)
-    oracle_in_site.on_post_build({"site_dir": str(tmp_path)})
+    oracle_in_site.on_post_build({"site_dir": str(tmp_path / "without")})
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    browser.open(f"http://127.0.0.1:{server.server_port}/page/")
+    browser.open(f"http://127.0.0.1:{server.server_port}/without/page/")
+    browser.until("document.querySelector('.playground-status')?.textContent")
+    assert said(browser).startswith("This site was built without Python")
+    assert said(browser).endswith("The recorded scenes work without it.")
+    assert not browser.run("!!document.querySelector('.playground-start')")
+    browser.open(f"http://127.0.0.1:{server.server_port}/lost/page/")  # it should be there
     browser.until("!!document.querySelector('.playground-start')")
     browser.run("document.querySelector('.playground-start').click()")
     browser.until("document.querySelector('.playground-status').textContent.includes('cannot')")
     assert said(browser).endswith("The recorded scenes work without it.")
-    browser.open((tmp_path / "page" / "index.html").as_uri())
+    browser.open((tmp_path / "lost" / "page" / "index.html").as_uri())
     browser.until("!!document.querySelector('.playground-status')?.textContent")
     assert "opened as a file cannot start Python" in said(browser)
     server.shutdown()

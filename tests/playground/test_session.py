@@ -1,19 +1,25 @@
 """Settings become runs: good ones come to their end, bad ones are refused by name."""
 
 import json
+import random
+import re
+from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playground import breaks, in_browser, session, smallest
-from playground.breaks import System
-from playground.invariants import TITLES, Fell, check_plan
+from playground import breaks, in_browser, session, smallest, watched_run
+from playground.breaks import BREAKS, System, system_of
+from playground.invariants import TITLES, Fell, check_memory, check_plan, section
 from playground.scenes import SCENES
 from playground.settings import CHOICES, NUMBERS, REQUEST, SWITCHES, scenario_of
 from playground.watched_run import WatchedRun
 from playground.words import PROMPTS, Ways
+from reference.trace import moments
+from tests.meta.trees import ROOT
 
 REQUESTS = st.fixed_dictionaries(
     {"prompt": st.sampled_from(PROMPTS)},
@@ -92,9 +98,103 @@ def test_each_fault_fells_an_invariant_and_nothing_in_its_example_can_go(name: s
     found = session.run(example)
     assert found["fell"]["invariant"] in breaks.BREAKS[name].falls
     assert found["fell"]["title"] == TITLES[found["fell"]["invariant"]]
-    assert found["trace"]["moments"][-1]["kind"] == "fell"
+    kinds = [one["kind"] for one in found["trace"]["moments"]]
+    assert kinds.count("fell") == 1
+    assert kinds[-1] == "fell" or found["fell"]["invariant"] in watched_run.GOES_ON
     assert smallest.reduced(example) == example
     assert session.run({**example, "breaks": []})["fell"] is None
+
+
+def preempted(found: dict[str, Any]) -> list[int]:
+    """Steps in which somebody is thrown out."""
+    return [
+        one["step"]
+        for before, one in pairwise(found["trace"]["moments"])
+        if one["kind"] == "plan"
+        and set(before["queues"]["running"]) - set(one["queues"]["running"])
+    ]
+
+
+def test_without_the_watermark_the_newcomer_is_preempted_at_once() -> None:
+    example = session.faults()["no watermark"]["example"]
+    found = session.run(example)
+    assert found["fell"]["preempted"] == found["fell"]["step"] + 1 == preempted(found)[0]
+    assert not preempted(session.run({**example, "breaks": []}))
+
+
+KINDS = ("wrong text", "crash", "hang", "slower")
+
+
+def outcome(settings: dict[str, Any]) -> tuple[set[str], int, int]:
+    """What a user gets of a run that nothing stops; how many ran, how often they were preempted."""
+    run = WatchedRun(scenario_of(settings), system_of(settings["breaks"]))
+    seen = set()
+
+    def look(run: WatchedRun, output: Any) -> None:
+        try:
+            check_memory(run, output)
+        except Fell as fell:
+            if fell.invariant == "I13":
+                seen.add("wrong text")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watched_run, "check_plan", lambda run, output: None)
+        patch.setattr(watched_run, "check_memory", look)
+        try:
+            list(moments(run))
+        except (AssertionError, IndexError, RuntimeError, ValueError):
+            return {*seen, "crash"}, len(run.groups), 0
+    if run.scheduler.has_unfinished():
+        seen.add("hang")
+    return seen, len(run.groups), sum(run.scheduler.num_preemptions.values())
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_users_see_what_the_fault_says(name: str) -> None:
+    """In every tenth run at least of those in which anything is seen; the worst of it."""
+    chance, count, runs = random.Random("users"), Counter[str](), 0
+    drawn = [smallest.drawn(chance, [name], 1 + number % 9) for number in range(30)]
+    for settings in (session.faults()[name]["example"], *drawn):
+        kinds, number, preemptions = outcome(settings)
+        sound, usual, fewest = outcome({**settings, "breaks": []})
+        assert not sound
+        if not kinds and number == usual and preemptions > fewest:
+            kinds = {"slower"}
+        count.update(kinds)
+        runs += bool(kinds)
+    usually = {kind for kind in KINDS if 10 * count[kind] >= max(runs, 1)}
+    assert (usually - {"slower"} or usually) == {
+        kind for kind in KINDS if kind in BREAKS[name].user.lower()
+    }
+
+
+def test_invariants_are_worded_as_in_the_docs_and_stand_where_links_go() -> None:
+    page = (ROOT / "docs" / "correctness.md").read_text("utf-8")
+    parts = {
+        re.sub(r"\W+", "-", part.split("\n")[0].lower()): part for part in page.split("\n### ")[1:]
+    }
+    for name in TITLES:
+        assert f"\n| {name} | " in parts[section(name)]
+    for name in ("I6", "I20", "I25"):
+        assert f"\n| {name} | {TITLES[name]}" in page
+    manager = (ROOT / "docs" / "tutorial" / "block-manager.md").read_text("utf-8")
+    assert f"\n| I6 | {TITLES['I6']}" in manager
+
+
+def test_the_scheduler_s_chapter_shows_what_the_admission_rule_is_for() -> None:
+    """docs/tutorial/scheduler.md, "Play with it"."""
+    a, b, c = SCENES["crowd"]["requests"]
+    asked = {**SCENES["crowd"], "requests": [a, b, {**c, "max_tokens": 24}]}
+    for blocks, hangs in ((8, None), (7, False), (6, True)):
+        held = session.run({**asked, "gpu_blocks": blocks})
+        assert held["fell"] is None
+        assert ("C" in held["refused"]) == (hangs is not None)
+        if hangs is None:
+            continue
+        assert f"GPU blocks = 8, the limit is {blocks};" in held["refused"]["C"]
+        found = session.run({**asked, "gpu_blocks": blocks, "breaks": ["no admission rule"]})
+        assert (found["fell"] is not None) == hangs
+    assert found["fell"]["invariant"] == "I20"
 
 
 def test_a_reader_s_own_settings_are_made_smaller() -> None:
@@ -156,3 +256,8 @@ def test_code_of_cells() -> None:
     }  # fmt: skip
     assert ran("x =")["error"].startswith("SyntaxError: invalid syntax")
     assert ran("raise SystemExit(3)")["error"] == "SystemExit: 3 (line 1)"
+
+
+def test_a_word_that_is_not_there_is_not_quoted() -> None:
+    example = session.faults()["free before fork"]["example"]
+    assert "finds no word at position 0, in block" in session.run(example)["fell"]["says"]

@@ -147,3 +147,44 @@ def test_who_hangs_alone_has_nobody_behind() -> None:
         "A, at the head of the queue, needs 2 blocks, and the whole pool has 1 block: it can never "
         "be admitted. Nothing is computed in this step, nor in any after it."
     )
+
+
+def plans(requests: tuple[TracedRequest, ...], **what: Any) -> list[str]:
+    trace = record(Scenario("own", "", "", requests, **what))
+    return [one["says"] for one in trace["moments"] if one["kind"] in ("arrive", "plan")]
+
+
+def test_who_waits_for_the_watermark_is_told_so() -> None:
+    long = "once upon a time there was a king who had a"  # 11 words, 3 blocks
+    requests = (TracedRequest("A", "To be or not to", ("be .",)), TracedRequest("B", long, (".",)))
+    _, first, *_ = plans(requests, num_gpu_blocks=5, watermark=0.2)
+    assert first.endswith(
+        "B waits: it needs 3 blocks, and 3 are free, of which 1 must stay free (the watermark)."
+    )
+
+
+def test_who_waits_for_the_budget_is_told_so() -> None:
+    requests = (TracedRequest("A", "To be", (".",)), TracedRequest("B", "once upon", (".",)))
+    _, first, *_ = plans(requests, settings={"max_num_batched_tokens": 2})
+    assert first.endswith("B waits: the step's 2 tokens are spent on others.")
+
+
+def test_samples_that_cannot_run_at_once_say_why() -> None:
+    requests = (TracedRequest("A", "To be or not", ("to be that .",) * 3),)
+    first, *_ = plans(requests, num_gpu_blocks=6)
+    assert first == (
+        "A arrives with a prompt of 4 tokens, and waits. It asks for 3 samples. All at once may "
+        "come to hold 4 blocks, and 3 blocks must be to spare: more than the 6 that there are. So "
+        "only 2 of them can be promised to end at a time. The next start when these have ended."
+    )
+    first, *_ = plans(requests, num_gpu_blocks=7)
+    assert first.endswith("It asks for 3 samples.")
+
+
+def test_a_single_block_is_dropped() -> None:
+    requests = (
+        TracedRequest("A", "To be or", ("not to .",)),
+        TracedRequest("B", "To", ("be that .",)),
+    )
+    said = plans(requests, num_gpu_blocks=2, settings={"admission_rule": False})
+    assert any("gives way: block 0 is dropped. Its 3 tokens" in one for one in said)
