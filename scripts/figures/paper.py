@@ -52,7 +52,8 @@ def _figure(key: str, figure: dict[str, Any], columns: int) -> Drawing:
     panels = figure["panels"]
     names = list(dict.fromkeys(name for panel in panels for name in panel["series"]))
     width = columns * WIDTH + (columns - 1) * GAP
-    picture = Drawing(width, 0, f"{figure['title']} ({figure['kind']})")
+    title = f"{figure['title']} (the paper's {figure['source']}, {figure['kind']})"
+    picture = Drawing(width, 0, title)
     for i, panel in enumerate(panels):
         x, y = i % columns * (WIDTH + GAP), i // columns * HEIGHT
         _panel(picture, x, y, panel, names, figure["rows"])
