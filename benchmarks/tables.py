@@ -6,6 +6,7 @@ python -m benchmarks.tables        rewrites the README's table and its sentence 
 import re
 from typing import Any
 
+from benchmarks.kernel_tables import experts_table, products_table, w8a8_table
 from benchmarks.report import ROOT, load_result, load_results, machine_in_words
 from benchmarks.vllm_examples.page import sentence
 
@@ -17,6 +18,8 @@ PAGES = {
     "vllm_examples": "vllm-examples.md",
     "quantised_files": "compare.md#quantised-files",
     "accuracy_quantised": "command-line.md#what-quantising-costs",
+    "linear": "cpu.md#the-products-of-a-step",
+    "w8a8": "cpu.md#products-in-8-bits",
     "sampler": "tutorial/vectorised-sampler.md#measured",
     "servers_bfloat16": "serving.md#beside-another-server",
     "servers_float32": "serving.md#beside-another-server",
@@ -113,6 +116,17 @@ def sampler_table() -> str:
             rows.append(f"| {what} | {count} | {cells} |")
     said = f"Milliseconds, {saved['date']}, {machine_in_words(saved['machine'])}."
     return said + "\n\n" + "\n".join(rows)
+
+
+TABLES = {
+    "experts": experts_table,
+    "products": products_table,
+    "quantising": quantising_table,
+    "sampler": sampler_table,
+    "startup": startup_table,
+    "w8a8": w8a8_table,
+}
+"""Of one result each, by what `{{ table NAME }}` calls them."""
 
 
 def _section(result: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from benchmarks.report import ROOT, load_result
 
 DECODES = ("decode_1", "decode_8", "decode_32")
 ATTENTION = "attention over pages"
+LAYERS = 30  # of SmolLM2
 COPIED_GB = 2 * 16_384 * 46_080 / 1e9
 """A KV cache of 16,384 tokens of SmolLM2 in float32, read and written."""
 CELL = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -62,6 +63,11 @@ def _over_bound() -> str:
     return _range([part["ms"] / part["bound_ms"] for part in parts], ".1f")
 
 
+def _attention(what: str) -> float:
+    """Of a step of 32 sequences, all layers together."""
+    return float(_step("decode_32", "parts", ATTENTION, what))
+
+
 def _prefix_over_vllm() -> str:
     files = ("compare_W5_float32", "compare_W5_bfloat16")
     return _range([_of(file, "peers", "vllm", "ours_over_this") for file in files], ".2f")
@@ -101,6 +107,11 @@ VALUES: dict[str, Callable[[], str]] = {
     "attention_percent_1": lambda: f"{_share('decode_1', ATTENTION):.0f}",
     "attention_percent_32": lambda: f"{_share('decode_32', ATTENTION):.0f}",
     "attention_over_reading": _over_bound,
+    "attention_layer_ms": lambda: f"{_attention('ms') / LAYERS:.2f}",
+    "attention_layer_bound_ms": lambda: f"{_attention('bound_ms') / LAYERS:.2f}",
+    "attention_gb_per_s": lambda: (
+        f"{_step('read_bandwidth_gb_per_s') * _attention('bound_ms') / _attention('ms'):.0f}"
+    ),
     "host_percent": lambda: _range(
         [_share(name, "schedule", "prepare", "process") for name in DECODES], ".0f"
     ),
@@ -116,6 +127,13 @@ VALUES: dict[str, Callable[[], str]] = {
     "sampler_all_rows_ms": lambda: f"{_of('sampler', 'filters_64', 'all_rows_ms'):.0f}",
     "sampler_xla_ms": lambda: f"{_of('sampler', 'filters_64', 'xla_ms'):.0f}",
     "sampler_kernel_ms": lambda: f"{_of('sampler', 'filters_64', 'kernel_ms'):.1f}",
+    "first_start_s": lambda: f"{_of('first_start', 'first_first_token_s'):.0f}",
+    "sampler_greedy_xla_ms": lambda: f"{_of('sampler', 'greedy_64', 'xla_ms'):.1f}",
+    "sampler_greedy_kernel_ms": lambda: f"{_of('sampler', 'greedy_64', 'kernel_ms'):.1f}",
+    "sampler_plain_xla_ms": lambda: f"{_of('sampler', 'temperature_64', 'xla_ms'):.1f}",
+    "sampler_plain_kernel_ms": lambda: f"{_of('sampler', 'temperature_64', 'kernel_ms'):.1f}",
+    # Kernels of a CPU
+    "experts_gb_per_s": lambda: f"{_of('experts', 'read_bandwidth_gb_per_s'):.0f}",
     # Weights in codes
     "perplexity_float": lambda: _perplexity("float32"),
     "perplexity_q8": lambda: _perplexity("Q8_0"),

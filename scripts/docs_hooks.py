@@ -17,10 +17,9 @@ And what is in benchmarks/results/:
     {{ measured }}                      each result that has no page of its own
     {{ compared }} {{ compared summary }}   compare_*.json, engine by engine or a row for each
     {{ compared quantised }}            quantised_files.json, a row for each engine on each file
-    {{ sampler }}                       sampler.json, a row for each case and number of rows
-    {{ quantising }}                    accuracy_quantised.json, a row for each format
+    {{ table sampler }}                 sampler.json, and others (benchmarks.tables.TABLES)
     {{ curves memory }} {{ curves }}        a curve of curves.json, or where they were measured
-    {{ examples }} {{ profile }} {{ startup }}   vllm_examples, step_profile, startup.json
+    {{ examples }} {{ profile }}   vllm_examples, step_profile.json
     {{ paper 12 }} {{ paper summary }}      a figure of paper.json, or all in short
 
 So a page never shows code that is not there, nor a figure that nobody measured.
@@ -197,22 +196,11 @@ def servers() -> str:
     return table.tables()
 
 
-def sampler() -> str:
-    from benchmarks.tables import sampler_table
+def table(name: str) -> str:
+    """A table that a page has of one result."""
+    from benchmarks.tables import TABLES
 
-    return sampler_table()
-
-
-def quantising() -> str:
-    from benchmarks.tables import quantising_table
-
-    return quantising_table()
-
-
-def startup() -> str:
-    from benchmarks.tables import startup_table
-
-    return startup_table()
+    return TABLES[name]()
 
 
 def paper(what: str) -> str:
@@ -242,10 +230,8 @@ FROM_RESULTS = (
     examples,
     paper,
     profile,
-    quantising,
-    sampler,
     servers,
-    startup,
+    table,
 )
 DIRECTIVES: dict[str, Callable[..., str]] = {one.__name__: one for one in FROM_CODE + FROM_RESULTS}
 

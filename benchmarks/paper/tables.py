@@ -31,15 +31,25 @@ def section(key: str) -> str:
 
 
 def summary() -> str:
-    """A row for each figure."""
+    """A row for each figure: one number of it, and how far off all of its numbers are."""
     found = load_result("paper")["result"]
-    lines = ["| figure | number | ours | the paper's | distance |", "|---|---|---:|---:|---:|"]
+    lines = [
+        "| figure | number | ours | the paper's | distance | of all its numbers |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
     for key, what in MAIN.items():
         if key not in found:
             continue
         row = next(r for r in found[key]["rows"] if r["what"] == what)
-        lines.append(f"| {found[key]['source']} {_row(row)}")
+        lines.append(f"| {found[key]['source']} {_row(row)} {_range(found[key])} |")
     return "\n".join(lines)
+
+
+def _range(figure: dict[str, Any]) -> str:
+    """The least and the greatest distance of a figure's numbers from the paper's, in percent."""
+    found = [row["distance_percent"] for row in figure["rows"] if row["paper"] is not None]
+    low, high = f"{min(found):+.0f}", f"{max(found):+.0f}"
+    return f"{low} %" if low == high else f"{low} to {high} %"
 
 
 def _rows(figure: dict[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 A step of any size runs in the smallest bucket that holds it. Pure decode steps have one token a
 sequence (T = S). Up to 256 rows, the bucket of any other step follows from its tokens: it has half
-as many rows as tokens. docs/startup.md shows the padding that these sizes cost.
+as many rows as tokens.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,69 @@
+"""Tables of a CPU's kernels for docs/cpu.md, from linear.json, w8a8.json and experts.json."""
+
+from typing import Any
+
+from benchmarks.report import load_result, machine_in_words
+
+# Rows of the table of experts: a model's key, its name, and the experts of a layer.
+EXPERTS = (
+    ("granite_1b_a400m", "Granite 3.1 1B-A400M", 32),
+    ("olmoe_1b_7b_4_layers", "OLMoE 1B-7B, 4 layers", 64),
+)
+
+
+def products_table() -> str:
+    """Milliseconds of all products of a step, by its rows: the kernel's and XLA's."""
+    saved = load_result("linear")
+    kinds = ("float32", "bfloat16")
+    rows = [
+        "| rows | " + " | ".join(f"{kind}: kernel | XLA | XLA / kernel" for kind in kinds) + " |",
+        "|---:|" + "---:|" * 6,
+    ]
+    for name in saved["result"]["float32"]:
+        if not name.endswith("_rows"):
+            continue
+        cells = [name.removesuffix("_rows")]
+        for found in (saved["result"][kind][name] for kind in kinds):
+            cells += [f"{found['kernel_best_ms']:.1f}", f"{found['xla_best_ms']:.1f}"]
+            cells.append(f"{found['xla_best_ms'] / found['kernel_best_ms']:.2f}")
+        rows.append(f"| {' | '.join(cells)} |")
+    reading = [f"{saved['result'][kind]['reading_weights_ms']} in {kind}" for kind in kinds]
+    said = f"{_where(saved)} Reading the weights alone took {' and '.join(reading)}."
+    return said + "\n\n" + "\n".join(rows)
+
+
+def w8a8_table() -> str:
+    """Milliseconds of all products of a step, by its rows and how the weights are held."""
+    saved = load_result("w8a8")
+    rows = [
+        "| rows | float32 | bfloat16 | W8A8 | float32 / W8A8 | bfloat16 / W8A8 |",
+        "|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, found in saved["result"].items():
+        single, half, codes = (found[f"{kind}_ms"] for kind in ("float32", "bfloat16", "w8a8"))
+        ratios = f"{single / codes:.2f} | {half / codes:.2f}"
+        times = f"{single:.1f} | {half:.1f} | {codes:.1f}"
+        rows.append(f"| {name.removesuffix('_rows')} | {times} | {ratios} |")
+    return _where(saved) + "\n\n" + "\n".join(rows)
+
+
+def experts_table() -> str:
+    """Decode steps of mixtures of experts beside the reading of their weights."""
+    saved = load_result("experts")
+    rows = [
+        "| | rows | experts used a layer | MiB read | reading, ms | step, ms | step / reading |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for key, model, experts in EXPERTS:
+        for name, found in saved["result"][key].items():
+            few = f"{found['experts_hit']:.1f} of {experts}"
+            times = f"{found['reading_ms']:.1f} | {found['step_ms']:.1f}"
+            cells = (model, name.removeprefix("rows_"), few, f"{found['read_mib']:,}", times)
+            rows.append(f"| {' | '.join(cells)} | {found['step_over_reading']:.2f} |")
+            model = ""
+    return f"{saved['date']}, {machine_in_words(saved['machine'])}." + "\n\n" + "\n".join(rows)
+
+
+def _where(saved: dict[str, Any]) -> str:
+    machine = machine_in_words(saved["machine"])
+    return f"Milliseconds, the best of many turns; {saved['date']}, {machine}."
