@@ -108,8 +108,8 @@ def _in_parts(group: SequenceGroup, run: Run) -> str:
     spare = counted(group.num_samples + run.blocks.watermark_blocks, "block")
     return (
         f"All at once may come to hold {counted(most, 'block')}, and {spare} must be to spare: "
-        f"more than the {run.blocks.num_gpu_blocks} that there are. So only {group.part_size} of "
-        "them can be promised to end at a time. The next start when these have ended."
+        f"more than the {run.blocks.num_gpu_blocks} that there are. So they run "
+        f"{group.part_size} at a time: no more can be promised to end."
     )
 
 

@@ -190,6 +190,9 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
         ".then((found) => JSON.stringify(found))"
     )
     assert found == dumped(session.run(settings))  # byte for byte
+    box = "document.querySelector('.{}').getBoundingClientRect()".format
+    beside = f"{box('playground-form')}.right < {box('replay-panel')}.left"
+    assert browser.run(beside)  # so a change is seen where it is made
     press(browser, "ArrowRight", 39)  # at once: nothing has to be clicked first
     assert shown(browser) == "2 / 26"
     press(browser, "ArrowRight", 39, shift=True)  # a whole step

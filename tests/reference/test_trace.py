@@ -175,7 +175,7 @@ def test_samples_that_cannot_run_at_once_say_why() -> None:
     assert first == (
         "A arrives with a prompt of 4 tokens, and waits. It asks for 3 samples. All at once may "
         "come to hold 4 blocks, and 3 blocks must be to spare: more than the 6 that there are. So "
-        "only 2 of them can be promised to end at a time. The next start when these have ended."
+        "they run 2 at a time: no more can be promised to end."
     )
     first, *_ = plans(requests, num_gpu_blocks=7)
     assert first.endswith("It asks for 3 samples.")
