@@ -3,6 +3,7 @@
     {{ source reference/blocks.py BlockManager.fork }}    that function, class or assignment
     {{ output }}                                           what the Python block above it prints
     {{ figure block-table }}                               docs/figures/block-table.svg, in line
+    {{ ref block-table }}               within a sentence: a link to that figure, by its number
     {{ contents }}  {{ contents paths }}    the tutorial's pages, or ways through them
     {{ chapters }}                                         the files of reference/, in reading order
     {{ replay }}  {{ replay copy-on-write }}               docs/traces, all or those, to watch
@@ -35,6 +36,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from scripts.figures_in_pages import CAPTIONS, figure, numbered, played, reference
 from scripts.interactive import INTERACTIVE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,8 +44,11 @@ DIRECTIVE = re.compile(r"^\{\{ (\w+)((?: \S+)*) \}\}$", re.MULTILINE)
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHAPTER = re.compile(r"^    `(\w+)` +(.+)$|^([A-Z][^.:;\n]+)$(?=\n    `)", re.MULTILINE)
 LINE = re.compile(r'(<span id="[^"]*__span-[-\w]+")(>(?:<(?:a|span)[^>]*>(?:</(?:a|span)>)?)*)( +)')
-STYLE = re.compile(r"<style>.*?</style>\n?", re.DOTALL)
+CELL = re.compile(r"<td[ >].*?</td>", re.DOTALL)
+NAME = re.compile(r"(?<=<code>)[^<]{16,}(?=</code>)")
+PLACE = re.compile(r"([./_]+)(?=\w)")  # where a name may be broken
 VALUE = re.compile(r"\{\{ value (\w+) \}\}")
+REF = re.compile(r"\{\{ ref ([\w-]+) \}\}")
 OUTPUT = "{{ output }}"
 
 
@@ -99,25 +104,6 @@ def with_outputs(markdown: str) -> str:
     if OUTPUT in page:
         raise ValueError(f"{OUTPUT} has no Python block right above it")
     return page
-
-
-def figure(name: str, number: str = "") -> str:
-    """The figure as HTML, with its title as caption. Its colours suit light and dark.
-
-    On a phone a wide one scrolls sideways: no text in it gets smaller than 12 pixels.
-    """
-    svg = (ROOT / "docs" / "figures" / f"{name}.svg").read_text("utf-8")
-    svg = STYLE.sub("", svg)  # a README's picture brings its colours; here the page has them
-    width = re.search(r'viewBox="0 0 ([\d.]+)', svg)
-    assert width is not None, f"{name}.svg has no viewBox"
-    smallest = min(map(float, re.findall(r'font-size="([\d.]+)"', svg)), default=12.0)
-    least = f"--least: {12 / smallest * float(width[1]):.0f}px"
-    title = re.search(r"<title>(.*?)</title>", svg)
-    assert title is not None, f"{name}.svg has no title"
-    caption = f"<figcaption><b>Figure {number}.</b> {title[1]}.</figcaption>" if number else ""
-    return (
-        f'<figure class="figure" style="{least}" markdown="0">\n<div>{svg}</div>{caption}</figure>'
-    )
 
 
 def contents(what: str = "") -> str:
@@ -245,35 +231,35 @@ def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
 
-    numbers = count(1)
-    chapter = _chapter(page)
+    path = "" if page is None else page.file.src_uri
+    order = count()
 
     def made(match: re.Match[str]) -> str:
-        if match[1] == "figure":
-            return figure(match[2].strip(), f"{chapter}{next(numbers)}")
-        if match[1] not in DIRECTIVES:
+        name, arguments = match[1], match[2].split()
+        if name == "figure":
+            return figure(*arguments, numbered(path, next(order)))
+        if name not in DIRECTIVES:
             raise LookupError(f"{match[0]}: known are {', '.join(DIRECTIVES)}")
-        return DIRECTIVES[match[1]](*match[2].split())
+        shown = DIRECTIVES[name](*arguments)
+        if name in CAPTIONS and not arguments:
+            return played(name, shown, numbered(path, next(order)))
+        return shown
 
     if OUTPUT in markdown:
         markdown = with_outputs(markdown)
+    markdown = REF.sub(lambda match: reference(match[1], path), markdown)
     return VALUE.sub(lambda match: value(match[1]), DIRECTIVE.sub(made, markdown))
-
-
-def _chapter(page: Any) -> str:
-    """ "5.", where the page is the tutorial's fifth chapter."""
-    from scripts.contents import chapters
-
-    found = [one.path for one in chapters()]
-    path = "" if page is None else page.file.src_uri
-    return f"{found.index(path) + 1}." if path in found else ""
 
 
 def on_page_content(html: str, **_: Any) -> str:
     """Called by MkDocs with each page as HTML: a line of code says how far it is indented.
 
-    So docs/stylesheets/code.css can let what does not fit go on below, two columns further in.
+    So docs/stylesheets/code.css can let what does not fit go on below, two columns further in. And
+    a long name in a table may be broken behind a dot, a slash or an underscore.
     """
-    return LINE.sub(
+    html = LINE.sub(
         lambda line: f'{line[1]} style="--in: {len(line[3])}ch"{line[2]}{line[3]}', html
+    )
+    return CELL.sub(
+        lambda cell: NAME.sub(lambda name: PLACE.sub(r"\1<wbr>", name[0]), cell[0]), html
     )

@@ -1,13 +1,18 @@
 """Figures 6 to 9 of the paper, drawn from what the reference's block manager says."""
 
 from reference.blocks import BlockManager
-from scripts.figures.svg import Drawing
+from scripts.figures.svg import PHONE, Drawing
 from scripts.tutorial.word_pool import WordPool
 
 ORDER = [0, 4, 6, 8, 2, 5, 3, 1, 7]
 PROMPT = "Four score and seven years ago our"
 FILL = {"A": "a", "B": "b", "A1": "a", "A2": "b"}
 ROW, WORD = 26, 62
+
+
+def _drawing(number: int, title: str, height: float = 0) -> Drawing:
+    """Of a figure of the paper; a height of zero is set later."""
+    return Drawing(PHONE, height, f"{title} (the paper's Figure {number})")
 
 
 def _new_pool() -> WordPool:
@@ -37,7 +42,7 @@ def _state(picture: Drawing, y: float, title: str, pool: WordPool) -> float:
 
 
 def figure_6() -> Drawing:
-    picture, pool = Drawing(380, 0, "Figure 6: a request grows from 7 to 9 tokens"), _new_pool()
+    picture, pool = _drawing(6, "A request grows from 7 to 9 tokens"), _new_pool()
     y = 12.0
     for title, words in (
         ("the prompt: 7 tokens, 2 blocks", PROMPT),
@@ -51,7 +56,7 @@ def figure_6() -> Drawing:
 
 
 def figure_7() -> Drawing:
-    picture, pool = Drawing(380, 0, "Figure 7: two requests in one pool"), _new_pool()
+    picture, pool = _drawing(7, "Two requests in one pool"), _new_pool()
     pool.feed("A", PROMPT + " fathers brought")
     pool.feed("B", "It was the best of times")
     picture.height = _state(picture, 12, "two requests, one pool", pool) - 18
@@ -59,7 +64,7 @@ def figure_7() -> Drawing:
 
 
 def figure_8() -> Drawing:
-    picture, pool = Drawing(380, 0, "Figure 8: a fork, and a copy on write"), _new_pool()
+    picture, pool = _drawing(8, "A fork, and a copy on write"), _new_pool()
     pool.feed("A1", PROMPT)
     pool.fork("A1", "A2")
     y = _state(picture, 12, "after the fork: all is shared", pool)
@@ -76,14 +81,14 @@ def _beams(picture: Drawing, y: float, title: str, pool: WordPool, fills: dict[i
     picture.text(6, y, title, anchor="start")
     for row, name in enumerate(pool.texts):
         top = y + 16 + 30 * row
-        picture.text(6, top + 12, f"beam {name}", anchor="start", size=11)
+        picture.text(2, top + 12, name, anchor="start")
         for i, block in enumerate(pool.table(name)):
             fill = "c" if pool.manager.ref_count(block) > 1 else fills.get(block, "a")
-            picture.box(64 + 63 * i, top, 60, 24, f"{block} {pool.memory[block][0]}", fill, size=11)
+            picture.box(30 + 65 * i, top, 62, 24, f"{block} {pool.memory[block][0]}", fill)
 
 
 def figure_9() -> Drawing:
-    picture = Drawing(380, 300, "Figure 9: four beams, two of which die while two split")
+    picture = _drawing(9, "Four beams, two of which die while two split", 300)
     pool = WordPool(BlockManager(1, 13, enable_prefix_caching=True))
     pool.feed("0", "Once")
     pool.fork("0", "3")
@@ -98,7 +103,7 @@ def figure_9() -> Drawing:
     _beams(
         picture,
         12,
-        "green: shared; red: about to be freed",
+        "beams 0 to 3; green: shared; red: about to be freed",
         pool,
         dict.fromkeys((2, 4, 5, 8), "alarm"),
     )
@@ -109,7 +114,7 @@ def figure_9() -> Drawing:
     for name, word in (("1", ","), ("1b", "there"), ("2", "in"), ("2b", "the")):
         pool.feed(name, word)
     pool.texts = {name: pool.texts[name] for name in ("1", "1b", "2", "2b")}
-    _beams(picture, 164, "orange: new", pool, dict.fromkeys((9, 10, 11, 12), "b"))
+    _beams(picture, 164, "their heirs; orange: new", pool, dict.fromkeys((9, 10, 11, 12), "b"))
     return picture
 
 

@@ -9,11 +9,11 @@ from reference.blocks import BlockManager
 from reference.scheduler import Scheduler
 from reference.scheduler_config import Scheduling
 from reference.sequence import SequenceGroup
-from scripts.figures.svg import Drawing
+from scripts.figures.svg import PHONE, Drawing
 
 FIXED, PER_TOKEN = 10, 1
 FILLS = {"a": "a", "b": "b", "long": "c"}
-SCALE, LEFT = 5.9, 20
+SCALE, LEFT = 4.2, 6
 
 
 def request(name: str, prompt_len: int, max_tokens: int) -> SequenceGroup:
@@ -45,7 +45,7 @@ def steps(scheduling: Scheduling, budget: int) -> list[list[tuple[str, int]]]:
 
 
 def draw() -> dict[str, Drawing]:
-    picture = Drawing(600, 232, "Whole prompts let others wait; chunks share each step with them")
+    picture = Drawing(PHONE, 248, "Whole prompts let others wait; chunks share each step with them")
     rows: list[tuple[str, Scheduling, int]] = [
         ("whole prompts (sosp)", "sosp", 32),
         ("a budget of 8 tokens (unified)", "unified", 8),
@@ -59,12 +59,13 @@ def draw() -> dict[str, Drawing]:
             x += FIXED * SCALE
             for name, tokens in step:
                 width = tokens * PER_TOKEN * SCALE
-                label = str(tokens) if tokens > 1 else ""
+                label = str(tokens) if tokens > 2 else ""
                 picture.box(x, y + 16, width, 34, label, FILLS[name])
                 x += width
             picture.line([(x, y + 10), (x, y + 58)])
-    for i, (name, fill) in enumerate([("fixed cost of a step", "free"), *FILLS.items()]):
-        picture.box(LEFT + (i > 0) * 60 + i * 90, 202, 16, 16, "", fill)
-        picture.text(LEFT + 22 + (i > 0) * 60 + i * 90, 210, name, anchor="start", size=11)
-    picture.text(LEFT + 400, 210, "line: end of a step, number: tokens", anchor="start", size=11)
+    fills = {"fixed cost of a step": "free", **FILLS}
+    for x, (name, fill) in zip((0, 150, 192, 234), fills.items(), strict=True):
+        picture.box(LEFT + x, 202, 16, 16, "", fill)
+        picture.text(LEFT + x + 22, 210, name, anchor="start")
+    picture.text(LEFT, 236, "line: end of a step; number: its tokens", anchor="start")
     return {"chunked-prefill": picture}

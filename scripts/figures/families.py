@@ -18,7 +18,7 @@ PANELS = ("llama", "olmo2", "gemma2", "gptj", "gpt_neox", "qwen2_moe")
 WIDTH, PANEL, STREAM = 640, 213, 24  # of the picture, of a panel, of the stream in its panel
 TALL, GAP = 22, 12
 FILLS = {"norm": "b", "attention": "a", "MLP": "c", "router": "d"}
-CELL, LABELS = 13, 136  # a layer; where the labels end
+CELL, LABELS = 13, 152  # a layer; where the labels end
 
 
 def draw() -> dict[str, Drawing]:
@@ -143,7 +143,7 @@ def _patterns() -> Drawing:
     """A row of layers for each family whose layers differ."""
     rows = [row for family in families() if (row := _differing(family)) is not None]
     rows.sort(key=lambda row: ("window" not in row[2], row[0].casefold()))
-    picture = Drawing(WIDTH, 34 + 22 * len(rows), "Layers that differ, family by family")
+    picture = Drawing(WIDTH + 16, 34 + 22 * len(rows), "Layers that differ, family by family")
     legend = (("a", "", "window"), ("free", "", "all positions"), ("free", "–", "no RoPE"))
     x = float(LABELS)
     for fill, mark, says in (*legend, ("free", "E", "experts")):

@@ -1,28 +1,28 @@
 """What a paged attention is given: ragged queries, tables, and a pool with slots not to be seen."""
 
-from scripts.figures.svg import Drawing
+from scripts.figures.svg import PHONE, Drawing
 
 TABLES, LENS, POOL, BLOCK = [[4, 1, 3], [0, 5, 9]], [5, 3], 6, 2
 FILLS = ["a", "b"]
 
 
 def draw() -> dict[str, Drawing]:
-    picture = Drawing(640, 250, "Queries, block tables, and the pool that they lead to")
-    picture.text(80, 14, "queries")
+    picture = Drawing(PHONE, 250, "Queries, block tables, and the pool that they lead to")
+    picture.text(52, 14, "queries")
     for t, (seq, position) in enumerate([(0, 4), (1, 0), (1, 1), (1, 2)]):
-        picture.box(20, 26 + t * 40, 120, 30, f"sequence {seq}, at {position}", FILLS[seq])
-    picture.box(20, 186, 120, 30, "padding")
-    picture.text(300, 14, "block tables")
+        picture.box(1, 26 + t * 40, 102, 30, f"seq {seq}, at {position}", FILLS[seq])
+    picture.box(1, 186, 102, 30, "padding")
+    picture.text(180, 14, "block tables")
     for seq, table in enumerate(TABLES):
         used = -(-LENS[seq] // BLOCK)
         for i, entry in enumerate(table):
             fill = FILLS[seq] if i < used else "alarm"
-            picture.box(240 + i * 42, 40 + seq * 80, 38, 30, str(entry), fill)
-        picture.text(300, 82 + seq * 80, f"context {LENS[seq]}", size=11)
-    picture.arrow(142, 41, 236, 54)
+            picture.box(134 + i * 31, 40 + seq * 80, 29, 30, str(entry), fill)
+        picture.text(180, 82 + seq * 80, f"context {LENS[seq]}")
+    picture.arrow(105, 41, 132, 54)
     for t in (1, 2, 3):
-        picture.arrow(142, 41 + t * 40, 236, 134)
-    picture.text(500, 14, "pool: two slots a block")
+        picture.arrow(105, 41 + t * 40, 132, 134)
+    picture.text(304, 14, "pool, 2 slots each")
     owner = {
         (table[p // BLOCK], p % BLOCK): (seq, p)
         for seq, table in enumerate(TABLES)
@@ -30,9 +30,9 @@ def draw() -> dict[str, Drawing]:
     }
     for block in range(POOL):
         y = 26 + block * 36
-        picture.text(436, y + 14, str(block), size=11)
+        picture.text(251, y + 14, str(block))
         for slot in range(BLOCK):
             mine = owner.get((block, slot))
             label = f"{mine[0]} at {mine[1]}" if mine else "NaN"
-            picture.box(450 + slot * 64, y, 60, 28, label, FILLS[mine[0]] if mine else "alarm")
+            picture.box(262 + slot * 48, y, 46, 28, label, FILLS[mine[0]] if mine else "alarm")
     return {"kernel-call": picture}

@@ -2,8 +2,8 @@
 
 import math
 
-from examples.kernel_ladder.work import SHAPES, work
-from scripts.figures.svg import Drawing
+from examples.kernel_ladder.work import SHAPES, Work, work
+from scripts.figures.svg import PHONE, Drawing
 
 RUNGS = [
     "gather_and_softmax",
@@ -15,22 +15,33 @@ RUNGS = [
 ]
 
 
+ROW, SCALE = 38, 20  # of a rung; pixels for twice the bytes
+NOTE = "red: more than is needed; axis logarithmic"
+
+
 def draw() -> dict[str, Drawing]:
-    picture = Drawing(640, 240, "Bytes moved by each rung on two steps, on a logarithmic axis")
-    for column, shape in enumerate(SHAPES):
-        x = 150 + column * 250
-        picture.text(x, 14, f"{shape.seqs} x {shape.context:,} tokens", anchor="start")
-        least = shape.read_once
+    """Side by side, and one below the other."""
+    return {"kernel-ladder": _ladders(2), "kernel-ladder-narrow": _ladders(1)}
+
+
+def _ladders(columns: int) -> Drawing:
+    title = "Bytes moved by each rung on two steps, on a logarithmic axis"
+    tall = 30 + len(RUNGS) * ROW
+    picture = Drawing(columns * PHONE, tall * len(SHAPES) // columns + 20, title)
+    for number, shape in enumerate(SHAPES):
+        x, y = number % columns * PHONE + 2, number // columns * tall + 10
+        picture.text(x, y, f"{shape.seqs} x {shape.context:,} tokens", anchor="start", size=13)
         for i, rung in enumerate(RUNGS):
-            y = 30 + i * 32
-            if column == 0:
-                picture.text(142, y + 11, f"{i + 1} {rung}", anchor="end", size=11)
-            count = work(rung, shape)
-            width = 12 + 28 * math.log2(count.moved / least)
-            picture.box(x, y, width, 22, "", "a" if count.moved < 1.5 * least else "alarm")
-            programs = f", {count.programs:,} programs" if count.programs else ""
-            label = f"{count.moved / 1e9:.2f} GB{programs}"
-            inside = width > 110
-            picture.text(x + 6 if inside else x + width + 6, y + 11, label, anchor="start", size=11)
-    picture.text(150, 230, "red: more than is needed; axis logarithmic", anchor="start", size=11)
-    return {"kernel-ladder": picture}
+            top = y + 14 + i * ROW
+            picture.text(x, top + 8, f"{i + 1} {rung}", anchor="start")
+            _bar(picture, x, top + 17, work(rung, shape), shape.read_once)
+    picture.text(2, picture.height - 12, NOTE, anchor="start")
+    return picture
+
+
+def _bar(picture: Drawing, x: float, y: float, count: Work, least: int) -> None:
+    width = 12 + SCALE * math.log2(count.moved / least)
+    picture.box(x, y, width, 16, "", "a" if count.moved < 1.5 * least else "alarm")
+    programs = f", {count.programs:,} programs" if count.programs else ""
+    label = f"{count.moved / 1e9:.2f} GB{programs}"
+    picture.text(x + width + 6, y + 8, label, anchor="start")

@@ -1,40 +1,50 @@
 """The whole system: requests, scheduler, tables, pool, model, sampler, and what goes round."""
 
-from scripts.figures.svg import Drawing
+from scripts.figures.svg import PHONE, Drawing
+
+BOXES = {
+    "requests": (2, 28, 70, "free"),
+    "waiting": (92, 28, 70, "free"),
+    "running": (182, 28, 70, "a"),
+    "done": (296, 28, 60, "free"),
+    "plan: chunks": (172, 132, 96, "b"),
+    "tables": (82, 204, 64, "c"),
+    "pool": (2, 204, 60, "c"),
+    "copy, write, attend": (166, 204, 136, "d"),
+    "sample": (172, 282, 96, "d"),
+}
+ARROWS = [
+    (73, 44, 90, 44),  # requests to waiting
+    (163, 44, 180, 44),  # admitted
+    (254, 44, 294, 44),  # to done
+    (220, 62, 220, 130),  # running to plan
+    (220, 166, 220, 202),  # plan to model
+    (220, 238, 220, 280),  # model to sample
+    (164, 220, 148, 220),  # model reads tables
+    (80, 220, 64, 220),  # tables name blocks
+]
+LABELS = [
+    (356, 12, "length or stop: blocks go back", "end"),
+    (2, 108, "preempted: blocks go back,", "start"),
+    (2, 125, "tokens stay", "start"),
+    (2, 250, "counts, queue, contents", "start"),
+    (2, 282, "in each layer:", "start"),
+    (2, 299, "all writes before", "start"),
+    (2, 316, "any read", "start"),
+    (338, 330, "a token more: a gap of one", "end"),
+]
 
 
 def draw() -> dict[str, Drawing]:
-    picture = Drawing(640, 250, "What happens in a step, and to whom it goes next")
-    boxes = {
-        "requests": (10, 20, 90, "free"),
-        "waiting": (130, 20, 90, "free"),
-        "running": (250, 20, 90, "a"),
-        "done": (540, 20, 90, "free"),
-        "plan: chunks": (250, 90, 90, "b"),
-        "tables": (130, 160, 90, "c"),
-        "pool": (10, 160, 90, "c"),
-        "copy, write, attend": (250, 160, 130, "d"),
-        "sample": (430, 160, 80, "d"),
-    }
-    for label, (x, y, w, fill) in boxes.items():
+    picture = Drawing(PHONE, 342, "What happens in a step, and to whom it goes next")
+    for label, (x, y, w, fill) in BOXES.items():
         picture.box(x, y, w, 32, label, fill)
-    for x1, y1, x2, y2 in [
-        (100, 36, 128, 36),  # requests to waiting
-        (220, 36, 248, 36),  # admitted
-        (295, 52, 295, 88),  # running to plan
-        (295, 122, 295, 158),  # plan to model
-        (380, 176, 428, 176),  # model to sample
-        (248, 176, 222, 176),  # model reads tables
-        (128, 176, 102, 176),  # tables name blocks
-        (340, 30, 538, 30),  # to done
-        (470, 158, 342, 46),  # the token goes back
-    ]:
-        picture.arrow(x1, y1, x2, y2)
-    picture.text(440, 18, "length or stop: blocks go back", size=11)
-    picture.text(424, 96, "a token more: a gap of one", anchor="start", size=11)
-    picture.line([(262, 54), (262, 72), (175, 72)], ink="alarm")
-    picture.arrow(175, 72, 175, 54, ink="alarm")
-    picture.text(140, 86, "preempted: blocks go back, tokens stay", size=11)
-    picture.text(10, 212, "counts, queue, contents", anchor="start", size=11)
-    picture.text(250, 212, "in each layer: all writes before any read", anchor="start", size=11)
+    for ends in ARROWS:
+        picture.arrow(*ends)
+    for x, y, text, anchor in LABELS:
+        picture.text(x, y, text, anchor=anchor)
+    picture.line([(196, 62), (196, 84), (127, 84)], ink="alarm")
+    picture.arrow(127, 84, 127, 62, ink="alarm")
+    picture.line([(270, 298), (344, 298), (344, 92), (242, 92)], width=1)  # the token goes back
+    picture.arrow(242, 92, 242, 62)
     return {"one-page": picture}

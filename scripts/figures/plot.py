@@ -66,11 +66,11 @@ def draw_axes(
         picture.line([(x.start, y.at(value)), (x.end, y.at(value))], FAINT, width=0.4)
     picture.line([(x.start, y.end), (x.start, y.start), (x.end, y.start)], FAINT)
     for value in x.ticks:
-        picture.text(x.at(value), y.start + 12, short(value), size=10)
+        picture.text(x.at(value), y.start + 13, short(value))
     for value in y.ticks:
-        picture.text(x.start - 5, y.at(value), short(value), anchor="end", size=10)
-    picture.text(middle, y.start + 30, x_label, size=11)
-    picture.text(x.start + 6, y.end - 10, y_label, anchor="start", size=10, ink=FAINT)
+        picture.text(x.start - 5, y.at(value), short(value), anchor="end")
+    picture.text(middle, y.start + 31, x_label)
+    picture.text(x.start + 6, y.end - 10, y_label, anchor="start", ink=FAINT)
 
 
 def draw_curve(
@@ -87,7 +87,7 @@ def draw_legend(picture: Drawing, names: Sequence[str], places: Iterable[Point])
     """A short line and a name for each curve."""
     for number, (name, (x, y)) in enumerate(zip(names, places, strict=True)):
         picture.line([(x, y), (x + 18, y)], ink(number), dash=_dash(number))
-        picture.text(x + 23, y, name, anchor="start", size=11)
+        picture.text(x + 23, y, name, anchor="start")
 
 
 def ink(number: int) -> str:

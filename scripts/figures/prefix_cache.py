@@ -4,7 +4,7 @@ The states of the pool are those of the oracle's block manager.
 """
 
 from reference.blocks import BlockManager
-from scripts.figures.svg import Drawing
+from scripts.figures.svg import PHONE, Drawing
 
 BLOCK_SIZE, POOL = 4, 6
 
@@ -16,23 +16,23 @@ def draw() -> dict[str, Drawing]:
 def draw_chain() -> Drawing:
     """Two prompts that share their first block, with the toy hashes of the page."""
     picture = Drawing(
-        560, 170, "Each block's hash is made of the hash before it and its own tokens"
+        PHONE, 170, "Each block's hash is made of the hash before it and its own tokens"
     )
     places = {
-        "ABCD": (20, 70, 10, "a"),
-        "EFGH": (230, 20, 126, "a"),
-        "EFXY": (230, 120, 160, "b"),
+        "ABCD": (2, 70, 10, "a"),
+        "EFGH": (127, 20, 126, "a"),
+        "EFXY": (127, 120, 160, "b"),
     }
     for letters, (x, y, number, fill) in places.items():
         picture.row(x, y, 26, 26, list(letters), fill=fill)
-        picture.text(x + 52, y + 38, f"hash {number}", size=11)
-    picture.row(440, 20, 26, 26, ["I", "J", "", ""])
-    picture.text(492, 58, "not full: no hash", size=11)
-    picture.row(440, 120, 26, 26, ["Z", "", "", ""])
-    picture.arrow(126, 78, 226, 35)
-    picture.arrow(126, 88, 226, 131)
-    picture.arrow(336, 33, 436, 33)
-    picture.arrow(336, 133, 436, 133)
+        picture.text(x + 52, y + 38, f"hash {number}")
+    picture.row(252, 20, 26, 26, ["I", "J", "", ""])
+    picture.text(304, 58, "not full: no hash")
+    picture.row(252, 120, 26, 26, ["Z", "", "", ""])
+    picture.arrow(107, 78, 126, 40)
+    picture.arrow(107, 88, 126, 126)
+    picture.arrow(232, 33, 251, 33)
+    picture.arrow(232, 133, 251, 133)
     return picture
 
 
@@ -65,18 +65,19 @@ def history() -> list[tuple[str, list[tuple[str, str]], list[int]]]:
 
 
 def draw_queue() -> Drawing:
-    picture = Drawing(640, 284, "Six blocks: who wrote them, and the queue of the free ones")
-    picture.text(270, 14, "physical blocks 0 to 5, coloured by who wrote them last")
-    picture.text(550, 14, "free queue, head first")
-    for block in range(POOL):
-        picture.text(126 + block * 60, 36, str(block), size=11)
+    picture = Drawing(PHONE, 366, "Six blocks: who wrote them, and the queue of the free ones")
+    picture.text(4, 12, "physical blocks 0 to 5,", anchor="start")
+    picture.text(4, 29, "coloured by who wrote them last", anchor="start")
+    picture.text(258, 12, "free queue,", anchor="start")
+    picture.text(258, 29, "head first", anchor="start")
     for row, (event, shown, queue) in enumerate(history()):
-        y = 48 + row * 44
-        picture.text(86, y + 15, event, anchor="end")
+        y = 52 + row * 58
+        picture.text(4, y, event, anchor="start")
         for block, (content, fill) in enumerate(shown):
-            picture.box(96 + block * 60, y, 60, 30, content, fill)
+            x = 4 + block * 41
+            picture.box(x, y + 11, 41, 26, content, fill)
             if block not in queue and content:
-                picture.line([(100 + block * 60, y + 34), (152 + block * 60, y + 34)])
-        picture.text(490, y + 15, "  ".join(map(str, queue)), anchor="start")
-    picture.text(276, 276, "underlined: somebody holds it", size=11)
+                picture.line([(x + 4, y + 41), (x + 37, y + 41)])
+        picture.text(258, y + 24, "  ".join(map(str, queue)), anchor="start")
+    picture.text(4, 354, "underlined: somebody holds it", anchor="start")
     return picture

@@ -30,22 +30,27 @@ PANELS: list[tuple[str, dict[str, float]]] = [
     ("top_p 0.7", {"top_p": 0.7}),
     ("min_p 0.1", {"min_p": 0.1}),
 ]
-HEIGHT, BAR = 120, 24
+WIDTH, HEIGHT, ROW = 179, 146, 19  # of a panel, and of a line in it
+NAME, BAR = 54, 84  # of a word, and of a probability of 0.9
 
 
 def draw() -> dict[str, Drawing]:
-    picture = Drawing(600, 370, "The probabilities of six tokens under six settings")
-    for i, (title, given) in enumerate(PANELS):
-        x, base = 24 + i % 3 * 194, 140 + i // 3 * 182
-        picture.text(x, base - HEIGHT - 8, title, anchor="start")
+    return {"sampling": _panels(3), "sampling-narrow": _panels(2)}
+
+
+def _panels(columns: int) -> Drawing:
+    """A line for each token: its word, a bar, its probability."""
+    title = "The probabilities of six tokens under six settings"
+    picture = Drawing(columns * WIDTH, len(PANELS) // columns * HEIGHT - 6, title)
+    for i, (name, given) in enumerate(PANELS):
+        x, y = i % columns * WIDTH + NAME, 12 + i // columns * HEIGHT
+        picture.text(x, y, name, anchor="start")
         probabilities = distribution(LOGITS, SimpleNamespace(**(OFF | given)))
         for j, p in enumerate(probabilities):
-            left = x + j * (BAR + 4)
-            height = float(p) / 0.9 * HEIGHT
-            if p > 0:
-                picture.box(left, base - height, BAR, height, "", "a")
-            else:
-                picture.box(left, base - 3, BAR, 3, "", "alarm")
-            picture.text(left + BAR / 2, base - height - 8, f"{p:.2f}" if p else "cut", size=9)
-            picture.text(left + BAR / 2, base + 10, WORDS[j], size=9)
-    return {"sampling": picture}
+            middle = y + (j + 1) * ROW
+            width = max(3.0, float(p) / 0.9 * BAR)
+            picture.text(x - 5, middle, WORDS[j], anchor="end")
+            picture.box(x, middle - 7, width, 14, "", "a" if p else "alarm")
+            says = f"{p:.2f}" if p else "cut"
+            picture.text(x + width + 5, middle, says, anchor="start")
+    return picture

@@ -2,11 +2,11 @@
 
 from reference.blocks import BlockManager
 from reference.scheduler import Scheduler
-from scripts.figures.svg import Drawing
+from scripts.figures.svg import PHONE, Drawing
 from scripts.tutorial.stepping import request, step
 
 LENGTHS = {"A": 6, "B": 2, "C": 4, "D": 3, "E": 3}
-FILLS = {"A": "a", "B": "b", "C": "c", "D": "d", "E": "a"}
+FILLS = {"A": "a", "B": "b", "C": "c", "D": "d", "E": "e"}
 Rows = list[list[str]]
 
 
@@ -42,38 +42,42 @@ def continuous_batches() -> Rows:
 
 
 def batching() -> Drawing:
-    picture = Drawing(380, 186, "Five requests on two places: 13 steps in batches, 9 continuously")
-    for i, (title, rows) in enumerate(
+    picture = Drawing(
+        PHONE, 186, "Five requests on two places: 13 steps in batches, 9 continuously"
+    )
+    for i, (how, rows) in enumerate(
         (("batch by batch", static_batches()), ("continuously", continuous_batches()))
     ):
         y = 10 + 96 * i
-        picture.text(10, y, f"{title}: {len(rows[0])} steps", anchor="start")
+        picture.text(5, y, f"{how}: {len(rows[0])} steps", anchor="start")
         for place, row in enumerate(rows):
             for time, name in enumerate(row):
                 fill = FILLS.get(name, "free")
-                picture.box(10 + 28 * time, y + 14 + 28 * place, 26, 24, name, fill)
+                picture.box(5 + 27 * time, y + 14 + 28 * place, 24, 24, name, fill)
     return picture
 
 
 def queues() -> Drawing:
-    picture = Drawing(380, 216, "A request waits, runs, may be preempted, and ends")
-    picture.box(10, 30, 96, 34, "waiting", "b")
-    picture.box(150, 30, 96, 34, "running", "a")
-    picture.box(150, 150, 96, 34, "swapped", "d")
-    picture.box(290, 30, 80, 34, "finished", "c")
-    picture.arrow(108, 40, 147, 40)
-    picture.arrow(148, 56, 109, 56)
-    picture.arrow(248, 47, 287, 47)
-    picture.arrow(184, 66, 184, 147)
-    picture.arrow(212, 148, 212, 67)
-    picture.text(128, 18, "admit", size=11)
-    picture.text(128, 78, "recompute", size=11)
-    picture.text(178, 106, "swap out", anchor="end", size=11)
-    picture.text(218, 106, "swap in", anchor="start", size=11)
-    picture.text(58, 82, "no blocks", size=11)
-    picture.text(198, 200, "blocks on the CPU", size=11)
-    picture.text(198, 18, "blocks on the GPU", size=11, anchor="start")
-    picture.text(330, 82, "no blocks", size=11)
+    """Each queue, with where the blocks of its requests are."""
+    picture = Drawing(PHONE, 180, "A request waits, runs, may be preempted, and ends")
+    for x, y, width, name, blocks, fill in (
+        (2, 22, 66, "waiting", "no blocks", "b"),
+        (144, 22, 122, "running", "blocks on the GPU", "a"),
+        (144, 128, 122, "swapped", "blocks on the CPU", "d"),
+        (290, 22, 66, "finished", "no blocks", "c"),
+    ):
+        picture.box(x, y, width, 48, fill=fill)
+        picture.text(x + width / 2, y + 15, name)
+        picture.text(x + width / 2, y + 34, blocks)
+    picture.arrow(70, 36, 142, 36)
+    picture.text(106, 22, "admit")
+    picture.arrow(142, 56, 70, 56)
+    picture.text(106, 72, "recompute")
+    picture.arrow(268, 46, 288, 46)
+    picture.arrow(182, 72, 182, 126)
+    picture.text(174, 99, "swap out", anchor="end")
+    picture.arrow(222, 126, 222, 72)
+    picture.text(230, 99, "swap in", anchor="start")
     return picture
 
 

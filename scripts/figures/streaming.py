@@ -1,28 +1,34 @@
 """Streamed text: tokens, what they decode to, what is held back and what is shown."""
 
 from jax_engine.tokenization.stop import StopChecker
-from scripts.figures.svg import Drawing
+from scripts.figures.svg import PHONE, Drawing
 
 TOKENS = ["5", "␣", "E2 82", "AC", "␣S", "TO", "UR", "␣ST", "OP"]
 TEXTS = ["5", " ", "", "€", " S", "TO", "UR", " ST", "OP"]
-WIDTH = 58
+LETTER, LEAST = 10.3, 3.4  # pixels of a letter, and the letters that a column is wide at least
 
 
 def draw() -> dict[str, Drawing]:
-    picture = Drawing(640, 190, "A character appears when it is whole, a stop string never")
+    picture = Drawing(PHONE, 232, "A character appears when it is whole, a stop string never")
     stop = StopChecker(["STOP"])
-    for y, title in ((20, "token"), (64, "decoded"), (108, "held back"), (152, "shown")):
-        picture.text(92, y + 15, title, anchor="end")
+    for row, title in enumerate(("token", "decoded", "held back", "shown")):
+        picture.text(1, 10 + 58 * row, title, anchor="start")
     given = shown_so_far = ""
-    for i, (token, text) in enumerate(zip(TOKENS, TEXTS, strict=True)):
-        x = 104 + i * WIDTH
+    x = 1.0
+    for token, text in zip(TOKENS, TEXTS, strict=True):
         shown, found = stop.add(text)
         given, shown_so_far = given + text, shown_so_far + shown
         held = given[len(shown_so_far) :]
-        picture.box(x, 20, WIDTH - 6, 30, token, "a")
-        picture.box(x, 64, WIDTH - 6, 30, visible(text))
-        picture.box(x, 108, WIDTH - 6, 30, visible(held), "alarm" if held else "free")
-        picture.box(x, 152, WIDTH - 6, 30, "end" if found else visible(shown), "c")
+        cells = (
+            (token, "a"),
+            (visible(text), "free"),
+            (visible(held), "alarm" if held else "free"),
+            ("end" if found else visible(shown), "c"),
+        )
+        width = LETTER * max(LEAST, *(len(says) for says, _ in cells))
+        for row, (says, fill) in enumerate(cells):
+            picture.box(x, 21 + 58 * row, width - 2, 28, says, fill)
+        x += width
     return {"streaming": picture}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 INK, FAINT, PAPER, FREE = "ink", "faint", "paper", "free"
+PHONE = 358  # pixels of a page's text on a phone: no wider, and no figure with text of 12 scrolls
 
 
 def colour(name: str) -> str:
@@ -120,7 +121,7 @@ class Drawing:
                 f'style="max-width: {1.3 * self.width:g}px; margin: auto">',
                 f"<title>{escape(self.title)}</title>",
                 *([f"<style>{self.style}</style>"] if self.style else []),
-                head,
+                *([head] if any("url(#head)" in one for one in self.elements) else []),
                 *self.elements,
                 "</svg>",
                 "",

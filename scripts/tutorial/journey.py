@@ -20,16 +20,27 @@ BLOCK_SIZE = 4
 BOXES = {
     "client": ("Client", "curl, openai, a page", "serving.md", "outside"),
     "server": ("API server", "AsyncLLM, tokenizer", "tutorial/processes.md", "API process"),
-    "engine": ("LLMEngine", "the loop", "tutorial/serving.md", "engine process"),
-    "scheduler": ("Scheduler", "who computes", "tutorial/scheduler.md", "engine process"),
     "blocks": ("BlockManager", "block tables", "tutorial/block-manager.md", "engine process"),
+    "scheduler": ("Scheduler", "who computes", "tutorial/scheduler.md", "engine process"),
+    "engine": ("LLMEngine", "the loop", "tutorial/serving.md", "engine process"),
     "worker": ("Worker", "the runner", "tutorial/jax-engine.md", "engine process"),
     "cache": ("KV cache", "blocks on the device", "tutorial/blocks-by-hand.md", "device"),
     "model": ("Model", "layers, attention", "tutorial/attention.md", "device"),
     "sampler": ("Sampler", "draws a token", "tutorial/sampling.md", "device"),
 }
-"""Name: title, what it is, page, and the process or place that it is in."""
+"""Name: title, what it is, page, and the process or place that it is in. Neighbours talk."""
 
+LINKS = (
+    ("client", "server"),
+    ("server", "engine"),
+    ("engine", "scheduler"),
+    ("scheduler", "blocks"),
+    ("engine", "worker"),
+    ("worker", "model"),
+    ("model", "cache"),
+    ("model", "sampler"),
+)
+"""Who exchanges something with whom: an arrow each."""
 
 IN_TOKENS = "The API's process makes tokens of it. The engine never sees text."
 BY_IPC = "One msgpack message over a private socket, from process to process."
@@ -108,9 +119,10 @@ def diagram(small: bool, root: str) -> str:
             f"{''.join(boxes)}</div>"
         )
     data = html.escape(json.dumps([asdict(stop) for stop in stops()]))
+    links = html.escape(json.dumps(LINKS))
     kind = "journey journey--small" if small else "journey"
     note = "<noscript>With JavaScript, a request moves through it.</noscript>"
     return (
         f'<div class="{kind}" data-stops="{data}" markdown="0">'
-        f'<div class="journey-map">{"".join(parts)}</div>{note}</div>'
+        f'<div class="journey-map" data-links="{links}">{"".join(parts)}</div>{note}</div>'
     )

@@ -101,6 +101,7 @@ def test_edges_and_lines_can_be_seen(scheme: str, behind: str) -> None:
         ("md-default-fg-color--light", "md-default-bg-color"),
         ("md-typeset-a-color", "md-default-bg-color"),
         ("md-typeset-a-color", "look-tint"),
+        ("md-accent-fg-color", "look-tint"),  # the icons of questions
         ("md-code-fg-color", "md-code-bg-color"),
         ("md-primary-bg-color", "md-primary-fg-color"),
         ("md-primary-bg-color", "md-primary-fg-color--light"),
@@ -112,3 +113,10 @@ def test_edges_and_lines_can_be_seen(scheme: str, behind: str) -> None:
 def test_text_can_be_read(scheme: str, text: str, behind: str) -> None:
     known = colours(scheme)
     assert contrast(channels(known[text]), channels(known[behind])) >= 4.5
+
+
+def test_icons_of_questions_are_in_the_palette() -> None:
+    """The theme's are of a green that nothing else here has."""
+    for mark, what in (("before", "background-color"), ("after", "color")):
+        rule = rf"\.question > summary::{mark} {{ {what}: var\(--md-accent-fg-color\); }}"
+        assert re.search(rule, STYLES), mark

@@ -23,6 +23,27 @@ CLASSES = {
     "cache": "jax_engine.worker.kv_cache.KVCache",
 }
 
+ASTRAY = """(() => {
+  const box = (name) => document.querySelector(`.journey-box[data-box="${name}"]`);
+  const far = (one, x, y) => {
+    const { left, right, top, bottom } = one.getBoundingClientRect();
+    return Math.hypot(Math.max(left - x, x - right, 0), Math.max(top - y, y - bottom, 0));
+  };
+  return [...document.querySelectorAll(".journey-arrows line")].filter((line) => {
+    const { from, to } = line.dataset, points = [];
+    for (const end of [0, 0.25, 0.5, 0.75, 1]) {
+      const point = line.getPointAtLength(end * line.getTotalLength());
+      points.push(point.matrixTransform(line.getScreenCTM()));
+    }
+    const others = [...document.querySelectorAll(".journey-box")]
+      .filter((one) => one !== box(from) && one !== box(to));
+    return line.getTotalLength() < 12 || far(box(from), points[0].x, points[0].y) > 4
+      || far(box(to), points[4].x, points[4].y) > 4
+      || points.some(({ x, y }) => others.some((one) => far(one, x, y) === 0));
+  }).map((line) => `${line.dataset.from} to ${line.dataset.to}`);
+})()"""
+"""Arrows that are too short to see, do not end at their boxes, or run through others."""
+
 
 def test_boxes_are_classes_and_pages_that_exist() -> None:
     for name, (title, what, page, _) in journey.BOXES.items():
@@ -65,7 +86,7 @@ def test_tokens_are_smollm2_s(smollm2_path: Path) -> None:
 def test_a_reader_follows_the_request(tmp_path: Path, width: int) -> None:
     scripts = "".join(
         f"<script>{(ROOT / 'docs' / 'javascripts' / name).read_text('utf-8')}</script>"
-        for name in ("elements.js", "journey.js")
+        for name in ("elements.js", "journey.js", "journey_arrows.js")
     )
     styles = "".join(
         (ROOT / "docs" / "stylesheets" / f"{name}.css").read_text("utf-8")
@@ -94,6 +115,8 @@ def test_a_reader_follows_the_request(tmp_path: Path, width: int) -> None:
         assert all(found == wanted for found, wanted in seen)
         assert browser.run("document.querySelector('.journey-number').textContent") == "1 / 14"
         assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.run("document.querySelectorAll('.journey-arrows line').length") == 8
+        assert browser.run(ASTRAY) == []
         assert browser.problems == []
     stops = html.unescape(page.read_text("utf-8").partition('data-stops="')[2].partition('"')[0])
     assert len(json.loads(stops)) == 14

@@ -28,6 +28,37 @@ CUT = """(() => {
     const scale = text.getScreenCTM(), size = parseFloat(getComputedStyle(text).fontSize);
     return text.getClientRects().length && size * Math.hypot(scale.b, scale.d) < 11.9;
   });
+  const scrolls = [...document.querySelectorAll(".figure-part")].filter((part) => part.clientWidth);
+  const unsaid = scrolls.filter((part) => {
+    const hidden = part.querySelector(".figure-scroller");
+    const says = part.querySelector(".figure-scrolls").clientHeight > 0;
+    return says !== hidden.scrollWidth > hidden.clientWidth;
+  });
+  const outside = [...document.querySelectorAll("figure.figure svg text")].filter((text) => {
+    const box = text.getBBox(), all = text.ownerSVGElement.viewBox.baseVal;
+    return box.width && (box.x < 0 || box.x + box.width > all.width);
+  });
+  const words = (line) => { // spaces at the end of a line may lie under the button
+    const found = [], range = document.createRange();
+    const texts = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+    for (let node = texts.nextNode(); node; node = texts.nextNode()) {
+      for (const word of node.data.matchAll(/\\S+/g)) {
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        found.push(...range.getClientRects());
+      }
+    }
+    return found;
+  };
+  const covered = [...document.querySelectorAll("pre > code")].filter((code) => {
+    const button = code.parentElement.querySelector(".md-code__nav")?.getBoundingClientRect();
+    const lines = [...code.querySelectorAll('span[id*="__span-"]')].slice(0, 4);
+    return button && lines.some((line) => {
+      return words(line).some((text) => text.right > button.left && text.left < button.right
+        && text.top < button.bottom && text.bottom > button.top);
+    });
+  });
+  const begin = (all) => all.map((element) => element.textContent.trim().slice(0, 60));
   const prose = [...document.querySelectorAll(".md-content__inner > p")];
   const first = prose.find((paragraph) => paragraph.clientWidth > 0);
   const size = first && parseFloat(getComputedStyle(first).fontSize);
@@ -36,7 +67,8 @@ CUT = """(() => {
     // of prose, in ems: a letter takes about half of one
     measure: first ? Math.max(...prose.map((paragraph) => paragraph.clientWidth)) / size : 0,
     blocks: shown.length,
-    cut: cut.map((element) => element.textContent.trim().slice(0, 60)),
+    cut: begin(cut), covered: begin(covered), outside: begin(outside), unsaid: begin(unsaid),
+    buttons: document.querySelectorAll(".md-code__nav").length,
   };
 })()"""
 COPIED = """[...document.querySelectorAll("pre > code")].map((code) => {
@@ -85,7 +117,9 @@ def test_no_code_is_cut_off(browser: Page, site: Path, width: int) -> None:
     pages = [path for path in site.rglob("*.html") if path.name != "404.html"]  # one for servers
     found = {str(path.relative_to(site)): look(browser, path) for path in pages}
     assert {page: one["cut"] for page, one in found.items() if one["cut"]} == {}
-    assert {page: one["small"] for page, one in found.items() if one["small"]} == {}
+    for wrong in ("small", "covered", "outside", "unsaid"):
+        assert {page: one[wrong] for page, one in found.items() if one[wrong]} == {}, wrong
+    assert sum(one["buttons"] for one in found.values()) > 400
     assert max(one["measure"] for one in found.values()) < 37  # 75 letters
     assert sum(one["blocks"] for one in found.values()) > 400
     assert {url.split(":")[0] for url in browser.requested} <= {"file", "data", "blob"}

@@ -3,12 +3,14 @@
 import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from benchmarks.tables import with_results
 from scripts.figures.__main__ import all_figures
+from scripts.figures.svg import PHONE
+from scripts.figures_in_pages import CAPTIONS, figure, named
 from tests.meta.trees import ROOT
 
 
@@ -68,6 +70,40 @@ def test_figures_are_what_the_scripts_draw() -> None:
     drawn = {name: drawing.svg() for name, drawing in all_figures().items()}
     folder = ROOT / "docs" / "figures"
     assert {path.stem: path.read_text("utf-8") for path in folder.glob("*.svg")} == drawn
+
+
+def test_references_to_figures_are_links_with_their_numbers() -> None:
+    made = _hooks().on_page_markdown
+    text = "see {{ ref queues }}\n\n{{ figure batching }}\n\n{{ figure queues }}\n"
+    built = made(text, page=SimpleNamespace(file=SimpleNamespace(src_uri="tutorial/scheduler.md")))
+    (label,) = re.findall(r"see \[(Figure \d+\.2)\]\(#figure-queues\)", built)
+    assert 'id="figure-queues"' in built and f"<b>{label}.</b>" in built
+    elsewhere = SimpleNamespace(file=SimpleNamespace(src_uri="costs.md"))
+    assert f"[{label}](tutorial/scheduler.md#figure-queues)" in made(text[:20], page=elsewhere)
+    with pytest.raises(LookupError, match="ref queue }}: known are allocator, "):
+        made("as {{ ref queue }} shows")
+
+
+def test_figures_of_the_tutorial_fit_a_phone() -> None:
+    """With text of 12 pixels; the narrow drawing, where there are two."""
+    texts = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "tutorial").glob("*.md"))
+    drawn = [name for name in named(texts) if name not in CAPTIONS]
+    least = {name: re.findall(r"--least: (\d+)px", figure(name))[-1] for name in drawn}
+    assert len(least) > 35
+    assert {name: pixels for name, pixels in least.items() if int(pixels) > PHONE} == {}
+
+
+def test_the_replay_has_a_caption() -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="tutorial/see-it.md"))
+    built = _hooks().on_page_markdown("{{ replay }}", page=page)
+    assert re.search(r"<figcaption><b>Figure \d+\.1\.</b> Eight scenarios", built)
+
+
+def test_long_names_in_tables_break_behind_dots() -> None:
+    cell = "<td><code>BlockManager.block_table</code></td>"
+    made = _hooks().on_page_content(f"<code>a.b_{'c' * 20}</code>{cell}")
+    assert "<code>BlockManager.<wbr>block_<wbr>table</code>" in made
+    assert made.startswith("<code>a.b_c")
 
 
 def test_a_missing_definition_is_an_error() -> None:
