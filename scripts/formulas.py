@@ -30,11 +30,16 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def typeset(text: str) -> str:
     """Formulas in text without code."""
     text = BLOCK.sub(lambda found: f"{found[1]}{block(found[2])}", text)
-    return INLINE.sub(lambda found: mathml(found[1], "inline"), text)
+    return INLINE.sub(lambda found: inline(found[1]), text)
 
 
 def block(latex: str) -> str:
     return f'<div class="formula" markdown="0">{mathml(latex, "block")}</div>'
+
+
+def inline(latex: str) -> str:
+    """Within a `span`: Markdown takes a line that begins with `math` for a block of its own."""
+    return f"<span>{mathml(latex, 'inline')}</span>"
 
 
 def mathml(latex: str, display: str) -> str:

@@ -7,7 +7,7 @@ from scripts.figures.svg import PHONE, Drawing
 
 
 def draw() -> dict[str, Drawing]:
-    picture = Drawing(PHONE, 452, "The API's process and the engine's, and what passes between")
+    picture = Drawing(PHONE, 452, "The API process and the engine process, and what passes between")
     _clients(picture)
     _api(picture, 82)
     picture.arrow(76, 202, 76, 254)
@@ -33,7 +33,7 @@ def _clients(picture: Drawing) -> None:
 
 def _api(picture: Drawing, y: float) -> None:
     picture.box(4, y, 350, 118, fill="a")
-    picture.text(14, y + 15, "the API's process", anchor="start")
+    picture.text(14, y + 15, "the API process", anchor="start")
     for x, upper, lower in (
         (14, "fields, templates", "text to tokens"),
         (186, "one stream a client", "tokens to text"),
@@ -47,7 +47,7 @@ def _api(picture: Drawing, y: float) -> None:
 def _engine(picture: Drawing, y: float) -> None:
     """Three threads: only the loop touches the engine."""
     picture.box(4, y, 350, 174, fill="b")
-    picture.text(14, y + 15, "the engine's process", anchor="start")
+    picture.text(14, y + 15, "the engine process", anchor="start")
     picture.box(14, y + 36, 124, 30, "receives, checks", "paper")
     picture.line([(76, y + 68), (76, y + 149)], width=1)
     picture.arrow(76, y + 149, 149, y + 149)

@@ -42,7 +42,7 @@ LINKS = (
 )
 """Who exchanges something with whom: an arrow each."""
 
-IN_TOKENS = "The API's process makes tokens of it. The engine never sees text."
+IN_TOKENS = "The API process makes tokens of it. The engine never sees text."
 BY_IPC = "One msgpack message over a private socket, from process to process."
 AS_DATA = "Rows, block tables, blocks to move first: plain data. One compiled program runs it."
 TO_SLOTS = "Each layer writes to slots: block number times block size, plus offset."

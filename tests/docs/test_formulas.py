@@ -13,7 +13,13 @@ def test_blocks_and_sentences() -> None:
     page = on_page_markdown("So\n\n$$\nU + k \\le G\n$$\n\nwhere \\(G\\) is all.\n")
     assert '<div class="formula" markdown="0"><math' in page and 'display="block"' in page
     assert "<mi>U</mi><mo>&#x0002B;</mo><mi>k</mi><mo>&#x02264;</mo><mi>G</mi>" in page
-    assert "where <math" in page and page.count("<math") == 2
+    assert "where <span><math" in page and page.count("<math") == 2
+
+
+def test_a_formula_at_the_beginning_of_a_line_stays_in_its_sentence() -> None:
+    markdown = pytest.importorskip("markdown").Markdown(extensions=["md_in_html"])
+    made = markdown.convert(on_page_markdown("There are\n\\(U\\) blocks and *more*.\n"))
+    assert made.count("<p>") == 1 and made.endswith("</math></span> blocks and <em>more</em>.</p>")
 
 
 def test_code_and_pages_without_formulas_are_left_alone() -> None:

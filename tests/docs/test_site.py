@@ -52,10 +52,13 @@ CUT = """(() => {
   };
   const covered = [...document.querySelectorAll("pre > code")].filter((code) => {
     const button = code.parentElement.querySelector(".md-code__nav")?.getBoundingClientRect();
-    const lines = [...code.querySelectorAll('span[id*="__span-"]')].slice(0, 4);
+    const lines = [...code.querySelectorAll('span[id*="__span-"]')].slice(0, 3);
+    const under = (text) => text.right > button.left && text.left < button.right
+      && text.top < button.bottom && text.bottom > button.top;
     return button && lines.some((line) => {
-      return words(line).some((text) => text.right > button.left && text.left < button.right
-        && text.top < button.bottom && text.bottom > button.top);
+      const whole = document.createRange();
+      whole.selectNodeContents(line);
+      return [...whole.getClientRects()].some(under) && words(line).some(under);
     });
   });
   const begin = (all) => all.map((element) => element.textContent.trim().slice(0, 60));
@@ -154,3 +157,24 @@ def test_the_measure_notices_a_figure_that_shrinks(browser: Page, tmp_path: Path
     svg = f'<svg viewBox="0 0 800 100" width="300">{texts}</svg>'
     page.write_text(f"<!doctype html><body class='md-content'>{svg}")
     assert look(browser, page)["small"] == ["small"]
+
+
+@needs_chromium
+def test_the_measure_notices_what_is_covered_outside_or_not_said_to_scroll(
+    browser: Page, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    button = "<nav class='md-code__nav' style='position: absolute; left: 0; top: 0'>copy</nav>"
+    line = "<span id='__span-0-1'>under it</span>"
+    code = f"<pre style='position: relative'>{button}<code>{line}</code></pre>"
+    text = '<text x="90" y="20" font-size="12">outside</text>'
+    svg = f'<svg viewBox="0 0 100 40" width="300">{text}</svg>'
+    part = (
+        "<div class='figure-part'><span class='figure-scrolls'></span>"
+        f"<div class='figure-scroller' style='width: 50px; overflow-x: auto'>{svg}</div></div>"
+    )
+    figure = f"<figure class='figure'>{part}</figure>"
+    page.write_text(f"<!doctype html><body class='md-content'>{code}{figure}")
+    found = look(browser, page)
+    assert (found["covered"], found["outside"]) == (["under it"], ["outside"])
+    assert len(found["unsaid"]) == 1

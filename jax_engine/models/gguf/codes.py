@@ -153,10 +153,12 @@ LAYOUTS = {
     "Q5_1": Layout(Kind(INT8, BLOCK, True, "float16"), _q5_1),
     "Q8_0": Layout(Kind(INT8, BLOCK, False, "float16"), _q8_0),
     "IQ4_NL": Layout(Kind(tuple(map(float, _IQ4)), BLOCK, False, "float16"), _q4_0),
-    "IQ4_XS": Layout(Kind(tuple(map(float, _IQ4)), BLOCK, outer=SUPER), _iq4_xs),
-    "Q2_K": Layout(Kind(_NIBBLES, 16, True, outer=SUPER), _q2_k),
-    "Q3_K": Layout(Kind(INT8, 16, outer=SUPER), _q3_k),
-    "Q4_K": Layout(Kind(_NIBBLES, BLOCK, True, outer=SUPER), _q4_k),
-    "Q5_K": Layout(Kind(INT8, BLOCK, True, outer=SUPER), _q5_k),
-    "Q6_K": Layout(Kind(INT8, 16, outer=SUPER), _q6_k),
+    "IQ4_XS": Layout(
+        Kind(tuple(map(float, _IQ4)), BLOCK, scale_dtype="float16", outer=SUPER), _iq4_xs
+    ),
+    "Q2_K": Layout(Kind(_NIBBLES, 16, True, scale_dtype="float16", outer=SUPER), _q2_k),
+    "Q3_K": Layout(Kind(INT8, 16, scale_dtype="float16", outer=SUPER), _q3_k),
+    "Q4_K": Layout(Kind(_NIBBLES, BLOCK, True, scale_dtype="float16", outer=SUPER), _q4_k),
+    "Q5_K": Layout(Kind(INT8, BLOCK, True, scale_dtype="float16", outer=SUPER), _q5_k),
+    "Q6_K": Layout(Kind(INT8, 16, scale_dtype="float16", outer=SUPER), _q6_k),
 }
