@@ -32,6 +32,22 @@ def products_table() -> str:
     return said + "\n\n" + "\n".join(rows)
 
 
+def codes_table() -> str:
+    """All products with weights in codes, as a ratio of the time with panels of the dtype of x."""
+    saved = load_result("linear")
+    both = saved["result"]["codes"]
+    forms = [name for name in both["bfloat16"]["1_rows"] if name != "dense"]
+    rows = [f"| x | rows | {' | '.join(forms)} |", "|---|---:|" + "---:|" * len(forms)]
+    for kind in ("bfloat16", "float32"):
+        for name, found in both[kind].items():
+            cells = [kind, name.removesuffix("_rows")]
+            dense = found["dense"]["best_ms"]
+            cells += [f"{found[form]['best_ms'] / dense:.2f}" for form in forms]
+            rows.append(f"| {' | '.join(cells)} |")
+    machine = machine_in_words(saved["machine"])
+    return f"Ratios of best times; {saved['date']}, {machine}.\n\n" + "\n".join(rows)
+
+
 def w8a8_table() -> str:
     """Milliseconds of all products of a step, by its rows and how the weights are held."""
     saved = load_result("w8a8")

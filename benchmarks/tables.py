@@ -6,7 +6,7 @@ python -m benchmarks.tables        rewrites the README's table and its sentence 
 import re
 from typing import Any
 
-from benchmarks.kernel_tables import experts_table, products_table, w8a8_table
+from benchmarks.kernel_tables import codes_table, experts_table, products_table, w8a8_table
 from benchmarks.report import ROOT, load_result, load_results, machine_in_words
 from benchmarks.vllm_examples.page import sentence
 
@@ -119,6 +119,7 @@ def sampler_table() -> str:
 
 
 TABLES = {
+    "codes": codes_table,
     "experts": experts_table,
     "products": products_table,
     "quantising": quantising_table,
