@@ -1,6 +1,7 @@
 """What others do with the cores while a pass runs."""
 
 import os
+import time
 from pathlib import Path
 
 TICK = os.sysconf("SC_CLK_TCK")
@@ -11,6 +12,19 @@ def busy_seconds() -> float:
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
     return (user + nice + system + irq + softirq + steal) / TICK
+
+
+def settle(limit_s: float = 10.0, share: float = 0.1) -> None:
+    """Waits until nobody uses the cores, but no longer than `limit_s` seconds.
+
+    Some engines spin for a while after their last step, and would slow down whoever is next.
+    """
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        busy, started = busy_seconds(), time.monotonic()
+        time.sleep(0.5)
+        if busy_seconds() - busy <= share * (time.monotonic() - started):
+            return
 
 
 def tree(root: int) -> list[int]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.compare import checkpoint
+from benchmarks.compare import checkpoint, quiet
 from benchmarks.compare.__main__ import TINY_SCALE, settings_for
 from benchmarks.compare.environments import OURS, Peer, folder
 from benchmarks.compare.metrics import figures as offline_figures
@@ -85,6 +85,7 @@ def measure_w1(args: argparse.Namespace, running: dict[str, Server], offline: Se
     passes = {name: list[dict[str, Any]]() for name in names}
     for turn in range(args.runs + 1):
         for name in passes if turn % 2 else reversed(passes):
+            quiet.settle()
             if name == "generate":
                 jobs = requests_of("W1", scale, turn)
                 answer, others = one_pass(offline, jobs)
@@ -127,6 +128,7 @@ def measure_rates(args: argparse.Namespace, running: dict[str, Server]) -> dict[
         asks = load.shapes_like_w1(args.requests, _scale(args), number)
         rows = found[f"{rate:g}"] = {}
         for name in running if number % 2 else reversed(running):
+            quiet.settle()
             rows[name] = load.run(running[name], asks, rate)
             print(f"  {rate:g} a second, {name}: {rows[name]}", flush=True)
     return found
@@ -137,7 +139,10 @@ def measure_streams(args: argparse.Namespace, running: dict[str, Server]) -> Tab
     rng = np.random.default_rng(5)
     prompts = rng.integers(3, _scale(args).vocab_size, size=(args.streams, 8)).tolist()
     asks = [load.Ask(prompt, 8, 8) for prompt in prompts]
-    found = {name: load.run(server, asks) for name, server in running.items()}
+    found = {}
+    for name, server in running.items():
+        quiet.settle()
+        found[name] = load.run(server, asks)
     print(f"  {args.streams} streams: {found}", flush=True)
     return found
 
