@@ -56,7 +56,7 @@ def kv_calculator() -> str:
         "share": kv_sizes.SHARE,
         "block_size": kv_sizes.BLOCK_SIZE,
     }
-    note = "<noscript>The calculator needs JavaScript; its arithmetic and a table stand below.</noscript>"
+    note = "<noscript>The calculator needs JavaScript; a table stands below.</noscript>"
     data = html.escape(json.dumps(known))
     return f'<div class="kv-calculator" data-known="{data}" markdown="0">{note}</div>'
 
