@@ -60,6 +60,15 @@ def _end_of(call: Any, group: int, row: int) -> int:
 
 
 @inner
+def rows_in_groups(call: Any) -> int:
+    """Number of rows of x that are in a group: those of no group are at the end."""
+    row = 0
+    for group in range(call.ends.shape[0]):
+        row = _end_of(call, group, row)
+    return row
+
+
+@inner
 def _x_step(call: Any) -> int:
     """Bytes from one row of x to the next."""
     return item_bytes(call.x.dtype) * call.x.shape[1]

@@ -7,15 +7,16 @@ from typing import Any
 
 from cpu_kernels.calls.kernel import cpu_kernel
 from cpu_kernels.compiling.jit import inner
-from cpu_kernels.linear.chunks import Share, num_chunks, share_of
+from cpu_kernels.linear.chunks import Share, num_chunks, rows_in_groups, share_of
 from cpu_kernels.linear.gated_linear import PARTS, STEP, bias_of, gate_pair, products_bytes
+from cpu_kernels.quantized.sums import write_sums
 from cpu_kernels.quantized.tiles import PART_BYTES, PLACE_BYTES, Chunk, multiply_of
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.simd.structs import BFLOAT16
 from cpu_kernels.simd.widen import item_bytes
 from cpu_kernels.simd.words import MULTIPLIES_PAIRS, Floats, Pairs
 
-NAME = "cpu_kernels.quantized_linear"
+NAME = "cpu_kernels.coded_linear"
 PLAIN = -1  # in place of an activation's index: the products are the result
 _multiply_floats = multiply_of(Floats)
 _multiply_pairs = multiply_of(Pairs) if MULTIPLIES_PAIRS else _multiply_floats
@@ -98,6 +99,7 @@ def _multiply_gated(call: Any, chunk: Chunk, share: Share, products: int) -> Non
 
 @inner
 def _chunks(call: Any) -> int:
+    write_sums(call, rows_in_groups(call))
     return num_chunks(call, call.places.shape[1] // _parts(call))
 
 
@@ -109,8 +111,8 @@ def _scratch(call: Any) -> int:
 
 @cpu_kernel(
     NAME,
-    operands="x panels places forms tables sums layer ends bias activation",
-    results="out",
+    operands="x panels places forms tables layer ends bias activation",
+    results="out sums",
     items=_chunks,
     scratch=_scratch,
     neighbours=True,

@@ -104,23 +104,11 @@ def product(
     x = jnp.pad(x, ((0, 0), (0, padded(x.shape[1]) - x.shape[1])))
     words, group = words_of(x, dtype), sums_group(kinds)
     forms, tables = forms_of(kinds), tables_of(kinds, pairs=pairs_of(dtype))
-    sums = _sums_of(words, group) if group else jnp.zeros((x.shape[0], 0))
+    groups = -(-words.shape[1] // group) if group else 0
     chosen = gate or Gate(jnp.zeros(0), PLAIN, jnp.dtype(jnp.float32))
     result = jax.ShapeDtypeStruct((x.shape[0], width), chosen.dtype)
-    given = (words, *stack, jnp.asarray(forms), jnp.asarray(tables), sums, layer, ends)
-    call = jax.ffi.ffi_call(NAME, result)
-    out: Array = call(*given, chosen.bias, jnp.int32(chosen.activation))
+    sums = jax.ShapeDtypeStruct((x.shape[0], groups), jnp.float32)
+    given = (words, *stack, jnp.asarray(forms), jnp.asarray(tables), layer, ends)
+    call = jax.ffi.ffi_call(NAME, (result, sums))
+    out: Array = call(*given, chosen.bias, jnp.int32(chosen.activation))[0]
     return out
-
-
-def _sums_of(x: Float[Array, "T in"], group: int) -> Float[Array, "T groups"]:
-    """The sums of a row's columns in groups, which are added in the same order for any row."""
-    x = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -x.shape[1] % group)))
-    parts = x.reshape(x.shape[0], x.shape[1] // group, group)
-    while group % 2 == 0:
-        group //= 2
-        parts = parts[..., :group] + parts[..., group:]
-    total = parts[..., 0]
-    for i in range(1, group):
-        total += parts[..., i]
-    return total

@@ -233,6 +233,14 @@ def _fold(builder: Any, value: Any) -> Any:
     return builder.fadd(low, high)
 
 
+@operation(real, vector)
+def total_in_order(builder: Any, value: Any) -> Any:
+    """Sum of the lanes: halves are added until one lane is left."""
+    while value.type.count > 1:
+        value = _fold(builder, value)
+    return builder.extract_element(value, INT(0))
+
+
 def _mix(builder: Any, a: Any, b: Any, low: tuple[int, ...], high: tuple[int, ...]) -> Any:
     """The sum of two arrangements of the lanes of a (0 to 7) and b (8 to 15)."""
     kind = ir.VectorType(INT, 8)

@@ -40,6 +40,22 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
+        f"{FOLDER}/sums.py",
+        LINEAR,
+        ("range(first + LANES,", "range(first,", "16 columns of a group are added twice"),
+        ("min(first + group, columns)", "first + group", "the last group has the next row's x"),
+        ("form[MINIMUMS] != 0", "form[MINIMUMS] == 0", "the groups of a kind without minimums"),
+    ),
+    *plant(
+        "cpu_kernels/linear/chunks.py",
+        GROUPS,
+        (
+            "        row = _end_of(call, group, row)\n    return row",
+            "        row = _end_of(call, 0, 0)\n    return row",
+            "only the first group's rows have sums",
+        ),
+    ),
+    *plant(
         f"{FOLDER}/tiles.py",
         LINEAR,
         ("min(part.number, 1)", "0", "parts are not added"),
