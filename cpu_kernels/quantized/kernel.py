@@ -29,15 +29,23 @@ def _is_gated(call: Any) -> bool:
 
 @inner
 def _parts(call: Any) -> int:
-    """Panels that belong together: of gate and up, or one alone."""
-    return PARTS if _is_gated(call) else 1
+    """Panels that stay in one chunk: of gate and up, or those that one row is multiplied with."""
+    return PARTS if _is_gated(call) or rows_in_groups(call) == 1 else 1
+
+
+@inner
+def _units(call: Any) -> int:
+    """Number of a weight's panels, those counted once that stay in one chunk."""
+    parts = _parts(call)
+    return (call.places.shape[1] + parts - 1) // parts
 
 
 @inner
 def _chunk_of(call: Any, share: Share, parts: int, scratch: int) -> Chunk:
-    """The chunk of a work item; `parts` is 2 if panels of gate and up alternate."""
+    """The chunk of a work item; `parts` panels stay in one chunk."""
     places, out, groups = call.places, call.out, call.ends.shape[0]
     item, first = item_bytes(out.dtype), parts * share.panel
+    column = COLUMNS * (share.panel if _is_gated(call) else first)
     x_step, sums_step = item_bytes(call.x.dtype) * call.x.shape[1], 4 * call.sums.shape[1]
     layer = min(max(call.layer.int32[0], 0), places.shape[0] // groups - 1)
     matrix = layer * groups + share.group
@@ -46,13 +54,13 @@ def _chunk_of(call: Any, share: Share, parts: int, scratch: int) -> Chunk:
         places.address + PLACE_BYTES * (matrix * places.shape[1] + first),
         call.forms.address,
         call.tables.address,
-        parts * (share.last - share.panel),
+        min(parts * (share.last - share.panel), places.shape[1] - first),
         share.followed,
         call.x.address + share.row * x_step,
         call.sums.address + share.row * sums_step,
-        out.address + share.row * item * out.shape[1] + item * COLUMNS * share.panel,
+        out.address + item * (share.row * out.shape[1] + column),
         call.x.shape[1],
-        out.shape[1] - COLUMNS * share.panel,
+        out.shape[1] - column,
         share.end - share.row,
         x_step,
         sums_step,
@@ -100,7 +108,7 @@ def _multiply_gated(call: Any, chunk: Chunk, share: Share, products: int) -> Non
 @inner
 def _chunks(call: Any) -> int:
     write_sums(call, rows_in_groups(call))
-    return num_chunks(call, call.places.shape[1] // _parts(call))
+    return num_chunks(call, _units(call))
 
 
 @inner
@@ -119,9 +127,8 @@ def _scratch(call: Any) -> int:
 )
 @inner
 def _chunk(call: Any, item: int, scratch: int) -> None:
-    parts = _parts(call)
-    share = share_of(call, item, call.places.shape[1] // parts)
-    chunk = _chunk_of(call, share, parts, scratch)
+    share = share_of(call, item, _units(call))
+    chunk = _chunk_of(call, share, _parts(call), scratch)
     if _is_gated(call):
         _multiply_gated(call, chunk, share, scratch + PART_BYTES)
     else:

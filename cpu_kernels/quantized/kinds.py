@@ -1,6 +1,8 @@
 """The kinds of panels: how the kernels hold the codes and scales of a quantised matrix.
 
 A code is 4 bits, an index into a table of 16 numbers; or the 8 bits of an int8 or float8_e4m3fn.
+Processors without AVX-512 look up slowly. There a table of consecutive whole numbers is a kind of
+its own, WHOLE.
 Columns in groups of a multiple of 16 share a scale and perhaps a minimum: a number is
 
     scale * meaning(code) + minimum
@@ -18,10 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from cpu_kernels.simd.coded_scales import FLOAT16, FLOAT32, OUTER
+from cpu_kernels.simd.coded_words import PERMUTES_16
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.simd.words import MULTIPLIES_PAIRS
 
-TABLE, INT8, FLOAT8 = 0, 1, 2  # what a code is
+TABLE, INT8, FLOAT8, WHOLE = 0, 1, 2, 3  # what a code is
 NAMES = {"int8": INT8, "float8_e4m3fn": FLOAT8}
 STEP = 16  # groups, and rows as they are held, are multiples of this
 LONGEST = 128  # columns of a group; longer ones are cut into several with the same scale
@@ -47,7 +50,7 @@ class PanelKind(NamedTuple):
     """How a panel is held.
 
     Attributes:
-        code: TABLE, INT8 or FLOAT8.
+        code: TABLE, WHOLE, INT8 or FLOAT8.
         group: columns that share a scale.
         scales: FLOAT32 or FLOAT16, of scales and minimums; or of the outer ones, if there are any.
         minimums: whether groups have minimums.
@@ -80,7 +83,12 @@ class PanelKind(NamedTuple):
     @property
     def column_bytes(self) -> int:
         """Bytes of the codes of one column of x."""
-        return COLUMNS // 2 if self.code == TABLE else COLUMNS
+        return COLUMNS * self.bits // 8
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        return 4 if self.code in (TABLE, WHOLE) else 8
 
 
 def panel_kinds(kinds: Sequence[Coded], size: int) -> tuple[PanelKind, ...]:
@@ -103,15 +111,22 @@ def panel_kinds(kinds: Sequence[Coded], size: int) -> tuple[PanelKind, ...]:
 def _held(kind: Coded, group: int) -> PanelKind:
     """Outer scales of other blocks than K-quants' are multiplied with the others."""
     outer = kind.outer == OUTER and OUTER % group == 0
+    table = () if isinstance(kind.code, str) else _table(kind.code)
     narrow = kind.scale_dtype == "float16" and outer == bool(kind.outer)
     return PanelKind(
-        NAMES[kind.code] if isinstance(kind.code, str) else TABLE,
+        NAMES[kind.code] if isinstance(kind.code, str) else _code_of(table),
         group,
         FLOAT16 if narrow else FLOAT32,
         kind.minimums,
         outer,
-        () if isinstance(kind.code, str) else _table(kind.code),
+        table,
     )
+
+
+def _code_of(table: tuple[float, ...]) -> int:
+    """TABLE, or WHOLE where that is faster."""
+    whole = table == tuple(int(table[0]) + i for i in range(len(table)))
+    return WHOLE if whole and not PERMUTES_16 else TABLE
 
 
 def _group(kind: Coded, size: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cpu_kernels.quantized.heads import Chosen, heads_of, outer_of
-from cpu_kernels.quantized.kinds import TABLE, Coded, PanelKind, panel_bytes, panel_kinds
+from cpu_kernels.quantized.kinds import Coded, PanelKind, panel_bytes, panel_kinds
 from cpu_kernels.quantized.packing import pack_codes
 from cpu_kernels.simd.micro_kernel import COLUMNS
 
@@ -132,6 +132,6 @@ def _pack_kind(
         heads.ctypes.data,
         kind.head_bytes,
         kind.group,
-        4 if kind.code == TABLE else 8,
+        kind.bits,
         COLUMNS,
     )

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt8
 
-from cpu_kernels.quantized.kinds import INT8, TABLE, PanelKind, panel_bytes
+from cpu_kernels.quantized.kinds import INT8, PanelKind, panel_bytes
 from cpu_kernels.simd.coded_scales import OUTER
 from cpu_kernels.simd.micro_kernel import COLUMNS
 
@@ -33,7 +33,7 @@ def _codes(
     panels: Array, kind: PanelKind, panel: Array, start: Array, place: Array, lane: Array
 ) -> Array:
     """What the codes at some columns of a group stand for; the group's codes begin at `start`."""
-    if kind.code == TABLE:
+    if kind.bits == 4:
         line, at = place // 8, place % 8
         byte = 4 * (COLUMNS * line + lane) + 2 * (at % 2) + at // 4
         code = panels[panel, start + byte] >> (4 * (at // 2 % 2)).astype(jnp.uint8) & 15

@@ -3,6 +3,9 @@
 The first tile decodes the codes in registers. If there are more tiles, it keeps the decoded words
 of part of a panel in the thread's own memory, where the other tiles find them. All tiles compute
 the same sums in the same order.
+
+One row of x is multiplied with two panels at once: each sum waits for the one before it, and the
+sums of one panel are too few to fill that time.
 """
 
 from typing import Any, NamedTuple
@@ -10,10 +13,10 @@ from typing import Any, NamedTuple
 from cpu_kernels.calls.ranges import range_of
 from cpu_kernels.compiling.jit import inner
 from cpu_kernels.linear.tiles import ROW_COUNTS
-from cpu_kernels.quantized.kinds import FIELDS, INT8, TABLE
+from cpu_kernels.quantized.kinds import FIELDS, FLOAT8, INT8, TABLE, WHOLE
 from cpu_kernels.simd.coded_micro_kernel import Tile, micro_kernel_of
 from cpu_kernels.simd.coded_scales import FLOAT16, OUTER
-from cpu_kernels.simd.coded_words import Decoded, Float8, Int8, Table
+from cpu_kernels.simd.coded_words import PERMUTES_16, Decoded, Float8, Int8, Table, Whole
 from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
 from cpu_kernels.simd.structs import int32s
 from cpu_kernels.simd.words import Floats
@@ -65,7 +68,8 @@ class Panel(NamedTuple):
     Attributes:
         outer: address of its outer scales and minimums, or 0.
         at: address of its first group.
-        ahead: distance to the next panel, or 0.
+        ahead: distance to the panel to prefetch, or 0.
+        apart: distance to the next panel, which is multiplied at the same time; or 0.
         code, group, scales, minimums: of its kind.
         head_bytes, column_bytes: bytes of a group's head, and of the codes of one column of x.
         table: address of its kind's table.
@@ -74,6 +78,7 @@ class Panel(NamedTuple):
     outer: int
     at: int
     ahead: int
+    apart: int
     code: int
     group: int
     scales: int
@@ -86,18 +91,20 @@ class Panel(NamedTuple):
 @inner
 def _panel_of(chunk: Chunk, number: int) -> Panel:
     place = int32s(chunk.places + PLACE_BYTES * number)
-    at, ahead = chunk.panels + UNIT * place[0], 0
-    if number + 1 < chunk.num_panels or chunk.goes_on:
-        ahead = UNIT * (place[2] - place[0])
+    at, ahead, apart, following = chunk.panels + UNIT * place[0], 0, 0, 1
+    if chunk.tokens == 1 and number + 1 < chunk.num_panels and place[1] == place[3]:
+        apart, following = UNIT * (place[2] - place[0]), 2
+    if number + following < chunk.num_panels or chunk.goes_on:
+        ahead = UNIT * (place[2 * following] - place[0])
     form = int32s(chunk.forms + 4 * FIELDS * place[1])
     code, group, scales, minimums = form[0], form[1], form[2], form[3]
     head, outer = COLUMNS * (2 if scales == FLOAT16 else 4) * (1 + minimums), 0
     if form[4] != 0:
         outer, at = at, at + head * ((chunk.size + OUTER - 1) // OUTER)
         head = COLUMNS * (1 + minimums)
-    column = COLUMNS // 2 if code == TABLE else COLUMNS
+    column = COLUMNS if code in (INT8, FLOAT8) else COLUMNS // 2
     table = chunk.tables + VECTOR_BYTES * place[1]
-    return Panel(outer, at, ahead, code, group, scales, minimums, head, column, table)
+    return Panel(outer, at, ahead, apart, code, group, scales, minimums, head, column, table)
 
 
 def multiply_of(words: type[Floats]) -> Any:
@@ -108,7 +115,8 @@ def multiply_of(words: type[Floats]) -> Any:
 
     @inner
     def multiply(chunk: Chunk) -> None:
-        for number in range(chunk.num_panels):
+        number = 0
+        while number < chunk.num_panels:
             panel = _panel_of(chunk, number)
             groups, parts = (chunk.size + panel.group - 1) // panel.group, 1
             if chunk.tokens > FEW_ROWS:
@@ -120,6 +128,7 @@ def multiply_of(words: type[Floats]) -> Any:
                 first(chunk, panel, number, here)
                 for token in range(ROWS, chunk.tokens, ROWS):
                     other(chunk, panel, number, here, token)
+            number += 1 if panel.apart == 0 else 2
 
     return multiply
 
@@ -168,16 +177,21 @@ def _tile_of(
         chunk.columns - COLUMNS * number,
         min(part.number, 1),
         panel.ahead if token == 0 else 0,
+        panel.apart,
         chunk.scratch,
     )
 
 
 def _first_tile_of(words: type[Floats]) -> Any:
     """Makes a Numba function that multiplies part of a panel with the first rows of a chunk."""
-    of_table, of_int8, of_float8 = (
-        _by_rows([micro_kernel_of(rows, codes, words, keep=rows > FEW_ROWS) for rows in ROW_COUNTS])
-        for codes in CODES
-    )
+
+    def times(codes: type[Decoded]) -> Any:
+        kernels = [micro_kernel_of(n, codes, words, keep=n > FEW_ROWS) for n in ROW_COUNTS]
+        return _by_rows(kernels, micro_kernel_of(1, codes, words, panels=2))
+
+    of_table, of_int8, of_float8 = map(times, CODES)
+    # Where permutations look up 16 numbers, no panel is held as WHOLE: nothing is compiled for it.
+    of_whole = of_table if PERMUTES_16 else times(Whole)
 
     @inner
     def first(chunk: Chunk, panel: Panel, number: int, part: Part) -> None:
@@ -186,6 +200,8 @@ def _first_tile_of(words: type[Floats]) -> Any:
         tile = _tile_of(chunk, panel, number, part, 0, codes, step)
         if panel.code == TABLE:
             of_table(tile)
+        elif panel.code == WHOLE:
+            of_whole(tile)
         elif panel.code == INT8:
             of_int8(tile)
         else:
@@ -212,8 +228,8 @@ def _other_tile_of(words: type[Floats]) -> Any:
     return other
 
 
-def _by_rows(kernels: list[Any]) -> Any:
-    """Makes a Numba function that takes the micro-kernel for a tile's number of rows."""
+def _by_rows(kernels: list[Any], pair: Any) -> Any:
+    """Makes a Numba function that takes the micro-kernel for a tile's rows and panels."""
     one, two, three, four, five = kernels
 
     @inner
@@ -226,6 +242,8 @@ def _by_rows(kernels: list[Any]) -> Any:
             three(tile)
         elif tile.last >= ROW_COUNTS[0]:
             two(tile)
+        elif tile.apart != 0:
+            pair(tile)
         else:
             one(tile)
 

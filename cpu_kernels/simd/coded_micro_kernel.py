@@ -17,14 +17,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from cpu_kernels.simd.coded_scales import FLOAT16, OUTER, widened
+from cpu_kernels.simd.coded_scales import Scales
 from cpu_kernels.simd.coded_words import Decoded
-from cpu_kernels.simd.micro_kernel import COLUMNS, VECTORS
+from cpu_kernels.simd.micro_kernel import VECTORS
 from cpu_kernels.simd.vectors import (
     BYTES,
     FLOAT,
     FLOATS,
-    INTS,
     LANES,
     LONG,
     madd_values,
@@ -35,9 +34,6 @@ from cpu_kernels.simd.vectors import (
     spread_value,
 )
 from cpu_kernels.simd.words import Floats, load_at
-
-BYTES_16 = ir.VectorType(ir.IntType(8), LANES)
-SHORTS = ir.VectorType(ir.IntType(16), LANES)
 
 
 class Tile(NamedTuple):
@@ -60,6 +56,7 @@ class Tile(NamedTuple):
         columns: number of columns to write.
         more: 0 to overwrite out, 1 to add to it.
         ahead: distance from a line of codes to the line to prefetch with it.
+        apart: distance from the panel to the one that is multiplied with it.
         decoded: where the decoded words go, side by side, if the micro-kernel keeps them.
     """
 
@@ -84,18 +81,20 @@ class Tile(NamedTuple):
     columns: int
     more: int
     ahead: int
+    apart: int
     decoded: int
 
 
 def micro_kernel_of(
-    rows: int, codes: type[Decoded], words: type[Floats], *, keep: bool = False
+    rows: int, codes: type[Decoded], words: type[Floats], *, panels: int = 1, keep: bool = False
 ) -> Any:
-    """Makes a function of a `Tile`: out [rows, COLUMNS] = or += left @ panel.T.
+    """Makes a function of a `Tile`: out [rows, panels * COLUMNS] = or += left @ panels.T.
 
     Args:
         rows: rows of a full tile.
         codes: of the panel.
         words: of x.
+        panels: how many to multiply at once, all of one kind, `apart` from each other.
         keep: whether to write the decoded words to memory as well.
     """
 
@@ -103,7 +102,7 @@ def micro_kernel_of(
     def micro_kernel(context: Any, tile: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             values = cgutils.unpack_tuple(builder, arguments[0], len(Tile._fields))
-            _Emitter(builder, Tile(*values), rows, codes, words, keep).emit()
+            _Emitter(builder, Tile(*values), rows, codes, words, panels, keep).emit()
             return context.get_dummy_value()
 
         return types.none(tile), generate
@@ -121,9 +120,11 @@ class _Emitter:
         rows: int,
         codes: type[Decoded],
         words: type[Floats],
+        panels: int,
         keep: bool,
     ):
-        self.builder, self.tile, self.keep = builder, tile, keep
+        self.builder, self.tile, self.panels, self.keep = builder, tile, panels, keep
+        self.vectors = VECTORS * panels
         self.words = words(builder)
         self.codes = codes(builder, words, load_at(builder, tile.table, FLOATS))
         self.line_columns = codes.columns(words)
@@ -133,18 +134,15 @@ class _Emitter:
         self.sums_of_x = self._rows(chosen, tile.sums, tile.sums_step)
         self.outs = self._rows(chosen, tile.out, tile.out_step)
         self.sums, self.totals = self._variables(), self._variables()
-        self.narrow = builder.icmp_signed("==", tile.scales, LONG(FLOAT16))
-        item = builder.select(self.narrow, LONG(2), LONG(4))
-        self.item = builder.mul(item, LONG(COLUMNS))
-        self.scales = [cgutils.alloca_once(builder, FLOATS) for _ in range(VECTORS)]
+        self.scales = Scales(builder, tile, panels)
 
     def _rows(self, chosen: list[Any], start: Any, step: Any) -> list[Any]:
         return [self.builder.add(start, self.builder.mul(row, step)) for row in chosen]
 
     def _variables(self) -> list[list[Any]]:
         """A variable for each row and each 16 columns, which LLVM keeps in registers."""
-        rows = range(len(self.lefts))
-        return [[cgutils.alloca_once(self.builder, FLOATS) for _ in range(VECTORS)] for _ in rows]
+        columns = range(self.vectors)
+        return [[cgutils.alloca_once(self.builder, FLOATS) for _ in columns] for _ in self.lefts]
 
     def emit(self) -> None:
         builder, tile = self.builder, self.tile
@@ -170,12 +168,16 @@ class _Emitter:
         lines = builder.sdiv(size, LONG(self.line_columns))
         with cgutils.for_range(builder, lines) as loop:
             line = builder.add(codes, builder.mul(loop.index, LONG(self.codes.line_bytes)))
-            for byte in range(0, self.codes.prefetched, BYTES):
-                prefetch_at(builder, builder.add(builder.add(line, tile.ahead), LONG(byte)))
+            starts = [line, builder.add(line, tile.apart)][: self.panels]
+            for start in starts:
+                for byte in range(0, self.codes.prefetched, BYTES):
+                    prefetch_at(builder, builder.add(builder.add(start, tile.ahead), LONG(byte)))
             of_line = builder.mul(loop.index, LONG(self.words.step * self.line_words))
             place = builder.add(offset, of_line)
-            for number, ours in enumerate(self.codes.line(line)):
+            of_panels = zip(*map(self.codes.line, starts), strict=True)
+            for number, vectors in enumerate(of_panels):
                 of_word = builder.add(place, LONG(self.words.step * number))
+                ours = [vector for of_panel in vectors for vector in of_panel]
                 self._add_word(of_word, ours)
                 if self.keep:
                     self._keep_word(of_word, ours)
@@ -199,13 +201,11 @@ class _Emitter:
         """Adds a group's sums, scaled, to the totals; `column` is its first column of x."""
         builder, tile = self.builder, self.tile
         head = builder.add(tile.heads, builder.mul(group, tile.heads_step))
-        head, block = self._load_scales(head, self._outer_at(column))
-        scales = [builder.load(scale) for scale in self.scales]
+        scales, head, block = self.scales.load(head, self.scales.outer_at(column))
         lowest = builder.icmp_signed("!=", tile.minimums, LONG(0))
         with builder.if_else(lowest, likely=False) as (yes, no):
             with yes:
-                self._load_scales(head, block)
-                minimums = [builder.load(scale) for scale in self.scales]
+                minimums, _, _ = self.scales.load(head, block)
                 for row, place in enumerate(self.sums_of_x):
                     at = builder.add(place, builder.mul(group, LONG(4)))
                     factor = spread_value(builder, load_at(builder, at, FLOAT))
@@ -222,46 +222,6 @@ class _Emitter:
         """A total with the group's sum, scaled."""
         total, factor = self.totals[row][vector], self.sums[row][vector]
         return madd_values(self.builder, scale, self.builder.load(factor), self.builder.load(total))
-
-    def _outer_at(self, column: Any) -> Any:
-        """Where the outer scales of a column of x are."""
-        builder, tile = self.builder, self.tile
-        block = builder.lshr(column, LONG(OUTER.bit_length() - 1))
-        step = builder.mul(self.item, builder.add(tile.minimums, LONG(1)))
-        return builder.add(tile.outer, builder.mul(block, step))
-
-    def _load_scales(self, place: Any, outer: Any) -> tuple[Any, Any]:
-        """Loads the scales at an address as float32, and returns where they end.
-
-        Args:
-            place: of the group's scales or minimums.
-            outer: of the outer ones.
-        """
-        builder = self.builder
-        two = builder.icmp_signed("!=", self.tile.outer, LONG(0))
-        self._load_floats(builder.select(two, outer, place))
-        with builder.if_then(two):
-            for v, scale in enumerate(self.scales):
-                small = builder.sext(load_at(builder, self._after(place, v, 1), BYTES_16), INTS)
-                inner = builder.sitofp(small, FLOATS)
-                builder.store(builder.fmul(inner, builder.load(scale)), scale)
-        step = builder.select(two, LONG(COLUMNS), self.item)
-        return builder.add(place, step), builder.add(outer, self.item)
-
-    def _load_floats(self, place: Any) -> None:
-        """Loads scales that are float32 or float16."""
-        builder = self.builder
-        with builder.if_else(self.narrow) as (yes, no):
-            with yes:
-                for v, scale in enumerate(self.scales):
-                    bits = load_at(builder, self._after(place, v, 2), SHORTS)
-                    builder.store(widened(builder, bits), scale)
-            with no:
-                for v, scale in enumerate(self.scales):
-                    builder.store(load_at(builder, self._after(place, v, 4), FLOATS), scale)
-
-    def _after(self, place: Any, vector: int, item: int) -> Any:
-        return self.builder.add(place, LONG(item * LANES * vector))
 
     def _begin(self) -> None:
         """Totals begin at 0, or as they are in memory."""
@@ -284,7 +244,7 @@ class _Emitter:
     def _places(self) -> list[tuple[Any, Any, Any]]:
         """Of each vector of totals: where it goes, how many lanes of it, and its variable."""
         builder, columns = self.builder, self.tile.columns
-        counts = [builder.sub(columns, LONG(LANES * v)) for v in range(VECTORS)]
+        counts = [builder.sub(columns, LONG(LANES * v)) for v in range(self.vectors)]
         return [
             (
                 builder.inttoptr(builder.add(out, LONG(BYTES * v)), FLOATS.as_pointer()),

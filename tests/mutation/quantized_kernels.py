@@ -26,17 +26,45 @@ MUTANTS: list[Mutant] = [
         OTHER_PROCESSOR,
         ("select(in_second, high, low)", "select(in_second, low, high)", "the table's halves"),
     ),
+    *plant(  # a processor with AVX-512 meets these as an older one
+        "cpu_kernels/simd/coded_words.py",
+        (*LINEAR, *OTHER_PROCESSOR),
+        (
+            "builder.add(self.builder.and_(index, same(15)), self.first)",
+            "builder.and_(index, same(15))",
+            "whole numbers begin at 0",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/kinds.py",
+        (*LINEAR, *OTHER_PROCESSOR),
+        ("if whole and not PERMUTES_16", "if not PERMUTES_16", "all tables are whole numbers"),
+    ),
     *plant(
         "cpu_kernels/simd/coded_micro_kernel.py",
         LINEAR,
         ("builder.sub(tile.columns_of_x, first))", "tile.group)", "the last group is whole"),
+        ("builder.mul(group, LONG(4)))", "LONG(0))", "the first group's sum of x for all"),
+        (
+            "[line, builder.add(line, tile.apart)]",
+            "[line, line]",
+            "one row takes the same codes for two panels",
+        ),
+    ),
+    *plant(
+        "cpu_kernels/simd/coded_scales.py",
+        LINEAR,
         ("LONG(OUTER.bit_length() - 1)", "LONG(OUTER.bit_length())", "blocks of 512 columns"),
         ("builder.add(tile.minimums, LONG(1))", "LONG(1)", "outer minimums are skipped over"),
-        ("builder.mul(group, LONG(4)))", "LONG(0))", "the first group's sum of x for all"),
         (
             "builder.fmul(inner, builder.load(scale))",
             "builder.load(scale)",
             "the outer scale alone",
+        ),
+        (
+            "start = self.builder.add(place, self.tile.apart) if panel else place",
+            "start = place",
+            "one row takes the same scales for two panels",
         ),
     ),
     *plant(
@@ -66,6 +94,12 @@ MUTANTS: list[Mutant] = [
         ),
         ("keep=rows > FEW_ROWS", "keep=False", "nothing is kept for the other tiles"),
         ("4 * FIELDS * place[1]", "0", "all panels have the first kind"),
+        (
+            "chunk.num_panels and place[1] == place[3]",
+            "chunk.num_panels",
+            "one row is multiplied with panels of two kinds at once",
+        ),
+        ("1 if panel.apart == 0 else 2", "1", "one row meets each panel twice"),
         ("+ 4 * part.first,", "+ 0 * part.first,", "the first part's sums of x for all"),
         ("VECTOR_BYTES * place[1]", "0", "the first kind's table for all"),
         (
