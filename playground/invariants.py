@@ -97,7 +97,9 @@ def _counts(run: Run, device: str) -> None:
     for block, count in enumerate(pool.ref_counts):
         if count != held[block]:
             raise Fell(
-                "I1", f"{device.upper()} block {block} counts {count}, but {held[block]} hold it"
+                "I1",
+                f"{device.upper()} block {block} counts {counted(count, 'holder')}, and has "
+                f"{held[block]}",
             )
     free = Counter(pool.free_blocks)
     for block, count in enumerate(pool.ref_counts):
@@ -126,8 +128,8 @@ def _tables(run: Run, output: SchedulerOutput) -> None:
         if blocks != need:
             raise Fell(
                 "I6",
-                f"{_name(run, seq)} has {tokens} tokens computed or scheduled, which need {need} "
-                f"blocks, and its table has {blocks}",
+                f"{_name(run, seq)} has {counted(tokens, 'token')} computed or scheduled, so its "
+                f"table needs {counted(need, 'block')}, and it has {blocks}",
             )
 
 
@@ -172,7 +174,8 @@ def _watermark(run: Run, output: SchedulerOutput) -> None:
 
 
 def _content(run: Run, seq: Sequence, num_tokens: int) -> None:
-    pool = run.memory.gpu if run.blocks.device(seq.seq_id) == "gpu" else run.memory.cpu
+    on_gpu = run.blocks.device(seq.seq_id) == "gpu"
+    pool, place = (run.memory.gpu, "block") if on_gpu else (run.memory.cpu, "CPU block")
     table = run.blocks.block_table(seq.seq_id)
     for position in range(num_tokens):
         logical, offset = divmod(position, run.blocks.block_size)
@@ -181,7 +184,7 @@ def _content(run: Run, seq: Sequence, num_tokens: int) -> None:
             finds = "finds no word" if found is None else f"reads “{found}”"
             raise Fell(
                 "I13",
-                f"{_name(run, seq)} {finds} at position {position}, in block {table[logical]}, "
+                f"{_name(run, seq)} {finds} at position {position}, in {place} {table[logical]}, "
                 f"where it has written “{wanted}”",
             )
 

@@ -24,7 +24,7 @@ def section(key: str) -> str:
     lines = [f"**{figure['title']}** ({figure['source']}): *{figure['kind']}*.", "", *_rows(figure)]
     if figure["claims"]:
         lines += ["", f"The paper says: {figure['claims']}."]
-    lines += ["", '??? note "Assumptions"', ""]
+    lines += ["", '??? note "Assumptions, and the command"', ""]
     lines += [f"    - {assumption}" for assumption in figure["assumptions"]]
     lines += [f"    - `{_command(key)}`; {_where(figure)}."]
     return "\n".join(lines)
