@@ -96,6 +96,9 @@ class EngineConfig:
             ("module:Class"). Each request gets objects of its own, on the host.
         profiler_config: Where `LLM.start_profile` writes: a `ProfilerConfig`, or its fields.
         pooler_config: Defaults of requests without `PoolingParams`, and how `LLM.score` compares.
+        stream_interval: Of `AsyncLLM` and the server: after its first token a sequence's reader is
+            woken when so many new ones have come, or the last. More tokens at once cost the host
+            less.
         skip_tokenizer_init: Token ids in and out, no text.
         warmup: Compile steps before the first request. Steps for logit edits, limits on tokens,
             `prompt_logprobs` and embeddings are still compiled when first used.
@@ -140,6 +143,7 @@ class EngineConfig:
     logits_processors: list[Any] | None = None
     profiler_config: ProfilerConfig | Mapping[str, Any] | None = None
     pooler_config: PoolerConfig | None = None
+    stream_interval: int = 1
     skip_tokenizer_init: bool = False
     warmup: bool = False
     enforce_eager: bool = False
@@ -154,6 +158,7 @@ class EngineConfig:
         _in_range("block_size", self.block_size, MIN_BLOCK_SIZE, MAX_BLOCK_SIZE)
         _in_range("max_num_seqs", self.max_num_seqs, 1)
         _in_range("max_logprobs", self.max_logprobs, -1)
+        _in_range("stream_interval", self.stream_interval, 1)
         _in_range("seed", self.seed, 0, 2**64 - 1)
         _in_range("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
         for name in _COUNTS:

@@ -17,7 +17,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "scheduling": (
         "scheduling", "scheduling_policy", "preemption_mode", "enable_chunked_prefill",
-        "async_scheduling",
+        "async_scheduling", "stream_interval",
     ),
     "running": (
         "seed", "warmup", "enforce_eager", "tensor_parallel_size", "logits_processors",

@@ -51,7 +51,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "long_prefill_token_threshold_adaptive": (False,), "prefill_schedule_interval": (1,),
     "prefix_cache_retention_interval": (None,), "prefix_caching_hash_algo": ("sha256", "builtin"),
     "renderer_num_workers": (1,), "scheduler_reserve_full_isl": (True, False),
-    "stream_interval": (1,), "watermark": (0.0,), "kv_sharing_fast_prefill": (False,),
+    "watermark": (0.0,), "kv_sharing_fast_prefill": (False,),
     # Speculative decoding: the same outputs, sooner
     "num_speculative_tokens": (None,), "spec_method": (None,), "spec_model": (None,),
     "spec_tokens": (None,), "speculative_config": (None,), "speculative_model": (None,),

@@ -126,6 +126,7 @@ class AsyncLLM(AsyncViews):
             params,
             self._tokenizer,
             has_text=has_text,
+            interval=self.config.stream_interval,
             arrival_time=arrival,
         )
         if self.request_log is not None:

@@ -113,6 +113,7 @@ class CompletionStream(Stream[RequestOutput]):
     Args:
         tokenizer: makes the text, and the words of log-probabilities; None: there is no text.
         has_text: whether the engine's process makes the text.
+        interval: of the reader: see `EngineConfig.stream_interval`.
     """
 
     def __init__(
@@ -123,12 +124,13 @@ class CompletionStream(Stream[RequestOutput]):
         tokenizer: Tokenizer | None,
         *,
         has_text: bool,
+        interval: int,
         arrival_time: float,
     ) -> None:
         super().__init__(request_id)
         self._prompt, self._params = prompt, params
         self._tokenizer = tokenizer if params.detokenize else None
-        self._has_text = has_text
+        self._has_text, self._interval = has_text, interval
         self._samples: dict[int, _Sample] = {}
         self._order: list[int] = []
         self._metrics = RequestMetrics(arrival_time)
@@ -162,9 +164,15 @@ class CompletionStream(Stream[RequestOutput]):
             times.queued_time, times.scheduled_time, times.last_token_time = news.end_times
         self._prompt_logprobs = news.prompt_logprobs or self._prompt_logprobs
         self.ended = self.ended or news.finished
-        if self.ended or self._params.output_kind is not RequestOutputKind.FINAL_ONLY:
+        if self.ended or self._is_due():
             self._fresh = True
             self._arrived.set()
+
+    def _is_due(self) -> bool:
+        """Whether the reader is woken before the end."""
+        if self._params.output_kind is RequestOutputKind.FINAL_ONLY:
+            return False
+        return any(_is_due(one, self._interval) for one in self._samples.values())
 
     def _add(self, piece: Piece) -> None:
         sample = self._samples.get(piece.index)
@@ -258,6 +266,13 @@ class CompletionStream(Stream[RequestOutput]):
             finish_reason=sample.finish_reason,
             stop_reason=sample.stop_reason,
         )
+
+
+def _is_due(sample: _Sample, interval: int) -> bool:
+    """Whether a sample has its first token, its last, or `interval` tokens that nobody has read."""
+    tokens, _, _ = sample.read
+    due = tokens == 0 or len(sample.token_ids) - tokens >= interval
+    return _has_news(sample) and (due or sample.finish_reason is not None)
 
 
 def _has_news(sample: _Sample) -> bool:

@@ -76,6 +76,7 @@ BAD = [
     ({"enable_prefix_caching": 1}, "enable_prefix_caching must be True or False or None, got 1"),
     ({"hf_overrides": 3}, "hf_overrides must be a dict or callables or None, got 3"),
     ({"max_logprobs": -2}, "max_logprobs must be at least -1, got -2"),
+    ({"stream_interval": 0}, "stream_interval must be at least 1, got 0"),
     ({"max_modl_len": 3}, "did you mean max_model_len"),
 ]
 

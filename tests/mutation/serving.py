@@ -20,6 +20,17 @@ MAP_TESTS = ("tests/core/test_block_map.py",)
 
 MUTANTS: list[Mutant] = [
     *plant(
+        "jax_engine/serving/streams.py",
+        ("tests/serving/test_stream_interval.py",),
+        ("due = tokens == 0 or", "due =", "the first token waits for an interval"),
+        ("- tokens >= interval", "- tokens > interval", "an interval is one token longer"),
+        (
+            "return _has_news(sample) and (due or sample.finish_reason is not None)",
+            "return _has_news(sample) and due",
+            "the end of one of two samples waits",
+        ),
+    ),
+    *plant(
         "jax_engine/compat/async_llm.py",
         COROUTINES_TESTS,
         ("        atexit.register(self.shutdown)\n", "", "the end of a program cuts off a step"),

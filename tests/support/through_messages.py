@@ -39,7 +39,13 @@ class MessageClient:
         """Sends a request."""
         prompt, has_text = Prompt(None, list(token_ids)), needs_text(params)
         self.streams[request_id] = CompletionStream(
-            request_id, prompt, params, self._tokenizer, has_text=has_text, arrival_time=0.0
+            request_id,
+            prompt,
+            params,
+            self._tokenizer,
+            has_text=has_text,
+            interval=1,
+            arrival_time=0.0,
         )
         fields = written(params)
         self.send(Add(request_id, prompt.token_ids, fields, False, 0.0, streams=streams(params)))

@@ -1,0 +1,102 @@
+"""`stream_interval`: how many tokens a reader is told of at once."""
+
+import asyncio
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jax_engine import LLM, AsyncLLM, RequestOutputKind, SamplingParams
+from jax_engine.engine.prompts import Prompt
+from jax_engine.serving.messages import News, Piece
+from jax_engine.serving.streams import CompletionStream
+
+CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
+SETTINGS: dict[str, Any] = {
+    "block_size": 4,
+    "max_model_len": 64,
+    "num_gpu_blocks_override": 60,
+}
+PROMPT = "Once"
+PARAMS = SamplingParams(temperature=0.0, max_tokens=13, ignore_eos=True)
+TWO = SamplingParams(seed=3, n=2, max_tokens=13, ignore_eos=True)
+
+
+def news(tokens: dict[int, int], *, end: bool) -> News:
+    """A token of each sample."""
+    reason = "length" if end else None
+    pieces = [Piece(index, [token], None, finish_reason=reason) for index, token in tokens.items()]
+    return News("a", pieces, end, 0)
+
+
+def read_after_each_step(kind: RequestOutputKind, interval: int, steps: int) -> list[list[int]]:
+    """The numbers of tokens in each output; of two samples, the second begins three steps late."""
+    params = SamplingParams(n=2, seed=0, detokenize=False, output_kind=kind)
+    stream = CompletionStream(
+        "a", Prompt(None, [1]), params, None, has_text=False, interval=interval, arrival_time=0.0
+    )
+    found = []
+    for step in range(steps):
+        tokens = {0: step} if step < 3 else {0: step, 1: step}
+        stream.take(news(tokens, end=step == steps - 1))
+        if (output := stream.read()) is not None:
+            found.append([len(one.token_ids) for one in output.outputs])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "interval", "expected"),
+    [
+        (DELTA, 4, [[1], [3, 1], [4, 4], [1, 1]]),
+        (CUMULATIVE, 4, [[1], [4, 1], [8, 5], [9, 6]]),
+        (DELTA, 1, [[1], [1], [1], *[[1, 1]] * 6]),
+        (DELTA, 100, [[1], [3, 1], [5, 5]]),
+        (FINAL_ONLY, 4, [[9, 6]]),
+    ],
+)
+def test_a_reader_is_told_of_first_tokens_full_intervals_and_the_end(
+    kind: RequestOutputKind, interval: int, expected: list[list[int]]
+) -> None:
+    assert read_after_each_step(kind, interval, 9) == expected
+
+
+def test_the_end_of_one_of_two_samples_is_told_at_once() -> None:
+    params = SamplingParams(n=2, seed=0, detokenize=False, output_kind=DELTA)
+    stream = CompletionStream(
+        "a", Prompt(None, [1]), params, None, has_text=False, interval=9, arrival_time=0.0
+    )
+    stream.take(news({0: 1, 1: 1}, end=False))
+    assert stream.read() is not None
+    stream.take(News("a", [Piece(0, [2], finish_reason="length"), Piece(1, [2])], False, 0))
+    output = stream.read()
+    assert output is not None and not output.finished
+    assert [one.finish_reason for one in output.outputs] == ["length", None]
+
+
+async def told(llm: AsyncLLM, params: SamplingParams, kind: RequestOutputKind) -> list[Any]:
+    asked = dataclasses.replace(params, output_kind=kind)
+    return [one.outputs async for one in llm.generate(PROMPT, asked)]
+
+
+async def all_told(checkpoint: Path) -> list[Any]:
+    llm = AsyncLLM(str(checkpoint), stream_interval=5, **SETTINGS)
+    try:
+        found = [await told(llm, PARAMS, kind) for kind in (DELTA, CUMULATIVE, FINAL_ONLY)]
+        return [*found, await told(llm, TWO, DELTA)]
+    finally:
+        llm.shutdown()
+
+
+def test_no_token_is_lost(checkpoint: Path) -> None:
+    """Outputs are at most as many as intervals: a slow reader finds several in one."""
+    offline = LLM(str(checkpoint), **SETTINGS)
+    [[expected], two] = [offline.generate([PROMPT], one)[0].outputs for one in (PARAMS, TWO)]
+    deltas, whole, [[end]], of_two = asyncio.run(all_told(checkpoint))
+    assert "".join(one.text for [one] in deltas) == expected.text
+    assert whole[-1][0].text == end.text == expected.text
+    assert len(deltas) <= 4 and len(whole) <= 4
+    for sample in two:
+        mine = [one for outputs in of_two for one in outputs if one.index == sample.index]
+        assert [token for one in mine for token in one.token_ids] == list(sample.token_ids)
+        assert len(mine) <= 4
