@@ -1,4 +1,4 @@
-"""Tables of a CPU's kernels for docs/cpu.md, from linear.json, w8a8.json and experts.json."""
+"""Tables of a CPU's kernels and of the engine that uses them, for docs/cpu.md."""
 
 from typing import Any
 
@@ -10,20 +10,29 @@ EXPERTS = (
     ("olmoe_1b_7b_4_layers", "OLMoE 1B-7B, 4 layers", 64),
 )
 
+# Rows of the table of the engine's forms.
+PRECISION = {
+    "bfloat16": "all in bfloat16",
+    "codes": "weights in codes of 4.5 bits",
+    "w8a8": "weights and activations in 8 bits",
+    "kv_int8": "KV cache in int8",
+    "kv_fp8": "KV cache in fp8",
+}
 
-def products_table() -> str:
+
+def products_table(name: str = "linear") -> str:
     """Milliseconds of all products of a step, by its rows: the kernel's and XLA's."""
-    saved = load_result("linear")
+    saved = load_result(name)
     kinds = ("float32", "bfloat16")
     rows = [
         "| rows | " + " | ".join(f"{kind}: kernel | XLA | XLA / kernel" for kind in kinds) + " |",
         "|---:|" + "---:|" * 6,
     ]
-    for name in saved["result"]["float32"]:
-        if not name.endswith("_rows"):
+    for row in saved["result"]["float32"]:
+        if not row.endswith("_rows"):
             continue
-        cells = [name.removesuffix("_rows")]
-        for found in (saved["result"][kind][name] for kind in kinds):
+        cells = [row.removesuffix("_rows")]
+        for found in (saved["result"][kind][row] for kind in kinds):
             cells += [f"{found['kernel_best_ms']:.1f}", f"{found['xla_best_ms']:.1f}"]
             cells.append(f"{found['xla_best_ms'] / found['kernel_best_ms']:.2f}")
         rows.append(f"| {' | '.join(cells)} |")
@@ -32,15 +41,15 @@ def products_table() -> str:
     return said + "\n\n" + "\n".join(rows)
 
 
-def codes_table() -> str:
+def codes_table(name: str = "linear") -> str:
     """All products with weights in codes, as a ratio of the time with panels of the dtype of x."""
-    saved = load_result("linear")
+    saved = load_result(name)
     both = saved["result"]["codes"]
     forms = [name for name in both["bfloat16"]["1_rows"] if name != "dense"]
     rows = [f"| x | rows | {' | '.join(forms)} |", "|---|---:|" + "---:|" * len(forms)]
     for kind in ("bfloat16", "float32"):
-        for name, found in both[kind].items():
-            cells = [kind, name.removesuffix("_rows")]
+        for row, found in both[kind].items():
+            cells = [kind, row.removesuffix("_rows")]
             dense = found["dense"]["best_ms"]
             cells += [f"{found[form]['best_ms'] / dense:.2f}" for form in forms]
             rows.append(f"| {' | '.join(cells)} |")
@@ -48,19 +57,38 @@ def codes_table() -> str:
     return f"Ratios of best times; {saved['date']}, {machine}.\n\n" + "\n".join(rows)
 
 
-def w8a8_table() -> str:
+def w8a8_table(name: str = "w8a8") -> str:
     """Milliseconds of all products of a step, by its rows and how the weights are held."""
-    saved = load_result("w8a8")
+    saved = load_result(name)
     rows = [
         "| rows | float32 | bfloat16 | W8A8 | float32 / W8A8 | bfloat16 / W8A8 |",
         "|---:|---:|---:|---:|---:|---:|",
     ]
-    for name, found in saved["result"].items():
+    for row, found in saved["result"].items():
         single, half, codes = (found[f"{kind}_ms"] for kind in ("float32", "bfloat16", "w8a8"))
         ratios = f"{single / codes:.2f} | {half / codes:.2f}"
         times = f"{single:.1f} | {half:.1f} | {codes:.1f}"
-        rows.append(f"| {name.removesuffix('_rows')} | {times} | {ratios} |")
+        rows.append(f"| {row.removesuffix('_rows')} | {times} | {ratios} |")
     return _where(saved) + "\n\n" + "\n".join(rows)
+
+
+def precision_table() -> str:
+    """Tokens a second of the engine, by how its weights and its KV cache are held."""
+    saved = load_result("precision")
+    works = saved["result"]
+    rows = ["| | " + " | ".join(works) + " |", "|---|" + "---:|" * len(works)]
+    for form in next(iter(works.values())):
+        cells = [
+            f"{one[form]['tokens_per_s']:.0f} ({one[form]['over_bfloat16']:.2f})"
+            for one in works.values()
+        ]
+        rows.append(f"| {PRECISION[form]} | {' | '.join(cells)} |")
+    said = (
+        "Prompt tokens a second in the first column, output tokens a second in the others, and in "
+        f"brackets the ratio to the first row; {saved['date']}, "
+        f"{machine_in_words(saved['machine'])}."
+    )
+    return said + "\n\n" + "\n".join(rows)
 
 
 def experts_table() -> str:

@@ -1,7 +1,8 @@
 """All products of a step on a CPU, by its rows: the kernel over stacks against XLA's products.
 
     python -m benchmarks.linear             prints the table
-    python -m benchmarks.linear --save      and keeps it in benchmarks/results/
+    python -m benchmarks.linear --save      and keeps it in benchmarks/results/, under another name
+                                            where the processor has no AVX-512
 
 XLA's have the best form that they were found to have: an array for each layer, layers unrolled, and
 2 to 32 rows as a batch of 8 products. The head sees at most 32 rows. Both forms take turns.
@@ -22,7 +23,7 @@ import numpy as np
 from jax import lax
 
 from benchmarks.machine_limits import read_bandwidth
-from benchmarks.report import write_result
+from benchmarks.report import of_processor, write_result
 from cpu_kernels.linear.linear import linear
 from cpu_kernels.linear.panels import pack_panels
 from cpu_kernels.quantized.kinds import PanelKind, panel_kinds
@@ -244,7 +245,7 @@ def main() -> None:
     result["codes"] = {jnp.dtype(dtype).name: compare_codes(dtype) for dtype in DTYPES}
     result["2048_by_8192"] = compare_wide()
     if args.save:
-        write_result("linear", result, arguments=args)
+        write_result(of_processor("linear"), result, arguments=args)
 
 
 if __name__ == "__main__":

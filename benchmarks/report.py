@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from cpu_kernels.compiling.jit import processor_has
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers")
@@ -43,6 +45,11 @@ def machine_in_words(found: dict[str, Any]) -> str:
     if found["devices"] == ["cpu"]:
         return f"{found['cores']} cores, {found['cpu']}"
     return ", ".join(found["devices"])
+
+
+def of_processor(name: str) -> str:
+    """The name of a result about a CPU's kernels: an older processor runs other code."""
+    return name if processor_has("avx512f") else f"{name}_avx2"
 
 
 def now() -> str:

@@ -4,9 +4,16 @@ python -m benchmarks.tables        rewrites the README's table and its sentence 
 """
 
 import re
+from functools import partial
 from typing import Any
 
-from benchmarks.kernel_tables import codes_table, experts_table, products_table, w8a8_table
+from benchmarks.kernel_tables import (
+    codes_table,
+    experts_table,
+    precision_table,
+    products_table,
+    w8a8_table,
+)
 from benchmarks.report import ROOT, load_result, load_results, machine_in_words
 from benchmarks.vllm_examples.page import sentence
 
@@ -20,6 +27,9 @@ PAGES = {
     "accuracy_quantised": "command-line.md#what-quantising-costs",
     "linear": "cpu.md#the-products-of-a-step",
     "w8a8": "cpu.md#products-in-8-bits",
+    "linear_avx2": "cpu.md#without-avx-512",
+    "w8a8_avx2": "cpu.md#without-avx-512",
+    "precision": "cpu.md#the-engine-in-each-form",
     "sampler": "tutorial/vectorised-sampler.md#measured",
     "servers_bfloat16": "serving.md#beside-another-server",
     "servers_float32": "serving.md#beside-another-server",
@@ -120,12 +130,16 @@ def sampler_table() -> str:
 
 TABLES = {
     "codes": codes_table,
+    "codes_avx2": partial(codes_table, "linear_avx2"),
     "experts": experts_table,
+    "precision": precision_table,
     "products": products_table,
+    "products_avx2": partial(products_table, "linear_avx2"),
     "quantising": quantising_table,
     "sampler": sampler_table,
     "startup": startup_table,
     "w8a8": w8a8_table,
+    "w8a8_avx2": partial(w8a8_table, "w8a8_avx2"),
 }
 """Of one result each, by what `{{ table NAME }}` calls them."""
 

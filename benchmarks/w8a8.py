@@ -1,7 +1,7 @@
 """All products of a step on a CPU, by its rows: int8 weights and activations against plain ones.
 
     python -m benchmarks.w8a8             prints the table
-    python -m benchmarks.w8a8 --save      and keeps it in benchmarks/results/
+    python -m benchmarks.w8a8 --save      and keeps it in benchmarks/results/, as `linear` does
     taskset -c 1 python -m benchmarks.w8a8 --cpu-time
                                           of one core, which other programs hardly change
 
@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 
 from benchmarks.linear import HEAD, HEAD_ROWS, LAYERS, SHAPES
-from benchmarks.report import write_result
+from benchmarks.report import of_processor, write_result
 from jax_engine.weights.format import Matrix, Weight, WeightFormat
 from jax_engine.weights.panels import Panels
 from jax_engine.weights.w8a8 import W8A8Panels
@@ -124,7 +124,7 @@ def main() -> None:
     args = parser.parse_args()
     result = compare(time.process_time if args.cpu_time else time.perf_counter)
     if args.save:
-        write_result("w8a8", result, arguments=args)
+        write_result(of_processor("w8a8"), result, arguments=args)
 
 
 if __name__ == "__main__":
