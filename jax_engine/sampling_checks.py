@@ -54,7 +54,7 @@ def _check_counts(params: Any) -> None:
         _check_deltas(params)
     if params.num_samples > MAX_SAMPLES:
         raise InvalidRequestError(
-            f"best_of (or n) must be at most {MAX_SAMPLES}, got {params.num_samples}: "
+            f"{_samples_name(params)} must be at most {MAX_SAMPLES}, got {params.num_samples}: "
             "ask in several requests, with a seed each"
         )
     if params.max_tokens is not None:
@@ -100,13 +100,18 @@ def _check_deltas(params: Any) -> None:
         )
 
 
+def _samples_name(params: Any) -> str:
+    """The field that says how many samples there are."""
+    return "n" if params.best_of is None else "best_of"
+
+
 def _check_sampler(params: Any) -> None:
     for name, number in sampler_numbers(type(params)).items():
         number.check(name, getattr(params, name))
     if params.greedy and params.num_samples > 1 and not params.use_beam_search:
         raise InvalidRequestError(
-            f"best_of (or n) must be 1 when temperature is 0 (greedy), got {params.num_samples}: "
-            "all of them would be the same; set a temperature above 0"
+            f"{_samples_name(params)} must be 1 when temperature is 0 (greedy), got "
+            f"{params.num_samples}: all of them would be the same; set a temperature above 0"
         )
 
 

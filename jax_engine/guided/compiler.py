@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from jax_engine.errors import InvalidRequestError
-from jax_engine.guided.guide import Guide, reason_of
+from jax_engine.guided.guide import Guide, reason_in, reason_of
 from jax_engine.missing_package import need
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
@@ -111,8 +111,7 @@ def check_size(params: StructuredOutputsParams) -> None:
     limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR_SIZE)
     found = LLMatcher.validate_grammar(grammar_of(params), limits=limits)
     if found:
-        reason = found.strip().partition("\n")[0]
-        raise InvalidRequestError(f"structured_outputs must be a valid grammar: {reason}")
+        raise InvalidRequestError(f"structured_outputs must be a valid grammar: {reason_in(found)}")
 
 
 def grammar_of(params: StructuredOutputsParams) -> str:

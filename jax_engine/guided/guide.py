@@ -70,8 +70,18 @@ class Guide:
 
 
 def reason_of(matcher: "LLMatcher") -> str:
-    """The first line of a matcher's error; the lines after it show the parser's state."""
-    return matcher.get_error().strip().partition("\n")[0]
+    """A matcher's error in a line."""
+    return reason_in(matcher.get_error())
+
+
+def reason_in(error: str) -> str:
+    """The first line of an error; those after it show a place, or the parser's state. Of a regex,
+    one of them says what is wrong."""
+    first, *more = error.strip().split("\n")
+    said = [one for one in more if one.startswith("error: ")]
+    if first.endswith("regex parse error:") and said:
+        return f"{first} {said[0].removeprefix('error: ')}"
+    return first
 
 
 @cache

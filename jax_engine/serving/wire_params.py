@@ -41,8 +41,11 @@ def _plain(name: str, value: Any) -> Any:
             f"{shown(value)}: build the engine with logits_processors=['module:Class']"
         )
     if isinstance(value, StructuredOutputsParams):
+        # An empty schema or regex is one: only these two mean that a field is not given.
         value = {
-            field: given for field, given in vars(value).items() if given is not None and given
+            field: given
+            for field, given in vars(value).items()
+            if given is not None and given is not False
         }
     try:
         msgspec.msgpack.encode(value)

@@ -36,7 +36,14 @@ BEHIND = {"bash": "complete -p jax-engine >&2", "zsh": "emulate sh; COMPREPLY=()
         ("chat serve --por", []),
         ("serve --chat-template ''", []),
         ("completion z", ["zsh"]),
+        ("completion bash z", []),
         ("nonsense --", ["--help", "--version"]),
+        ("nonsense se", []),
+        ("complete serve --por", []),
+        ("serve --tokenizer chat --sys", []),
+        ("bench nonsense thr", []),
+        ("bench serve --num-p", ["--num-prompts"]),
+        ("quantize bench serve --num-p", []),
     ],
 )
 def test_bash_and_zsh(
@@ -65,6 +72,15 @@ def test_bash_and_zsh(
         ("serve --po", ["--pooler-config", "--port"]),
         ("serve ./model --dtype b", ["bfloat16"]),
         ("completion z", ["zsh"]),
+        ("completion bash z", []),
+        ("--he", ["--help"]),
+        ("chat serve --por", []),
+        ("complete serve --por", []),
+        ("serve --tokenizer chat --sys", []),
+        ("bench thr", ["throughput"]),
+        ("bench nonsense thr", []),
+        ("bench serve --num-p", ["--num-prompts"]),
+        ("quantize bench serve --num-p", []),
     ],
 )
 def test_fish(tmp_path: Path, run: Run, words: str, expected: list[str]) -> None:
@@ -86,9 +102,11 @@ def answer(command: list[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def test_lines_of_fish(run: Run) -> None:
-    lines = run("completion", "fish").out.splitlines()
-    assert all(line.startswith("complete -c jax-engine ") for line in lines)
+    functions, found, rest = run("completion", "fish").out.rpartition("\nend\n")
+    assert found and functions.count("function __jax_engine_") == 2
+    lines = rest.splitlines()
+    assert all(line.startswith("complete -c jax-engine -") for line in lines)
     assert all(line.count("'") % 2 == 0 for line in (one.replace("\\'", "") for one in lines))
-    dtype = next(one for one in lines if "from serve'" in one and "-l dtype" in one)
+    dtype = next(one for one in lines if "_at serve'" in one and "-l dtype" in one)
     assert "-xa 'auto float32 float bfloat16 float16 half'" in dtype
     assert run("completion", "tcsh").status == 2

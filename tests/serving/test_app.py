@@ -108,7 +108,7 @@ REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
      "stream_options.usage", "usage is not a field"),
     (C, {"prompt": "x", "structured_outputs": {"grammar": AMBIGUOUS}},
      "structured_outputs", "grammar size"),
-    (C, {"prompt": "x", "guided_grammar": "root ::= x"}, "structured_outputs", "not found"),
+    (C, {"prompt": "x", "guided_grammar": "root ::= x"}, "guided_grammar", "not found"),
     (C, {}, "prompt", "prompt is missing"),
     (C, {"prompt": []}, "prompt", "must be a string"),
     (C, {"prompt": ["a", 1]}, "prompt", "must be a string"),

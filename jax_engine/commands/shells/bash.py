@@ -5,12 +5,13 @@ from collections.abc import Iterable
 
 from jax_engine.commands.shells.words import Command, commands
 
-# $at: the commands so far ($path is zsh's own); a word behind "=" is a word of its own, as bash
-# splits them. zsh takes a name behind ":" for a modifier, so a number stands there.
+# $at: the commands so far, and $other that another word follows them ($path is zsh's own). A word
+# behind "=" is a word of its own, as bash splits them. zsh takes a name behind ":" for a modifier,
+# so a number stands there.
 _SCRIPT = """\
 _jax_engine() {
-    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} at="" word words
-    local number=$((COMP_CWORD - 1))
+    local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
+    local at="" other="" word words number=$((COMP_CWORD - 1))
     if [[ $current == "=" ]]; then
         current=""
     elif [[ $before == "=" ]]; then
@@ -19,12 +20,12 @@ _jax_engine() {
     for word in "${COMP_WORDS[@]:1:$number}"; do
         case "$at $word" in
             PATHS) at="$at $word" ;;
-            *) break ;;
+            *) other=" other"; break ;;
         esac
     done
     case "$at $before" in
 CHOICES
-        *) case "$at" in
+        *) case "$at$other" in
 WORDS
         esac ;;
     esac
@@ -43,7 +44,7 @@ def bash_script(parser: argparse.ArgumentParser) -> str:
     found = list(commands(parser))
     paths = "|".join(f'" {" ".join(one.path)}"' for one in found if one.path)
     choices = "\n".join(line for one in found for line in _values(one))
-    words = "\n".join(f'            "{_path(one)}") words="{_words(one)}" ;;' for one in found)
+    words = "\n".join(line for one in found for line in _words(one))
     text = (
         _SCRIPT.replace("PATHS", paths).replace("CHOICES", choices).replace("WORDS\n", f"{words}\n")
     )
@@ -59,9 +60,11 @@ def _path(command: Command) -> str:
     return "".join(f" {one}" for one in command.path)
 
 
-def _words(command: Command) -> str:
+def _words(command: Command) -> Iterable[str]:
     names = [name for flag in command.flags for name in flag.names if name.startswith("--")]
-    return " ".join([*command.commands, *command.choices, *names])
+    first = [*command.commands, *command.choices]
+    yield f'            "{_path(command)}") words="{" ".join(first + names)}" ;;'
+    yield f'            "{_path(command)} other") words="{" ".join(names)}" ;;'
 
 
 def _values(command: Command) -> Iterable[str]:

@@ -5,23 +5,42 @@ from collections.abc import Iterator
 
 from jax_engine.commands.shells.words import Command, Flag, commands
 
+# fish's own __fish_seen_subcommand_from finds a command's name anywhere on the line, even as the
+# value of a flag or as a prompt. A command is named by the first words only.
+_FUNCTIONS = """\
+function __jax_engine_at -d 'whether these are the names of the command'
+    set -l at
+    set -l words (commandline -opc)
+    for word in $words[2..]
+        set -l longer $at $word
+        contains -- "$longer" PATHS; or break
+        set at $longer
+    end
+    test "$at" = "$argv"
+end
+function __jax_engine_next -d 'whether nothing but these stands before the word'
+    set -l words (commandline -opc)
+    test "$words[2..]" = "$argv"
+end
+"""
+
 
 def fish_script(parser: argparse.ArgumentParser) -> str:
-    """A line for each word that can be completed."""
-    return "".join(f"{line}\n" for one in commands(parser) for line in _lines(one))
+    """Two conditions, and a line for each word that can be completed."""
+    found = list(commands(parser))
+    paths = " ".join(f"'{' '.join(one.path)}'" for one in found if one.path)
+    lines = "".join(f"{line}\n" for one in found for line in _lines(one))
+    return _FUNCTIONS.replace("PATHS", paths) + lines
 
 
 def _lines(command: Command) -> Iterator[str]:
-    seen = "; and ".join(f"__fish_seen_subcommand_from {one}" for one in command.path)
-    if command.commands:
-        others = " ".join(command.commands)
-        first = f"not __fish_seen_subcommand_from {others}"
-        condition = f"{seen}; and {first}" if seen else first
-        for name, says in command.commands.items():
-            yield f"complete -c jax-engine -f -n '{condition}' -a {name} -d {_quoted(says)}"
-    where = f"-n '{seen or '__fish_use_subcommand'}'"
+    path = "".join(f" {one}" for one in command.path)
+    first = f"complete -c jax-engine -f -n '__jax_engine_next{path}' -a"
+    for name, says in command.commands.items():
+        yield f"{first} {name} -d {_quoted(says)}"
     for word in command.choices:
-        yield f"complete -c jax-engine -f {where} -a {word}"
+        yield f"{first} {word}"
+    where = f"-n '__jax_engine_at{path}'"
     for flag in command.flags:
         yield f"complete -c jax-engine {where} {_names(flag)} -d {_quoted(flag.says)}"
 

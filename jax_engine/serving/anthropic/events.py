@@ -1,9 +1,10 @@
 """The events of a stream, and the answer that they add up to."""
 
-import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic_core import from_json
 
 from jax_engine.outputs import CompletionOutput
 from jax_engine.serving.anthropic.error_body import error_body
@@ -131,9 +132,10 @@ class Writer:
 
 
 def _object(arguments: str) -> dict[str, Any]:
-    """The arguments of a call. What `max_tokens` has cut off is no object, and becomes none."""
+    """The arguments of a call. If `max_tokens` has cut them: those that are complete, as
+    Anthropic's client reads a stream's."""
     try:
-        found = json.loads(arguments)
+        found = from_json(arguments, allow_partial=True)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

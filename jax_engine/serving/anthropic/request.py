@@ -64,6 +64,13 @@ class MessagesRequest(CountRequest):
     top_k: int | None = None
     stream: bool = False
 
+    def engine_names(self) -> dict[str, str]:
+        """As `Body.engine_names`."""
+        names = {"stop": "stop_sequences"}
+        if self.output_config is not None and self.output_config.format is not None:
+            names["structured_outputs"] = "output_config.format.schema"
+        return names
+
     def check(self) -> None:
         """
         Raises:

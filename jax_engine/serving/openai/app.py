@@ -18,6 +18,7 @@ from jax_engine.serving.openai.errors import add_error_handlers, api_error, engi
 from jax_engine.serving.openai.guards import BodyGuard, KeyGuard
 from jax_engine.serving.openai.metrics import CONTENT_TYPE, MetricsPage
 from jax_engine.serving.openai.page import add_page
+from jax_engine.serving.openai.request_fields import Body as RequestBody
 from jax_engine.serving.openai.requests import (
     ChatRequest,
     CompletionRequest,
@@ -74,37 +75,38 @@ async def _nobody(request: HttpRequest, error: Exception) -> Response:
 def _add_generation(app: FastAPI, service: Service) -> None:
     @app.post("/v1/completions")
     async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
-        return await _named(type(body), complete(service, body, http))
+        return await _named(body, complete(service, body, http))
 
     @app.post("/v1/chat/completions")
     async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
-        return await _named(type(body), chat(service, body, http))
+        return await _named(body, chat(service, body, http))
 
     @app.post("/v1/responses")
     async def responses(body: ResponsesRequest, http: HttpRequest) -> Response:
-        return await _named(type(body), respond(service, body, http))
+        return await _named(body, respond(service, body, http))
 
     @app.post("/v1/messages")
     async def messages(body: MessagesRequest, http: HttpRequest) -> Response:
-        return await _named(type(body), message(service, body, http))
+        return await _named(body, message(service, body, http))
 
     @app.post("/v1/messages/count_tokens")
     async def count(body: CountRequest) -> Response:
-        return await _named(type(body), count_tokens(service, body))
+        return await _named(body, count_tokens(service, body))
 
     @app.post("/v1/embeddings")
     async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> Response:
-        return await _named(type(body), embed(service, body, http))
+        return await _named(body, embed(service, body, http))
 
 
-async def _named(kind: Any, answer: Any) -> Response:
+async def _named(request: RequestBody, answer: Any) -> Response:
     """The answer, or an error that names the field of the request that it is about."""
     try:
         response: Response = await answer
     except ClientGone:
         raise
     except Exception as error:
-        raise api_error(error, list(kind.model_fields)) from error
+        fields = list(type(request).model_fields)
+        raise api_error(error, fields, request.engine_names()) from error
     return response
 
 
@@ -116,11 +118,12 @@ def _add_tokens(app: FastAPI, service: Service) -> None:
         body: Annotated[dict[str, Any], Body()],
     ) -> Response:
         kind = TokenizeChatRequest if "messages" in body else TokenizeTextRequest
-        return await _named(kind, tokenize(service, validated(kind, body)))
+        request = validated(kind, body)
+        return await _named(request, tokenize(service, request))
 
     @app.post("/detokenize")
     async def of_tokens(body: DetokenizeRequest) -> Response:
-        return await _named(type(body), detokenize(service, body))
+        return await _named(body, detokenize(service, body))
 
     @app.get("/tokenizer_info")
     async def info() -> Response:

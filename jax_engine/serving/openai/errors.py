@@ -25,6 +25,7 @@ from jax_engine.serving.anthropic.error_body import error_body, speaks_anthropic
 logger = logging.getLogger("jax_engine")
 MAX_MESSAGE = 1000  # characters: a message may quote what the client sent
 MAX_PARAM = 100
+NO_NAMES: Mapping[str, str] = {}
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -97,11 +98,14 @@ def aborted(why: object) -> ApiError:
     return ApiError(500, "the request was aborted")
 
 
-def api_error(error: Exception, fields: Sequence[str] = ()) -> ApiError:
+def api_error(
+    error: Exception, fields: Sequence[str] = (), names: Mapping[str, str] = NO_NAMES
+) -> ApiError:
     """Any error as an `ApiError`.
 
     Args:
         fields: the names of the request's fields, one of which a message may begin with.
+        names: what the request calls fields of the engine, where it calls them otherwise.
     """
     if isinstance(error, ApiError):
         return error
@@ -109,8 +113,7 @@ def api_error(error: Exception, fields: Sequence[str] = ()) -> ApiError:
         return _of_validation(error)
     if isinstance(error, InvalidRequestError | ConfigError):
         message = _HOST_PATH.sub("(a path)", _ENGINE_ID.sub("", str(error)))
-        found = _NAME.match(message)
-        param = found[0] if found and found[0] in fields else None
+        param, message = _named_field(message, fields, names)
         too_long = isinstance(error, RequestTooLargeError)
         code = "context_length_exceeded" if too_long else None
         return ApiError(400, message, param=param, code=code)
@@ -121,6 +124,17 @@ def api_error(error: Exception, fields: Sequence[str] = ()) -> ApiError:
         return ApiError(500, "a step failed with this request: the server's log says why")
     logger.error("a request failed", exc_info=error)
     return ApiError(500, "an error inside of the server: its log says which")
+
+
+def _named_field(
+    message: str, fields: Sequence[str], names: Mapping[str, str]
+) -> tuple[str | None, str]:
+    """The field that a message begins with, and the message, both with the request's names."""
+    for name in sorted(names, key=len, reverse=True):
+        if re.match(rf"{re.escape(name)}(?=[\s\[])", message):
+            return names[name], names[name] + message.removeprefix(name)
+    found = _NAME.match(message)
+    return (found[0] if found and found[0] in fields else None), message
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:

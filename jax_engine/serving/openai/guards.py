@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from jax_engine.checks import shown
 from jax_engine.serving.openai.errors import ApiError
 from jax_engine.serving.openai.page import FILES as PAGE_FILES
 
@@ -47,18 +48,23 @@ class KeyGuard:
 
 
 class BodyGuard:
-    """Refuses bodies that are too long, at once by their length or when too much has come, and
-    those that are not complete in time."""
+    """Refuses bodies that are compressed, those that are too long, at once by their length or when
+    too much has come, and those that are not complete in time."""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app, self._limit = app, limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, or answers 413 or 408."""
+        """Passes a request on, or answers 415, 413 or 408."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        length = Headers(scope=scope).get("content-length", "")
+        headers = Headers(scope=scope)
+        coding = headers.get("content-encoding", "identity")
+        if coding.lower() != "identity":
+            await _encoded(coding).response(scope["path"])(scope, receive, send)
+            return
+        length = headers.get("content-length", "")
         if length.isdigit() and (len(length) > 18 or int(length) > self._limit):
             await self._too_large().response(scope["path"])(scope, receive, send)
             return
@@ -91,6 +97,11 @@ class BodyGuard:
     def _too_large(self) -> ApiError:
         message = f"the body must have at most {self._limit} bytes"
         return ApiError(413, message, code="body_too_large")
+
+
+def _encoded(coding: str) -> ApiError:
+    message = f"Content-Encoding must be identity, got {shown(coding)}: send plain JSON"
+    return ApiError(415, message, code="body_encoded", headers={"Accept-Encoding": "identity"})
 
 
 def _too_slow() -> ApiError:

@@ -84,6 +84,10 @@ class Body(Fields):
                 raise field_error(str(name), f"{str(name)[:100]} {problem}")
         return data
 
+    def engine_names(self) -> dict[str, str]:
+        """Fields of the engine that this request calls otherwise, for errors: its own names."""
+        return {}
+
 
 class Request(Body):
     """A request of an endpoint.

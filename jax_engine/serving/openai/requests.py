@@ -25,6 +25,10 @@ class CompletionRequest(SamplingRequest):
     suffix: str | None = None
     add_special_tokens: bool = True
 
+    def engine_names(self) -> dict[str, str]:
+        """As `Body.engine_names`."""
+        return super().engine_names() | {"prompt_token_ids": "prompt"}
+
 
 class Chat(Fields):
     """How a conversation becomes a prompt."""
@@ -57,6 +61,13 @@ class ChatRequest(Chat, SamplingRequest):
     max_completion_tokens: int | None = None
     _schemas: list[str] = PrivateAttr(default_factory=list)
 
+    def engine_names(self) -> dict[str, str]:
+        """As `Body.engine_names`."""
+        names = super().engine_names() | {"logprobs": "top_logprobs"}
+        if self.max_completion_tokens is not None:
+            names["max_tokens"] = "max_completion_tokens"
+        return names
+
     @property
     def schemas(self) -> list[str]:
         """What the client calls the schema of each tool; empty: as this request does."""
@@ -79,6 +90,10 @@ class EmbeddingRequest(Request):
     priority: int = 0
     timeout: float | None = None
     request_id: str | None = None
+
+    def engine_names(self) -> dict[str, str]:
+        """As `Body.engine_names`."""
+        return {"prompt": "input", "prompt_token_ids": "input"}
 
 
 class TokenizeTextRequest(Request):

@@ -11,6 +11,8 @@ from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.request_fields import Fields, Request
 from jax_engine.structured_outputs import StructuredOutputsParams
 
+GUIDED = ("json", "regex", "choice", "grammar")  # vLLM's older names have "guided_" before them
+
 
 class StreamOptions(Fields):
     """What a stream says beside its text."""
@@ -79,6 +81,14 @@ class SamplingFields(Request):
     cache_salt: str | None = None
     request_id: str | None = None
 
+    def engine_names(self) -> dict[str, str]:
+        """As `Body.engine_names`."""
+        for way in GUIDED:
+            if getattr(self, f"guided_{way}") is not None:
+                names = (f"structured_outputs.{way}", "structured_outputs")
+                return dict.fromkeys(names, f"guided_{way}")
+        return {}
+
 
 class SamplingRequest(SamplingFields):
     """The fields that completions and chats share."""
@@ -93,6 +103,12 @@ class SamplingRequest(SamplingFields):
     response_format: ResponseFormat | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
+
+    def engine_names(self) -> dict[str, str]:
+        """As `Body.engine_names`."""
+        if _of_format(self.response_format) is None:
+            return super().engine_names()
+        return {"structured_outputs": "response_format.json_schema.schema"}
 
     def check_stream(self) -> None:
         """
@@ -151,8 +167,7 @@ def _grammar(request: SamplingRequest) -> StructuredOutputsParams | None:
     outputs = request.structured_outputs
     if outputs is not None:
         ways["structured_outputs"] = outputs.model_dump(by_alias=True, exclude_none=True)
-    legacy = ("json", "regex", "choice", "grammar")
-    guided = {name: getattr(request, f"guided_{name}") for name in legacy}
+    guided = {name: getattr(request, f"guided_{name}") for name in GUIDED}
     ways |= {f"guided_{name}": {name: one} for name, one in guided.items() if one is not None}
     form = _of_format(request.response_format)
     if form is not None:

@@ -129,6 +129,28 @@ def test_required_calls(form: str, tokenizer: Tokenizer) -> None:
     assert not read(found, one[: one.index("1")])[1], "a call that is cut is none"
 
 
+@pytest.mark.parametrize("tokenizer", [PLAIN, SPECIAL], ids=["plain", "special"])
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_of_a_cut_call_is_lost(form: str, tokenizer: Tokenizer) -> None:
+    """Wherever `max_tokens` cuts: before the arguments it is content, then arguments so far."""
+    text = written(form, tokenizer, F.replace('"f"', '"get_f"'), G.replace('"g"', '"get_g"'))
+    tools = [tool("get_f", A, strict=True), tool("get_g")]
+    found = plan(tokenizer, form, "required", tools=tools)
+    assert allows(tokenizer, found, text)
+    begins = [text.index('{"a"'), text.rindex("{}")]
+    for cut in range(1, len(text) + 1):
+        said, _ = read(found, text[:cut])
+        names = [piece.name for piece in said.calls if piece.id]
+        known = {sum(one < cut for one in begins), sum(one <= cut for one in begins)}
+        assert names == ["get_f", "get_g"][: len(names)] and len(names) in known, text[:cut]
+        if not names:
+            assert said.content == text[:cut]
+        arguments = "".join(piece.arguments for piece in said.calls if piece.index == 0)
+        assert arguments == text[begins[0] : cut][: len('{"a": 1}')]
+        second = text.index("get_g")
+        assert second > cut or len(names) > 1 or said.content.endswith(text[second:cut])
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_named_tool(form: str) -> None:
     found = plan(SPECIAL, form, {"type": "function", "function": {"name": "f"}})

@@ -100,6 +100,13 @@ class ResponsesRequest(SamplingFields):
         """Whether the answer is to have log-probabilities."""
         return LOGPROBS in (self.include or ())
 
+    def engine_names(self) -> dict[str, str]:
+        """As `Body.engine_names`."""
+        names = super().engine_names()
+        if self.text is not None and self.text.format is not None:
+            names.setdefault("structured_outputs", "text.format.schema")
+        return names | {"logprobs": "top_logprobs"}
+
     def check(self) -> None:
         """
         Raises:

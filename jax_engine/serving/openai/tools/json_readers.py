@@ -50,12 +50,15 @@ class ListReader(CallReader):
     """`[{"name": .., "parameters": {..}}, ..]`: what a grammar asks of a model without a form."""
 
     def _read(self) -> Reading[None]:
-        yield from self.literal("[")
-        while True:
-            yield from self.call_object()
-            if (yield from self.literal(", ")) is None:
+        said = yield from self.literal("[")
+        while said:
+            text = yield from self.call_object()
+            if text is not None:  # `max_tokens` has cut it before its arguments
+                self.say(said + text)
                 break
-        yield from self.literal("]")
+            said = yield from self.literal(", ")
+        else:
+            yield from self.literal("]")
         yield from self.rest()
 
 

@@ -44,12 +44,13 @@ class MistralReader(CallReader):
     def _named(self, said: str) -> Reading[None]:
         name = yield from self._name()
         said += name
-        for mark in (CALL_ID, ARGS):
-            if name and (yield from self.literal(mark)):
-                said += mark
-                if mark == CALL_ID:
-                    said += yield from self._name()
-        if name and self.guided:
+        mark = None
+        for one in (CALL_ID, ARGS):
+            mark = (yield from self.literal(one)) if name else None
+            said += mark or ""
+            if mark == CALL_ID:
+                said += yield from self._name()
+        if self.guided and mark == ARGS:  # without it, `max_tokens` may have cut the name
             self.begin_call(name)
             yield from self.arguments_object()
             return

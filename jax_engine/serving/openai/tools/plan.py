@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from jax_engine.errors import InvalidRequestError
 from jax_engine.missing_package import need
 from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.tools.call_reader import CallReader
@@ -168,9 +169,8 @@ def _grammar(
     try:
         answer = _answer(lark, choice, form, own)
     except (ValueError, RecursionError) as error:
-        raise invalid(
-            "structured_outputs", f"structured_outputs must be a valid grammar: {error}"
-        ) from error
+        message = f"structured_outputs must be a valid grammar: {error}"
+        raise InvalidRequestError(message) from error
     if style is not None and start != "closed":
         thought = f"{lark.up_to(style.end)} /[ \\n]{{0,2}}/"
         if start == "maybe":
