@@ -133,3 +133,14 @@ def test_the_paper_s_numbers_lie_over_our_plots() -> None:
     dotted = (ROOT / "docs" / "figures" / "paper-12.svg").read_text("utf-8").count('"2 3"')
     rings = (ROOT / "docs" / "figures" / "paper-15.svg").read_text("utf-8").count('r="4.5"')
     assert (dotted, rings) == (10, 10)
+
+
+def test_arrows_have_heads_of_their_own() -> None:
+    """A page with two drawings of a figure hides one, and with it the heads that it defines."""
+    drawings = [path.read_text("utf-8") for path in (ROOT / "docs" / "figures").glob("*.svg")]
+    heads = [head for text in drawings for head in re.findall(r'<marker id="([^"]+)"', text)]
+    assert len(heads) > 10 and len(set(heads)) == len(heads)
+    for text in drawings:
+        assert set(re.findall(r"url\(#([^)]+)\)", text)) == set(
+            re.findall(r'<marker id="([^"]+)"', text)
+        )
