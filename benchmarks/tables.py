@@ -79,7 +79,7 @@ def detail_tables() -> str:
     rows = ["| what | measured | on |", "|---|---|---|"]
     for result in results:
         for what, figure in result["headline"].items():
-            rows.append(f"| {what} | {figure} | {machine_in_words(result['machine'])} |")
+            rows.append(f"| {what} | {_styled(figure)} | {machine_in_words(result['machine'])} |")
     return "\n\n".join(["\n".join(rows), *map(_section, results)])
 
 
@@ -169,7 +169,17 @@ def _flat(result: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, float) and 0 < abs(value) < 1e-3:
+        return f"{value:.2e}"
     return f"{value:,}" if isinstance(value, (int, float)) else str(value)
+
+
+def _styled(figure: str) -> str:
+    """A saved headline as the pages write numbers: 1,000 and 5 %."""
+    grouped = re.sub(r"(?<![\w.,])\d{4,}(?![\w-])", lambda number: f"{int(number[0]):,}", figure)
+    return re.sub(r"(?<=\d)%", " %", grouped)
 
 
 def with_results(readme: str) -> str:

@@ -70,7 +70,7 @@ def chapters() -> Iterator[Chapter]:
 
 def contents() -> str:
     """A row for each chapter, under its part: its title, how it begins, minutes to read it."""
-    rows, part = ["| | chapter | | minutes |", "|---:|---|---|---:|"], ""
+    rows, part = ["| number | chapter | is about | minutes |", "|---:|---|---|---:|"], ""
     for number, one in enumerate(chapters(), 1):
         if one.part != part:
             part = one.part

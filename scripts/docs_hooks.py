@@ -38,15 +38,12 @@ from typing import Any
 
 from scripts.figures_in_pages import CAPTIONS, figure, numbered, played, reference
 from scripts.interactive import INTERACTIVE
+from scripts.line_breaks import break_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 DIRECTIVE = re.compile(r"^\{\{ (\w+)((?: \S+)*) \}\}$", re.MULTILINE)
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHAPTER = re.compile(r"^    `(\w+)` +(.+)$|^([A-Z][^.:;\n]+)$(?=\n    `)", re.MULTILINE)
-LINE = re.compile(r'(<span id="[^"]*__span-[-\w]+")(>(?:<(?:a|span)[^>]*>(?:</(?:a|span)>)?)*)( +)')
-CELL = re.compile(r"<td[ >].*?</td>", re.DOTALL)
-NAME = re.compile(r"(?<=<code>)[^<]{16,}(?=</code>)")
-PLACE = re.compile(r"([./_]+)(?=\w)")  # where a name may be broken
 VALUE = re.compile(r"\{\{ value (\w+) \}\}")
 REF = re.compile(r"\{\{ ref ([\w-]+) \}\}")
 OUTPUT = "{{ output }}"
@@ -252,14 +249,5 @@ def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Called by MkDocs with each page as HTML: a line of code says how far it is indented.
-
-    So docs/stylesheets/code.css can let what does not fit go on below, two columns further in. And
-    a long name in a table may be broken behind a dot, a slash or an underscore.
-    """
-    html = LINE.sub(
-        lambda line: f'{line[1]} style="--in: {len(line[3])}ch"{line[2]}{line[3]}', html
-    )
-    return CELL.sub(
-        lambda cell: NAME.sub(lambda name: PLACE.sub(r"\1<wbr>", name[0]), cell[0]), html
-    )
+    """Called by MkDocs with each page as HTML."""
+    return break_lines(html)

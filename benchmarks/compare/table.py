@@ -32,7 +32,7 @@ def summary() -> str:
     for result in results:
         speed, bound = result["peers"][OURS]["output_tokens_per_s"], result["bound_tokens_per_s"]
         ratios = (result["peers"].get(name, {}).get("ours_over_this") for name in peers)
-        cells = [f"{result['workload']}, {result['dtype']}", f"{speed:.0f}"]
+        cells = [f"{result['workload']}, {result['dtype']}", f"{speed:,.0f}"]
         cells += ["" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
         cells.append(f"{100 * speed / bound:.0f} %" if bound else "")
         rows.append(f"| {' | '.join(cells)} |")
@@ -74,7 +74,7 @@ def _quantised_cells(row: Result, workload: str) -> list[str]:
     over = f"{row['ours_over_this']:.2f}" if "ours_over_this" in row else ""
     size = f"{row['bytes_per_token'] / 1e6:.0f}"
     busy = " (busy)" if row["busy"] else ""
-    return [f"{speed:.1f}{busy}", over, size, share, f"{row['peak_memory_mib']:,}"]
+    return [f"{speed:,.1f}{busy}", over, size, share, f"{row['peak_memory_mib']:,}"]
 
 
 def _section(content: dict[str, Any]) -> str:
@@ -82,15 +82,23 @@ def _section(content: dict[str, Any]) -> str:
     bound = result["bound_tokens_per_s"]
     lines = [
         f"### {result['workload']}, {result['dtype']}",
-        f"{result['what'].capitalize()}: {result['requests']} requests, {result['input_tokens']:,} "
+        f"{_what(result)}: {result['requests']} request{'s' * (result['requests'] > 1)}, "
+        f"{result['input_tokens']:,} "
         f"tokens in, {result['output_tokens']:,} out. {content['date']}, {machine['cores']} cores "
         f"({machine['cpu']}), load average {machine['load_average'][0]}, commit "
-        f"{content['versions']['commit']}." + (f" Bound: {bound} tokens/s." if bound else ""),
+        f"{content['versions']['commit']}." + (f" Bound: {bound:,} tokens/s." if bound else ""),
         _speeds(result["peers"], bound),
         _latencies(result["peers"]),
         *_failures(result["peers"]),
     ]
     return "\n\n".join(lines)
+
+
+def _what(result: Result) -> str:
+    """The workload in words, with the names of the data set and of the process as they are."""
+    words: str = result["what"]
+    words = words.replace("sharegpt", "ShareGPT").replace("poisson", "Poisson")
+    return words[0].upper() + words[1:]
 
 
 def _ran(peers: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -112,7 +120,8 @@ def _speeds(peers: dict[str, Any], bound: float | None) -> str:
         )
         over = f"{row['ours_over_this']:.2f}" if "ours_over_this" in row else ""
         others = f"{row['others_cores']:.2f}" + (" (busy)" if row["busy"] else "")
-        cells = [title, f"{speed:.1f}", row["each_pass_tokens_per_s"], over, share, equal, others]
+        passes = " ".join(f"{float(one):,.1f}" for one in row["each_pass_tokens_per_s"].split())
+        cells = [title, f"{speed:,.1f}", passes, over, share, equal, others]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 

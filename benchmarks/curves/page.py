@@ -30,6 +30,12 @@ def table(curve: dict[str, Any]) -> str:
     rows = [f"| {curve['cost']} | expected | measured |{head}", "|---|---|---|" + "---:|" * 3]
     for name, line in curve["series"].items():
         costs = [line["points"].get(str(size)) for size in chosen]
-        cells = "".join(f" {'' if cost is None else f'{cost:,.4g}'} |" for cost in costs)
-        rows.append(f"| {name} | {line['expected']} | n^{line['exponent']:.2f} |{cells}")
+        cells = "".join(f" {'' if cost is None else _cost(cost)} |" for cost in costs)
+        exponent = round(line["exponent"], 2) + 0.0  # no -0.00
+        rows.append(f"| {name} | {line['expected']} | n^{exponent:.2f} |{cells}")
     return "\n".join(rows)
+
+
+def _cost(cost: float) -> str:
+    """Four digits, and no exponent: large costs are whole numbers."""
+    return f"{cost:,.0f}" if cost >= 1000 else f"{cost:.4g}"

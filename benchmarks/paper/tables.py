@@ -58,12 +58,12 @@ def _rows(figure: dict[str, Any]) -> list[str]:
 
 
 def _row(row: dict[str, Any]) -> str:
-    unit = row["unit"] if row["unit"] in ("%", "×") else f" {row['unit']}"
+    unit = row["unit"] if row["unit"] == "×" else f" {row['unit']}"
     paper = distance = ""
     if row["paper"] is not None:
         about = "≈ " if row["read_off"] else ""
         paper = f"{about}{_number(row['paper'])}{unit}"
-        distance = f"{row['distance_percent']:+.1f} %"
+        distance = f"{round(row['distance_percent'], 1) + 0.0:+.1f} %"
     return f"| {row['what']} | {_number(row['ours'])}{unit} | {paper} | {distance} |"
 
 

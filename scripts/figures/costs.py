@@ -36,7 +36,7 @@ def draw_costs(curve: dict[str, Any], *, narrow: bool = False) -> Drawing:
     right = NARROW if narrow else RIGHT
     x = Axis(decades(size for size, _ in points), LEFT, right, logarithmic=True)
     y = Axis(decades(cost for _, cost in points), BOTTOM, TOP, logarithmic=True)
-    left, top = (8.0, HEIGHT) if narrow else (LEGEND, TOP + 10)
+    left, top = (8.0, HEIGHT + 8) if narrow else (LEGEND, TOP + 10)
     places = [(left, top + ROW * i) for i in range(len(series) + 1)]
     height = places[-1][1] + 12 if narrow else HEIGHT
     picture = Drawing(PHONE if narrow else WIDTH, height, curve["title"])

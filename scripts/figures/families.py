@@ -5,37 +5,64 @@ that a family has and no panel shows is an error.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from jax_engine.layer_spec import ExpertsSpec, LayerSpec, NormSpec
 from jax_engine.models.config import ModelConfig
 from scripts.families.models import DEPTH, Family, families, layers_of
 from scripts.families.routing import sparse
 from scripts.families.words import placement, rotation, window
-from scripts.figures.svg import Drawing
+from scripts.figures.svg import PHONE, Drawing
 
 # A family for each placement of norms, and one with experts.
 PANELS = ("llama", "olmo2", "gemma2", "gptj", "gpt_neox", "qwen2_moe")
-WIDTH, PANEL, STREAM = 640, 213, 24  # of the picture, of a panel, of the stream in its panel
+WIDTH, STREAM = 640, 24  # of the picture, of the stream in its panel
 TALL, GAP = 22, 12
+NARROW_ROWS = (10, 290, 648)  # where the rows of the narrow one begin
 FILLS = {"norm": "b", "attention": "a", "MLP": "c", "router": "d"}
 CELL, LABELS = 13, 152  # a layer; where the labels end
 
 
+@dataclass(frozen=True)
+class Panels:
+    """How panels lie: so many beside each other, and where a panel's boxes are."""
+
+    columns: int
+    width: float
+    one: tuple[float, float]  # the middle of a single column of boxes, and how wide they are
+    two: tuple[float, float, float]  # the middles of two, and how wide
+    shared: float  # the width of the box of a shared expert
+    sizes: tuple[float, float, float, float]  # of the title, the caption, boxes, the shared expert
+    tall: float  # what the caption takes
+
+
+WIDE = Panels(3, 213, (112, 112), (78, 156, 70), 34, (13, 10, 11, 9.5), 30)
+NARROW = Panels(2, 179, (84, 84), (74, 140, 64), 44, (13, 12, 12, 12), 46)
+
+
 def draw() -> dict[str, Drawing]:
-    return {"family-layers": _placements(), "family-patterns": _patterns()}
+    return {
+        "family-layers": _placements(WIDE),
+        "family-layers-narrow": _placements(NARROW),
+        "family-patterns": _patterns(),
+        "family-patterns-narrow": _narrow_patterns(),
+    }
 
 
-def _placements() -> Drawing:
+def _placements(lies: Panels) -> Drawing:
     """A layer of each kind, from top to bottom."""
     by_name = {family.name: family for family in families()}
     shown = {placement(by_name[name].specs[0].layers[0]) for name in PANELS}
     every = {kind for family in families() for kind in _kinds(family)}
     if shown != every:
         raise LookupError(f"norms are placed as no panel shows: {every - shown}")
-    picture = Drawing(WIDTH, 612, "Where the norms of a layer are, in six families")
+    wide = lies is WIDE
+    size = (WIDTH, 612) if wide else (PHONE, 946)
+    picture = Drawing(*size, "Where the norms of a layer are, in six families")
     for number, name in enumerate(PANELS):
-        x, y = number % 3 * PANEL + 4, number // 3 * 322 + 10
-        _panel(picture, x, y, by_name[name])
+        x = number % lies.columns * lies.width + 4 * wide
+        y = number // lies.columns * 322 + 10 if wide else NARROW_ROWS[number // lies.columns]
+        _panel(picture, x, y, by_name[name], lies)
     return picture
 
 
@@ -44,18 +71,20 @@ def _kinds(family: Family) -> set[str]:
     return {placement(layer) for spec in family.specs for layer in spec.layers}
 
 
-def _panel(picture: Drawing, x: float, y: float, family: Family) -> None:
+def _panel(picture: Drawing, x: float, y: float, family: Family, lies: Panels) -> None:
     layer = family.specs[0].layers[0]
     kind = placement(layer)
-    caption = f"norms: {kind} ({sum(kind in _kinds(one) for one in families())} families)"
+    says, count = f"norms: {kind}", sum(kind in _kinds(one) for one in families())
     if isinstance(layer.mlp, ExpertsSpec):
-        caption = f"with experts ({sum(one.has_experts for one in families())} families)"
-    picture.text(x, y, _short(family), anchor="start", size=13)
-    picture.text(x, y + 17, caption, anchor="start", size=10)
-    top = bottom = y + 30
+        says, count = "with experts", sum(one.has_experts for one in families())
+    lines = [f"{says} ({count} families)"] if lies is WIDE else [says, f"({count} families)"]
+    picture.text(x, y, _short(family), anchor="start", size=lies.sizes[0])
+    for number, line in enumerate(lines):
+        picture.text(x, y + 17 + 15 * number, line, anchor="start", size=lies.sizes[1])
+    top = bottom = y + lies.tall
     behind = len(picture.elements)
     for shared, columns in _parts(layer):
-        bottom = _part(picture, x, bottom + GAP, shared, columns)
+        bottom = _part(picture, x, bottom + GAP, shared, columns, lies)
     picture.arrow(x + STREAM, top, x + STREAM, bottom + 20)
     picture.elements.insert(behind, picture.elements.pop())
 
@@ -79,18 +108,21 @@ def _column(before: NormSpec | None, part: Box, after: NormSpec | None) -> list[
     return first + [part] + ["norm"] * (after is not None)
 
 
-def _part(picture: Drawing, x: float, y: float, shared: str, columns: Columns) -> float:
+def _part(
+    picture: Drawing, x: float, y: float, shared: str, columns: Columns, lies: Panels
+) -> float:
     """Boxes beside the stream, and the sum with it. Returns where the sum is."""
-    centers, wide = ([x + 78, x + 156], 70) if len(columns) == 2 else ([x + 112], 112)
+    *middles, wide = lies.two if len(columns) == 2 else lies.one
+    centers = [x + middle for middle in middles]
     middle, stream = sum(centers) / len(centers), x + STREAM
     picture.line([(stream, y), (middle if shared else centers[-1], y)], width=1)
     if shared:
         picture.arrow(middle, y, middle, y + GAP)
         left, right = centers[0] - wide / 2, centers[-1] + wide / 2
-        picture.box(left, y + GAP, right - left, TALL, shared, FILLS[shared], 11)
+        picture.box(left, y + GAP, right - left, TALL, shared, FILLS[shared], lies.sizes[2])
         y += GAP + TALL
     ends = [
-        _boxes(picture, center, y, wide, column)
+        _boxes(picture, center, y, wide, column, lies)
         for center, column in zip(centers, columns, strict=True)
     ]
     bottom = max(ends)
@@ -103,22 +135,26 @@ def _part(picture: Drawing, x: float, y: float, shared: str, columns: Columns) -
     return bottom
 
 
-def _boxes(picture: Drawing, center: float, y: float, wide: float, column: Sequence[Box]) -> float:
+def _boxes(
+    picture: Drawing, center: float, y: float, wide: float, column: Sequence[Box], lies: Panels
+) -> float:
     """A column of boxes. Returns where its result is added."""
     left = center - wide / 2
     for label in column:
         picture.arrow(center, y, center, y + GAP)
         y += GAP
         name = label if isinstance(label, str) else "router"
-        picture.box(left, y, wide, TALL, name, FILLS[name], 11)
+        picture.box(left, y, wide, TALL, name, FILLS[name], lies.sizes[2])
         if isinstance(label, ExpertsSpec):
-            _experts(picture, left, y, wide, label)
+            _experts(picture, left, y, wide, label, lies)
             y += TALL + GAP
         y += TALL
     return y + GAP
 
 
-def _experts(picture: Drawing, left: float, y: float, wide: float, experts: ExpertsSpec) -> None:
+def _experts(
+    picture: Drawing, left: float, y: float, wide: float, experts: ExpertsSpec, lies: Panels
+) -> None:
     """Under the router those of one token, between the others; beside it the shared one."""
     count, chosen = experts.router.num_experts, experts.router.top_k
     top, bottom, each = y + TALL + GAP, y + 2 * TALL + GAP, wide / count
@@ -130,35 +166,70 @@ def _experts(picture: Drawing, left: float, y: float, wide: float, experts: Expe
     for x in ends:
         picture.arrow(x, y + TALL, x, top)
     if experts.shared is not None:
-        x = left + wide + 21
+        x = left + wide + 4 + lies.shared / 2
         picture.line([(left + wide / 2, y - GAP / 2), (x, y - GAP / 2)], width=1)
         picture.arrow(x, y - GAP / 2, x, top)
-        picture.box(x - 17, top, 34, TALL, "shared", FILLS["MLP"], 9)
+        half = lies.shared / 2
+        picture.box(x - half, top, 2 * half, TALL, "shared", FILLS["MLP"], lies.sizes[3])
         ends.append(x)
     for x in ends:
         picture.line([(x, bottom), (x, bottom + GAP), (left + wide / 2, bottom + GAP)], width=1)
 
 
+Row = tuple[str, list[LayerSpec], str]
+LEGEND = (
+    ("a", "", "window"),
+    ("free", "", "all positions"),
+    ("free", "–", "no RoPE"),
+    ("free", "E", "experts"),
+)
+DIFFER = "Layers that differ, family by family"
+
+
 def _patterns() -> Drawing:
     """A row of layers for each family whose layers differ."""
-    rows = [row for family in families() if (row := _differing(family)) is not None]
-    rows.sort(key=lambda row: ("window" not in row[2], row[0].casefold()))
-    picture = Drawing(WIDTH + 16, 34 + 22 * len(rows), "Layers that differ, family by family")
-    legend = (("a", "", "window"), ("free", "", "all positions"), ("free", "–", "no RoPE"))
+    rows = _rows()
+    picture = Drawing(WIDTH + 16, 34 + 22 * len(rows), DIFFER)
     x = float(LABELS)
-    for fill, mark, says in (*legend, ("free", "E", "experts")):
+    for fill, mark, says in LEGEND:
         picture.box(x, 4, CELL, CELL, mark, fill, 10)
         picture.text(x + CELL + 5, 11, says, anchor="start", size=10)
         x += 32 + 6.2 * len(says)
     for number, (title, layers, says) in enumerate(rows):
         y = 32 + 22 * number
         picture.text(LABELS - 6, y + CELL / 2, title, anchor="end", size=11)
-        for place, layer in enumerate(layers):
-            fill = "free" if layer.attention.window is None else "a"
-            picture.box(LABELS + place * CELL, y, CELL, CELL, _mark(layer), fill, 10)
+        _cells(picture, LABELS, y, CELL, layers, 10)
         right = LABELS + DEPTH * CELL + 6
         picture.text(right, y + CELL / 2, says, anchor="start", size=10)
     return picture
+
+
+def _narrow_patterns() -> Drawing:
+    """For a phone: the family and how its layers differ, and its layers below."""
+    rows = _rows()
+    picture = Drawing(PHONE, 58 + 44 * len(rows), DIFFER)
+    for number, (fill, mark, says) in enumerate(LEGEND):
+        x, y = 8 + 150 * (number % 2), 4 + 22 * (number // 2)
+        picture.box(x, y, 14, 14, mark, fill, 12)
+        picture.text(x + 20, y + 7, says, anchor="start")
+    for number, (title, layers, says) in enumerate(rows):
+        y = 66 + 44 * number
+        picture.text(8, y, f"{title}: {says}", anchor="start")
+        _cells(picture, 8, y + 11, 14, layers, 12)
+    return picture
+
+
+def _rows() -> list[Row]:
+    rows = [row for family in families() if (row := _differing(family)) is not None]
+    return sorted(rows, key=lambda row: ("window" not in row[2], row[0].casefold()))
+
+
+def _cells(
+    picture: Drawing, x: float, y: float, side: float, layers: list[LayerSpec], size: float
+) -> None:
+    for place, layer in enumerate(layers):
+        fill = "free" if layer.attention.window is None else "a"
+        picture.box(x + place * side, y, side, side, _mark(layer), fill, size)
 
 
 def _mark(layer: LayerSpec) -> str:
@@ -168,7 +239,7 @@ def _mark(layer: LayerSpec) -> str:
     return "–" if not one.ropes and one.alibi_slopes is None else ""
 
 
-def _differing(family: Family) -> tuple[str, list[LayerSpec], str] | None:
+def _differing(family: Family) -> Row | None:
     """The family's name, the layers of its model that has most kinds, and how they differ."""
     kinds = [len(set(layers_of(spec))) for spec in family.specs]
     if max(kinds) == 1:

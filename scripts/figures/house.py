@@ -1,14 +1,14 @@
 """The rooms of the code and a request's way through them, drawn from the folders and the imports.
 
 A room that is not drawn, one that is gone, or a way between rooms that do not know each other is an
-error: the picture cannot go stale.
+error: the picture cannot go stale. The narrow one has the same rooms in a phone's width.
 """
 
 import ast
 from pathlib import Path
 from typing import NamedTuple
 
-from scripts.figures.svg import Drawing
+from scripts.figures.svg import PHONE, Drawing
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH, HEIGHT = 640, 640
@@ -64,31 +64,67 @@ WAY = (
     ("jax_engine/layers", "pallas_kernels", ""),
     ("jax_engine/operations", "cpu_kernels", ""),
 )
+# On a phone: where each is, in its height above unless said, and what it says if that is shorter.
+NARROW = {
+    "jax_engine/commands": (4, 112, ""),
+    "jax_engine/serving": (140, 214, "HTTP, AsyncLLM"),
+    "jax_engine": (4, 186, "LLM, parameters, outputs"),
+    "jax_engine/compat": (222, 132, ""),
+    "jax_engine/engine": (4, 186, ""),
+    "jax_engine/tokenization": (222, 132, ""),
+    "jax_engine/guided": (222, 132, ""),
+    "jax_engine/quantize": (222, 132, "weights to codes"),
+    "jax_engine/core": (4, 186, "scheduler, blocks, cache"),
+    STEP: (4, 350, ""),
+    "jax_engine/worker": (4, 104, "compiled step"),
+    "jax_engine/sampling": (4, 104, ""),
+    "jax_engine/models": (127, 104, ""),
+    "jax_engine/layers": (127, 104, ""),
+    "jax_engine/weights": (250, 104, ""),
+    "jax_engine/operations": (250, 104, ""),
+    "pallas_kernels": (4, 166, ""),
+    "cpu_kernels": (188, 166, ""),
+    "reference": (4, 350, "the oracle: NumPy, shares no code"),
+}
 TALL = 44
+TITLE = "The rooms of the code, and a request's way through them"
 
 
 def draw() -> dict[str, Drawing]:
     _check()
-    picture = Drawing(WIDTH, HEIGHT, "The rooms of the code, and a request's way through them")
+    wide = Drawing(WIDTH, HEIGHT, TITLE)
+    _rooms(wide, ROOMS, 294, 10)
+    wide.line([(480, 15), (480, HEIGHT - 15)], ink="faint", dash="4 4")
+    for i, line in enumerate(("shares no code:", "tests hold the", "two together")):
+        wide.text(560, 280 + 15 * i, line, size=11)
+    narrow, below = Drawing(PHONE, HEIGHT + 86, TITLE), HEIGHT + 16
+    rooms = {
+        name: Room(x, ROOMS[name].y, w, says or ROOMS[name].says, ROOMS[name].fill)
+        for name, (x, w, says) in NARROW.items()
+    }
+    _rooms(narrow, rooms | {"reference": rooms["reference"]._replace(y=below)}, 204, 12)
+    narrow.line([(4, below - 8), (354, below - 8)], ink="faint", dash="4 4")
+    narrow.text(PHONE / 2, below + TALL + 12, "tests hold the two together")
+    return {"house": wide, "house-narrow": narrow}
+
+
+def _rooms(picture: Drawing, rooms: dict[str, Room], back: float, size: float) -> None:
+    """The rooms and the ways; a step's result comes back at x = `back`."""
     for one, other, what in WAY:
-        x1, y1, x2, y2 = _between(ROOMS[one], ROOMS[other])
+        x1, y1, x2, y2 = _between(rooms[one], rooms[other])
         picture.arrow(x1, y1, x2, y2)
         if what:
-            picture.text(x1 + 8, (y1 + y2) / 2, what, anchor="start", size=10)
-    picture.line([(294, 340), (294, 220)], width=1)
-    picture.arrow(294, 220, 282, 220)
-    picture.text(302, 310, "StepResult", anchor="start", size=10)
-    for name, room in ROOMS.items():
-        tall = HEIGHT - 40 if name == "reference" else TALL
+            picture.text(x1 + 8, (y1 + y2) / 2, what, anchor="start", size=size)
+    picture.line([(back, 340), (back, 220)], width=1)
+    picture.arrow(back, 220, back - 12, 220)
+    picture.text(back + 8, 310, "StepResult", anchor="start", size=size)
+    for name, room in rooms.items():
+        tall = HEIGHT - 40 if name == "reference" and room.y == 20 else TALL
         picture.box(room.x, room.y, room.w, tall, fill=room.fill)
         middle = room.x + room.w / 2
         own = name if name == STEP or "/" not in name else name.removeprefix("jax_engine/")
         picture.text(middle, room.y + 15, own, size=12)
-        picture.text(middle, room.y + 31, room.says, size=10)
-    picture.line([(480, 15), (480, HEIGHT - 15)], ink="faint", dash="4 4")
-    for i, line in enumerate(("shares no code:", "tests hold the", "two together")):
-        picture.text(560, 280 + 15 * i, line, size=11)
-    return {"house": picture}
+        picture.text(middle, room.y + 31, room.says, size=size)
 
 
 def _between(one: Room, other: Room) -> tuple[float, float, float, float]:

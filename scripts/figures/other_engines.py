@@ -1,11 +1,14 @@
-"""Speed of other engines over ours, from compare_*.json: `other-engines`, the README's picture."""
+"""Speed of other engines over ours, from compare_*.json: `other-engines`, the README's picture.
+
+Its narrow drawing has the workloads in two rows.
+"""
 
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-from scripts.figures.svg import FAINT, INK, Drawing
+from scripts.figures.svg import FAINT, INK, PHONE, Drawing
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -28,34 +31,59 @@ WORKLOADS = {
 }
 WIDTH, HEIGHT, TOP, BOTTOM = 640.0, 268.0, 66.0, 200.0
 LEFT, GROUP, BAR = 36.0, 86.0, 17.0
+TITLE = f"Output tokens a second in {DTYPE}, relative to jax-engine"
+ROW, EACH = 212.0, 80.0  # of the narrow one: the height of a row, the width of a workload
 
 
 def draw() -> dict[str, Drawing]:
-    picture = Drawing(WIDTH, HEIGHT, f"Output tokens a second in {DTYPE}, relative to jax-engine")
+    picture = Drawing(WIDTH, HEIGHT, TITLE)
     picture.style = _colours()
     picture.box(0, 0, WIDTH, HEIGHT, fill="paper")
     picture.text(WIDTH / 2, 16, picture.title, size=13)
-    for i, (name, fill) in enumerate(ENGINES.values()):
-        picture.box(LEFT + 110 + 115 * i, 32, 12, 12, fill=fill)
-        picture.text(LEFT + 127 + 115 * i, 38, name, anchor="start")
+    for i in range(len(ENGINES)):
+        _legend(picture, LEFT + 110 + 115 * i, 32, i)
+    _axis(picture, 0, WIDTH - 8, 10)
+    for i, workload in enumerate(WORKLOADS):
+        _group(picture, LEFT + i * GROUP, 0, workload, (10, 11))
+    return {"other-engines": picture, "other-engines-narrow": _narrow()}
+
+
+def _narrow() -> Drawing:
+    """For a phone: four workloads, and three below them."""
+    picture = Drawing(PHONE, HEIGHT + ROW - 10, TITLE)
+    for i in range(len(ENGINES)):
+        _legend(picture, 40 + 150 * (i % 2), 4 + 20 * (i // 2), i)
+    for i, workload in enumerate(WORKLOADS):
+        _group(picture, LEFT + i % 4 * EACH, i // 4 * ROW, workload, (12, 12))
+    for y in (0, ROW):
+        _axis(picture, y, PHONE - 2, 12)
+    return picture
+
+
+def _legend(picture: Drawing, x: float, y: float, number: int) -> None:
+    name, fill = list(ENGINES.values())[number]
+    picture.box(x, y, 12, 12, fill=fill)
+    picture.text(x + 17, y + 6, name, anchor="start")
+
+
+def _axis(picture: Drawing, y: float, right: float, size: float) -> None:
     for share in (0.0, 0.5, 1.0):
-        picture.line([(LEFT - 6, _at(share)), (WIDTH - 8, _at(share))], FAINT, width=0.5)
-        picture.text(LEFT - 10, _at(share), f"{share:g}", anchor="end", size=10)
-    for i, (workload, words) in enumerate(WORKLOADS.items()):
-        _group(picture, LEFT + i * GROUP, workload, words)
-    return {"other-engines": picture}
+        picture.line([(LEFT - 6, y + _at(share)), (right, y + _at(share))], FAINT, width=0.5)
+        picture.text(LEFT - 10, y + _at(share), f"{share:g}", anchor="end", size=size)
 
 
-def _group(picture: Drawing, left: float, workload: str, words: tuple[str, str]) -> None:
-    """A bar for each engine that was measured."""
+def _group(
+    picture: Drawing, left: float, y: float, workload: str, sizes: tuple[float, float]
+) -> None:
+    """A bar for each engine that was measured, with text of these sizes above and below."""
     speeds = _speeds(workload)
     for i, (engine, speed) in enumerate(speeds.items()):
         top = _at(speed / speeds["ours"])
-        picture.box(left + i * BAR, top, BAR - 2, BOTTOM - top, fill=ENGINES[engine][1])
-    picture.text(left + BAR / 2, TOP - 8, f"{speeds['ours']:,.0f}", size=10, ink=INK)
-    middle = left + 2 * BAR
-    for line, text in enumerate((workload, *words)):
-        picture.text(middle, BOTTOM + 14 + 15 * line, text, size=11)
+        picture.box(left + i * BAR, y + top, BAR - 2, BOTTOM - top, fill=ENGINES[engine][1])
+    above, below = sizes
+    picture.text(left + BAR / 2, y + TOP - 8, f"{speeds['ours']:,.0f}", size=above, ink=INK)
+    for line, text in enumerate((workload, *WORKLOADS[workload])):
+        picture.text(left + 2 * BAR, y + BOTTOM + 14 + 15 * line, text, size=below)
 
 
 def _speeds(workload: str) -> dict[str, float]:

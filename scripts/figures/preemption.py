@@ -17,7 +17,7 @@ def swap_cost() -> Drawing:
 
     for milliseconds in (10, 30, 100, 300, 1000):
         picture.line([(46, y(milliseconds)), (350, y(milliseconds))], "free")
-        picture.text(40, y(milliseconds), f"{milliseconds}", anchor="end")
+        picture.text(40, y(milliseconds), f"{milliseconds:,}", anchor="end")
     for i, size in enumerate(BLOCK_SIZES):
         picture.text(58 + 36 * i, 214, str(size))
     moves = [2 * OPT_13B.seconds_to_move(TOKENS, size) for size in BLOCK_SIZES]

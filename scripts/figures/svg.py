@@ -6,8 +6,10 @@ Colours are CSS variables of docs/stylesheets/figures.css, so that one file suit
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from zlib import crc32
 
 INK, FAINT, PAPER, FREE = "ink", "faint", "paper", "free"
+HEAD = "head"  # of arrows
 PHONE = 358  # pixels of a page's text on a phone: no wider, and no figure with text of 12 scrolls
 
 
@@ -74,7 +76,7 @@ class Drawing:
     def arrow(self, x1: float, y1: float, x2: float, y2: float, ink: str = INK) -> None:
         self.elements.append(
             f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour(ink)}" '
-            'marker-end="url(#head)"/>'
+            f'marker-end="url(#{HEAD})"/>'
         )
 
     def line(
@@ -108,22 +110,28 @@ class Drawing:
 
         On a wide screen a figure grows by no more than 1.3, so its text stays near that of the
         page; on a phone it shrinks to the screen, so a width of 400 or less stays readable.
+        Arrows' heads have an id of their own: one in a hidden drawing would not be shown.
         """
+        own = f"{HEAD}-{crc32(''.join(self.elements).encode()):x}"
         head = (
-            '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+            f'<defs><marker id="{HEAD}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
             'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" '
             f'fill="{colour(INK)}"/></marker></defs>'
         )
-        return "\n".join(
-            [
-                f'<svg xmlns="http://www.w3.org/2000/svg" role="img" '
-                f'viewBox="0 0 {self.width:g} {self.height:g}" font-family="inherit" '
-                f'style="max-width: {1.3 * self.width:g}px; margin: auto">',
-                f"<title>{escape(self.title)}</title>",
-                *([f"<style>{self.style}</style>"] if self.style else []),
-                *([head] if any("url(#head)" in one for one in self.elements) else []),
-                *self.elements,
-                "</svg>",
-                "",
-            ]
+        return (
+            "\n".join(
+                [
+                    f'<svg xmlns="http://www.w3.org/2000/svg" role="img" '
+                    f'viewBox="0 0 {self.width:g} {self.height:g}" font-family="inherit" '
+                    f'style="max-width: {1.3 * self.width:g}px; margin: auto">',
+                    f"<title>{escape(self.title)}</title>",
+                    *([f"<style>{self.style}</style>"] if self.style else []),
+                    *([head] if any(f"url(#{HEAD})" in one for one in self.elements) else []),
+                    *self.elements,
+                    "</svg>",
+                    "",
+                ]
+            )
+            .replace(f"#{HEAD})", f"#{own})")
+            .replace(f'id="{HEAD}"', f'id="{own}"')
         )

@@ -22,9 +22,9 @@ def split() -> Drawing:
         width = 8.5 * gigabytes
         picture.box(x, 24, width, 34, name, fill)
         if name:
-            picture.text(x + width / 2, 72, f"{gigabytes} GB, {gigabytes / 40:.0%}")
+            picture.text(x + width / 2, 72, f"{gigabytes} GB, {100 * gigabytes / 40:.0f} %")
         x += width
-    picture.text(x, 10, "activations and the rest: 2 GB, 5%", anchor="end")
+    picture.text(x, 10, "activations and the rest: 2 GB, 5 %", anchor="end")
     picture.arrow(x - 8, 17, x - 8, 23)
     return picture
 
@@ -33,10 +33,10 @@ def reservation() -> Drawing:
     picture = Drawing(PHONE, 190, "Two requests in memory that was reserved for the longest output")
     for i, (name, used, later, never) in enumerate(STRIPS):
         y = 30 + 86 * i
-        picture.text(10, y - 14, f"request {name}, {used + later + never} slots", anchor="start")
+        picture.text(10, y - 14, f"request {name}, {used + later + never:,} slots", anchor="start")
         x = 10
         for count, width, fill in ((used, 74, "a"), (later, 48, "b"), (never, 216, "alarm")):
-            picture.box(x, y, width, 28, str(count), fill)
+            picture.box(x, y, width, 28, f"{count:,}", fill)
             x += width
         for x, label in ((47, "in use"), (108, "later"), (240, "never: internal fragmentation")):
             picture.text(x, y + 40, label)

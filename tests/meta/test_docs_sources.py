@@ -84,12 +84,12 @@ def test_references_to_figures_are_links_with_their_numbers() -> None:
         made("as {{ ref queue }} shows")
 
 
-def test_figures_of_the_tutorial_fit_a_phone() -> None:
+def test_figures_fit_a_phone() -> None:
     """With text of 12 pixels; the narrow drawing, where there are two."""
-    texts = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "tutorial").glob("*.md"))
+    texts = "".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
     drawn = [name for name in named(texts) if name not in CAPTIONS]
     least = {name: re.findall(r"--least: (\d+)px", figure(name))[-1] for name in drawn}
-    assert len(least) > 35
+    assert len(least) > 45
     assert {name: pixels for name, pixels in least.items() if int(pixels) > PHONE} == {}
 
 
@@ -104,6 +104,16 @@ def test_long_names_in_tables_break_behind_dots() -> None:
     made = _hooks().on_page_content(f"<code>a.b_{'c' * 20}</code>{cell}")
     assert "<code>BlockManager.<wbr>block_<wbr>table</code>" in made
     assert made.startswith("<code>a.b_c")
+
+
+def test_a_flag_and_a_number_with_its_unit_stay_together() -> None:
+    area = "<textarea>a --flag, 5 %</textarea>"
+    made = _hooks().on_page_content(
+        f"<p>4 %, 2\nms, 3 things <code>a --flag-b 7 % 3</code></p>{area}"
+    )
+    kept = '<code>a <span class="unbroken">--flag</span>-b 7 % 3</code>'
+    assert made == f"<p>4\N{NO-BREAK SPACE}%, 2\N{NO-BREAK SPACE}ms, 3 things {kept}</p>{area}"
+    assert "0.9" in _hooks().on_page_content("<td><code>temperature=0.7, top_p=0.9</code></td>")
 
 
 def test_a_missing_definition_is_an_error() -> None:
@@ -123,3 +133,14 @@ def test_the_paper_s_numbers_lie_over_our_plots() -> None:
     dotted = (ROOT / "docs" / "figures" / "paper-12.svg").read_text("utf-8").count('"2 3"')
     rings = (ROOT / "docs" / "figures" / "paper-15.svg").read_text("utf-8").count('r="4.5"')
     assert (dotted, rings) == (10, 10)
+
+
+def test_arrows_have_heads_of_their_own() -> None:
+    """A page with two drawings of a figure hides one, and with it the heads that it defines."""
+    drawings = [path.read_text("utf-8") for path in (ROOT / "docs" / "figures").glob("*.svg")]
+    heads = [head for text in drawings for head in re.findall(r'<marker id="([^"]+)"', text)]
+    assert len(heads) > 10 and len(set(heads)) == len(heads)
+    for text in drawings:
+        assert set(re.findall(r"url\(#([^)]+)\)", text)) == set(
+            re.findall(r'<marker id="([^"]+)"', text)
+        )

@@ -54,9 +54,8 @@ def page() -> str:
     lines.append(_row("**all**", total))
     text = INTRODUCTION + "\n".join(lines) + "\n" + BY_HAND + _by_hand()
     for kind, title in (("survived", "Survivors"), ("equivalent", "Equivalent")):
-        text += f"\n## {title}\n\n" + "\n".join(
-            _named(folder, kind, known) for folder, known in every.items()
-        )
+        named = "\n".join(_named(folder, kind, known) for folder, known in every.items())
+        text += f"\n## {title}\n\n{named if named.strip() else 'None.\n'}"
     return text.rstrip("\n") + "\n"
 
 
@@ -73,8 +72,8 @@ def _by_hand() -> str:
         folder = "/".join(mutant.file.split("/")[: 2 if mutant.file.count("/") > 1 else 1])
         planted[folder] += 1
         caught[folder] += text_of(mutant) in tests
-    rows = [f"| `{name}/` | {planted[name]} | {caught[name]} |" for name in sorted(planted)]
-    last = f"| **all** | {planted.total()} | {caught.total()} |"
+    rows = [f"| `{name}/` | {planted[name]:,} | {caught[name]:,} |" for name in sorted(planted)]
+    last = f"| **all** | {planted.total():,} | {caught.total():,} |"
     return "\n".join(
         ["| folder | in the list | noticed by a named test |", "|---|---:|---:|", *rows, last, ""]
     )

@@ -12,7 +12,7 @@ W1 = {
     "ours / its": "ours_over_this",
     "TTFT p50, ms": "median_ttft_ms",
     "TPOT p50, ms": "median_tpot_ms",
-    "normalized, ms": "mean_normalized_latency_ms",
+    "normalised, ms": "mean_normalized_latency_ms",
     "`/health` p50, ms": "health_p50_ms",
     "most, ms": "health_max_ms",
 }
@@ -23,7 +23,7 @@ RATES = {
     "p99, ms": "p99_ttft_ms",
     "TPOT p50, ms": "median_tpot_ms",
     "p99, ms ": "p99_tpot_ms",
-    "normalized, ms": "mean_normalized_latency_ms",
+    "normalised, ms": "mean_normalized_latency_ms",
     "others, cores": "others_cores",
 }
 STREAMS = {
@@ -50,7 +50,7 @@ def _section(content: dict[str, Any]) -> str:
         for rate, rows in result["rates"].items()
         for name, row in rows.items()
     ]
-    limits = ", ".join(f"{name.upper()} {ms:g} ms" for name, ms in result["goodput"].items())
+    limits = ", ".join(f"{name.upper()} {ms:,g} ms" for name, ms in result["goodput"].items())
     parts = [
         f"`{content['command']}`, {result['dtype']}, {content['date']}, "
         f"{machine_in_words(content['machine'])}, commit {content['versions']['commit']}.",
