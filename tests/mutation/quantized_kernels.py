@@ -100,7 +100,6 @@ MUTANTS: list[Mutant] = [
             "chunk.num_panels",
             "one row is multiplied with panels of two kinds at once",
         ),
-        ("1 if panel.apart == 0 else 2", "1", "one row meets each panel twice"),
         ("+ 4 * part.first,", "+ 0 * part.first,", "the first part's sums of x for all"),
         ("VECTOR_BYTES * place[1]", "0", "the first kind's table for all"),
         (
