@@ -10,15 +10,6 @@ EXPERTS = (
     ("olmoe_1b_7b_4_layers", "OLMoE 1B-7B, 4 layers", 64),
 )
 
-# Rows of the table of the engine's forms.
-PRECISION = {
-    "bfloat16": "all in bfloat16",
-    "codes": "weights in codes of 4.5 bits",
-    "w8a8": "weights and activations in 8 bits",
-    "kv_int8": "KV cache in int8",
-    "kv_fp8": "KV cache in fp8",
-}
-
 
 def products_table(name: str = "linear") -> str:
     """Milliseconds of all products of a step, by its rows: the kernel's and XLA's."""
@@ -70,25 +61,6 @@ def w8a8_table(name: str = "w8a8") -> str:
         times = f"{single:.1f} | {half:.1f} | {codes:.1f}"
         rows.append(f"| {row.removesuffix('_rows')} | {times} | {ratios} |")
     return _where(saved) + "\n\n" + "\n".join(rows)
-
-
-def precision_table() -> str:
-    """Tokens a second of the engine, by how its weights and its KV cache are held."""
-    saved = load_result("precision")
-    works = saved["result"]
-    rows = ["| | " + " | ".join(works) + " |", "|---|" + "---:|" * len(works)]
-    for form in next(iter(works.values())):
-        cells = [
-            f"{one[form]['tokens_per_s']:.0f} ({one[form]['over_bfloat16']:.2f})"
-            for one in works.values()
-        ]
-        rows.append(f"| {PRECISION[form]} | {' | '.join(cells)} |")
-    said = (
-        "Prompt tokens a second in the first column, output tokens a second in the others, and in "
-        f"brackets the ratio to the first row; {saved['date']}, "
-        f"{machine_in_words(saved['machine'])}."
-    )
-    return said + "\n\n" + "\n".join(rows)
 
 
 def experts_table() -> str:

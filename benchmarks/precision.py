@@ -1,7 +1,6 @@
 """The engine's speed by how its weights and its KV cache are held, in one run.
 
-    python -m benchmarks.precision             prints the table
-    python -m benchmarks.precision --save      and keeps it in benchmarks/results/
+    python -m benchmarks.precision      prints the table
 
 SmolLM2-135M-Instruct, activations in bfloat16. Weights: bfloat16, the file's own codes of 4.5 bits,
 and W8A8, which rounds activations to 8 bits too. The KV cache: bfloat16, int8, fp8, over weights in
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.compare.quiet import settle
-from benchmarks.report import write_result
 from jax_engine import LLM, SamplingParams
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -44,8 +42,8 @@ class Work(NamedTuple):
 WORKS = {
     "4 prompts of 512 tokens": Work(4, 512, 1),
     "one request": Work(1, 64, 128),
-    "32 requests": Work(32, 64, 64),
-    "8 requests after 2,000 tokens each": Work(8, 2000, 64),
+    "16 requests": Work(16, 64, 48),
+    "4 requests after 2,000 tokens each": Work(4, 2000, 64),
 }
 
 
@@ -91,8 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.precision", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--runs", type=int, default=5, help="measured passes of each")
-    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--runs", type=int, default=3, help="measured passes of each")
     args = parser.parse_args()
     llms = {}
     for name, settings in ENGINES.items():
@@ -101,15 +98,12 @@ def main() -> None:
         llms[name] = LLM(
             dtype="bfloat16", max_model_len=2112, kv_cache_memory_bytes=memory, **settings
         )
-    result = {}
     for name, work in WORKS.items():
-        result[name] = measure(work, llms, args.runs)
+        result = measure(work, llms, args.runs)
         unit = "output tokens/s" if work.counts_output else "prompt tokens/s"
         print(f"{name}, {unit}, and over bfloat16")
-        for engine, one in result[name].items():
+        for engine, one in result.items():
             print(f"    {engine:>9} {one['tokens_per_s']:>9.1f} {one['over_bfloat16']:>7.2f}")
-    if args.save:
-        write_result("precision", result, arguments=args)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ And what is in benchmarks/results/:
     {{ measured }}                      each result that has no page of its own
     {{ compared }} {{ compared summary }}   compare_*.json, engine by engine or a row for each
     {{ compared quantised }}            quantised_files.json, a row for each engine on each file
+    {{ compared quantised_avx2 }}       the same of quantised_files_avx2.json
     {{ table sampler }}                 sampler.json, and others (benchmarks.tables.TABLES)
     {{ curves memory }} {{ curves }}        a curve of curves.json, or where they were measured
     {{ examples }} {{ profile }}   vllm_examples, step_profile.json
@@ -151,8 +152,9 @@ def measured() -> str:
 def compared(what: str = "") -> str:
     from benchmarks.compare import table
 
-    tables = {"summary": table.summary, "quantised": table.quantised_table}
-    return tables.get(what, table.compare_tables)()
+    if what.startswith("quantised"):
+        return table.quantised_table(what.removeprefix("quantised"))
+    return table.summary() if what else table.compare_tables()
 
 
 def curves(name: str = "") -> str:

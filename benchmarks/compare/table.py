@@ -44,9 +44,13 @@ def compare_tables() -> str:
     return "\n\n".join(map(_section, load_results("compare_*"))) or "Nothing measured yet."
 
 
-def quantised_table() -> str:
-    """A row for each engine on each quantised file and workload, of quantised_files.json."""
-    found = load_results(quantised.NAME)
+def quantised_table(processor: str = "") -> str:
+    """A row for each engine on each quantised file and workload, of quantised_files.json.
+
+    Args:
+        processor: the end of the name of another such file.
+    """
+    found = load_results(quantised.NAME + processor)
     if not found:
         return "Nothing measured yet."
     content = found[0]
