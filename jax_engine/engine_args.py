@@ -81,7 +81,8 @@ def _add_option(group: Any, name: str, kinds: tuple[Any, ...], **options: Any) -
 
 
 def _choices(kinds: tuple[Any, ...]) -> list[str] | None:
-    """The values of a setting that has few; None if it has many."""
+    """The values of a setting that has few; None if it has many, or if only None is supported:
+    then the engine says why."""
     found: list[str] = []
     for kind in kinds:
         if isinstance(kind, str):
@@ -92,7 +93,7 @@ def _choices(kinds: tuple[Any, ...]) -> list[str] | None:
             found += get_args(kind)
         elif kind is not type(None):
             return None
-    return found
+    return found or None
 
 
 def _from_text(kinds: tuple[Any, ...]) -> Callable[[str], Any]:

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from jax_engine.cli_config import add_config_flag
 from jax_engine.commands.answering.flags import add_sampling_flags, sampling_fields
-from jax_engine.commands.serve_flags import DEFAULT_NAME
+from jax_engine.commands.serve_flags import DEFAULT_NAME, check_given
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError
 from jax_engine.progress_log import show_progress_lines
@@ -40,6 +40,7 @@ PER_RUNNING = 4  # requests under way for each that can run: the engine never wa
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags."""
     add_config_flag(parser)
+    EngineArgs.add_cli_args(parser)  # before those that have another meaning here
     add = parser.add_argument
     add("files", nargs="*", metavar="IN OUT", help="the files, if not given by -i and -o")
     add("-i", "--input-file", metavar="IN", help="requests, one a line; -: standard input")
@@ -53,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what requests may call the model (MODEL)",
     )
     add("--chat-template", metavar="FILE", help="Jinja, or a file with it (the model's own)")
-    EngineArgs.add_cli_args(parser)
     add_sampling_flags(parser)
 
 
@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from jax_engine.commands.batch_files.lines import Reader
     from jax_engine.commands.batch_files.output import Output
 
+    check_given(args, "served_model_name")
     source, target = _names(args)
     show_progress_lines()
     file = _opened(source)

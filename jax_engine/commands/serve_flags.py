@@ -181,5 +181,15 @@ def check(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and not low <= value < float("inf"):
             raise ConfigError(f"--{name.replace('_', '-')} must be at least {low}, got {value}")
-    if args.api_key and not all(args.api_key):
-        raise ConfigError("--api-key must not be empty")
+    check_given(args, "api_key", "served_model_name")
+
+
+def check_given(args: argparse.Namespace, *names: str) -> None:
+    """
+    Raises:
+        ConfigError: a flag that may be repeated has an empty value, as of a variable that is not
+            set.
+    """
+    for name in names:
+        if not all(getattr(args, name) or ()):
+            raise ConfigError(f"--{name.replace('_', '-')} must not be empty")

@@ -119,3 +119,16 @@ slow = {"jax", "flax", "numba", "transformers", "huggingface_hub", "fastapi", "u
 assert not slow & set(sys.modules), slow & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+def test_names_of_generate_and_settings_of_vllm(tmp_path: Path, run: Run) -> None:
+    """A setting of vLLM's that has another meaning in a command, and one that only may be None."""
+    words = ["generate", "a", "b", "--served-model-name", "x", "y"]
+    assert make_parser().parse_args(words).served_model_name == ["x", "y"]
+    (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
+    for flag, problem in (
+        ("--rope-theta=5", "rope_theta must be None"),
+        ('--quantization-config={"a": 1}', "quantization_config must be None"),
+    ):
+        ended = run("generate", tmp_path / "in.jsonl", tmp_path / "out.jsonl", flag)
+        assert ended.status == 1 and problem in ended.err and ended.err.count("\n") == 1

@@ -63,12 +63,13 @@ def test_no_line_is_lost(tmp_path: Path, run: Run, scripted: Scripted) -> None:
         request("f", prompt="x") | {"method": "GET"},
         request("g", prompt="bug"),
         request("h") | {"body": 5},
+        request("i", prompt="x") | {"max_tokens": 5},
     ]
     source, target = write(tmp_path / "in.jsonl", *lines), tmp_path / "out.jsonl"
     ended = run("run-batch", "-i", source, "-o", target)
-    assert ended.status == 1 and "11 lines are answered; 9 are errors" in ended.err
+    assert ended.status == 1 and "12 lines are answered; 10 are errors" in ended.err
     found = {one["id"]: one for one in read(target)}
-    assert found.keys() == {f"batch_req_{i}" for i in range(1, 13) if i != 4}
+    assert found.keys() == {f"batch_req_{i}" for i in range(1, 14) if i != 4}
     assert all(one.keys() == {"id", "custom_id", "response", "error"} for one in found.values())
     said = found["batch_req_1"]["response"]
     assert said["status_code"] == 200 and found["batch_req_1"]["custom_id"] == "a"
@@ -81,6 +82,7 @@ def test_no_line_is_lost(tmp_path: Path, run: Run, scripted: Scripted) -> None:
         (3, "line 3: it is not JSON"), (5, "custom_id 'a' is that of line 1"),
         (6, "url must be one of"), (7, "custom_id must be a string, got 5"), (8, "stream"),
         (10, "method must be 'POST', got 'GET'"), (12, "body must be a JSON object, got 5"),
+        (13, "'max_tokens' is no field of a batch's line: the request is in body"),
     ):  # fmt: skip
         one = found[f"batch_req_{number}"]
         assert one["response"] is None and problem in one["error"]["message"]
@@ -155,6 +157,7 @@ def test_wrong_files_are_one_line(tmp_path: Path, run: Run, scripted: Scripted) 
         ([source, source], "the same file"),
         ([source, other], "is not an output of this command"),
         ([source, tmp_path / "x", "--max-num-seqs=0"], "max_num_seqs must be at least 1"),
+        ([source, tmp_path / "x", "--served-model-name", ""], "--served-model-name must not be"),
     ):
         ended = run("generate", *words)
         assert ended.status == 1 and problem in ended.err, (words, ended)
@@ -165,6 +168,15 @@ def test_wrong_files_are_one_line(tmp_path: Path, run: Run, scripted: Scripted) 
     assert (tmp_path / "new").read_text() == "" and scripted.starts == 0
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
+def test_a_full_disk_is_one_line(tmp_path: Path, run: Run, scripted: Scripted) -> None:
+    """The device has no end, too: what it holds already must not be read."""
+    source = write(tmp_path / "in.jsonl", {"prompt": "x"}, {"prompt": "y"})
+    ended = run("generate", source, "/dev/full")
+    problem = "the output /dev/full: No space left on device: the same command goes on with the"
+    assert ended.status == 1 and problem in ended.err and ended.err.count("\n") == 1
+
+
 def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jax_engine.commands.batch_files.lines.MAX_LINE", 30)
     path = tmp_path / "in.jsonl"
@@ -173,7 +185,7 @@ def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         found = list(Reader(file, {}, as_text=False))
     assert [one.number for one in found] == [1, 2, 3, 4, 5]
     assert [one.problem is None for one in found] == [True, False, True, False, False]
-    path.write_bytes("é\r\n\nlast".encode())
+    path.write_bytes("\ufeffé\r\n\nlast".encode())  # as programs of Windows begin a text
     with path.open("rb") as file:
         found = list(Reader(file, {"top_k": 2}, as_text=True))
     assert [(one.number, one.body) for one in found] == [

@@ -11,6 +11,7 @@ from jax_engine.checks import shown
 MAX_LINE = 32 << 20  # bytes, as of a server's request
 URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 _BATCH_FIELDS = frozenset({"custom_id", "method", "url", "body"})
+_BOM = "\ufeff".encode()  # which programs of Windows write before a text
 
 
 class Line(NamedTuple):
@@ -56,6 +57,8 @@ class Reader:
         number = 0
         while raw := self._file.readline(MAX_LINE + 1):
             number += 1
+            if number == 1:
+                raw = raw.removeprefix(_BOM)
             if len(raw) > MAX_LINE and not raw.endswith(b"\n"):
                 self._skip_rest()
                 yield self._bad(number, f"it must have at most {MAX_LINE} bytes")
@@ -104,6 +107,8 @@ class Reader:
             problem = f"method must be 'POST', got {shown(found['method'])}"
         elif url not in URLS:
             problem = f"url must be one of {', '.join(URLS)}, got {shown(url)}"
+        elif unknown := sorted(found.keys() - _BATCH_FIELDS):
+            problem = f"{shown(unknown[0])} is no field of a batch's line: the request is in body"
         elif not isinstance(body, dict):
             problem = f"body must be a JSON object, got {shown(body)}"
         elif body.get("stream"):

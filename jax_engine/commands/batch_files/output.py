@@ -23,10 +23,11 @@ class Output:
         failed: how many of its lines are errors.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, path: str) -> None:
         self.done: dict[int, int] = {}
         self.failed = 0
-        self._file = file
+        self._file, self._path = file, path
+        self._broken = False
         self._order: deque[int] = deque()
         self._ready: dict[int, bytes] = {}
 
@@ -38,13 +39,13 @@ class Output:
             ConfigError: it cannot be had, or holds something else.
         """
         if path == "-":
-            return cls(sys.stdout.buffer)
+            return cls(sys.stdout.buffer, path)
         try:
             file = Path(path).expanduser().open("wb+" if overwrite else "ab+")
         except OSError as error:
             raise ConfigError(f"the output {path}: {error.strerror}") from error
-        found = cls(file)
-        if file.seekable():
+        found = cls(file, path)
+        if Path(path).expanduser().is_file():  # a device such as /dev/full may have no end
             found._read_done(path)
         return found
 
@@ -81,7 +82,11 @@ class Output:
             self._order.append(line.number)
 
     def write(self, line: Line, text: bytes) -> int:
-        """Takes a line that is expected; returns how many are written now."""
+        """Takes a line that is expected; returns how many are written now.
+
+        Raises:
+            ConfigError: the file takes no more, such as on a full disk.
+        """
         if line.of_batch:
             self._append(text)
             return 1
@@ -93,13 +98,26 @@ class Output:
         return written
 
     def _append(self, text: bytes) -> None:
-        self._file.write(text)
-        self._file.flush()
+        try:
+            self._file.write(text)
+            self._file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._broken = True
+            raise ConfigError(
+                f"the output {self._path}: {error.strerror}: the same command goes on with the rest"
+            ) from error
 
     def close(self) -> None:
         """Closes the file."""
-        if self._file is not sys.stdout.buffer:
+        if self._file is sys.stdout.buffer:
+            return
+        try:
             self._file.close()
+        except OSError:  # it tries once more to write what it could not
+            if not self._broken:
+                raise
 
 
 def same_file(one: str, other: str) -> bool:
