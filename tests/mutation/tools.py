@@ -44,7 +44,7 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/mistral_reader.py",
         READERS,
-        ("for mark in (CALL_ID, ARGS):", "for mark in (ARGS,):", "the id of a call is not read"),
+        ("for one in (CALL_ID, ARGS):", "for one in (ARGS,):", "the id of a call is not read"),
     ),
     *plant(
         f"{FOLDER}/pythonic_reader.py",
