@@ -11,8 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cpu_kernels.compiling.jit import processor_has
-
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers")
@@ -49,6 +47,8 @@ def machine_in_words(found: dict[str, Any]) -> str:
 
 def of_processor(name: str) -> str:
     """The name of a result about a CPU's kernels: an older processor runs other code."""
+    from cpu_kernels.compiling.jit import processor_has  # needs Numba, which results do not
+
     return name if processor_has("avx512f") else f"{name}_avx2"
 
 
