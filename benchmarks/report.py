@@ -49,7 +49,9 @@ def of_processor(name: str) -> str:
     """The name of a result about a CPU's kernels: an older processor runs other code."""
     from cpu_kernels.compiling.jit import processor_has  # needs Numba, which results do not
 
-    return name if processor_has("avx512f") else f"{name}_avx2"
+    if processor_has("avx512f"):
+        return name
+    return f"{name}_{'avx2' if processor_has('avx2') else platform.machine()}"
 
 
 def now() -> str:
