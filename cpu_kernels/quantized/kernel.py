@@ -10,7 +10,7 @@ from cpu_kernels.compiling.jit import inner
 from cpu_kernels.linear.chunks import Share, num_chunks, rows_in_groups, share_of
 from cpu_kernels.linear.gated_linear import PARTS, STEP, bias_of, gate_pair, products_bytes
 from cpu_kernels.quantized.sums import write_sums
-from cpu_kernels.quantized.tiles import PART_BYTES, PLACE_BYTES, Chunk, multiply_of
+from cpu_kernels.quantized.tiles import PAIRS_PANELS, PART_BYTES, PLACE_BYTES, Chunk, multiply_of
 from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.simd.structs import BFLOAT16
 from cpu_kernels.simd.widen import item_bytes
@@ -30,7 +30,8 @@ def _is_gated(call: Any) -> bool:
 @inner
 def _parts(call: Any) -> int:
     """Panels that stay in one chunk: of gate and up, or those that one row is multiplied with."""
-    return PARTS if _is_gated(call) or rows_in_groups(call) == 1 else 1
+    paired = PAIRS_PANELS and rows_in_groups(call) == 1
+    return PARTS if _is_gated(call) or paired else 1
 
 
 @inner

@@ -4,8 +4,8 @@ The first tile decodes the codes in registers. If there are more tiles, it keeps
 of part of a panel in the thread's own memory, where the other tiles find them. All tiles compute
 the same sums in the same order.
 
-One row of x is multiplied with two panels at once: each sum waits for the one before it, and the
-sums of one panel are too few to fill that time.
+Without AVX-512 one row of x is multiplied with two panels at once: each sum waits for the one
+before it, and the sums of one narrow panel are too few to fill that time.
 """
 
 from typing import Any, NamedTuple
@@ -17,13 +17,14 @@ from cpu_kernels.quantized.kinds import FIELDS, FLOAT8, INT8, TABLE, WHOLE
 from cpu_kernels.simd.coded_micro_kernel import Tile, micro_kernel_of
 from cpu_kernels.simd.coded_scales import FLOAT16, OUTER
 from cpu_kernels.simd.coded_words import PERMUTES_16, Decoded, Float8, Int8, Table, Whole
-from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS
+from cpu_kernels.simd.micro_kernel import COLUMNS, ROWS, VECTORS
 from cpu_kernels.simd.structs import int32s
 from cpu_kernels.simd.words import Floats
 
 CODES = (Table, Int8, Float8)
 FEW_ROWS = ROW_COUNTS[3]  # a first tile of at most so many is the only one, and keeps nothing
 PART_BYTES = 64 * 1024  # of decoded words: they stay in the second-level cache
+PAIRS_PANELS = VECTORS == 1  # whether one row is multiplied with two panels at once
 PLACE_BYTES, UNIT, VECTOR_BYTES = 8, 64, 64
 
 
@@ -92,7 +93,8 @@ class Panel(NamedTuple):
 def _panel_of(chunk: Chunk, number: int) -> Panel:
     place = int32s(chunk.places + PLACE_BYTES * number)
     at, ahead, apart, following = chunk.panels + UNIT * place[0], 0, 0, 1
-    if chunk.tokens == 1 and number + 1 < chunk.num_panels and place[1] == place[3]:
+    paired = PAIRS_PANELS and chunk.tokens == 1 and number + 1 < chunk.num_panels
+    if paired and place[1] == place[3]:
         apart, following = UNIT * (place[2] - place[0]), 2
     if number + following < chunk.num_panels or chunk.goes_on:
         ahead = UNIT * (place[2 * following] - place[0])
@@ -187,7 +189,8 @@ def _first_tile_of(words: type[Floats]) -> Any:
 
     def times(codes: type[Decoded]) -> Any:
         kernels = [micro_kernel_of(n, codes, words, keep=n > FEW_ROWS) for n in ROW_COUNTS]
-        return _by_rows(kernels, micro_kernel_of(1, codes, words, panels=2))
+        pair = micro_kernel_of(1, codes, words, panels=2) if PAIRS_PANELS else kernels[0]
+        return _by_rows(kernels, pair)
 
     of_table, of_int8, of_float8 = map(times, CODES)
     # Where permutations look up 16 numbers, no panel is held as WHOLE: nothing is compiled for it.
@@ -242,7 +245,7 @@ def _by_rows(kernels: list[Any], pair: Any) -> Any:
             three(tile)
         elif tile.last >= ROW_COUNTS[0]:
             two(tile)
-        elif tile.apart != 0:
+        elif PAIRS_PANELS and tile.apart != 0:
             pair(tile)
         else:
             one(tile)

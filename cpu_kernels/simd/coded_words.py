@@ -123,7 +123,7 @@ class Table(Decoded):
 class Whole(Table):
     """4 bits, where code i stands for a whole number, the table's first one + i.
 
-    Without a permutation of 16 numbers this takes half the time of a table.
+    Without a permutation of 16 numbers this takes fewer instructions than a table.
     """
 
     def __init__(self, builder: Any, words: type[Floats], table: Any):

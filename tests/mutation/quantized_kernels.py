@@ -96,8 +96,8 @@ MUTANTS: list[Mutant] = [
         ("keep=n > FEW_ROWS", "keep=False", "nothing is kept for the other tiles"),
         ("4 * FIELDS * place[1]", "0", "all panels have the first kind"),
         (
-            "chunk.num_panels and place[1] == place[3]",
-            "chunk.num_panels",
+            "if paired and place[1] == place[3]:",
+            "if paired:",
             "one row is multiplied with panels of two kinds at once",
         ),
         ("+ 4 * part.first,", "+ 0 * part.first,", "the first part's sums of x for all"),

@@ -37,7 +37,7 @@ class UpTo512(Plain):
 
 
 class FirstOf1024(Plain):
-    """Positions are taken modulo 1024."""
+    """Positions are taken modulo 1,024."""
 
     caught_by = "test_long_contexts_agree_with_the_oracle[everything]"
 
