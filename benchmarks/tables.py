@@ -7,6 +7,7 @@ import re
 from functools import partial
 from typing import Any
 
+from benchmarks import compiled_gpu
 from benchmarks.kernel_tables import (
     codes_table,
     experts_table,
@@ -18,6 +19,7 @@ from benchmarks.vllm_examples.page import sentence
 
 # Results with a page of their own.
 PAGES = {
+    "compiled_gpu": "gpu.md#the-engines-steps",
     "curves": "costs.md",
     "step_profile": "step.md",
     "paper": "tutorial/reproducing-the-paper.md",
@@ -130,6 +132,9 @@ def sampler_table() -> str:
 TABLES = {
     "codes": codes_table,
     "codes_avx2": partial(codes_table, "linear_avx2"),
+    "compiled_codes": compiled_gpu.codes_table,
+    "compiled_experts": compiled_gpu.experts_table,
+    "compiled_steps": compiled_gpu.steps_table,
     "experts": experts_table,
     "products": products_table,
     "products_avx2": partial(products_table, "linear_avx2"),

@@ -115,6 +115,8 @@ VALUES: dict[str, Callable[[], str]] = {
     "host_percent": lambda: _range(
         [_share(name, "schedule", "prepare", "process") for name in DECODES], ".0f"
     ),
+    "host_ms_1": lambda: f"{_of('host_time', '1_running', 'total_us') / 1000:.1f}",
+    "host_ms_256": lambda: f"{_of('host_time', '256_running', 'total_us') / 1000:.1f}",
     # Whole workloads
     "prefix_over_vllm": _prefix_over_vllm,
     "guided_over_free_1": lambda: f"{_of('guided', 'batch_1', 'guided_step_ratio'):.2f}",

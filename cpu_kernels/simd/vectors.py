@@ -53,6 +53,7 @@ def operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Any]:
             2: lambda context, a, b: (kind, generate),
             3: lambda context, a, b, c: (kind, generate),
             4: lambda context, a, b, c, d: (kind, generate),
+            5: lambda context, a, b, c, d, e: (kind, generate),
         }[len(given)]
         return intrinsic(typed)
 
@@ -259,6 +260,13 @@ def totals_of_four(builder: Any, values: list[Any]) -> Any:
     ab, cd = _mix(builder, a, b, *pairs), _mix(builder, c, d, *pairs)
     quads = _mix(builder, ab, cd, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
     return _fold(builder, quads)
+
+
+@operation(types.void, place, vector, vector, vector, vector)
+def put_totals(builder: Any, address: Any, *four: Any) -> None:
+    """Writes the sums of four vectors' lanes to an address, side by side."""
+    totals = totals_of_four(builder, list(four))
+    builder.store(totals, builder.inttoptr(address, totals.type.as_pointer()), align=4)
 
 
 @operation(real, vector)

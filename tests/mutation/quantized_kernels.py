@@ -71,8 +71,14 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/sums.py",
         LINEAR,
-        ("range(first + LANES,", "range(first,", "16 columns of a group are added twice"),
-        ("min(first + group, columns)", "first + group", "the last group has the next row's x"),
+        ("range(LANES, size,", "range(0, size,", "16 columns of a group are added twice"),
+        ("min(group, last)", "group", "the last of four groups has the next row's x"),
+        (
+            "min(group, columns - group * number)",
+            "group",
+            "a last group of fewer than four has the next row's x",
+        ),
+        ("at + 2 * step, group", "at + step, group", "the second group's sum for the third"),
         ("form[MINIMUMS] != 0", "form[MINIMUMS] == 0", "the groups of a kind without minimums"),
     ),
     *plant(
