@@ -1,0 +1,145 @@
+"""What compilers report of the kernels and steps that docs/gpu.md shows. It needs no GPU.
+
+    python -m benchmarks.compiled_gpu --save        a few minutes, after `make .venv-aot/.installed`
+
+`python -m pallas_kernels.aot` compiles the cases, in the environment of `make aot`.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import ROOT, load_result, write_result
+
+NAME = "compiled_gpu"
+PYTHON = ROOT / ".venv-aot" / "bin" / "python"
+EXPERTS = {"xla": "`ragged_dot`", "mosaic": "the Mosaic kernel"}
+EXPERT_ROWS, CODES_TOKENS = (64, 4096), (16, 1536)
+CODES = {
+    "int8-g0": "int8, a scale a row",
+    "int8-g16": "int8, groups of 16",
+    "int8-g64": "int8, groups of 64",
+    "int4-g32": "4 bits, groups of 32",
+    "int4+-g32": "4 bits, groups of 32, minimums",
+    "int4-g64": "4 bits, groups of 64",
+    "int4+-g64": "4 bits, groups of 64, minimums",
+    "int4-g128": "4 bits, groups of 128",
+    "fp8-g128": "FP8, groups of 128",
+    "fp8-fp8-g128": "FP8 by FP8, groups of 128",
+}
+STEPS = {
+    "llama-3.1-8b": "Llama-3.1-8B, bfloat16",
+    "llama-3.1-8b-awq": "Llama-3.1-8B in AWQ's form (4 bits, groups of 128, minimums)",
+    "olmoe-1b-7b": "OLMoE 1B-7B, bfloat16",
+}
+STEP_ROWS, CARDS = (1, 32), ("h200", "a100")
+
+
+def globs() -> list[str]:
+    """The names of all cases that the tables show."""
+    return [
+        *(f"grouped_product/*/{rows}" for rows in EXPERT_ROWS),
+        *(f"quantized_matmul/mosaic/{kind}-{tokens}" for kind in CODES for tokens in CODES_TOKENS),
+        *(f"step/{model}/decode-{rows}" for model in STEPS for rows in STEP_ROWS),
+    ]
+
+
+def compile_all() -> list[dict[str, Any]]:
+    """All outcomes, as `python -m pallas_kernels.aot --json` writes them.
+
+    Raises:
+        SystemExit: the environment is missing, or a case fails.
+    """
+    if not PYTHON.exists():
+        sys.exit("the compilers are not installed: run `make .venv-aot/.installed` first")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "outcomes.json"
+        chosen = [word for glob in globs() for word in ("--only", glob)]
+        command = [PYTHON, "-m", "pallas_kernels.aot", "--cases", "jax_engine.aot_cases"]
+        done = subprocess.run([*command, *chosen, "--json", file], cwd=ROOT, check=False)
+        if done.returncode:
+            sys.exit("a case failed: the lines above say which")
+        found: list[dict[str, Any]] = json.loads(file.read_text())
+        return found
+
+
+def resources(outcome: dict[str, Any]) -> dict[str, Any]:
+    """The most that any kernel of a program takes, and the program's temporary memory."""
+    kernels = outcome["kernels"]
+    return {
+        "registers": max(kernel["registers"] for kernel in kernels),
+        "spilled_bytes": sum(kernel["spilled"] for kernel in kernels),
+        "shared_bytes": max(kernel["shared"] for kernel in kernels),
+        "copies": len(outcome["copies"]),
+        "temporary_mb": round(outcome["temporary"] / 1e6, 1),
+    }
+
+
+def _case(card: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = load_result(NAME)["result"][f"{card} {name}"]
+    return found
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    said = f"{load_result(NAME)['date']}, by `python -m benchmarks.{NAME}`."
+    return said + "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def experts_table() -> str:
+    """Products of experts, by backend and card."""
+    header = ["", "registers", "spills", "shared memory"]
+    header += [f"temporaries, {rows:,} rows" for rows in EXPERT_ROWS]
+    lines = []
+    for backend, card in (("xla", "h200"), ("xla", "a100"), ("mosaic", "h200")):
+        few, many = (_case(card, f"grouped_product/{backend}/{rows}") for rows in EXPERT_ROWS)
+        cells = [f"{EXPERTS[backend]}, {card.upper()}", few["registers"], few["spilled_bytes"]]
+        cells += [f"{few['shared_bytes'] / 1024:.0f} KiB"]
+        lines.append([*map(str, cells), *(f"{one['temporary_mb']:,} MB" for one in (few, many))])
+    return _table(header, lines)
+
+
+def codes_table() -> str:
+    """Registers and shared memory of products with quantised weights on an H200."""
+    header = ["", *(f"registers, {tokens:,} tokens" for tokens in CODES_TOKENS)]
+    header += [f"shared memory, {tokens:,} tokens" for tokens in CODES_TOKENS]
+    lines = []
+    for kind, words in CODES.items():
+        both = [_case("h200", f"quantized_matmul/mosaic/{kind}-{n}") for n in CODES_TOKENS]
+        cells = [words, *(str(one["registers"]) for one in both)]
+        lines.append([*cells, *(f"{one['shared_bytes'] / 1024:.0f} KiB" for one in both)])
+    return _table(header, lines)
+
+
+def steps_table() -> str:
+    """Temporary memory of whole decode steps."""
+    header = [
+        "a decode step of",
+        *(f"{rows} on an {c.upper()}" for c in CARDS for rows in STEP_ROWS),
+    ]
+    lines = []
+    for model, words in STEPS.items():
+        cells = [words]
+        for card in CARDS:
+            for rows in STEP_ROWS:
+                found = load_result(NAME)["result"].get(f"{card} step/{model}/decode-{rows}")
+                cells.append("" if found is None else f"{found['temporary_mb']:,} MB")
+        lines.append(cells)
+    return _table(header, lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--save", action="store_true")
+    args = parser.parse_args()
+    result = {f"{one['target']} {one['case']}": resources(one) for one in compile_all()}
+    if args.save:
+        write_result(NAME, result, arguments=args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Measured times and rates come from results: what a page writes by hand is not measured.
+
+docs/experiments.md is the exception: it keeps what was measured once. A section of docs/gpu.md has
+estimates for hardware that nothing has run on.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.meta.trees import ROOT
+
+UNITS = "ms|µs|s|seconds?|minutes?|[MGT]B/s|[GT]FLOP/s|tokens/s"
+WRITTEN = re.compile(rf"(?<![\w{{.,])\d[\d,.]*\s(?:{UNITS})(?![\w/])")
+NOT_PROSE = re.compile(r"^```.*?^```$|\{\{.*?\}\}|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+ESTIMATES = re.compile(r"^### Expected, before any measurement\n.*?^## ", re.MULTILINE | re.DOTALL)
+PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name != "experiments.md"]
+
+# By page: what its figures are if they are not measured, and the figures.
+KNOWN = {
+    "gpu.md": ("limits", "150 s, 35 s"),
+    "serving.md": (
+        "limits, and a log line",
+        "30 seconds, 60 seconds, 10 seconds, 15 seconds, 512.4 tokens/s, 87.0 tokens/s",
+    ),
+    "vllm-examples.md": ("a limit", "300 s"),
+    "tutorial/exercises.md": ("a limit", "20 seconds"),
+    "tutorial/processes.md": ("limits", "10 seconds, 15 seconds"),
+    "tutorial/beside-orca.md": (
+        "the simulator's constants",
+        "0.17 ms, 0.3 ms, 0.66 µs, 39.5 ms, 35 ms, 7.9 ms",
+    ),
+    "tutorial/chunked-prefill.md": ("supposed", "10 ms, 1 ms, 30 ms, 68 ms, 43 ms, 18 ms"),
+    "tutorial/kernel-ladder.md": ("supposed", "750 TFLOP/s, 3.0 TB/s"),
+    "tutorial/reproducing-the-paper.md": (
+        "the simulator's constants",
+        "1,555 GB/s, 20.9 ms, 0.17 ms, 0.66 µs, 0.3 ms",
+    ),
+    "tutorial/serving.md": ("an example", "0.0 s, 0.5 s, 2.5 s, 0.1 s, 0.119 s"),
+    "tutorial/swap-or-recompute.md": (
+        "the simulator's constants",
+        "12 GB/s, 312 TFLOP/s, 12.8 ms, 17.5 ms, 5.17 ms, 0.167 ms, 10.8 ms, 20.7 ms, 42.7 ms",
+    ),
+    "tutorial/why-memory.md": ("a data sheet's", "1,555 GB/s"),
+}
+
+
+def _written(page: Path) -> set[str]:
+    text = ESTIMATES.sub("", page.read_text("utf-8"))
+    return set(WRITTEN.findall(NOT_PROSE.sub("", text)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_page_writes_no_measured_time_by_hand(page: Path) -> None:
+    _, known = KNOWN.get(str(page.relative_to(ROOT / "docs")), ("", ""))
+    assert _written(page) == set(known.split(", ") if known else ())
