@@ -10,6 +10,14 @@ EXPERTS = (
     ("olmoe_1b_7b_4_layers", "OLMoE 1B-7B, 4 layers", 64),
 )
 
+# Rows of the table of forms.
+FORMS = {
+    "codes": "weights in the file's codes of 4.5 bits",
+    "w8a8": "weights and activations in int8 (W8A8)",
+    "kv_int8": "a KV cache in int8",
+    "kv_fp8": "a KV cache in FP8",
+}
+
 
 def products_table(name: str = "linear") -> str:
     """Milliseconds of all products of a step, by its rows: the kernel's and XLA's."""
@@ -46,6 +54,17 @@ def codes_table(name: str = "linear") -> str:
             rows.append(f"| {' | '.join(cells)} |")
     machine = machine_in_words(saved["machine"])
     return f"Ratios of best times; {saved['date']}, {machine}.\n\n" + "\n".join(rows)
+
+
+def precision_table() -> str:
+    """The engine's speed by how weights and KV cache are held, over both in bfloat16."""
+    saved = load_result("precision")
+    works = saved["result"]
+    lines = [f"| | {' | '.join(works)} |", "|---|" + "---:|" * len(works)]
+    for form, words in FORMS.items():
+        cells = [f"{found[form]['over_bfloat16']:.2f}" for found in works.values()]
+        lines.append(f"| {words} | {' | '.join(cells)} |")
+    return f"{saved['date']}, {machine_in_words(saved['machine'])}.\n\n" + "\n".join(lines)
 
 
 def w8a8_table(name: str = "w8a8") -> str:

@@ -1,6 +1,7 @@
 """The engine's speed by how its weights and its KV cache are held, in one run.
 
-    python -m benchmarks.precision      prints the table
+    python -m benchmarks.precision           prints the table
+    python -m benchmarks.precision --save    and keeps it in benchmarks/results/
 
 SmolLM2-135M-Instruct, activations in bfloat16. Weights: bfloat16, the file's own codes of 4.5 bits,
 and W8A8, which rounds activations to 8 bits too. The KV cache: bfloat16, int8, fp8, over weights in
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.compare.quiet import settle
+from benchmarks.report import of_processor, write_result
 from jax_engine import LLM, SamplingParams
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -90,8 +92,9 @@ def main() -> None:
         prog="python -m benchmarks.precision", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--runs", type=int, default=3, help="measured passes of each")
+    parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
-    llms = {}
+    llms, found = {}, {}
     for name, settings in ENGINES.items():
         print(f"loading {name}", flush=True)
         memory = 2**30 if "kv" in name else 2**31
@@ -99,11 +102,13 @@ def main() -> None:
             dtype="bfloat16", max_model_len=2112, kv_cache_memory_bytes=memory, **settings
         )
     for name, work in WORKS.items():
-        result = measure(work, llms, args.runs)
+        result = found[name] = measure(work, llms, args.runs)
         unit = "output tokens/s" if work.counts_output else "prompt tokens/s"
         print(f"{name}, {unit}, and over bfloat16")
         for engine, one in result.items():
             print(f"    {engine:>9} {one['tokens_per_s']:>9.1f} {one['over_bfloat16']:>7.2f}")
+    if args.save:
+        write_result(of_processor("precision"), found, arguments=args)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from benchmarks import compiled_gpu
 from benchmarks.kernel_tables import (
     codes_table,
     experts_table,
+    precision_table,
     products_table,
     w8a8_table,
 )
@@ -28,6 +29,7 @@ PAGES = {
     "quantised_files_avx2": "compare.md#without-avx-512",
     "accuracy_quantised": "command-line.md#what-quantising-costs",
     "linear": "cpu.md#the-products-of-a-step",
+    "precision": "cpu.md#the-engine-in-4-8-and-16-bits",
     "w8a8": "cpu.md#products-in-8-bits",
     "linear_avx2": "cpu.md#without-avx-512",
     "w8a8_avx2": "cpu.md#without-avx-512",
@@ -136,6 +138,7 @@ TABLES = {
     "compiled_experts": compiled_gpu.experts_table,
     "compiled_steps": compiled_gpu.steps_table,
     "experts": experts_table,
+    "precision": precision_table,
     "products": products_table,
     "products_avx2": partial(products_table, "linear_avx2"),
     "quantising": quantising_table,

@@ -37,6 +37,33 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
+        "cpu_kernels/simd/coded_micro_kernel.py",
+        (*LINEAR, *OTHER_PROCESSOR),
+        (
+            "[line, builder.add(line, tile.apart)]",
+            "[line, line]",
+            "one row takes the same codes for two panels",
+        ),
+    ),
+    *plant(
+        "cpu_kernels/simd/coded_scales.py",
+        (*LINEAR, *OTHER_PROCESSOR),
+        (
+            "start = self.builder.add(place, self.tile.apart) if panel else place",
+            "start = place",
+            "one row takes the same scales for two panels",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/tiles.py",
+        (*LINEAR, *OTHER_PROCESSOR),
+        (
+            "if paired and place[1] == place[3]:",
+            "if paired:",
+            "one row is multiplied with panels of two kinds at once",
+        ),
+    ),
+    *plant(
         f"{FOLDER}/kinds.py",
         (*LINEAR, *OTHER_PROCESSOR),
         ("if whole and not PERMUTES_16", "if not PERMUTES_16", "all tables are whole numbers"),
@@ -46,11 +73,6 @@ MUTANTS: list[Mutant] = [
         LINEAR,
         ("builder.sub(tile.columns_of_x, first))", "tile.group)", "the last group is whole"),
         ("builder.mul(group, LONG(4)))", "LONG(0))", "the first group's sum of x for all"),
-        (
-            "[line, builder.add(line, tile.apart)]",
-            "[line, line]",
-            "one row takes the same codes for two panels",
-        ),
     ),
     *plant(
         "cpu_kernels/simd/coded_scales.py",
@@ -61,11 +83,6 @@ MUTANTS: list[Mutant] = [
             "builder.fmul(inner, builder.load(scale))",
             "builder.load(scale)",
             "the outer scale alone",
-        ),
-        (
-            "start = self.builder.add(place, self.tile.apart) if panel else place",
-            "start = place",
-            "one row takes the same scales for two panels",
         ),
     ),
     *plant(
@@ -101,11 +118,6 @@ MUTANTS: list[Mutant] = [
         ),
         ("keep=n > FEW_ROWS", "keep=False", "nothing is kept for the other tiles"),
         ("4 * FIELDS * place[1]", "0", "all panels have the first kind"),
-        (
-            "if paired and place[1] == place[3]:",
-            "if paired:",
-            "one row is multiplied with panels of two kinds at once",
-        ),
         ("+ 4 * part.first,", "+ 0 * part.first,", "the first part's sums of x for all"),
         ("VECTOR_BYTES * place[1]", "0", "the first kind's table for all"),
         (
