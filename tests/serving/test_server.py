@@ -234,7 +234,12 @@ def test_errors_reach_the_client_by_their_type(client: openai.OpenAI) -> None:
         client.completions.create(model="none", prompt="x")
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="tiny", prompt="x" * 64)
-    assert caught.value.code == "context_length_exceeded"
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": "x" * 64}]
+        )
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
     for stream in (True, False):
         with pytest.raises(openai.BadRequestError, match="max_logprobs"):
             client.completions.create(model="tiny", prompt="x", logprobs=30, stream=stream)

@@ -25,6 +25,7 @@ from jax_engine.serving.anthropic.error_body import error_body, speaks_anthropic
 logger = logging.getLogger("jax_engine")
 MAX_MESSAGE = 1000  # characters: a message may quote what the client sent
 MAX_PARAM = 100
+PROMPTS = ("messages", "prompt", "input")  # the field that holds it, by endpoint
 NO_NAMES: Mapping[str, str] = {}
 _TYPES = {
     400: "invalid_request_error",
@@ -116,6 +117,8 @@ def api_error(
         param, message = _named_field(message, fields, names)
         too_long = isinstance(error, RequestTooLargeError)
         code = "context_length_exceeded" if too_long else None
+        if too_long and param is None:
+            param = next((name for name in PROMPTS if name in fields), None)
         return ApiError(400, message, param=param, code=code)
     if isinstance(error, EngineDeadError):
         return ApiError(500, "the engine has ended: no request can be answered", code="engine_dead")
