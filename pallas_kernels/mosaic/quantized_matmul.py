@@ -16,6 +16,7 @@ compute the same rows.
 """
 
 import functools
+import operator
 from typing import Any
 
 import jax
@@ -39,8 +40,15 @@ def parts_of(x: Shaped[Array, "T in"], sizes: Plan) -> Shaped[Array, "P rows par
 
 
 def sums_of(x: Shaped[Array, "T in"], sizes: Plan) -> Float[Array, "spans rows"]:
-    """The sum of x over each span, for whole tiles of tokens, and for the last tile's copy."""
-    sums = x.reshape(len(x), -1, sizes.span).astype(jnp.float32).sum(-1).T
+    """The sum of x over each span, for whole tiles of tokens, and for the last tile's copy.
+
+    The order of additions is written out: XLA would choose another for another number of tokens.
+    """
+    left = x.reshape(len(x), -1, sizes.span).astype(jnp.float32)
+    while left.shape[-1] > 1:  # a span is a power of two
+        middle = left.shape[-1] // 2
+        left = left[..., :middle] + left[..., middle:]
+    sums = left[..., 0].T
     return jnp.pad(sums, ((0, 0), (0, -len(x) % sizes.tokens + sizes.sums - sizes.tokens)))
 
 
@@ -68,7 +76,7 @@ def multiply(
         grid=(blocks, parts.shape[1] // sizes.tokens, sizes.splits),
         grid_names=("block", "tile", "split"),
     )(parts, codes, scales, layer[None], *more)
-    return sums.sum(0)[: x.shape[0]]
+    return functools.reduce(operator.add, sums)[: x.shape[0]]
 
 
 def _scratch(sizes: Plan, code: Any, dtype: Any, interpret: bool) -> dict[str, Any]:

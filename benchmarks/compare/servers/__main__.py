@@ -73,6 +73,10 @@ def _scale(args: argparse.Namespace) -> Scale:
     return TINY_SCALE if args.smoke else Scale()
 
 
+def _settle(args: argparse.Namespace) -> None:
+    quiet.settle(0.0 if args.smoke else 10.0)
+
+
 def _row(values: list[float]) -> str:
     return " ".join(f"{one:g}" for one in values)
 
@@ -85,7 +89,7 @@ def measure_w1(args: argparse.Namespace, running: dict[str, Server], offline: Se
     passes = {name: list[dict[str, Any]]() for name in names}
     for turn in range(args.runs + 1):
         for name in passes if turn % 2 else reversed(passes):
-            quiet.settle()
+            _settle(args)
             if name == "generate":
                 jobs = requests_of("W1", scale, turn)
                 answer, others = one_pass(offline, jobs)
@@ -128,7 +132,7 @@ def measure_rates(args: argparse.Namespace, running: dict[str, Server]) -> dict[
         asks = load.shapes_like_w1(args.requests, _scale(args), number)
         rows = found[f"{rate:g}"] = {}
         for name in running if number % 2 else reversed(running):
-            quiet.settle()
+            _settle(args)
             rows[name] = load.run(running[name], asks, rate)
             print(f"  {rate:g} a second, {name}: {rows[name]}", flush=True)
     return found
@@ -141,7 +145,7 @@ def measure_streams(args: argparse.Namespace, running: dict[str, Server]) -> Tab
     asks = [load.Ask(prompt, 8, 8) for prompt in prompts]
     found = {}
     for name, server in running.items():
-        quiet.settle()
+        _settle(args)
         found[name] = load.run(server, asks)
     print(f"  {args.streams} streams: {found}", flush=True)
     return found
