@@ -1,4 +1,4 @@
-"""Tables of a CPU's kernels, for docs/cpu.md."""
+"""Tables of a CPU's kernels and of the engine that uses them, for docs/cpu.md."""
 
 from typing import Any
 

@@ -42,7 +42,7 @@ def parts_of(x: Shaped[Array, "T in"], sizes: Plan) -> Shaped[Array, "P rows par
 def sums_of(x: Shaped[Array, "T in"], sizes: Plan) -> Float[Array, "spans rows"]:
     """The sum of x over each span, for whole tiles of tokens, and for the last tile's copy.
 
-    The order of additions is written out: XLA would choose another for another number of tokens.
+    The order of additions is written out: XLA chooses another for some numbers of tokens.
     """
     left = x.reshape(len(x), -1, sizes.span).astype(jnp.float32)
     while left.shape[-1] > 1:  # a span is a power of two

@@ -14,7 +14,7 @@ from jax.experimental.pallas.mosaic_gpu import InterpretGPUParams, force_gpu_int
 
 from pallas_kernels import quantized_matmul
 from pallas_kernels.device import interpreting
-from pallas_kernels.mosaic.quantized_matmul import parts_of
+from pallas_kernels.mosaic.quantized_matmul import parts_of, sums_of
 from pallas_kernels.mosaic.quantized_plan import STAGES, plan
 from pallas_kernels.quantized_matmul import FEW_ROWS
 
@@ -192,6 +192,18 @@ def test_parts_of_x_are_in_the_order_of_the_codes() -> None:
     np.testing.assert_array_equal(parts[2, :3], x[:, 64:128:2])
     np.testing.assert_array_equal(parts[3, :3] * 16, x[:, 65:128:2])
     assert not parts[:, 3:].any()
+
+
+@pytest.mark.parametrize("seed", [27, 68, 151])  # for which XLA's sum has other bits for 3 tokens
+def test_sums_of_x_do_not_depend_on_the_number_of_tokens(seed: int) -> None:
+    x = np.random.default_rng(seed).standard_normal((200, 1024)).astype(ml_dtypes.bfloat16)
+    few, many = (
+        np.asarray(jax.jit(partial(sums_of, sizes=plan(n, 64, 1024, 64, packed=True)))(x[:n]))
+        for n in (3, 200)
+    )
+    np.testing.assert_array_equal(few[:, :3], many[:, :3])
+    exact = x.astype(np.float64).reshape(200, -1, 64).sum(-1).T
+    np.testing.assert_allclose(many[:, :200], exact, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

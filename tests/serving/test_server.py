@@ -240,6 +240,9 @@ def test_errors_reach_the_client_by_their_type(client: openai.OpenAI) -> None:
             model="tiny", messages=[{"role": "user", "content": "x" * 64}]
         )
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(model="tiny", input="x" * 64)
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")
     for stream in (True, False):
         with pytest.raises(openai.BadRequestError, match="max_logprobs"):
             client.completions.create(model="tiny", prompt="x", logprobs=30, stream=stream)

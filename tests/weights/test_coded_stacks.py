@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_engine.operations import coded_format
@@ -187,16 +187,15 @@ def test_kinds_meet_in_one_matrix(used: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("kind", "counts"), [(2, (8, 3, 1)), (1, (100, 64)), (2, (200, 128))], ids=str
 )
-@settings(max_examples=2)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 2**24))
-@example(seed=5)
 def test_a_rows_bits_do_not_depend_on_those_after_it(
     kind: int, counts: tuple[int, ...], seed: int
 ) -> None:
     """Nor on how many there are, in tiles of as many tokens.
 
-    (In tiles of other sizes the interpreter's product may add up in another order.) Two thread
-    blocks share the columns of a row.
+    Two thread blocks share the columns of a row. In tiles of other sizes NumPy's product, which the
+    interpreter calls, adds up in another order for some numbers.
     """
     kinds = (KINDS[kind],)
     source = RowsSource({"w": random_rows((64,), 1024, kinds, {0}, seed)}, kinds)

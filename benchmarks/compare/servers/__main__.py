@@ -74,7 +74,8 @@ def _scale(args: argparse.Namespace) -> Scale:
 
 
 def _settle(args: argparse.Namespace) -> None:
-    quiet.settle(0.0 if args.smoke else 10.0)
+    if not args.smoke:
+        quiet.settle()
 
 
 def _row(values: list[float]) -> str:

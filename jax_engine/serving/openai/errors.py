@@ -25,7 +25,7 @@ from jax_engine.serving.anthropic.error_body import error_body, speaks_anthropic
 logger = logging.getLogger("jax_engine")
 MAX_MESSAGE = 1000  # characters: a message may quote what the client sent
 MAX_PARAM = 100
-PROMPTS = ("messages", "prompt", "input")  # the field that holds it, by endpoint
+PROMPTS = ("messages", "input", "prompt")  # what endpoints call it; Responses have a `prompt`, too
 NO_NAMES: Mapping[str, str] = {}
 _TYPES = {
     400: "invalid_request_error",
