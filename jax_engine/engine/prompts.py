@@ -89,8 +89,9 @@ def _fields(prompt: PromptInput) -> tuple[Any, Any, str | None]:
     if not isinstance(prompt, Mapping):
         return None, prompt, None
     unknown = {
-        key for key in prompt if key not in _KEYS and not (key in _UNUSED and not prompt[key])
-    }
+        key for key in prompt
+        if key not in _KEYS and not (key in _UNUSED and _is_empty(prompt[key]))
+    }  # fmt: skip
     if unknown or not set(prompt) & {"prompt", "prompt_token_ids"}:
         raise InvalidRequestError(
             "a prompt dict must have 'prompt' or 'prompt_token_ids' (and may have 'cache_salt'), "
@@ -102,6 +103,11 @@ def _fields(prompt: PromptInput) -> tuple[Any, Any, str | None]:
     if salt is not None:
         _valid_unicode("cache_salt", salt)
     return prompt.get("prompt"), prompt.get("prompt_token_ids"), salt
+
+
+def _is_empty(value: Any) -> bool:
+    """None or an empty collection. An array has no truth that could be asked instead."""
+    return value is None or (isinstance(value, Mapping | Sequence) and len(value) == 0)
 
 
 def prompt_text(prompt: PromptInput) -> str | None:

@@ -200,6 +200,8 @@ def test_structured_outputs(llm, usual, given_fields) -> None:
 
 
 @MORE
+@example(prompts=[{"multi_modal_data": np.array([3, 4])}])
+@example(prompts=[{"prompt": "a", "multi_modal_data": np.array([3, 4])}])
 @given(prompts=st.one_of(anything, st.fixed_dictionaries({"prompt": anything}),
                          st.fixed_dictionaries({"prompt_token_ids": anything}),
                          st.lists(st.dictionaries(st.sampled_from(
