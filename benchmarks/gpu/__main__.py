@@ -7,6 +7,7 @@ GPU: nothing it prints then is a measurement.
 
 import argparse
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,10 +55,11 @@ def _options() -> argparse.Namespace:
 
 
 def _attempt(record: Record, what: str, run: Callable[[], None]) -> None:
-    """One measurement; where it fails, the reason stands in the results."""
+    """One measurement; where it fails, the reason stands in the results, and all of it on stderr."""
     try:
         run()
     except Exception as error:
+        traceback.print_exc()
         record.skip(what, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
     # Else the programs and arrays of all shapes would stay on the device.
     jax.clear_caches()

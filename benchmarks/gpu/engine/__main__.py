@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -93,7 +92,8 @@ def _child(
     command = [sys.executable, "-m", "benchmarks.gpu.engine.child", model, *parts]
     # A fresh pool of the allocator, all in one piece; the rest is this process's context.
     pool = {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.85"}
-    with tempfile.TemporaryFile("w+") as log:
+    # All that the processes say beside their results: why one failed.
+    with record.json_file.with_suffix(".log").open("a+") as log:
         process = subprocess.Popen(
             # It starts nothing in the last part of its time, and is ended after it.
             [*command, "--limit", str(0.85 * limit_s), *(["--smoke"] if smoke else [])],

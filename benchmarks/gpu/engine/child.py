@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -51,6 +52,7 @@ def attempt(part: str, run: Callable[[], dict[str, Any] | None], limit_s: float)
     try:
         figures = run()
     except Exception as error:
+        traceback.print_exc()
         lines = str(error).splitlines() or [""]
         say(part, error=f"{type(error).__name__}: {lines[0][:300]}")
         return False
