@@ -23,6 +23,7 @@ from jax_engine.models.load import LoadedModel, ModelFiles, open_model
 from jax_engine.models.resolve import HubOptions
 from jax_engine.operations import this_device
 from jax_engine.progress_log import compiling, show_progress_lines
+from jax_engine.sampling.asks import EVERYTHING
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker.compilation_cache import enable_compilation_cache
 from jax_engine.worker.compiled_steps import CompiledSteps
@@ -46,6 +47,7 @@ _CACHE_DTYPES = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "int8": "i
 # Weights load in parallel with the rest of the start, after a time alone: both contend for the
 # GIL, so a small model is ready sooner if it loads first.
 ALONE_S = 1.5
+FLOAT32_BYTES = 4
 _PROVISIONAL_BLOCKS = 64  # a step's temporaries do not depend on the size of the pool
 
 
@@ -225,6 +227,14 @@ def build_scheduler(
     )
 
 
+def _sampler_bytes(steps: CompiledSteps, rows: int, vocab_size: int) -> int:
+    """Memory of a sampler in programs of its own, with the logits of two steps in flight."""
+    if not this_device().branches_wait:
+        return 0
+    sampler = steps.sample.prepare(rows, vocab_size, EVERYTHING).memory_analysis()
+    return int(sampler.temp_size_in_bytes) + 2 * FLOAT32_BYTES * rows * vocab_size
+
+
 def _memory(config: EngineConfig, model: LoadedModel, max_len: int, budget: int) -> MemoryProfile:
     dtype = resolve_cache_dtype(config)
     block = block_bytes(model.config, config.block_size, dtype)
@@ -243,7 +253,8 @@ def _memory(config: EngineConfig, model: LoadedModel, max_len: int, budget: int)
         kv_cache = jax.ShapeDtypeStruct(shape, dtype)
         with compiling(logger, f"a {largest}, to see how much memory it takes"):
             compiled = steps.compile(largest, kv_cache)
-        return int(compiled.memory_analysis().temp_size_in_bytes)
+        step = int(compiled.memory_analysis().temp_size_in_bytes)
+        return step + _sampler_bytes(steps, largest.num_rows, model.config.spec.vocab_size)
 
     overridden = config.num_gpu_blocks_override
     if overridden is None and config.kv_cache_memory_bytes is not None:

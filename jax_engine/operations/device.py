@@ -15,6 +15,8 @@ class Device(NamedTuple):
         in_host_memory: whether its arrays lie in the host's memory. The user's programs need that
             memory too, so the KV cache gets a share of it, and the engine checks what fits.
         slices_are_copied: whether XLA copies what a scan slices before it multiplies by it.
+        branches_wait: whether the host waits, in the middle of a program, until the device knows
+            which branch of a `lax.cond` to take.
         logits_are_slow: whether logits that nobody samples from take time worth a branch.
         memory_share: the share of its memory that an engine takes if the user names no other.
         compiler_options: XLA's, for a step. On a GPU the scan over layers must not copy each
@@ -27,6 +29,7 @@ class Device(NamedTuple):
     auto_dtype: str = "bfloat16"
     in_host_memory: bool = False
     slices_are_copied: bool = False
+    branches_wait: bool = False
     logits_are_slow: bool = False
     memory_share: float = 0.9
     compiler_options: dict[str, Any] = {}  # noqa: RUF012  nobody writes it
@@ -41,7 +44,7 @@ DEVICES = (
         logits_are_slow=True,
         memory_share=0.05,
     ),
-    Device("gpu", compiler_options={"xla_gpu_enable_triton_gemm": False}),
+    Device("gpu", branches_wait=True, compiler_options={"xla_gpu_enable_triton_gemm": False}),
 )
 
 

@@ -8,9 +8,9 @@ form; on a CPU one kernel replaces it (cpu_kernels/sampling/draw.py).
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, Int, UInt32
 
+from jax_engine.sampling.asks import branch
 from jax_engine.sampling.filters import lowest_kept
 from jax_engine.sampling.greedy import most_probable
 from jax_engine.sampling.inputs import SamplingInputs
@@ -21,12 +21,12 @@ GROUP = 128
 def draw(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
     """Applies temperature and filters, then draws. Greedy rows take the most probable token."""
     greedy = most_probable(logits)
-    tokens: Array = lax.cond(
-        jnp.any(inputs.temperature > 0),
+    return branch(
+        None if inputs.asks is None else inputs.asks.draws,
+        lambda: jnp.any(inputs.temperature > 0),
         lambda: jnp.where(inputs.temperature > 0, draw_in_parts(logits, inputs), greedy),
         lambda: greedy,
     )
-    return tokens
 
 
 def tempered(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array, "R V"]:
@@ -37,10 +37,12 @@ def tempered(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Float[Array
 def draw_in_parts(logits: Float[Array, "R V"], inputs: SamplingInputs) -> Int[Array, "R"]:
     """Draws for every row, as if none were greedy."""
     scaled = tempered(logits, inputs)
+    asks = inputs.asks
     filtered = (inputs.top_n_sigma > 0) | (inputs.top_k > 0) | (inputs.top_p < 1.0)
-    lowest = lax.cond(
-        jnp.any(filtered),
-        lambda: lowest_kept(scaled, inputs.top_n_sigma, inputs.top_k, inputs.top_p),
+    lowest = branch(
+        None if asks is None else asks.deviation or asks.shortlist,
+        lambda: jnp.any(filtered),
+        lambda: lowest_kept(scaled, inputs.top_n_sigma, inputs.top_k, inputs.top_p, asks),
         lambda: jnp.full(logits.shape[0], -jnp.inf),
     )
     return inverse_cdf(scaled, lowest, inputs.min_p, uniforms(inputs.seed, inputs.position))

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt32
 
-CANDIDATES = 256
+from jax_engine.sampling.asks import CANDIDATES, Asks, branch
 
 
 def lowest_kept(
@@ -20,19 +20,25 @@ def lowest_kept(
     top_n_sigma: Float[Array, "R"],
     top_k: Int[Array, "R"],
     top_p: Float[Array, "R"],
+    asks: Asks | None = None,
 ) -> Float[Array, "R"]:
-    """The smallest logit kept by top-n-sigma, then top-k, then top-p, each of what is left."""
-    nearest: Array = lax.cond(
-        jnp.any(top_n_sigma > 0),
+    """The smallest logit kept by top-n-sigma, then top-k, then top-p, each of what is left.
+
+    Args:
+        asks: What the rows ask for, where the host says it.
+    """
+    nearest = branch(
+        None if asks is None else asks.deviation,
+        lambda: jnp.any(top_n_sigma > 0),
         lambda: _deviation_threshold(logits, top_n_sigma),
         lambda: jnp.full(logits.shape[0], -jnp.inf),
     )
-    lowest: Array = lax.cond(
-        jnp.any((top_k > 0) | (top_p < 1.0)),
-        lambda: _lowest_of_most_probable(logits, nearest, top_k, top_p),
+    return branch(
+        None if asks is None else asks.shortlist,
+        lambda: jnp.any((top_k > 0) | (top_p < 1.0)),
+        lambda: _lowest_of_most_probable(logits, nearest, top_k, top_p, asks),
         lambda: nearest,
     )
-    return lowest
 
 
 def _deviation_threshold(
@@ -48,6 +54,7 @@ def _lowest_of_most_probable(
     nearest: Float[Array, "R"],
     top_k: Int[Array, "R"],
     top_p: Float[Array, "R"],
+    asks: Asks | None,
 ) -> Float[Array, "R"]:
     """The smallest logit kept by top-k, then top-p (V1's order); at least `nearest`."""
     vocab = logits.shape[1]
@@ -55,23 +62,29 @@ def _lowest_of_most_probable(
     weights = jnp.exp(logits - jnp.max(logits, axis=1, keepdims=True))
     # Without the barrier XLA slices the result, no longer recognises a top-k, and sorts all of it.
     candidates = lax.optimization_barrier(lax.top_k(logits, min(CANDIDATES, vocab))[0])
-    by_count = jnp.maximum(_count_threshold(logits, candidates, k), nearest)
+    long_list = None if asks is None else asks.long_list
+    by_count = jnp.maximum(_count_threshold(logits, candidates, k, long_list), nearest)
     left = jnp.where(logits >= by_count[:, None], weights, 0.0)
-    return _mass_threshold(logits, candidates, left, by_count, top_p)
+    nucleus = None if asks is None else asks.nucleus
+    return _mass_threshold(logits, candidates, left, by_count, top_p, nucleus)
 
 
 def _count_threshold(
-    logits: Float[Array, "R V"], candidates: Float[Array, "R C"], k: Int[Array, "R"]
+    logits: Float[Array, "R V"],
+    candidates: Float[Array, "R C"],
+    k: Int[Array, "R"],
+    long_list: bool | None,
 ) -> Float[Array, "R"]:
     """The k-th largest logit of each row; -inf where k is the whole vocabulary."""
     num_candidates, vocab = candidates.shape[1], logits.shape[1]
     kth = _pick(candidates, jnp.minimum(k, num_candidates) - 1)
     covered = (k <= num_candidates) | (k == vocab)
     ones = jnp.ones_like(logits)
-    found = lax.cond(
-        jnp.all(covered),
-        lambda: kth,
+    found = branch(
+        long_list,
+        lambda: ~jnp.all(covered),
         lambda: _largest_threshold(logits, ones, k.astype(jnp.float32)),
+        lambda: kth,
     )
     return jnp.where(k == vocab, -jnp.inf, found)
 
@@ -82,6 +95,7 @@ def _mass_threshold(
     weights: Float[Array, "R V"],
     low: Float[Array, "R"],
     top_p: Float[Array, "R"],
+    nucleus: bool | None,
 ) -> Float[Array, "R"]:
     """The largest t such that the logits >= t have top_p of all weight; at least `low`."""
     wanted = top_p * jnp.sum(weights, axis=1)
@@ -89,10 +103,12 @@ def _mass_threshold(
     reached = jnp.cumsum(relative, axis=1) >= wanted[:, None]
     boundary = _pick(candidates, jnp.argmax(reached, axis=1))
     covered = jnp.any(reached, axis=1) | (top_p >= 1.0)
-    found = lax.cond(
-        jnp.all(covered),
-        lambda: boundary,
+    # The host cannot know whether the candidates have enough weight: where it decides, all search.
+    found = branch(
+        nucleus,
+        lambda: ~jnp.all(covered),
         lambda: _largest_threshold(logits, weights, wanted),
+        lambda: boundary,
     )
     return jnp.where(top_p >= 1.0, low, jnp.maximum(low, found))
 

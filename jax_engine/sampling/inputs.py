@@ -1,6 +1,7 @@
 """The sampler's inputs as arrays, and the packed rows that the host builds them from."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Int32, UInt32
 
 from jax_engine.sampler_numbers import sampler_numbers
+from jax_engine.sampling.asks import CANDIDATES, Asks
 from jax_engine.sampling_params import SamplingParams
 
 # The int32 words of a packed row: two for the seed, the integers, then the bits of the floats.
@@ -37,6 +39,7 @@ class SamplingInputs:
         temperature: 0 for greedy.
         bias: Sparse (row, token, value) to add; padding has row R.
         history: Sparse (row, token, is_output) of rows with penalties; padding has row R.
+        asks: What the rows ask for, where the host says it; None: the device finds out.
     """
 
     seed: UInt32[Array, "R 2"]
@@ -56,15 +59,16 @@ class SamplingInputs:
     history_row: Int[Array, "NH"]
     history_token: Int[Array, "NH"]
     history_is_output: Int[Array, "NH"]
+    asks: Asks | None = field(default=None, metadata={"static": True})
 
 
 def first_rows(inputs: SamplingInputs, rows: int) -> SamplingInputs:
     """The inputs of the first rows. Bias and history entries of other rows become padding."""
-    sparse = ("bias", "history")
+    not_of_rows = ("bias", "history", "asks")
     cut = {
-        field.name: getattr(inputs, field.name)[:rows]
-        for field in fields(inputs)
-        if not field.name.startswith(sparse)
+        one.name: getattr(inputs, one.name)[:rows]
+        for one in fields(inputs)
+        if not one.name.startswith(not_of_rows)
     }
     return replace(inputs, **cut)
 
@@ -93,6 +97,22 @@ def sampling_row(params: SamplingParams, seed: int) -> Int32[np.ndarray, " words
     )
 
 
+def asks_of(rows: Int32[np.ndarray, "R words"]) -> Asks:
+    """What packed rows ask of the sampler."""
+    places, floats = row_fields(), rows.view(np.float32)
+    draws = floats[:, places["temperature"]] > 0
+    top_k = rows[:, places["top_k"]]
+    nucleus = draws & (floats[:, places["top_p"]] < 1.0)
+    return Asks(
+        draws=bool(draws.any()),
+        deviation=bool((draws & (floats[:, places["top_n_sigma"]] > 0)).any()),
+        shortlist=bool((draws & (top_k > 0) | nucleus).any()),
+        long_list=bool((draws & (top_k > CANDIDATES)).any()),
+        nucleus=bool(nucleus.any()),
+        logprobs=bool((rows[:, places["want_logprobs"]] > 0).any()),
+    )
+
+
 def unpack_sampling(
     rows: Int[Array, "R words"],
     position: Int[Array, "R"],
@@ -101,13 +121,13 @@ def unpack_sampling(
 ) -> SamplingInputs:
     """The inverse of `sampling_row`, on the device."""
     places = row_fields()
-    words = {name: rows[:, places[name].start] for name in INTEGERS}
+    words: dict[str, Any] = {name: rows[:, places[name].start] for name in INTEGERS}
     floats = lax.bitcast_convert_type(rows[:, places[FLOATS[0]].start :], jnp.float32)
+    words |= {name: floats[:, at] for at, name in enumerate(FLOATS)}
     return SamplingInputs(
         seed=lax.bitcast_convert_type(rows[:, places["seed"]], jnp.uint32),
         position=position,
         **words,
-        **{name: floats[:, at] for at, name in enumerate(FLOATS)},
         bias_row=bias[0],
         bias_token=bias[1],
         bias_value=lax.bitcast_convert_type(bias[2], jnp.float32),

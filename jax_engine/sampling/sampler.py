@@ -1,8 +1,8 @@
 """Samples the tokens of a whole batch, with any mixture of sampling parameters.
 
 Order (V1's): logits processors (on the host), penalties, bias and forbidden tokens, temperature,
-top-n-sigma, top-k, top-p, min-p, draw. Steps that no row of the batch needs are skipped at run time
-(`lax.cond`), so a greedy batch costs one argmax.
+top-n-sigma, top-k, top-p, min-p, draw. Parts that no row of the batch needs are skipped, so a
+greedy batch costs one argmax: by the device (`lax.cond`), or by the host, which knows (`asks`).
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt32
 
+from jax_engine.sampling.asks import branch
 from jax_engine.sampling.draw import tempered
 from jax_engine.sampling.inputs import WANTS_PROCESSED, SamplingInputs
 from jax_engine.sampling.logits import apply_bias, apply_penalties, forbid_tokens
@@ -60,23 +61,24 @@ def sample(
     """
     edited = logits if processed is None else processed
     if inputs.history_row.shape[0]:
-        edited = lax.cond(
-            jnp.any(inputs.history_row < logits.shape[0]),  # the others are padding
-            lambda given: apply_penalties(given, inputs),
-            lambda given: given,
-            edited,
+        unpenalised = edited
+        edited = branch(
+            None if inputs.asks is None else True,
+            lambda: jnp.any(inputs.history_row < logits.shape[0]),  # the others are padding
+            lambda: apply_penalties(unpenalised, inputs),
+            lambda: unpenalised,
         )
     if inputs.bias_row.shape[0]:
         edited = apply_bias(edited, inputs)
     if allowed is not None:
         edited = forbid_tokens(edited, allowed)
     token_ids = draw(edited, inputs)
-    output: SamplerOutput = lax.cond(
-        jnp.any(inputs.want_logprobs > 0),
+    return branch(
+        None if inputs.asks is None else inputs.asks.logprobs,
+        lambda: jnp.any(inputs.want_logprobs > 0),
         lambda: with_logprobs(_wanted_logits(logits, edited, inputs), token_ids, MAX_CANDIDATES),
         lambda: without_logprobs(token_ids, logits.shape[1], MAX_CANDIDATES),
     )
-    return output
 
 
 def _wanted_logits(

@@ -1,6 +1,5 @@
 """Compiled steps by shape. Each is compiled once, when first needed; slow ones are logged."""
 
-import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -10,18 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int, Shaped, UInt32
+from jaxtyping import Array, Int, Shaped
 
 from jax_engine.host_memory import give_back
 from jax_engine.layers.attention import AttentionInputs
 from jax_engine.models.load import LoadedModel
-from jax_engine.operations import operations_for, this_device
+from jax_engine.operations import this_device
 from jax_engine.progress_log import compiling
-from jax_engine.sampling.inputs import SamplingInputs, first_rows
-from jax_engine.sampling.sampler import SamplerOutput, sample
+from jax_engine.sampling.inputs import first_rows
+from jax_engine.sampling.sampler import SamplerOutput
 from jax_engine.worker.few_rows import sample_needed_rows
 from jax_engine.worker.hidden_states import pool_states
 from jax_engine.worker.prompt_logprobs import NUM_TOP, prompt_logprobs
+from jax_engine.worker.sampler_programs import SamplerPrograms
 from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import packed_length, unpack_step
 from jax_engine.worker.step_shape import StepShape
@@ -42,6 +42,7 @@ class CompiledSteps:
     Attributes:
         weights: The model's parameters and the scales of a quantised cache, as bare arrays.
         kv_scales: These scales, [L, kv, K]; None if the cache is not quantised.
+        sample: The sampler, for steps that end with the logits.
     """
 
     weights: list[Array]
@@ -63,7 +64,7 @@ class CompiledSteps:
         self.block_size, self.table_width = block_size, table_width
         self.max_rows, self.enforce_eager = max_rows, enforce_eager
         self._compiled: dict[StepShape, Any] = {}
-        self._samplers: dict[tuple[int, int, int], Any] = {}
+        self.sample = SamplerPrograms(max_rows, enforce_eager=enforce_eager)
 
     def set_weights(self, model: LoadedModel, kv_scales: Any = None) -> None:
         """Replaces placeholder shapes by weights: steps may be compiled before weights load.
@@ -95,32 +96,6 @@ class CompiledSteps:
             step = self.prepare(shape, kv_cache)
         outputs: tuple[Array, StepOutput] = step(self.weights, kv_cache, packed, previous)
         return outputs
-
-    def sample(
-        self,
-        unsampled: Unsampled,
-        processed: Float[Array, "R V"] | np.ndarray,
-        allowed: np.ndarray,
-    ) -> SamplerOutput:
-        """Runs the second half of a split step. `sampling.sample` documents the arguments."""
-        leaves, structure = jax.tree.flatten(unsampled)
-        arguments = leaves, jnp.asarray(processed), jnp.asarray(allowed)
-
-        def finish(leaves: list[Array], processed: Array, allowed: Array) -> SamplerOutput:
-            raw: Unsampled = jax.tree.unflatten(structure, leaves)
-            return self._sample(raw.logits, raw.inputs, processed, allowed)
-
-        if self.enforce_eager:
-            return finish(*arguments)
-        inputs = unsampled.inputs
-        sizes = len(allowed), len(inputs.bias_row), len(inputs.history_row)
-        program = self._samplers.get(sizes)
-        if program is None:
-            with compiling(logger, f"the sampling of {sizes[0]} rows"):
-                program = self._samplers[sizes] = jax.jit(finish).lower(*arguments).compile()
-                give_back()
-        sampled: SamplerOutput = program(*arguments)
-        return sampled
 
     def has(self, shape: StepShape) -> bool:
         """Whether a step of this shape can run at once."""
@@ -195,29 +170,17 @@ class CompiledSteps:
 
         def sampled(rows: int) -> SamplerOutput:
             of_rows = unsampled(rows)
-            return self._sample(of_rows.logits, of_rows.inputs)
+            return self.sample.sample(of_rows.logits, of_rows.inputs)
 
-        needed = None if shape.split else sample_needed_rows(shape, plan.num_samples, sampled)
+        split = shape.split or this_device().branches_wait
+        needed = None if split else sample_needed_rows(shape, plan.num_samples, sampled)
         num_top = model.spec.vocab_size if shape.whole_prompt_logprobs else NUM_TOP
         output = StepOutput(
             sampled=needed,
-            unsampled=unsampled(shape.num_rows) if shape.split else None,
+            unsampled=unsampled(shape.num_rows) if split else None,
             prompt=prompt_logprobs(model, hidden, plan.targets, num_top)
             if shape.prompt_logprobs
             else None,
             pooled=pool_states(hidden, plan.query_start_loc) if shape.pooling else None,
         )
         return kv_cache, output
-
-    def _sample(
-        self,
-        logits: Float[Array, "R V"],
-        inputs: SamplingInputs,
-        processed: Float[Array, "R V"] | None = None,
-        allowed: UInt32[Array, "R words"] | None = None,
-    ) -> SamplerOutput:
-        """Samples, and pads the tokens to M so that the next step accepts them from any shape."""
-        draw = operations_for(logits.dtype).draw
-        sampled = sample(logits, inputs, processed, allowed, draw=draw)
-        tokens = jnp.pad(sampled.token_ids, (0, self.max_rows - logits.shape[0]))
-        return dataclasses.replace(sampled, token_ids=tokens)

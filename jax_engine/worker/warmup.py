@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tqdm import tqdm
 
+from jax_engine.operations import this_device
 from jax_engine.progress_log import LONG_S
+from jax_engine.sampling.asks import USUAL, Asks
 from jax_engine.worker.step_shape import StepShape
 from jax_engine.worker.worker import Worker
 
@@ -38,9 +40,17 @@ def compile_ahead(
             for job in jobs:
                 job.result()
                 bar.update(1)
+            if this_device().branches_wait:
+                list(pool.map(worker.prepare_sampler, *_samplers(shapes)))
         finally:
             pool.shutdown(cancel_futures=True)
     seconds = time.perf_counter() - started
     if seconds >= LONG_S:
         logger.info("%d steps compiled ahead in %.1f s", len(missing), seconds)
     return len(missing)
+
+
+def _samplers(shapes: Sequence[StepShape]) -> tuple[list[int], list[Asks]]:
+    """Numbers of rows, and what they may ask for."""
+    rows = sorted({shape.num_rows for shape in shapes}, reverse=True)
+    return [count for count in rows for _ in USUAL], [*USUAL] * len(rows)

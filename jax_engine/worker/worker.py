@@ -5,7 +5,6 @@ copy-on-write destination may be a block that a preempted sequence lost in the s
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +12,9 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, UInt32
 
 from jax_engine.models.load import LoadedModel
+from jax_engine.operations import this_device
+from jax_engine.sampling.asks import Asks
+from jax_engine.sampling.inputs import asks_of
 from jax_engine.sampling.sampler import SamplerOutput
 from jax_engine.sampling.token_bits import ALL_TOKENS, num_words
 from jax_engine.step import HiddenStates, Moves, RequestSetup, SampleLogprobs, Step, StepResult
@@ -21,7 +23,7 @@ from jax_engine.worker.hidden_states import PooledStates
 from jax_engine.worker.kv_cache import KVCache
 from jax_engine.worker.kv_scales import scales_shape
 from jax_engine.worker.step_output import StepOutput, Unsampled
-from jax_engine.worker.step_plan import pack_step
+from jax_engine.worker.step_plan import pack_step, split_fields
 from jax_engine.worker.step_shape import step_shape
 
 
@@ -34,12 +36,14 @@ class Ticket:
         sampled: The sampler's output, padding rows included; None until a masked step is sampled.
         num_samples: How many of the sampler's rows are real tokens.
         wants: The outputs that the step's requests need on the host.
+        asks: What its rows ask of the sampler; None where the device finds out.
     """
 
     output: StepOutput | None
     sampled: SamplerOutput | None
     num_samples: int
     wants: "Wants"
+    asks: Asks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Worker:
         enforce_eager: bool = False,
     ) -> None:
         self.table_width = -(-max_model_len // block_size)
+        self.model_config = model.config
         self.kv_cache = KVCache(
             model.config,
             num_blocks=num_blocks,
@@ -102,6 +107,10 @@ class Worker:
         if not self.steps.has(shape):
             self.steps.prepare(shape, self.kv_cache.array)
 
+    def prepare_sampler(self, rows: int, asks: Asks) -> None:
+        """Compiles the sampler for what the rows ask for, where it is a program of its own."""
+        self.steps.sample.prepare(rows, self.model_config.spec.vocab_size, asks)
+
     def launch(self, step: Step) -> Ticket:
         """Starts one step without waiting for it."""
         self.setups.update([(setup.number, setup) for setup in step.opened])
@@ -122,7 +131,12 @@ class Worker:
             shape.split and any([setup.needs_logits for setup in setups]),
             shape.pooling and any([setup.token_states for setup in setups]),
         )
-        ticket = Ticket(output, None, sum([row.num_samples for row in step.rows]), wants)
+        num_samples = sum([row.num_samples for row in step.rows])
+        asks = None
+        if this_device().branches_wait:
+            rows = split_fields(packed, shape, self.table_width)["sampling"]
+            asks = asks_of(rows[:num_samples])
+        ticket = Ticket(output, None, num_samples, wants, asks)
         if output.sampled is not None:
             self._keep_tokens(ticket, output.sampled)
         elif not step.masked:
@@ -153,14 +167,14 @@ class Worker:
         """
         unsampled = _unsampled(ticket)
         rows, vocab_size = unsampled.logits.shape
-        mask = np.full((rows, num_words(vocab_size)), ALL_TOKENS)
+        mask, logits = None, None
         if allowed is not None:
+            mask = np.full((rows, num_words(vocab_size)), ALL_TOKENS)
             mask[: len(allowed)] = allowed
-        logits: Any = unsampled.logits
         if processed is not None:
-            logits = np.zeros(unsampled.logits.shape, np.float32)
+            logits = np.zeros((rows, vocab_size), np.float32)
             logits[: len(processed)] = processed
-        self._keep_tokens(ticket, self.steps.sample(unsampled, logits, mask))
+        self._keep_tokens(ticket, self.steps.sample(unsampled, logits, mask, ticket.asks))
 
     def collect(self, ticket: Ticket) -> StepResult:
         """Waits for a step's tokens and brings them to the host."""

@@ -15,7 +15,7 @@ from jax_engine.models.load import LoadedModel, abstract_decoder
 from jax_engine.models.registry import config_from_hf
 from jax_engine.sampling.inputs import ROW_WIDTH
 from jax_engine.step import Moves, RequestSetup, Row, Step
-from jax_engine.worker import compiled_steps
+from jax_engine.worker import compiled_steps, sampler_programs
 from jax_engine.worker.kv_cache import kv_cache_shape
 from jax_engine.worker.kv_scales import scales_shape
 from jax_engine.worker.prompt_logprobs import NUM_TOP
@@ -151,7 +151,7 @@ def test_a_split_step_is_sampled_by_another_program(
     eager: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trimmed: list[int] = []
-    monkeypatch.setattr(compiled_steps, "give_back", lambda: trimmed.append(1))
+    monkeypatch.setattr(sampler_programs, "give_back", lambda: trimmed.append(1))
     steps = counting_steps(monkeypatch, enforce_eager=eager)
     output = run(steps, *plan(masked=True))
     assert output.sampled is None and output.unsampled is not None
@@ -164,7 +164,7 @@ def test_a_split_step_is_sampled_by_another_program(
         drawn = steps.sample(output.unsampled, raw, mask)
         assert drawn.token_ids[:2].tolist() == [7, 3]
         assert steps.sample(output.unsampled, -raw, mask).token_ids[:2].tolist() == [39, 0]
-    assert len(trimmed) == len(steps._samplers) == (0 if eager else 1)
+    assert len(trimmed) == len(steps.sample.programs) == (0 if eager else 1)
 
 
 def test_each_shape_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from benchmarks.gpu.engine.models import Scale
 from benchmarks.gpu.engine.requests import SPARE, add, finish, start_decoding
 from jax_engine import LLMEngine
 from jax_engine.operations import this_device
+from jax_engine.sampling.asks import Asks
 from jax_engine.worker.step_shape import StepShape
 
 
@@ -96,7 +97,10 @@ def replay(engine: LLMEngine, step: Step, program: Any, count: int) -> float:
     started = time.perf_counter()
     for _ in range(count):
         cache, output = program(weights, cache, step.packed, step.previous)
-    jax.block_until_ready(output.sampled.token_ids)
+        sampled = output.sampled
+        if sampled is None:  # the sampler is a program of its own
+            sampled = engine.worker.steps.sample(output.unsampled, None, None, Asks())
+    jax.block_until_ready(sampled.token_ids)
     seconds = (time.perf_counter() - started) / count
     engine.worker.kv_cache.array = cache
     return seconds

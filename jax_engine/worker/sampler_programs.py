@@ -1,0 +1,88 @@
+"""The sampler as programs of its own: the second half of steps that end with the logits."""
+
+import dataclasses
+import logging
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, UInt32
+
+from jax_engine.host_memory import give_back
+from jax_engine.operations import operations_for, this_device
+from jax_engine.progress_log import compiling
+from jax_engine.sampling.asks import Asks
+from jax_engine.sampling.inputs import ROW_WIDTH, SamplingInputs, unpack_sampling
+from jax_engine.sampling.sampler import SamplerOutput, sample
+from jax_engine.worker.step_output import Unsampled
+
+logger = logging.getLogger("jax_engine.compile")
+
+
+class SamplerPrograms:
+    """One program for each kind of arguments, compiled when it is first needed.
+
+    Args:
+        max_rows: M, the number of tokens that every step returns.
+        enforce_eager: Run operation by operation without compiling.
+    """
+
+    def __init__(self, max_rows: int, *, enforce_eager: bool = False) -> None:
+        self.max_rows, self.enforce_eager = max_rows, enforce_eager
+        self.programs: dict[Any, Any] = {}
+
+    def __call__(
+        self,
+        unsampled: Unsampled,
+        processed: Float[Array, "R V"] | np.ndarray | None,
+        allowed: np.ndarray | None,
+        asks: Asks | None = None,
+    ) -> SamplerOutput:
+        """Draws the tokens without waiting for them. `sampling.sample` documents the arguments."""
+        inputs = dataclasses.replace(unsampled.inputs, asks=asks)
+        given = dataclasses.replace(unsampled, inputs=inputs), processed, allowed
+        leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, given))
+        if self.enforce_eager:
+            return self._finish(structure, leaves)
+        sampled: SamplerOutput = self._program(structure, leaves)(leaves)
+        return sampled
+
+    def prepare(self, rows: int, vocab_size: int, asks: Asks | None) -> Any:
+        """The program for rows whose logits nobody edits, compiled."""
+        nothing = jnp.zeros((3, 0), jnp.int32)
+        settings = jnp.zeros((rows, ROW_WIDTH), jnp.int32)
+        inputs = unpack_sampling(settings, jnp.zeros(rows, jnp.int32), nothing, nothing)
+        small = Unsampled(jnp.zeros((rows, 1)), dataclasses.replace(inputs, asks=asks))
+        leaves, structure = jax.tree.flatten((small, None, None))
+        leaves[0] = jax.ShapeDtypeStruct((rows, vocab_size), jnp.float32)  # not allocated
+        return self._program(structure, leaves)
+
+    def _program(self, structure: jax.tree_util.PyTreeDef, leaves: list[Any]) -> Any:
+        key = structure, *[leaf.shape for leaf in leaves]
+        program = self.programs.get(key)
+        if program is None:
+            with compiling(logger, f"the sampling of {leaves[0].shape[0]} rows"):
+                finish = partial(self._finish, structure)
+                jitted = jax.jit(finish, compiler_options=this_device().compiler_options)
+                program = self.programs[key] = jitted.lower(leaves).compile()
+                give_back()
+        return program
+
+    def _finish(self, structure: jax.tree_util.PyTreeDef, leaves: list[Array]) -> SamplerOutput:
+        unsampled, processed, allowed = jax.tree.unflatten(structure, leaves)
+        return self.sample(unsampled.logits, unsampled.inputs, processed, allowed)
+
+    def sample(
+        self,
+        logits: Float[Array, "R V"],
+        inputs: SamplingInputs,
+        processed: Float[Array, "R V"] | None = None,
+        allowed: UInt32[Array, "R words"] | None = None,
+    ) -> SamplerOutput:
+        """Samples, and pads the tokens to M so that the next step accepts them from any shape."""
+        draw = operations_for(logits.dtype).draw
+        sampled = sample(logits, inputs, processed, allowed, draw=draw)
+        tokens = jnp.pad(sampled.token_ids, (0, self.max_rows - logits.shape[0]))
+        return dataclasses.replace(sampled, token_ids=tokens)
