@@ -55,7 +55,7 @@ def _options() -> argparse.Namespace:
 
 
 def _attempt(record: Record, what: str, run: Callable[[], None]) -> None:
-    """One measurement; where it fails, the reason stands in the results, and all of it on stderr."""
+    """One measurement. Where it fails, the results name the reason; stderr has its traceback."""
     try:
         run()
     except Exception as error:

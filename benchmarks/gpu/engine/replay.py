@@ -29,7 +29,7 @@ class _Watched:
     """In the compiled steps' place: the same, and remembers the last one."""
 
     def __init__(self, steps: Any) -> None:
-        self.steps, self.last = steps, None
+        self.steps, self.sample, self.last = steps, steps.sample, None
 
     def __call__(self, shape: StepShape, cache: Any, packed: Any, previous: Any) -> Any:
         self.last = Step(shape, jnp.asarray(packed), previous)
