@@ -43,9 +43,9 @@ class SamplerPrograms:
         """Draws the tokens without waiting for them. `sampling.sample` documents the arguments."""
         inputs = dataclasses.replace(unsampled.inputs, asks=asks)
         given = dataclasses.replace(unsampled, inputs=inputs), processed, allowed
-        leaves, structure = jax.tree.flatten(jax.tree.map(jnp.asarray, given))
+        leaves, structure = jax.tree.flatten(given)
         if self.enforce_eager:
-            return self._finish(structure, leaves)
+            return self._finish(structure, [jnp.asarray(leaf) for leaf in leaves])
         sampled: SamplerOutput = self._program(structure, leaves)(leaves)
         return sampled
 
