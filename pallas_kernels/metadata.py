@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from pallas_kernels.backends import (
+    FOR_DECODE,
     Backend,
     backend_names,
     choose_backend,
@@ -101,6 +102,8 @@ def make_metadata(
     """
     check_step(block_tables, context_lens, query_start_loc, num_tokens)
     decode_only = decode_only or num_tokens == 1
+    if backend is None and decode_only:
+        backend = FOR_DECODE
     if call is None:
         name = choose_backend(backend)
     else:

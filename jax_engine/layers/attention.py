@@ -44,7 +44,7 @@ class AttentionInputs:
 class LayerNumbers(NamedTuple):
     """Numbers that differ between the repetitions of a layer, besides its weights.
 
-    A scan receives an array of each and hands out one element for each repetition.
+    A scan counts the repetitions, and hands out one element of each array.
 
     Attributes:
         layer: the layer's index in the stack of weights.

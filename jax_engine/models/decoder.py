@@ -119,29 +119,33 @@ class LayerStack(nnx.Module):  # type: ignore[misc]
         )
 
     def __call__(self, carry: Carry, positions: Positions, attn: AttentionInputs) -> Carry:
-        numbers = [
-            self._numbers(place, layer.spec.attention) for place, layer in enumerate(self.places)
-        ]
+        chosen = [_choices(layer.spec.attention) for layer in self.places]
         graphdef, whole, stacked = nnx.split(self.places, _is_indexed, ...)
 
-        def pattern(carry: Carry, of_repetition: tuple[Any, Any]) -> tuple[Carry, None]:
-            sliced, numbers = of_repetition
-            for layer, own in zip(nnx.merge(graphdef, whole, sliced), numbers, strict=True):
-                carry = layer(carry, positions, attn, own)
-            return carry, None
+        # The number of the repetition is carried: a GPU would copy it out of an array of numbers.
+        def pattern(
+            carried: tuple[Array, Carry], of_repetition: tuple[Any, Any]
+        ) -> tuple[tuple[Array, Carry], None]:
+            (index, carry), (sliced, chosen) = carried, of_repetition
+            layers = nnx.merge(graphdef, whole, sliced)
+            for place, (layer, own) in enumerate(zip(layers, chosen, strict=True)):
+                cache_layer = index * len(self.places) + (self.first + place)
+                numbers = LayerNumbers(index, cache_layer, *own)
+                carry = layer(carry, positions, attn, numbers)
+            return (index + 1, carry), None
 
-        return jax.lax.scan(pattern, carry, (stacked, numbers))[0]
+        carried = jnp.int32(0), carry
+        return jax.lax.scan(pattern, carried, (stacked, chosen), length=self.repeats)[0][1]
 
-    def _numbers(self, place: int, spec: AttentionSpec) -> LayerNumbers:
-        """The numbers of all layers at a place of the pattern: an array [repeats] a field."""
-        index = jnp.arange(self.repeats, dtype=jnp.int32)
-        known, ropes, windows = choices(spec.rope), None, None
-        if isinstance(spec.rope, tuple) and len(known) > 1:
-            ropes = jnp.array([known.index(one) for one in spec.rope], jnp.int32)
-        if isinstance(spec.window, tuple):
-            windows = jnp.array([one or EVERYTHING for one in spec.window], jnp.int32)
-        cache_layers = index * len(self.places) + (self.first + place)
-        return LayerNumbers(index, cache_layers, ropes, windows)
+
+def _choices(spec: AttentionSpec) -> tuple[Array | None, Array | None]:
+    """`rope` and `window` of `LayerNumbers` for all repetitions: an array [repeats], or None."""
+    known, ropes, windows = choices(spec.rope), None, None
+    if isinstance(spec.rope, tuple) and len(known) > 1:
+        ropes = jnp.array([known.index(one) for one in spec.rope], jnp.int32)
+    if isinstance(spec.window, tuple):
+        windows = jnp.array([one or EVERYTHING for one in spec.window], jnp.int32)
+    return ropes, windows
 
 
 class Decoder(nnx.Module):  # type: ignore[misc]

@@ -60,7 +60,7 @@ def compute_dtype(call: Call) -> Any:
     Quantised numbers are exact in each of float32, bfloat16 and float16. So products use them as
     stored, and the scale is applied to the product.
     """
-    if call.kv_scales is not None:
+    if call.kv_cache.dtype.itemsize == 1:
         return call.q.dtype
     return jnp.promote_types(call.q.dtype, call.kv_cache.dtype)
 
