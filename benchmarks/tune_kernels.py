@@ -26,6 +26,7 @@ from benchmarks.gpu.ours import available_backends, exact_result, largest_error,
 from benchmarks.gpu.shapes import SMOKE, Shape
 from benchmarks.report import RESULTS
 from pallas_kernels import tuning
+from pallas_kernels.backends import FOR_DECODE
 
 DECODE = Shape("decode", ((1, 4095),) * 64)
 PREFILL = Shape("prefill", ((8192, 0),))
@@ -81,12 +82,13 @@ def _work(smoke: bool) -> Iterator[tuple[Shape, str]]:
     if smoke:
         yield SMOKE[0], "triton_decode"
         return
-    # The backend that the device prefers comes first, with all its shapes.
-    for backend, size, dim in itertools.product(backends, BLOCK_SIZES, DIMS):
-        for kernel in tuning.KERNELS:
-            name, _, step = kernel.partition("_")
-            if name == backend:
-                base = DECODE if step == "decode" else PREFILL
+    # The kernels that the device prefers come first, with all their shapes.
+    for_decode = [name for name in FOR_DECODE if name in backends]
+    for preferred, size, dim in itertools.product(
+        zip(backends, for_decode, strict=True), BLOCK_SIZES, DIMS
+    ):
+        for base, backend in zip((PREFILL, DECODE), preferred, strict=True):
+            if (kernel := f"{backend}_{base.part}") in tuning.KERNELS:
                 yield replace(base, dim=dim, block_size=size), kernel
 
 

@@ -35,7 +35,8 @@ def main() -> None:
     if not smoke and jax.devices()[0].platform != "gpu":
         sys.exit("no GPU here; --smoke runs tiny shapes on the CPU")
     name = "smoke" if smoke else device_name()
-    record = Record(options.output, name, " ".join(sys.orig_argv[1:]), EMPTY, tables)
+    command = " ".join(sys.orig_argv[1:])
+    record = Record(options.output, name, command, EMPTY, tables, add=options.add)
     card = {
         "copy_bytes_per_s": copy_bytes_per_s(smoke),
         "matrix_flops_per_s": matrix_flops_per_s(smoke),
@@ -49,9 +50,16 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="tiny shapes, on any device")
+    parser.add_argument("--add", action="store_true", help="measure only what the files lack")
     parser.add_argument("--budget", type=float, default=500, metavar="SECONDS")
     parser.add_argument("--output", type=Path, default=RESULTS / "gpu", metavar="FOLDER")
     return parser.parse_args()
+
+
+def _there(record: Record, shape: Shape | Product, method: str) -> bool:
+    """Whether an earlier run measured it (`--add`)."""
+    rows = record.content["rows"]
+    return any(row["shape"] == shape.name and row["method"] == method for row in rows)
 
 
 def _attempt(record: Record, what: str, run: Callable[[], None]) -> None:
@@ -86,7 +94,8 @@ def _errors(record: Record, smoke: bool, budget: float) -> None:
                 error = largest_error(shape, backend, exact_result(shape, smoke), smoke)
                 record.put("errors", {**record.content["errors"], what: f"{error:.2e}"})
 
-            _attempt(record, f"error of {what}", run)
+            if what not in record.content["errors"]:
+                _attempt(record, f"error of {what}", run)
 
 
 def _headlines(record: Record, smoke: bool, budget: float) -> None:
@@ -116,7 +125,8 @@ def _time_ours(
                 timing = time_shape(shape, backend, predicted, smoke)
                 add_row(record, shape, backend, predicted, timing)
 
-            _attempt(record, f"{backend}, {shape.name}", run)
+            if not _there(record, shape, backend):
+                _attempt(record, f"{backend}, {shape.name}", run)
 
 
 def _products(record: Record, smoke: bool, budget: float) -> None:
@@ -135,11 +145,14 @@ def _products(record: Record, smoke: bool, budget: float) -> None:
                 us = time_product(product, backend, predicted, smoke)
                 add_row(record, product, backend, predicted, {"us": us})
 
-            _attempt(record, what, run)
+            if not _there(record, product, backend):
+                _attempt(record, what, run)
 
 
 def _tests(record: Record, smoke: bool, budget: float) -> None:
     """The kernels' property tests on this device."""
+    if record.content["tests"]:
+        return
     log = record.json_file.with_name(f"{record.json_file.stem}-tests.txt")
     record.put("tests", kernel_tests(smoke, 0.3 * budget, log))
 
@@ -160,7 +173,10 @@ def _others(record: Record, smoke: bool, budget: float) -> None:
                     measure: Any = measure) -> None:  # fmt: skip
                 add_row(record, shape, method, predicted, {"us": measure(shape, predicted, smoke)})
 
-            _attempt(record, f"{method}, {shape.name}", run)
+            if not _there(record, shape, method):
+                _attempt(record, f"{method}, {shape.name}", run)
+    if any(row["method"].startswith("torch") for row in record.content["rows"]):
+        return
     for shape, method, us in torch_rows(record, aims, smoke, limit_s=0.15 * budget):
         predicted = shape.predicted_s(card["copy_bytes_per_s"], card["matrix_flops_per_s"])
         add_row(record, shape, method, predicted, {"us": us})

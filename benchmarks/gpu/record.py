@@ -16,6 +16,7 @@ class Record:
         command: As it was typed.
         empty: The parts of the results, before anything was measured.
         tables: Makes Markdown of the results.
+        add: Keep what the files hold already.
     """
 
     def __init__(
@@ -25,6 +26,8 @@ class Record:
         command: str,
         empty: dict[str, Any],
         tables: Callable[[dict[str, Any]], str],
+        *,
+        add: bool = False,
     ):
         folder.mkdir(parents=True, exist_ok=True)
         self.json_file, self.table_file = folder / f"{name}.json", folder / f"{name}.md"
@@ -36,8 +39,11 @@ class Record:
             "machine": machine(),
             "versions": versions(),
             **empty,
-            "skipped": [],
         }
+        if add and self.json_file.exists():
+            before = json.loads(self.json_file.read_text("utf-8"))
+            self.content |= {key: before[key] for key in empty}
+        self.content["skipped"] = []
 
     def put(self, key: str, value: Any) -> None:
         """Replace a part of the results."""

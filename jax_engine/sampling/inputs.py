@@ -62,6 +62,22 @@ class SamplingInputs:
     asks: Asks | None = field(default=None, metadata={"static": True})
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PackedSampling:
+    """The inputs as the host sent them: four arrays, where `SamplingInputs` has seventeen."""
+
+    rows: Int[Array, "R words"]
+    position: Int[Array, "R"]
+    bias: Int[Array, "3 NB"]
+    history: Int[Array, "3 NH"]
+
+    def unpacked(self, asks: Asks | None = None) -> SamplingInputs:
+        """The inputs, and what their rows ask for, where the host says it."""
+        inputs = unpack_sampling(self.rows, self.position, self.bias, self.history)
+        return replace(inputs, asks=asks)
+
+
 def first_rows(inputs: SamplingInputs, rows: int) -> SamplingInputs:
     """The inputs of the first rows. Bias and history entries of other rows become padding."""
     not_of_rows = ("bias", "history", "asks")

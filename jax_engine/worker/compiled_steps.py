@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Array, Int, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from jax_engine.host_memory import give_back
 from jax_engine.layers.attention import AttentionInputs
@@ -164,20 +164,21 @@ class CompiledSteps:
         )
         hidden, kv_cache = model(plan.token_ids, plan.positions, kv_cache, attention)
 
-        def unsampled(rows: int) -> Unsampled:
-            logits = model.compute_logits(hidden[plan.logits_index[:rows]], plan.num_samples)
-            return Unsampled(logits, first_rows(plan.sampling, rows))
+        def logits(rows: int) -> Float[Array, "R V"]:
+            of_rows: Array = hidden[plan.logits_index[:rows]]
+            found: Array = model.compute_logits(of_rows, plan.num_samples)
+            return found
 
         def sampled(rows: int) -> SamplerOutput:
-            of_rows = unsampled(rows)
-            return self.sample.sample(of_rows.logits, of_rows.inputs)
+            inputs = first_rows(plan.sampling.unpacked(), rows)
+            return self.sample.sample(logits(rows), inputs)
 
         split = shape.split or this_device().branches_wait
         needed = None if split else sample_needed_rows(shape, plan.num_samples, sampled)
         num_top = model.spec.vocab_size if shape.whole_prompt_logprobs else NUM_TOP
         output = StepOutput(
             sampled=needed,
-            unsampled=unsampled(shape.num_rows) if split else None,
+            unsampled=Unsampled(logits(shape.num_rows), plan.sampling) if split else None,
             prompt=prompt_logprobs(model, hidden, plan.targets, num_top)
             if shape.prompt_logprobs
             else None,

@@ -14,7 +14,7 @@ from jax_engine.host_memory import give_back
 from jax_engine.operations import operations_for, this_device
 from jax_engine.progress_log import compiling
 from jax_engine.sampling.asks import Asks
-from jax_engine.sampling.inputs import ROW_WIDTH, SamplingInputs, unpack_sampling
+from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling, SamplingInputs
 from jax_engine.sampling.sampler import SamplerOutput, sample
 from jax_engine.worker.step_output import Unsampled
 
@@ -41,38 +41,40 @@ class SamplerPrograms:
         asks: Asks | None = None,
     ) -> SamplerOutput:
         """Draws the tokens without waiting for them. `sampling.sample` documents the arguments."""
-        inputs = dataclasses.replace(unsampled.inputs, asks=asks)
-        given = dataclasses.replace(unsampled, inputs=inputs), processed, allowed
-        leaves, structure = jax.tree.flatten(given)
+        leaves, structure = jax.tree.flatten((unsampled, processed, allowed))
         if self.enforce_eager:
-            return self._finish(structure, [jnp.asarray(leaf) for leaf in leaves])
-        sampled: SamplerOutput = self._program(structure, leaves)(leaves)
+            return self._finish(structure, asks, [jnp.asarray(leaf) for leaf in leaves])
+        sampled: SamplerOutput = self._program(structure, asks, leaves)(leaves)
         return sampled
 
     def prepare(self, rows: int, vocab_size: int, asks: Asks | None) -> Any:
         """The program for rows whose logits nobody edits, compiled."""
+        settings, position = jnp.zeros((rows, ROW_WIDTH), jnp.int32), jnp.zeros(rows, jnp.int32)
         nothing = jnp.zeros((3, 0), jnp.int32)
-        settings = jnp.zeros((rows, ROW_WIDTH), jnp.int32)
-        inputs = unpack_sampling(settings, jnp.zeros(rows, jnp.int32), nothing, nothing)
-        small = Unsampled(jnp.zeros((rows, 1)), dataclasses.replace(inputs, asks=asks))
-        leaves, structure = jax.tree.flatten((small, None, None))
+        packed = PackedSampling(settings, position, nothing, nothing)
+        leaves, structure = jax.tree.flatten((Unsampled(jnp.zeros((rows, 1)), packed), None, None))
         leaves[0] = jax.ShapeDtypeStruct((rows, vocab_size), jnp.float32)  # not allocated
-        return self._program(structure, leaves)
+        return self._program(structure, asks, leaves)
 
-    def _program(self, structure: jax.tree_util.PyTreeDef, leaves: list[Any]) -> Any:
-        key = structure, *[leaf.shape for leaf in leaves]
+    def _program(
+        self, structure: jax.tree_util.PyTreeDef, asks: Asks | None, leaves: list[Any]
+    ) -> Any:
+        key = structure, asks, *[leaf.shape for leaf in leaves]
         program = self.programs.get(key)
         if program is None:
             with compiling(logger, f"the sampling of {leaves[0].shape[0]} rows"):
-                finish = partial(self._finish, structure)
+                finish = partial(self._finish, structure, asks)
                 jitted = jax.jit(finish, compiler_options=this_device().compiler_options)
                 program = self.programs[key] = jitted.lower(leaves).compile()
                 give_back()
         return program
 
-    def _finish(self, structure: jax.tree_util.PyTreeDef, leaves: list[Array]) -> SamplerOutput:
+    def _finish(
+        self, structure: jax.tree_util.PyTreeDef, asks: Asks | None, leaves: list[Array]
+    ) -> SamplerOutput:
         unsampled, processed, allowed = jax.tree.unflatten(structure, leaves)
-        return self.sample(unsampled.logits, unsampled.inputs, processed, allowed)
+        inputs = unsampled.sampling.unpacked(asks)
+        return self.sample(unsampled.logits, inputs, processed, allowed)
 
     def sample(
         self,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 from jaxtyping import Array, Float
 
-from jax_engine.sampling.inputs import SamplingInputs
+from jax_engine.sampling.inputs import PackedSampling
 from jax_engine.sampling.sampler import SamplerOutput
 from jax_engine.worker.hidden_states import PooledStates
 
@@ -16,7 +16,7 @@ class Unsampled:
     """The result of a split step's first half: the sampler's inputs, still on the device."""
 
     logits: Float[Array, "R V"]
-    inputs: SamplingInputs
+    sampling: PackedSampling
 
 
 @jax.tree_util.register_dataclass

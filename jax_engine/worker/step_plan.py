@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from jax_engine.sampling.inputs import ROW_WIDTH, SamplingInputs, unpack_sampling
+from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling
 from jax_engine.step import RequestSetup, Row, Step
 from jax_engine.worker.sparse_edits import sparse_entries
 from jax_engine.worker.step_shape import StepShape, step_shape
@@ -44,7 +44,7 @@ class StepPlan:
     logits_index: Int[Array, "R"]
     num_samples: Int[Array, ""]
     targets: Int[Array, "targets"]
-    sampling: SamplingInputs
+    sampling: PackedSampling
 
 
 def packed_fields(shape: StepShape, table_width: int) -> dict[str, tuple[int, ...]]:
@@ -194,7 +194,7 @@ def unpack_step(
         logits_index=jnp.maximum(query_start_loc[fields["row_of_sample"] + 1] - 1, 0),
         num_samples=(ends > 0).sum(dtype=jnp.int32),
         targets=fields["targets"],
-        sampling=unpack_sampling(fields["sampling"], ends, fields["bias"], history),
+        sampling=PackedSampling(fields["sampling"], ends, fields["bias"], history),
     )
 
 

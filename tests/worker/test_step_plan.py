@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
 from jax_engine.engine.request_setup import derive_seed, request_setup
-from jax_engine.sampling.inputs import ROW_WIDTH
+from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling
 from jax_engine.step import Moves, RequestSetup, Row, Step
 from jax_engine.worker.step_plan import pack_step, split_fields, unpack_step
 from jax_engine.worker.step_shape import StepShape
@@ -28,8 +28,10 @@ def _unpacked(packed, shape):
     """The device's plan, in NumPy (outside of its class, whose shapes are JAX arrays)."""
 
     def on_host(part):
+        if isinstance(part, PackedSampling):
+            part = part.unpacked()
         if not dataclasses.is_dataclass(part):
-            return np.asarray(part)
+            return part if part is None else np.asarray(part)
         return SimpleNamespace(**{k: on_host(v) for k, v in vars(part).items()})
 
     return on_host(_unpack(jnp.asarray(packed), jnp.asarray(PREVIOUS), shape, W, B))
@@ -84,6 +86,7 @@ def test_i10_unpacking_gives_each_token_its_position_and_slot(case) -> None:
     """I10, on the device's side: slot of position p is table[p // B] * B + p % B, nothing else."""
     shape, packed = pack_step(case.step, case.setups, W)
     plan = _unpacked(packed, shape)
+    sampling = plan.sampling
     at, sample_at = 0, 0
     for i, (row, setup, table, text) in enumerate(case):
         assert plan.query_start_loc[i] == at
@@ -96,18 +99,18 @@ def test_i10_unpacking_gives_each_token_its_position_and_slot(case) -> None:
             at += 1
         for j in range(row.num_samples):
             assert plan.logits_index[sample_at] == at - 1
-            assert plan.sampling.position[sample_at] == len(text)
-            seed = plan.sampling.seed[sample_at]
+            assert sampling.position[sample_at] == len(text)
+            seed = sampling.seed[sample_at]
             assert np.array_equal(seed.view(np.int32), setup.rows[row.sample + j, :2])
-            assert plan.sampling.top_k[sample_at] == i
-            assert plan.sampling.top_p[sample_at] == 0.25
+            assert sampling.top_k[sample_at] == i
+            assert sampling.top_p[sample_at] == 0.25
             sample_at += 1
     assert plan.num_samples == sample_at
     assert (plan.slot_mapping[at:] == -1).all() and (plan.positions[at:] == 0).all()
     assert len(plan.query_start_loc) == len(plan.context_lens) + 1 == shape.num_rows + 1
     assert (plan.context_lens[len(case.texts) :] == 0).all()
     assert (plan.query_start_loc[len(case.texts) :] == at).all()
-    assert (plan.sampling.temperature[sample_at:] == 0).all()
+    assert (sampling.temperature[sample_at:] == 0).all()
 
 
 @given(cases())

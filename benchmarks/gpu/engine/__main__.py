@@ -53,8 +53,9 @@ def main() -> None:
     if smoke:
         asked = peer.message(peer.jobs(SMALL, smoke))
         _child(record, SMALL, ["main", "options", "trace"], SMOKE_S, smoke, asked)
-    for what, model, share in () if smoke else PLAN:
-        limit = share * options.budget - GRACE_S - record.elapsed()
+    plan = [] if smoke else [one for one in PLAN if one[0] in options.parts]
+    for what, model, share in plan:
+        limit = share / plan[-1][2] * options.budget - GRACE_S - record.elapsed()
         if limit < LEAST_S:
             record.skip(f"{model}: {what}", "the time was spent")
         elif what == "transformers":
@@ -67,6 +68,8 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks.gpu.engine", description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="a tiny model, on any device")
+    parts = dict.fromkeys(what for what, _, _ in PLAN)
+    parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts))
     parser.add_argument("--budget", type=float, default=500, metavar="SECONDS")
     parser.add_argument("--output", type=Path, default=RESULTS / "gpu", metavar="FOLDER")
     return parser.parse_args()

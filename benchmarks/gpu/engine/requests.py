@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from jax_engine import LLMEngine, RequestOutput, SamplingParams
+from jax_engine import LLMEngine, RequestOutput, RequestOutputKind, SamplingParams
 
 SPARE = 48  # tokens: the first requests decode while the last prompts are taken in
 RNG = np.random.default_rng(0)
@@ -13,7 +13,12 @@ RNG = np.random.default_rng(0)
 def add(engine: LLMEngine, request_id: str, prompt: int, output: int) -> None:
     """A greedy request of so many tokens in and out, end of sequence ignored."""
     tokens = RNG.integers(3, engine.model_config.vocab_size, size=prompt).tolist()
-    params = SamplingParams(temperature=0.0, max_tokens=output, ignore_eos=True)
+    params = SamplingParams(
+        temperature=0.0,
+        max_tokens=output,
+        ignore_eos=True,
+        output_kind=RequestOutputKind.FINAL_ONLY,  # as `LLM.generate` asks for
+    )
     engine.add_request(request_id, {"prompt_token_ids": tokens}, params)
 
 
