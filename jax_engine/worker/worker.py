@@ -98,6 +98,7 @@ class Worker:
             kv_scales=scales_shape(model.config, cache_dtype),
         )
         self.setups: dict[int, RequestSetup] = {}
+        self._branches_wait = this_device().branches_wait
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)
         self._last_tokens = self._no_tokens
 
@@ -133,7 +134,7 @@ class Worker:
         )
         num_samples = sum([row.num_samples for row in step.rows])
         asks = None
-        if this_device().branches_wait:
+        if self._branches_wait:
             rows = split_fields(packed, shape, self.table_width)["sampling"]
             asks = asks_of(rows[:num_samples])
         ticket = Ticket(output, None, num_samples, wants, asks)

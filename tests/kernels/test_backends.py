@@ -47,6 +47,31 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Any:
     return pretend
 
 
+def test_steps_that_only_decode_prefer_triton_and_others_mosaic(on: Any) -> None:
+    arrays = CALL.block_tables, CALL.context_lens, CALL.query_start_loc
+    on("gpu", "9.0")
+    assert make_metadata(*arrays, 3, decode_only=True).backend == "triton"
+    assert make_metadata(*arrays, 3).backend == "mosaic"
+    assert make_metadata(*arrays, 3, decode_only=True, backend="mosaic").backend == "mosaic"
+    on("gpu", "9.0", triton=NO_80)
+    call = CALL.q, CALL.kv_cache
+    assert make_metadata(*arrays, 3, decode_only=True, call=call).backend == "mosaic"
+    on("cpu")
+    assert make_metadata(*arrays, 3, decode_only=True).backend == "numba"
+
+
+@pytest.mark.parametrize("queries", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("cache", ["float8_e4m3fn", "int8"])
+def test_a_backend_is_chosen_for_an_8_bit_cache_before_its_scales_are_there(
+    queries: str, cache: str
+) -> None:
+    """The metadata of a step are made from shapes alone; JAX promotes no float8 to anything."""
+    call = CALL._replace(q=CALL.q.astype(queries), kv_cache=CALL.kv_cache.astype(cache))
+    lack = backends.implementation("triton").missing(call, OPTIONS)
+    wanted = f"float32 queries on a cache of {cache}" if queries == "float32" else None
+    assert lack == wanted
+
+
 NO_80 = "head dimension 80 (a multiple of 64 is needed)"
 
 

@@ -124,7 +124,7 @@ BLOCKS: list[Mutant] = [
             "slot -1 writes into the last block",
         ),
         ("slot_mapping % block_size", "(slot_mapping + 1) % block_size", "a wrong slot"),
-        ("one in enumerate(new)", "one in enumerate(new[::-1])", "keys and values swapped"),
+        ("jnp.stack(new, 1)", "jnp.stack(new[::-1], 1)", "keys and values swapped"),
         ("kv_scales[layer, i]", "kv_scales[layer, 0]", "values take the keys' scales"),
         (
             "jnp.clip(jnp.rint(quotient), -128, 127)",

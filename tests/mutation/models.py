@@ -228,8 +228,8 @@ SPECIFICATION: list[Mutant] = [
             "every group begins at the first layer of the cache",
         ),
         (
-            "LayerNumbers(index, cache_layers",
-            "LayerNumbers(cache_layers, cache_layers",
+            "LayerNumbers(index, cache_layer",
+            "LayerNumbers(cache_layer, cache_layer",
             "weights by the cache's numbers",
         ),
     ),

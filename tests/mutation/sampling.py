@@ -26,6 +26,25 @@ MUTANTS: list[Mutant] = [
         ("(inputs.top_p < 1.0)", "(inputs.top_p < 0.0)", "top-p alone does not filter"),
     ),
     *plant(
+        f"{FOLDER}/inputs.py",
+        ("tests/sampling/test_asks.py", "tests/properties/test_host_decides.py"),
+        (
+            "long_list=bool((draws & (top_k > CANDIDATES)).any())",
+            "long_list=False",
+            "the host forgets a top-k beyond the partial sort",
+        ),
+        (
+            "shortlist=bool((draws & (top_k > 0) | nucleus).any())",
+            "shortlist=bool((draws & (top_k > 0)).any())",
+            "the host forgets that top-p filters",
+        ),
+        (
+            'bool((rows[:, places["want_logprobs"]] > 0).any())',
+            'bool((rows[:, places["want_logprobs"]] > 0).all())',
+            "the host asks for log-probabilities only if all rows want them",
+        ),
+    ),
+    *plant(
         f"{FOLDER}/filters.py",
         TESTS,
         ("jnp.minimum(k, num_candidates) - 1)", "jnp.minimum(k, num_candidates - 1))", "k + 1"),
@@ -46,8 +65,8 @@ MUTANTS: list[Mutant] = [
             "forbidden tokens count in the deviation",
         ),
         (
-            "jnp.maximum(_count_threshold(logits, candidates, k), nearest)",
-            "_count_threshold(logits, candidates, k)",
+            "jnp.maximum(_count_threshold(logits, candidates, k, long_list), nearest)",
+            "_count_threshold(logits, candidates, k, long_list)",
             "top-p counts what top-n-sigma left out",
         ),
         ("jnp.where(top_n_sigma > 0, jnp.max", "jnp.where(True, jnp.max", "0 keeps the largest"),

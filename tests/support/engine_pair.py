@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from jax_engine import (
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.build import EngineParts, build_engine
+from jax_engine.operations import device
 from jax_engine.tokenization.tokenizer import Tokenizer
 from reference import sampling as reference_sampling
 from reference.engine import ReferenceEngine
@@ -55,6 +57,7 @@ class Pool:
     sliding_window: int | None = None
     cache_dtype: str = "auto"
     weights: str | None = None  # how they are quantised: see `quantised_llama`
+    branches_wait: bool = False  # the sampler is a program of its own, as on a GPU
 
 
 class Oracle(Transformer):
@@ -126,7 +129,10 @@ def _parts_for(pool: Pool) -> EngineParts:
         seed=ENGINE_SEED,
         kv_cache_dtype=pool.cache_dtype,  # type: ignore[arg-type]
     )
-    return build_engine(config)
+    cpu, *others = device.DEVICES
+    devices = (cpu._replace(branches_wait=pool.branches_wait), *others)
+    with patch.object(device, "DEVICES", devices):
+        return build_engine(config)
 
 
 def build_pair(

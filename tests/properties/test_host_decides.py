@@ -1,0 +1,25 @@
+"""The engine as on a GPU, where the host decides which parts of the sampler run, on a CPU.
+
+I30 to I37 with a sampler that is a program of its own: for each mixture of requests the host must
+ask for all that any of them needs.
+"""
+
+from typing import Any
+
+from hypothesis import given, settings
+
+from tests.properties.test_engine_against_reference import run_both
+from tests.support.engine_pair import Pool, Request
+from tests.support.engine_workloads import scheduler_settings, workloads
+
+POOL = Pool(4, 14, branches_wait=True)
+
+
+@given(scheduler=scheduler_settings(), workload=workloads())
+@settings(max_examples=10)
+def test_i30_to_i37_where_the_host_decides(
+    scheduler: dict[str, Any], workload: list[Request]
+) -> None:
+    pair = run_both(POOL, scheduler, workload)
+    worker = pair.engine.worker
+    assert worker.steps.branches_wait and len(worker.steps.sample.programs) > 0

@@ -1,0 +1,98 @@
+"""What the host says of a step: enough for every row, and no branch is left to the device."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_engine import SamplingParams
+from jax_engine.operations import xla
+from jax_engine.sampling.asks import EVERYTHING, USUAL, Asks, branch
+from jax_engine.sampling.inputs import asks_of, sampling_row, unpack_sampling
+from jax_engine.sampling.sampler import SamplerOutput, sample
+
+VOCAB = 400
+HISTORY = np.array([[0, 1, 9], [3, 5, 0], [1, 0, 0]], np.int32)  # the last entry is padding
+NO_BIAS = np.zeros((3, 0), np.int32)
+
+some_settings = st.fixed_dictionaries(
+    {"temperature": st.sampled_from([0.0, 0.0, 0.7, 1.5])},
+    optional={
+        "top_k": st.sampled_from([0, 1, 7, 256, 257, 390, 5000]),
+        "top_p": st.sampled_from([1.0, 0.9, 0.3]),
+        "min_p": st.sampled_from([0.0, 0.1]),
+        "top_n_sigma": st.sampled_from([0.0, 1.0, 2.0]),
+        "logprobs": st.sampled_from([None, 0, 3]),
+        "presence_penalty": st.sampled_from([0.0, 1.0]),
+    },
+)
+
+
+def packed(settings: list[dict[str, Any]]) -> np.ndarray:
+    return np.stack([sampling_row(SamplingParams(**one), 5) for one in settings])
+
+
+def sampled(logits: Any, rows: np.ndarray, asks: Asks | None) -> SamplerOutput:
+    position = jnp.arange(len(rows), dtype=jnp.int32)
+    inputs = unpack_sampling(jnp.asarray(rows), position, NO_BIAS, HISTORY)
+    return sample(logits, dataclasses.replace(inputs, asks=asks), draw=xla.draw)
+
+
+_sampled = jax.jit(sampled, static_argnames="asks")
+
+
+@given(settings=st.lists(some_settings, min_size=3, max_size=3), seed=st.integers(0, 2**16))
+def test_the_host_asks_for_enough(settings: list[dict[str, Any]], seed: int) -> None:
+    """The outputs are those of a device that finds out by itself."""
+    logits = jnp.asarray(np.random.default_rng(seed).normal(0, 2, (3, VOCAB)), jnp.float32)
+    rows = packed(settings)
+    mine, found = _sampled(logits, rows, asks_of(rows)), _sampled(logits, rows, None)
+    for name in ("token_ids", "ranks", "top_token_ids"):
+        np.testing.assert_array_equal(getattr(mine, name), getattr(found, name))
+    np.testing.assert_allclose(mine.logprobs, found.logprobs, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, "draws"),  # vLLM's default temperature is 1
+        ({"temperature": 0.0}, ""),
+        ({"temperature": 0.0, "top_k": 5, "top_p": 0.5, "top_n_sigma": 1.0}, ""),
+        ({"temperature": 0.0, "logprobs": 1}, "logprobs"),
+        ({"top_k": 256}, "draws shortlist"),
+        ({"top_k": 257}, "draws shortlist long_list"),
+        ({"top_p": 0.9}, "draws shortlist nucleus"),
+        ({"top_n_sigma": 1.0}, "draws deviation"),
+        ({"min_p": 0.5}, "draws"),
+    ],
+    ids=str,
+)
+def test_one_row_asks_for_what_it_needs_and_another_adds_nothing(
+    settings: dict[str, Any], wanted: str
+) -> None:
+    for rows in (packed([settings]), packed([{"temperature": 0.0}, settings])):
+        asks = asks_of(rows)
+        assert [name for name, value in asks._asdict().items() if value] == wanted.split()
+    assert asks_of(packed([settings])[:0]) == Asks()
+
+
+@pytest.mark.parametrize("asks", [*USUAL, EVERYTHING])
+def test_no_branch_is_left_to_the_device(asks: Asks) -> None:
+    logits, rows = jnp.zeros((3, VOCAB)), packed([{}] * 3)
+    decided = _sampled.lower(logits, rows, asks).as_text()
+    assert "stablehlo.case" not in decided and "stablehlo.if" not in decided
+    assert "stablehlo.case" in _sampled.lower(logits, rows, None).as_text()
+
+
+def test_a_branch_that_is_known_is_not_looked_for() -> None:
+    def never() -> Any:
+        raise AssertionError("nobody may look")
+
+    assert branch(True, never, lambda: 1, never) == 1
+    assert branch(False, never, never, lambda: 2) == 2
+    assert branch(None, lambda: jnp.bool_(True), lambda: jnp.int32(3), lambda: jnp.int32(4)) == 3
