@@ -11,6 +11,7 @@ import pytest
 from jax_engine import EngineConfig, OutOfMemoryError
 from jax_engine.engine import build
 from jax_engine.models.resolve import HubOptions
+from jax_engine.sampling.asks import EVERYTHING
 from jax_engine.worker.memory import MemoryProfile
 from jax_engine.worker.preemption_costs import PreemptionCosts
 
@@ -33,7 +34,9 @@ class World:
         self.profile = PROFILE
         self.loaded: tuple[Any, HubOptions] | None = None
         self.gguf: Path | None = None
-        self.device = SimpleNamespace(in_host_memory=True, auto_dtype="float32")
+        self.device = SimpleNamespace(
+            in_host_memory=True, auto_dtype="float32", branches_wait=False
+        )
         for name in (
             "open_model", "load_tokenizer", "profile_memory", "Worker", "CompiledSteps", "wait",
             "scales_for",
@@ -45,7 +48,7 @@ class World:
 
     def _open_model(self, model: str, *, hub: HubOptions, **_: Any) -> Any:
         assert hub == HubOptions("v1", "there", "secret")
-        spec = SimpleNamespace(num_layers=2, cached=(2, 1, 8))
+        spec = SimpleNamespace(num_layers=2, cached=(2, 1, 8), vocab_size=50)
         config = SimpleNamespace(max_context_len=32, eos_token_ids=(5,), spec=spec)
         abstract = SimpleNamespace(config=config, num_bytes=2**28, source=SOURCE, head="a head")
         return SimpleNamespace(abstract=abstract, gguf=self.gguf, load=lambda: "weights")
@@ -103,6 +106,21 @@ def test_the_parts(world: World) -> None:
     assert blocks.table_width == 3
     assert (world.worker["num_blocks"], world.worker["num_cpu_blocks"]) == (100, 64)
     assert (world.worker["max_model_len"], world.worker["block_size"]) == (10, 4)
+
+
+def test_a_sampler_of_its_own_takes_memory_beside_the_step(world: World) -> None:
+    """Its temporaries, asked for everything, and the logits of two steps in flight."""
+    prepared: list[Any] = []
+
+    def prepare(*asked: Any) -> Any:
+        prepared.append(asked)
+        return SimpleNamespace(memory_analysis=lambda: SimpleNamespace(temp_size_in_bytes=1000))
+
+    steps: Any = SimpleNamespace(sample=SimpleNamespace(prepare=prepare))
+    assert build._sampler_bytes(steps, 8, 50) == 0 and prepared == []
+    world.device.branches_wait = True
+    assert build._sampler_bytes(steps, 8, 50) == 1000 + 2 * 8 * 50 * 4
+    assert prepared == [(8, 50, EVERYTHING)]
 
 
 def test_costs_are_measured_on_the_worker_when_they_are_needed(

@@ -5,11 +5,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks import tune_kernels
+from benchmarks.gpu import __main__ as kernels
 from benchmarks.gpu import needs
 from benchmarks.gpu.checks import DEVICE_TESTS, digest
+from benchmarks.gpu.record import Record
 from benchmarks.gpu.shapes import AIMS, SHAPES
 from benchmarks.tune_kernels import SPACE, add_entry, candidates
 from pallas_kernels import tuning
@@ -85,6 +89,34 @@ def test_tuning_in_miniature_leaves_the_table_alone() -> None:
     before = tuning.TABLE_FILE.read_text("utf-8")
     assert "TritonDecodeConfig" in run(sys.executable, "-m", "benchmarks.tune_kernels", "--smoke")
     assert tuning.TABLE_FILE.read_text("utf-8") == before
+
+
+def test_tuning_begins_with_the_kernels_that_hopper_prefers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tune_kernels, "available_backends", lambda _: ["mosaic", "triton", "xla"])
+    work = [(kernel, shape.part, shape.dim) for shape, kernel in tune_kernels._work(smoke=False)]
+    assert work[:3] == [
+        ("mosaic_prefill", "prefill", 128),
+        ("triton_decode", "decode", 128),
+        ("mosaic_prefill", "prefill", 64),
+    ]
+    assert {kernel for kernel, _, _ in work} == set(tuning.KERNELS)
+    assert len(set(work)) * len(tune_kernels.BLOCK_SIZES) == len(work)
+
+
+def test_a_run_may_add_to_what_the_files_hold(tmp_path: Path) -> None:
+    empty: dict[str, Any] = {"rows": [], "errors": {}}
+    first = Record(tmp_path, "card", "first", empty, str)
+    first.put("rows", [{"shape": AIMS[0].name, "method": "triton"}])
+    first.skip("the rest", "the time was spent")
+    added = Record(tmp_path, "card", "second", empty, str, add=True)
+    assert added.content["rows"] == first.content["rows"] and added.content["skipped"] == []
+    assert kernels._there(added, AIMS[0], "triton")
+    assert not kernels._there(added, AIMS[0], "mosaic")
+    assert not kernels._there(added, AIMS[1], "triton")
+    assert Record(tmp_path, "card", "third", empty, str).content["rows"] == []
+    assert Record(tmp_path, "other", "fourth", empty, str, add=True).content["rows"] == []
 
 
 def test_what_tuning_finds_is_what_the_kernels_look_up(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jax_engine.sampling.asks import USUAL
 from jax_engine.worker import warmup
 from jax_engine.worker.step_shape import StepShape
 from jax_engine.worker.warmup import compile_ahead
@@ -83,3 +84,19 @@ def test_what_takes_long_is_logged(
     compile_ahead(worker([], [SHAPES[4]]), SHAPES, threads=1)
     said = f"4 steps compiled ahead in {seconds:.1f} s"
     assert caplog.messages == ([said] if seconds >= warmup.LONG_S else [])
+
+
+def test_samplers_that_are_programs_of_their_own_are_compiled_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One for each number of rows and what most requests ask for, the largest first."""
+    device = SimpleNamespace(branches_wait=True)
+    monkeypatch.setattr(warmup, "this_device", lambda: device)
+    prepared: list[Any] = []
+    one = worker([], [])
+    one.prepare_sampler = lambda rows, asks: prepared.append((rows, asks))
+    compile_ahead(one, SHAPES, threads=1)
+    assert prepared == [(rows, asks) for rows in (32, 16, 8, 2, 1) for asks in USUAL]
+    device.branches_wait = False
+    compile_ahead(one, SHAPES, threads=1)
+    assert len(prepared) == 5 * len(USUAL)

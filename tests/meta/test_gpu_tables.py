@@ -1,0 +1,168 @@
+"""The tables of docs/gpu.md hold what the results' files hold."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import gpu_tables, report
+from benchmarks.gpu.engine.expected import EXPECTED
+from benchmarks.gpu.engine.models import MODELS
+from benchmarks.tables import TABLES
+from tests.meta.trees import ROOT
+
+NAMES = ("gpu_engine", "gpu_kernels", "gpu_parts", "gpu_products")
+LAYER = "heads 32/8 x 128, blocks of 16"
+HEAD: dict[str, Any] = {
+    "date": "2026-11-26 11:08 UTC",
+    "machine": {"devices": ["NVIDIA H100"]},
+    "versions": {"jax": "0.11.2", "commit": "abc1234"},
+}
+SAID = "2026-11-26 11:08 UTC, NVIDIA H100, JAX 0.11.2, commit abc1234."
+MODEL: dict[str, Any] = {
+    "decode": {"tokens_per_s": 1234.5, "percent_of_bound": 41.2},
+    "prefill": {"percent_of_matrix_rate": 42.3},
+    "throughput": {"output_tokens_per_s": 23456.7, "percent_of_bound": 43.4},
+    "first token": {"p50_over_bound": 4.45},
+    "host time hidden": {
+        "1_running": {"hidden_percent": 51.6},
+        "256_running": {"hidden_percent": 52.7},
+    },
+    "profile": {
+        "decode of 1": {
+            "device_ms": 1.5,
+            "without_command_buffers_ms": 1.75,
+            "parts": {"QKV": {"ms": 0.0928, "bound_ms": 0.0633}, "rest": {"ms": 0.25}},
+        },
+        "prompt of 2048": {
+            "device_ms": 9.5,
+            "without_command_buffers_ms": 9.75,
+            "parts": {"QKV": {"ms": 0.5895, "bound_ms": 0.6061}},
+        },
+    },
+}
+
+
+def _row(shape: str, method: str, us: float, percent: float) -> dict[str, Any]:
+    part = "quantised weights" if "int" in shape else "decode"
+    return {
+        "part": part, "shape": shape, "method": method, "us": us, "percent_of_limit": percent,
+        "predicted_us": 3.5,
+    }  # fmt: skip
+
+
+ROWS = [
+    _row(f"64 x 1+4095, {LAYER}", "mosaic", 9.25, 93.5),
+    _row(f"64 x 1+4095, {LAYER}", "triton", 8.5, 96.1),
+    _row(f"64 x 1+4095, {LAYER}", "triton", 7943.4, 95.2),
+    _row(f"1 x 8192+0, {LAYER}", "mosaic", 77.5, 67.1),
+    _row("1 x 4096, int8 [4096, 4096], a scale a row", "mosaic", 13.81, 40.6),
+    _row("16 x 4096, int4 [4096, 4096], groups of 128", "xla", 54.58, 5.6),
+]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    (tmp_path / "gpu").mkdir()
+    for name, content in (
+        (gpu_tables.ENGINE, {"models": {"Llama-3.2-1B": MODEL}}),
+        (gpu_tables.KERNELS, {"tests": {"pytest": "25 passed"}, "rows": ROWS}),
+    ):
+        (tmp_path / f"{name}.json").write_text(json.dumps(HEAD | content), "utf-8")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("files")
+def test_measured_stands_beside_expected_and_the_aim() -> None:
+    assert TABLES["gpu_engine"]().splitlines() == [
+        SAID,
+        "",
+        "|  | Llama-3.2-1B: measured | expected | aim |",
+        "| --- | ---: | ---: | ---: |",
+        "| decode, % of the bandwidth bound | 41.2 | 60 | at least 80 |",
+        "| decode, tokens/s | 1,234 |  |  |",
+        "| prefill, % of the matrix rate | 42.3 | 55 | at least 60 |",
+        "| 256 running, % of the bound | 43.4 | 25 |  |",
+        "| 256 running, output tokens/s | 23,457 | 34,000 |  |",
+        "| first token of a lone prompt, times its bound | 4.45 | 3.8 |  |",
+        "| host time hidden, 1 running, % | 51.6 |  |  |",
+        "| host time hidden, 256 running, % | 52.7 | 90 |  |",
+    ]
+
+
+@pytest.mark.usefixtures("files")
+def test_a_part_stands_beside_its_bound() -> None:
+    assert TABLES["gpu_parts"]().splitlines() == [
+        SAID,
+        "",
+        "| Llama-3.2-1B | decode of 1, ms | bound, ms | prompt of 2,048, ms | bound, ms |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| QKV | 0.093 | 0.063 | 0.590 | 0.606 |",
+        "| rest | 0.250 |  |  |  |",
+        "| the step, not profiled | 1.500 |  | 9.500 |  |",
+        "| without command buffers | 1.750 |  | 9.750 |  |",
+    ]
+
+
+@pytest.mark.usefixtures("files")
+def test_the_last_measurement_of_a_kernel_is_shown() -> None:
+    assert TABLES["gpu_kernels"]().splitlines() == [
+        f"{SAID} One layer: {LAYER}. The property tests on the device: 25 passed.",
+        "",
+        "| microseconds (% of the limit) | limit | Triton | Mosaic |",
+        "| --- | ---: | ---: | ---: |",
+        "| decode, 64 x 4,096 | 3.5 | 7,943 (95.2) | 9.25 (93.5) |",
+        "| prompt, 1 x 8,192 | 3.5 |  | 77.5 (67.1) |",
+    ]
+
+
+@pytest.mark.usefixtures("files")
+def test_products_are_a_table_of_their_own() -> None:
+    assert TABLES["gpu_products"]().splitlines() == [
+        SAID,
+        "",
+        "| microseconds (% of the limit) | limit | Mosaic | XLA |",
+        "| --- | ---: | ---: | ---: |",
+        "| 1 token, int8 [4,096, 4,096], a scale a row | 3.5 | 13.81 (40.6) |  |",
+        "| 16 tokens, int4 [4,096, 4,096], groups of 128 | 3.5 |  | 54.58 (5.6) |",
+    ]
+
+
+@pytest.mark.parametrize("make", [TABLES[name] for name in NAMES], ids=NAMES)
+def test_a_missing_file_or_figure_is_an_error(make: Callable[[], str], files: Path) -> None:
+    for name in (gpu_tables.ENGINE, gpu_tables.KERNELS):
+        (files / f"{name}.json").write_text(json.dumps(HEAD), "utf-8")
+    with pytest.raises(KeyError, match=r"models|rows"):
+        make()
+    for name in (gpu_tables.ENGINE, gpu_tables.KERNELS):
+        (files / f"{name}.json").unlink()
+    with pytest.raises(FileNotFoundError, match="h100"):
+        make()
+
+
+def test_what_is_expected_is_of_rows_and_stands_on_the_page() -> None:
+    shown = {keys for _, keys in gpu_tables.ROWS}
+    assert {key[1:] for key in gpu_tables.ALSO_EXPECTED} <= shown
+    assert {key[1:] for key in EXPECTED} - shown == {("transformers", "ours_over_theirs")}
+    page = (ROOT / "docs" / "gpu.md").read_text("utf-8")
+    for number in (8_000, 34_000):
+        assert f"{number:,} output tokens/s" in page or f"{number:,} tokens/s" in page
+    hidden = (
+        gpu_tables.ALSO_EXPECTED[name, "host time hidden", "256_running", "hidden_percent"]
+        for name in MODELS
+    )
+    assert f"| host time hidden, 256 running, % | {' | '.join(map(str, hidden))} |" in page
+
+
+def test_what_the_page_says_of_them_is_so() -> None:
+    """The page's own conclusions, should a new measurement turn one over."""
+    rows = report.load_result(gpu_tables.KERNELS)["rows"]
+    us = {(row["shape"].split(",")[0], row["method"]): row["us"] for row in rows}
+    for decode in ("64 x 1+4095", "1 x 1+65535", "1 x 1+1023", "1 x 1+8191"):
+        assert us[decode, "triton"] < us[decode, "mosaic"]
+    assert us["1 x 8192+0", "mosaic"] < us["1 x 8192+0", "triton"]
+    for shape in ("64 x 1+4095", "1 x 1+65535", "1 x 8192+0"):
+        assert us[shape, "torch SDPA"] < min(us[shape, "triton"], us[shape, "mosaic"])
