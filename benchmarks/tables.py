@@ -7,7 +7,7 @@ import re
 from functools import partial
 from typing import Any
 
-from benchmarks import compiled_gpu
+from benchmarks import compiled_gpu, gpu_tables
 from benchmarks.kernel_tables import (
     codes_table,
     experts_table,
@@ -138,6 +138,10 @@ TABLES = {
     "compiled_experts": compiled_gpu.experts_table,
     "compiled_steps": compiled_gpu.steps_table,
     "experts": experts_table,
+    "gpu_engine": gpu_tables.engine_table,
+    "gpu_kernels": gpu_tables.kernels_table,
+    "gpu_parts": gpu_tables.parts_table,
+    "gpu_products": gpu_tables.products_table,
     "precision": precision_table,
     "products": products_table,
     "products_avx2": partial(products_table, "linear_avx2"),

@@ -8,11 +8,14 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from benchmarks.gpu_tables import ENGINE, KERNELS, PROFILED
 from benchmarks.report import ROOT, load_result
 
 DECODES = ("decode_1", "decode_8", "decode_32")
 ATTENTION = "attention over pages"
 LAYERS = 30  # of SmolLM2
+GPU_LAYERS = 16  # of Llama-3.2-1B
+GPU_CODES = ("int8", "int4 [4096, 4096], groups of 128", "int4 [4096, 4096], groups of 32")
 COPIED_GB = 2 * 16_384 * 46_080 / 1e9
 """A KV cache of 16,384 tokens of SmolLM2 in float32, read and written."""
 CELL = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -87,6 +90,44 @@ def _codes_over_bfloat16(workload: str) -> float:
     return float(peers["ours-dequantized"]["ours_over_this"])
 
 
+def _gpu_us(shape: str, method: str) -> float:
+    """Of a kernel on an H100, the last measurement."""
+    return float(_gpu_row(shape, method)["us"])
+
+
+def _gpu_row(shape: str, method: str) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = load_result(KERNELS)["rows"]
+    return [row for row in rows if row["shape"].startswith(shape) and row["method"] == method][-1]
+
+
+def _gpu_xla_over(method: str, *shapes: str) -> str:
+    return _range([_gpu_us(one, "xla") / _gpu_us(one, method) for one in shapes], ".0f")
+
+
+def _gpu_bfloat16_us() -> float:
+    """To read a matrix of 4,096 x 4,096 in bfloat16 as fast as a copy."""
+    return float(1e6 * 2 * 4096**2 / load_result(KERNELS)["card"]["copy_bytes_per_s"])
+
+
+def _gpu_step(case: str) -> dict[str, Any]:
+    found: dict[str, Any] = load_result(ENGINE)["models"][PROFILED]["profile"][case]
+    return found
+
+
+def _gpu_kernels_percent() -> float:
+    """Of a step that decodes one sequence, what its kernels take."""
+    step = _gpu_step("decode of 1")
+    kernels = sum(part["ms"] for name, part in step["parts"].items() if name != "dispatch")
+    return float(100 * kernels / step["device_ms"])
+
+
+def _gpu_host_ms() -> str:
+    """What a step of 256 sequences takes beyond the device's time, without planning ahead."""
+    models = load_result(ENGINE)["models"].values()
+    found = [one["host time hidden"]["256_running"] for one in models]
+    return _range([one["step_off_ms"] - one["device_ms"] for one in found], ".1f")
+
+
 def _one_page_lines() -> str:
     """Of all cells but the one that checks the engine, lines that are not empty."""
     page = (ROOT / "docs" / "tutorial" / "one-page.md").read_text("utf-8")
@@ -151,6 +192,21 @@ VALUES: dict[str, Callable[[], str]] = {
     "bfloat16_tokens_per_s": lambda: f"{_q4_1('ours-dequantized', 'output_tokens_per_s'):.0f}",
     "codes_over_bfloat16_1": lambda: f"{_codes_over_bfloat16('W2'):.1f}",
     "codes_over_bfloat16_32": lambda: f"{_codes_over_bfloat16('W1'):.2f}",
+    # An H100
+    "h100_errors": lambda: _range(
+        [1e3 * float(error) for error in load_result(KERNELS)["errors"].values()], ".1f"
+    ),
+    "h100_xla_over_triton": lambda: _gpu_xla_over("triton", "64 x 1+4095", "1 x 1+65535"),
+    "h100_xla_over_mosaic": lambda: _gpu_xla_over("mosaic", "1 x 8192+0"),
+    "h100_product_percent": lambda: _range(
+        [_gpu_row(f"1 x 4096, {one}", "mosaic")["percent_of_limit"] for one in GPU_CODES], ".0f"
+    ),
+    "h100_bfloat16_us": lambda: f"{_gpu_bfloat16_us():.1f}",
+    "h100_kv_write_us": lambda: (
+        f"{1e3 * _gpu_step('decode of 1')['parts']['KV write']['ms'] / GPU_LAYERS:.1f}"
+    ),
+    "h100_kernels_percent": lambda: f"{_gpu_kernels_percent():.0f}",
+    "h100_host_ms_256": _gpu_host_ms,
     # The paper's figures
     "alpaca_samples_save_simulated": lambda: _saved("15", "Alpaca, parallel sampling"),
     "samples_save_measured": lambda: _saved("15-measured", "parallel sampling"),

@@ -24,6 +24,7 @@ from jax_engine.operations import coded_format, this_device
 from jax_engine.weights.codes import Kind
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import kv_cache_shape
+from jax_engine.worker.kv_scales import scales_shape
 from jax_engine.worker.step_shape import StepShape
 from pallas_kernels.aot.compiling import Program
 from pallas_kernels.aot.hlo import watch
@@ -35,6 +36,7 @@ QUICK = (
     "step/smollm2-135m/mixed-512",
     "step/llama-3.1-8b/decode-*",
     "step/smollm2-135m-q4_1/decode-32",
+    "step/smollm2-135m-kv-fp8/*",
 )
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
 MAX_ROWS = 256
@@ -104,6 +106,8 @@ QUANTISED = {
     "smollm2-135m-q4_1": ("smollm2-135m", Kind(tuple(map(float, range(16))), 32, minimums=True)),
     "llama-3.1-8b-awq": ("llama-3.1-8b", Kind(tuple(map(float, range(16))), 128, minimums=True)),
 }
+# A cache of 8 bits, with a scale for each head.
+CACHES = {"smollm2-135m-kv-fp8": "float8_e4m3fn", "smollm2-135m-kv-int8": "int8"}
 SHAPES = {
     "decode-1": StepShape(1, 1, decode_only=True),
     "decode-32": StepShape(32, 32, decode_only=True),
@@ -116,23 +120,39 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
     models: dict[str, tuple[str, Kind | None]] = {name: (name, None) for name in MODELS}
     if "mosaic" in target.backends:
         models |= QUANTISED
-    return {
+    steps: dict[str, Callable[[], Program]] = {
         f"step/{name}/{shape}": functools.partial(_step, MODELS[model], SHAPES[shape], kind)
         for name, (model, kind) in models.items()
         for shape in SHAPES
     }
+    return steps | {
+        f"step/{name}/{shape}": functools.partial(
+            _step, MODELS["smollm2-135m"], SHAPES[shape], None, cache_dtype
+        )
+        for name, cache_dtype in CACHES.items()
+        for shape in SHAPES
+    }
 
 
-def _step(config: ModelConfig, shape: StepShape, kind: Kind | None) -> Program:
+def _step(
+    config: ModelConfig, shape: StepShape, kind: Kind | None, cache_dtype: str = "bfloat16"
+) -> Program:
     dtype = jnp.dtype(jnp.bfloat16)
     graphdef, params = abstract_decoder(config.spec, dtype)
     numbers = [leaf.shape for leaf in jax.tree.leaves(params)]
     if kind is not None:
         graphdef, params = _quantised(config, graphdef, params, kind)
     model = LoadedModel(config, graphdef, params, Path(), 0, 0)
-    kv_cache = jax.ShapeDtypeStruct(kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE), dtype)
-    table_width = -(-MAX_MODEL_LEN // BLOCK_SIZE)
-    steps = CompiledSteps(model, block_size=BLOCK_SIZE, table_width=table_width, max_rows=MAX_ROWS)
+    cache_shape = kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE)
+    kv_cache = jax.ShapeDtypeStruct(cache_shape, jnp.dtype(cache_dtype))
+    steps = CompiledSteps(
+        model,
+        block_size=BLOCK_SIZE,
+        table_width=-(-MAX_MODEL_LEN // BLOCK_SIZE),
+        max_rows=MAX_ROWS,
+        dtype=dtype,
+        kv_scales=scales_shape(config, kv_cache.dtype),
+    )
     function, arguments = steps.function(shape, kv_cache)
     held = [leaf.shape for leaf in jax.tree.leaves(params)]
     # Of quantised weights, neither codes may be copied nor their numbers written. Activations of as
