@@ -1,0 +1,179 @@
+"""Tables of what `bash benchmarks/gpu.sh` measured on an H100, for docs/gpu.md."""
+
+import re
+from typing import Any
+
+from benchmarks.gpu.engine.expected import AIMS, EXPECTED
+from benchmarks.report import load_result, machine_in_words
+
+KERNELS = "gpu/nvidia-h100-80gb-hbm3"
+ENGINE = f"{KERNELS}-engine"
+PROFILED = "Llama-3.2-1B"
+QUANTISED = "quantised weights"
+
+# Rows of the engine's table: the words, and where the results have the figure.
+ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("decode, % of the bandwidth bound", ("decode", "percent_of_bound")),
+    ("decode, tokens/s", ("decode", "tokens_per_s")),
+    ("prefill, % of the matrix rate", ("prefill", "percent_of_matrix_rate")),
+    ("256 running, % of the bound", ("throughput", "percent_of_bound")),
+    ("256 running, output tokens/s", ("throughput", "output_tokens_per_s")),
+    ("first token of a lone prompt, times its bound", ("first token", "p50_over_bound")),
+    ("host time hidden, 1 running, %", ("host time hidden", "1_running", "hidden_percent")),
+    ("host time hidden, 256 running, %", ("host time hidden", "256_running", "hidden_percent")),
+)
+# What the page expected beside the ratios of `EXPECTED`.
+ALSO_EXPECTED: dict[tuple[str, ...], float] = {
+    ("Llama-3.2-1B", "throughput", "output_tokens_per_s"): 34_000,
+    ("Llama-3.1-8B", "throughput", "output_tokens_per_s"): 8_000,
+    ("Llama-3.2-1B", "host time hidden", "256_running", "hidden_percent"): 90,
+    ("Llama-3.1-8B", "host time hidden", "256_running", "hidden_percent"): 95,
+}
+# Columns of the kernels' tables: a method, and its name there.
+METHODS = {
+    "triton": "Triton",
+    "mosaic": "Mosaic",
+    "xla": "XLA",
+    "torch SDPA": "PyTorch, SDPA",
+    "torch FlexAttention": "PyTorch, FlexAttention",
+}
+SHAPE = re.compile(r"(?P<sequences>\d+) x (?P<new>\d+)\+(?P<old>\d+), (?P<layer>.*)")
+
+
+def engine_table() -> str:
+    """Each model's figures, measured and as they were expected, and the aims."""
+    saved = load_result(ENGINE)
+    expected = {**EXPECTED, **ALSO_EXPECTED}
+    header = [""]
+    for model in saved["models"]:
+        header += [f"{model}: measured", "expected"]
+    rows = []
+    for words, keys in ROWS:
+        cells = [words]
+        for model, found in saved["models"].items():
+            before = expected.get((model, *keys))
+            cells += [_number(_at(found, keys)), "" if before is None else _number(before)]
+        rows.append([*cells, AIMS.get((keys[0], keys[1]), "")])
+    return _table(_said(saved), [*header, "aim"], rows)
+
+
+def parts_table() -> str:
+    """Parts of the small model's steps beside their bounds, and the whole steps."""
+    saved = load_result(ENGINE)
+    cases = saved["models"][PROFILED]["profile"]
+    header = [PROFILED]
+    for case in cases:
+        header += [f"{_grouped(case)}, ms", "bound, ms"]
+    parts = dict.fromkeys(part for found in cases.values() for part in found["parts"])
+    rows = []
+    for part in parts:
+        cells = [part]
+        for found in cases.values():
+            figures = found["parts"].get(part, {})
+            cells += [_milliseconds(figures, "ms"), _milliseconds(figures, "bound_ms")]
+        rows.append(cells)
+    for words, key in (
+        ("the step, not profiled", "device_ms"),
+        ("without command buffers", "without_command_buffers_ms"),
+    ):
+        ends = [cell for found in cases.values() for cell in (_milliseconds(found, key), "")]
+        rows.append([words, *ends])
+    return _table(_said(saved), header, rows)
+
+
+def kernels_table() -> str:
+    """Attention of one layer: each method's microseconds and share of the limit."""
+    saved = load_result(KERNELS)
+    rows = [row for row in saved["rows"] if row["part"] != QUANTISED]
+    layers = dict.fromkeys(_shape(row["shape"])["layer"] for row in rows)
+    (tests,) = saved["tests"].values()
+    said = (
+        f"{_said(saved)} One layer: {'; '.join(layers)}. The property tests on the device: {tests}."
+    )
+    found = _by_shape(rows)
+    named = {_attention(shape, len(layers) > 1): methods for shape, methods in found.items()}
+    return _methods(said, named)
+
+
+def products_table() -> str:
+    """Products with quantised weights: each method's microseconds and share of the limit."""
+    saved = load_result(KERNELS)
+    found = _by_shape([row for row in saved["rows"] if row["part"] == QUANTISED])
+    return _methods(_said(saved), {_product(shape): one for shape, one in found.items()})
+
+
+def _by_shape(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """The last measurement of each shape and method."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["shape"], {})[row["method"]] = row
+    return found
+
+
+def _methods(said: str, found: dict[str, dict[str, dict[str, Any]]]) -> str:
+    methods = [name for name in METHODS if any(name in one for one in found.values())]
+    header = ["microseconds (% of the limit)", "limit", *(METHODS[name] for name in methods)]
+    rows = []
+    for words, one in found.items():
+        limit = min(row["predicted_us"] for row in one.values())
+        cells = [
+            f"{_number(row['us'])} ({row['percent_of_limit']})" if row else ""
+            for row in (one.get(name) for name in methods)
+        ]
+        rows.append([words, _number(limit), *cells])
+    return _table(said, header, rows)
+
+
+def _shape(name: str) -> dict[str, str]:
+    found = SHAPE.fullmatch(name)
+    if found is None:
+        raise ValueError(f"{name!r} is no shape of attention of sequences of one length")
+    return found.groupdict()
+
+
+def _attention(name: str, with_layer: bool) -> str:
+    """`64 x 1+4095, heads 32/8 x 128, blocks of 16` in words."""
+    one = _shape(name)
+    new, old, count = (int(one[key]) for key in ("new", "old", "sequences"))
+    what = f"decode, {count} x {new + old:,}" if new == 1 else f"prompt, {count} x {new:,}"
+    what += f" after {old:,}" * (new > 1 and old > 0)
+    return what + f", {one['layer']}" * with_layer
+
+
+def _product(name: str) -> str:
+    """`1 x 4096, int8 [4096, 4096], a scale a row` in words."""
+    shape, rest = name.split(", ", 1)
+    tokens = int(shape.split(" x ")[0])
+    return f"{tokens:,} token{'s' * (tokens > 1)}, {_grouped(rest)}"
+
+
+def _said(saved: dict[str, Any]) -> str:
+    versions = saved["versions"]
+    return (
+        f"{saved['date']}, {machine_in_words(saved['machine'])}, JAX {versions['jax']}, "
+        f"commit {versions['commit']}."
+    )
+
+
+def _at(found: dict[str, Any], keys: tuple[str, ...]) -> float:
+    value: Any = found
+    for key in keys:
+        value = value[key]
+    return float(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _milliseconds(figures: dict[str, float], key: str) -> str:
+    return f"{figures[key]:.3f}" if key in figures else ""
+
+
+def _grouped(text: str) -> str:
+    return re.sub(r"\b\d{4,}\b", lambda number: f"{int(number[0]):,}", text)
+
+
+def _table(said: str, header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return said + "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
