@@ -115,7 +115,7 @@ def look(engine: LLMEngine, requests: int, touched_blocks: int) -> Look:
         heap_free_mib=round(heap.fordblks / 2**20, 1),
         python_blocks=sys.getallocatedblocks(),
         python_objects=len(gc.get_objects()),
-        programs=len(steps.compiled_shapes()) + len(steps._samplers),
+        programs=len(steps.compiled_shapes()) + len(steps.sample.programs),
         touched_kv_mib=round(touched_blocks * engine.memory.block / 2**20, 1),
     )
 
