@@ -13,7 +13,7 @@ functions of `pallas_kernels`, which choose their backend by the same questions;
 carries the choice.
 """
 
-from jax_engine.operations.device import Device, memory_bytes, this_device
+from jax_engine.operations.device import Device, exact_products, memory_bytes, this_device
 from jax_engine.operations.formats import coded_format, formats_for, w8a8_format
 from jax_engine.operations.table import Operations, operations_for
 
@@ -21,6 +21,7 @@ __all__ = [
     "Device",
     "Operations",
     "coded_format",
+    "exact_products",
     "formats_for",
     "memory_bytes",
     "operations_for",

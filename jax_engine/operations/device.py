@@ -1,6 +1,12 @@
 """What differs between devices besides the kernels: memory, dtypes, options of XLA."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from jax_engine.host_memory import ram_bytes
 from pallas_kernels.device import target_device
@@ -19,6 +25,8 @@ class Device(NamedTuple):
             which branch of a `lax.cond` to take.
         logits_are_slow: whether logits that nobody samples from take time worth a branch.
         memory_share: the share of its memory that an engine takes if the user names no other.
+        float32_precision: JAX's name of the precision at which products of float32 do not round
+            their inputs; None where none does. A GPU would round to the 10 bits of TF32.
         compiler_options: XLA's, for a step. On a GPU the scan over layers must not copy each
             layer's weights out of their stack before it multiplies by them, which would triple the
             traffic of decoding. XLA reads them where they are in products by cuBLAS, not in those
@@ -32,6 +40,7 @@ class Device(NamedTuple):
     branches_wait: bool = False
     logits_are_slow: bool = False
     memory_share: float = 0.9
+    float32_precision: str | None = "highest"
     compiler_options: dict[str, Any] = {}  # noqa: RUF012  nobody writes it
 
 
@@ -43,6 +52,7 @@ DEVICES = (
         slices_are_copied=True,
         logits_are_slow=True,
         memory_share=0.05,
+        float32_precision=None,
     ),
     Device("gpu", branches_wait=True, compiler_options={"xla_gpu_enable_triton_gemm": False}),
 )
@@ -53,6 +63,21 @@ def this_device() -> Device:
     platform = str(target_device().platform)
     known = {device.platform: device for device in DEVICES}
     return known.get(platform) or Device(platform)
+
+
+@contextmanager
+def exact_products(dtype: DTypeLike) -> Iterator[None]:
+    """Within it a model of float32 is traced so that its products are of float32, on any device.
+
+    A user who has set `jax_default_matmul_precision` has chosen.
+    """
+    precision = this_device().float32_precision
+    chosen = jax.config.jax_default_matmul_precision is not None
+    if precision is None or chosen or jnp.dtype(dtype) != jnp.float32:
+        yield
+        return
+    with jax.default_matmul_precision(precision):
+        yield
 
 
 def memory_bytes() -> int:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from jax_engine.host_memory import give_back
 from jax_engine.layers.attention import AttentionInputs
 from jax_engine.models.load import LoadedModel
-from jax_engine.operations import this_device
+from jax_engine.operations import exact_products, this_device
 from jax_engine.progress_log import compiling
 from jax_engine.sampling.inputs import first_rows
 from jax_engine.sampling.sampler import SamplerOutput
@@ -135,6 +135,18 @@ class CompiledSteps:
         return step, (self.weights, kv_cache, packed, previous)
 
     def _step(
+        self,
+        shape: StepShape,
+        weights: list[Array],
+        kv_cache: Shaped[Array, "L kv N K B D"],
+        packed: Int[Array, " P"],
+        previous: Int[Array, " M"],
+    ) -> tuple[Shaped[Array, "L kv N K B D"], StepOutput]:
+        """The step, with products as exact as its dtype."""
+        with exact_products(self.dtype or kv_cache.dtype):
+            return self._run(shape, weights, kv_cache, packed, previous)
+
+    def _run(
         self,
         shape: StepShape,
         weights: list[Array],

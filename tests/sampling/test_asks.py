@@ -39,7 +39,8 @@ def packed(settings: list[dict[str, Any]]) -> np.ndarray:
 
 def sampled(logits: Any, rows: np.ndarray, asks: Asks | None) -> SamplerOutput:
     position = jnp.arange(len(rows), dtype=jnp.int32)
-    inputs = unpack_sampling(jnp.asarray(rows), position, NO_BIAS, HISTORY)
+    packed = map(jnp.asarray, (rows, position, NO_BIAS, HISTORY))
+    inputs = unpack_sampling(*packed)
     return sample(logits, dataclasses.replace(inputs, asks=asks), draw=xla.draw)
 
 

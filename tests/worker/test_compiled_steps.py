@@ -13,6 +13,7 @@ import pallas_kernels
 from jax_engine.layers import attention
 from jax_engine.models.load import LoadedModel, abstract_decoder
 from jax_engine.models.registry import config_from_hf
+from jax_engine.operations import device
 from jax_engine.sampling.inputs import ROW_WIDTH
 from jax_engine.step import Moves, RequestSetup, Row, Step
 from jax_engine.worker import compiled_steps, sampler_programs
@@ -184,3 +185,37 @@ def test_each_shape_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps.prepare(other, jnp.zeros(CACHE)) is steps._compiled[other]
     assert steps.compiled_shapes() == [shape, other] and trimmed == [1, 1]
     assert counting_steps(monkeypatch, enforce_eager=True).has(other)
+
+
+class Multiplying(Counting):
+    """A model whose logits are a product."""
+
+    def __init__(self, dtype: str) -> None:
+        self.weight = jnp.ones((2, VOCABULARY), dtype)
+
+    def compute_logits(self, states: Any, num_needed: Any = None) -> Any:
+        return (states.astype(self.weight.dtype) @ self.weight).astype(jnp.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["highest", None])
+def test_products_of_float32_are_exact_on_any_device(
+    dtype: str, precision: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU rounds their inputs to TF32 unless it is told not to; bfloat16 is as it is."""
+    devices = tuple(one._replace(float32_precision=precision) for one in device.DEVICES)
+    monkeypatch.setattr(device, "DEVICES", devices)
+    steps = counting_steps(monkeypatch, dtype=dtype)
+    monkeypatch.setattr(compiled_steps.nnx, "merge", lambda *_: Multiplying(dtype))
+    function, arguments = steps.function(plan()[0], jnp.zeros(CACHE))
+    lowered = jax.jit(function).lower(*arguments).as_text()
+    assert "dot_general" in lowered
+    assert ("HIGHEST" in lowered) == (dtype == "float32" and precision is not None)
+    with jax.default_matmul_precision("high"):  # a user who has chosen
+        assert "HIGHEST" not in jax.jit(function).lower(*arguments).as_text()
+
+
+def test_a_cpu_is_told_nothing_and_other_devices_are() -> None:
+    known = {one.platform: one.float32_precision for one in device.DEVICES}
+    assert known == {"cpu": None, "gpu": "highest"}
+    assert device.Device("tpu").float32_precision == "highest"
