@@ -91,7 +91,8 @@ class CompiledSteps:
             previous: `token_ids` of the previous step, which may still be running.
         """
         if self.enforce_eager:
-            return self._step(shape, self.weights, kv_cache, jnp.asarray(packed), previous)
+            with exact_products(self.dtype or kv_cache.dtype):
+                return self._step(shape, self.weights, kv_cache, jnp.asarray(packed), previous)
         step = self._compiled.get(shape)
         if step is None:
             step = self.prepare(shape, kv_cache)
@@ -130,23 +131,12 @@ class CompiledSteps:
         previous = jax.ShapeDtypeStruct((self.max_rows,), jnp.int32)
 
         def step(weights: Any, kv_cache: Any, packed: Any, previous: Any) -> Any:
-            return self._step(shape, weights, kv_cache, packed, previous)
+            with exact_products(self.dtype or kv_cache.dtype):
+                return self._step(shape, weights, kv_cache, packed, previous)
 
         return step, (self.weights, kv_cache, packed, previous)
 
     def _step(
-        self,
-        shape: StepShape,
-        weights: list[Array],
-        kv_cache: Shaped[Array, "L kv N K B D"],
-        packed: Int[Array, " P"],
-        previous: Int[Array, " M"],
-    ) -> tuple[Shaped[Array, "L kv N K B D"], StepOutput]:
-        """The step, with products as exact as its dtype."""
-        with exact_products(self.dtype or kv_cache.dtype):
-            return self._run(shape, weights, kv_cache, packed, previous)
-
-    def _run(
         self,
         shape: StepShape,
         weights: list[Array],
