@@ -40,7 +40,7 @@ def compile_ahead(
             for job in jobs:
                 job.result()
                 bar.update(1)
-            if this_device().branches_wait:
+            if missing and this_device().branches_wait:  # none is where nothing is compiled
                 list(pool.map(worker.prepare_sampler, *_samplers(shapes)))
         finally:
             pool.shutdown(cancel_futures=True)

@@ -12,7 +12,6 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, UInt32
 
 from jax_engine.models.load import LoadedModel
-from jax_engine.operations import this_device
 from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import asks_of
 from jax_engine.sampling.sampler import SamplerOutput
@@ -98,7 +97,6 @@ class Worker:
             kv_scales=scales_shape(model.config, cache_dtype),
         )
         self.setups: dict[int, RequestSetup] = {}
-        self._branches_wait = this_device().branches_wait
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)
         self._last_tokens = self._no_tokens
 
@@ -134,7 +132,7 @@ class Worker:
         )
         num_samples = sum([row.num_samples for row in step.rows])
         asks = None
-        if self._branches_wait:
+        if self.steps.branches_wait:
             rows = split_fields(packed, shape, self.table_width)["sampling"]
             asks = asks_of(rows[:num_samples])
         ticket = Ticket(output, None, num_samples, wants, asks)

@@ -6,15 +6,16 @@ ask for all that any of them needs.
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
-from tests.properties.test_engine_against_reference import run_both
+from tests.properties.test_engine_against_reference import FEW_TOKENS, FOUND_AGAIN, run_both
 from tests.support.engine_pair import Pool, Request
 from tests.support.engine_workloads import scheduler_settings, workloads
 
 POOL = Pool(4, 14, branches_wait=True)
 
 
+@example(scheduler=FEW_TOKENS, workload=FOUND_AGAIN)  # some tokens are drawn for certain
 @given(scheduler=scheduler_settings(), workload=workloads())
 @settings(max_examples=10)
 def test_i30_to_i37_where_the_host_decides(

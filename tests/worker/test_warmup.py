@@ -99,4 +99,7 @@ def test_samplers_that_are_programs_of_their_own_are_compiled_too(
     assert prepared == [(rows, asks) for rows in (32, 16, 8, 2, 1) for asks in USUAL]
     device.branches_wait = False
     compile_ahead(one, SHAPES, threads=1)
+    device.branches_wait = True
+    eager = worker([], SHAPES)  # says that it has every shape, and has no `prepare_sampler`
+    assert compile_ahead(eager, SHAPES, threads=1) == 0
     assert len(prepared) == 5 * len(USUAL)

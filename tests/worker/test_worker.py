@@ -32,6 +32,8 @@ def sampled(first: int, rows: int = 4) -> SamplerOutput:
 class Steps:
     """In place of the compiled steps: gives what the test has put into `outputs`."""
 
+    branches_wait = False
+
     def __init__(self, done: list[Any]) -> None:
         self.done, self.outputs, self.compiled = done, list[StepOutput](), list[StepShape]()
 
