@@ -64,7 +64,6 @@ class CompiledSteps:
         self.block_size, self.table_width = block_size, table_width
         self.max_rows, self.enforce_eager = max_rows, enforce_eager
         self._compiled: dict[StepShape, Any] = {}
-        self.branches_wait = this_device().branches_wait
         self.sample = SamplerPrograms(max_rows, enforce_eager=enforce_eager)
 
     def set_weights(self, model: LoadedModel, kv_scales: Any = None) -> None:
@@ -176,7 +175,7 @@ class CompiledSteps:
             inputs = first_rows(plan.sampling.unpacked(), rows)
             return self.sample.sample(logits(rows), inputs)
 
-        split = shape.split or self.branches_wait
+        split = shape.split or self.sample.branches_wait
         needed = None if split else sample_needed_rows(shape, plan.num_samples, sampled)
         num_top = model.spec.vocab_size if shape.whole_prompt_logprobs else NUM_TOP
         output = StepOutput(

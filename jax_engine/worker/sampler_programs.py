@@ -31,6 +31,7 @@ class SamplerPrograms:
 
     def __init__(self, max_rows: int, *, enforce_eager: bool = False) -> None:
         self.max_rows, self.enforce_eager = max_rows, enforce_eager
+        self.branches_wait = this_device().branches_wait
         self.programs: dict[Any, Any] = {}
 
     def __call__(
@@ -40,7 +41,12 @@ class SamplerPrograms:
         allowed: np.ndarray | None,
         asks: Asks | None = None,
     ) -> SamplerOutput:
-        """Draws the tokens without waiting for them. `sampling.sample` documents the arguments."""
+        """Draws the tokens without waiting for them. `sampling.sample` documents the arguments.
+
+        Args:
+            asks: What the rows ask for; left to the device where its branches make nobody wait.
+        """
+        asks = asks if self.branches_wait else None
         leaves, structure = jax.tree.flatten((unsampled, processed, allowed))
         if self.enforce_eager:
             return self._finish(structure, asks, [jnp.asarray(leaf) for leaf in leaves])

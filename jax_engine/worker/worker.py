@@ -35,7 +35,7 @@ class Ticket:
         sampled: The sampler's output, padding rows included; None until a masked step is sampled.
         num_samples: How many of the sampler's rows are real tokens.
         wants: The outputs that the step's requests need on the host.
-        asks: What its rows ask of the sampler; None where the device finds out.
+        asks: What its rows ask of the sampler; None of a step that sampled by itself.
     """
 
     output: StepOutput | None
@@ -131,14 +131,13 @@ class Worker:
             shape.pooling and any([setup.token_states for setup in setups]),
         )
         num_samples = sum([row.num_samples for row in step.rows])
-        asks = None
-        if self.steps.branches_wait:
-            rows = split_fields(packed, shape, self.table_width)["sampling"]
-            asks = asks_of(rows[:num_samples])
-        ticket = Ticket(output, None, num_samples, wants, asks)
+        ticket = Ticket(output, None, num_samples, wants)
         if output.sampled is not None:
             self._keep_tokens(ticket, output.sampled)
-        elif not step.masked:
+            return ticket
+        rows = split_fields(packed, shape, self.table_width)["sampling"]
+        ticket.asks = asks_of(rows[:num_samples])
+        if not step.masked:
             self.sample(ticket, None, None)
         return ticket
 

@@ -23,4 +23,4 @@ def test_i30_to_i37_where_the_host_decides(
 ) -> None:
     pair = run_both(POOL, scheduler, workload)
     worker = pair.engine.worker
-    assert worker.steps.branches_wait and len(worker.steps.sample.programs) > 0
+    assert worker.steps.sample.branches_wait and len(worker.steps.sample.programs) > 0

@@ -13,7 +13,8 @@ import pallas_kernels
 from jax_engine.layers import attention
 from jax_engine.models.load import LoadedModel, abstract_decoder
 from jax_engine.models.registry import config_from_hf
-from jax_engine.operations import device
+from jax_engine.operations import device, this_device
+from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import ROW_WIDTH
 from jax_engine.step import Moves, RequestSetup, Row, Step
 from jax_engine.worker import compiled_steps, sampler_programs
@@ -166,6 +167,22 @@ def test_a_split_step_is_sampled_by_another_program(
         assert drawn.token_ids[:2].tolist() == [7, 3]
         assert steps.sample(output.unsampled, -raw, mask).token_ids[:2].tolist() == [39, 0]
     assert len(trimmed) == len(steps.sample.programs) == (0 if eager else 1)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_rows_ask_for_chooses_a_sampler_where_branches_wait(
+    waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere one program serves all of them, and steps that need no mask have none."""
+    waiting = this_device()._replace(branches_wait=waits)
+    monkeypatch.setattr(sampler_programs, "this_device", lambda: waiting)
+    steps = counting_steps(monkeypatch)
+    assert (run(steps, *plan()).sampled is None) == waits
+    unsampled = run(steps, *plan(masked=True)).unsampled
+    for asks in (Asks(), Asks(logprobs=True), Asks()):
+        drawn = steps.sample(unsampled, None, None, asks)
+        assert drawn.token_ids[:2].tolist() == [7, 12]
+    assert len(steps.sample.programs) == (2 if waits else 1)
 
 
 def test_each_shape_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:

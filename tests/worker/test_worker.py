@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import ROW_WIDTH
 from jax_engine.sampling.sampler import SamplerOutput
 from jax_engine.step import Moves, RequestSetup, Row, Step
@@ -31,8 +32,6 @@ def sampled(first: int, rows: int = 4) -> SamplerOutput:
 
 class Steps:
     """In place of the compiled steps: gives what the test has put into `outputs`."""
-
-    branches_wait = False
 
     def __init__(self, done: list[Any]) -> None:
         self.done, self.outputs, self.compiled = done, list[StepOutput](), list[StepShape]()
@@ -204,7 +203,7 @@ def test_a_split_step_without_masks_is_sampled_at_once(worker: Any) -> None:
     for wants in (False, True):
         worker.steps.outputs.append(output)
         ticket = worker.launch(step(setup(1), setup(2, needs_logits=wants, is_special=True)))
-        assert worker.done[-1] == ("sample", None, None, None)
+        assert worker.done[-1] == ("sample", None, None, Asks())
         found = worker.collect(ticket)
         assert found.token_ids == [30, 31]
         if wants:
@@ -226,7 +225,7 @@ def test_a_masked_step_waits_for_its_masks(worker: Any) -> None:
     processed = np.arange(2 * VOCABULARY, dtype=np.float32).reshape(2, -1)
     worker.sample(ticket, allowed, processed)
     _, logits, mask, asks = worker.done[-1]
-    assert asks is None, "this device finds out by itself"
+    assert asks == Asks(), "plain rows ask for nothing"
     assert mask == [[5, 1], [6, 2], [2**32 - 1] * 2, [2**32 - 1] * 2]
     assert logits == [*processed.tolist(), [0.0] * VOCABULARY, [0.0] * VOCABULARY]
     found = worker.collect(ticket)
