@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def compile_all() -> list[dict[str, Any]]:
 
 
 def resources(outcome: dict[str, Any]) -> dict[str, Any]:
-    """The most that any kernel of a program takes, and the program's temporary memory."""
+    """The most that any kernel of a program takes, its temporary memory, and its launches."""
     kernels = outcome["kernels"]
     return {
         "registers": max(kernel["registers"] for kernel in kernels),
@@ -76,6 +77,7 @@ def resources(outcome: dict[str, Any]) -> dict[str, Any]:
         "shared_bytes": max(kernel["shared"] for kernel in kernels),
         "copies": len(outcome["copies"]),
         "temporary_mb": round(outcome["temporary"] / 1e6, 1),
+        "launches": outcome["launches"],
     }
 
 
@@ -117,6 +119,20 @@ def codes_table() -> str:
 
 def steps_table() -> str:
     """Temporary memory of whole decode steps."""
+    return _steps(lambda found: f"{found['temporary_mb']:,} MB")
+
+
+def launches_table() -> str:
+    """Kernels and copies that a layer of a decode step starts."""
+    return _steps(lambda found: str(found["launches"]))
+
+
+def layer_launches() -> str:
+    """Those of a layer of the 8B on a Hopper, for one sequence."""
+    return str(_case("h200", "step/llama-3.1-8b/decode-1")["launches"])
+
+
+def _steps(cell: Callable[[dict[str, Any]], str]) -> str:
     header = [
         "a decode step of",
         *(f"{rows} on an {c.upper()}" for c in CARDS for rows in STEP_ROWS),
@@ -127,7 +143,7 @@ def steps_table() -> str:
         for card in CARDS:
             for rows in STEP_ROWS:
                 found = load_result(NAME)["result"].get(f"{card} step/{model}/decode-{rows}")
-                cells.append("" if found is None else f"{found['temporary_mb']:,} MB")
+                cells.append("" if found is None else cell(found))
         lines.append(cells)
     return _table(header, lines)
 

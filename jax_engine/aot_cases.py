@@ -3,7 +3,8 @@
 For `python -m pallas_kernels.aot --cases jax_engine.aot_cases`, which `make aot` runs.
 
 A step must update the KV cache in place and read each weight once: no copy of either, and
-temporaries no larger than its activations.
+temporaries no larger than its activations. A layer of a step that decodes may start so many
+kernels and copies and no more: each takes microseconds, however little it does.
 """
 
 import functools
@@ -40,6 +41,8 @@ QUICK = (
 )
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
 MAX_ROWS = 256
+# Kernels and copies that a layer of a step that decodes may start.
+LAUNCHES, LAUNCHES_OF_CODES, LAUNCHES_OF_EXPERTS = 16, 25, 33
 
 _LLAMA: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "rms_norm_eps": 1e-5}
 _LLAMA3: dict[str, Any] = _LLAMA | {
@@ -163,8 +166,15 @@ def _step(
         arguments,
         donated=(1,),
         watched=watch(kv_cache.shape, weights),
+        launches=_launches(config, kind) if shape.decode_only else 2**62,
         options=this_device().compiler_options,
     )
+
+
+def _launches(config: ModelConfig, kind: Kind | None) -> int:
+    if config.spec.experts:
+        return LAUNCHES_OF_EXPERTS
+    return LAUNCHES if kind is None else LAUNCHES_OF_CODES
 
 
 def _quantised(

@@ -25,8 +25,8 @@ BACKENDS: dict[str, int | None] = {"mosaic": 90, "triton": 80, "numba": None, "x
 # And of the newest: Mosaic's kernels multiply by WGMMA, which only Hopper has.
 NEWEST = {"mosaic": 90}
 
-# Of a step in which each sequence has one query. On an H100 Triton's kernel read 88 to 96 % of what
-# a copy reads in long contexts, Mosaic's 82 to 94 %, and Triton merges splits in one kernel.
+# Of a step in which each sequence has one query. On an H100 Triton's kernel was the faster
+# one in long contexts (docs/gpu.md), and it merges splits in one kernel.
 FOR_DECODE = ("triton", "mosaic", "numba", "xla")
 
 Backend = str | tuple[str, ...] | None

@@ -37,8 +37,10 @@ def sort_pairs(experts: Int[Array, "T k"], num_experts: int, num_tokens: Int[Arr
     real = jnp.arange(tokens, dtype=jnp.int32)[:, None] < num_tokens
     flat = jnp.where(real, experts, num_experts).reshape(-1)
     order = jnp.argsort(flat, stable=True).astype(jnp.int32)
-    starts = jnp.searchsorted(flat[order], jnp.arange(num_experts + 1)).astype(jnp.int32)
-    place = jnp.zeros_like(order).at[order].set(jnp.arange(tokens * top_k, dtype=jnp.int32))
+    before = flat[:, None] < jnp.arange(num_experts + 1)  # one kernel, where a search is a loop
+    starts = before.sum(axis=0, dtype=jnp.int32)
+    places = jnp.arange(tokens * top_k, dtype=jnp.int32)
+    place = jnp.zeros_like(order).at[order].set(places, mode="promise_in_bounds")
     return Sorted(order // top_k, starts, place.reshape(tokens, top_k))
 
 

@@ -277,7 +277,7 @@ def bias_of_rows(
     bias: Float[Array, "X out"], starts: Int[Array, " starts"], rows: int
 ) -> Float[Array, "T out"]:
     """The bias of each row's expert; see `WeightFormat.grouped_matmul`."""
-    expert = jnp.searchsorted(starts[1:-1], jnp.arange(rows, dtype=jnp.int32), side="right")
+    expert = (jnp.arange(rows, dtype=jnp.int32)[:, None] >= starts[1:-1]).sum(axis=1)
     return bias[expert]
 
 

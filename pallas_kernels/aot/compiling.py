@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
-from pallas_kernels.aot.hlo import Watched, find_copies
+from pallas_kernels.aot.hlo import Watched, find_copies, launches_per_turn
 from pallas_kernels.aot.ptx import Resources, find_ptxas, mosaic_kernels, xla_kernels
 from pallas_kernels.aot.targets import Target
 
@@ -30,6 +30,7 @@ class Program:
         donated: positions of the arguments whose memory the results reuse.
         watched: arrays that must not be copied.
         temporary: bytes of temporary memory that are acceptable.
+        launches: kernels and copies that are acceptable in one turn of a loop.
         options: compiler options that callers of the function should use.
     """
 
@@ -38,6 +39,7 @@ class Program:
     donated: tuple[int, ...] = ()
     watched: Watched = field(default_factory=Watched)
     temporary: int = 2**62
+    launches: int = 2**62
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -51,6 +53,7 @@ class Outcome:
         kernels: all kernels of the program, XLA's own included.
         copies: instructions that copy the cache or a weight.
         temporary, aliased: bytes of temporary memory, and of results stored in arguments.
+        launches: kernels and copies that one turn of a loop starts, in a model's step one layer.
         refused: the feature that the backend says it lacks, or empty. To lack one is no failure.
         problems: the reasons why the case fails; empty if it passes.
     """
@@ -62,6 +65,7 @@ class Outcome:
     copies: list[str] = field(default_factory=list)
     temporary: int = 0
     aliased: int = 0
+    launches: int = 0
     refused: str = ""
     problems: list[str] = field(default_factory=list)
 
@@ -100,14 +104,17 @@ def _compile(outcome: Outcome, target: Target, build: Callable[[], Program]) -> 
             outcome.seconds = time.perf_counter() - started
         kernels = mosaic_kernels(printed.read_text()) + xla_kernels(dump, find_ptxas())
     outcome.kernels = kernels
-    outcome.copies = find_copies(compiled.as_text(), program.watched)
+    text = compiled.as_text()
+    outcome.copies = find_copies(text, program.watched)
+    outcome.launches = launches_per_turn(text)
     memory = compiled.memory_analysis()
     outcome.temporary = memory.temp_size_in_bytes
     outcome.aliased = memory.alias_size_in_bytes
-    outcome.problems += _problems(outcome, program)
+    outcome.problems += problems_of(outcome, program)
 
 
-def _problems(outcome: Outcome, program: Program) -> list[str]:
+def problems_of(outcome: Outcome, program: Program) -> list[str]:
+    """Why a compiled case fails, a line for each reason."""
     problems = [
         f"{kernel.name} spills {kernel.spilled} bytes"
         for kernel in outcome.kernels
@@ -116,6 +123,8 @@ def _problems(outcome: Outcome, program: Program) -> list[str]:
     problems += [f"copies: {line}" for line in outcome.copies]
     if outcome.temporary > program.temporary:
         problems.append(f"{outcome.temporary:,} bytes of temporaries > {program.temporary:,}")
+    if outcome.launches > program.launches:
+        problems.append(f"a turn of a loop starts {outcome.launches} kernels > {program.launches}")
     donated = sum(
         leaf.size * leaf.dtype.itemsize
         for position in program.donated

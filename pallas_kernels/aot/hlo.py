@@ -1,4 +1,4 @@
-"""Finds copies of the cache or of weights in the HLO after XLA's optimisations.
+"""Reads the HLO after XLA's optimisations: finds copies of cache or weights, counts launches.
 
 A copy is any instruction that fills a buffer as large as a whole watched array or as one layer of
 it. The cache of a case is given a size that nothing else in it has, so that its number of elements
@@ -14,6 +14,8 @@ COMPUTATION = re.compile(r"^(?:ENTRY )?%?(\S+) \(.*\) -> .* \{$")
 INSTRUCTION = re.compile(r"^\s+(ROOT )?%?(\S+) = (.*?[\])}]) ([a-z][\w-]*)\((.*)$")
 ARRAY = re.compile(r"\b(?:pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 CALLED = re.compile(r"(?:calls|to_apply)=%?([\w.-]+)")
+LOOP_BODY = re.compile(r" while\(.*body=%?([\w.-]+)")
+TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 CALLED_BY_FUSION = re.compile(r" fusion(?:-start)?\(.*calls=%?([\w.-]+)")
 
 SMALLEST_MATRIX = 2**18  # elements
@@ -33,6 +35,17 @@ NO_COPY = {
     "scatter",
     "tuple",
     "while",
+}
+# These instructions start nothing on the device, or wait for what another one started.
+NO_LAUNCH = {
+    "bitcast",
+    "constant",
+    "copy-done",
+    "fusion-done",
+    "get-tuple-element",
+    "optimization-barrier",
+    "parameter",
+    "tuple",
 }
 IN_PLACE = ("dynamic-update-slice", "scatter")
 TRANSPARENT = ("bitcast", "convert", "copy", "reshape", "tuple")
@@ -97,6 +110,25 @@ def find_copies(text: str, watched: Watched) -> list[str]:
                 continue
             found.append(line.strip().split(", metadata=")[0][:200])
     return found
+
+
+def launches_per_turn(text: str) -> int:
+    """Counts the kernels and copies that one turn of an optimised module's loop starts.
+
+    Of several loops the one that starts the most counts. Loops inside it count with all their
+    turns, or with one if XLA does not know how many. It is 0 without a loop.
+    """
+    computations = dict(_computations(text))
+
+    def launches(line: str) -> int:
+        if loop := LOOP_BODY.search(line):
+            turns = TURNS.search(line)
+            return (int(turns[1]) if turns else 1) * sum(map(launches, computations[loop[1]]))
+        made = INSTRUCTION.match(line)
+        return int(made is not None and made[4] not in NO_LAUNCH)
+
+    bodies = (computations[name] for name in LOOP_BODY.findall(text))
+    return max((sum(map(launches, body)) for body in bodies), default=0)
 
 
 def _computations(text: str) -> Iterator[tuple[str, list[str]]]:

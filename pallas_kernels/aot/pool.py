@@ -47,7 +47,8 @@ def _serve(
         if outcome is None:
             reason = f"the compiler ended its process (exit status {worker.wait()})"
             outcome = {"case": case, "target": target, "seconds": 0.0, "kernels": [], "copies": []}
-            outcome |= {"temporary": 0, "aliased": 0, "refused": "", "problems": [reason]}
+            outcome |= {"temporary": 0, "aliased": 0, "launches": 0, "refused": ""}
+            outcome |= {"problems": [reason]}
             worker = None
         done.put(outcome)
     _stop(worker)

@@ -2,7 +2,17 @@
 
 from typing import Any
 
-HEADER = ("target", "case", "registers", "spills B", "shared B", "copies", "temp MB", "seconds")
+HEADER = (
+    "target",
+    "case",
+    "registers",
+    "spills B",
+    "shared B",
+    "copies",
+    "launches",
+    "temp MB",
+    "seconds",
+)
 
 
 def failed(outcome: dict[str, Any]) -> bool:
@@ -46,6 +56,7 @@ def _row(outcome: dict[str, Any]) -> tuple[str, ...]:
         str(sum(kernel["spilled"] for kernel in kernels)) if kernels else "-",
         most("shared"),
         str(len(outcome["copies"])),
+        str(outcome["launches"] or "-"),
         f"{outcome['temporary'] / 1e6:.1f}",
         f"{outcome['seconds']:.1f}",
     )

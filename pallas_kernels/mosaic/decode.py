@@ -9,8 +9,8 @@ Predicted bound: a token of context is 4 * D bytes per KV head in 16-bit numbers
 At 4.8 TB/s an H200 reads 9.4e9 tokens a second, so each SM reads a block_kv of 64 in 0.9 us, 1600
 cycles. The two products of 64 rows take 64 * 64 * 128 * 4 / 4096 = 512 cycles of the tensor core,
 the 64 * 64 exponentials 256 of the special function units, the rest of the softmax about 300. The
-sum is below the copy's time, but only if thread blocks overlap. Measured on an H100: 94 % of the
-rate of a copy with 64 contexts of 4,096, 82 % with one of 65,536 (docs/gpu.md).
+sum is below the copy's time, but only if thread blocks overlap. docs/gpu.md has what an
+H100 reached.
 """
 
 import functools

@@ -54,7 +54,7 @@ def tiles_of(starts: Int[Array, " starts"], rows: int) -> Tiles:
     each = jnp.where(starts[1:] > starts[:-1], -(-(starts[1:] - begin) // ROWS), 0)
     ends = jnp.cumsum(each)
     number = jnp.arange((rows + busy * (ALIGNMENT - 1)) // ROWS + busy, dtype=jnp.int32)
-    found = jnp.searchsorted(ends, number, side="right")
+    found = jnp.searchsorted(ends, number, side="right", method="compare_all")
     group = jnp.minimum(found, groups - 1)
     row = begin[group] + ROWS * (number - (ends - each)[group])
     first = jnp.maximum(starts[group] - row, 0)

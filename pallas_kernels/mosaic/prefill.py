@@ -11,7 +11,7 @@ SM's tensor core (4096 a cycle), and 16384 exponentials, 1024 cycles of its spec
 the other units take about as long. Two warpgroups overlap both kinds. Without overlap this is half
 of the tensor core's rate; the aim is 60 % at 8k tokens. Pages of 64 KB per 2050 cycles and SM are
 7 TB/s, which must come from the L2 cache: the parts of a tile and head run at the same time and
-read the same pages. Measured on an H100: 67 % at 8k tokens (docs/gpu.md).
+read the same pages. docs/gpu.md has what an H100 reached.
 """
 
 import functools

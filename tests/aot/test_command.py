@@ -18,6 +18,7 @@ OUTCOME: dict[str, Any] = {
     "copies": [],
     "temporary": 0,
     "aliased": 0,
+    "launches": 0,
     "refused": "",
     "problems": [],
 }

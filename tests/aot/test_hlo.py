@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from pallas_kernels import write_kv
-from pallas_kernels.aot.hlo import find_copies, watch
+from pallas_kernels.aot.hlo import find_copies, launches_per_turn, watch
 
 CACHE = (3, 2, 1201, 2, 16, 8)
 
@@ -58,3 +58,43 @@ def test_started_elsewhere_and_with_its_operands_in_the_result() -> None:
     watched = watch(weights=[(30, 640, 960)])
     assert len(find_copies(started.replace("{n}", "960"), watched)) == 1
     assert find_copies(started.replace("{n}", "320"), watched) == []
+
+
+def test_launches_of_a_turn_of_a_loop() -> None:
+    """Each kernel, library call and copy is one; what only names or waits for a buffer is none."""
+    text = (
+        "%body (p: (s32[], f32[4])) -> (s32[], f32[4]) {\n"
+        "  %p = (s32[], f32[4]{0}) parameter(0)\n"
+        "  %x = f32[4]{0} get-tuple-element(%p), index=1\n"
+        "  %start = ((f32[4]{0}), f32[1]{0}, u32[]) fusion-start(%x), kind=kLoop, calls=%sliced\n"
+        "  %done = f32[1]{0} fusion-done(%start)\n"
+        '  %product = f32[4]{0} custom-call(%x, %done), custom_call_target="__cublas$gemm"\n'
+        "  %sum = f32[4]{0} fusion(%product, %x), kind=kLoop, calls=%added\n"
+        "  ROOT %both = (s32[], f32[4]{0}) tuple(%i, %sum)\n}\n"
+        "ENTRY %main (q: (s32[], f32[4])) -> (s32[], f32[4]) {\n"
+        "  %before = f32[4]{0} fusion(%q), kind=kLoop, calls=%added\n"
+        "  ROOT %loop = (s32[], f32[4]{0}) while(%q), condition=%more, body=%body\n}\n"
+    )
+    assert launches_per_turn(text) == 3
+    without = "".join(line for line in text.splitlines(True) if "%sum = " not in line)
+    assert launches_per_turn(without) == 2
+    outer = (
+        "%outer (r: (s32[], f32[4])) -> (s32[], f32[4]) {\n"
+        "  %copy = f32[4]{0} copy(%r)\n"
+        "  ROOT %inner = (s32[], f32[4]{0}) while(%copy), condition=%more, body=%body TIMES\n}\n"
+        "ENTRY %all (s: f32[4]) -> f32[4] {\n"
+        "  ROOT %loop = (s32[], f32[4]{0}) while(%s), condition=%more, body=%outer\n}\n"
+    )
+    times = ', backend_config={"known_trip_count":{"n":"7"},"init":{"n":"0"}}'
+    assert launches_per_turn(text + outer.replace("TIMES", times)) == 1 + 7 * 3
+    assert launches_per_turn(text + outer.replace("TIMES", "")) == 1 + 3, "at least one turn"
+
+
+def test_launches_of_what_xla_makes_of_loops() -> None:
+    """A step that depends on all of the one before cannot be one kernel; no loop launches none."""
+
+    def twice(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, 9, lambda _, y: jnp.sin(y / y.sum()) @ y, x)
+
+    assert launches_per_turn(hlo(twice, (32, 32))) >= 3
+    assert launches_per_turn(hlo(lambda x: x @ x, (32, 32))) == 0

@@ -17,10 +17,11 @@ def host_time_hidden(engine: LLMEngine, scale: Scale, card: Card) -> dict[str, A
 
 
 def _at(engine: LLMEngine, scale: Scale, count: int) -> dict[str, float]:
-    step = decode_step(engine, scale, count)
+    prompt, timed = scale.prompt // 4, 2 * scale.rounds * (scale.steps + 2)
+    # Attention takes longer in each step: the device's time is that of the steps in the middle.
+    step = decode_step(engine, count, prompt + timed // 2)
     device = 1e3 * device_seconds(engine, step, compile_with(engine, step, {}), scale)
-    output = 2 * scale.rounds * (scale.steps + 2) + SPARE
-    names = start_decoding(engine, count, scale.prompt // 4, output)
+    names = start_decoding(engine, count, prompt, timed + SPARE)
     pipeline = engine._pipeline
     times: dict[bool, list[float]] = {False: [], True: []}
     try:

@@ -43,19 +43,19 @@ def steps(engine: LLMEngine, scale: Scale) -> dict[str, tuple[Step, tuple[int, i
         Each with its new tokens a sequence, tokens a sequence in all, sequences.
     """
     context, tokens = scale.prompt // 4 + 1, scale.step_tokens
-    found = {"decode of 1": (decode_step(engine, scale, 1), (1, context, 1))}
+    found = {"decode of 1": (decode_step(engine, 1, context - 1), (1, context, 1))}
     if not scale.all_steps:
         return found
     many = scale.running
     return found | {
-        f"decode of {many}": (decode_step(engine, scale, many), (1, context, many)),
+        f"decode of {many}": (decode_step(engine, many, context - 1), (1, context, many)),
         f"prompt of {tokens}": (prefill_step(engine, scale), (tokens, tokens, 1)),
     }
 
 
-def decode_step(engine: LLMEngine, scale: Scale, count: int) -> Step:
-    """The step in which so many sequences decode."""
-    names = start_decoding(engine, count, scale.prompt // 4, SPARE)
+def decode_step(engine: LLMEngine, count: int, prompt: int) -> Step:
+    """The step in which so many sequences decode, after prompts of so many tokens."""
+    names = start_decoding(engine, count, prompt, SPARE)
     step = _watch(engine, engine.step)
     engine.abort_request(names)
     return step

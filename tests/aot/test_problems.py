@@ -1,0 +1,39 @@
+"""Each limit of a case is judged: what exceeds it is named, what keeps it passes."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from pallas_kernels.aot.compiling import Outcome, Program, problems_of
+from pallas_kernels.aot.ptx import Resources
+
+CACHE = jax.ShapeDtypeStruct((10, 8), jnp.bfloat16)  # 160 bytes
+PROGRAM = Program(lambda cache: cache, (CACHE,), donated=(0,), temporary=99, launches=16)
+
+
+def outcome(spilled: int = 0, **changes: Any) -> Outcome:
+    kernels = [Resources("decode", registers=64, spilled=spilled, shared=0)]
+    fine: dict[str, Any] = {"kernels": kernels, "temporary": 99, "aliased": 160, "launches": 16}
+    return Outcome("step", "h200", **fine | changes)
+
+
+def test_a_case_at_its_limits_passes() -> None:
+    assert problems_of(outcome(), PROGRAM) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"spilled": 8}, "decode spills 8 bytes"),
+        ({"copies": ["%copy = bf16[10,8] copy(%cache)"]}, "copies: %copy"),
+        ({"temporary": 100}, "100 bytes of temporaries > 99"),
+        ({"launches": 17}, "a turn of a loop starts 17 kernels > 16"),
+        ({"aliased": 159}, "only 159 of 160 donated bytes are reused"),
+        ({"kernels": []}, "no kernel was found"),
+    ],
+)
+def test_what_exceeds_a_limit_is_named(changes: dict[str, Any], problem: str) -> None:
+    found = problems_of(outcome(**changes), PROGRAM)
+    assert len(found) == 1 and found[0].startswith(problem)
