@@ -69,7 +69,8 @@ class EngineConfig:
             vocabulary.
         max_num_seqs: Most sequences running at once.
         max_num_batched_tokens: Most tokens in one step. None: 2048, but at least max_model_len if
-            prompts are not chunked, and max_num_seqs if scheduling is not unified.
+            prompts are not chunked, and max_num_seqs if scheduling is not unified. `AsyncLLM` and
+            the server take 512 on a CPU if prompts are chunked, but at least max_num_seqs.
         gpu_memory_utilization: Share of the device's memory for weights, step and KV cache (None:
             0.9). On a CPU the share of RAM for the KV cache alone (None: 0.05).
         kv_cache_memory_bytes: Size of the KV cache, instead of measuring.

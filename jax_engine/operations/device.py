@@ -24,6 +24,8 @@ class Device(NamedTuple):
         branches_wait: whether the host waits, in the middle of a program, until the device knows
             which branch of a `lax.cond` to take.
         logits_are_slow: whether logits that nobody samples from take time worth a branch.
+        served_tokens: the tokens of a server's step if the user names no other number. Whoever
+            decodes beside a prompt waits for the step, and a CPU computes short ones as fast.
         memory_share: the share of its memory that an engine takes if the user names no other.
         float32_precision: JAX's name of the precision at which products of float32 do not round
             their inputs; None where none does. A GPU would round to the 10 bits of TF32.
@@ -39,6 +41,7 @@ class Device(NamedTuple):
     slices_are_copied: bool = False
     branches_wait: bool = False
     logits_are_slow: bool = False
+    served_tokens: int = 2048
     memory_share: float = 0.9
     float32_precision: str | None = "highest"
     compiler_options: dict[str, Any] = {}  # noqa: RUF012  nobody writes it
@@ -51,6 +54,7 @@ DEVICES = (
         in_host_memory=True,
         slices_are_copied=True,
         logits_are_slow=True,
+        served_tokens=512,
         memory_share=0.05,
         float32_precision=None,
     ),

@@ -10,12 +10,14 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import zmq
 
 from jax_engine.config import EngineConfig
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import JaxEngineError
+from jax_engine.operations import this_device
 from jax_engine.serving.awake import Awake
 from jax_engine.serving.engine_loop import EngineLoop
 from jax_engine.serving.messages import (
@@ -64,7 +66,7 @@ def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: s
     settings = decode_command(commands.recv())
     assert isinstance(settings, Settings)
     try:
-        engine = LLMEngine.from_config(EngineConfig.from_settings(**settings.settings))
+        engine = LLMEngine.from_config(served(EngineConfig.from_settings(**settings.settings)))
     except JaxEngineError as error:
         send(StartFailed(type(error).__name__, str(error)))
         return 1
@@ -74,6 +76,17 @@ def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: s
     threading.Thread(target=_beat, args=(address, loop), daemon=True).start()
     loop.run()
     return 0
+
+
+def served(config: EngineConfig) -> EngineConfig:
+    """The settings of an engine that serves: steps as short as suit others beside a prompt.
+
+    A number of the user's stays, and so does that of steps which hold whole prompts.
+    """
+    if config.max_num_batched_tokens is not None or not config.chunked_prefill:
+        return config
+    tokens = max(this_device().served_tokens, config.max_num_seqs)
+    return replace(config, max_num_batched_tokens=tokens)
 
 
 def _ready(engine: LLMEngine) -> Ready:

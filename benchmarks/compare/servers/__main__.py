@@ -1,4 +1,4 @@
-"""Our server beside vLLM's, and beside our own LLM.generate: start, W1, rates, 1,000 streams.
+"""Our server beside vLLM's and our own LLM.generate: start, W1, rates, long prompts, 1,000 streams.
 
     python -m benchmarks.compare.servers                  both, in bfloat16: about ten minutes
     python -m benchmarks.compare.servers --servers ours   ours alone
@@ -139,6 +139,20 @@ def measure_rates(args: argparse.Namespace, running: dict[str, Server]) -> dict[
     return found
 
 
+def measure_beside_prompts(args: argparse.Namespace, running: dict[str, Server]) -> Table:
+    """Streams beside long prompts, taking turns; medians of the passes."""
+    passes = {name: list[dict[str, Any]]() for name in running}
+    for turn in range(args.runs + 1):
+        for name in passes if turn % 2 else reversed(passes):
+            _settle(args)
+            found = load.run_beside_prompts(running[name], _scale(args), turn)
+            if turn:
+                passes[name].append(found)
+    found = {name: _medians(rows) for name, rows in passes.items()}
+    print(f"  beside long prompts: {found}", flush=True)
+    return found
+
+
 def measure_streams(args: argparse.Namespace, running: dict[str, Server]) -> Table:
     """Many short requests, all open at once."""
     rng = np.random.default_rng(5)
@@ -171,6 +185,7 @@ def run_all(args: argparse.Namespace, model: Path) -> None:
             "start": starts,
             "W1": w1,
             "rates": measure_rates(args, running),
+            "beside_prompts": measure_beside_prompts(args, running),
             "open_streams": measure_streams(args, running),
         }
     finally:

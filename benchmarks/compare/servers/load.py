@@ -29,6 +29,8 @@ KEPT = (
 )  # fmt: skip
 HEALTH_EVERY_S = 0.05
 FIRST_TOKEN = 3
+# Streams that decode, and the long prompts that come meanwhile: their tokens, and when.
+DECODING, LONG_PROMPT, LONG_AT_S = 8, 1800, (0.8, 2.0)
 
 
 def target(server: Server) -> Target:
@@ -101,6 +103,35 @@ def run_whole(server: Server, asks: list[Ask]) -> dict[str, Any]:
     return {
         "output_throughput": round(tokens / duration, 3),
         "others_cores": round(max(0.0, others) / duration, 3),
+    }
+
+
+def run_beside_prompts(server: Server, scale: Scale, turn: int) -> dict[str, Any]:
+    """How long those who decode wait for a token while two long prompts come, and the prompts."""
+    rng = np.random.default_rng([turn, DECODING])
+
+    def ask(prompt: int, output: int) -> Ask:
+        prompt //= scale.divide
+        tokens = rng.integers(FIRST_TOKEN, scale.vocab_size, size=prompt).tolist()
+        return Ask(tokens, prompt, output // scale.divide)
+
+    asks = [ask(32, 160) for _ in range(DECODING)] + [ask(LONG_PROMPT, 16) for _ in LONG_AT_S]
+    times = np.array([0.0] * DECODING + [at / scale.divide for at in LONG_AT_S])
+
+    async def measured() -> tuple[list[Outcome], float]:
+        async with Client(target(server)) as client:
+            return await replay(client, asks, times)
+
+    outcomes, duration = uvloop.run(measured())
+    decoding, prompts = outcomes[:DECODING], outcomes[DECODING:]
+    waits = [gap for one in decoding for gap in one.between] or [0.0]
+    tokens = sum(one.num_output for one in outcomes)
+    return {
+        "failed": sum(one.error is not None for one in outcomes),
+        "output_throughput": round(tokens / duration, 3),
+        "median_itl_ms": round(1e3 * float(np.median(waits)), 3),
+        "longest_itl_ms": round(1e3 * max(waits), 3),
+        "prompt_ttft_ms": round(1e3 * float(np.mean([one.time_to_first for one in prompts])), 3),
     }
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from benchmarks.compare.servers.load import DECODING, LONG_PROMPT
 from benchmarks.compare.servers.server import KINDS
 from benchmarks.report import load_results, machine_in_words
 
@@ -25,6 +26,12 @@ RATES = {
     "p99, ms ": "p99_tpot_ms",
     "normalised, ms": "mean_normalized_latency_ms",
     "others, cores": "others_cores",
+}
+BESIDE = {
+    "ITL p50, ms": "median_itl_ms",
+    "longest, ms": "longest_itl_ms",
+    "TTFT of the prompts, ms": "prompt_ttft_ms",
+    "output tokens/s": "output_throughput",
 }
 STREAMS = {
     "completed": "completed",
@@ -60,6 +67,8 @@ def _section(content: dict[str, Any]) -> str:
         _table(["server"], _named(result["W1"]), W1),
         f"W1's lengths as Poisson arrivals. Goodput counts requests within {limits}:",
         _table(["rate", "server"], rates, RATES),
+        f"{DECODING} streams, while two prompts of {LONG_PROMPT:,} tokens come:",
+        _table(["server"], _named(result["beside_prompts"]), BESIDE),
         f"{result['streams']:,} streams at once, 8 tokens in and 8 out:",
         _table(["server"], _named(result["open_streams"]), STREAMS),
     ]
