@@ -24,6 +24,7 @@ from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.stats import StatsRecorder
 from jax_engine.engine.step_outputs import sampled_rows, sampled_tokens, take_prompts, take_step
 from jax_engine.engine.vllm_parts import VllmParts
+from jax_engine.operations import this_device
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
@@ -61,8 +62,13 @@ class LLMEngine(EngineViews, VllmParts):
         )
         self.lock = EngineLock()
         self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
-        ahead = self.config.overlaps_steps
-        self._pipeline = StepPipeline(self.scheduler, self.worker, vocab_size, look_ahead=ahead)
+        self._pipeline = StepPipeline(
+            self.scheduler,
+            self.worker,
+            vocab_size,
+            look_ahead=self.config.overlaps_steps,
+            look_ahead_tokens=this_device().look_ahead_tokens,
+        )
         self._running = RunningRequests(self.scheduler, self._pipeline, eos, self.config.seed)
 
     @classmethod

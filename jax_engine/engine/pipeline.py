@@ -41,6 +41,7 @@ class StepPipeline:
     Args:
         vocab_size: Of the model's logits, padding included.
         look_ahead: If False, each step is planned when the tokens of the one before are known.
+        look_ahead_tokens: So it is, too, behind a step with more tokens of prompts.
 
     Attributes:
         closed: Numbers of requests that the worker may forget with the next step.
@@ -48,9 +49,15 @@ class StepPipeline:
     """
 
     def __init__(
-        self, scheduler: Scheduler, worker: Worker, vocab_size: int, *, look_ahead: bool
+        self,
+        scheduler: Scheduler,
+        worker: Worker,
+        vocab_size: int,
+        *,
+        look_ahead: bool,
+        look_ahead_tokens: int,
     ) -> None:
-        self.look_ahead = look_ahead
+        self.look_ahead, self.look_ahead_tokens = look_ahead, look_ahead_tokens
         self.closed: list[int] = []
         self.mask_seconds = 0.0
         self._scheduler = scheduler
@@ -95,7 +102,8 @@ class StepPipeline:
             if self._restart:
                 self._forget_blocks()
             current = self._launch(self._scheduler.schedule(), now)
-        self._ahead = self._launch_ahead(now)
+        if self.look_ahead and _prompt_tokens(current.plan) <= self.look_ahead_tokens:
+            self._ahead = self._launch_ahead(now)
         return current, self._worker.collect(current.ticket)
 
     def clear(self) -> None:
@@ -110,7 +118,7 @@ class StepPipeline:
         self._scheduler.block_manager.reset_prefix_cache()
 
     def _launch_ahead(self, now: float) -> StepInFlight | None:
-        if not self.look_ahead or self._restart or not self._scheduler.can_advance():
+        if self._restart or not self._scheduler.can_advance():
             return None
         self._scheduler.advance()
         step = self._launch(self._scheduler.schedule(), now)
@@ -133,6 +141,11 @@ class StepPipeline:
         self._worker.sample(ticket, allowed, processed)
         self.mask_seconds += masks.seconds
         return StepInFlight(plan, ticket, now, masks.failed)
+
+
+def _prompt_tokens(plan: SchedulerOutput) -> int:
+    """The tokens of a step beyond one a sequence."""
+    return plan.num_batched_tokens - len(plan.scheduled)
 
 
 def _useless(step: StepInFlight) -> bool:

@@ -26,6 +26,9 @@ class Device(NamedTuple):
         logits_are_slow: whether logits that nobody samples from take time worth a branch.
         served_tokens: the tokens of a server's step if the user names no other number. Whoever
             decodes beside a prompt waits for the step, and a CPU computes short ones as fast.
+        look_ahead_tokens: the most tokens of prompts in a step behind which the next one is
+            planned. Behind longer ones it is not: requests that come meanwhile join the next step
+            then, and the host's time is short beside such a step on a CPU.
         memory_share: the share of its memory that an engine takes if the user names no other.
         float32_precision: JAX's name of the precision at which products of float32 do not round
             their inputs; None where none does. A GPU would round to the 10 bits of TF32.
@@ -42,6 +45,7 @@ class Device(NamedTuple):
     branches_wait: bool = False
     logits_are_slow: bool = False
     served_tokens: int = 2048
+    look_ahead_tokens: int = 2**31
     memory_share: float = 0.9
     float32_precision: str | None = "highest"
     compiler_options: dict[str, Any] = {}  # noqa: RUF012  nobody writes it
@@ -55,6 +59,7 @@ DEVICES = (
         slices_are_copied=True,
         logits_are_slow=True,
         served_tokens=512,
+        look_ahead_tokens=64,
         memory_share=0.05,
         float32_precision=None,
     ),

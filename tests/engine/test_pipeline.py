@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jax_engine import LLMEngine, SamplingParams
+from jax_engine.operations import this_device
 from jax_engine.outputs import RequestOutput
 from jax_engine.step import Step
 from tests.support.engine_driver import check_idle
@@ -72,6 +73,22 @@ def test_each_step_is_launched_once(ahead: bool) -> None:
         assert len(engine.worker.in_flight) == (ahead and engine.has_unfinished_requests())  # type: ignore[attr-defined]
     assert not engine.has_unfinished_requests()
     assert found == [[0, 1], [0, 1], [1], [1]]
+    check_idle(engine)
+
+
+def test_behind_a_long_prompt_the_next_step_is_planned_when_its_tokens_are_known() -> None:
+    """Who comes meanwhile joins that step. One token a sequence is no prompt's."""
+    engine = small_engine(ahead=True)
+    assert engine._pipeline.look_ahead_tokens == this_device().look_ahead_tokens == 64
+    engine._pipeline.look_ahead_tokens = 3
+    found = launches(engine)
+    engine.add_request("a", [0] * 5, free(9))
+    engine.step()
+    assert found == [[0]]
+    engine.add_request("b", [1] * 4, free(3))
+    engine.step()
+    assert found == [[0], [0, 1], [0, 1]]
+    run(engine)
     check_idle(engine)
 
 

@@ -195,6 +195,11 @@ STEPS: list[Mutant] = [
             "blocks that could not be moved are taken for moved",
         ),
         ("        self._worker.recover()\n", "", "a cache that is gone is used again"),
+        (
+            "_prompt_tokens(current.plan) <= self.look_ahead_tokens",
+            "True",
+            "who comes while a long prompt is computed waits for two steps",
+        ),
         ("self._opened[setup.number] = setup", "pass", "the worker is not told of requests"),
         (
             "        self._opened, self.closed = {}, []\n        ticket",

@@ -4,6 +4,7 @@ from tests.mutation.planting import Mutant, plant
 
 FOLDER = "jax_engine/weights"
 FORMATS = ("tests/weights/test_formats.py", "tests/weights/test_loading.py")
+EXPERTS = ("tests/models/test_families.py", "-k mixtral")
 COPIES = ("tests/models/test_decoder.py", "-k copies")
 
 MUTANTS: list[Mutant] = [
@@ -13,7 +14,21 @@ MUTANTS: list[Mutant] = [
         ("gate(gates, up, activation)", "gate(up, gates, activation)", "gate and up are swapped"),
         ("activate(out, activation)", "out", "the activation is left out"),
         ("out if bias is None else out + bias.astype(out.dtype)", "out", "the bias is left out"),
-        ('side="right"', 'side="left"', "an expert's first row has the bias of the one before"),
+        (
+            ">= starts[1:-1]",
+            "> starts[1:-1]",
+            "an expert's first row has the bias of the one before",
+        ),
+    ),
+    *plant(
+        "jax_engine/layers/experts.py",
+        EXPERTS,
+        (
+            "flat[:, None] < jnp.arange",
+            "flat[:, None] <= jnp.arange",
+            "an expert has the rows of the next one",
+        ),
+        ("at[order].set(places", "at[places].set(order", "a token gets what others' pairs made"),
     ),
     *plant(
         f"{FOLDER}/dense.py",

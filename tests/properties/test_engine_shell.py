@@ -95,9 +95,15 @@ def serve(
     *,
     ahead: bool,
     through_bytes: bool = False,
+    behind: int = 64,
 ) -> SideBySide:
-    """Both engines, to the end, with all comparisons on the way."""
+    """Both engines, to the end, with all comparisons on the way.
+
+    Args:
+        behind: The most tokens of prompts behind which a step is planned ahead.
+    """
     engine, reference = pair_without_device(chosen, ahead=ahead)
+    engine._pipeline.look_ahead_tokens = behind
     if through_bytes:
         send_steps_through_bytes(engine)
     exact = not ahead or chosen.scheduling != "unified"
@@ -126,15 +132,20 @@ def cases(draw: st.DrawFn) -> tuple[Settings, list[Request], Aborts, Failures]:
     return chosen, workload, plan, {} if how == "no failure" else draw(failures)
 
 
-@given(case=cases(), ahead=st.booleans(), through_bytes=st.booleans())
+@given(
+    case=cases(),
+    ahead=st.booleans(),
+    through_bytes=st.booleans(),
+    behind=st.sampled_from([64, 2, 0]),
+)
 def test_i29_to_i37_outputs_counts_and_times_are_the_oracle_s(
-    case: Any, ahead: bool, through_bytes: bool
+    case: Any, ahead: bool, through_bytes: bool, behind: int
 ) -> None:
     """With every kind of request, deadlines, aborts, ids that come back, and steps that fail.
 
     In half of all cases each step and each result is sent through bytes.
     """
-    serve(*case, ahead=ahead, through_bytes=through_bytes)
+    serve(*case, ahead=ahead, through_bytes=through_bytes, behind=behind)
 
 
 ROOMY = Settings(3, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, True, 0)
