@@ -13,6 +13,8 @@ from benchmarks.workload import sharegpt_requests
 
 LENGTH_SEED = 0
 FIRST_TOKEN = 3  # past the usual special tokens
+# For servers: streams that decode, and long prompts that come meanwhile, their tokens and when.
+DECODING, LONG_PROMPT, LONG_AT_S = 8, 1800, (0.8, 2.0)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import uvloop
 from benchmarks.compare import quiet
 from benchmarks.compare.passes import requests_of
 from benchmarks.compare.servers.server import MODEL, Server
-from benchmarks.compare.workloads import Scale
+from benchmarks.compare.workloads import DECODING, LONG_AT_S, LONG_PROMPT, Scale
 from jax_engine.commands.bench.arrivals import arrival_times
 from jax_engine.commands.bench.asks import Ask, Target
 from jax_engine.commands.bench.client import Client, replay
@@ -29,8 +29,6 @@ KEPT = (
 )  # fmt: skip
 HEALTH_EVERY_S = 0.05
 FIRST_TOKEN = 3
-# Streams that decode, and the long prompts that come meanwhile: their tokens, and when.
-DECODING, LONG_PROMPT, LONG_AT_S = 8, 1800, (0.8, 2.0)
 
 
 def target(server: Server) -> Target:

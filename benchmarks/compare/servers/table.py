@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from benchmarks.compare.servers.load import DECODING, LONG_PROMPT
 from benchmarks.compare.servers.server import KINDS
+from benchmarks.compare.workloads import DECODING, LONG_PROMPT
 from benchmarks.report import load_results, machine_in_words
 
 TITLES = {name: kind.title for name, kind in KINDS.items()} | {"generate": "`LLM.generate`"}
