@@ -128,7 +128,7 @@ def launches_table() -> str:
 
 
 def layer_launches() -> str:
-    """Those of a layer of the 8B on a Hopper, for one sequence."""
+    """Kernels and copies that a layer of the 8B starts on Hopper, for one sequence."""
     return str(_case("h200", "step/llama-3.1-8b/decode-1")["launches"])
 
 

@@ -3,8 +3,8 @@
 For `python -m pallas_kernels.aot --cases jax_engine.aot_cases`, which `make aot` runs.
 
 A step must update the KV cache in place and read each weight once: no copy of either, and
-temporaries no larger than its activations. A layer of a step that decodes may start so many
-kernels and copies and no more: each takes microseconds, however little it does.
+temporaries no larger than its activations. A layer of a step that decodes starts no more kernels
+and copies than the limits below: each takes microseconds, however little it does.
 """
 
 import functools

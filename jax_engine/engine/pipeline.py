@@ -41,7 +41,8 @@ class StepPipeline:
     Args:
         vocab_size: Of the model's logits, padding included.
         look_ahead: If False, each step is planned when the tokens of the one before are known.
-        look_ahead_tokens: So it is, too, behind a step with more tokens of prompts.
+        look_ahead_tokens: While a step computes more tokens of prompts than this, no other one is
+            planned.
 
     Attributes:
         closed: Numbers of requests that the worker may forget with the next step.

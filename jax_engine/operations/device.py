@@ -24,11 +24,11 @@ class Device(NamedTuple):
         branches_wait: whether the host waits, in the middle of a program, until the device knows
             which branch of a `lax.cond` to take.
         logits_are_slow: whether logits that nobody samples from take time worth a branch.
-        served_tokens: the tokens of a server's step if the user names no other number. Whoever
-            decodes beside a prompt waits for the step, and a CPU computes short ones as fast.
-        look_ahead_tokens: the most tokens of prompts in a step behind which the next one is
-            planned. Behind longer ones it is not: requests that come meanwhile join the next step
-            then, and the host's time is short beside such a step on a CPU.
+        served_tokens: the most tokens of a server's step if the user names no other number.
+            Streams that decode beside a prompt wait for the whole step.
+        look_ahead_tokens: the most tokens of prompts in a step during which the next one is
+            planned. During a longer one nothing is: requests that come meanwhile join the next
+            step. On a CPU the host's time is short beside such a step.
         memory_share: the share of its memory that an engine takes if the user names no other.
         float32_precision: JAX's name of the precision at which products of float32 do not round
             their inputs; None where none does. A GPU would round to the 10 bits of TF32.

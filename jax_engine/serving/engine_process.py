@@ -79,9 +79,9 @@ def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: s
 
 
 def served(config: EngineConfig) -> EngineConfig:
-    """The settings of an engine that serves: steps as short as suit others beside a prompt.
+    """The settings with the device's number of tokens for a server's step.
 
-    A number of the user's stays, and so does that of steps which hold whole prompts.
+    A number that the user chose stays. Steps that hold whole prompts stay as long as those are.
     """
     if config.max_num_batched_tokens is not None or not config.chunked_prefill:
         return config
