@@ -199,6 +199,8 @@ class EngineClient:
         for task in (self._listener, self._ticker):
             if task is not None and not task.get_loop().is_closed():
                 task.cancel()
+                # pyzmq leaves it to a loop that would not hear of the next socket with this number.
+                task.get_loop().remove_reader(self._reports.FD)
         with suppress(zmq.Again):  # it has left the socket, or has never come to it
             self._commands.send(encode(Stop()), zmq.NOBLOCK)
         try:

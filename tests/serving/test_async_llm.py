@@ -290,3 +290,18 @@ os.kill(os.getpid(), 9)
             return
         time.sleep(0.1)
     pytest.fail(f"process {pid} still runs")
+
+
+def test_one_loop_may_have_one_engine_after_another(checkpoint: Path, run: Run) -> None:
+    """The sockets of the second have the numbers of those of the first, which are closed."""
+
+    async def twice() -> list[int]:
+        counts = []
+        for _ in range(2):
+            llm = AsyncLLM(str(checkpoint), **SETTINGS)
+            found = await outputs(llm.generate("x", SamplingParams(max_tokens=3, ignore_eos=True)))
+            counts.append(len(found[-1].outputs[0].token_ids))
+            llm.shutdown()
+        return counts
+
+    assert run(twice()) == [3, 3]
