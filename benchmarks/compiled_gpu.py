@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import ROOT, load_result, write_result
+from pallas_kernels.aot.thunks import Starts
 
 NAME = "compiled_gpu"
 PYTHON = ROOT / ".venv-aot" / "bin" / "python"
@@ -37,7 +38,9 @@ STEPS = {
     "llama-3.1-8b-awq": "Llama-3.1-8B in AWQ's form (4 bits, groups of 128, minimums)",
     "olmoe-1b-7b": "OLMoE 1B-7B, bfloat16",
 }
+GRAPHS = ("llama-3.1-8b", "olmoe-1b-7b")
 STEP_ROWS, CARDS = (1, 32), ("h200", "a100")
+ONE_GRAPH = "-one-graph"  # a suffix of models whose step is one CUDA graph
 
 
 def globs() -> list[str]:
@@ -46,6 +49,7 @@ def globs() -> list[str]:
         *(f"grouped_product/*/{rows}" for rows in EXPERT_ROWS),
         *(f"quantized_matmul/mosaic/{kind}-{tokens}" for kind in CODES for tokens in CODES_TOKENS),
         *(f"step/{model}/decode-{rows}" for model in STEPS for rows in STEP_ROWS),
+        *(f"step/{model}{ONE_GRAPH}/decode-{rows}" for model in GRAPHS for rows in STEP_ROWS),
     ]
 
 
@@ -78,6 +82,7 @@ def resources(outcome: dict[str, Any]) -> dict[str, Any]:
         "copies": len(outcome["copies"]),
         "temporary_mb": round(outcome["temporary"] / 1e6, 1),
         "launches": outcome["launches"],
+        "starts": Starts(*outcome["starts"])._asdict(),
     }
 
 
@@ -125,6 +130,20 @@ def steps_table() -> str:
 def launches_table() -> str:
     """Kernels and copies that a layer of a decode step starts."""
     return _steps(lambda found: str(found["launches"]))
+
+
+def graphs_table() -> str:
+    """CUDA graphs that the host launches in a decode step, and how many it updates before."""
+    header = ["a decode step on an H200 of", "by layers: graphs", "updated", "one graph", "updated"]
+    lines = []
+    for model in GRAPHS:
+        for rows in STEP_ROWS:
+            cells = [f"{STEPS[model]}, {rows} sequence{'s' * (rows > 1)}"]
+            for suffix in ("", ONE_GRAPH):
+                starts = _case("h200", f"step/{model}{suffix}/decode-{rows}")["starts"]
+                cells += [str(starts["graphs"]), str(starts["updates"])]
+            lines.append(cells)
+    return _table(header, lines)
 
 
 def layer_launches() -> str:

@@ -6,8 +6,7 @@ from typing import Any
 from benchmarks.gpu.engine.expected import AIMS, EXPECTED
 from benchmarks.report import load_result, machine_in_words
 
-KERNELS = "gpu/nvidia-h100-80gb-hbm3"
-ENGINE = f"{KERNELS}-engine"
+H100 = "gpu/nvidia-h100-80gb-hbm3"
 PROFILED = "Llama-3.2-1B"
 QUANTISED = "quantised weights"
 
@@ -41,7 +40,7 @@ SHAPE = re.compile(r"(?P<sequences>\d+) x (?P<new>\d+)\+(?P<old>\d+), (?P<layer>
 
 def engine_table() -> str:
     """Each model's figures, measured and as they were expected, and the aims."""
-    saved = load_result(ENGINE)
+    saved = load_result(H100)
     expected = {**EXPECTED, **ALSO_EXPECTED}
     header = [""]
     for model in saved["models"]:
@@ -58,7 +57,7 @@ def engine_table() -> str:
 
 def parts_table() -> str:
     """Parts of the small model's steps beside their bounds, and the whole steps."""
-    saved = load_result(ENGINE)
+    saved = load_result(H100)
     cases = saved["models"][PROFILED]["profile"]
     header = [PROFILED]
     for case in cases:
@@ -82,7 +81,7 @@ def parts_table() -> str:
 
 def kernels_table() -> str:
     """Attention of one layer: each method's microseconds and share of the limit."""
-    saved = load_result(KERNELS)
+    saved = load_result(H100)
     rows = [row for row in saved["rows"] if row["part"] != QUANTISED]
     layers = dict.fromkeys(_shape(row["shape"])["layer"] for row in rows)
     (tests,) = saved["tests"].values()
@@ -96,7 +95,7 @@ def kernels_table() -> str:
 
 def products_table() -> str:
     """Products with quantised weights: each method's microseconds and share of the limit."""
-    saved = load_result(KERNELS)
+    saved = load_result(H100)
     found = _by_shape([row for row in saved["rows"] if row["part"] == QUANTISED])
     return _methods(_said(saved), {_product(shape): one for shape, one in found.items()})
 

@@ -136,6 +136,7 @@ TABLES = {
     "codes_avx2": partial(codes_table, "linear_avx2"),
     "compiled_codes": compiled_gpu.codes_table,
     "compiled_experts": compiled_gpu.experts_table,
+    "compiled_graphs": compiled_gpu.graphs_table,
     "compiled_launches": compiled_gpu.launches_table,
     "compiled_steps": compiled_gpu.steps_table,
     "experts": experts_table,

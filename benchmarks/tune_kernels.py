@@ -1,6 +1,6 @@
 """Fills `pallas_kernels/tuning_table.json` for the GPU of this machine.
 
-`python -m benchmarks.tune_kernels [--budget SECONDS] [--output FOLDER] [--smoke]`
+`python -m benchmarks.tune_kernels [--limit SECONDS] [--output FOLDER] [--smoke]`
 
 Each candidate is compiled and timed on the step that the kernel is for: a decode of 64 sequences
 with 4096 tokens each, a prefill of 8192. One that does not compile, or whose result differs from
@@ -58,11 +58,11 @@ def main() -> None:
     if not smoke and jax.devices()[0].platform != "gpu":
         sys.exit("no GPU here; --smoke tries one candidate on the CPU")
     for shape, kernel in _work(smoke):
-        if time.perf_counter() - started > options.budget and not smoke:
+        if time.perf_counter() - started > options.limit and not smoke:
             left += 1
             continue
         key = (jax.devices()[0].device_kind, kernel, shape.dim, shape.block_size, shape.cache_dtype)
-        best = _best(key, shape, smoke, started + options.budget)
+        best = _best(key, shape, smoke, started + options.limit)
         if best is not None and not smoke:
             add_entry(tuning.TABLE_FILE, key, best)
             options.output.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,8 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks.tune_kernels", description=__doc__)
-    parser.add_argument("--budget", type=float, default=500, metavar="SECONDS")
+    parser.add_argument("--limit", type=float, default=500, metavar="SECONDS")
+    parser.add_argument("--card", default="", help="not read; every step of a GPU's run gets it")
     parser.add_argument("--smoke", action="store_true", help="one candidate, on any device")
     parser.add_argument("--output", type=Path, default=RESULTS / "gpu", metavar="FOLDER")
     return parser.parse_args()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from benchmarks.compiled_gpu import layer_launches
-from benchmarks.gpu_tables import ENGINE, KERNELS, PROFILED
+from benchmarks.gpu_tables import H100, PROFILED
 from benchmarks.report import ROOT, load_result
 
 DECODES = ("decode_1", "decode_8", "decode_32")
@@ -97,7 +97,7 @@ def _gpu_us(shape: str, method: str) -> float:
 
 
 def _gpu_row(shape: str, method: str) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = load_result(KERNELS)["rows"]
+    rows: list[dict[str, Any]] = load_result(H100)["rows"]
     return [row for row in rows if row["shape"].startswith(shape) and row["method"] == method][-1]
 
 
@@ -107,11 +107,11 @@ def _gpu_xla_over(method: str, *shapes: str) -> str:
 
 def _gpu_bfloat16_us() -> float:
     """To read a matrix of 4,096 x 4,096 in bfloat16 as fast as a copy."""
-    return float(1e6 * 2 * 4096**2 / load_result(KERNELS)["card"]["copy_bytes_per_s"])
+    return float(1e6 * 2 * 4096**2 / load_result(H100)["card"]["copy_bytes_per_s"])
 
 
 def _gpu_step(case: str) -> dict[str, Any]:
-    found: dict[str, Any] = load_result(ENGINE)["models"][PROFILED]["profile"][case]
+    found: dict[str, Any] = load_result(H100)["models"][PROFILED]["profile"][case]
     return found
 
 
@@ -124,7 +124,7 @@ def _gpu_kernels_percent() -> float:
 
 def _gpu_ahead_saves() -> str:
     """Percent of a step of 256 sequences that planning ahead saves."""
-    models = load_result(ENGINE)["models"].values()
+    models = load_result(H100)["models"].values()
     found = [one["host time hidden"]["256_running"] for one in models]
     return _range([100 * (1 - one["step_on_ms"] / one["step_off_ms"]) for one in found], ".0f")
 
@@ -195,7 +195,7 @@ VALUES: dict[str, Callable[[], str]] = {
     "codes_over_bfloat16_32": lambda: f"{_codes_over_bfloat16('W1'):.2f}",
     # An H100
     "h100_errors": lambda: _range(
-        [1e3 * float(error) for error in load_result(KERNELS)["errors"].values()], ".1f"
+        [1e3 * float(error) for error in load_result(H100)["errors"].values()], ".1f"
     ),
     "h100_xla_over_triton": lambda: _gpu_xla_over("triton", "64 x 1+4095", "1 x 1+65535"),
     "h100_xla_over_mosaic": lambda: _gpu_xla_over("mosaic", "1 x 8192+0"),

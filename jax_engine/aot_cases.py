@@ -4,7 +4,8 @@ For `python -m pallas_kernels.aot --cases jax_engine.aot_cases`, which `make aot
 
 A step must update the KV cache in place and read each weight once: no copy of either, and
 temporaries no larger than its activations. A layer of a step that decodes starts no more kernels
-and copies than the limits below: each takes microseconds, however little it does.
+and copies than the limits below: each takes microseconds, however little it does. The host launches
+one CUDA graph for each layer, or one for the whole step (`cudagraph_mode="FULL"`).
 """
 
 import functools
@@ -21,7 +22,8 @@ from jax_engine.models.config import ModelConfig
 from jax_engine.models.leaves import abstract_leaves
 from jax_engine.models.load import LoadedModel, abstract_decoder
 from jax_engine.models.registry import config_from_hf
-from jax_engine.operations import coded_format, this_device
+from jax_engine.modes import CudagraphMode
+from jax_engine.operations import coded_format
 from jax_engine.weights.codes import Kind
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import kv_cache_shape
@@ -30,6 +32,7 @@ from jax_engine.worker.step_shape import StepShape
 from pallas_kernels.aot.compiling import Program
 from pallas_kernels.aot.hlo import watch
 from pallas_kernels.aot.targets import Target
+from pallas_kernels.aot.thunks import Starts
 
 # Compiled for every change: a small model's steps and a large one's decode.
 QUICK = (
@@ -38,6 +41,7 @@ QUICK = (
     "step/llama-3.1-8b/decode-*",
     "step/smollm2-135m-q4_1/decode-32",
     "step/smollm2-135m-kv-fp8/*",
+    "step/llama-3.2-1b-one-graph/decode-1",
 )
 BLOCK_SIZE, NUM_BLOCKS, MAX_MODEL_LEN = 16, 4099, 4096  # a prime: see pallas_kernels.aot.cases
 MAX_ROWS = 256
@@ -111,6 +115,8 @@ QUANTISED = {
 }
 # A cache of 8 bits, with a scale for each head.
 CACHES = {"smollm2-135m-kv-fp8": "float8_e4m3fn", "smollm2-135m-kv-int8": "int8"}
+# With each step in one CUDA graph (`cudagraph_mode="FULL"`).
+ONE_GRAPH = ("llama-3.2-1b", "llama-3.1-8b", "olmoe-1b-7b")
 SHAPES = {
     "decode-1": StepShape(1, 1, decode_only=True),
     "decode-32": StepShape(32, 32, decode_only=True),
@@ -128,23 +134,34 @@ def cases(target: Target) -> dict[str, Callable[[], Program]]:
         for name, (model, kind) in models.items()
         for shape in SHAPES
     }
-    return steps | {
+    steps |= {
         f"step/{name}/{shape}": functools.partial(
-            _step, MODELS["smollm2-135m"], SHAPES[shape], None, cache_dtype
+            _step, MODELS["smollm2-135m"], SHAPES[shape], cache_dtype=cache_dtype
         )
         for name, cache_dtype in CACHES.items()
+        for shape in SHAPES
+    }
+    return steps | {
+        f"step/{name}-one-graph/{shape}": functools.partial(
+            _step, MODELS[name], SHAPES[shape], mode="FULL"
+        )
+        for name in ONE_GRAPH
         for shape in SHAPES
     }
 
 
 def _step(
-    config: ModelConfig, shape: StepShape, kind: Kind | None, cache_dtype: str = "bfloat16"
+    config: ModelConfig,
+    shape: StepShape,
+    kind: Kind | None = None,
+    cache_dtype: str = "bfloat16",
+    mode: CudagraphMode = "PIECEWISE",
 ) -> Program:
     dtype = jnp.dtype(jnp.bfloat16)
     graphdef, params = abstract_decoder(config.spec, dtype)
     numbers = [leaf.shape for leaf in jax.tree.leaves(params)]
     if kind is not None:
-        graphdef, params = _quantised(config, graphdef, params, kind)
+        graphdef, params = quantised(config, graphdef, params, kind)
     model = LoadedModel(config, graphdef, params, Path(), 0, 0)
     cache_shape = kv_cache_shape(config, NUM_BLOCKS, BLOCK_SIZE)
     kv_cache = jax.ShapeDtypeStruct(cache_shape, jnp.dtype(cache_dtype))
@@ -155,6 +172,7 @@ def _step(
         max_rows=MAX_ROWS,
         dtype=dtype,
         kv_scales=scales_shape(config, kv_cache.dtype),
+        cudagraph_mode=mode,
     )
     function, arguments = steps.function(shape, kv_cache)
     held = [leaf.shape for leaf in jax.tree.leaves(params)]
@@ -167,7 +185,8 @@ def _step(
         donated=(1,),
         watched=watch(kv_cache.shape, weights),
         launches=_launches(config, kind) if shape.decode_only else 2**62,
-        options=this_device().compiler_options,
+        starts=_starts(config, mode),
+        options=steps.options(shape),
     )
 
 
@@ -177,7 +196,14 @@ def _launches(config: ModelConfig, kind: Kind | None) -> int:
     return LAUNCHES if kind is None else LAUNCHES_OF_CODES
 
 
-def _quantised(
+def _starts(config: ModelConfig, mode: CudagraphMode) -> Starts:
+    """What the host may start: a graph for each layer and two around them, or one for all."""
+    layers = 0 if mode == "FULL" else config.spec.num_layers
+    graphs = 1 if mode == "FULL" else layers + 2
+    return Starts(host=graphs, graphs=graphs, updates=layers, kernels=2**62)
+
+
+def quantised(
     config: ModelConfig, graphdef: Any, params: nnx.State, kind: Kind
 ) -> tuple[Any, nnx.State]:
     """The decoder with the formats that the target has for weights of a kind."""

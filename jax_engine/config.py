@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from jax_engine.checks import shown
 from jax_engine.errors import ConfigError
-from jax_engine.modes import Policy, PreemptionRule, Scheduling
+from jax_engine.modes import CudagraphMode, Policy, PreemptionRule, Scheduling
 from jax_engine.pooling_params import PoolerConfig
 from jax_engine.profiler_config import ProfilerConfig
 from jax_engine.typed_fields import check_types, named_fields, suggestion
-from jax_engine.vllm_settings import without_vllm_settings
+from jax_engine.vllm_settings import with_cudagraph_mode, without_vllm_settings
 
 LoadFormat = Literal["auto", "safetensors", "sharded_state", "gguf", "dummy"]
 DType = Literal["auto", "float32", "float", "bfloat16", "float16", "half"]
@@ -32,7 +32,8 @@ _COUNTS = (
 
 # None means the default, as in vLLM
 _NONE_IS_DEFAULT = (
-    "seed", "block_size", "max_num_seqs", "swap_space", "max_logprobs", "kv_cache_dtype"
+    "seed", "block_size", "max_num_seqs", "swap_space", "max_logprobs", "kv_cache_dtype",
+    "cudagraph_mode",
 )  # fmt: skip
 
 
@@ -104,6 +105,10 @@ class EngineConfig:
         warmup: Compile steps before the first request. Steps for logit edits, limits on tokens,
             `prompt_logprobs` and embeddings are still compiled when first used.
         enforce_eager: Run each step operation by operation: slow, for debugging.
+        cudagraph_mode: What becomes a CUDA graph on a GPU. "PIECEWISE": each layer. "FULL": the
+            whole step, which the host then launches at once. "NONE": nothing.
+            "FULL_DECODE_ONLY" and "FULL_AND_PIECEWISE": "FULL" for steps that only decode, "NONE"
+            or "PIECEWISE" for the others. Also accepted as a key of `compilation_config`.
         tensor_parallel_size: 1; more is not implemented.
         trust_remote_code: Accepted as in vLLM; no code of a checkpoint is ever run.
 
@@ -148,6 +153,7 @@ class EngineConfig:
     skip_tokenizer_init: bool = False
     warmup: bool = False
     enforce_eager: bool = False
+    cudagraph_mode: CudagraphMode = "PIECEWISE"
     tensor_parallel_size: int = 1
     trust_remote_code: bool = False
 
@@ -199,7 +205,7 @@ class EngineConfig:
         Raises:
             ConfigError: A name is unknown (the message suggests one); or as `EngineConfig`.
         """
-        own = without_vllm_settings(settings)
+        own = without_vllm_settings(with_cudagraph_mode(settings))
         known = [one.name for one in fields(cls)]
         for name in own:
             if name not in known:

@@ -130,6 +130,20 @@ DEFAULTS: dict[str, Any] = (
 )
 
 
+def with_cudagraph_mode(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Moves `cudagraph_mode` out of `compilation_config`, the rest of which has no effect.
+
+    vLLM accepts the mode in small letters, too, and None for the default.
+    """
+    compilation = settings.get("compilation_config")
+    if not isinstance(compilation, Mapping) or "cudagraph_mode" not in compilation:
+        return dict(settings)
+    rest = {name: value for name, value in compilation.items() if name != "cudagraph_mode"}
+    mode = compilation["cudagraph_mode"]
+    moved = {"cudagraph_mode": mode.upper() if isinstance(mode, str) else mode}
+    return {**settings, "compilation_config": rest, **moved}
+
+
 def without_vllm_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns this engine's own settings, after checking vLLM's others.
 

@@ -1,185 +1,180 @@
-"""`python -m benchmarks.gpu`: the kernels on this GPU, in order of importance, in limited time.
+"""`python -m benchmarks.gpu`: all that a GPU has to tell, in one call of limited time.
 
-First what the card can do, then whether the kernels are right, then how fast they are, beside the
-XLA twin and the attention of others. With `--smoke` tiny shapes, interpreted where there is no
-GPU: nothing it prints then is a measurement.
+Each step of `plan.PLAN` is a process of its own, with its own limit. What it says goes into the
+results line by line, so that a run that is cut off leaves what it had. What was predicted of a step
+is written before it starts. With `--smoke` everything runs in miniature, on any device: nothing it
+prints then is a measurement.
 """
 
 import argparse
+import json
+import os
+import signal
+import subprocess
 import sys
-import traceback
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import jax
-
-from benchmarks.gpu.card import copy_bytes_per_s, device_name, matrix_flops_per_s
-from benchmarks.gpu.checks import kernel_tests
-from benchmarks.gpu.others import time_contiguous, time_jax_paged
-from benchmarks.gpu.ours import available_backends, exact_result, largest_error, time_shape
-from benchmarks.gpu.products import PRODUCTS, Product, time_product
-from benchmarks.gpu.products import SMOKE as SMOKE_PRODUCTS
-from benchmarks.gpu.products import largest_error as largest_error_of_product
+from benchmarks.gpu.driver import file_name, nvidia_smi
+from benchmarks.gpu.plan import (
+    BEST,
+    BUDGET,
+    LOG,
+    PLAN,
+    SMALL,
+    STEPS,
+    TABLE,
+    Step,
+    best_graphs,
+    missing,
+)
+from benchmarks.gpu.predicted import by_path
 from benchmarks.gpu.record import Record
-from benchmarks.gpu.rows import EMPTY, add_row, tables
-from benchmarks.gpu.shapes import AIMS, HEADLINES, SHAPES, SMOKE, Shape
-from benchmarks.gpu.torch_side import torch_rows
-from benchmarks.report import RESULTS
+from benchmarks.gpu.table import tables
+from benchmarks.report import RESULTS, ROOT
+
+LEAST_S = 8.0  # no process is started for less
+SMOKE_S = 600  # of each step: a hang, not a slow machine
+DONE, CUT_OFF = "done", "cut off"
 
 
 def main() -> None:
-    """Run everything, until the budget is spent."""
+    """Runs the steps, until the budget is spent."""
     options = _options()
-    smoke = options.smoke
-    if not smoke and jax.devices()[0].platform != "gpu":
-        sys.exit("no GPU here; --smoke runs tiny shapes on the CPU")
-    name = "smoke" if smoke else device_name()
-    command = " ".join(sys.orig_argv[1:])
-    record = Record(options.output, name, command, EMPTY, tables, add=options.add)
-    card = {
-        "copy_bytes_per_s": copy_bytes_per_s(smoke),
-        "matrix_flops_per_s": matrix_flops_per_s(smoke),
-    }
-    record.put("card", card)
-    for part in (_errors, _headlines, _products, _tests, _others, _rest):
-        part(record, smoke, options.budget)
+    found = nvidia_smi()
+    if not found and not options.smoke:
+        sys.exit("no GPU here (nvidia-smi says nothing); --smoke runs all of it in miniature")
+    name = "smoke" if options.smoke else file_name(found[0])
+    command = " ".join(["python -m benchmarks.gpu", *sys.argv[1:]])
+    again = bool(options.only) or options.failed
+    record = Record(options.output, name, command, tables, add=again)
+    steps = [STEPS[one] for one in options.only] if options.only else list(PLAN)
+    if options.smoke:
+        steps = [one for one in steps if one.in_smoke]
+    if options.failed:
+        steps = [one for one in steps if _status(record, one) != DONE]
+    for step in steps:
+        left = options.budget - record.elapsed()
+        if options.smoke:
+            _run(record, step, SMOKE_S, options)
+        elif left < LEAST_S:
+            record.put(["steps", step.name], {"status": "not begun: the time was spent"})
+        else:
+            _run(record, step, min(left, _limit(step, steps, left)), options)
     record.save()
+    sys.exit(any(_status(record, step) != DONE for step in steps))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="tiny shapes, on any device")
-    parser.add_argument("--add", action="store_true", help="measure only what the files lack")
-    parser.add_argument("--budget", type=float, default=500, metavar="SECONDS")
+    parser.add_argument("--smoke", action="store_true", help="in miniature, on any device")
+    parser.add_argument("--only", nargs="+", choices=STEPS, metavar="STEP",
+                        help=f"only these, added to the file: {', '.join(STEPS)}")  # fmt: skip
+    parser.add_argument("--failed", action="store_true", help="only what the file does not hold")
+    parser.add_argument("--budget", type=float, default=BUDGET, metavar="SECONDS")
     parser.add_argument("--output", type=Path, default=RESULTS / "gpu", metavar="FOLDER")
     return parser.parse_args()
 
 
-def _there(record: Record, shape: Shape | Product, method: str) -> bool:
-    """Whether an earlier run measured it (`--add`)."""
-    rows = record.content["rows"]
-    return any(row["shape"] == shape.name and row["method"] == method for row in rows)
+def _status(record: Record, step: Step) -> str:
+    return str(record.content["steps"].get(step.name, {}).get("status", ""))
 
 
-def _attempt(record: Record, what: str, run: Callable[[], None]) -> None:
-    """One measurement. Where it fails, the results name the reason; stderr has its traceback."""
-    try:
-        run()
-    except Exception as error:
-        traceback.print_exc()
-        record.skip(what, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
-    # Else the programs and arrays of all shapes would stay on the device.
-    jax.clear_caches()
+def _limit(step: Step, steps: list[Step], left: float) -> float:
+    """The step's seconds, and its share of what earlier steps have left."""
+    rest = sum(one.seconds for one in steps[steps.index(step) :])
+    return step.seconds * max(1.0, left / rest)
 
 
-def _within[S: (Shape, Product)](
-    record: Record, shapes: tuple[S, ...], until: float, smoke: bool
-) -> Iterator[S]:
-    """Shapes until so many seconds are gone; what is left is named. A smoke run takes its time."""
-    for shape in shapes:
-        if record.elapsed() > until and not smoke:
-            record.skip(shape.name, "the time was spent")
-        else:
-            yield shape
-
-
-def _errors(record: Record, smoke: bool, budget: float) -> None:
-    """The results of every backend on real shapes, against the XLA twin in float32."""
-    for shape in SMOKE if smoke else AIMS:
-        for backend in available_backends(smoke):
-            what = f"{backend}, {shape.name}"
-
-            def run(shape: Shape = shape, backend: str = backend, what: str = what) -> None:
-                error = largest_error(shape, backend, exact_result(shape, smoke), smoke)
-                record.put("errors", {**record.content["errors"], what: f"{error:.2e}"})
-
-            if what not in record.content["errors"]:
-                _attempt(record, f"error of {what}", run)
-
-
-def _headlines(record: Record, smoke: bool, budget: float) -> None:
-    """The aims, paged against in order, and the mixture."""
-    shapes = SMOKE if smoke else HEADLINES
-    _time_ours(record, shapes, smoke, 0.4 * budget, available_backends(smoke))
-
-
-def _rest(record: Record, smoke: bool, budget: float) -> None:
-    """All other shapes; the twin is not timed again."""
-    if not smoke:
-        backends = [name for name in available_backends(smoke) if name != "xla"]
-        _time_ours(record, SHAPES[len(HEADLINES) :], smoke, budget, backends)
-
-
-def _time_ours(
-    record: Record, shapes: tuple[Shape, ...], smoke: bool, until: float, backends: list[str]
-) -> None:
-    card = record.content["card"]
-    for shape in _within(record, shapes, until, smoke):
-        predicted = shape.predicted_s(card["copy_bytes_per_s"], card["matrix_flops_per_s"])
-        for backend in backends:
-
-            def run(
-                shape: Shape = shape, backend: str = backend, predicted: float = predicted
-            ) -> None:
-                timing = time_shape(shape, backend, predicted, smoke)
-                add_row(record, shape, backend, predicted, timing)
-
-            if not _there(record, shape, backend):
-                _attempt(record, f"{backend}, {shape.name}", run)
-
-
-def _products(record: Record, smoke: bool, budget: float) -> None:
-    """Quantised weights: errors against the twin in float32, and times."""
-    card = record.content["card"]
-    backends = [name for name in available_backends(smoke) if name in ("mosaic", "xla")]
-    for product in _within(record, SMOKE_PRODUCTS if smoke else PRODUCTS, 0.5 * budget, smoke):
-        predicted = product.predicted_s(card["copy_bytes_per_s"], card["matrix_flops_per_s"])
-        for backend in backends:
-            what = f"{backend}, {product.name}"
-
-            def run(product: Product = product, backend: str = backend,
-                    what: str = what, predicted: float = predicted) -> None:  # fmt: skip
-                error = largest_error_of_product(product, backend)
-                record.put("errors", {**record.content["errors"], what: f"{error:.2e}"})
-                us = time_product(product, backend, predicted, smoke)
-                add_row(record, product, backend, predicted, {"us": us})
-
-            if not _there(record, product, backend):
-                _attempt(record, what, run)
-
-
-def _tests(record: Record, smoke: bool, budget: float) -> None:
-    """The kernels' property tests on this device."""
-    if record.content["tests"]:
+def _run(record: Record, step: Step, limit: float, options: argparse.Namespace) -> None:
+    """One step's process; what it says goes into the results."""
+    lacking = missing(step)
+    if lacking and not options.smoke:
+        status = f"not begun: {', '.join(lacking)} cannot be imported"
+        record.put(["steps", step.name], {"status": status})
         return
-    log = record.json_file.with_name(f"{record.json_file.stem}-tests.txt")
-    record.put("tests", kernel_tests(smoke, 0.3 * budget, log))
+    record.content["predicted"] |= by_path(step.name)
+    record.put(["steps", step.name], {"status": "begun", "limit_s": round(limit, 1)})
+    began, log_file = record.elapsed(), record.json_file.with_suffix(".log")
+    with log_file.open("a") as log, _beside(step, log, options.smoke):
+        print(f"\n### {step.name}", file=log, flush=True)
+        process = _start(step, limit, options, record, log)
+        timer = threading.Timer(limit, _end, (process,))
+        timer.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                _take(record, line, log)
+            status = process.wait()
+        finally:
+            timer.cancel()
+            _end(process)
+    said = DONE if status == 0 else CUT_OFF if status < 0 else f"failed with status {status}"
+    spent = {"seconds": round(record.elapsed() - began, 1), "limit_s": round(limit, 1)}
+    record.put(["steps", step.name], {"status": said, **spent})
 
 
-def _others(record: Record, smoke: bool, budget: float) -> None:
-    """What others offer, on the aims."""
-    card = record.content["card"]
-    aims = SMOKE if smoke else AIMS
-    methods = {
-        "jax paged_attention (deprecated)": time_jax_paged,
-        "cuDNN, contiguous": time_contiguous,
+def _take(record: Record, line: str, log: IO[str]) -> None:
+    """A line of a step: a figure, or progress, which goes into the log."""
+    if line.startswith(('{"put"', '{"row"', '{"skip"')):
+        record.take(json.loads(line))
+    else:
+        print(line, end="", file=log, flush=True)
+
+
+def _start(
+    step: Step, limit: float, options: argparse.Namespace, record: Record, log: IO[str]
+) -> subprocess.Popen[str]:
+    graphs = record.content["models"].get(SMALL, {}).get("graphs", {})
+    stand_for = {
+        BEST: best_graphs(graphs),
+        LOG: str(record.json_file.with_name(f"{record.json_file.stem}-tests.txt")),
+        TABLE: str(options.output),
     }
-    for shape in _within(record, aims, 0.8 * budget, smoke):
-        predicted = shape.predicted_s(card["copy_bytes_per_s"], card["matrix_flops_per_s"])
-        for method, measure in methods.items():
+    words = [stand_for.get(word, word) for word in step.command]
+    # It begins nothing in the last tenth of its time, and is ended after it.
+    words += ["--limit", f"{0.9 * limit:.1f}", "--card", json.dumps(record.content["card"])]
+    return subprocess.Popen(
+        [sys.executable, "-m", *words, *["--smoke"] * options.smoke],
+        cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
+        env=os.environ | _memory(step), start_new_session=True,
+    )  # fmt: skip
 
-            def run(shape: Shape = shape, predicted: float = predicted, method: str = method,
-                    measure: Any = measure) -> None:  # fmt: skip
-                add_row(record, shape, method, predicted, {"us": measure(shape, predicted, smoke)})
 
-            if not _there(record, shape, method):
-                _attempt(record, f"{method}, {shape.name}", run)
-    if any(row["method"].startswith("torch") for row in record.content["rows"]):
-        return
-    for shape, method, us in torch_rows(record, aims, smoke, limit_s=0.15 * budget):
-        predicted = shape.predicted_s(card["copy_bytes_per_s"], card["matrix_flops_per_s"])
-        add_row(record, shape, method, predicted, {"us": us})
+def _memory(step: Step) -> dict[str, str]:
+    """An engine's pool is one piece; other processes leave room to those beside them."""
+    if step.command[0].startswith("benchmarks.gpu.engine"):
+        return {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.85"}
+    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+@contextmanager
+def _beside(step: Step, log: IO[str], smoke: bool) -> Iterator[None]:
+    """The step's companions, which end with it."""
+    companions = [
+        subprocess.Popen(
+            [sys.executable, "-m", *words, *["--smoke"] * smoke], cwd=ROOT, stdout=log, stderr=log,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )
+        for words in step.beside
+    ]  # fmt: skip
+    try:
+        yield
+    finally:
+        for process in companions:
+            if smoke:
+                process.wait()
+            _end(process)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    """Ends a process and those that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 if __name__ == "__main__":

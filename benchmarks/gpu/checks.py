@@ -1,5 +1,9 @@
-"""The kernels' own property tests on this device, in processes of their own."""
+"""`python -m benchmarks.gpu.checks`: the kernels' property tests on this device.
 
+What never ran on a device comes first. When the time is spent, tests that passed on one are left.
+"""
+
+import argparse
 import importlib.util
 import os
 import re
@@ -9,15 +13,17 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.gpu.said import put
 from benchmarks.report import ROOT
 
 # For any device; the other files are about CPUs, about refusals, or interpret what is for GPUs.
 DEVICE_TESTS = (
-    "paged_attention", "invariants", "merge", "block_copy", "gpu_metadata", "quantized_matmul",
+    "quantized_matmul", "grouped_product", "paged_attention", "invariants", "merge", "block_copy",
+    "gpu_metadata",
 )  # fmt: skip
 # In a smoke run, one that needs no kernel: only that the tests can be started is of interest then.
 SMOKE_TESTS = ("tuning",)
-MOST_WORKERS = 8  # compiling and the oracle keep a core each; more contexts only take memory
+MOST_WORKERS = 12  # compiling and the oracle keep a core each; contexts take memory
 RESULT = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED)\b")
 NAME = re.compile(r"tests/\S+::\S+")
 
@@ -60,6 +66,18 @@ def digest(text: str, cut_off: str | None) -> dict[str, str]:
     return {"pytest": last, **{f"failure {i}": name for i, name in enumerate(failures[:20])}}
 
 
+def main() -> None:
+    """The tests, as long as the limit allows."""
+    parser = argparse.ArgumentParser("python -m benchmarks.gpu.checks")
+    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--limit", type=float, default=1e9)
+    parser.add_argument("--card", default="", help="not read")
+    parser.add_argument("--log", type=Path, required=True, help="takes all that pytest prints")
+    args = parser.parse_args()
+    for name, said in kernel_tests(args.smoke, args.limit, args.log).items():
+        put("tests", name, value=said)
+
+
 def _kinds(found: dict[str, str]) -> list[str]:
     return sorted(set(found.values()))
 
@@ -79,3 +97,7 @@ def _environment(smoke: bool) -> dict[str, str]:
         environment.setdefault("JAX_PLATFORMS", "")
         environment["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"
     return environment
+
+
+if __name__ == "__main__":
+    main()

@@ -17,7 +17,8 @@ one token, 40 to 60 % for int4. With many tokens one warpgroup widens, multiplie
 turn, and two share an SM: 40 to 60 % of the arithmetic limit, more for larger groups.
 
 Measured on an H100 with one token: 12 to 15 us, 25 to 41 % of the limit. Most of it is a fixed
-cost, nearly the same for 8.9 MB as for 16.8 (docs/gpu.md). Many tokens were not timed.
+cost, nearly the same for 8.9 MB as for 16.8 (docs/gpu.md). Many tokens were not timed, nor the real
+matrices of a layer, whose larger sizes hide more of that cost.
 """
 
 from dataclasses import dataclass
@@ -38,20 +39,21 @@ DTYPES = {"int8": "int8", "int4": "uint8", "fp8": "float8_e4m3fn"}
 
 @dataclass(frozen=True)
 class Product:
-    """x [tokens, size] with a weight [size, size] of codes; group 0: all columns share a scale."""
+    """x [tokens, size] with a weight [out, size] of codes; group 0: all columns share a scale."""
 
     kind: str
     group: int
     tokens: int
     minimums: bool = False
     size: int = 4096
+    out: int = 4096
     part: str = "quantised weights"
 
     @property
     def name(self) -> str:
         groups = f"groups of {self.group}" if self.group else "a scale a row"
         groups += ", minimums" * self.minimums
-        return f"{self.tokens} x {self.size}, {self.kind} [{self.size}, {self.size}], {groups}"
+        return f"{self.tokens} x {self.size}, {self.kind} [{self.out}, {self.size}], {groups}"
 
     @property
     def columns(self) -> int:
@@ -66,40 +68,40 @@ class Product:
     @property
     def traffic(self) -> int:
         """Bytes that must be read or written: codes, scales, minimums, x and the result."""
-        scales = 4 * self.size * (self.size // self.columns) * (1 + self.minimums)
-        return self.size * self.width + scales + 4 * self.tokens * self.size
+        scales = 4 * self.out * (self.size // self.columns) * (1 + self.minimums)
+        return self.out * self.width + scales + 2 * self.tokens * (self.size + self.out)
 
     @property
     def flops(self) -> int:
-        return 2 * self.tokens * self.size * self.size
+        return 2 * self.tokens * self.size * self.out
 
     def predicted_s(self, bytes_per_s: float, flops_per_s: float) -> float:
         """Seconds if nothing but the memory or nothing but the matrix units were in the way."""
         return max(self.traffic / bytes_per_s, self.flops / flops_per_s)
 
 
+# (kind, columns of a group, minimums)
+_KINDS = (("int8", 0, False), ("int4", 128, False), ("int4", 32, True), ("fp8", 128, False))
+# The 8B's real matrices first: gate and up, down. Then a square one, of the first run's table.
 PRODUCTS = tuple(
-    Product(kind, group, tokens, minimums)
-    for tokens in (1, 16, 2048)
-    for kind, group, minimums in (
-        ("int8", 0, False),
-        ("int4", 128, False),
-        ("int4", 32, True),  # Q4_1, that of the default model
-        ("fp8", 128, False),
-    )
+    Product(kind, group, tokens, minimums, size, out)
+    for tokens in (1, 256, 2048)
+    for out, size in ((28672, 4096), (4096, 14336), (4096, 4096))
+    for kind, group, minimums in _KINDS
 )
-SMOKE = (Product("int4", 64, 2, minimums=True, size=128),)
+# Not square: the result is made as wide as x.
+SMOKE = (Product("int4", 64, 2, minimums=True, size=128, out=256),)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _inputs(product: Product, layers: int) -> tuple[Any, Any, Any, Any]:
     keys = jax.random.split(jax.random.key(0), 3)
-    shape = (layers, product.size, product.width)
+    shape = (layers, product.out, product.width)
     if product.kind == "fp8":
         codes = jax.random.normal(keys[0], shape, jnp.bfloat16).astype(DTYPES["fp8"])
     else:
         codes = jax.random.bits(keys[0], shape, jnp.uint8).view(DTYPES[product.kind])
-    groups = (layers, product.size // product.columns, product.size)
+    groups = (layers, product.size // product.columns, product.out)
     # Results are of the size of x, so that they can be the next x.
     scales = jax.random.uniform(keys[1], groups, jnp.float32) / LARGEST[product.kind]
     x = jax.random.normal(keys[2], (product.tokens, product.size), jnp.bfloat16)
@@ -108,7 +110,7 @@ def _inputs(product: Product, layers: int) -> tuple[Any, Any, Any, Any]:
 
 def time_product(product: Product, backend: str, predicted_s: float, smoke: bool) -> float:
     """Microseconds of one product on the device."""
-    layers = 2 if smoke else max(2, min(64, -(-ROTATED // (product.size * product.width))))
+    layers = 2 if smoke else max(2, min(64, -(-ROTATED // (product.out * product.width))))
     inputs = _inputs(product, layers)
 
     @partial(jax.jit, static_argnums=1)
@@ -117,7 +119,8 @@ def time_product(product: Product, backend: str, predicted_s: float, smoke: bool
 
         # The result is the next x, so that no iteration starts before the last has ended.
         def step(i: Any, x: Any) -> Any:
-            return _multiply(product, backend, (x, *weight), i % layers)
+            y = _multiply(product, backend, (x, *weight), i % layers)
+            return jnp.tile(y, (1, -(-product.size // product.out)))[:, : product.size]
 
         return lax.fori_loop(0, count, step, x)
 

@@ -1,33 +1,45 @@
-"""PyTorch's attention on contiguous keys and values, in a process of its own.
+"""`python -m benchmarks.gpu.with_torch`: PyTorch's SDPA on contiguous keys and values.
 
-`python -m benchmarks.gpu.with_torch NAME ...` prints one JSON line a shape of `shapes.SHAPES` and
-method: {"shape", "method", "us"} or {.., "error"}. Needs torch; nothing else here does.
+The shapes are those that the kernels are timed on beside others' (`shapes.BESIDE`). Needs torch.
 """
 
-import json
+import argparse
 import statistics
-import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from benchmarks.gpu.shapes import SHAPES, Shape
+from benchmarks.gpu.card import rates
+from benchmarks.gpu.said import attempt, row, skip
+from benchmarks.gpu.shapes import BESIDE, Shape
+
+METHOD = "torch SDPA"
 
 
 def main() -> None:
-    """Time the shapes named on the command line."""
-    import torch
+    """Time each shape by `scaled_dot_product_attention`."""
+    parser = argparse.ArgumentParser("python -m benchmarks.gpu.with_torch")
+    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--limit", type=float, default=1e9)
+    parser.add_argument("--card", default="", help="rates of this card, as JSON")
+    args = parser.parse_args()
+    try:
+        import torch
+    except ImportError:
+        skip("PyTorch's attention", "a smoke run without torch" if args.smoke else "no torch here")
+        return
+    if not torch.cuda.is_available():
+        skip("PyTorch's attention", "torch sees no GPU")
+        return
+    card = rates(args.card, args.smoke)
+    for shape in BESIDE:
+        limit = shape.predicted_s(card["copy_bytes_per_s"], card["matrix_flops_per_s"])
+        attempt(f"{METHOD}, {shape.name}", partial(_measure, torch, shape, limit), args.limit)
+        torch.cuda.empty_cache()
 
-    for shape in SHAPES:
-        if shape.name not in sys.argv[1:]:
-            continue
-        for method, make in (("torch SDPA", _sdpa), ("torch FlexAttention", _flex)):
-            line: dict[str, Any] = {"shape": shape.name, "method": method}
-            try:
-                line["us"] = _time(torch, make(torch, shape))
-            except Exception as error:
-                line["error"] = f"{type(error).__name__}: {str(error)[:200]}"
-            print(json.dumps(line), flush=True)
-            torch.cuda.empty_cache()
+
+def _measure(torch: Any, shape: Shape, limit: float) -> None:
+    row(shape, METHOD, limit, {"us": _time(torch, _sdpa(torch, shape))})
 
 
 def _tensors(torch: Any, shape: Shape) -> tuple[Any, list[tuple[Any, Any]]]:
@@ -58,22 +70,6 @@ def _sdpa(torch: Any, shape: Shape) -> Callable[[int], None]:
 
     def run(i: int) -> None:
         attention(q, *kv[i % len(kv)], is_causal=causal, enable_gqa=True)
-
-    return run
-
-
-def _flex(torch: Any, shape: Shape) -> Callable[[int], None]:
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    q, kv = _tensors(torch, shape)
-    compiled = torch.compile(flex_attention)
-    new = shape.sequences[0][0]
-    mask = None
-    if new > 1:
-        mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, new, new, device="cuda")
-
-    def run(i: int) -> None:
-        compiled(q, *kv[i % len(kv)], block_mask=mask, enable_gqa=True)
 
     return run
 

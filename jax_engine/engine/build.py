@@ -129,6 +129,7 @@ def _build(config: EngineConfig) -> EngineParts:
             dtype=dtype,
             cache_dtype=cache_dtype,
             enforce_eager=config.enforce_eager,
+            cudagraph_mode=config.cudagraph_mode,
         )
         tokenizer = None
         if not config.skip_tokenizer_init:
@@ -248,6 +249,7 @@ def _memory(config: EngineConfig, model: LoadedModel, max_len: int, budget: int)
             max_rows=largest.num_rows,
             dtype=resolve_dtype(config.dtype),
             kv_scales=scales_shape(model.config, dtype),
+            cudagraph_mode=config.cudagraph_mode,
         )
         shape = kv_cache_shape(model.config, _PROVISIONAL_BLOCKS, config.block_size)
         kv_cache = jax.ShapeDtypeStruct(shape, dtype)

@@ -9,7 +9,24 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from jax_engine.host_memory import ram_bytes
+from jax_engine.modes import CudagraphMode
 from pallas_kernels.device import target_device
+
+# XLA's options for a step on a GPU, by what becomes a CUDA graph. Without options XLA makes one of
+# each layer, because the host runs the loop over layers, and updates it before each launch, because
+# each layer reads other slices of the weights. In "FULL" the loop is in the graph, turn after turn.
+_COMMAND_BUFFERS = "xla_gpu_enable_command_buffer"
+GRAPH_OPTIONS: dict[CudagraphMode, dict[str, Any]] = {
+    "NONE": {_COMMAND_BUFFERS: ""},
+    "PIECEWISE": {},
+    "FULL": {
+        _COMMAND_BUFFERS: (
+            "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,WHILE,CONDITIONAL,DYNAMIC_SLICE_FUSION"
+        ),
+        "xla_gpu_graph_min_graph_size": 1,
+        "xla_gpu_command_buffer_unroll_loops": True,
+    },
+}
 
 
 class Device(NamedTuple):
@@ -49,6 +66,16 @@ class Device(NamedTuple):
     memory_share: float = 0.9
     float32_precision: str | None = "highest"
     compiler_options: dict[str, Any] = {}  # noqa: RUF012  nobody writes it
+
+    def step_options(self, mode: CudagraphMode, *, decode_only: bool) -> dict[str, Any]:
+        """XLA's options for a step; `mode` makes no difference where there are no CUDA graphs."""
+        if self.platform != "gpu":
+            return self.compiler_options
+        if mode == "FULL_DECODE_ONLY":
+            mode = "FULL" if decode_only else "NONE"
+        elif mode == "FULL_AND_PIECEWISE":
+            mode = "FULL" if decode_only else "PIECEWISE"
+        return self.compiler_options | GRAPH_OPTIONS[mode]
 
 
 DEVICES = (

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from jax_engine.host_memory import give_back
 from jax_engine.layers.attention import AttentionInputs
 from jax_engine.models.load import LoadedModel
+from jax_engine.modes import CudagraphMode
 from jax_engine.operations import exact_products, this_device
 from jax_engine.progress_log import compiling
 from jax_engine.sampling.inputs import first_rows
@@ -38,6 +39,7 @@ class CompiledSteps:
         max_rows: M, the most tokens that one step samples; every step's `token_ids` has length M.
         enforce_eager: Run operation by operation without compiling. Slow; for debugging.
         dtype: The dtype of queries; None: the cache's.
+        cudagraph_mode: What becomes a CUDA graph on a GPU.
 
     Attributes:
         weights: The model's parameters and the scales of a quantised cache, as bare arrays.
@@ -58,8 +60,9 @@ class CompiledSteps:
         enforce_eager: bool = False,
         dtype: DTypeLike | None = None,
         kv_scales: Any = None,
+        cudagraph_mode: CudagraphMode = "PIECEWISE",
     ) -> None:
-        self.dtype = dtype
+        self.dtype, self.cudagraph_mode = dtype, cudagraph_mode
         self.set_weights(model, kv_scales)
         self.block_size, self.table_width = block_size, table_width
         self.max_rows, self.enforce_eager = max_rows, enforce_eager
@@ -119,10 +122,14 @@ class CompiledSteps:
     def compile(self, shape: StepShape, kv_cache: Any) -> Any:
         """The executable for one shape; `kv_cache` may be a `jax.ShapeDtypeStruct`."""
         step, arguments = self.function(shape, kv_cache)
-        jitted = jax.jit(step, donate_argnums=1, compiler_options=this_device().compiler_options)
+        jitted = jax.jit(step, donate_argnums=1, compiler_options=self.options(shape))
         compiled = jitted.lower(*arguments).compile()
         give_back()
         return compiled
+
+    def options(self, shape: StepShape) -> dict[str, Any]:
+        """XLA's options for the step of one shape."""
+        return this_device().step_options(self.cudagraph_mode, decode_only=shape.decode_only)
 
     def function(self, shape: StepShape, kv_cache: Any) -> tuple[Callable[..., Any], Any]:
         """The step of one shape, and its arguments: weights, cache (to donate), plan, previous."""

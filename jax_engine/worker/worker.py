@@ -12,6 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, UInt32
 
 from jax_engine.models.load import LoadedModel
+from jax_engine.modes import CudagraphMode
 from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import asks_of
 from jax_engine.sampling.sampler import SamplerOutput
@@ -77,6 +78,7 @@ class Worker:
         dtype: DTypeLike,
         cache_dtype: DTypeLike,
         enforce_eager: bool = False,
+        cudagraph_mode: CudagraphMode = "PIECEWISE",
     ) -> None:
         self.table_width = -(-max_model_len // block_size)
         self.model_config = model.config
@@ -95,6 +97,7 @@ class Worker:
             enforce_eager=enforce_eager,
             dtype=dtype,
             kv_scales=scales_shape(model.config, cache_dtype),
+            cudagraph_mode=cudagraph_mode,
         )
         self.setups: dict[int, RequestSetup] = {}
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)

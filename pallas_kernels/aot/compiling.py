@@ -18,6 +18,7 @@ from jax.sharding import SingleDeviceSharding
 from pallas_kernels.aot.hlo import Watched, find_copies, launches_per_turn
 from pallas_kernels.aot.ptx import Resources, find_ptxas, mosaic_kernels, xla_kernels
 from pallas_kernels.aot.targets import Target
+from pallas_kernels.aot.thunks import Starts, starts_of
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Program:
         watched: arrays that must not be copied.
         temporary: bytes of temporary memory that are acceptable.
         launches: kernels and copies that are acceptable in one turn of a loop.
+        starts: how much one run of the program may start; None: it is not looked at.
         options: compiler options that callers of the function should use.
     """
 
@@ -40,6 +42,7 @@ class Program:
     watched: Watched = field(default_factory=Watched)
     temporary: int = 2**62
     launches: int = 2**62
+    starts: Starts | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -54,6 +57,7 @@ class Outcome:
         copies: instructions that copy the cache or a weight.
         temporary, aliased: bytes of temporary memory, and of results stored in arguments.
         launches: kernels and copies that one turn of a loop starts, in a model's step one layer.
+        starts: what one run starts.
         refused: the feature that the backend says it lacks, or empty. To lack one is no failure.
         problems: the reasons why the case fails; empty if it passes.
     """
@@ -66,6 +70,7 @@ class Outcome:
     temporary: int = 0
     aliased: int = 0
     launches: int = 0
+    starts: Starts = field(default_factory=Starts)
     refused: str = ""
     problems: list[str] = field(default_factory=list)
 
@@ -103,8 +108,9 @@ def _compile(outcome: Outcome, target: Target, build: Callable[[], Program]) -> 
             compiled = lowered.compile()
             outcome.seconds = time.perf_counter() - started
         kernels = mosaic_kernels(printed.read_text()) + xla_kernels(dump, find_ptxas())
+        text = compiled.as_text()
+        outcome.starts = starts_of(dump, text)
     outcome.kernels = kernels
-    text = compiled.as_text()
     outcome.copies = find_copies(text, program.watched)
     outcome.launches = launches_per_turn(text)
     memory = compiled.memory_analysis()
@@ -125,6 +131,10 @@ def problems_of(outcome: Outcome, program: Program) -> list[str]:
         problems.append(f"{outcome.temporary:,} bytes of temporaries > {program.temporary:,}")
     if outcome.launches > program.launches:
         problems.append(f"a turn of a loop starts {outcome.launches} kernels > {program.launches}")
+    if program.starts is not None:
+        for what, found, most in zip(Starts._fields, outcome.starts, program.starts, strict=True):
+            if found > most:
+                problems.append(f"{what} in one run: {found} > {most}")
     donated = sum(
         leaf.size * leaf.dtype.itemsize
         for position in program.donated

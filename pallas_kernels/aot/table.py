@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pallas_kernels.aot.thunks import Starts
+
 HEADER = (
     "target",
     "case",
@@ -10,6 +12,8 @@ HEADER = (
     "shared B",
     "copies",
     "launches",
+    "graphs",
+    "updates",
     "temp MB",
     "seconds",
 )
@@ -45,6 +49,7 @@ def table(outcomes: list[dict[str, Any]]) -> str:
 
 def _row(outcome: dict[str, Any]) -> tuple[str, ...]:
     kernels = outcome["kernels"]
+    starts = Starts(*outcome["starts"])
 
     def most(key: str) -> str:
         return str(max((kernel[key] for kernel in kernels), default="-"))
@@ -57,6 +62,8 @@ def _row(outcome: dict[str, Any]) -> tuple[str, ...]:
         most("shared"),
         str(len(outcome["copies"])),
         str(outcome["launches"] or "-"),
+        str(starts.graphs or "-"),
+        str(starts.updates if starts.graphs else "-"),
         f"{outcome['temporary'] / 1e6:.1f}",
         f"{outcome['seconds']:.1f}",
     )

@@ -8,6 +8,7 @@ from jax.experimental import topologies
 
 DESCRIPTION = """
 gpu_device_info {{
+  driver_version: "{cuda}" runtime_version: "{cuda}" compile_time_toolkit_version: "{cuda}"
   cuda_compute_capability {{ major: {major} minor: {minor} }}
   core_count: {sms} fpus_per_core: {fpus} clock_rate_ghz: {clock_ghz}
   memory_bandwidth: {bandwidth} device_memory_size: {memory} l2_cache_size: {l2}
@@ -36,6 +37,8 @@ class Target:
         shared_sm, shared_block: bytes of shared memory of an SM, and of one block at most.
         threads_sm: threads resident on an SM at most.
         backends: the backends of `pallas_kernels` that run on it, the best first.
+        cuda: the version of CUDA that the driver, its runtime and the compilers have. Without one
+            XLA compiles for a driver that is too old for most of what it puts into CUDA graphs.
     """
 
     device_kind: str
@@ -51,6 +54,7 @@ class Target:
     shared_block: int
     threads_sm: int = 2048
     backends: tuple[str, ...] = ("triton", "xla")
+    cuda: str = "13.0.0"
 
     def device(self) -> Any:
         """A JAX device without hardware, which `jax.default_device` accepts."""

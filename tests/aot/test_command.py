@@ -19,6 +19,7 @@ OUTCOME: dict[str, Any] = {
     "temporary": 0,
     "aliased": 0,
     "launches": 0,
+    "starts": [18, 18, 16, 254],
     "refused": "",
     "problems": [],
 }
@@ -37,6 +38,7 @@ def test_the_table_names_what_is_wrong() -> None:
     refused = OUTCOME | {"case": "none", "refused": "float32"}
     text = table([OUTCOME, spilled, refused])
     assert "h200 bad:\n    decode spills 8 bytes" in text and "none: lacks float32" in text
+    assert text.splitlines()[1].split()[-4:-2] == ["18", "16"]  # graphs and updates
     assert "3 cases, 1 with problems, 1 not offered" in text
     assert [failed(o) for o in (OUTCOME, spilled, refused)] == [False, True, False]
 

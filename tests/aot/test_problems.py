@@ -8,14 +8,19 @@ import pytest
 
 from pallas_kernels.aot.compiling import Outcome, Program, problems_of
 from pallas_kernels.aot.ptx import Resources
+from pallas_kernels.aot.thunks import Starts
 
 CACHE = jax.ShapeDtypeStruct((10, 8), jnp.bfloat16)  # 160 bytes
-PROGRAM = Program(lambda cache: cache, (CACHE,), donated=(0,), temporary=99, launches=16)
+MOST = Starts(host=4, graphs=3, updates=2, kernels=50)
+PROGRAM = Program(
+    lambda cache: cache, (CACHE,), donated=(0,), temporary=99, launches=16, starts=MOST
+)
 
 
 def outcome(spilled: int = 0, **changes: Any) -> Outcome:
     kernels = [Resources("decode", registers=64, spilled=spilled, shared=0)]
     fine: dict[str, Any] = {"kernels": kernels, "temporary": 99, "aliased": 160, "launches": 16}
+    fine["starts"] = MOST
     return Outcome("step", "h200", **fine | changes)
 
 
@@ -30,6 +35,10 @@ def test_a_case_at_its_limits_passes() -> None:
         ({"copies": ["%copy = bf16[10,8] copy(%cache)"]}, "copies: %copy"),
         ({"temporary": 100}, "100 bytes of temporaries > 99"),
         ({"launches": 17}, "a turn of a loop starts 17 kernels > 16"),
+        ({"starts": MOST._replace(host=5)}, "host in one run: 5 > 4"),
+        ({"starts": MOST._replace(graphs=4)}, "graphs in one run: 4 > 3"),
+        ({"starts": MOST._replace(updates=3)}, "updates in one run: 3 > 2"),
+        ({"starts": MOST._replace(kernels=51)}, "kernels in one run: 51 > 50"),
         ({"aliased": 159}, "only 159 of 160 donated bytes are reused"),
         ({"kernels": []}, "no kernel was found"),
     ],

@@ -4,11 +4,13 @@ import argparse
 import json
 import logging
 from dataclasses import fields
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from jax_engine import LLM, ConfigError, EngineArgs, EngineConfig, LLMEngine, SamplingParams
+from jax_engine.modes import CudagraphMode
 from jax_engine.vllm_settings import DEFAULTS, REFUSED, SILENT, WITHOUT_EFFECT
 from tests.support.tiny_llama import tiny_llama
 
@@ -46,6 +48,29 @@ def test_what_has_no_effect_is_named_in_one_warning(caplog) -> None:
     (record,) = caplog.records
     assert "compilation_config=3, limit_mm_per_prompt={'image': 1}" in record.getMessage()
     assert "disable_log_stats" not in record.getMessage()
+
+
+@pytest.mark.parametrize("mode", get_args(CudagraphMode))
+def test_the_mode_of_cuda_graphs_is_taken_from_where_vllm_has_it(mode, caplog) -> None:
+    for given in (mode, mode.lower()):
+        args = EngineArgs(compilation_config={"cudagraph_mode": given})
+        assert args.create_engine_config() == EngineConfig(cudagraph_mode=mode)
+    assert not caplog.records
+    parser = EngineArgs.add_cli_args(argparse.ArgumentParser())
+    text = json.dumps({"cudagraph_mode": mode})
+    for line in (["--compilation-config", text], ["--cudagraph-mode", mode]):
+        args = EngineArgs.from_cli_args(parser.parse_args(line))
+        assert args.create_engine_config().cudagraph_mode == mode
+
+
+def test_what_is_no_mode_of_cuda_graphs_is_refused_and_the_rest_has_no_effect(caplog) -> None:
+    assert EngineConfig(cudagraph_mode=None).cudagraph_mode == "PIECEWISE"
+    with pytest.raises(ConfigError, match=r"cudagraph_mode must be .*'FULL'.*, got 'EAGER'"):
+        EngineConfig.from_settings(compilation_config={"cudagraph_mode": "EAGER"})
+    with caplog.at_level(logging.WARNING, "jax_engine"):
+        EngineConfig.from_settings(compilation_config={"cudagraph_mode": "FULL", "level": 3})
+    (record,) = caplog.records
+    assert "compilation_config={'level': 3}" in record.getMessage()
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

@@ -1,9 +1,6 @@
 """The engine's measurements for GPUs in miniature, and their arithmetic by hand."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,40 +10,16 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.gpu.engine import peer
-from benchmarks.gpu.engine.child import MAIN
 from benchmarks.gpu.engine.device_trace import ALL_PARTS, PRODUCT, UNKNOWN, by_part
 from benchmarks.gpu.engine.expected import AIMS, EXPECTED
+from benchmarks.gpu.engine.graphs import VARIANTS
 from benchmarks.gpu.engine.limits import Card, step_work, weight_bytes
 from benchmarks.gpu.engine.models import FULL, MODELS, write_config
-from benchmarks.gpu.engine.options import VARIANTS
 from benchmarks.gpu.engine.table import RATIOS
 from benchmarks.step_profile.trace import attribute
 from jax_engine import aot_cases
 from jax_engine.models.read_config import read_hf_config
 from tests.meta.trees import ROOT
-
-
-def test_all_of_it_in_miniature(tmp_path: Path) -> None:
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHON": sys.executable}
-    command = ["bash", "benchmarks/gpu.sh", "--only", "engine", "--smoke", "--output", tmp_path]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads((tmp_path / "smoke-engine.json").read_text("utf-8"))
-    assert found["skipped"] == []
-    (parts,) = found["models"].values()
-    assert set(parts) == {"start", "warm-up", *MAIN, "options", "trace"}
-    assert all(rate > 0 for rate in found["card"].values())
-    assert parts["throughput"]["steps"] > 0 and parts["throughput"]["output_tokens_per_s"] > 0
-    assert "attention over pages" in parts["profile"]["decode of 1"]["parts"]
-    page = (tmp_path / "smoke-engine.md").read_text("utf-8")
-    assert "| model | what | measured | expected | aim |" in page
-    assert "| present time over this | decode of 1 |" in page
-
-
-def test_a_part_that_is_not_there_is_refused() -> None:
-    command = ["bash", "benchmarks/gpu.sh", "--only", "everything"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2 and "--only takes kernels, tune or engine" in done.stderr
 
 
 @pytest.mark.parametrize("name", MODELS)

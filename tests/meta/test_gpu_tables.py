@@ -66,11 +66,8 @@ ROWS = [
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     (tmp_path / "gpu").mkdir()
-    for name, content in (
-        (gpu_tables.ENGINE, {"models": {"Llama-3.2-1B": MODEL}}),
-        (gpu_tables.KERNELS, {"tests": {"pytest": "25 passed"}, "rows": ROWS}),
-    ):
-        (tmp_path / f"{name}.json").write_text(json.dumps(HEAD | content), "utf-8")
+    measured = {"models": {"Llama-3.2-1B": MODEL}, "tests": {"pytest": "25 passed"}, "rows": ROWS}
+    (tmp_path / f"{gpu_tables.H100}.json").write_text(json.dumps(HEAD | measured), "utf-8")
     return tmp_path
 
 
@@ -133,12 +130,11 @@ def test_products_are_a_table_of_their_own() -> None:
 
 @pytest.mark.parametrize("make", [TABLES[name] for name in NAMES], ids=NAMES)
 def test_a_missing_file_or_figure_is_an_error(make: Callable[[], str], files: Path) -> None:
-    for name in (gpu_tables.ENGINE, gpu_tables.KERNELS):
-        (files / f"{name}.json").write_text(json.dumps(HEAD), "utf-8")
+    file = files / f"{gpu_tables.H100}.json"
+    file.write_text(json.dumps(HEAD), "utf-8")
     with pytest.raises(KeyError, match=r"models|rows"):
         make()
-    for name in (gpu_tables.ENGINE, gpu_tables.KERNELS):
-        (files / f"{name}.json").unlink()
+    file.unlink()
     with pytest.raises(FileNotFoundError, match="h100"):
         make()
 
@@ -154,7 +150,7 @@ def test_what_is_expected_is_of_rows_and_stands_on_the_page() -> None:
 
 def test_what_the_page_says_of_them_is_so() -> None:
     """The page's own conclusions, should a new measurement turn one over."""
-    rows = report.load_result(gpu_tables.KERNELS)["rows"]
+    rows = report.load_result(gpu_tables.H100)["rows"]
     us = {(row["shape"].split(",")[0], row["method"]): row["us"] for row in rows}
     for decode in ("64 x 1+4095", "1 x 1+65535", "1 x 1+1023", "1 x 1+8191"):
         assert us[decode, "triton"] < us[decode, "mosaic"]

@@ -1,8 +1,8 @@
-"""One model on the card, in a process of its own, whose end gives all of its memory back.
+"""`python -m benchmarks.gpu.engine.child MODEL PART ...`: one model on the card.
 
-`python -m benchmarks.gpu.engine.child NAME main|options|trace .. --limit SECONDS` prints one JSON
-line a measurement: {"part", "figures"} or {"part", "error"}. For `trace` it reads {"requests": ..}
-from its standard input, which a peer gets as well.
+The end of the process gives all of its memory back. With `--codes` its weights are quantised. With
+`--graphs` its steps are compiled with one of `graphs.VARIANTS`. For the part `trace` it reads
+{"requests": ..} from its standard input, which a peer gets as well.
 """
 
 import argparse
@@ -10,27 +10,26 @@ import json
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from benchmarks.gpu.card import rates
+from benchmarks.gpu.engine.graphs import VARIANTS, measure_graphs, use_variant
 from benchmarks.gpu.engine.hidden import host_time_hidden
-from benchmarks.gpu.engine.limits import measure_card
-from benchmarks.gpu.engine.models import FULL, SMOKE, build
-from benchmarks.gpu.engine.options import options_grid
+from benchmarks.gpu.engine.limits import Card, card_of
+from benchmarks.gpu.engine.models import FULL, MODELS, QUANTISED, SMOKE, Scale, build
 from benchmarks.gpu.engine.parts import profile
 from benchmarks.gpu.engine.single import decode, first_token, prefill
 from benchmarks.gpu.engine.steady import throughput
+from benchmarks.gpu.said import attempt, put
 from benchmarks.throughput import drive
 from benchmarks.workload import Request
 from jax_engine import LLMEngine
-from jax_engine.worker.step_shape import all_step_shapes
+from jax_engine.worker.step_shape import StepShape, all_step_shapes, step_shape
 from jax_engine.worker.warmup import compile_ahead
 
-STARTED = time.perf_counter()
-# In order of importance.
-MAIN = {
+PARTS: dict[str, Callable[[LLMEngine, Scale, Card], dict[str, Any]]] = {
     "decode": decode,
     "prefill": prefill,
     "throughput": throughput,
@@ -38,66 +37,50 @@ MAIN = {
     "host time hidden": host_time_hidden,
     "profile": profile,
 }
-
-
-def say(part: str, **what: Any) -> None:
-    print(json.dumps({"part": part, **what}), flush=True)
-
-
-def attempt(part: str, run: Callable[[], dict[str, Any] | None], limit_s: float) -> bool:
-    """One measurement, unless the time is spent; where it fails, the reason is said."""
-    if time.perf_counter() - STARTED > limit_s:
-        say(part, error="the time was spent")
-        return False
-    try:
-        figures = run()
-    except Exception as error:
-        traceback.print_exc()
-        lines = str(error).splitlines() or [""]
-        say(part, error=f"{type(error).__name__}: {lines[0][:300]}")
-        return False
-    if figures is not None:
-        say(part, figures=figures)
-    return True
+GRAPHS, TRACE = "graphs", "trace"
 
 
 def main() -> None:
-    """The parts named on the command line."""
+    """The parts named on the command line, in their order."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.engine.child")
-    parser.add_argument("model")
-    parser.add_argument("parts", nargs="+", choices=["main", "options", "trace"])
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("parts", nargs="+", choices=[*PARTS, GRAPHS, TRACE])
+    parser.add_argument("--codes", choices=QUANTISED, help="weights in codes, not in bfloat16")
+    parser.add_argument("--graphs", choices=VARIANTS, default="PIECEWISE")
     parser.add_argument("--limit", type=float, default=1e9, metavar="SECONDS")
-    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--card", default="", help="rates of this card, as JSON")
+    parser.add_argument("--smoke", action="store_true", help="a tiny model, on any device")
     args = parser.parse_args()
-    scale, parts = SMOKE if args.smoke else FULL, args.parts
-    card = None
-    if "main" in parts:
-        card, rates = measure_card(args.smoke)
-        say("card", figures=rates)
+    scale, name = SMOKE if args.smoke else FULL, f"{args.model} {args.codes or ''}".strip()
     engines: list[LLMEngine] = []
-    if not attempt("start", lambda: _start(engines, args.model, args.smoke), args.limit):
-        return
+    if not attempt(f"{name}: start", lambda: _start(engines, name, args)):
+        sys.exit(1)
     (engine,) = engines
-    if parts != ["options"]:  # which needs few steps
-        attempt("warm-up", lambda: _warm_up(engine), args.limit)
-    for part, measure in MAIN.items() if card is not None else ():
-        attempt(part, partial(measure, engine, scale, card), args.limit)
-    if "options" in parts:
-        emit = partial(_say_figures, "options")
-        attempt("options", partial(options_grid, engine, scale, args.smoke, emit), args.limit)
-    if "trace" in parts:
-        attempt("trace", lambda: _trace(engine, json.loads(sys.stdin.readline())), args.limit)
+    use_variant(engine, args.graphs)
+    measured = [part for part in args.parts if part in PARTS]
+    card = card_of(rates(args.card, args.smoke)) if measured else Card(1.0, 1.0)
+    if measured or TRACE in args.parts:
+        attempt(f"{name}: warm-up", lambda: _warm_up(engine, name, args.parts, scale), args.limit)
+    for part in args.parts:
+        attempt(f"{name}: {part}", partial(_run, part, engine, scale, card, name, args), args.limit)
 
 
-def _say_figures(part: str, figures: dict[str, Any]) -> None:
-    say(part, figures=figures)
+def _run(
+    part: str, engine: LLMEngine, scale: Scale, card: Card, name: str, args: argparse.Namespace
+) -> None:
+    if part == GRAPHS:
+        measure_graphs(engine, scale, args.smoke, name, args.limit)
+        return
+    found = _trace(engine) if part == TRACE else PARTS[part](engine, scale, card)
+    put("models", name, part, value=found)
 
 
-def _start(engines: list[LLMEngine], model: str, smoke: bool) -> dict[str, Any]:
+def _start(engines: list[LLMEngine], name: str, args: argparse.Namespace) -> None:
     """Appends the engine."""
     started = time.perf_counter()
-    engines.append(build(model, smoke))
-    return _memory(engines[0]) | {"build_s": round(time.perf_counter() - started, 1)}
+    engines.append(build(args.model, args.smoke, args.codes))
+    spent = {"build_s": round(time.perf_counter() - started, 1), "graphs": args.graphs}
+    put("models", name, "start", value=_memory(engines[0]) | spent)
 
 
 def _memory(engine: LLMEngine) -> dict[str, Any]:
@@ -110,18 +93,30 @@ def _memory(engine: LLMEngine) -> dict[str, Any]:
     }
 
 
-def _warm_up(engine: LLMEngine) -> dict[str, Any]:
-    """Compiles every step; on the many cores beside a GPU more of them at once than the default."""
+def _warm_up(engine: LLMEngine, name: str, parts: list[str], scale: Scale) -> None:
+    """Compiles the steps that the parts take, on many of the cores that stand beside a GPU."""
     started = time.perf_counter()
+    shapes = _shapes(engine, parts, scale)
+    threads = max(2, min(12, (os.cpu_count() or 2) - 2))
+    count = compile_ahead(engine.worker, shapes, use_tqdm=False, threads=threads)
+    spent = {"programs": count, "seconds": round(time.perf_counter() - started, 1)}
+    put("models", name, "warm-up", value=spent)
+
+
+def _shapes(engine: LLMEngine, parts: list[str], scale: Scale) -> list[StepShape]:
+    """All that requests of ShareGPT's lengths need, or the few of a stream and a lone prompt."""
     limits = engine.scheduler.max_num_batched_tokens, engine.config.max_num_seqs
-    threads = max(2, min(8, (os.cpu_count() or 2) // 2))
-    count = compile_ahead(engine.worker, all_step_shapes(*limits), use_tqdm=False, threads=threads)
-    return {"programs": count, "seconds": round(time.perf_counter() - started, 1)}
+    if {"throughput", "host time hidden", TRACE} & set(parts):
+        many = [s for s in all_step_shapes(*limits) if not s.decode_only or s.num_rows >= 128]
+        few = [step_shape(1, 1, 1), step_shape(scale.prompt // 4, 1, 1)]
+        return list(dict.fromkeys([*few, *many]))
+    prompts = {scale.prompt // 4, scale.prompt, scale.step_tokens}
+    return list(dict.fromkeys([step_shape(1, 1, 1), *(step_shape(n, 1, 1) for n in prompts)]))
 
 
-def _trace(engine: LLMEngine, message: dict[str, Any]) -> dict[str, Any]:
+def _trace(engine: LLMEngine) -> dict[str, Any]:
     """The requests, all at once, after a short pass that is not measured."""
-    jobs = message["requests"]
+    jobs = json.loads(sys.stdin.readline())["requests"]
     requests = [Request(one["arrival_s"], one["prompt"], one["output_len"]) for one in jobs]
     short = [Request(0.0, one.prompt_token_ids[::-1], 4) for one in requests]
     drive(engine, short, "warm-up")

@@ -2,33 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from benchmarks.compare.bounds import head_shape, num_weights
-from benchmarks.gpu.card import copy_bytes_per_s, matrix_flops_per_s
-from benchmarks.gpu.timing import seconds_each
 from jax_engine.models.config import ModelConfig
 
 BYTES = 2  # of a bfloat16
-
-
-def read_bytes_per_s(smoke: bool) -> float:
-    """Bytes a second at which the card reads an array much larger than its L2 cache."""
-    x = jnp.zeros(2**16 if smoke else 2**29, jnp.int32)
-
-    @partial(jax.jit, static_argnums=1)
-    def loop(x: Any, count: int) -> Any:
-        # Each sum needs the one before, so that none is taken out of the loop.
-        return lax.fori_loop(0, count, lambda i, total: total + jnp.sum(x ^ total), jnp.int32(1))
-
-    each = seconds_each(lambda n: partial(loop, x, n), few=4, many=24, rounds=5)
-    return x.nbytes / each
 
 
 @dataclass(frozen=True)
@@ -44,15 +24,10 @@ class Card:
     flops_per_s: float
 
 
-def measure_card(smoke: bool) -> tuple[Card, dict[str, float]]:
-    """The rates, and the three measurements behind them."""
-    found = {
-        "read_bytes_per_s": read_bytes_per_s(smoke),
-        "copy_bytes_per_s": copy_bytes_per_s(smoke),
-        "matrix_flops_per_s": matrix_flops_per_s(smoke),
-    }
-    fastest = max(found["read_bytes_per_s"], found["copy_bytes_per_s"])
-    return Card(fastest, found["matrix_flops_per_s"]), found
+def card_of(rates: dict[str, float]) -> Card:
+    """From the rates that `benchmarks.gpu.card` measures."""
+    fastest = max(rates["read_bytes_per_s"], rates["copy_bytes_per_s"])
+    return Card(fastest, rates["matrix_flops_per_s"])
 
 
 @dataclass(frozen=True)

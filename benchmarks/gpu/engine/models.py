@@ -2,11 +2,21 @@
 
 import json
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jax_engine import EngineConfig, LLMEngine
+from jax_engine.aot_cases import quantised
+from jax_engine.engine import build as engine_build
+from jax_engine.models.load import LoadedModel, ModelFiles, open_model
+from jax_engine.weights.codes import E4M3, Kind
 
 _LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -75,7 +85,7 @@ class Scale:
     output: int = 256
     rounds: int = 5
     steps: int = 50
-    steady_s: float = 15.0
+    steady_s: float = 8.0
     replay_s: float = 0.2
     all_steps: bool = True
     num_blocks: int | None = None
@@ -97,20 +107,30 @@ SMOKE = Scale(
 )
 
 
+# Weights in codes: a matrix in AWQ's form, and E4M3 in groups of 128 columns.
+QUANTISED = {
+    "int4": Kind(tuple(map(float, range(16))), 128, minimums=True),
+    "fp8": Kind(E4M3, 128),
+}
+
+
 def write_config(name: str, folder: Path, smoke: bool) -> None:
     """A config.json and nothing else: weights are drawn at random."""
     config = TINY if smoke else MODELS[name]
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
 
 
-def build(name: str, smoke: bool) -> LLMEngine:
+def build(name: str, smoke: bool, codes: str | None = None) -> LLMEngine:
     """The engine around one of `MODELS`, or around a tiny one.
+
+    Args:
+        codes: A key of `QUANTISED`; None: weights in bfloat16.
 
     Raises:
         OutOfMemoryError: It does not fit this card.
     """
     scale = SMOKE if smoke else FULL
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _weights_in(codes, smoke):
         write_config(name, Path(folder), smoke)
         settings = EngineConfig(
             model=folder,
@@ -124,3 +144,46 @@ def build(name: str, smoke: bool) -> LLMEngine:
             num_gpu_blocks_override=scale.num_blocks,
         )
         return LLMEngine.from_config(settings)
+
+
+@contextmanager
+def _weights_in(codes: str | None, smoke: bool) -> Iterator[None]:
+    """Within it models that an engine opens have random codes in place of random numbers."""
+    if codes is None:
+        yield
+        return
+
+    @dataclass(frozen=True)
+    class Coded(ModelFiles):
+        def load(self) -> LoadedModel:
+            return replace(self.abstract, params=jax.tree.map(draw, self.abstract.params))
+
+    def draw(leaf: Any) -> Any:
+        return _draw(leaf.shape, jnp.dtype(leaf.dtype).name, smoke)
+
+    def opened(*arguments: Any, **settings: Any) -> ModelFiles:
+        files = open_model(*arguments, **settings)
+        model = files.abstract
+        graphdef, params = quantised(model.config, model.graphdef, model.params, QUANTISED[codes])
+        held = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
+        abstract = replace(model, graphdef=graphdef, params=params, num_bytes=held)
+        return Coded(abstract, files.leaves, None, None, 0)
+
+    engine_build.open_model, kept = opened, engine_build.open_model  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        engine_build.open_model = kept  # type: ignore[attr-defined]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _draw(shape: tuple[int, ...], dtype: str, smoke: bool) -> Any:
+    """Random codes, or numbers so small that no activation overflows.
+
+    In a smoke run zeros: on a CPU an array of bytes holds scales beside its codes.
+    """
+    key = jax.random.key(0)
+    if dtype in ("uint8", "int8"):
+        bits = jax.random.bits(key, shape, jnp.uint8)
+        return jnp.zeros(shape, dtype) if smoke else bits.view(dtype)
+    return (0.02 * jax.random.normal(key, shape, jnp.bfloat16)).astype(dtype)

@@ -5,12 +5,12 @@ from typing import Any
 from benchmarks.gpu.engine.device_trace import ALL_PARTS, by_part
 from benchmarks.gpu.engine.limits import Card
 from benchmarks.gpu.engine.models import Scale
-from benchmarks.gpu.engine.options import GRAPHS
 from benchmarks.gpu.engine.replay import Step, compile_with, device_seconds, replay, steps
 from benchmarks.step_profile.bounds import Machine, bound_ms, work
 from benchmarks.step_profile.parts import parts_of_instructions
 from benchmarks.step_profile.trace import attribute, record_all
 from jax_engine import LLMEngine
+from jax_engine.operations.device import GRAPH_OPTIONS
 
 REPLAYS = 4
 
@@ -34,7 +34,7 @@ def _profile(
 ) -> dict[str, Any]:
     """Without command buffers, whose kernels the profiler does not name."""
     shipped = device_seconds(engine, step, compile_with(engine, step, {}), scale)
-    program = compile_with(engine, step, {GRAPHS: ""})
+    program = compile_with(engine, step, GRAPH_OPTIONS["NONE"])
     plain = device_seconds(engine, step, program, scale)
     names = parts_of_instructions(program.as_text())
     # `record_all` forces the trace to disk when this returns, so every kernel is in it.

@@ -1,13 +1,16 @@
-"""transformers' continuous batching on the same card and the same requests, in its own process.
+"""`python -m benchmarks.gpu.engine.peer MODEL`: the engine and transformers on the same requests.
 
-It runs the script of `benchmarks.compare`, with random weights and with its own choice of memory,
-graphs and attention. Needs a PyTorch that sees the GPU; without one the results say so.
+transformers' continuous batching runs by the script of `benchmarks.compare`, in its own process,
+with random weights and with its own choice of memory, graphs and attention. It needs a PyTorch that
+sees the GPU.
 """
 
+import argparse
 import json
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ from benchmarks.compare.metrics import figures
 from benchmarks.compare.session import SCRIPTS
 from benchmarks.compare.workloads import Job
 from benchmarks.gpu.engine.models import FULL, MODELS, SMOKE, TINY, write_config
+from benchmarks.gpu.said import put, skip
+from benchmarks.report import ROOT
 from benchmarks.workload import sharegpt_requests
 
 SHORT = 4  # tokens of each output in the pass that is not measured
@@ -33,6 +38,20 @@ def jobs(name: str, smoke: bool) -> list[Job]:
 
 def message(asked: list[Job]) -> str:
     return json.dumps({"requests": [asdict(job) for job in asked]}) + "\n"
+
+
+def run_ours(name: str, asked: list[Job], limit_s: float, smoke: bool) -> float | None:
+    """Output tokens a second of this engine, which the results get as well; None if it failed."""
+    command = [sys.executable, "-m", "benchmarks.gpu.engine.child", name, "trace"]
+    done = subprocess.run(
+        command + ["--smoke"] * smoke,
+        input=message(asked), stdout=subprocess.PIPE, text=True, timeout=limit_s, cwd=ROOT,
+    )  # fmt: skip
+    print(done.stdout, end="", flush=True)
+    for line in done.stdout.splitlines():
+        if line.startswith('{"put"') and (found := json.loads(line))["put"][-1] == "trace":
+            return float(found["value"]["output_tokens_per_s"])
+    return None
 
 
 def run_transformers(name: str, asked: list[Job], limit_s: float) -> dict[str, Any]:
@@ -70,3 +89,30 @@ def run_transformers(name: str, asked: list[Job], limit_s: float) -> dict[str, A
         raise RuntimeError(f"ended early: {done.stderr.strip()[-300:]}")
     loaded, _, answer = answers
     return {**figures(asked, answer), "versions": loaded["versions"]}
+
+
+def main() -> None:
+    """Both, and the ratio of their tokens a second."""
+    parser = argparse.ArgumentParser("python -m benchmarks.gpu.engine.peer")
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("--limit", type=float, default=1e9)
+    parser.add_argument("--card", default="", help="not read")
+    parser.add_argument("--smoke", action="store_true", help="this engine alone, in miniature")
+    args = parser.parse_args()
+    started, asked = time.perf_counter(), jobs(args.model, args.smoke)
+    ours = run_ours(args.model, asked, args.limit, args.smoke)
+    if ours is None or args.smoke:
+        skip(f"{args.model}: transformers", "a smoke run" if args.smoke else "this engine failed")
+        return
+    try:
+        left = args.limit - (time.perf_counter() - started)
+        theirs = run_transformers(args.model, asked, left)
+    except RuntimeError as error:
+        skip(f"{args.model}: transformers", str(error))
+        return
+    ratio = round(ours / theirs["output_tokens_per_s"], 2)
+    put("models", args.model, "transformers", value={"ours_over_theirs": ratio, **theirs})
+
+
+if __name__ == "__main__":
+    main()

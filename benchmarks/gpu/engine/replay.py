@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from benchmarks.gpu.engine.models import Scale
 from benchmarks.gpu.engine.requests import SPARE, add, finish, start_decoding
 from jax_engine import LLMEngine
-from jax_engine.operations import this_device
 from jax_engine.sampling.asks import Asks
 from jax_engine.worker.step_shape import StepShape
 
@@ -85,7 +84,9 @@ def compile_with(engine: LLMEngine, step: Step, options: dict[str, Any]) -> Any:
         return engine.worker.steps._compiled[step.shape]
     function, arguments = engine.worker.steps.function(step.shape, engine.worker.kv_cache.array)
     jitted = jax.jit(
-        function, donate_argnums=1, compiler_options=this_device().compiler_options | options
+        function,
+        donate_argnums=1,
+        compiler_options=engine.worker.steps.options(step.shape) | options,
     )
     return jitted.lower(*arguments).compile()
 

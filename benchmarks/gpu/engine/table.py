@@ -3,9 +3,7 @@
 from typing import Any
 
 from benchmarks.gpu.engine.expected import AIMS, EXPECTED
-from benchmarks.gpu.record import skipped_lines
 
-EMPTY: dict[str, Any] = {"card": {}, "models": {}}
 # The ratio that each measurement is about.
 RATIOS = (
     ("decode", "percent_of_bound", "one stream, % of the weights' bandwidth bound"),
@@ -16,28 +14,14 @@ RATIOS = (
 )
 
 
-def tables(content: dict[str, Any]) -> str:
-    """All of it."""
-    machine, versions = content["machine"], content["versions"]
-    told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    lines = [f"# The engine on {', '.join(machine['devices'])}", ""]
-    lines += [f"`{content['command']}`, {content['date']}; {told}.", ""]
-    lines += [_card(content["card"]), "", *_ratios(content["models"])]
-    for name, parts in content["models"].items():
+def engine_lines(models: dict[str, Any]) -> list[str]:
+    """All of it, a line each."""
+    lines = _ratios(models)
+    for name, parts in models.items():
         lines += ["", f"## {name}"]
         for part, found in parts.items():
             lines += ["", f"### {part}", "", *_part(part, found)]
-    return "\n".join(lines + skipped_lines(content)) + "\n"
-
-
-def _card(card: dict[str, float]) -> str:
-    if not card:
-        return "The card's limits were not measured."
-    return (
-        f"Measured limits of this card: read {card['read_bytes_per_s'] / 1e9:,.0f} GB/s, copy "
-        f"{card['copy_bytes_per_s'] / 1e9:,.0f} GB/s, bfloat16 matrix product "
-        f"{card['matrix_flops_per_s'] / 1e12:,.1f} TFLOP/s."
-    )
+    return lines
 
 
 def _ratios(models: dict[str, Any]) -> list[str]:
@@ -58,8 +42,8 @@ def _ratios(models: dict[str, Any]) -> list[str]:
 def _part(part: str, found: dict[str, Any]) -> list[str]:
     if part == "profile":
         return [line for case, one in found.items() for line in _profile(case, one)]
-    if part == "options":
-        return _grid(found)
+    if part == "graphs":
+        return [line for case, one in found.items() for line in _ways(case, one)]
     lines = ["| figure | value |", "|---|---:|"]
     for key, value in found.items():
         inner = value.items() if isinstance(value, dict) else [("", value)]
@@ -83,14 +67,11 @@ def _profile(case: str, found: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def _grid(found: dict[str, Any]) -> list[str]:
-    """Present time over a variant's; above 1 the variant is faster."""
-    cases = list(found)
-    names = dict.fromkeys(name for variants in found.values() for name in variants)
-    lines = ["| present time over this | " + " | ".join(cases) + " |"]
-    lines += ["|---|" + "---:|" * len(cases)]
-    for name in names:
-        cells = [found[case].get(name, {}) for case in cases]
-        shown = [str(one.get("ratio_to_present", one.get("error", ""))) for one in cells]
-        lines.append(f"| {name} | " + " | ".join(shown) + " |")
-    return lines
+def _ways(case: str, found: dict[str, Any]) -> list[str]:
+    """Each way to make graphs: milliseconds a step, and until the host has started one."""
+    lines = ["| " + case + " | ms | ms to enqueue | s to compile |", "|---|---:|---:|---:|"]
+    for way, one in found.items():
+        lines.append(
+            f"| {way} | {one['ms']} | {one.get('enqueue_ms', '')} | {one.get('compile_s', '')} |"
+        )
+    return [*lines, ""]

@@ -1,0 +1,80 @@
+"""The results on a card as Markdown: steps, limits, what was predicted, kernels, engine, peers."""
+
+import json
+from typing import Any
+
+from benchmarks.gpu.engine.table import engine_lines
+from benchmarks.gpu.predicted import SEPARATOR
+
+
+def tables(content: dict[str, Any]) -> str:
+    """All of it."""
+    machine, versions = content["machine"], content["versions"]
+    device = ", ".join(machine.get("devices", ["a machine that said nothing of itself"]))
+    told = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    lines = [f"# Measured on {device}", "", f"`{content['command']}`, {content['date']}; {told}."]
+    lines += ["", *_card(content["card"]), "", *_steps(content["steps"])]
+    lines += ["", *_predicted(content)]
+    lines += ["", *_peers(content["peers"]), "", *engine_lines(content["models"])]
+    for title in ("tests", "errors", "sanitizer"):
+        lines += ["", f"## {title}", ""]
+        lines += [f"- {name}: {said}" for name, said in content[title].items()]
+    lines += _rows(content["rows"])
+    if content["skipped"]:
+        lines += ["", "## Not measured", ""]
+        lines += [f"- {skipped['what']}: {skipped['why']}" for skipped in content["skipped"]]
+    return "\n".join(lines) + "\n"
+
+
+def _card(card: dict[str, float]) -> list[str]:
+    if not card:
+        return ["The card's limits were not measured."]
+    return [
+        f"Measured limits of this card: read {card['read_bytes_per_s'] / 1e9:,.0f} GB/s, copy "
+        f"{card['copy_bytes_per_s'] / 1e9:,.0f} GB/s, bfloat16 matrix product "
+        f"{card['matrix_flops_per_s'] / 1e12:,.1f} TFLOP/s."
+    ]
+
+
+def _steps(steps: dict[str, Any]) -> list[str]:
+    lines = ["| step | seconds | limit | |", "|---|---:|---:|---|"]
+    for name, one in steps.items():
+        cells = (one.get("seconds", ""), one.get("limit_s", ""), one["status"])
+        lines.append(f"| {name} | " + " | ".join(map(str, cells)) + " |")
+    return lines
+
+
+def _predicted(content: dict[str, Any]) -> list[str]:
+    """Each prediction beside what was measured in its place."""
+    lines = ["| figure | predicted | measured | because |", "|---|---:|---:|---|"]
+    for path, one in content["predicted"].items():
+        found = measured(content, path)
+        lines.append(f"| {path} | {one['value']} | {found} | {one['why']} |")
+    return lines
+
+
+def measured(content: dict[str, Any], path: str) -> Any:
+    """The figure at a path of the results (`predicted.by_path`); empty if there is none."""
+    place: Any = content
+    for key in path.split(SEPARATOR):
+        place = place.get(key, "") if isinstance(place, dict) else ""
+    return place
+
+
+def _peers(peers: dict[str, Any]) -> list[str]:
+    return [f"- {name}: {json.dumps(found)}" for name, found in peers.items()]
+
+
+def _rows(rows: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for part in dict.fromkeys(row["part"] for row in rows):
+        lines += ["", f"## {part}", ""]
+        lines += ["| shape | method | predicted us | measured us | one call us | % of limit |"]
+        lines += ["|---|---|---:|---:|---:|---:|"]
+        lines += [
+            f"| {row['shape']} | {row['method']} | {row['predicted_us']} | {row['us']} | "
+            f"{row.get('call_us', '')} | {row['percent_of_limit']} |"
+            for row in rows
+            if row["part"] == part
+        ]
+    return lines
