@@ -95,7 +95,9 @@ MUTANTS: list[Mutant] = [
         GRAMMARS,
         ("t if t.strict else", "t if not t.strict else", "the wrong tools are strict"),
         ('if start == "maybe":', 'if start == "inside":', "reasoning that is open may be missing"),
-        ("return own, strict or single or has_grammar", "return own, single", "strict is ignored"),
+        ("and (strict or not choice.several", "and (not choice.several", "strict is ignored"),
+        ("return own, with_grammar and (", "return own, (", "a form without a grammar is refused"),
+        ('lenient=choice.kind == "auto"', "lenient=False", "uniqueItems is an error with auto"),
     ),
     *plant(
         f"{FOLDER}/model_turn.py",

@@ -24,13 +24,16 @@ class CallReader(LetterReader):
         new_id: makes the ids of calls.
         guided: a grammar makes calls well formed, so their arguments are given as they come.
             Without one, a call is given once it is complete.
+        several: whether a turn may call more than one tool; else only the first call is given.
     """
 
     arguments_names: tuple[str, ...] = ("arguments", "parameters")
     needs_arguments = False
 
-    def __init__(self, new_id: Callable[[], str] = call_id, *, guided: bool = False) -> None:
-        self.guided = guided
+    def __init__(
+        self, new_id: Callable[[], str] = call_id, *, guided: bool = False, several: bool = True
+    ) -> None:
+        self.guided, self._several = guided, several
         self.num_calls = 0
         self.open = False
         self._new_id = new_id
@@ -59,6 +62,8 @@ class CallReader(LetterReader):
 
     def call(self, name: str, arguments: str) -> None:
         """Gives a whole call."""
+        if self.num_calls and not self._several:
+            return
         self.begin_call(name)
         self._pieces.append(CallPiece(self.num_calls - 1, arguments))
         self.open = False
