@@ -72,6 +72,28 @@ def test_what_goes_back_reaches_the_template(checkpoint: Path) -> None:
     assert "Hm." in first and "add" in first and "[tool]" in first
 
 
+@pytest.mark.parametrize(
+    ("called", "used"),
+    [({}, {}), (None, None), ("", {}), (" ", {}), ("null", {})],
+)
+def test_calls_come_back_without_arguments(checkpoint: Path, called: Any, used: Any) -> None:
+    client, llm = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
+    call = {"type": "function_call", "call_id": "c", "name": "add", "arguments": called}
+    if called == {}:
+        del call["arguments"]
+    result = {"type": "function_call_output", "call_id": "c", "output": "2"}
+    answer = client.post("/v1/responses", json={"input": [call, result]})
+    assert answer.status_code == 200, answer.text
+    use = {"type": "tool_use", "id": "c", "name": "add", "input": used}
+    if called == {}:
+        del use["input"]
+    found = {"type": "tool_result", "tool_use_id": "c", "content": "2"}
+    messages = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [found]}]
+    answer = client.post("/v1/messages", json=MESSAGES | {"messages": messages})
+    assert answer.status_code == 200, answer.text
+    assert [one[0]["prompt"] for one in llm.asked] == ["[assistant]add{}[tool]2"] * 2
+
+
 def test_required_tools_have_a_grammar(checkpoint: Path) -> None:
     client, llm = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
     named: list[tuple[str, dict[str, Any]]] = [

@@ -3,6 +3,8 @@
 import json
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
 from jax_engine.serving.openai.conversation import Conversation
 from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.parts import part_kind, read_part
@@ -33,7 +35,7 @@ class _Thinking(_Block):
 class _ToolUse(_Block):
     id: str
     name: str
-    input: dict[str, Any]
+    input: dict[str, Any] = Field(default_factory=dict)
 
 
 class _ToolResult(_Block):

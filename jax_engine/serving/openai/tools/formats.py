@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jax_engine.serving.openai.tools.bare_reader import PYTHON_TAG, BareReader
 from jax_engine.serving.openai.tools.call_reader import CallReader, call_id, json_text
 from jax_engine.serving.openai.tools.json_readers import (
-    PYTHON_TAG,
     TOOL_CALL,
     TOOL_CALL_END,
     HermesReader,
     ListReader,
-    LlamaReader,
 )
 from jax_engine.serving.openai.tools.lark import Lark, quoted
 from jax_engine.serving.openai.tools.mistral_reader import (
@@ -101,11 +100,11 @@ FORMATS = {
     one.name: one
     for one in (
         Format("hermes", HermesReader, TOOL_CALL, _hermes, (TOOL_CALL, TOOL_CALL_END)),
-        Format("llama3_json", LlamaReader, "", _llama, (PYTHON_TAG,)),
+        Format("llama3_json", BareReader, "", _llama, (PYTHON_TAG,)),
         Format(
             "mistral", MistralReader, TOOL_CALLS, _mistral, (TOOL_CALLS, ARGS, CALL_ID), mistral_id
         ),
-        Format("pythonic", PythonicReader),
+        Format("pythonic", PythonicReader, markers=(PYTHON_TAG,)),
     )
 }
 LIST = Format("list", ListReader, "", _list)  # of models without a form of their own

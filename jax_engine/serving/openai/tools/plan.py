@@ -139,7 +139,8 @@ def _reader(choice: Choice, form: Format | None, *, guided: bool) -> CallReader 
         return ArgumentsReader(choice.tools[0].name, guided=True)
     if form is None:
         return None
-    return form.reader(form.new_id, guided=guided, several=choice.several)
+    names = frozenset(tool.name for tool in choice.tools)
+    return form.reader(form.new_id, guided=guided, several=choice.several, names=names)
 
 
 def _grammar(
