@@ -2,6 +2,7 @@
 
 from tests.mutation.planting import Mutant, plant
 
+FIELDS = ("tests/serving/test_client_fields.py",)
 READERS = ("tests/serving/tools/test_readers.py",)
 GRAMMARS = ("tests/serving/tools/test_grammars.py",)
 CHATS = ("tests/serving/tools/test_chat_tools.py",)
@@ -36,12 +37,20 @@ MUTANTS: list[Mutant] = [
         READERS,
         (", allow_nan=False", "", "arguments hold Infinity, which is not JSON"),
         ("if self.needs_arguments and not given", "if not given", "a call needs arguments"),
-        ("if one is not None)", "if one)", "null hides the arguments behind it"),
-        ("at=self._length", "at=0", "text behind a call stands before it"),
+        (
+            "next((one for one in given if one is not None), None)",
+            "next(iter(given), None)",
+            "null hides the arguments behind it",
+        ),
         ("yield from self._say_object(scan)", "pass", "a call within an answer's object is one"),
         ("if self.num_calls and not self._several:", "if False:", "one call becomes several"),
         ("self._gap, self.open = [], True", "self.open = True", "white space between calls stays"),
         ("        return json.dumps(value)\n", "        pass\n", "half a pair cannot be sent"),
+    ),
+    *plant(
+        f"{FOLDER}/call_reader.py",
+        ("tests/serving/tools/test_streams_of_calls.py",),
+        ("name, self._length)", "name, 0)", "text before a call stands behind it"),
     ),
     *plant(
         f"{FOLDER}/json_readers.py",
@@ -131,6 +140,22 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/model_turn.py",
         CHATS,
         ("reasoning if self._include else", "reasoning or", "include_reasoning is ignored"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/offsets.py",
+        ("tests/serving/test_offsets.py",),
+        ("if not text.startswith(own, at):", "if text.startswith(own, at):", "BOS has a length"),
+        ("self._at = len(text)", "self._at = at", "an output begins within its prompt"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/usage.py",
+        FIELDS,
+        ("self._generated.get((number, choice), 0)", "0", "no choice uses any tokens"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/prompts.py",
+        FIELDS,
+        ("is not None and not settings.trust", "is not None and settings.trust", "all are trusted"),
     ),
     *plant(
         f"{FOLDER}/inbound.py",

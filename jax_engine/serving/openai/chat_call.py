@@ -96,7 +96,7 @@ class ChatCall:
 
 
 def _params(service: Service, request: ChatRequest) -> SamplingParams:
-    if request.top_logprobs is not None and not request.logprobs:
+    if request.top_logprobs and not request.logprobs:
         raise invalid("top_logprobs", "top_logprobs must only be given with logprobs=true")
     wanted = request.max_completion_tokens
     if wanted is None:

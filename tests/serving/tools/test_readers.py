@@ -100,6 +100,10 @@ def whole(name: str, text: str, start: Start = "closed", **options: Any) -> Foun
         ("llama3_json", '[{"name": "f", "parameters": {}}, 1]', ", 1]", [{}]),
         ("llama3_json", '[{"name": "f", "parameters": null}]\n[]', "\n[]", [{}]),
         ("llama3_json", "[{}]", None, []),
+        ("llama3_json", '{"why": 1, "name": "f", "parameters": {}}', "", [{}]),
+        ("llama3_json", 'So {"why": 1, "name": "f", "parameters": {}}', None, []),
+        ("llama3_json", '{"name": "f", "parameters": {"a": "\\ud800\\u00e9"}}', "",
+         [{"a": "\ud800é"}]),
         ("llama3_json", "[]", None, []),
         ("llama3_json", '{"name": "f", "parameters": {}}; x', "; x", [{}]),
         ("mistral", '[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}, {"name": "f", '
@@ -158,6 +162,7 @@ def whole(name: str, text: str, start: Start = "closed", **options: Any) -> Foun
         ("pythonic", "[f(a='\\N{no such letter}')]", None, []),
         ("pythonic", "[f(a='" + "\\" * 2001 + "')]", None, []),
         ("pythonic", "[f()f()]", None, []),
+        ("pythonic", "[f(a='''it's ]''')]", "", [{"a": "it's ]"}]),
         ("pythonic", "[f(", None, []),
         ("pythonic", "[f(a=1)][0]", "[0]", [{"a": 1}]),
         ("pythonic", "[" * 400, None, []),
@@ -170,6 +175,8 @@ def test_forms_of_calls(name: str, text: str, content: str | None, calls: list[A
     found, _, called = whole(name, text)
     assert found == (text if content is None else content)
     assert [(one, json.loads(arguments)) for one, arguments in called] == [("f", c) for c in calls]
+    for _, arguments in called:
+        arguments.encode()
 
 
 @pytest.mark.parametrize(
@@ -206,9 +213,16 @@ def test_pieces_do_not_matter(name: str, data: st.DataObject) -> None:
     guided = [turn(name, start, guided=True) for _ in range(2)]
     parts = [guided[0].take(char, ended=False) for char in text] + [guided[0].take("", ended=True)]
     assert together(parts) == together([guided[1].take(text, ended=True)])
+    assert options["several"] or len(found[2]) < 2
     for _, arguments in found[2]:
         assert isinstance(json.loads(arguments), dict)
         arguments.encode()
+
+
+def test_one_call_is_the_first() -> None:
+    for name, text in (("hermes", f"{HERMES} {HERMES}"), ("pythonic", "[f(a=1), g()]\n[h()]")):
+        content, _, calls = whole(name, text, several=False)
+        assert (content, [one for one, _ in calls]) == ("", ["f"])
 
 
 @pytest.mark.parametrize(
