@@ -74,7 +74,7 @@ def test_what_goes_back_reaches_the_template(checkpoint: Path) -> None:
 
 @pytest.mark.parametrize(
     ("called", "used"),
-    [({}, {}), (None, None), ("", {}), (" ", {}), ("null", {})],
+    [({}, {}), (None, None), ("", ""), (" ", " "), ("null", "null"), ("[]", "{}")],
 )
 def test_calls_come_back_without_arguments(checkpoint: Path, called: Any, used: Any) -> None:
     client, llm = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)

@@ -3,8 +3,6 @@
 import json
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
 from jax_engine.serving.openai.conversation import Conversation
 from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.parts import part_kind, read_part
@@ -35,7 +33,7 @@ class _Thinking(_Block):
 class _ToolUse(_Block):
     id: str
     name: str
-    input: dict[str, Any] = Field(default_factory=dict)
+    input: dict[str, Any] | str = ""
 
 
 class _ToolResult(_Block):
@@ -92,7 +90,9 @@ def _add(chat: Conversation, role: str, block: _Block, where: Where) -> None:
         case _Thinking():
             chat.think(block.thinking)
         case _ToolUse():
-            chat.call(block.id, block.name, json.dumps(block.input, ensure_ascii=False))
+            given = block.input  # a stream that has no arguments adds up to blank text
+            text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+            chat.call(block.id, block.name, text)
         case _ToolResult():
             text = "\n".join(_texts(block.content, *where, "content"))
             failed = f"Error: {text}" if block.is_error else text  # templates know no errors

@@ -64,7 +64,7 @@ class _Call:
     """A request under way.
 
     Attributes:
-        offsets: of each choice that has begun, where its tokens begin.
+        offsets: of each choice that has begun, where its tokens begin; None: nobody asks.
     """
 
     service: Service
@@ -74,7 +74,7 @@ class _Call:
     prompts: list[PromptInput]
     counts: Counts = field(default_factory=Counts)
     created: int = field(default_factory=lambda: int(time.time()))
-    offsets: dict[int, Offsets] = field(default_factory=dict)
+    offsets: dict[int, Offsets | None] = field(default_factory=dict)
 
     @classmethod
     async def of(cls, service: Service, request: CompletionRequest, name: str) -> "_Call":
@@ -135,11 +135,7 @@ class _Call:
     def _choice(self, index: int, output: RequestOutput, one: CompletionOutput) -> CompletionChoice:
         request, first = self.request, index not in self.offsets
         if first:
-            self.offsets[index] = Offsets(
-                self.service.tokenizer,
-                output.prompt_token_ids,
-                skip_special_tokens=self.params.skip_special_tokens,
-            )
+            self.offsets[index] = self._offsets(output)
         text = "" if request.max_tokens == 0 else one.text
         echo = self._prompt_text(output) if request.echo and first else None
         logprobs = self._logprobs(output, one, self.offsets[index], echo)
@@ -155,6 +151,13 @@ class _Call:
             choice.prompt_logprobs = prompt_logprobs(output.prompt_logprobs)
         return choice
 
+    def _offsets(self, output: RequestOutput) -> Offsets | None:
+        if self.request.logprobs is None:
+            return None
+        hides = self.params.skip_special_tokens
+        ids = output.prompt_token_ids
+        return Offsets(self.service.tokenizer, ids, skip_special_tokens=hides)
+
     def _prompt_text(self, output: RequestOutput) -> str:
         """The prompt as it was given; of token ids all their text."""
         if output.prompt is not None and self.request.truncate_prompt_tokens is None:
@@ -163,10 +166,14 @@ class _Call:
         return self.service.tokenizer.decode(ids, skip_special_tokens=False)
 
     def _logprobs(
-        self, output: RequestOutput, one: CompletionOutput, offsets: Offsets, echo: str | None
+        self,
+        output: RequestOutput,
+        one: CompletionOutput,
+        offsets: Offsets | None,
+        echo: str | None,
     ) -> CompletionLogprobs | None:
         top = self.request.logprobs
-        if top is None:
+        if top is None or offsets is None:
             return None
         tokens: list[int] = []
         entries: list[Any] = []

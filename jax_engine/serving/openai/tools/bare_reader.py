@@ -6,7 +6,7 @@ from jax_engine.serving.openai.tools.letters import Marks, Reading
 PYTHON_TAG = "<|python_tag|>"
 _BEGINS = Marks(["{", "[", PYTHON_TAG])
 # What calls begin with. So another object behind prose need not be held back up to its end.
-_FIRST_KEYS = frozenset({"name", "parameters", "arguments", "type", "id", "function"})
+_FIRST_KEYS = frozenset({"name", "parameters", "arguments", "type", "id"})
 
 
 class BareReader(CallReader):

@@ -44,7 +44,8 @@ class Format:
     """A form of calls.
 
     Attributes:
-        marker: what calls begin with, somewhere in a text; "": the whole text is calls.
+        marker: what calls begin with; "": nothing, and calls that a grammar makes are the whole
+            text.
         grammar: what follows the first marker, for some tools, one call or several; None: the
             form has no grammar.
         markers: texts that may be special tokens, and are read all the same.
@@ -104,7 +105,7 @@ FORMATS = {
         Format(
             "mistral", MistralReader, TOOL_CALLS, _mistral, (TOOL_CALLS, ARGS, CALL_ID), mistral_id
         ),
-        Format("pythonic", PythonicReader, markers=(PYTHON_TAG,)),
+        Format("pythonic", PythonicReader),
     )
 }
 LIST = Format("list", ListReader, "", _list)  # of models without a form of their own
