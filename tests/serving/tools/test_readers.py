@@ -162,7 +162,7 @@ def whole(name: str, text: str, start: Start = "closed", **options: Any) -> Foun
         ("pythonic", "[f(a='\\N{no such letter}')]", None, []),
         ("pythonic", "[f(a='" + "\\" * 2001 + "')]", None, []),
         ("pythonic", "[f()f()]", None, []),
-        ("pythonic", "[f(a='''it's ]''')]", "", [{"a": "it's ]"}]),
+        ("pythonic", "[f(a='''it's ]''')] ok", " ok", [{"a": "it's ]"}]),
         ("pythonic", "[f(", None, []),
         ("pythonic", "[f(a=1)][0]", "[0]", [{"a": 1}]),
         ("pythonic", "[" * 400, None, []),
