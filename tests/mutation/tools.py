@@ -55,12 +55,8 @@ MUTANTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/json_readers.py",
         READERS,
-        ("self.calls(marker)", 'self.calls("")', "a malformed call loses its marker"),
-        (
-            "is None:\n                self.say(after)",
-            "is None:\n                pass",
-            "text is lost",
-        ),
+        ("self.calls(before + marker)", 'self.calls("")', "a malformed call loses its marker"),
+        ('"" if ended else after', '""', "text behind a call without its end is lost"),
     ),
     *plant(
         f"{FOLDER}/bare_reader.py",

@@ -28,12 +28,23 @@ class BareReader(CallReader):
             said = ""
             if mark == PYTHON_TAG:
                 said = mark + (yield from self.space())
+                mark = yield from self.next_char()
+            self.give_back(mark)
+            if mark in ("{", "["):
+                yield from self.bare_calls(mark, said)
             else:
-                self.give_back(mark)
-            yield from self.bare_calls(said)
+                self.say(said)
 
-    def bare_calls(self, said: str) -> Reading[None]:
-        """Reads what follows up to where it is no call; that is said, behind `said`."""
+    def bare_calls(self, mark: str, said: str) -> Reading[None]:
+        """Reads calls, up to where none follows.
+
+        Args:
+            mark: the bracket that comes next; at least it is read.
+            said: what was read already: content if no call follows.
+        """
+        if mark == "[" and not (yield from self.opens_list()):
+            self.say(said + (yield from self.next_char()))
+            return
         self.say((yield from self.calls(said)) or "")
 
     def may_call(self, name: str) -> bool:

@@ -120,7 +120,8 @@ class CallReader(LetterReader):
             if may_close and (yield from self.literal("]")) is not None:
                 said, in_list, may_close = "", False, False
                 continue
-            if lists and not in_list and (yield from self.literal("[")) is not None:
+            if lists and not in_list and (yield from self.opens_list()):
+                yield from self.next_char()
                 said, in_list = said + "[", True
                 continue
             char = yield from self.next_char()
@@ -131,11 +132,33 @@ class CallReader(LetterReader):
                 return None
             said, called, may_close = "", True, in_list
 
+    def opens_list(self) -> Reading[bool]:
+        """Whether a bracket comes next, and then an object."""
+        if (yield from self.literal("[")) is None:
+            return False
+        blank = yield from self.space()
+        char = yield from self.next_char()
+        self.give_back("[" + blank + char)
+        return char == "{"
+
     def _unless_called(self, said: str, *, called: bool) -> str | None:
         if called:
             return said
         self.say(said)
         return None
+
+    def before_next(self, said: str, marker: str) -> Reading[str]:
+        """What stands behind a call and before the next marker; it is said if none follows.
+
+        Args:
+            said: what was read behind the call.
+        """
+        said += yield from self.space(SEPARATORS)
+        if (yield from self.literal(marker)) is not None:
+            self.give_back(marker)
+            return said
+        self.say(said)
+        return ""
 
     def json_object(self) -> Reading[tuple[str, bool]]:
         """The text of a JSON object, and whether it is one: else it ends where it cannot be."""

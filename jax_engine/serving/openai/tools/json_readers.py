@@ -14,10 +14,13 @@ class HermesReader(CallReader):
     """
 
     def _read(self) -> Reading[None]:
+        before = ""
         while marker := (yield from self.until(_BEGINS)):
-            after = yield from self.calls(marker)
-            if after is not None and (yield from self.literal(TOOL_CALL_END)) is None:
-                self.say(after)
+            after = yield from self.calls(before + marker)
+            before = ""
+            if after is not None:
+                ended = (yield from self.literal(TOOL_CALL_END)) is not None
+                before = yield from self.before_next("" if ended else after, TOOL_CALL)
 
 
 class ListReader(CallReader):

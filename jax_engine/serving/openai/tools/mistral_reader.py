@@ -21,17 +21,27 @@ class MistralReader(CallReader):
     """
 
     def _read(self) -> Reading[None]:
+        before = ""
         while marker := (yield from self.until(_BEGINS)):
-            said = marker + (yield from self.space())
+            said = before + marker + (yield from self.space())
             char = yield from self.next_char()
             self.give_back(char)
             if char in ("[", "{"):
-                self.say((yield from self.calls(said)) or "")
-                continue
-            called = yield from self._named(said, may_be_bare=True)
-            while called:
-                said = yield from self.space(SEPARATORS)
-                called = yield from self._named(said)
+                after = yield from self.calls(said)
+            else:
+                after = yield from self._named_calls(said)
+            before = "" if after is None else (yield from self.before_next(after, TOOL_CALLS))
+
+    def _named_calls(self, said: str) -> Reading[str | None]:
+        """As `calls`, of calls that begin with their names."""
+        called = yield from self._named(said, may_be_bare=True)
+        while called:
+            said = yield from self.space(SEPARATORS)
+            if (yield from self.literal(TOOL_CALLS)) is not None:
+                self.give_back(TOOL_CALLS)
+                return said
+            called = yield from self._named(said)
+        return None
 
     def _named(self, said: str, *, may_be_bare: bool = False) -> Reading[bool]:
         """Reads a call; if it is none, says it, behind `said`.

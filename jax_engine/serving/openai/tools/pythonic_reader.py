@@ -14,13 +14,12 @@ _BEGINS = re.compile(r"\[\s*([^\W\d][\w.:-]*)?\s*")
 class PythonicReader(BareReader):
     """Lists of calls with named arguments, all of them literals; or calls as JSON."""
 
-    def bare_calls(self, said: str) -> Reading[None]:
+    def bare_calls(self, mark: str, said: str) -> Reading[None]:
         """As `BareReader.bare_calls`."""
-        if (yield from self._is_json()):
-            yield from super().bare_calls(said)
+        if mark == "{" or (yield from self.opens_list()):
+            yield from super().bare_calls(mark, said)
             return
-        while (yield from self.literal("[")) is not None:
-            self.give_back("[")
+        while mark == "[" and not (yield from self.opens_list()):
             text = yield from self._bracketed()
             calls = python_calls(text)
             if calls is None or not all(self.may_call(name) for name, _ in calls):
@@ -29,15 +28,9 @@ class PythonicReader(BareReader):
             for call in calls:
                 self.call(*call)
             said = yield from self.space(SEPARATORS)
+            mark = yield from self.next_char()
+            self.give_back(mark)
         self.say(said)
-
-    def _is_json(self) -> Reading[bool]:
-        """Whether an object comes next, alone or as the first of a list."""
-        bracket = (yield from self.literal("[")) or ""
-        blank = yield from self.space()
-        char = yield from self.next_char()
-        self.give_back(bracket + blank + char)
-        return char == "{"
 
     def _bracketed(self) -> Reading[str]:
         """Text up to the end of its first bracket, or up to where it can be no list of calls."""
