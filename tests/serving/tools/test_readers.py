@@ -108,6 +108,9 @@ def whole(name: str, text: str, start: Start = "closed", **options: Any) -> Foun
         ("llama3_json", '{"name": "f", "parameters": {"a": "\\ud800\\u00e9"}}', "",
          [{"a": "\ud800é"}]),
         ("llama3_json", "[]", None, []),
+        ("llama3_json", "[" + " " * 200 + '{"name": "f", "parameters": {}}]', "", [{}]),
+        ("llama3_json", "[" + " " * 300 + '{"name": "f", "parameters": {}}]', "[" + " " * 300 + "]",
+         [{}]),
         ("llama3_json", '{"name": "f", "parameters": {}}; x', "; x", [{}]),
         ("mistral", '[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}, {"name": "f", '
          '"arguments": {}}]', "", [{"a": 1}, {}]),

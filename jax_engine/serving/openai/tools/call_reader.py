@@ -12,6 +12,7 @@ from jax_engine.serving.openai.turns import CallPiece
 from jax_engine.tokenization.tool_calls import arguments_of
 
 SEPARATORS = ",;"  # models write these between calls, or only white space
+MAX_BLANK = 256  # letters of white space that are read twice
 MAX_KEY = 256  # letters, where a key decides whether an object may be a call
 _FIRST_KEY = re.compile(r'\{\s*"([^"\\]*)"\s*:')
 
@@ -136,9 +137,10 @@ class CallReader(LetterReader):
         """Whether a bracket comes next, and then an object."""
         if (yield from self.literal("[")) is None:
             return False
-        blank = yield from self.space()
-        char = yield from self.next_char()
-        self.give_back("[" + blank + char)
+        found = "["
+        while (char := (yield from self.next_char())).isspace() and len(found) < MAX_BLANK:
+            found += char
+        self.give_back(found + char)
         return char == "{"
 
     def _unless_called(self, said: str, *, called: bool) -> str | None:
