@@ -158,6 +158,7 @@ def test_a_keyword_that_no_grammar_holds_is_named(checkpoint: Path) -> None:
         error = answer.json()["error"]
         assert answer.status_code == 400 and error["message"].startswith(where)
         assert "'add'" in error["message"] and "uniqueItems" in error["message"]
+        assert "tool_choice 'auto'" in error["message"]
 
 
 def test_errors_call_a_schema_as_the_client_does(checkpoint: Path) -> None:

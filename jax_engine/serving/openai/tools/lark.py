@@ -27,7 +27,7 @@ class Lark:
 
     def __init__(self, tokenizer: Tokenizer, *, lenient: bool = False) -> None:
         self._tokenizer = tokenizer
-        self._form = _FORM | {"lenient": lenient}
+        self.lenient = lenient
         self._rules: list[str] = []
 
     def text(self, start: str) -> str:
@@ -52,7 +52,7 @@ class Lark:
 
     def schema(self, schema: dict[str, Any]) -> str:
         """A schema as llguidance is to read it."""
-        return json.dumps(schema | {"x-guidance": self._form})
+        return json.dumps(schema | {"x-guidance": _FORM | {"lenient": self.lenient}})
 
     def token(self, marker: str) -> str | None:
         """A marker that is a token of its own; llguidance spells all others."""

@@ -204,10 +204,11 @@ def _check_schemas(lark: Lark, tools: tuple[Tool, ...]) -> None:
     for tool in tools:
         problem = _problem(lark.schema(tool.parameters))
         if problem:
+            hint = "" if lark.lenient else ", or let the model choose (tool_choice 'auto')"
             raise invalid(
                 tool.where,
                 f"{tool.where} must be a JSON schema that a grammar can hold, but that of the tool "
-                f"{shown(tool.name)} cannot be one: {problem}",
+                f"{shown(tool.name)} cannot be one: {problem}. Change the schema{hint}",
             )
 
 
