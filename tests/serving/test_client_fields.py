@@ -8,7 +8,7 @@ import openai
 import pytest
 from starlette.testclient import TestClient
 
-from jax_engine import SamplingParams
+from jax_engine import InvalidRequestError, SamplingParams
 from jax_engine.serving.wire_params import read_params, written
 from tests.support.scripted_app import Make, scripted_app
 
@@ -92,6 +92,8 @@ def test_extra_arguments_reach_the_engines_process(make: Make) -> None:
         assert isinstance(sent, SamplingParams) and sent.extra_args == given
         client.post(path, json=body)
         assert llm.asked[-1][1].extra_args is None
+    with pytest.raises(InvalidRequestError, match="extra_args cannot be sent to the engine"):
+        written(SamplingParams(extra_args={"a": object()}))
 
 
 def test_documents_are_an_option_of_the_template(make: Make) -> None:
