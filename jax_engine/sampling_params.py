@@ -86,7 +86,8 @@ class SamplingParams:
         detokenize: False leaves `text` empty, and `decoded_token` of log-probabilities None.
         skip_special_tokens: Leave special tokens out of the text.
         spaces_between_special_tokens: No effect, for compatibility: the text has no such spaces.
-        extra_args: Kept as it is, for your own use.
+        extra_args: For your own logits processors; plain data where the engine has a process of
+            its own.
         trace_decode_token_ids: Replays these tokens as the output, with the log-probabilities that
             the model gives them; nothing else ends it.
         skip_clone: `clone` copies only this object, not the objects in its fields.

@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     settings = ServerSettings(
         names=tuple(args.served_model_name or [args.model or DEFAULT_NAME]),
         chat_template=load_chat_template(args.chat_template),
+        trust_request_chat_template=args.trust_request_chat_template,
         tool_call_parser=args.tool_call_parser,
         reasoning_parser=args.reasoning_parser,
         api_keys=tuple(args.api_key or filter(None, [os.environ.get(KEY_VARIABLE)])),

@@ -62,6 +62,11 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
     )
     add("--chat-template", metavar="FILE", help="Jinja, or a file with it (the model's own)")
     add(
+        "--trust-request-chat-template",
+        action="store_true",
+        help="run templates that requests bring; one can take any time and memory (refuse them)",
+    )
+    add(
         "--tool-call-parser",
         choices=["hermes", "llama3_json", "mistral", "pythonic", "none"],
         help="how the model writes calls of tools (as its chat template tells)",

@@ -19,6 +19,7 @@ from jax_engine.tokenization.chat_content import (
 )
 
 Tool = Mapping[str, Any] | Callable[..., Any]
+MAX_TEMPLATES = 64  # remembered, since each request may bring another one
 _QUIET = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
 
 
@@ -114,6 +115,8 @@ class ChatTemplate:
 
     def _formats_of(self, template: str) -> set[str]:
         if template not in self._formats:
+            if len(self._formats) >= MAX_TEMPLATES:
+                self._formats.clear()
             self._formats[template] = find_format(lambda probe: self._apply(template, probe))
         return self._formats[template]
 

@@ -11,6 +11,10 @@ from jax_engine.errors import InvalidRequestError
 from jax_engine.tokenization.tool_calls import with_parsed_arguments
 
 Message = Mapping[str, Any]
+# Parts that are text, and their fields that hold it: a refusal is what the model said, too
+_TEXT_FIELDS = {
+    "text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal",
+}  # fmt: skip
 ContentFormat = Literal["auto", "string", "openai"]
 _PROBE = "jaxengineprobe"
 
@@ -43,8 +47,7 @@ def _checked(where: str, message: object) -> dict[str, Any]:
         )
     content = message.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str | bytes):
-        for i, part in enumerate(content):
-            _check_part(f"{where}['content'][{i}]", part)
+        content = [_part(f"{where}['content'][{i}]", part) for i, part in enumerate(content)]
     elif content is not None and not isinstance(content, str):
         raise InvalidRequestError(
             f"{where}['content'] must be text or a list of parts, got {type(content).__name__}"
@@ -54,13 +57,26 @@ def _checked(where: str, message: object) -> dict[str, Any]:
     return with_parsed_arguments(where, said)
 
 
-def _check_part(where: str, part: object) -> None:
+def _part(where: str, part: object) -> Mapping[str, Any]:
+    """A part as templates know it."""
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    if not isinstance(part, Mapping) or kind != "text" or not isinstance(part.get("text"), str):
+    field = _TEXT_FIELDS.get(kind) if isinstance(kind, str) else None
+    text = part.get(field) if isinstance(part, Mapping) and field is not None else None
+    if not isinstance(part, Mapping) or not isinstance(text, str):
         raise InvalidRequestError(
             f"{where} must be {{'type': 'text', 'text': ..}}, got one of type {shown(kind)}: the "
             "engine reads text only"
         )
+    return part if kind == "text" else {"type": "text", "text": text}
+
+
+def content_text(content: Any) -> str:
+    """The text of a checked message's content; parts are lines."""
+    if isinstance(content, str) or content is None:
+        return content or ""
+    return "\n".join(_part("content", part)["text"] for part in content)
 
 
 def find_format(render: Callable[[list[dict[str, Any]]], str]) -> set[str]:

@@ -8,6 +8,25 @@ from jax_engine.checks import shown
 from jax_engine.errors import InvalidRequestError
 
 
+def arguments_of(given: object) -> Mapping[str, Any]:
+    """The arguments of a call: a mapping, or its JSON text. None, blank text and [] are {}.
+
+    Strings in the text may hold line breaks and other control characters: models write them.
+
+    Raises:
+        ValueError: they are something else.
+        RecursionError: the text is nested too deeply.
+    """
+    found = given
+    if isinstance(given, str):
+        found = json.loads(given, strict=False) if given.strip() else None
+    if found is None or found == []:  # PHP writes an empty mapping as a list
+        return {}
+    if not isinstance(found, Mapping):
+        raise ValueError("it is not an object")
+    return found
+
+
 def with_parsed_arguments(where: str, message: dict[str, Any]) -> dict[str, Any]:
     """The message with its `tool_calls[i].function.arguments` parsed; {} if none are given.
 
@@ -35,19 +54,11 @@ def _parsed(where: str, call: object) -> dict[str, Any]:
             f"{where} must be {{'type': 'function', 'function': {{'name': .., 'arguments': ..}}}}, "
             f"got {shown(call)}"
         )
-    arguments = _mapping(f"{where}['function']['arguments']", function.get("arguments"))
+    given = function.get("arguments")
+    try:
+        arguments = arguments_of(given)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(
+            f"{where}['function']['arguments'] must be a JSON object, got {shown(given)}: {error}"
+        ) from error
     return dict(call) | {"function": dict(function) | {"arguments": arguments}}
-
-
-def _mapping(where: str, arguments: object) -> Mapping[str, Any]:
-    found = arguments or {}
-    if isinstance(arguments, str) and arguments:
-        try:
-            found = json.loads(arguments)
-        except (ValueError, RecursionError) as error:
-            raise InvalidRequestError(
-                f"{where} must be a JSON object, got {shown(arguments)}: {error}"
-            ) from error
-    if not isinstance(found, Mapping):
-        raise InvalidRequestError(f"{where} must be a JSON object, got {shown(arguments)}")
-    return found

@@ -19,7 +19,7 @@ def asked() -> list[Weather]:
 
 
 def weather_agent(base_url: str, kind: Any, asked: list[Weather], **more: Any) -> Any:
-    @agents.function_tool(strict_mode=False)
+    @agents.function_tool
     def weather(city: Literal["Paris", "Rome"], days: Literal[1, 2, 3]) -> str:
         """The weather of a city."""
         asked.append(Weather(city=city, days=days))

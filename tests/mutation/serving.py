@@ -177,7 +177,7 @@ MUTANTS: list[Mutant] = [
         APP_TESTS,
         ("i * self.request.n + k", "i + k", "choices of two prompts share an index"),
         ("wanted or 1,", "wanted or 16,", "an echo alone computes tokens"),
-        ("echo = request.echo and first", "echo = request.echo", "a stream repeats its prompt"),
+        ("if request.echo and first else", "if request.echo else", "a stream repeats its prompt"),
     ),
     *plant(
         "jax_engine/serving/openai/metrics.py",

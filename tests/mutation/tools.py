@@ -2,6 +2,7 @@
 
 from tests.mutation.planting import Mutant, plant
 
+FIELDS = ("tests/serving/test_client_fields.py",)
 READERS = ("tests/serving/tools/test_readers.py",)
 GRAMMARS = ("tests/serving/tools/test_grammars.py",)
 CHATS = ("tests/serving/tools/test_chat_tools.py",)
@@ -24,42 +25,69 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/json_scan.py",
         READERS,
         ('self._expect = "key" if', 'self._expect = "first_key" if', "a comma may end an object"),
-        ('return char >= " "', "return True", "a string may hold a line break"),
+        (
+            'else "after"\n        return True',
+            'else "after"\n        return char >= " "',
+            "a string with a line break is no call",
+        ),
         ('("hex", 4)', '("hex", 3)', "a code point of three digits is taken"),
     ),
     *plant(
         f"{FOLDER}/call_reader.py",
         READERS,
         (", allow_nan=False", "", "arguments hold Infinity, which is not JSON"),
-        ("if not isinstance(arguments, dict):", "if arguments is None:", "a list as arguments"),
+        ("if self.needs_arguments and not given", "if not given", "a call needs arguments"),
+        (
+            "next((one for one in given if one is not None), None)",
+            "next(iter(given), None)",
+            "null hides the arguments behind it",
+        ),
+        ("yield from self._say_object(scan)", "pass", "a call within an answer's object is one"),
+        ("if self.num_calls and not self._several:", "if False:", "one call becomes several"),
         ("self._gap, self.open = [], True", "self.open = True", "white space between calls stays"),
         ("        return json.dumps(value)\n", "        pass\n", "half a pair cannot be sent"),
     ),
     *plant(
+        f"{FOLDER}/call_reader.py",
+        ("tests/serving/tools/test_streams_of_calls.py",),
+        ("name, self._length)", "name, 0)", "text before a call stands behind it"),
+    ),
+    *plant(
         f"{FOLDER}/json_readers.py",
         READERS,
-        ("self.say(marker + before + text)", "self.say(text)", "a malformed call loses its marker"),
+        ("self.calls(before + marker)", 'self.calls("")', "a malformed call loses its marker"),
+        ('"" if ended else after', '""', "text behind a call without its end is lost"),
+    ),
+    *plant(
+        f"{FOLDER}/bare_reader.py",
+        READERS,
         ("needs_arguments = True", "needs_arguments = False", "an answer with a name is a call"),
+        ("return not self.has_prose or self.names", "return self.names", "a call is of any name"),
+        ("return not self.has_prose or key", "return key", "calls begin with certain keys only"),
     ),
     *plant(
         f"{FOLDER}/mistral_reader.py",
         READERS,
+        ("not char and not self.cut", "not char", "a call that was cut is one without arguments"),
         ("for one in (CALL_ID, ARGS):", "for one in (ARGS,):", "the id of a call is not read"),
     ),
     *plant(
         f"{FOLDER}/pythonic_reader.py",
         READERS,
-        ("or node.args:", "and node.args:", "unnamed arguments are dropped"),
-        (
-            "RecursionError, MemoryError):\n        return None",
-            "MemoryError):\n        return None",
-            "a deep text is an exception",
-        ),
         (
             "text += yield from self.next_char()",
             "pass",
             "an escaped quote ends a string",
         ),
+        ("quote * 3 if text else quote", "quote", "a quote ends a string of three quotes"),
+    ),
+    *plant(
+        f"{FOLDER}/python_calls.py",
+        ("tests/serving/tools/test_python_calls.py",),
+        ("RecursionError, ", "", "a deep text is an exception"),
+        ("if item[0] in found:", "if not item[0]:", "an argument given twice is lost"),
+        ("text if raw else", "text if not raw else", "a raw string has escapes"),
+        ("or commas or not found", "or not found", "a tuple of one value is that value"),
     ),
     *plant(
         f"{FOLDER}/reasoning.py",
@@ -95,7 +123,9 @@ MUTANTS: list[Mutant] = [
         GRAMMARS,
         ("t if t.strict else", "t if not t.strict else", "the wrong tools are strict"),
         ('if start == "maybe":', 'if start == "inside":', "reasoning that is open may be missing"),
-        ("return own, strict or single or has_grammar", "return own, single", "strict is ignored"),
+        ("and (strict or not choice.several", "and (not choice.several", "strict is ignored"),
+        ("return own, with_grammar and (", "return own, (", "a form without a grammar is refused"),
+        ('lenient=choice.kind == "auto"', "lenient=False", "uniqueItems is an error with auto"),
     ),
     *plant(
         f"{FOLDER}/model_turn.py",
@@ -106,6 +136,22 @@ MUTANTS: list[Mutant] = [
         f"{FOLDER}/model_turn.py",
         CHATS,
         ("reasoning if self._include else", "reasoning or", "include_reasoning is ignored"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/offsets.py",
+        ("tests/serving/test_offsets.py",),
+        ("if not text.startswith(own, at):", "if text.startswith(own, at):", "BOS has a length"),
+        ("self._at = len(text)", "self._at = at", "an output begins within its prompt"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/usage.py",
+        FIELDS,
+        ("self._generated.get((number, choice), 0)", "0", "no choice uses any tokens"),
+    ),
+    *plant(
+        "jax_engine/serving/openai/prompts.py",
+        FIELDS,
+        ("is not None and not settings.trust", "is not None and settings.trust", "all are trusted"),
     ),
     *plant(
         f"{FOLDER}/inbound.py",

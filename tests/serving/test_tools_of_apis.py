@@ -72,6 +72,28 @@ def test_what_goes_back_reaches_the_template(checkpoint: Path) -> None:
     assert "Hm." in first and "add" in first and "[tool]" in first
 
 
+@pytest.mark.parametrize(
+    ("called", "used"),
+    [({}, {}), (None, None), ("", ""), (" ", " "), ("null", "null"), ("[]", "{}")],
+)
+def test_calls_come_back_without_arguments(checkpoint: Path, called: Any, used: Any) -> None:
+    client, llm = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
+    call = {"type": "function_call", "call_id": "c", "name": "add", "arguments": called}
+    if called == {}:
+        del call["arguments"]
+    result = {"type": "function_call_output", "call_id": "c", "output": "2"}
+    answer = client.post("/v1/responses", json={"input": [call, result]})
+    assert answer.status_code == 200, answer.text
+    use = {"type": "tool_use", "id": "c", "name": "add", "input": used}
+    if called == {}:
+        del use["input"]
+    found = {"type": "tool_result", "tool_use_id": "c", "content": "2"}
+    messages = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [found]}]
+    answer = client.post("/v1/messages", json=MESSAGES | {"messages": messages})
+    assert answer.status_code == 200, answer.text
+    assert [one[0]["prompt"] for one in llm.asked] == ["[assistant]add{}[tool]2"] * 2
+
+
 def test_required_tools_have_a_grammar(checkpoint: Path) -> None:
     client, llm = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
     named: list[tuple[str, dict[str, Any]]] = [
@@ -85,6 +107,58 @@ def test_required_tools_have_a_grammar(checkpoint: Path) -> None:
         assert llm.asked[-1][1].structured_outputs is not None
     client.post("/v1/messages", json=MESSAGES | {"tool_choice": {"type": "none"}})
     assert llm.asked[-1][1].structured_outputs is None
+
+
+UNIQUE = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+
+
+@pytest.mark.parametrize("parser", ["none", "pythonic"])
+@pytest.mark.parametrize("schema", [SCHEMA, UNIQUE], ids=["plain", "unique"])
+def test_strict_tools_are_taken_without_a_form(checkpoint: Path, parser: str, schema: Any) -> None:
+    """As clients send them by default: openai-agents one by one, too."""
+    client, llm = scripted_app(checkpoint)({"tool_call_parser": parser}, text="[add(a=1), add()]")
+    function = {"name": "add", "parameters": schema, "strict": True}
+    message = {"role": "user", "content": "x"}
+    bodies: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/chat/completions",
+         {"messages": [message], "tools": [{"type": "function", "function": function}],
+          "parallel_tool_calls": False}),
+        ("/v1/responses",
+         {"input": "x", "tools": [{"type": "function"} | function], "parallel_tool_calls": False}),
+        ("/v1/messages",
+         MESSAGES | {"tools": [{"name": "add", "input_schema": schema, "strict": True}],
+                     "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
+    ]  # fmt: skip
+    for path, body in bodies:
+        for stream in (False, True):
+            answer = client.post(path, json=body | {"stream": stream})
+            assert answer.status_code == 200, answer.text
+            assert llm.asked[-1][1].structured_outputs is None
+            whole = answer.text.replace(" ", "")
+            name = whole.count('"name":"add"')
+            assert (name > 0) == (parser == "pythonic" or path == "/v1/responses")
+
+
+def test_a_keyword_that_no_grammar_holds_is_named(checkpoint: Path) -> None:
+    client, _ = scripted_app(checkpoint)({"chat_template": TEMPLATE}, text=TEXT)
+    function = {"name": "add", "parameters": UNIQUE}
+    tool = {"type": "function", "function": function}
+    chat = {"messages": [{"role": "user", "content": "x"}], "tools": [tool]}
+    use = {"tools": [{"name": "add", "input_schema": UNIQUE}]}
+    for path, body, where in (
+        ("/v1/chat/completions", chat | {"tool_choice": "required"},
+         "tools[0].function.parameters"),
+        ("/v1/chat/completions", chat | {"tool_choice": tool}, "tools[0].function.parameters"),
+        ("/v1/responses", {"input": "x", "tools": [{"type": "function"} | function],
+                           "tool_choice": "required"}, "tools.0.parameters"),
+        ("/v1/messages", MESSAGES | use | {"tool_choice": {"type": "any"}},
+         "tools.0.input_schema"),
+    ):  # fmt: skip
+        answer = client.post(path, json=body)
+        error = answer.json()["error"]
+        assert answer.status_code == 400 and error["message"].startswith(where)
+        assert "'add'" in error["message"] and "uniqueItems" in error["message"]
+        assert "tool_choice 'auto'" in error["message"]
 
 
 def test_errors_call_a_schema_as_the_client_does(checkpoint: Path) -> None:

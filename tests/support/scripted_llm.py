@@ -116,14 +116,19 @@ class ScriptedLLM:
             )
             for i in range(params.n)
         ]
-        return RequestOutput("x", prompt.get("prompt"), ids, outputs, ended, num_cached_tokens=1)
+        asked = None if params.prompt_logprobs is None else self._entries(ids)
+        found = RequestOutput("x", prompt.get("prompt"), ids, outputs, ended, num_cached_tokens=1)
+        found.prompt_logprobs = asked and [None, *asked[1:]]
+        return found
 
     def _logprobs(self, params: SamplingParams, text: str) -> list[dict[int, Logprob]] | None:
         if params.logprobs is None:
             return None
-        ids = self.tokenizer.encode(text)
         others = {one: Logprob(-2.0, 1 + one, "x") for one in range(1, params.logprobs)}
-        return [others | {one: Logprob(-0.5, 1, self.tokenizer.decode([one]))} for one in ids]
+        return [others | one for one in self._entries(self.tokenizer.encode(text))]
+
+    def _entries(self, ids: list[int]) -> list[dict[int, Logprob]]:
+        return [{one: Logprob(-0.5, 1, self.tokenizer.decode([one]))} for one in ids]
 
     async def encode(
         self,

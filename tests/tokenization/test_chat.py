@@ -9,7 +9,9 @@ import pytest
 
 from jax_engine.engine.conversations import chat_prompts
 from jax_engine.errors import ConfigError, InvalidRequestError
+from jax_engine.tokenization import chat as chat_module
 from jax_engine.tokenization.chat import load_chat_template
+from jax_engine.tokenization.chat_content import content_text
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.tokenization.conftest import byte_level_metadata, word_pieces
@@ -208,6 +210,33 @@ def test_prompts_of_conversations_have_one_bos_and_their_options() -> None:
         chat_prompts(tokenizer, CHAT, None, chat_template_kwargs={"tokenize": True})
 
 
+def test_parts_of_other_names_are_text() -> None:
+    """Those of OpenAI's other APIs, what the model refused, and bare strings."""
+    content = [
+        "a", {"type": "text", "text": "b"}, {"type": "input_text", "text": "c"},
+        {"type": "output_text", "text": "d"}, {"type": "refusal", "refusal": "e"},
+    ]  # fmt: skip
+    for name in ("text", "both"):
+        messages = [{"role": "user", "content": one} for one in (content, parts(*"abcde"))]
+        odd, plain = (make(TEMPLATES[name]).apply_chat_template([m]) for m in messages)
+        assert odd == plain
+    assert content_text(content) == "a\nb\nc\nd\ne"
+    assert (content_text(None), content_text("a")) == ("", "a")
+
+
+def test_few_templates_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may be asked with another one each time."""
+    monkeypatch.setattr(chat_module, "MAX_TEMPLATES", 3)
+    tokenizer = make(TEXT)
+    for number in range(9):
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": "x"}],
+            tokenize=False,
+            chat_template=f"{number}{{{{ messages[0].content }}}}",
+        )
+        assert text == f"{number}x" and len(tokenizer.chat._formats) <= 3
+
+
 def undocumented(a: int) -> int:
     return a
 
@@ -231,7 +260,10 @@ def untyped(a):  # type: ignore[no-untyped-def]
             {},
             r"messages\[1\]\['content'\]\[1\] must be .* got one of type 'image_url'.*text only",
         ),
-        ([{"role": "user", "content": ["a"]}], {}, "got one of type 'str'"),
+        ([{"role": "user", "content": [5]}], {}, "got one of type 'int'"),
+        ([{"role": "user", "content": [{"type": ["text"], "text": "a"}]}], {}, "type \\['text'\\]"),
+        ([{"role": "user", "content": [{"type": "refusal", "text": "a"}]}], {}, "type 'refusal'"),
+        ([{"role": "user", "content": [{"type": "input_text", "text": 5}]}], {}, "'input_text'"),
         (
             CHAT,
             {"add_generation_prompt": True, "continue_final_message": True},

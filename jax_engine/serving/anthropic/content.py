@@ -33,7 +33,7 @@ class _Thinking(_Block):
 class _ToolUse(_Block):
     id: str
     name: str
-    input: dict[str, Any]
+    input: dict[str, Any] | str = ""
 
 
 class _ToolResult(_Block):
@@ -90,7 +90,9 @@ def _add(chat: Conversation, role: str, block: _Block, where: Where) -> None:
         case _Thinking():
             chat.think(block.thinking)
         case _ToolUse():
-            chat.call(block.id, block.name, json.dumps(block.input, ensure_ascii=False))
+            given = block.input  # a stream that has no arguments adds up to blank text
+            text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+            chat.call(block.id, block.name, text)
         case _ToolResult():
             text = "\n".join(_texts(block.content, *where, "content"))
             failed = f"Error: {text}" if block.is_error else text  # templates know no errors

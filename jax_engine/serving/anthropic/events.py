@@ -1,9 +1,12 @@
 """The events of a stream, and the answer that they add up to."""
 
+import json
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Raw
 from pydantic_core import from_json
 
 from jax_engine.outputs import CompletionOutput
@@ -131,9 +134,12 @@ class Writer:
         return {"output_tokens_details": {"thinking_tokens": thought}}
 
 
-def _object(arguments: str) -> dict[str, Any]:
+def _object(arguments: str) -> dict[str, Any] | Raw:
     """The arguments of a call. If `max_tokens` has cut them: those that are complete, as
     Anthropic's client reads a stream's."""
+    with suppress(ValueError):
+        json.loads(arguments)
+        return Raw(arguments.encode())  # as it is: half a surrogate pair could not be written
     try:
         found = from_json(arguments, allow_partial=True)
     except ValueError:

@@ -61,11 +61,13 @@ class Blocks:
         self._waiting += logprobs or ()
         if said.reasoning:
             yield from self._grow("reasoning", said.reasoning)
-        self._space += said.content
-        if self._space.strip() or (said.content and self._in_text()):
-            yield from self._grow_text()
+        begin = 0
         for piece in said.calls:
+            end = len(said.content) if piece.at is None else piece.at
+            yield from self._say(said.content[begin:end])
+            begin = end
             yield from self._grow_call(piece)
+        yield from self._say(said.content[begin:])
         if said.reasoning or said.calls:
             self._waiting = []
 
@@ -93,6 +95,11 @@ class Blocks:
 
     def _in_text(self) -> bool:
         return bool(self.all) and self.all[-1].kind == "text" and not self.all[-1].ended
+
+    def _say(self, content: str) -> Iterator[Step]:
+        self._space += content
+        if self._space.strip() or (content and self._in_text()):
+            yield from self._grow_text()
 
     def _grow_text(self) -> Iterator[Step]:
         text, self._space = self._space, ""

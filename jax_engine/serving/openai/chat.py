@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from msgspec import UNSET
@@ -24,12 +25,14 @@ from jax_engine.serving.openai.responses import (
     ReasoningTokens,
     Usage,
     json_response,
+    with_nulls,
 )
 from jax_engine.serving.openai.running import for_client
 from jax_engine.serving.openai.service import Service, answer_id
 from jax_engine.serving.openai.thought import thought_tokens
 from jax_engine.serving.openai.tools.written import tool_call_deltas, tool_calls
 from jax_engine.serving.openai.turns import Said
+from jax_engine.tokenization.chat_content import content_text
 
 
 async def chat(service: Service, request: ChatRequest, http: HttpRequest) -> Response:
@@ -41,11 +44,12 @@ async def chat(service: Service, request: ChatRequest, http: HttpRequest) -> Res
     return json_response(await for_client(http, writer.answer()))
 
 
-def _message(said: Said) -> ChatMessage:
+def _message(said: Said, echo: str) -> ChatMessage:
     """A whole turn. White space alone is no content beside calls."""
     content = said.content if said.content.strip() or not said.calls else None
-    reasoning = said.reasoning or UNSET
+    reasoning = said.reasoning or None
     calls = tool_calls(said.calls)
+    content = echo + (content or "") if echo else content
     return ChatMessage("assistant", content, None, calls, reasoning, reasoning)
 
 
@@ -77,14 +81,14 @@ class _Writer:
             choices.append(
                 ChatChoice(
                     index,
-                    _message(said),
+                    _message(said, self._echo),
                     self._logprobs(one),
                     self.call.finish_reason(one),
                     one.stop_reason,
                     self._ids(one),
                 )
             )
-        answer = self._answer(choices, await self._usage(), "chat.completion")
+        answer = with_nulls(self._answer(choices, await self._usage(), "chat.completion"))
         if self.request.return_token_ids:
             answer.prompt_token_ids = output.prompt_token_ids
         if self.request.prompt_logprobs is not None:
@@ -93,22 +97,27 @@ class _Writer:
 
     async def events(self) -> AsyncGenerator[Answer[ChatChunkChoice]]:
         """Roles first, then the choices as they grow, and what was used if that is asked for."""
-        options = self.request.stream_options
-        always = options is not None and options.continuous_usage_stats
-        at_end = options is not None and options.include_usage
         begun = False
         async for output in self.call.outputs():
-            none: Any = None if at_end else UNSET
             if not begun:
                 begun = True
-                yield self._roles(output, none)
+                yield self._roles(output, self._usage_of(None))
+                for index in range(self.request.n if self._echo else 0):
+                    echo = ChatChunkChoice(index, Delta(content=self._echo))
+                    yield self._answer([echo], self._usage_of(None), "chat.completion.chunk")
             for one in output.outputs:
-                usage = self.call.counts.usage() if always else none
                 chunk = self._chunk(one)
                 if chunk is not None:
+                    usage = self._usage_of(one.index)
                     yield self._answer([chunk], usage, "chat.completion.chunk")
-        if at_end:
+        if self.request.usage_at_end:
             yield self._answer([], await self._usage(), "chat.completion.chunk")
+
+    def _usage_of(self, choice: int | None) -> Any:
+        """What an event says that a choice has used."""
+        if self.request.usage_always:
+            return self.call.counts.usage_of(0, choice)
+        return None if self.request.usage_at_end else UNSET
 
     def _roles(self, output: RequestOutput, usage: Any) -> Answer[ChatChunkChoice]:
         roles = [ChatChunkChoice(index, Delta("assistant", "")) for index in range(self.request.n)]
@@ -144,10 +153,21 @@ class _Writer:
         return usage
 
     def _ids(self, one: CompletionOutput) -> Any:
-        return one.token_ids if self.request.return_token_ids else UNSET
+        if self.request.return_token_ids:
+            return one.token_ids
+        return UNSET if self.request.stream else None
+
+    @cached_property
+    def _echo(self) -> str:
+        """The text of the last message, if the answer is to begin with it."""
+        last = self.request.messages[-1]
+        is_echoed = self.request.echo and last.get("role") == "assistant"
+        return content_text(last.get("content")) if is_echoed else ""
 
     def _logprobs(self, one: CompletionOutput) -> ChatLogprobs | None:
         if not self.request.logprobs or one.logprobs is None:
             return None
         top = self.request.top_logprobs or 0
-        return chat_logprobs(self.call.service.tokenizer, one.token_ids, one.logprobs, top)
+        as_ids = self.request.return_tokens_as_token_ids
+        tokenizer = self.call.service.tokenizer
+        return chat_logprobs(tokenizer, one.token_ids, one.logprobs, top, as_ids=as_ids)

@@ -85,7 +85,9 @@ class ChatCall:
         turn = self._turns.get(sample.index)
         if turn is None:
             turn = self._turns[sample.index] = self.plan.new_turn()
-        return turn.take(sample.text, ended=sample.finish_reason is not None)
+        reason = sample.finish_reason
+        cut = reason != "stop" or isinstance(sample.stop_reason, str)
+        return turn.take(sample.text, ended=reason is not None, cut=cut)
 
     def finish_reason(self, sample: CompletionOutput) -> str | None:
         """How a sample ended, once it was read; None: it has not."""
@@ -94,7 +96,7 @@ class ChatCall:
 
 
 def _params(service: Service, request: ChatRequest) -> SamplingParams:
-    if request.top_logprobs is not None and not request.logprobs:
+    if request.top_logprobs and not request.logprobs:
         raise invalid("top_logprobs", "top_logprobs must only be given with logprobs=true")
     wanted = request.max_completion_tokens
     if wanted is None:

@@ -16,6 +16,7 @@ from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.events import event_stream
 from jax_engine.serving.openai.logprobs import completion_logprobs, prompt_logprobs
+from jax_engine.serving.openai.offsets import Offsets
 from jax_engine.serving.openai.prompts import engine_prompt, prompt_list
 from jax_engine.serving.openai.requests import CompletionRequest
 from jax_engine.serving.openai.responses import (
@@ -23,6 +24,7 @@ from jax_engine.serving.openai.responses import (
     CompletionChoice,
     CompletionLogprobs,
     json_response,
+    with_nulls,
 )
 from jax_engine.serving.openai.running import for_client, last_of, merged
 from jax_engine.serving.openai.service import Service, answer_id
@@ -62,7 +64,7 @@ class _Call:
     """A request under way.
 
     Attributes:
-        offsets: how many characters each choice of a stream has so far.
+        offsets: of each choice that has begun, where its tokens begin; None: nobody asks.
     """
 
     service: Service
@@ -72,7 +74,7 @@ class _Call:
     prompts: list[PromptInput]
     counts: Counts = field(default_factory=Counts)
     created: int = field(default_factory=lambda: int(time.time()))
-    offsets: dict[int, int] = field(default_factory=dict)
+    offsets: dict[int, Offsets | None] = field(default_factory=dict)
 
     @classmethod
     async def of(cls, service: Service, request: CompletionRequest, name: str) -> "_Call":
@@ -106,41 +108,38 @@ class _Call:
         for i, output in enumerate(outputs):
             self.counts.add(i, output, shown=self.request.max_tokens != 0)
             choices += [
-                self._choice(i * self.request.n + k, output, one, first=True)
+                with_nulls(self._choice(i * self.request.n + k, output, one))
                 for k, one in enumerate(output.outputs)
             ]
-        return self._answer(choices, self.counts.usage())
+        answer = with_nulls(self._answer(choices, self.counts.usage()))
+        answer.prompt_logprobs = answer.prompt_token_ids = UNSET  # the choices have them
+        return answer
 
     async def events(self) -> AsyncGenerator[Answer[CompletionChoice]]:
         """The choices as they grow, and what was used where that is asked for."""
-        options = self.request.stream_options
-        always = options is not None and options.continuous_usage_stats
-        at_end = options is not None and options.include_usage
         async for i, output in merged(self._streams()):
             self.counts.add(i, output, shown=self.request.max_tokens != 0)
             for one in output.outputs:
-                index = i * self.request.n + one.index
-                first = index not in self.offsets
-                choice = self._choice(index, output, one, first=first)
-                usage: Any = self.counts.usage() if always else (None if at_end else UNSET)
+                choice = self._choice(i * self.request.n + one.index, output, one)
+                usage: Any = None if self.request.usage_at_end else UNSET
+                if self.request.usage_always:
+                    usage = self.counts.usage_of(i, one.index)
                 yield self._answer([choice], usage)
-        if at_end:
+        if self.request.usage_at_end:
             yield self._answer([], self.counts.usage())
 
     def _answer(self, choices: list[CompletionChoice], usage: Any) -> Answer[CompletionChoice]:
         name = self.service.name
         return Answer(self.id, "text_completion", self.created, name, choices, usage)
 
-    def _choice(
-        self, index: int, output: RequestOutput, one: CompletionOutput, *, first: bool
-    ) -> CompletionChoice:
-        request = self.request
-        echo = request.echo and first
+    def _choice(self, index: int, output: RequestOutput, one: CompletionOutput) -> CompletionChoice:
+        request, first = self.request, index not in self.offsets
+        if first:
+            self.offsets[index] = self._offsets(output)
         text = "" if request.max_tokens == 0 else one.text
-        if echo:
-            text = self._prompt_text(output) + text
-        logprobs = self._logprobs(output, one, self.offsets.get(index, 0), echo=echo)
-        self.offsets[index] = self.offsets.get(index, 0) + len(text)
+        echo = self._prompt_text(output) if request.echo and first else None
+        logprobs = self._logprobs(output, one, self.offsets[index], echo)
+        text = (echo or "") + text
         choice = CompletionChoice(index, text, logprobs, one.finish_reason, one.stop_reason)
         if request.max_tokens == 0:
             choice.finish_reason, choice.stop_reason = "length", None
@@ -152,23 +151,41 @@ class _Call:
             choice.prompt_logprobs = prompt_logprobs(output.prompt_logprobs)
         return choice
 
+    def _offsets(self, output: RequestOutput) -> Offsets | None:
+        if self.request.logprobs is None:
+            return None
+        hides = self.params.skip_special_tokens
+        ids = output.prompt_token_ids
+        return Offsets(self.service.tokenizer, ids, skip_special_tokens=hides)
+
     def _prompt_text(self, output: RequestOutput) -> str:
+        """The prompt as it was given; of token ids all their text."""
         if output.prompt is not None and self.request.truncate_prompt_tokens is None:
             return output.prompt
-        return self.service.tokenizer.decode(output.prompt_token_ids)
+        ids = output.prompt_token_ids
+        return self.service.tokenizer.decode(ids, skip_special_tokens=False)
 
     def _logprobs(
-        self, output: RequestOutput, one: CompletionOutput, offset: int, *, echo: bool
+        self,
+        output: RequestOutput,
+        one: CompletionOutput,
+        offsets: Offsets | None,
+        echo: str | None,
     ) -> CompletionLogprobs | None:
         top = self.request.logprobs
-        if top is None:
+        if top is None or offsets is None:
             return None
         tokens: list[int] = []
         entries: list[Any] = []
-        if echo:
+        places: list[int] = []
+        if echo is not None:
             tokens += output.prompt_token_ids
             entries += output.prompt_logprobs or ()
+            places += offsets.of_prompt(echo)
         if self.request.max_tokens != 0:
             tokens += one.token_ids
             entries += one.logprobs or ()
-        return completion_logprobs(self.service.tokenizer, tokens, entries, top, offset)
+            places += offsets.of_output(one.token_ids)
+        as_ids = self.request.return_tokens_as_token_ids
+        tokenizer = self.service.tokenizer
+        return completion_logprobs(tokenizer, tokens, entries, places, top, as_ids=as_ids)

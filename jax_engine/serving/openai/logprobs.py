@@ -25,47 +25,58 @@ def completion_logprobs(
     tokenizer: Tokenizer,
     token_ids: Sequence[int],
     entries: Sequence[Entries],
+    offsets: Sequence[int],
     top: int,
-    offset: int = 0,
+    *,
+    as_ids: bool,
 ) -> CompletionLogprobs:
     """
     Args:
         entries: None for a prompt's first token, which nothing is before.
+        offsets: where each token's text begins.
         top: how many of the most probable tokens; the token itself is among them in any case.
-        offset: the characters before the first token.
+        as_ids: whether tokens are written as `token_id:5`.
     """
-    found = CompletionLogprobs([], [], [], [])
+    found = CompletionLogprobs(list(offsets[: len(entries)]), [], [], [])
     for token, entry in zip(token_ids, entries, strict=False):
         own = None if entry is None else entry[token]
         text = tokenizer.decode([token], skip_special_tokens=False)
-        found.text_offset.append(offset)
-        found.tokens.append(text)
+        found.tokens.append(_id(token) if as_ids else text)
         found.token_logprobs.append(None if own is None else number(own.logprob))
-        found.top_logprobs.append(None if entry is None else _top(entry, token, top))
-        offset += len(text)
+        found.top_logprobs.append(None if entry is None else _top(entry, token, top, as_ids=as_ids))
     return found
 
 
-def _top(entry: Mapping[int, Logprob], token: int, top: int) -> dict[str, float]:
+def _top(entry: Mapping[int, Logprob], token: int, top: int, *, as_ids: bool) -> dict[str, float]:
     kept = [(i, one) for i, one in entry.items() if one.rank <= top or i == token]
     found: dict[str, float] = {}
     for i, one in kept:  # several tokens may have one text: the first is the most probable
-        found.setdefault(_text(i, one), number(one.logprob))
+        found.setdefault(_id(i) if as_ids else _text(i, one), number(one.logprob))
     return found
 
 
 def _text(token: int, entry: Logprob) -> str:
-    return f"token_id:{token}" if entry.decoded_token is None else entry.decoded_token
+    return _id(token) if entry.decoded_token is None else entry.decoded_token
+
+
+def _id(token: int) -> str:
+    return f"token_id:{token}"
 
 
 def chat_logprobs(
-    tokenizer: Tokenizer, token_ids: Sequence[int], entries: Iterable[Entries], top: int
+    tokenizer: Tokenizer,
+    token_ids: Sequence[int],
+    entries: Iterable[Entries],
+    top: int,
+    *,
+    as_ids: bool = False,
 ) -> ChatLogprobs:
-    """As `completion_logprobs`, in the form of chats."""
+    """As `completion_logprobs`, in the form of chats. `bytes` are always the token's own."""
 
     def one(token: int, entry: Logprob) -> TopLogprob:
         text = _text(token, entry)
-        return TopLogprob(text, number(entry.logprob), _bytes(tokenizer, token, text))
+        shown = _id(token) if as_ids else text
+        return TopLogprob(shown, number(entry.logprob), _bytes(tokenizer, token, text))
 
     content = []
     for token, entry in zip(token_ids, entries, strict=False):

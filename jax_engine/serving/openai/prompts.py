@@ -75,7 +75,16 @@ async def chat_prompt(service: Service, chat: Chat) -> dict[str, Any]:
     """
     if not chat.messages:
         raise invalid("messages", "messages must hold at least 1 message, got none")
+    settings = service.settings
+    if chat.chat_template is not None and not settings.trust_request_chat_template:
+        raise invalid(
+            "chat_template",
+            "chat_template must not be given: this server does not run templates of its clients "
+            "(it would if started with --trust-request-chat-template)",
+        )
     options = dict(chat.chat_template_kwargs or {})
+    if chat.documents is not None:
+        options["documents"] = chat.documents
     if chat.reasoning_effort is not None:
         options.setdefault("reasoning_effort", chat.reasoning_effort)
     [prompt] = await asyncio.to_thread(
@@ -83,7 +92,7 @@ async def chat_prompt(service: Service, chat: Chat) -> dict[str, Any]:
         service.tokenizer,
         inbound_messages(chat.messages),
         {"add_special_tokens": chat.add_special_tokens},
-        chat_template=service.settings.chat_template,
+        chat_template=chat.chat_template or settings.chat_template,
         add_generation_prompt=chat.add_generation_prompt,
         continue_final_message=chat.continue_final_message,
         tools=chat.tools,

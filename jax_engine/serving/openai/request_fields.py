@@ -11,7 +11,7 @@ from jax_engine.typed_fields import suggestion
 # OpenAI's fields that say nothing about the answer.
 HARMLESS = frozenset({
     "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
-    "prompt_cache_key", "prompt_cache_retention", "verbosity",
+    "prompt_cache_key", "prompt_cache_retention", "verbosity", "prediction",
 })  # fmt: skip
 
 # The same of the Responses API alone: limits of hosted tools, and hints for OpenAI's caches.

@@ -31,10 +31,17 @@ class CompletionRequest(SamplingRequest):
 
 
 class Chat(Fields):
-    """How a conversation becomes a prompt."""
+    """How a conversation becomes a prompt.
+
+    Attributes:
+        documents: an option of the template.
+        chat_template: Jinja, in place of the model's, if the server trusts its clients.
+    """
 
     messages: Messages
     tools: Tools | None = None
+    documents: list[dict[str, Any]] | None = None
+    chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -50,11 +57,14 @@ class ChatRequest(Chat, SamplingRequest):
         tool_choice: None: "auto" if there are tools.
         parallel_tool_calls: whether a turn may call several tools.
         include_reasoning: whether the answer has what the model reasoned.
+        echo: whether a last message of the assistant begins the answer's content.
     """
 
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool = True
     include_reasoning: bool = True
+    modalities: list[Literal["text"]] | None = None
+    echo: bool = False
     logprobs: bool = False
     top_logprobs: int | None = None
     max_tokens: int | None = None

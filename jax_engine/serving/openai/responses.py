@@ -87,8 +87,11 @@ class ChatMessage(Struct):
     content: str | None
     refusal: str | None = None
     tool_calls: list[ToolCall] = msgspec.field(default_factory=list)
-    reasoning: str | UnsetType = UNSET
-    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    annotations: None = None
+    audio: None = None
+    function_call: None = None
 
 
 class Delta(Struct):
@@ -134,6 +137,20 @@ class Answer[Choice](Struct):
     usage: Optional[Usage] = UNSET
     prompt_token_ids: Ids = UNSET
     prompt_logprobs: PromptLogprobs = UNSET
+    service_tier: Optional[str] = UNSET
+    system_fingerprint: Optional[str] = UNSET
+    kv_transfer_params: Optional[str] = UNSET
+
+
+def with_nulls[Content: Struct](content: Content) -> Content:
+    """A whole answer, or a choice of one, whose unset fields are null: clients read them.
+
+    Events of streams have only the fields that say something.
+    """
+    for name in content.__struct_fields__:
+        if getattr(content, name) is UNSET:
+            setattr(content, name, None)
+    return content
 
 
 encode = msgspec.json.Encoder().encode

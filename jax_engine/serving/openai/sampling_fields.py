@@ -1,6 +1,6 @@
 """Fields of requests that become `SamplingParams`, with OpenAI's and vLLM's names."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,12 +11,15 @@ from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.request_fields import Fields, Request
 from jax_engine.structured_outputs import StructuredOutputsParams
 
+# Of vLLM's, with or without options. Any of them means this engine's own, llguidance.
+_BACKEND = r"^(auto|guidance|llguidance|lm-format-enforcer|outlines|xgrammar)(:.*)?$"
 GUIDED = ("json", "regex", "choice", "grammar")  # vLLM's older names have "guided_" before them
 
 
 class StreamOptions(Fields):
-    """What a stream says beside its text."""
+    """What a stream says beside its text. Padding against eavesdroppers is not written."""
 
+    harmless: ClassVar[frozenset[str]] = frozenset({"include_obfuscation"})
     include_usage: bool = False
     continuous_usage_stats: bool = False
 
@@ -47,8 +50,15 @@ class StructuredOutputs(Fields):
     json_object: bool | None = None
 
 
+XArg = str | int | float
+
+
 class SamplingFields(Request):
-    """The fields of all endpoints that generate; None is the model's default."""
+    """The fields of all endpoints that generate; None is the model's default.
+
+    Attributes:
+        vllm_xargs: `SamplingParams.extra_args`, which logits processors of the engine read.
+    """
 
     temperature: float | None = None
     top_p: float | None = None
@@ -74,12 +84,13 @@ class SamplingFields(Request):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
-    guided_decoding_backend: Literal["auto", "guidance", "llguidance"] | None = None
+    guided_decoding_backend: Annotated[str, Field(pattern=_BACKEND)] | None = None
     stream: bool = False
     priority: int = 0
     timeout: float | None = None
     cache_salt: str | None = None
     request_id: str | None = None
+    vllm_xargs: dict[str, XArg | list[XArg]] | None = None
 
     def engine_names(self) -> dict[str, str]:
         """As `Body.engine_names`."""
@@ -91,7 +102,11 @@ class SamplingFields(Request):
 
 
 class SamplingRequest(SamplingFields):
-    """The fields that completions and chats share."""
+    """The fields that completions and chats share.
+
+    Attributes:
+        return_tokens_as_token_ids: whether log-probabilities name tokens `token_id:5`.
+    """
 
     n: int = 1
     best_of: int | None = None
@@ -103,12 +118,24 @@ class SamplingRequest(SamplingFields):
     response_format: ResponseFormat | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
 
     def engine_names(self) -> dict[str, str]:
         """As `Body.engine_names`."""
         if _of_format(self.response_format) is None:
             return super().engine_names()
         return {"structured_outputs": "response_format.json_schema.schema"}
+
+    @property
+    def usage_at_end(self) -> bool:
+        """Whether a stream ends with what was used."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def usage_always(self) -> bool:
+        """Whether each event says what its choice has used: as in vLLM, only if the end does."""
+        options = self.stream_options
+        return self.usage_at_end and options is not None and options.continuous_usage_stats
 
     def check_stream(self) -> None:
         """
@@ -134,7 +161,7 @@ class SamplingRequest(SamplingFields):
         """
         given = {name: getattr(self, name) for name in _SAME}
         given |= {"logit_bias": _bias(self.logit_bias), "structured_outputs": _grammar(self)}
-        given |= fields
+        given |= {"extra_args": self.vllm_xargs} | fields
         kind = RequestOutputKind.DELTA if self.stream else RequestOutputKind.FINAL_ONLY
         chosen = {name: value for name, value in given.items() if value is not None}
         return SamplingParams(**(defaults | chosen), output_kind=kind)

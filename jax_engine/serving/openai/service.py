@@ -33,6 +33,8 @@ class ServerSettings:
     Attributes:
         names: what clients may call the model; the first one is its name in answers.
         chat_template: Jinja, in place of the model's own.
+        trust_request_chat_template: whether requests may bring templates. A template can take any
+            time and memory.
         tool_call_parser, reasoning_parser: how the model writes calls and reasoning, or "none";
             None: as its template tells.
         api_keys: a request must have one of them; none: no key is asked for.
@@ -44,6 +46,7 @@ class ServerSettings:
 
     names: tuple[str, ...]
     chat_template: str | None = None
+    trust_request_chat_template: bool = False
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
     api_keys: tuple[str, ...] = ()

@@ -12,12 +12,14 @@ class CallPiece:
         index: the number of the call in its turn.
         arguments: what is new of a JSON object's text.
         id: given with a call's first piece, as its name is.
+        at: how much of the content that is new stands before it; None: all.
     """
 
     index: int
     arguments: str = ""
     id: str | None = None
     name: str | None = None
+    at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,12 @@ class Turn(Protocol):
     Pieces of any size give, together, the same as the whole text at once.
     """
 
-    def take(self, text: str, *, ended: bool) -> Said:
+    def take(self, text: str, *, ended: bool, cut: bool = False) -> Said:
         """
         Args:
             text: what is new.
             ended: whether nothing follows.
+            cut: whether the end is not the model's own, so that a call may lack its arguments.
         """
 
     @property

@@ -10,7 +10,7 @@ class Counts:
     def __init__(self) -> None:
         self._prompts: dict[int, int] = {}
         self._cached: dict[int, int] = {}
-        self._generated = 0
+        self._generated: dict[tuple[int, int], int] = {}
 
     def add(self, number: int, output: RequestOutput, *, shown: bool = True) -> None:
         """Takes an output, whose tokens are all new.
@@ -20,8 +20,9 @@ class Counts:
         """
         self._prompts[number] = len(output.prompt_token_ids)
         self._cached[number] = output.num_cached_tokens
-        if shown:
-            self._generated += sum(len(one.token_ids) for one in output.outputs)
+        for one in output.outputs if shown else ():
+            place = (number, one.index)
+            self._generated[place] = self._generated.get(place, 0) + len(one.token_ids)
 
     @property
     def cached(self) -> int:
@@ -30,6 +31,12 @@ class Counts:
 
     def usage(self) -> Usage:
         """All that was counted."""
-        prompt = sum(self._prompts.values())
-        cached = CachedTokens(self.cached)
-        return Usage(prompt, self._generated, prompt + self._generated, cached)
+        prompt, generated = sum(self._prompts.values()), sum(self._generated.values())
+        return Usage(prompt, generated, prompt + generated, CachedTokens(self.cached))
+
+    def usage_of(self, number: int, choice: int | None) -> Usage:
+        """What one choice of a prompt has used so far, as vLLM's streams say it; None: no tokens
+        of it yet."""
+        prompt = self._prompts[number]
+        generated = 0 if choice is None else self._generated.get((number, choice), 0)
+        return Usage(prompt, generated, prompt + generated)

@@ -186,6 +186,27 @@ def test_conversations_with_calls(make: Make) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({}, ""),
+        ({"arguments": None}, ""),
+        ({"arguments": ""}, ""),
+        ({"arguments": " \n"}, ""),
+        ({"arguments": "null"}, ""),
+        ({"arguments": "[]"}, ""),
+        ({"arguments": {"a": 1}}, "a=1;"),
+        ({"arguments": '{"a": "x\ny"}'}, "a=x\ny;"),
+    ],
+)
+def test_calls_come_back_with_any_arguments(make: Make, given: Any, shown: str) -> None:
+    client, llm = make("Ok")
+    call = {"id": "call_1", "type": "function", "function": {"name": "f"} | given}
+    message: Any = {"role": "assistant", "tool_calls": [call]}
+    client.chat.completions.create(model="tiny", messages=[*HI, message])
+    assert llm.asked[0][0]["prompt"] == f"[user]hi[assistant]f:{shown}[assistant]"
+
+
 CALL = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {}}]}
 
 
@@ -199,6 +220,8 @@ CALL = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "fun
         ({"role": "assistant", "tool_calls": [{"id": "1"}]}, "messages"),
         ({"role": "assistant", "tool_calls": 5}, "messages"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]},
+         "messages"),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]},
          "messages"),
         ({"role": "assistant", "content": "x", "reasoning": 5}, "messages[1].reasoning"),
     ],

@@ -239,6 +239,59 @@ def test_the_answers_own_grammar(grammar: Any, answer: str) -> None:
         assert caught.value.param == "tool_choice"
 
 
+EBNF = 'root ::= "{" x "}"\nx ::= "b" | "c" x\n'
+
+
+@pytest.mark.parametrize("tokenizer", [PLAIN, SPECIAL], ids=["plain", "special"])
+def test_ebnf_goes_with_reasoning_and_tools(tokenizer: Tokenizer) -> None:
+    """It is written as Lark where it is a part of another grammar."""
+    params = StructuredOutputsParams(grammar=EBNF)
+    for prompt, begin in (("x<think>", ""), ("x", "<think>"), ("x", None)):
+        before = "" if begin is None else f"{begin}So</think>\n"
+        for choice in ("none", "auto"):
+            found = plan(
+                tokenizer, "hermes", choice, grammar=params, reasoning="qwen3", prompt=prompt
+            )
+            assert allows(tokenizer, found, before + "{ccb}")
+            assert not allows(tokenizer, found, before + "{ccc}")
+            call = allows(tokenizer, found, before + written("hermes", tokenizer, F))
+            assert call == (choice == "auto")
+    assert plan(tokenizer, "hermes", "none", grammar=params).grammar is params
+
+
+@pytest.mark.parametrize("form", ["pythonic", "none"])
+@pytest.mark.parametrize("several", [True, False])
+def test_strict_tools_without_a_grammar_are_taken(form: str, several: bool) -> None:
+    """Clients make tools strict by default: such a model's calls are read as it writes them."""
+    found = plan(PLAIN, form, "auto", parallel=several)
+    assert found.grammar is None
+    text = "[f(a='x'), g(), f(a=2)]"
+    said, called = read(found, text)
+    turn = found.new_turn()
+    pieces = [piece for char in text for piece in turn.take(char, ended=False).calls]
+    for calls in (said.calls, pieces):
+        names = [one.name for one in calls if one.id]
+        assert names == ([] if form == "none" else ["f", "g", "f"] if several else ["f"])
+    assert called == (form == "pythonic") and said.content == ("" if called else text)
+
+
+UNIQUE = {
+    "type": "object",
+    "properties": {"a": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama3_json", "mistral"])
+def test_what_no_grammar_holds_does_not_constrain_with_auto(form: str) -> None:
+    """The rest of the schema does."""
+    found = plan(PLAIN, form, "auto", tools=[tool("f", UNIQUE, strict=True)])
+    for arguments, good in (("[1, 1]", True), ('["x"]', False), ("5", False)):
+        text = written(form, PLAIN, F.replace('{"a": 1}', f'{{"a": {arguments}}}'))
+        assert allows(PLAIN, found, text) == good, text
+
+
 @pytest.mark.parametrize(
     ("tools", "choice", "parallel", "param", "why"),
     [
@@ -250,15 +303,17 @@ def test_the_answers_own_grammar(grammar: Any, answer: str) -> None:
         ([tool("f", {"type": "string"})], None, True, "tools[0].function.parameters", "'object'"),
         ([tool("f", [1])], None, True, "tools[0].function.parameters", "'object'"),
         ([tool("f", {"properties": {"a": {"type": "foo"}}})], "required", True,
-         "tools[0].function.parameters", "Invalid type: foo"),
+         "tools[0].function.parameters", "tool 'f' cannot be one: Invalid type: foo"),
+        ([tool("f"), tool("g", UNIQUE)], "required", True,
+         "tools[1].function.parameters", "tool 'g' cannot be one: Unimplemented keys: [\"unique"),
+        ([tool("f"), tool("g", UNIQUE)], {"type": "function", "function": {"name": "g"}}, True,
+         "tools[1].function.parameters", "tool 'g' cannot be one: Unimplemented keys: [\"unique"),
         ([tool("f", strict="yes")], None, True, "tools[0].function.strict", "boolean"),
         (TOOLS, {"type": "function", "function": {"name": "h"}}, True, "tool_choice", "(f, g)"),
         (TOOLS, {"type": "function"}, True, "tool_choice", "{'name': ..}"),
         (TOOLS, {"type": "allowed_tools"}, True, "tool_choice", "{'name': ..}"),
         (TOOLS, "f", True, "tool_choice", "'required'"),
         ([], "required", True, "tool_choice", "there are no tools"),
-        (TOOLS, "auto", True, "tools", "strict=true"),
-        ([tool("f")], "auto", False, "parallel_tool_calls", "has none"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(

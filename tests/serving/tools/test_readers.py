@@ -22,17 +22,20 @@ MARKERS = [
     "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>",
     "<think>", "</think>", "<|end|>", '{"name": "f", "arguments": {}}', "[f(a=1)]", "f", "[", "]",
     '{"name": "g", "parameters": {"a": [1, {"b": null}], "c": "é\\u0041"}}', '{"a": 1}', ";", ",",
-    "[g(x='a', y=[1, -2.5], z={'k': True}), h()]", " ", "\n", "<", '"', "\\", "}", "{",
+    "[g(x='a', y=[1, -2.5], z={'k': True}), h()]", " ", "\n", "<", '"', "\\", "}", "{", "'", ")",
+    '{"name": "f", "arguments": null}', '{"name": "f"}', '{"name": "f", "parameters": {"a": "\n"}}',
+    "[f(from='\n', class=+1)]", "[f(a=''''''')]", "[ARGS]null", "So: ",
+    '[{"name": "f", "parameters": ""}]',
     '{"name": "f", "arguments": {"a": "\\ud800"}}', '{"name": "f", "arguments": {"a": 1e999}}',
 ]  # fmt: skip
 texts = st.lists(st.sampled_from(MARKERS) | st.text(max_size=3), max_size=8).map("".join)
 
 
-def turn(name: str, start: Start = "maybe", *, guided: bool = False) -> ModelTurn:
+def turn(name: str, start: Start = "maybe", **options: Any) -> ModelTurn:
     return ModelTurn(
         SpecialReader(Marks(["<|end|>"])),
         ReasoningReader(REASONING["qwen3"], start),
-        FORMATS[name].reader(guided=guided),
+        FORMATS[name].reader(**options),
     )
 
 
@@ -47,8 +50,8 @@ def together(pieces: list[Said]) -> Found:
     return content, "".join(one.reasoning for one in pieces), [(a, b) for a, b in calls]
 
 
-def whole(name: str, text: str, start: Start = "closed") -> Found:
-    return together([turn(name, start).take(text, ended=True)])
+def whole(name: str, text: str, start: Start = "closed", **options: Any) -> Found:
+    return together([turn(name, start, **options).take(text, ended=True)])
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,22 @@ def whole(name: str, text: str, start: Start = "closed") -> Found:
         ("hermes", f"Hi {HERMES}\n{HERMES}\n", "Hi ", [{"a": '}é"'}] * 2),
         ("hermes", '<tool_call>{"name": "f"}</tool_call> Done', " Done", [{}]),
         ("hermes", '<tool_call>{"arguments": "{\\"a\\": 1}", "name": "f"}', "", [{"a": 1}]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": null}</tool_call>', "", [{}]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": " "}</tool_call>', "", [{}]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": "null"}</tool_call>', "", [{}]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": null, "parameters": {"a": 1}}', "",
+         [{"a": 1}]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "x\ny\t\u0000"}}</tool_call>', "",
+         [{"a": "x\ny\t\0"}]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": \\"x\ny\\"}"}', "",
+         [{"a": "x\ny"}]),
+        ("hermes", '<tool_call>{"name": "f"}\n{"name": "f"},{"name": "f"}\n</tool_call>!', "!",
+         [{}] * 3),
+        ("hermes", '<tool_call>\n[{"name": "f"}, {"name": "f"}]\n</tool_call>', "", [{}] * 2),
+        ("hermes", '<tool_call>{"name": "f"}, x</tool_call>', ", x</tool_call>", [{}]),
+        ("hermes", f"{HERMES},\n{HERMES};<tool_call>, {HERMES}, ok", ";<tool_call>, , ok",
+         [{"a": '}é"'}] * 3),
+        ("hermes", f"{HERMES}, <tool_call>x", ", <tool_call>x", [{"a": '}é"'}]),
         ("hermes", "a <tool_call> b", None, []),
         ("hermes", "\n a <tool", None, []),
         ("hermes", " \n", None, []),
@@ -72,7 +91,26 @@ def whole(name: str, text: str, start: Start = "closed") -> Found:
         ("llama3_json", '<|python_tag|>{"name": "f", "parameters": {}} ok', " ok", [{}]),
         ("llama3_json", '<|python_tag|>print("x")', None, []),
         ("llama3_json", '{"name": "Ann"}', None, []),
-        ("llama3_json", 'So {"name": "f", "parameters": {}}', None, []),
+        ("llama3_json", 'So {"name": "f", "parameters": {}}', "So ", [{}]),
+        ("llama3_json", 'So {"name": "f", "parameters": {}} and [{"name": "f", "parameters": '
+         '{"a": 1}}].', "So  and .", [{}, {"a": 1}]),
+        ("llama3_json", 'So {"a": {"name": "f", "parameters": {}}}', None, []),
+        ("llama3_json", 'So {a: {"name": "f", "parameters": {}}}', "So {a: }", [{}]),
+        ("llama3_json", '{"name": "f", "parameters": {}}\n{"name": "f", "parameters": {}},\n'
+         '{"name": "f", "parameters": {}}', "", [{}] * 3),
+        ("llama3_json", '[{"name": "f", "parameters": {}},\n{"name": "f", "parameters": {}}]', "",
+         [{}] * 2),
+        ("llama3_json", '[{"name": "f", "parameters": {}}, 1]', ", 1]", [{}]),
+        ("llama3_json", '[{"name": "f", "parameters": null}]\n[]', "\n[]", [{}]),
+        ("llama3_json", "[{}]", None, []),
+        ("llama3_json", '{"why": 1, "name": "f", "parameters": {}}', "", [{}]),
+        ("llama3_json", 'So {"why": 1, "name": "f", "parameters": {}}', None, []),
+        ("llama3_json", '{"name": "f", "parameters": {"a": "\\ud800\\u00e9"}}', "",
+         [{"a": "\ud800é"}]),
+        ("llama3_json", "[]", None, []),
+        ("llama3_json", "[" + " " * 200 + '{"name": "f", "parameters": {}}]', "", [{}]),
+        ("llama3_json", "[" + " " * 300 + '{"name": "f", "parameters": {}}]', "[" + " " * 300 + "]",
+         [{}]),
         ("llama3_json", '{"name": "f", "parameters": {}}; x', "; x", [{}]),
         ("mistral", '[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}, {"name": "f", '
          '"arguments": {}}]', "", [{"a": 1}, {}]),
@@ -82,6 +120,17 @@ def whole(name: str, text: str, start: Start = "closed") -> Found:
         ("mistral", "[TOOL_CALLS][1]", None, []),
         ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {}}, 1]', ", 1]", [{}]),
         ("mistral", "[TOOL_CALLS]{}", None, []),
+        ("mistral", '[TOOL_CALLS]{"name": "f", "arguments": null}', "", [{}]),
+        ("mistral", '[TOOL_CALLS][{"name": "f"}\n{"name": "f", "arguments": " "}]', "", [{}] * 2),
+        ("mistral", '[TOOL_CALLS]f{"a": 1}\nf{"b": "\n"}, f[ARGS]{}', "",
+         [{"a": 1}, {"b": "\n"}, {}]),
+        ("mistral", "[TOOL_CALLS]f[ARGS]null[TOOL_CALLS]f[ARGS][TOOL_CALLS]f[CALL_ID]1[ARGS]", "",
+         [{}] * 3),
+        ("mistral", '[TOOL_CALLS]f{"a": 1}, and so', ", and so", [{"a": 1}]),
+        ("mistral", "[TOOL_CALLS]f", None, []),
+        ("mistral", "[TOOL_CALLS]f{}, [TOOL_CALLS]f{};\n[TOOL_CALLS]"
+         '[{"name": "f"}],[TOOL_CALLS][{"name": "f"}][TOOL_CALLS]f{}', "", [{}] * 5),
+        ("mistral", "[TOOL_CALLS]f{}, [TOOL_CALLS]5", ", [TOOL_CALLS]5", [{}]),
         ("pythonic", '[f(a=1, b="]"), f(c={"x": [1, -2.5, true, None]})]', "",
          [{"a": 1, "b": "]"}, {"c": {"x": [1, -2.5, True, None]}}]),
         ("pythonic", "[f(a='it\\'s')] ok", " ok", [{"a": "it's"}]),
@@ -91,7 +140,41 @@ def whole(name: str, text: str, start: Start = "closed") -> Found:
         ("pythonic", "[f(a=__import__('os').getcwd())]", None, []),
         ("pythonic", "[f(**{'a': 1})]", None, []),
         ("pythonic", "[f(a=1e999)]", None, []),
-        ("pythonic", "[f(a={1: 2})]", None, []),
+        ("pythonic", "[f(a={1: 2, 1.5: 3, True: 4, None: 5})]", "",
+         [{"a": {"1": 2, "1.5": 3, "true": 4, "null": 5}}]),
+        ("pythonic", "[f(a={1: 2, '1': 3})]", None, []),
+        ("pythonic", "[f(a=1, a=2)]", None, []),
+        ("pythonic", "[f(from='a', class='b', import=1, None=2, lambda=[])]", "",
+         [{"from": "a", "class": "b", "import": 1, "None": 2, "lambda": []}]),
+        ("pythonic", "[f(a=+1, b=-.5, c=+1e3, d=0x1F, e=1_000)]", "",
+         [{"a": 1, "b": -0.5, "c": 1000.0, "d": 31, "e": 1000}]),
+        ("pythonic", "[f(a='x\ny', b='''it's\n''', c='')]", "",
+         [{"a": "x\ny", "b": "it's\n", "c": ""}]),
+        ("pythonic", "[f(a='b' \"c\", d=r'\\d', e='\\x41\\u00e9\\\n', g=u'')]", "",
+         [{"a": "bc", "d": "\\d", "e": "Aé", "g": ""}]),
+        ("pythonic", "[f(a=(1, 2), b=(3,), c=(4), d=(), e=[5,],)]", "",
+         [{"a": [1, 2], "b": [3], "c": 4, "d": [], "e": [5]}]),
+        ("pythonic", "[f(a=1)\nf(a=2),\nf(a=3),]\n[f(a=4)], [f()]", "",
+         [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}, {}]),
+        ("pythonic", "So:\n[f(a=1)] Done", "So:\n Done", [{"a": 1}]),
+        ("pythonic", "As in [1], [f (x)] or [a](b): [f(a=[{}])]", "As in [1], [f (x)] or [a](b): ",
+         [{"a": [{}]}]),
+        ("pythonic", '[{"name": "f", "parameters": {"a": null}}, {"name": "f", "arguments": ""}]',
+         "", [{"a": None}, {}]),
+        ("pythonic", 'So {"name": "f", "parameters": {"a": [f()]}}', None, []),
+        ("pythonic", '{"name": "f", "parameters": {}}, [f(a=1)]\n[{"name": "f", "parameters": {}}]',
+         ", ", [{}, {"a": 1}, {}]),
+        ("pythonic", "[f(a=f'b')]", None, []),
+        ("pythonic", "[f(a=b'b')]", None, []),
+        ("pythonic", "[f(a=1j)]", None, []),
+        ("pythonic", "[f(a=--1)]", None, []),
+        ("pythonic", "[f(a={[]: 1})]", None, []),
+        ("pythonic", "[f(a='\\x4')]", None, []),
+        ("pythonic", "[f(a='\\N{no such letter}')]", None, []),
+        ("pythonic", "[f(a='" + "\\" * 2001 + "')]", None, []),
+        ("pythonic", "[f()f()]", None, []),
+        ("pythonic", "[f(a='''it's ]''')] ok", " ok", [{"a": "it's ]"}]),
+        ("pythonic", "[f(", None, []),
         ("pythonic", "[f(a=1)][0]", "[0]", [{"a": 1}]),
         ("pythonic", "[" * 400, None, []),
         ("pythonic", "[f(a=" + "-" * 5900 + "1)]", None, []),
@@ -103,6 +186,8 @@ def test_forms_of_calls(name: str, text: str, content: str | None, calls: list[A
     found, _, called = whole(name, text)
     assert found == (text if content is None else content)
     assert [(one, json.loads(arguments)) for one, arguments in called] == [("f", c) for c in calls]
+    for _, arguments in called:
+        arguments.encode()
 
 
 @pytest.mark.parametrize(
@@ -128,18 +213,60 @@ def test_pieces_do_not_matter(name: str, data: st.DataObject) -> None:
     text = data.draw(texts)
     start: Start = data.draw(st.sampled_from(["inside", "maybe", "closed"]))
     cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=8).map(sorted))
-    one, said = turn(name, start), []
+    known = st.none() | st.frozensets(st.sampled_from("fgh"))
+    options = {"names": data.draw(known), "several": data.draw(st.booleans())}
+    one, said = turn(name, start, **options), []
     for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         said.append(one.take(text[begin:end], ended=False))
     said.append(one.take("", ended=True))
     found = together(said)
-    assert found == whole(name, text, start)
+    assert found == whole(name, text, start, **options)
     guided = [turn(name, start, guided=True) for _ in range(2)]
     parts = [guided[0].take(char, ended=False) for char in text] + [guided[0].take("", ended=True)]
     assert together(parts) == together([guided[1].take(text, ended=True)])
+    assert options["several"] or len(found[2]) < 2
     for _, arguments in found[2]:
         assert isinstance(json.loads(arguments), dict)
         arguments.encode()
+
+
+def test_one_call_is_the_first() -> None:
+    for name, text in (("hermes", f"{HERMES} {HERMES}"), ("pythonic", "[f(a=1), g()]\n[h()]")):
+        content, _, calls = whole(name, text, several=False)
+        assert (content, [one for one, _ in calls]) == ("", ["f"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "calls"),
+    [
+        ("llama3_json", '{"name": "now"}', 1),
+        ("llama3_json", 'It is {"name": "now", "parameters": null}', 1),
+        ("llama3_json", 'It is {"name": "f", "parameters": {}}', 0),
+        ("llama3_json", '{"name": "f", "parameters": {}}', 1),
+        ("llama3_json", '{"name": "f"}', 0),
+        ("pythonic", "It is [now()]", 1),
+        ("pythonic", "It is [f()]", 0),
+        ("pythonic", "[f()]", 1),
+        ("mistral", "[TOOL_CALLS]now", 1),
+        ("mistral", "[TOOL_CALLS]now [TOOL_CALLS]now{}", 2),
+        ("mistral", "[TOOL_CALLS]now{} now", 1),
+        ("mistral", "[TOOL_CALLS]f", 0),
+    ],
+)
+def test_names_of_tools_decide(name: str, text: str, calls: int) -> None:
+    """Where a call has no arguments, or is in the midst of prose."""
+    content, _, called = whole(name, text, names=frozenset({"now"}))
+    assert len(called) == calls
+    if not calls:
+        assert content == text
+
+
+def test_a_cut_call_does_not_lack_its_arguments() -> None:
+    """`max_tokens` may have cut them off."""
+    for text in ("[TOOL_CALLS]now", "[TOOL_CALLS]now[ARGS]"):
+        one = turn("mistral", names=frozenset({"now", "now_there"}))
+        said = one.take(text, ended=True, cut=True)
+        assert said == Said(text) and not one.calls_tools
 
 
 @given(st.text(alphabet="ab <tol_cal>", max_size=30), st.sampled_from(["hermes", "mistral"]))
@@ -193,9 +320,9 @@ def test_what_is_done_is_json(text: str) -> None:
         if status == "more":
             continue
         if status == "done":
-            json.loads(text[: at + 1])
+            json.loads(text[: at + 1], strict=False)
         else:
             for end in ("", "}", '"}', '":1}', ":1}", "1}", "]}", "0}"):
                 with pytest.raises(ValueError):
-                    json.loads(text[: at + 1] + end)
+                    json.loads(text[: at + 1] + end, strict=False)
         return

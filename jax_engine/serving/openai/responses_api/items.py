@@ -40,7 +40,7 @@ class _Call(_Part):
     call_id: str
     name: str
     namespace: str | None = None
-    arguments: str
+    arguments: str = ""
 
 
 class _CallOutput(_Part):

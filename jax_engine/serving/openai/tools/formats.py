@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jax_engine.serving.openai.tools.bare_reader import PYTHON_TAG, BareReader
 from jax_engine.serving.openai.tools.call_reader import CallReader, call_id, json_text
 from jax_engine.serving.openai.tools.json_readers import (
-    PYTHON_TAG,
     TOOL_CALL,
     TOOL_CALL_END,
     HermesReader,
     ListReader,
-    LlamaReader,
 )
 from jax_engine.serving.openai.tools.lark import Lark, quoted
 from jax_engine.serving.openai.tools.mistral_reader import (
@@ -45,7 +44,8 @@ class Format:
     """A form of calls.
 
     Attributes:
-        marker: what calls begin with, somewhere in a text; "": the whole text is calls.
+        marker: what calls begin with; "": nothing, and calls that a grammar makes are the whole
+            text.
         grammar: what follows the first marker, for some tools, one call or several; None: the
             form has no grammar.
         markers: texts that may be special tokens, and are read all the same.
@@ -101,7 +101,7 @@ FORMATS = {
     one.name: one
     for one in (
         Format("hermes", HermesReader, TOOL_CALL, _hermes, (TOOL_CALL, TOOL_CALL_END)),
-        Format("llama3_json", LlamaReader, "", _llama, (PYTHON_TAG,)),
+        Format("llama3_json", BareReader, "", _llama, (PYTHON_TAG,)),
         Format(
             "mistral", MistralReader, TOOL_CALLS, _mistral, (TOOL_CALLS, ARGS, CALL_ID), mistral_id
         ),

@@ -1,4 +1,7 @@
-"""Reads a JSON object letter by letter, and says at once when it can be none."""
+"""Reads a JSON object letter by letter, and says at once when it can be none.
+
+A string may hold line breaks and other control characters: models write them.
+"""
 
 import re
 from typing import Literal
@@ -61,7 +64,7 @@ class JsonObject:
             self._expect = "escape"
         elif char == '"':
             self._expect = "colon" if self._is_key else "after"
-        return char >= " "
+        return True
 
     def _escape(self, char: str) -> bool:
         self._expect, self._digits = ("hex", 4) if char == "u" else ("string", 0)

@@ -4,11 +4,16 @@ import json
 import re
 from typing import Any
 
+from jax_engine.guided.compiler import grammar_of
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 # Compact, as models are trained to write it
-_FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_FORM: dict[str, Any] = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+}
 
 
 class Lark:
@@ -16,10 +21,13 @@ class Lark:
 
     Args:
         tokenizer: knows which markers are tokens of their own.
+        lenient: Keywords of tools' schemas that no grammar can hold (uniqueItems, not, ..) do not
+            constrain. Otherwise they make the grammar invalid.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, lenient: bool = False) -> None:
         self._tokenizer = tokenizer
+        self.lenient = lenient
         self._rules: list[str] = []
 
     def text(self, start: str) -> str:
@@ -40,7 +48,11 @@ class Lark:
 
     def json(self, schema: dict[str, Any]) -> str:
         """Any value of a schema, with a blank behind each comma and colon."""
-        return self.rule(f"%json {json.dumps(schema | {'x-guidance': _FORM})}")
+        return self.rule(f"%json {self.schema(schema)}")
+
+    def schema(self, schema: dict[str, Any]) -> str:
+        """A schema as llguidance is to read it."""
+        return json.dumps(schema | {"x-guidance": _FORM | {"lenient": self.lenient}})
 
     def token(self, marker: str) -> str | None:
         """A marker that is a token of its own; llguidance spells all others."""
@@ -75,7 +87,7 @@ class Lark:
             return self.rule(" | ".join(map(quoted, params.choice)))
         if params.regex is not None:
             return self.rule(self.terminal(f"/{_in_slashes(params.regex)}/"))
-        return self.rule("%lark {\n" + (params.grammar or "") + "\n}")
+        return self.rule("%lark {\n" + grammar_of(params) + "\n}")  # EBNF becomes Lark
 
 
 def quoted(text: str) -> str:

@@ -100,10 +100,10 @@ class LetterReader:
         self._passes = True
         yield
 
-    def space(self) -> Reading[str]:
-        """White space, possibly none."""
+    def space(self, others: str = "") -> Reading[str]:
+        """White space and these other letters, possibly none."""
         found = ""
-        while (char := (yield from self.next_char())) and char.isspace():
+        while (char := (yield from self.next_char())) and (char.isspace() or char in others):
             found += char
         self.give_back(char)
         return found

@@ -2,7 +2,7 @@
 
 import uuid
 
-from jax_engine.serving.openai.tools.call_reader import CallReader, json_text
+from jax_engine.serving.openai.tools.call_reader import SEPARATORS, CallReader, json_text
 from jax_engine.serving.openai.tools.letters import Marks, Reading
 
 TOOL_CALLS, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
@@ -15,33 +15,43 @@ def mistral_id() -> str:
 
 
 class MistralReader(CallReader):
-    """`[TOOL_CALLS]`, and then a list of objects (older), or `name[ARGS]{..}` or `name{..}`."""
+    """`[TOOL_CALLS]`, and then objects (older), or `name[ARGS]{..}` or `name{..}`.
+
+    Behind one marker several calls may follow each other.
+    """
 
     def _read(self) -> Reading[None]:
+        before = ""
         while marker := (yield from self.until(_BEGINS)):
-            before = yield from self.space()
-            if (yield from self.literal("[")) is not None:
-                yield from self._list(marker + before + "[")
+            said = before + marker + (yield from self.space())
+            char = yield from self.next_char()
+            self.give_back(char)
+            if char in ("[", "{"):
+                after = yield from self.calls(said)
             else:
-                yield from self._named(marker + before)
+                after = yield from self._named_calls(said)
+            before = "" if after is None else (yield from self.before_next(after, TOOL_CALLS))
 
-    def _list(self, said: str) -> Reading[None]:
-        while True:
-            said += yield from self.space()
-            text = yield from self.call_object()
-            if text is not None:
-                self.say(said + text)
-                return
-            said = yield from self.space()
-            found = yield from self.literal(",", "]")
-            if found == ",":
-                said += ","
-                continue
-            if found is None:
-                self.say(said)
-            return
+    def _named_calls(self, said: str) -> Reading[str | None]:
+        """As `calls`, of calls that begin with their names."""
+        called = yield from self._named(said, may_be_bare=True)
+        while called:
+            said = yield from self.space(SEPARATORS)
+            if (yield from self.literal(TOOL_CALLS)) is not None:
+                self.give_back(TOOL_CALLS)
+                return said
+            called = yield from self._named(said)
+        return None
 
-    def _named(self, said: str) -> Reading[None]:
+    def _named(self, said: str, *, may_be_bare: bool = False) -> Reading[bool]:
+        """Reads a call; if it is none, says it, behind `said`.
+
+        Args:
+            may_be_bare: whether a tool's name alone is a call. Behind a call it may be prose.
+
+        Returns:
+            whether it is a call, and another one may follow.
+        """
         name = yield from self._name()
         said += name
         mark = None
@@ -53,13 +63,31 @@ class MistralReader(CallReader):
         if self.guided and mark == ARGS:  # without it, `max_tokens` may have cut the name
             self.begin_call(name)
             yield from self.arguments_object()
-            return
+            return False
+        may_be_bare = may_be_bare and name in (self.names or ())
+        if not self.guided and (mark == ARGS or may_be_bare):
+            said += yield from self.space()
+            if (yield from self._has_no_arguments()):
+                self.call(name, "{}")
+                return True
         text, whole = ("", False) if not name else (yield from self.json_object())
         called = self._called(f'{{"name": {json_text(name)}, "arguments": {text}}}')
         if whole and called is not None:
             self.call(*called)
-        else:
-            self.say(said + text)
+            return True
+        self.say(said + text)
+        return False
+
+    def _has_no_arguments(self) -> Reading[bool]:
+        """Whether a call ends here: with null, before the next call, or with the model's turn."""
+        if (yield from self.literal("null", '""')) is not None:
+            return True
+        if (yield from self.literal(TOOL_CALLS)) is not None:
+            self.give_back(TOOL_CALLS)
+            return True
+        char = yield from self.next_char()
+        self.give_back(char)
+        return not char and not self.cut
 
     def _name(self) -> Reading[str]:
         name = ""

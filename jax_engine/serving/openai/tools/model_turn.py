@@ -20,7 +20,7 @@ class ModelTurn:
         self._special, self._reasoning, self._calls = special, reasoning, calls
         self._include = include_reasoning
 
-    def take(self, text: str, *, ended: bool) -> Said:
+    def take(self, text: str, *, ended: bool, cut: bool = False) -> Said:
         """As `Turn.take`."""
         if self._special is not None:
             text = self._special.take(text, ended=ended)
@@ -28,7 +28,7 @@ class ModelTurn:
         if self._reasoning is not None:
             reasoning, text = self._reasoning.take(text, ended=ended)
         if self._calls is not None:
-            text, pieces = self._calls.take(text, ended=ended)
+            text, pieces = self._calls.take(text, ended=ended, cut=cut)
         return Said(text, reasoning if self._include else "", pieces)
 
     @property

@@ -1,11 +1,11 @@
 """How the turns of a request are read, and the grammar that makes them so."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from jax_engine.checks import shown
 from jax_engine.errors import InvalidRequestError
 from jax_engine.missing_package import need
 from jax_engine.serving.openai.errors import invalid
@@ -127,26 +127,20 @@ def _form(dialect: Dialect, choice: Choice, *, has_grammar: bool) -> tuple[Forma
     if choice.kind != "auto":
         form = own if with_grammar else LIST
         return (form if with_grammar or choice.kind == "required" else None), True
-    strict = any(tool.strict for tool in choice.tools)
-    single = own is not None and not choice.several
-    if not with_grammar and (strict or single):
-        param = "tools" if strict else "parallel_tool_calls"
-        what = "tools with strict=true" if strict else "parallel_tool_calls=false"
-        known = f"the form {own.name} has none" if own else "none is known of this model"
-        raise invalid(
-            param,
-            f"{what} and tool_choice='auto' need a form of calls with a grammar, but {known}: "
-            "start the server with another --tool-call-parser, or give tool_choice='required'",
-        )
     if has_grammar and not with_grammar:
         return None, False  # the answer has its grammar: calls are not part of it
-    return own, strict or single or has_grammar
+    # Many clients make all tools strict, so a form without a grammar takes strict tools, too.
+    strict = any(tool.strict for tool in choice.tools)
+    return own, with_grammar and (strict or not choice.several or has_grammar)
 
 
 def _reader(choice: Choice, form: Format | None, *, guided: bool) -> CallReader | None:
     if choice.kind == "named" and form is None:
         return ArgumentsReader(choice.tools[0].name, guided=True)
-    return None if form is None else form.reader(form.new_id, guided=guided)
+    if form is None:
+        return None
+    names = frozenset(tool.name for tool in choice.tools)
+    return form.reader(form.new_id, guided=guided, several=choice.several, names=names)
 
 
 def _grammar(
@@ -165,7 +159,7 @@ def _grammar(
             f"{choice.kind!r}: each is a grammar of its own",
         )
     need("llguidance", "tools with tool_choice or strict=true")
-    lark = Lark(tokenizer)
+    lark = Lark(tokenizer, lenient=choice.kind == "auto")
     try:
         answer = _answer(lark, choice, form, own)
     except (ValueError, RecursionError) as error:
@@ -188,7 +182,7 @@ def _answer(
     tools = choice.tools
     if choice.kind == "auto":
         tools = tuple(t if t.strict else replace(t, parameters=_ANY) for t in tools)
-    _check_schemas(tools)
+    _check_schemas(lark, tools)
     if form is None:
         return lark.json(tools[0].parameters)
     assert form.grammar is not None
@@ -206,16 +200,21 @@ def _answer(
 _ANY: dict[str, Any] = {"type": "object"}
 
 
-def _check_schemas(tools: tuple[Tool, ...]) -> None:
+def _check_schemas(lark: Lark, tools: tuple[Tool, ...]) -> None:
     for tool in tools:
-        problem = _problem(json.dumps(tool.parameters))
+        problem = _problem(lark.schema(tool.parameters))
         if problem:
-            raise invalid(tool.where, f"{tool.where} must be a JSON schema: {problem}")
+            hint = "" if lark.lenient else ", or let the model choose (tool_choice 'auto')"
+            raise invalid(
+                tool.where,
+                f"{tool.where} must be a JSON schema that a grammar can hold, but that of the tool "
+                f"{shown(tool.name)} cannot be one: {problem}. Change the schema{hint}",
+            )
 
 
 @lru_cache(GRAMMARS)
 def _problem(schema: str) -> str:
-    """Why a JSON schema is not one; "": it is."""
+    """Why a JSON schema can be no grammar; "": it can."""
     from llguidance import LLMatcher, grammar_from
 
     found: str = LLMatcher.validate_grammar(grammar_from("json_schema", schema))

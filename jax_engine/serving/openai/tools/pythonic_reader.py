@@ -1,96 +1,72 @@
-"""Reader of calls that are Python: `[search(query="x", limit=3), now()]`. Nothing is evaluated."""
+"""Reader of calls that are Python: `[search(query="x", limit=3), now()]`; of JSON calls, too."""
 
-import ast
 import re
-import warnings
-from typing import Any
 
-from jax_engine.serving.openai.tools.call_reader import CallReader, json_text
+from jax_engine.serving.openai.tools.bare_reader import BareReader
+from jax_engine.serving.openai.tools.call_reader import SEPARATORS
 from jax_engine.serving.openai.tools.letters import Reading
+from jax_engine.serving.openai.tools.python_calls import python_calls
 
 MAX_LETTERS, MAX_NAME = 1 << 20, 256
-_BEGINS = re.compile(r"\[\s*([A-Za-z_][\w.]*)?\s*")
-_JSON_NAMES = {"true": True, "false": False, "null": None}
+_BEGINS = re.compile(r"\[\s*([^\W\d][\w.:-]*)?\s*")
 
 
-class PythonicReader(CallReader):
-    """The whole text is a list of calls with named arguments, all of them literals."""
+class PythonicReader(BareReader):
+    """Lists of calls with named arguments, all of them literals; or calls as JSON."""
 
-    def _read(self) -> Reading[None]:
-        text = yield from self.space()
-        text += yield from self._bracketed()
-        calls = _calls(text)
-        for call in calls or ():
-            self.call(*call)
-        if calls is None:
-            self.say(text)
-        yield from self.rest()
+    def bare_calls(self, mark: str, said: str) -> Reading[None]:
+        """As `BareReader.bare_calls`."""
+        if mark == "{" or (yield from self.opens_list()):
+            yield from super().bare_calls(mark, said)
+            return
+        while mark == "[" and not (yield from self.opens_list()):
+            text = yield from self._bracketed()
+            calls = python_calls(text)
+            if calls is None or not all(self.may_call(name) for name, _ in calls):
+                self.say(said + text)
+                return
+            for call in calls:
+                self.call(*call)
+            said = yield from self.space(SEPARATORS)
+            mark = yield from self.next_char()
+            self.give_back(mark)
+        self.say(said)
 
     def _bracketed(self) -> Reading[str]:
         """Text up to the end of its first bracket, or up to where it can be no list of calls."""
-        text, depth, quote, is_call = "", 0, "", False
+        text, depth, is_call = "", 0, False
         while char := (yield from self.next_char()):
             text += char
-            if quote and char == "\\":
-                text += yield from self.next_char()
-            elif quote:
-                quote = "" if char == quote else quote
-            elif char in "'\"":
-                quote = char
-            else:
-                depth += (char in "[({") - (char in "])}")
+            if is_call and char in "'\"":
+                text += yield from self._rest_of_string(char)
+            depth += (char in "[({") - (char in "])}")
             if not is_call:
-                is_call = char == "(" and _BEGINS.fullmatch(text[:-1]) is not None
-                if not is_call and (len(text) > MAX_NAME or not _BEGINS.fullmatch(text)):
+                begun = _BEGINS.fullmatch(text.removesuffix("("))
+                is_call = char == "(" and begun is not None and bool(begun[1])
+                if is_call and begun is not None and not self.may_call(begun[1]):
+                    break
+                if begun is None or len(text) > MAX_NAME or (char == "(" and not is_call):
                     break
             if depth == 0 or len(text) > MAX_LETTERS:
                 break
         return text
 
-
-def _calls(text: str) -> list[tuple[str, str]] | None:
-    """Names and arguments; None if the text is no list of calls."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
-            tree = ast.parse(text.strip(), mode="eval").body
-        if not isinstance(tree, ast.List) or not tree.elts:
-            return None
-        return [_call(one) for one in tree.elts]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _call(node: ast.expr) -> tuple[str, str]:
-    if not isinstance(node, ast.Call) or node.args:
-        raise ValueError
-    name = ast.unparse(node.func)
-    if not re.fullmatch(r"[\w.]+", name):
-        raise ValueError
-    arguments = {}
-    for keyword in node.keywords:
-        if keyword.arg is None or keyword.arg in arguments:
-            raise ValueError
-        arguments[keyword.arg] = _value(keyword.value)
-    return name, json_text(arguments)
-
-
-def _value(node: ast.expr) -> Any:
-    """A literal that JSON can write."""
-    match node:
-        case ast.Constant(value=str() | int() | float() | None as value):
-            return value
-        case ast.Name(id=name) if name in _JSON_NAMES:
-            return _JSON_NAMES[name]
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
-            return -value
-        case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            return [_value(one) for one in elements]
-        case ast.Dict(keys=keys, values=values):
-            return {_key(key): _value(one) for key, one in zip(keys, values, strict=True)}
-    raise ValueError
-
-
-def _key(node: ast.expr | None) -> str:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    raise ValueError
+    def _rest_of_string(self, quote: str) -> Reading[str]:
+        """Text up to the end of a string, of which the first quote was read."""
+        second = yield from self.next_char()
+        third = (yield from self.next_char()) if second == quote else ""
+        if second != quote:
+            self.give_back(second)
+        elif third != quote:
+            self.give_back(third)
+            return second
+        text = second + third if second == quote else ""
+        end = quote * 3 if text else quote
+        begin = len(text)
+        while char := (yield from self.next_char()):
+            text += char
+            if char == "\\":
+                text += yield from self.next_char()
+            elif text.endswith(end, begin) or len(text) > MAX_LETTERS:
+                break
+        return text
