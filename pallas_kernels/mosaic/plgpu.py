@@ -132,11 +132,13 @@ def down(values: jax.Array, rows: int) -> jax.Array:
     return lax.broadcast_in_dim(values, (rows, *values.shape), (1,))
 
 
-def product(a: Any, b: Any) -> jax.Array:
-    """a @ b in float32; a and b are in shared memory."""
+def product(a: Any, b: Any, started: Callable[[], None] | None = None) -> jax.Array:
+    """a @ b in float32; a and b are in shared memory. `started` is called while it is computed."""
 
     def run(acc: Any) -> jax.Array:
         mosaic_gpu.wgmma(acc, a, b)
+        if started is not None:
+            started()
         result: jax.Array = acc[...]
         return result
 

@@ -1,4 +1,4 @@
-"""Threads of XLA that an interpreted Mosaic kernel takes: with too few it says so, and never hangs."""
+"""Threads of XLA that an interpreted Mosaic kernel takes: with too few it ends with an error."""
 
 import os
 import subprocess

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,16 @@ def test_what_tuning_finds_is_what_the_kernels_look_up(tmp_path: Path) -> None:
         add_entry(file, ("NVIDIA H200", kernel, 128, 16, "bfloat16"), config)
     assert {key[1]: config for key, config in tuning.load(file).items()} == chosen
     assert set(chosen) == set(tuning.KERNELS)
+
+
+def test_tuning_compares_the_prefill_with_and_without_ping_pong() -> None:
+    """The default without it comes first, in case time is short; one warpgroup cannot have it."""
+    found: list[Any] = list(candidates("mosaic_prefill"))
+    default: Any = tuning.default("mosaic_prefill", 128, "bfloat16")
+    assert default.ping_pong
+    assert found[:2] == [replace(default, ping_pong=False), default]
+    assert len(set(found)) == len(found) == 2 * 3 * (2 + 1)
+    assert all(c.block_q == 128 for c in found if c.ping_pong)
 
 
 def test_the_limits_of_a_decode_by_hand() -> None:
