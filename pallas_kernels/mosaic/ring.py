@@ -86,8 +86,9 @@ class Ring:
         slot = plgpu.rem(block - self.span.first, self.kernel.stages)
         keys, values = self.scratch["keys"].at[slot], self.scratch["values"].at[slot]
         values_arrived = self.scratch["values_arrived"].at[slot]
-        if edge:
-            # Before the scores take registers.
+        # With a window there is more code for edges: clear before the scores take registers.
+        early = edge and self.kernel.options.window is not None
+        if early:
             plgpu.barrier_wait(values_arrived)
             self._clear(rows, block, values)
         plgpu.barrier_wait(self.scratch["keys_arrived"].at[slot])
@@ -102,10 +103,12 @@ class Ring:
             # The exponentials are computed before the other warpgroup's turn at them.
             running, weights = lax.optimization_barrier((running, weights))
             plgpu.barrier_arrive(turn)
-        if not edge:
+        if not early:
             plgpu.barrier_wait(values_arrived)
         if turn is not None:
             plgpu.barrier_wait(turn)
+        if edge and not early:
+            self._clear(rows, block, values)
         staging = self.scratch["weights"]
         staging = None if staging is None else staging.at[rows.warpgroup]
         out = plgpu.add_product(running.out, weights, values, staging)
