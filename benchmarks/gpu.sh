@@ -8,6 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:-.venv/bin/python}"
 [ -x "$(command -v "$python")" ] || python=python3
+# On a CPU, a smoke run's interpreted kernels need more of XLA's threads than small machines have.
+case " $* " in *" --smoke "*) export NPROC="${NPROC:-16}" ;; esac
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 if [ -n "${WHEELS:-}" ]; then
   site="$(mktemp -d)"

@@ -16,6 +16,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,13 @@ SPACE: dict[str, dict[str, tuple[Any, ...]]] = {
         "num_stages": (2, 3, 4),
     },
     "mosaic_decode": {"block_kv": (64, 128, 256), "stages": (2, 3, 4, 6), "splits": (None,)},
-    "mosaic_prefill": {"block_q": (64, 128), "block_kv": (64, 128), "stages": (2, 3, 4)},
+    # The default without ping-pong comes first.
+    "mosaic_prefill": {
+        "block_q": (128, 64),
+        "block_kv": (128, 64),
+        "stages": (2, 3, 4),
+        "ping_pong": (False, True),
+    },
 }
 
 
@@ -96,10 +103,11 @@ def _work(smoke: bool) -> Iterator[tuple[Shape, str]]:
 
 
 def candidates(kernel: str) -> Iterator[tuning.Config]:
-    """Every combination of the space of a kernel."""
+    """Every combination of the space of a kernel, without those that the kernel does not have."""
     names, values = zip(*SPACE[kernel].items(), strict=True)
     for chosen in itertools.product(*values):
-        yield tuning.KERNELS[kernel](**dict(zip(names, chosen, strict=True)))
+        with suppress(ValueError):  # ping-pong with one warpgroup
+            yield tuning.KERNELS[kernel](**dict(zip(names, chosen, strict=True)))
 
 
 def _best(

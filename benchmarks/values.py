@@ -91,6 +91,11 @@ def _codes_over_bfloat16(workload: str) -> float:
     return float(peers["ours-dequantized"]["ours_over_this"])
 
 
+def _padding(figure: str) -> str:
+    """Mean tokens of a step with prompts, real or padded."""
+    return f"{load_result('padding')['result'][figure]}"
+
+
 def _gpu_us(shape: str, method: str) -> float:
     """Of a kernel on an H100, the last measurement."""
     return float(_gpu_row(shape, method)["us"])
@@ -209,6 +214,9 @@ VALUES: dict[str, Callable[[], str]] = {
     "h100_kernels_percent": lambda: f"{_gpu_kernels_percent():.0f}",
     "h100_ahead_saves": _gpu_ahead_saves,
     "layer_launches": layer_launches,
+    "padding_tokens": lambda: _padding("tokens"),
+    "padding_before": lambda: _padding("padded_as_on_a_cpu"),
+    "padding_now": lambda: _padding("padded_as_on_a_gpu"),
     # The paper's figures
     "alpaca_samples_save_simulated": lambda: _saved("15", "Alpaca, parallel sampling"),
     "samples_save_measured": lambda: _saved("15-measured", "parallel sampling"),

@@ -1,5 +1,7 @@
 """The device that kernels are chosen and compiled for."""
 
+import os
+
 import jax
 
 
@@ -17,6 +19,17 @@ def target_device() -> jax.Device:
 def interpreting() -> bool:
     """Whether GPU kernels are interpreted, because the device is the CPU."""
     return str(target_device().platform) == "cpu"
+
+
+def pool_threads() -> int:
+    """Threads of XLA's pool on the CPU, counted as XLA does when JAX starts.
+
+    One for each core that this process may use, unless PJRT_NPROC or NPROC says how many. There is
+    at least one for each of JAX's CPU devices.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    said = os.environ.get("PJRT_NPROC", os.environ.get("NPROC", ""))
+    return max(int(said) if said.isdecimal() else cores or 1, jax.local_device_count("cpu"))
 
 
 def sm_version() -> int | None:

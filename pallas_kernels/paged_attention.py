@@ -74,7 +74,7 @@ def paged_attention(
         backend: "mosaic" (Hopper), "triton" (NVIDIA GPUs from sm_80), "numba" (CPUs) or "xla"
             (any device). A tuple of names chooses the first that supports this call, None the best
             one. On a CPU, the kernels of a GPU backend are interpreted, slowly, if it is named
-            alone.
+            alone; "mosaic" then needs up to four threads of XLA (NPROC=16 on a small machine).
         metadata: the result of `make_metadata`, to be shared between layers. Its backend runs the
             call. None makes it here.
 
@@ -84,7 +84,8 @@ def paged_attention(
 
     Raises:
         ValueError: the shapes or options do not match, or the backend lacks a feature. The message
-            names the feature, and a backend that has it.
+            names the feature, and a backend that has it. Or XLA has too few threads to interpret
+            the kernel.
         MetadataError: the metadata is that of another step, of a backend that `backend` does not
             name, or of a backend that lacks a feature of this call.
     """

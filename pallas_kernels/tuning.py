@@ -107,11 +107,15 @@ class MosaicPrefillConfig:
     block_q: rows of a tile, each one query token and one query head; 64 a warpgroup.
     block_kv: tokens of context in one stage of the ring in shared memory.
     stages: stages of the ring.
+    ping_pong: two warpgroups take turns: one multiplies while the other one computes exponentials.
+        It takes two stages: the second warpgroup still reads one when the first one waits for the
+        next.
     """
 
     block_q: int = 128
     block_kv: int = 128
     stages: int = 2
+    ping_pong: bool = False
 
     def __post_init__(self) -> None:
         if self.block_q not in (64, 128, 192):
@@ -120,6 +124,12 @@ class MosaicPrefillConfig:
             )
         _power_of_two(self, "block_kv", 64)
         _between(self, "stages", 1, 16)
+        possible = self.block_q == 128 and self.stages >= 2
+        if type(self.ping_pong) is not bool or (self.ping_pong and not possible):
+            raise ValueError(
+                f"MosaicPrefillConfig: ping_pong={self.ping_pong!r} must be False, or True with "
+                f"block_q=128 and stages >= 2, not {self.block_q} and {self.stages}"
+            )
 
 
 Config = TritonDecodeConfig | TritonPrefillConfig | MosaicDecodeConfig | MosaicPrefillConfig
@@ -166,13 +176,11 @@ def default(kernel: str, head_dim: int, dtype: Any) -> Config:
         return _triton_decode(head_dim, jnp.dtype(dtype).itemsize)
     if kernel == "triton_prefill":
         return _triton_prefill(head_dim, jnp.dtype(dtype).itemsize)
-    # The float32 sums of a tile, and its keys and values, grow with the head: halve the tile
-    # where they would leave the registers or the shared memory.
-    if head_dim <= 128:
-        return KERNELS[kernel]()
     if kernel == "mosaic_decode":
         return MosaicDecodeConfig()
-    return MosaicPrefillConfig(block_kv=64)
+    # The float32 sums of a tile, and its keys and values, grow with the head: halve the tile
+    # where they would leave the registers or the shared memory.
+    return MosaicPrefillConfig(block_kv=128 if head_dim <= 128 else 64, ping_pong=True)
 
 
 # The largest that `python -m pallas_kernels.aot` found without spills on Ampere and Hopper, with

@@ -11,6 +11,7 @@ from typing import Any
 
 SMALL, LARGE = "Llama-3.2-1B", "Llama-3.1-8B"
 CHILD = "benchmarks.gpu.engine.child"
+STREAM = ("decode", "first token", "prefill")  # of few programs: codes take long to compile
 ENGINE = ("decode", "host time hidden", "throughput", "profile", "prefill", "first token")
 BEST = "{graphs}"  # stands for the best of `graphs.VARIANTS`, as the step "graphs" found it
 LOG, TABLE = "{log}", "{output}"  # stand for a log beside the results, and for their folder
@@ -38,7 +39,8 @@ class Step:
 
 
 _KERNELS = ("jax", "jaxlib", "numpy", "jaxtyping")
-_ENGINE = (
+_STREAM = ("decode", "first token", "prefill")  # of few programs: codes take long to compile
+ENGINE = (
     *_KERNELS,
     *("flax", "huggingface_hub", "jinja2", "msgspec", "safetensors", "tokenizers", "tqdm"),
 )
@@ -46,7 +48,7 @@ PLAN = (
     Step("card", 30, ("benchmarks.gpu.card",), needs=_KERNELS),
     Step(
         "tests",
-        70,
+        50,
         ("benchmarks.gpu.checks", "--log", LOG),
         beside=tuple(
             ("benchmarks.gpu.torch_decode", model, "--compile-only") for model in (SMALL, LARGE)
@@ -54,21 +56,21 @@ PLAN = (
         needs=(*_KERNELS, "pytest", "hypothesis"),
     ),
     Step("graphs", 50, (CHILD, SMALL, "graphs"), needs=_ENGINE),
-    Step("new kernels", 45, ("benchmarks.gpu.kernels", "new", "experts", "products"),
+    Step("new kernels", 40, ("benchmarks.gpu.kernels", "new", "experts", "products"),
          needs=_KERNELS),
-    Step("1B", 55, (CHILD, SMALL, *ENGINE, "--graphs", BEST), needs=_ENGINE),
-    Step("8B", 70, (CHILD, LARGE, *ENGINE, "--graphs", BEST), needs=_ENGINE, in_smoke=False),
-    Step("8B int4", 28, (CHILD, LARGE, "decode", "throughput", "--codes", "int4", "--graphs", BEST),
+    Step("1B", 70, (CHILD, SMALL, *ENGINE, "--graphs", BEST), needs=_ENGINE),
+    Step("8B", 90, (CHILD, LARGE, *ENGINE, "--graphs", BEST), needs=_ENGINE, in_smoke=False),
+    Step("8B int4", 40, (CHILD, LARGE, *STREAM, "--codes", "int4", "--graphs", BEST),
          needs=_ENGINE),
-    Step("8B fp8", 28, (CHILD, LARGE, "decode", "throughput", "--codes", "fp8", "--graphs", BEST),
+    Step("8B fp8", 40, (CHILD, LARGE, *STREAM, "--codes", "fp8", "--graphs", BEST),
          needs=_ENGINE, in_smoke=False),
-    Step("attention", 40, ("benchmarks.gpu.kernels", "beside"), needs=_KERNELS),
+    Step("attention", 35, ("benchmarks.gpu.kernels", "beside"), needs=_KERNELS),
     Step("PyTorch's attention", 15, ("benchmarks.gpu.with_torch",), needs=("torch", *_KERNELS)),
-    Step("torch.compile 1B", 20, ("benchmarks.gpu.torch_decode", SMALL), needs=("torch",)),
-    Step("torch.compile 8B", 30, ("benchmarks.gpu.torch_decode", LARGE), needs=("torch",),
+    Step("torch.compile 1B", 15, ("benchmarks.gpu.torch_decode", SMALL), needs=("torch",)),
+    Step("torch.compile 8B", 25, ("benchmarks.gpu.torch_decode", LARGE), needs=("torch",),
          in_smoke=False),
-    Step("tuning", 40, ("benchmarks.tune_kernels", "--output", TABLE), needs=_KERNELS),
-    Step("sanitizer", 25, ("benchmarks.gpu.sanitizer",), needs=_KERNELS),
+    Step("tuning", 25, ("benchmarks.tune_kernels", "--output", TABLE), needs=_KERNELS),
+    Step("sanitizer", 20, ("benchmarks.gpu.sanitizer",), needs=_KERNELS),
 )  # fmt: skip
 # For another call, by name: they decide less.
 MORE = (

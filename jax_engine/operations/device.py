@@ -46,6 +46,8 @@ class Device(NamedTuple):
         look_ahead_tokens: the most tokens of prompts in a step during which the next one is
             planned. During a longer one nothing is: requests that come meanwhile join the next
             step. On a CPU the host's time is short beside such a step.
+        mixed_tokens: the sizes that steps with prompts are padded to. A larger step takes the last
+            one, doubled until it fits. Each size is a program to compile.
         memory_share: the share of its memory that an engine takes if the user names no other.
         float32_precision: JAX's name of the precision at which products of float32 do not round
             their inputs; None where none does. A GPU would round to the 10 bits of TF32.
@@ -63,6 +65,7 @@ class Device(NamedTuple):
     logits_are_slow: bool = False
     served_tokens: int = 2048
     look_ahead_tokens: int = 2**31
+    mixed_tokens: tuple[int, ...] = (32, 64, 128, 256, 512, 768, 1024)
     memory_share: float = 0.9
     float32_precision: str | None = "highest"
     compiler_options: dict[str, Any] = {}  # noqa: RUF012  nobody writes it
@@ -90,7 +93,18 @@ DEVICES = (
         memory_share=0.05,
         float32_precision=None,
     ),
-    Device("gpu", branches_wait=True, compiler_options={"xla_gpu_enable_triton_gemm": False}),
+    Device(
+        "gpu",
+        branches_wait=True,
+        # Products take as long as their padded tokens. Above 1,024 at most an eighth is padding.
+        mixed_tokens=(
+            *(32, 64, 128),
+            *range(256, 2048, 128),
+            *range(2048, 4096, 256),
+            *range(4096, 8193, 512),
+        ),
+        compiler_options={"xla_gpu_enable_triton_gemm": False},
+    ),
 )
 
 

@@ -1,16 +1,17 @@
-"""The few shapes that steps are compiled for: at most 20 with the default limits.
+"""The few shapes that steps are compiled for: 20 with the default limits, 30 on a GPU.
 
 A step of any size runs in the smallest bucket that holds it. Pure decode steps have one token a
 sequence (T = S). Up to 256 rows, the bucket of any other step follows from its tokens: it has half
-as many rows as tokens.
+as many rows as tokens, at most 256. A GPU has more buckets above 256 tokens, all with 256 rows
+(`Device.mixed_tokens`).
 """
 
 from dataclasses import dataclass
 
+from jax_engine.operations.device import this_device
+
 # Dense where ShareGPT's decode steps are; after 64, powers of two.
 DECODE_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-# After 1024, powers of two.
-MIXED_TOKENS = (32, 64, 128, 256, 512, 768, 1024)
 MANY_ROWS = 256
 # A step that edits logits has room for both kinds of entries, so that each shape has two programs,
 # not four. The room grows by factors of 16.
@@ -62,7 +63,7 @@ def step_shape(
     bias, history = _edits(num_bias, num_history)
     rows = max(num_seqs, num_samples)
     if num_tokens == num_seqs and num_samples <= num_seqs:
-        size = _bucket(rows, DECODE_SIZES)
+        size = bucket(rows, DECODE_SIZES)
         return StepShape(size, size, bias, history, decode_only=True)
     return StepShape(*_mixed(num_tokens, rows), bias, history)
 
@@ -75,7 +76,7 @@ def all_step_shapes(max_num_batched_tokens: int, max_num_seqs: int) -> list[Step
     most_rows = min(max_num_seqs, max_num_batched_tokens)
     shapes = {step_shape(n, n, n) for n in _starts(most_rows, DECODE_SIZES)}
     for rows in _starts(max_num_seqs, DECODE_SIZES):
-        for tokens in _starts(max_num_batched_tokens, (1, *MIXED_TOKENS)):
+        for tokens in _starts(max_num_batched_tokens, (1, *this_device().mixed_tokens)):
             if tokens > 1 or rows > 1:
                 shapes.add(StepShape(*_mixed(tokens, rows)))
     return sorted(shapes, key=lambda s: (not s.decode_only, s.num_tokens, s.num_rows))
@@ -87,12 +88,13 @@ def largest_step_shape(max_num_batched_tokens: int, max_num_seqs: int) -> StepSh
 
 
 def _mixed(num_tokens: int, num_rows: int) -> tuple[int, int]:
-    """(T, rows), T at least twice the rows."""
+    """(T, rows): 129 to 256 rows take the first bucket of more than 256 tokens, or a larger one."""
+    sizes = this_device().mixed_tokens
     if num_rows > MANY_ROWS:
-        rows = _bucket(num_rows, DECODE_SIZES)
-        return _bucket(max(num_tokens, 2 * rows), MIXED_TOKENS), rows
-    tokens = _bucket(max(num_tokens, 2 * num_rows), MIXED_TOKENS)
-    return tokens, min(tokens // 2, MANY_ROWS)
+        rows = bucket(num_rows, DECODE_SIZES)
+        return bucket(max(num_tokens, 2 * rows), sizes), rows
+    tokens = bucket(max(num_tokens, min(2 * num_rows, MANY_ROWS + 1)), sizes)
+    return tokens, tokens // 2 if tokens <= MANY_ROWS else MANY_ROWS
 
 
 def _edits(num_bias: int, num_history: int) -> tuple[int, int]:
@@ -105,7 +107,7 @@ def _edits(num_bias: int, num_history: int) -> tuple[int, int]:
     return MIN_BIAS * factor, MIN_HISTORY * factor
 
 
-def _bucket(size: int, sizes: tuple[int, ...]) -> int:
+def bucket(size: int, sizes: tuple[int, ...]) -> int:
     """The first of `sizes` that holds `size`, or the last one doubled until it does."""
     for bucket in sizes:
         if bucket >= size:
@@ -119,6 +121,6 @@ def _bucket(size: int, sizes: tuple[int, ...]) -> int:
 def _starts(most: int, sizes: tuple[int, ...]) -> list[int]:
     """The smallest size of every bucket up to `most`."""
     starts = [1]
-    while (following := _bucket(starts[-1], sizes) + 1) <= most:
+    while (following := bucket(starts[-1], sizes) + 1) <= most:
         starts.append(following)
     return starts

@@ -105,6 +105,7 @@ def _attend_tiles(call: Call, options: Options, metadata: MosaicMetadata) -> Res
         options=options,
         stages=config.stages,
         warpgroups=config.block_q // ROWS,
+        ping_pong=config.ping_pong,
         group=heads // kv_heads,
         tile_queries=metadata.work.tile_queries,
         has_slopes=call.alibi_slopes is not None,

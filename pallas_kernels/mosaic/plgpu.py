@@ -15,6 +15,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as _mosaic_gpu
 
+from pallas_kernels.device import pool_threads
+
 # Any: its type annotations are incomplete.
 mosaic_gpu: Any = _mosaic_gpu
 
@@ -40,12 +42,27 @@ ROWS = mosaic_gpu.Layout.WGMMA.reduce(1)
 COLUMNS = mosaic_gpu.Layout.WGMMA.reduce(0)
 
 
-def kernel(body: Callable[..., None], *, interpret: bool, **how: Any) -> Callable[..., Any]:
-    """Makes a function of arrays from a kernel's body; interpreted on the CPU, or compiled."""
+def kernel(
+    body: Callable[..., None], *, interpret: bool, num_threads: int | None = None, **how: Any
+) -> Callable[..., Any]:
+    """Makes a function of arrays from a kernel's body; interpreted on the CPU, or compiled.
+
+    Raises:
+        ValueError: XLA has fewer threads than the kernel to interpret has warpgroups
+            (`num_threads`). A warpgroup that waits holds a thread, so the one that it waits for
+            might never run.
+    """
+    if interpret and num_threads is not None and num_threads > pool_threads():
+        raise ValueError(
+            f"interpreting this Mosaic kernel takes {num_threads} threads of XLA, which has "
+            f"{pool_threads()} in this process: set the environment variable NPROC=16 before JAX "
+            "starts (PJRT_NPROC, where it is set, comes before NPROC)"
+        )
     run: Callable[..., Any] = mosaic_gpu.kernel(
         body,
         compiler_params=mosaic_gpu.CompilerParams(approx_math=True, reduction_scratch_bytes=0),
         interpret=mosaic_gpu.InterpretGPUParams() if interpret else None,
+        num_threads=num_threads,
         **how,
     )
     return run
@@ -115,11 +132,13 @@ def down(values: jax.Array, rows: int) -> jax.Array:
     return lax.broadcast_in_dim(values, (rows, *values.shape), (1,))
 
 
-def product(a: Any, b: Any) -> jax.Array:
-    """a @ b in float32; a and b are in shared memory."""
+def product(a: Any, b: Any, started: Callable[[], None] | None = None) -> jax.Array:
+    """a @ b in float32; a and b are in shared memory. `started` is called while it is computed."""
 
     def run(acc: Any) -> jax.Array:
         mosaic_gpu.wgmma(acc, a, b)
+        if started is not None:
+            started()
         result: jax.Array = acc[...]
         return result
 

@@ -8,10 +8,11 @@ window's edge are masked, and stages that no row attends to are not read.
 
 Predicted bound: 128 rows against 128 keys at D = 128 are 8.4 MFLOP, 2050 cycles of an
 SM's tensor core (4096 a cycle), and 16384 exponentials, 1024 cycles of its special function units;
-the other units take about as long. Two warpgroups overlap both kinds. Without overlap this is half
-of the tensor core's rate; the aim is 60 % at 8k tokens. Pages of 64 KB per 2050 cycles and SM are
-7 TB/s, which must come from the L2 cache: the parts of a tile and head run at the same time and
-read the same pages. docs/gpu.md has what an H100 reached.
+the other units take about as long. Two warpgroups overlap both kinds, in turns (ping-pong, in
+`Ring.consume`). Without overlap this is half of the tensor core's rate; the aim is 60 % at 8k
+tokens. Pages of 64 KB per 2050 cycles and SM are 7 TB/s, which must come from the L2 cache: the
+parts of a tile and head run at the same time and read the same pages. docs/gpu.md has what an H100
+reached, without ping-pong.
 """
 
 import functools

@@ -26,6 +26,7 @@ class Prefill:
         options: options of the call.
         stages: stages of the ring.
         warpgroups: number of computing warpgroups.
+        ping_pong: whether two computing warpgroups take turns at the tensor core.
         group: query heads of one KV head.
         tile_queries: query tokens of a tile.
         has_slopes: whether ALiBi slopes are given.
@@ -37,6 +38,7 @@ class Prefill:
     options: Options
     stages: int
     warpgroups: int
+    ping_pong: bool
     group: int
     tile_queries: int
     has_slopes: bool
@@ -59,6 +61,7 @@ class Prefill:
         ring = plgpu.tiles((self.stages, sizes.block_kv, sizes.head_dim), dtype)
         arrived = plgpu.Barrier(num_arrivals=sizes.copies, num_barriers=self.stages)
         free = plgpu.Barrier(num_arrivals=groups, num_barriers=self.stages)
+        all_meet = plgpu.Barrier(num_arrivals=groups)
         weights = plgpu.SMEM((groups, ROWS, sizes.block_kv), dtype)
         return {
             # Also holds the output at the end.
@@ -72,7 +75,9 @@ class Prefill:
             "values_arrived": arrived,
             "keys_free": free,
             "values_free": free,
-            "cleared": plgpu.Barrier(num_arrivals=groups),
+            "turn": all_meet if self.ping_pong else None,
+            # In turns, the second warpgroup comes to a stage's values after the first one anyway.
+            "cleared": None if self.ping_pong else all_meet,
         }
 
 

@@ -58,8 +58,17 @@ class Ring:
         lax.fori_loop(self.span.first, self.span.last, fill, None)
 
     def consume(self, rows: Rows) -> softmax.Running:
-        """Attend to all stages."""
-        span = self.span
+        """Attend to all stages.
+
+        With ping-pong, the two warpgroups take turns: one multiplies while the other one computes
+        exponentials. Each waits for the other twice a stage: when its product of queries and keys
+        has been started, and before it multiplies weights by values. The second warpgroup waits
+        once more before its first stage, and the first one once more after its last. Both attend to
+        the same stages, so they meet equally often, and the second one is half a stage behind.
+        """
+        span, turn = self.span, self.scratch["turn"]
+        if turn is not None:
+            pl.when(rows.warpgroup == 1)(functools.partial(_meet, turn))
         edge = functools.partial(self._attend, rows, True)
         inside = functools.partial(self._attend, rows, False)
         running: softmax.Running = softmax.start(ROWS, self.kernel.paging.head_dim, rows.sinks)
@@ -67,6 +76,8 @@ class Ring:
             running = lax.fori_loop(span.first, span.inner, edge, running)
         running = lax.fori_loop(span.inner, span.outer, inside, running)
         running = lax.fori_loop(span.outer, span.last, edge, running)
+        if turn is not None:
+            pl.when(rows.warpgroup == 0)(functools.partial(_meet, turn))
         return running
 
     def _attend(
@@ -74,14 +85,29 @@ class Ring:
     ) -> softmax.Running:
         slot = plgpu.rem(block - self.span.first, self.kernel.stages)
         keys, values = self.scratch["keys"].at[slot], self.scratch["values"].at[slot]
+        values_arrived = self.scratch["values_arrived"].at[slot]
+        # With a window there is more code for edges: clear before the scores take registers.
+        early = edge and self.kernel.options.window is not None
+        if early:
+            plgpu.barrier_wait(values_arrived)
+            self._clear(rows, block, values)
         plgpu.barrier_wait(self.scratch["keys_arrived"].at[slot])
-        products = plgpu.product(rows.queries, keys.transpose((1, 0)))
+        turn = self.scratch["turn"]
+        meet = None if turn is None else functools.partial(_meet, turn)
+        products = plgpu.product(rows.queries, keys.transpose((1, 0)), meet)
         plgpu.barrier_arrive(self.scratch["keys_free"].at[slot])
         raw, factor = self._scores(rows, edge, block, products)
         running, weights = softmax.add_scores(running, raw, factor)
         weights = weights.astype(values.dtype)
-        plgpu.barrier_wait(self.scratch["values_arrived"].at[slot])
-        if edge:
+        if turn is not None:
+            # The exponentials are computed before the other warpgroup's turn at them.
+            running, weights = lax.optimization_barrier((running, weights))
+            plgpu.barrier_arrive(turn)
+        if not early:
+            plgpu.barrier_wait(values_arrived)
+        if turn is not None:
+            plgpu.barrier_wait(turn)
+        if edge and not early:
             self._clear(rows, block, values)
         staging = self.scratch["weights"]
         staging = None if staging is None else staging.at[rows.warpgroup]
@@ -105,12 +131,16 @@ class Ring:
         return raw, factor
 
     def _clear(self, rows: Rows, block: jax.Array, values: Any) -> None:
-        """Zero the values that no row sees; one warpgroup does so, and all wait for it."""
+        """Zero the values that no row sees; the first warpgroup does so, before any reads them."""
 
         @pl.when(self.context.has_edge(block))
         def _() -> None:
             first = rows.warpgroup == 0
             pl.when(first)(functools.partial(self.context.clear_outside, block, values))
-            cleared = self.scratch["cleared"]
-            plgpu.barrier_arrive(cleared)
-            plgpu.barrier_wait(cleared)
+            if self.scratch["cleared"] is not None:
+                _meet(self.scratch["cleared"])
+
+
+def _meet(barrier: Any) -> None:
+    plgpu.barrier_arrive(barrier)
+    plgpu.barrier_wait(barrier)

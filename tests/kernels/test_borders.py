@@ -36,6 +36,10 @@ TRITON = Sizes(
 KERNELS = {
     "mosaic-decode-1-stage": (Tuned(DECODES, MosaicDecodeConfig(64, 1, 3)), "everything"),
     "mosaic-prefill-2-stages": (Tuned(TILES, MosaicPrefillConfig(64, 64, 2)), "everything"),
+    "mosaic-prefill-ping-pong": (
+        Tuned(TILES, MosaicPrefillConfig(128, 64, 2, ping_pong=True)),
+        "everything",
+    ),
     "triton-1": (
         Tuned(TRITON, TritonPrefillConfig(16, 16), TritonDecodeConfig(16, splits=3)),
         "everything",

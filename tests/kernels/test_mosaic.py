@@ -45,6 +45,10 @@ NO_RACES = {
         Tuned(steps(context=224, tokens=16), MosaicPrefillConfig(128, 64, 1)),
         [(15, 200)],
     ),
+    "prefill-ping-pong": (
+        Tuned(steps(context=224, tokens=16), MosaicPrefillConfig(128, 64, 2, ping_pong=True)),
+        [(15, 200)],
+    ),
 }
 
 
@@ -86,6 +90,34 @@ def test_i48_finds_a_planted_race(which: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(plgpu, "barrier_wait", impatient)
     with pytest.raises(jax.errors.JaxRuntimeError, match="RACE DETECTED"):
         Tuned(kernel.sizes, *kernel.configs)(case, {})
+
+
+EVERYTHING: dict[str, Any] = {
+    "window": 70,
+    "soft_cap": 5.0,
+    "alibi_slopes": np.linspace(0.002, 0.05, 6, dtype=np.float32),
+    "sinks": np.linspace(-1, 4, 6, dtype=np.float32),
+    "return_lse": True,
+}
+# Six rows a query. The second warpgroup has no rows in tiles of up to ten queries.
+WARPGROUPS: dict[str, tuple[MosaicPrefillConfig, Lengths, dict[str, Any]]] = {
+    "one": (MosaicPrefillConfig(64, 64, 1), [(15, 120)], EVERYTHING),
+    "three": (MosaicPrefillConfig(192, 64, 2), [(16, 150)], {"window": 70}),
+    "ping-pong": (MosaicPrefillConfig(128, 64, 2, True), [(15, 200)], EVERYTHING),
+    "ping-pong-no-window": (MosaicPrefillConfig(128, 64, 2, True), [(11, 130)], {"soft_cap": 5.0}),
+    "ping-pong-large": (MosaicPrefillConfig(128, 128, 2, True), [(14, 190)], {"window": 1}),
+    "ping-pong-half": (MosaicPrefillConfig(128, 64, 3, True), [(2, 62), (3, 190)], {}),
+}
+
+
+@pytest.mark.parametrize(("config", "lengths", "options"), WARPGROUPS.values(), ids=WARPGROUPS)
+def test_any_number_of_warpgroups_agrees_with_the_oracle(
+    config: MosaicPrefillConfig, lengths: Lengths, options: dict[str, Any]
+) -> None:
+    kernel = Tuned(steps(context=224, tokens=16), config)
+    case = make_case(lengths, 2, (16, 1, 6, 64), kernel.sizes)
+    got = kernel(poisoned(case, options.get("window"), np.nan), options)
+    assert_agrees(got, case, options)
 
 
 @pytest.mark.parametrize("head_dim", [80, 256])

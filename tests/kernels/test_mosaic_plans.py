@@ -53,7 +53,7 @@ def test_spans_are_what_the_rows_see(data: st.DataObject) -> None:
     warpgroups, group = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([1, 2, 3, 8, 64]))
     tile, position = data.draw(st.sampled_from([8, 32, 128])), data.draw(near(block_kv, 1000))
     paging = Paging(1, 1, 16, 64, block_kv)
-    static = (2, warpgroups, group, tile, False, False, True)
+    static = (2, warpgroups, False, group, tile, False, False, True)
     kernel = Prefill(paging, Options(1.0, window), *static)
     queries = data.draw(st.integers(1, tile))
     first_row = data.draw(st.integers(0, kernel.parts - 1)) * kernel.rows

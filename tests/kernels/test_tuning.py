@@ -11,6 +11,7 @@ import pytest
 from pallas_kernels import tuning
 
 DECODE = {"block_kv": 128, "num_warps": 8, "num_stages": 4, "splits": 3}
+PREFILL = {"block_q": 128, "block_kv": 128, "stages": 2, "ping_pong": True}
 
 
 def write(path: Path, kernel: str, shape: str, values: Any) -> Path:
@@ -49,6 +50,10 @@ def test_every_kernel_has_a_default(name: str, head_dim: int) -> None:
         ("triton_decode", "128 16 bfloat16", DECODE | {"color": 1}, "expected exactly"),
         ("triton_decode", "128 16 bfloat16", {"block_kv": 64}, "expected exactly"),
         ("triton_decode", "128 bfloat16", DECODE, "128 bfloat16"),
+        ("mosaic_prefill", "128 16 bfloat16", PREFILL | {"block_q": 64}, "ping_pong=True must be"),
+        ("mosaic_prefill", "128 16 bfloat16", PREFILL | {"block_q": 192}, "not 192 and 2"),
+        ("mosaic_prefill", "128 16 bfloat16", PREFILL | {"stages": 1}, "not 128 and 1"),
+        ("mosaic_prefill", "128 16 bfloat16", PREFILL | {"ping_pong": 1}, "ping_pong=1"),
         ("cuda_decode", "128 16 bfloat16", DECODE, "no such kernel"),
     ],
 )

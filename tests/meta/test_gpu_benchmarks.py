@@ -291,6 +291,16 @@ def test_what_tuning_finds_is_what_the_kernels_look_up(tmp_path: Path) -> None:
     assert set(chosen) == set(tuning.KERNELS)
 
 
+def test_tuning_compares_the_prefill_with_and_without_ping_pong() -> None:
+    """The default without it comes first, in case time is short; one warpgroup cannot have it."""
+    found: list[Any] = list(candidates("mosaic_prefill"))
+    default: Any = tuning.default("mosaic_prefill", 128, "bfloat16")
+    assert default.ping_pong
+    assert found[:2] == [replace(default, ping_pong=False), default]
+    assert len(set(found)) == len(found) == 2 * 3 * (2 + 1)
+    assert all(c.block_q == 128 for c in found if c.ping_pong)
+
+
 def test_the_limits_of_a_decode_by_hand() -> None:
     """64 sequences of 4096 tokens, 8 heads of 128 in bfloat16: 2 * 8 * 128 * 2 bytes a token."""
     decode = AIMS[0]

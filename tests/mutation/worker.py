@@ -62,7 +62,8 @@ SMALL_PARTS: list[Mutant] = [
         f"{FOLDER}/step_shape.py",
         SHAPES,
         ("if bucket >= size:", "if bucket > size:", "a full bucket is not enough"),
-        ("min(tokens // 2, MANY_ROWS)", "tokens // 2", "more rows than are listed"),
+        (" if tokens <= MANY_ROWS else MANY_ROWS", "", "more rows than are listed"),
+        ("MANY_ROWS + 1)", "MANY_ROWS)", "the bucket of many rows has too few"),
         ("max(num_tokens, 2 * rows)", "num_tokens", "many rows do not make room for their tokens"),
         (
             "MIN_BIAS * factor < num_bias or MIN_HISTORY * factor < num_history",

@@ -1,13 +1,28 @@
 """Every step fits its shape, and the shapes are few: counted, not sampled."""
 
+from unittest.mock import patch
+
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jax_engine import EngineConfig
+from jax_engine.operations.device import DEVICES
+from jax_engine.worker import step_shape as module
 from jax_engine.worker.step_shape import StepShape, all_step_shapes, largest_step_shape, step_shape
 
 DEFAULT = (EngineConfig().resolve_lengths(8192)[1], EngineConfig().max_num_seqs)
+
+CPU, GPU = DEVICES
+on_each_device = pytest.mark.parametrize("device", DEVICES, indirect=True, ids=["cpu", "gpu"])
+with_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def device(request):
+    """The device that steps are padded for."""
+    with patch.object(module, "this_device", lambda: request.param):
+        yield request.param
 
 
 @st.composite
@@ -19,8 +34,10 @@ def steps(draw):
     return (budget, most), (num_tokens, num_seqs, draw(st.integers(0, most)))
 
 
-@given(steps())
-def test_every_step_fits_a_shape_that_was_listed(case) -> None:
+@on_each_device
+@with_fixture
+@given(case=steps())
+def test_every_step_fits_a_shape_that_was_listed(device, case) -> None:
     limits, (num_tokens, num_seqs, num_samples) = case
     shape = step_shape(num_tokens, num_seqs, num_samples)
     assert shape in all_step_shapes(*limits)
@@ -30,19 +47,26 @@ def test_every_step_fits_a_shape_that_was_listed(case) -> None:
         assert num_tokens == num_seqs
         assert shape.num_tokens == shape.num_rows < 2 * num_seqs
     else:
-        assert shape.num_tokens >= 2 * shape.num_rows
+        room = 1.5 if (device, shape.num_tokens, shape.num_rows) == (GPU, 384, 256) else 2
+        assert shape.num_tokens >= room * shape.num_rows
 
 
-@given(st.integers(1, 5000), st.integers(1, 1100))
-def test_no_shape_is_larger_than_the_largest(budget: int, most: int) -> None:
+@on_each_device
+@with_fixture
+@given(budget=st.integers(1, 20_000), most=st.integers(1, 1100))
+@example(budget=129, most=129)  # decodes have more rows than the bucket of 384 tokens
+def test_no_shape_is_larger_than_the_largest(device, budget: int, most: int) -> None:
     largest = largest_step_shape(budget, most)
     for shape in all_step_shapes(budget, most):
         assert shape.num_tokens <= largest.num_tokens
         assert shape.num_rows <= largest.num_rows
 
 
-@pytest.mark.parametrize("limits", [(1, 1), (2, 1), (5, 9), (9, 70), (90, 40)])
-def test_the_list_is_what_all_possible_steps_give(limits) -> None:
+@on_each_device
+@pytest.mark.parametrize(
+    "limits", [(1, 1), (2, 1), (5, 9), (9, 70), (90, 40), (70, 256), (400, 3), (700, 1)]
+)
+def test_the_list_is_what_all_possible_steps_give(device, limits) -> None:
     """No more and no less. Two samples stand for any number between one and all."""
     budget, most = limits
     met = {
@@ -54,6 +78,38 @@ def test_the_list_is_what_all_possible_steps_give(limits) -> None:
     found = all_step_shapes(*limits)
     assert set(found) == met
     assert len(found) == len(met)
+
+
+@pytest.mark.parametrize("device", [GPU], indirect=True, ids=["gpu"])
+def test_shapes_of_a_gpu_by_hand(device) -> None:
+    """The same up to 256 tokens, and in decode steps; then a little more than the step has."""
+    assert step_shape(65, 65, 65) == StepShape(128, 128, decode_only=True)
+    assert step_shape(129, 1, 1) == step_shape(256, 2, 1) == StepShape(256, 128)
+    assert step_shape(150, 128, 1) == step_shape(200, 1, 128) == StepShape(256, 128)
+    assert step_shape(257, 1, 1) == step_shape(384, 192, 1) == StepShape(384, 256)
+    assert step_shape(200, 129, 1) == step_shape(2, 1, 256) == StepShape(384, 256)
+    assert step_shape(385, 1, 1) == step_shape(512, 256, 1) == StepShape(512, 256)
+    assert step_shape(555, 256, 256) == StepShape(640, 256)
+    assert step_shape(1921, 1, 1) == step_shape(2048, 1, 1) == StepShape(2048, 256)
+    assert step_shape(2049, 1, 1) == StepShape(2304, 256)
+    assert step_shape(7681, 1, 1) == StepShape(8192, 256)
+    assert step_shape(8193, 1, 1) == StepShape(16384, 256)
+    assert step_shape(300, 257, 257) == step_shape(1024, 257, 0) == StepShape(1024, 512)
+    assert step_shape(1025, 257, 0) == StepShape(1152, 512)
+    found = [s.num_tokens for s in all_step_shapes(1300, 1) if not s.decode_only]
+    assert found == [32, 64, 128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408]
+
+
+@on_each_device
+def test_buckets_hold_what_is_in_them_and_only_grow(device) -> None:
+    """Counted for one sequence: no larger step has a smaller bucket, and few tokens are padding."""
+    padded = [step_shape(tokens, 1, 1).num_tokens for tokens in range(2, 20_000)]
+    assert padded == sorted(padded)
+    assert {step_shape(tokens, 1, 1).num_tokens for tokens in padded} == set(padded)
+    for tokens, room in enumerate(padded, 2):
+        assert tokens <= room
+        if device == GPU and 256 < tokens <= 8192:
+            assert room - tokens < max(128, tokens / 8)
 
 
 def test_shapes_by_hand() -> None:
@@ -85,9 +141,10 @@ def test_small_shapes_come_first_and_those_of_decode_steps_before_all() -> None:
     ]
 
 
-def test_the_default_limits_have_at_most_20_shapes() -> None:
+@on_each_device
+def test_the_default_limits_have_20_shapes_and_10_more_on_a_gpu(device) -> None:
     assert DEFAULT == (2048, 256)
-    assert len(all_step_shapes(*DEFAULT)) <= 20
+    assert len(all_step_shapes(*DEFAULT)) == (20 if device == CPU else 30)
     assert largest_step_shape(*DEFAULT).num_tokens == 2048
 
 

@@ -83,7 +83,7 @@ class Scale:
     step_tokens: int = 2048
     prompt: int = 512
     output: int = 256
-    rounds: int = 5
+    rounds: int = 3
     steps: int = 50
     steady_s: float = 8.0
     replay_s: float = 0.2
