@@ -16,7 +16,7 @@ import numpy as np
 
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.file_schema import checked, read_json, short
-from jax_engine.models.safetensors_loader import INDEX
+from jax_engine.models.weight_files import INDEX
 from jax_engine.quantize.safetensors_file import PARTIAL, file_digest, write_tensors
 
 STATE = "quantize.json"
