@@ -12,7 +12,7 @@ from jax_engine.weights.transforms import Shape, Transform
 _HINTS = {
     r"\.lora_[AB]\b|^base_model\.": "is of a LoRA adapter: merge it with peft's merge_and_unload, "
     "and give the merged model",
-    r"(^|\.)v(alue)?_?head\.": "is of a value head of reinforcement learning, which generation "
+    r"(^|\.)(v|value)_?head\.": "is of a value head of reinforcement learning, which generation "
     "does not use: save the model without it",
     r"(^|\.)(tok_embeddings|attention\.w[qkvo]|feed_forward\.w\d)\.": "is named as in Meta's or "
     "Mistral's own code: give the model in Hugging Face layout",

@@ -72,8 +72,9 @@ def _local_directory(path: Path) -> Path:
     if os.path.exists(path / "config.json"):
         return path
     ggufs = sorted(path.glob("*.gguf"))
-    if len(ggufs) == 1:
-        return ggufs[0]
+    first = [one for one in ggufs if one.name.endswith(f"-00001-of-{len(ggufs):05}.gguf")]
+    if len(ggufs) == 1 or len(first) == 1:  # one file, or all parts of a split one
+        return (first or ggufs)[0]
     raise ModelNotFoundError(
         f"model {str(path)!r}: the directory has no config.json and {len(ggufs)} GGUF files"
         f"{_instead(files_of(path, None))}. "

@@ -24,7 +24,7 @@ _OTHERS = {
     r"consolidated": "weights under the names of Meta's or Mistral's own code; a directory in "
     "Hugging Face layout is read",
     r"original/": "files of Meta's own code, which are not read",
-    r"v(alue)?_?head": "a value head of reinforcement learning: generation does not use it",
+    r"(v|value)_?head": "a value head of reinforcement learning: generation does not use it",
     r"(optimizer|scheduler|rng_state|training_args)": "the state of a training run",
 }
 _UNKNOWN = "neither the index nor a standard name makes it the model's"

@@ -75,7 +75,9 @@ def _sentencepiece(
         token_types=model.kinds,
         add_space_prefix=model.adds_prefix,
         add_bos=fields.add_bos_token,
+        add_eos=fields.add_eos_token,
         bos=model.bos,
+        eos=model.eos,
         unknown=model.unknown,
     )
     backend = backend_from_fields(described, "llama", str(file))

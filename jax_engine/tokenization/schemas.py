@@ -50,6 +50,7 @@ class TokenizerConfigFields(SpecialTokensFields, frozen=True):
 
     chat_template: str | list[NamedTemplate] | None = None
     add_bos_token: bool | None = None
+    add_eos_token: bool | None = None
     added_tokens_decoder: dict[Id, AddedTokenFields] | None = None
 
 
@@ -61,6 +62,7 @@ _GGUF_KEYS = {
     "pre": "tokenizer.ggml.pre",
     "add_space_prefix": "tokenizer.ggml.add_space_prefix",
     "add_bos": "tokenizer.ggml.add_bos_token",
+    "add_eos": "tokenizer.ggml.add_eos_token",
     "bos": "tokenizer.ggml.bos_token_id",
     "eos": "tokenizer.ggml.eos_token_id",
     "unknown": "tokenizer.ggml.unknown_token_id",
@@ -79,6 +81,7 @@ class GgufTokenizerFields(msgspec.Struct, frozen=True, rename=_GGUF_KEYS):
     pre: str | None = None
     add_space_prefix: bool = True
     add_bos: bool | None = None
+    add_eos: bool | None = None
     bos: TokenId | None = None
     eos: TokenId | None = None
     unknown: TokenId | None = None
