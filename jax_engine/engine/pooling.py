@@ -1,5 +1,6 @@
 """Pooling requests (`LLM.embed` and others): their output comes from the prompt's hidden states."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -172,7 +173,7 @@ class PooledPrompt:
         if way == "MEAN":
             return self._total / self._count
         if way == "MEAN_SQRT_LEN":
-            return self._total / self._count**0.5
+            return self._total / math.sqrt(self._count)
         if not self._params.needs_tokens:
             return self._last.astype(np.float64)
         tokens: np.ndarray = np.concatenate(self._tokens).astype(np.float64)

@@ -1,7 +1,7 @@
 """Text to token ids and back, from a directory's files or from the fields of a GGUF file."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -12,11 +12,12 @@ from jax_engine.errors import WeightsError
 from jax_engine.file_schema import checked, read_json, read_text
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
-from jax_engine.tokenization.chat import ChatTemplate
+from jax_engine.tokenization.chat import DEFAULT, ChatTemplate
 from jax_engine.tokenization.chat_content import Message
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf, fields_from_gguf
 from jax_engine.tokenization.old_tokenizers import backend_without_json, has_old_tokenizer, unpadded
 from jax_engine.tokenization.schemas import (
+    NamedTemplate,
     SpecialTokensFields,
     TokenContent,
     TokenizerConfigFields,
@@ -44,9 +45,13 @@ class Tokenizer:
         backend: Backend,
         *,
         special_tokens: dict[str, str] | None = None,
-        chat_template: str | None = None,
+        chat_template: str | Mapping[str, str] | None = None,
     ):
-        """`special_tokens` maps names (bos_token, eos_token, ...) to tokens."""
+        """
+        Args:
+            special_tokens: tokens by name (bos_token, eos_token, ...).
+            chat_template: one in Jinja, or several by name.
+        """
         self.backend = backend
         named = special_tokens or {}
         added = backend.get_added_tokens_decoder()
@@ -54,7 +59,9 @@ class Tokenizer:
         self.bos_token_id: int | None = backend.token_to_id(named.get("bos_token", ""))
         eos = backend.token_to_id(named.get("eos_token", ""))
         self.eos_token_ids: tuple[int, ...] = () if eos is None else (eos,)
-        self.chat = ChatTemplate(backend, chat_template, named)
+        if isinstance(chat_template, str):
+            chat_template = {DEFAULT: chat_template}
+        self.chat = ChatTemplate(backend, chat_template or {}, named)
 
     @property
     def vocab_size(self) -> int:
@@ -164,8 +171,16 @@ def _from_gguf(file: "GgufFile") -> Tokenizer:
             for name, index in zip(_NAMED, ids, strict=True)
             if index is not None
         },
-        chat_template=fields.chat_template,
+        chat_template=_gguf_templates(file, fields.chat_template),
     )
+
+
+def _gguf_templates(file: "GgufFile", default: str | None) -> dict[str, str]:
+    """The templates of a GGUF file by name: a key of its metadata for each. Raises WeightsError."""
+    start, found = "tokenizer.chat_template.", {} if default is None else {DEFAULT: default}
+    raw = {key: value for key, value in file.metadata.items() if key.startswith(start)}
+    named = checked(raw, dict[str, str], str(file.path), WeightsError)
+    return found | {key.removeprefix(start): value for key, value in named.items()}
 
 
 def _from_directory(directory: Path) -> Tokenizer:
@@ -176,7 +191,7 @@ def _from_directory(directory: Path) -> Tokenizer:
         token = getattr(fields, name) or getattr(older, name)
         if token:
             named[name] = token.content if isinstance(token, TokenContent) else token
-    return Tokenizer(backend, special_tokens=named, chat_template=_chat_template(directory, fields))
+    return Tokenizer(backend, special_tokens=named, chat_template=_templates(directory, fields))
 
 
 def _json[T](
@@ -197,12 +212,13 @@ def _backend(directory: Path, fields: TokenizerConfigFields) -> tuple[Backend, d
         raise WeightsError(f"{file} is not a tokenizer: {error}.") from error
 
 
-def _chat_template(directory: Path, fields: TokenizerConfigFields) -> str | None:
-    """Reads chat_template.jinja, or from tokenizer_config.json a template or several named ones."""
-    file = directory / "chat_template.jinja"
+def _templates(directory: Path, fields: TokenizerConfigFields) -> dict[str, str]:
+    """The templates by name: chat_template.jinja replaces all of tokenizer_config.json."""
+    file, template = directory / "chat_template.jinja", fields.chat_template
     if file.exists():
-        return read_text(file)
-    template = fields.chat_template
-    if isinstance(template, list):
-        return {entry.name: entry.template for entry in template}.get("default")
-    return template
+        template = read_text(file)
+    if isinstance(template, str):
+        template = [NamedTemplate(DEFAULT, template)]
+    named = sorted((directory / "additional_chat_templates").glob("*.jinja"))
+    found = {entry.name: entry.template for entry in template or ()}
+    return found | {one.stem: read_text(one) for one in named}
