@@ -12,14 +12,13 @@ from jax_engine.errors import WeightsError
 from jax_engine.file_schema import checked, read_json, read_text
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
+from jax_engine.tokenization.added_tokens import Described, add_tokens, described_tokens
 from jax_engine.tokenization.chat import DEFAULT, ChatTemplate
 from jax_engine.tokenization.chat_content import Message
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf, fields_from_gguf
 from jax_engine.tokenization.old_tokenizers import backend_without_json, has_old_tokenizer, unpadded
 from jax_engine.tokenization.schemas import (
     NamedTemplate,
-    SpecialTokensFields,
-    TokenContent,
     TokenizerConfigFields,
 )
 from jax_engine.tokenization.token_bytes import TokenBytes, token_bytes
@@ -184,32 +183,29 @@ def _gguf_templates(file: "GgufFile", default: str | None) -> dict[str, str]:
 
 
 def _from_directory(directory: Path) -> Tokenizer:
-    fields = checked(*_json(directory / "tokenizer_config.json", TokenizerConfigFields))
-    older = checked(*_json(directory / "special_tokens_map.json", SpecialTokensFields))
-    backend, named = _backend(directory, fields)
-    for name in _NAMED:
-        token = getattr(fields, name) or getattr(older, name)
-        if token:
-            named[name] = token.content if isinstance(token, TokenContent) else token
+    file = directory / "tokenizer_config.json"
+    raw = read_json(file) if file.exists() else {}
+    fields = checked(raw, TokenizerConfigFields, str(file), WeightsError)
+    described = described_tokens(directory, fields, raw)
+    backend, named = _backend(directory, fields, described)
+    for name, token in described.named.items():
+        named[name] = token if isinstance(token, str) else token.content
     return Tokenizer(backend, special_tokens=named, chat_template=_templates(directory, fields))
 
 
-def _json[T](
-    file: Path, schema: type[T]
-) -> tuple[dict[str, Any], type[T], str, type[WeightsError]]:
-    """What `checked` takes: a file that may be absent, and its schema."""
-    return read_json(file) if file.exists() else {}, schema, str(file), WeightsError
-
-
-def _backend(directory: Path, fields: TokenizerConfigFields) -> tuple[Backend, dict[str, str]]:
+def _backend(
+    directory: Path, fields: TokenizerConfigFields, described: Described
+) -> tuple[Backend, dict[str, str]]:
     """The tokenizer, and the special tokens that its files name."""
     file = directory / "tokenizer.json"
     if not file.exists():
         return backend_without_json(directory, fields)
     try:
-        return unpadded(Backend.from_file(str(file))), {}
+        backend = unpadded(Backend.from_file(str(file)))
+        add_tokens(backend, described, directory)
     except Exception as error:  # the library raises bare Exceptions
         raise WeightsError(f"{file} is not a tokenizer: {error}.") from error
+    return backend, {}
 
 
 def _templates(directory: Path, fields: TokenizerConfigFields) -> dict[str, str]:
