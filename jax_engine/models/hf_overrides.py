@@ -68,8 +68,9 @@ def _merged(old: Fields, new: Mapping[str, Any]) -> Fields:
     merged = dict(old)
     for name, value in new.items():
         within = old.get(name)
-        nested = isinstance(value, Mapping) and isinstance(within, dict)
-        merged[name] = _merged(within, value) if nested else value
+        if isinstance(value, Mapping) and isinstance(within, dict):
+            value = _merged(within, value)
+        merged[name] = value
     return merged
 
 

@@ -4,7 +4,7 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from jax_engine.file_schema import short
 from jax_engine.missing_package import need
 from jax_engine.models.default_model import default_model_path
 from jax_engine.models.weight_files import (
-    INDEX,
     chosen_files,
     files_of,
     left_over,
@@ -23,9 +22,9 @@ from jax_engine.models.weight_files import (
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _CONFIG_FILES = ("*.json", "*.model", "*.jinja", "merges.txt", "*.tiktoken")
-# The hub's patterns let a star stand for slashes too.
+# What is not read: in the hub's patterns a star stands for slashes too.
+_UNREAD = ("*/*", "pytorch_model*", "consolidated*", "tf_model*", "flax_model*", "adapter*")
 _IN_FOLDERS = ("[0-9]*_*/config.json", "additional_chat_templates/*.jinja")
-_FOLDERS = "*/*"
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,8 @@ def _from_hub(name: str, path: Path, config_only: bool, hub: HubOptions) -> Path
     )
     cached = None
     try:
-        cached = Path(download(local_files_only=True, ignore_patterns=_FOLDERS))
+        small = {"allow_patterns": list(_CONFIG_FILES), "ignore_patterns": list(_UNREAD)}
+        cached = Path(download(local_files_only=True, **small))
         if _is_complete(cached, config_only):
             return cached
     except (LocalEntryNotFoundError, HFValidationError):
@@ -151,11 +151,11 @@ def _download(name: str, listed: set[str], config_only: bool, download: Callable
 
 def _is_small(name: str) -> bool:
     """Whether a file of a repository is one that is read beside the weights."""
-    folder, _, file = name.rpartition("/")
-    if folder:
-        return any(fnmatch.fnmatch(name, kind) for kind in _IN_FOLDERS)
-    is_other_index = file.endswith(".index.json") and file != INDEX
-    return not is_other_index and any(fnmatch.fnmatch(file, kind) for kind in _CONFIG_FILES)
+
+    def is_one_of(kinds: Iterable[str]) -> bool:
+        return any(fnmatch.fnmatch(name, kind) for kind in kinds)
+
+    return is_one_of(_IN_FOLDERS) or (is_one_of(_CONFIG_FILES) and not is_one_of(_UNREAD))
 
 
 def _is_complete(snapshot: Path, config_only: bool) -> bool:

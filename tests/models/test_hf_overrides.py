@@ -179,7 +179,7 @@ def test_other_dictionaries_are_merged_and_the_file_s_stays() -> None:
     assert overridden(raw, None) is raw
 
 
-SCALINGS = {
+SCALINGS: dict[str, tuple[dict[str, Any], float | None]] = {
     "none": ({}, None),
     "linear": ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}, 4.0),
     "old linear": ({"llama.rope.scale_linear": 2.0}, 2.0),

@@ -272,3 +272,31 @@ def test_a_repository_without_a_model_says_what_it_has(
     with pytest.raises(WeightsError, match=r"owner/name has no weights.*LoRA adapter"):
         resolve_model("owner/name")
     assert hub.fetched == {"config.json"}
+
+
+def test_what_was_downloaded_before_needs_no_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's client keeps a list of all files of a repository; most were not fetched."""
+    import huggingface_hub._snapshot_download as client
+    import huggingface_hub.constants as constants
+
+    if not hasattr(client, "write_tree_cache"):
+        pytest.skip("this version of the client keeps no list")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    repository, commit = tmp_path / "models--owner--name", "a" * 40
+    snapshot = write_checkpoint(repository / "snapshots" / commit, CONFIG)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    listed = ["config.json", WHOLE, "tokenizer.json", "README.md", "original/params.json"]
+    listed += ["consolidated.safetensors", "pytorch_model.bin.index.json", "a.bin"]
+    (snapshot / "tokenizer.json").write_text("{}")
+    entry = client.TreeCacheEntry(
+        size=1, blob_id="b", lfs_sha256=None, lfs_size=None, xet_hash=None
+    )
+    client.write_tree_cache(str(repository), commit, dict.fromkeys(listed, entry))
+    assert resolve_model("owner/name") == resolve_model("owner/name", config_only=True) == snapshot
+    (snapshot / "tokenizer.json").unlink()  # an interrupted download
+    with pytest.raises(ModelNotFoundError, match="owner/name"):
+        resolve_model("owner/name", config_only=True)
