@@ -20,8 +20,10 @@ from jax_engine.models.weight_files import INDEX
 from jax_engine.quantize.safetensors_file import PARTIAL, file_digest, write_tensors
 
 STATE = "quantize.json"
-COPIED = ("*.json", "*.model", "*.jinja", "*.tiktoken", "*.txt", "*.py")
-COPIED += ("*_*/config.json", "additional_chat_templates/*.jinja")  # poolings, named templates
+COPIED = (
+    *("*.json", "*.model", "*.jinja", "*.tiktoken", "*.txt", "*.py"),
+    *("*_*/config.json", "additional_chat_templates/*.jinja"),  # poolings, named templates
+)
 NOT_COPIED = ("config.json", INDEX, STATE)
 
 
