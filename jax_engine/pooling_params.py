@@ -8,7 +8,8 @@ from jax_engine.checks import check_integer
 from jax_engine.errors import InvalidRequestError
 from jax_engine.typed_fields import check_types, named_fields
 
-PoolingType = Literal["LAST", "MEAN"]
+PoolingType = Literal["LAST", "MEAN", "CLS", "MAX", "WEIGHTEDMEAN", "MEAN_SQRT_LEN"]
+_OF_TOKENS = ("CLS", "MAX", "WEIGHTEDMEAN")
 PoolingTask = Literal["embed", "token_embed", "classify", "token_classify"]
 
 
@@ -18,8 +19,12 @@ class PoolingParams:
     """What `LLM.embed` and `LLM.encode` do with the prompt's final hidden states.
 
     Attributes:
-        pooling_type: "LAST": the last token's state; "MEAN": the mean. Upper or lower case.
-        normalize: Scale embeddings to length 1.
+        pooling_type: Of the tokens' states "LAST": that of the last one; "CLS": of the first one;
+            "MEAN": the mean; "MAX": the largest value of each number; "WEIGHTEDMEAN": the mean with
+            the weights 1, 2, 3, ...; "MEAN_SQRT_LEN": the sum over the root of their number. Upper
+            or lower case. None: the model's own (`1_Pooling/config.json`, a GGUF file's
+            `pooling_type`), or "LAST" if it has none.
+        normalize: Scale embeddings to length 1. None: as the model's own files say, else yes.
         use_activation: vLLM's name for `normalize`, which it overrides. For scores of a head:
             whether they are probabilities (also if None) or raw scores.
         dimensions: Keep only the first numbers of an embedding, this many; for models trained for
@@ -32,8 +37,8 @@ class PoolingParams:
         InvalidRequestError: A field is of a wrong type or out of range.
     """
 
-    pooling_type: PoolingType = "LAST"
-    normalize: bool = True
+    pooling_type: PoolingType | None = None
+    normalize: bool | None = None
     use_activation: bool | None = None
     dimensions: int | None = None
     task: PoolingTask | None = None
@@ -51,6 +56,11 @@ class PoolingParams:
     def per_token(self) -> bool:
         """Whether there is a result for each token of the prompt."""
         return self.task in ("token_embed", "token_classify")
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether it takes the state of each token, beyond their sum and the last one."""
+        return self.per_token or self.pooling_type in _OF_TOKENS
 
     def clone(self) -> Self:
         return deepcopy(self)
@@ -75,7 +85,7 @@ class PoolerConfig:
         """These defaults as `PoolingParams`. Raises InvalidRequestError."""
         return PoolingParams(
             task=self.task,
-            pooling_type=self.pooling_type or "LAST",
+            pooling_type=self.pooling_type,
             use_activation=self.use_activation,
             dimensions=self.dimensions,
         )

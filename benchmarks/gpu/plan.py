@@ -39,8 +39,7 @@ class Step:
 
 
 _KERNELS = ("jax", "jaxlib", "numpy", "jaxtyping")
-_STREAM = ("decode", "first token", "prefill")  # of few programs: codes take long to compile
-ENGINE = (
+_ENGINE = (
     *_KERNELS,
     *("flax", "huggingface_hub", "jinja2", "msgspec", "safetensors", "tokenizers", "tqdm"),
 )

@@ -1,5 +1,6 @@
 """Pooling requests (`LLM.embed` and others): their output comes from the prompt's hidden states."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,11 +12,13 @@ from jax_engine.engine.prompts import Prompt
 from jax_engine.errors import InvalidRequestError
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import PoolingHead, probabilities
+from jax_engine.models.pooling_recipe import PoolingRecipe
 from jax_engine.outputs import PoolingOutput, PoolingRequestOutput, RequestMetrics
 from jax_engine.pooling_params import PoolingParams, PoolingTask
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.step import HiddenStates, StepResult
 
+_EMBEDDINGS = ("embed", "token_embed")
 _EXAMPLES = {
     "classify": "LlamaForSequenceClassification",
     "token_classify": "LlamaForTokenClassification",
@@ -24,10 +27,16 @@ _EXAMPLES = {
 
 @dataclass(kw_only=True)
 class PooledParams(SamplingParams):
-    """A pooling request as the scheduler sees it: it ends with one token, which is dropped."""
+    """A pooling request as the scheduler sees it: it ends with one token, which is dropped.
+
+    Attributes:
+        pooling: With a task, and for embeddings also with the way in which they are made.
+        max_prompt_tokens: The longest prompt that the model was made to embed; None: any.
+    """
 
     pooling: PoolingParams
     head: PoolingHead | None = None
+    max_prompt_tokens: int | None = None
 
     @property
     def wants_prompt(self) -> bool:
@@ -69,13 +78,34 @@ def as_sampling_params(
         )
     _check_dimensions(params.dimensions, config)
     return PooledParams(
-        pooling=replace(params, task=task),
+        pooling=_by_recipe(params, task, config.pooling),
         head=head,
+        max_prompt_tokens=config.pooling.max_tokens if task in _EMBEDDINGS else None,
         max_tokens=1,
         temperature=0.0,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
+
+
+def _by_recipe(params: PoolingParams, task: PoolingTask, recipe: PoolingRecipe) -> PoolingParams:
+    """What the request says, completed by how the model's makers make embeddings.
+
+    Raises:
+        InvalidRequestError: The engine cannot make them so, and the request names no other way.
+    """
+    given, normalize = params.pooling_type, params.normalize
+    if task not in _EMBEDDINGS:
+        return replace(params, task=task, pooling_type=given or "LAST")
+    if given is None and recipe.refused is not None:
+        raise InvalidRequestError(
+            f"{task} needs a model whose embeddings the engine can make, got one where "
+            f"{recipe.refused}: name a pooling_type for its hidden states without that"
+        )
+    if normalize is None:
+        normalize = recipe.normalize or task == "token_embed"
+    pooling_type = given or (recipe.pooling_type if task == "embed" else "LAST")
+    return replace(params, task=task, pooling_type=pooling_type, normalize=normalize)
 
 
 def _check_dimensions(dimensions: int | None, config: ModelConfig) -> None:
@@ -98,7 +128,6 @@ class PooledPrompt:
 
     def __init__(self, params: PooledParams) -> None:
         self._params, self._head = params.pooling, params.head
-        self._per_token = self._params.per_token
         self._count = 0
         self._total: np.ndarray
         self._last: np.ndarray
@@ -114,7 +143,7 @@ class PooledPrompt:
         if item.start == 0:  # the first chunk, or the first again after a preemption by recompute
             self._count, self._total, self._tokens = 0, np.zeros(1), []
         self._count += item.num_tokens
-        if self._per_token:
+        if self._params.needs_tokens:
             assert states.tokens is not None
             self._tokens.append(states.tokens[row : row + item.num_tokens])
         self._total = self._total + states.total[index]
@@ -128,12 +157,7 @@ class PooledPrompt:
         if not self._count:
             return np.zeros(0)
         params = self._params
-        if self._per_token:
-            pooled = np.concatenate(self._tokens)
-        elif params.pooling_type == "MEAN":
-            pooled = self._total / self._count
-        else:
-            pooled = self._last.astype(np.float64)
+        pooled = np.concatenate(self._tokens) if params.per_token else self._vector()
         if self._head is not None and params.task in ("classify", "token_classify"):
             logits = self._head.logits(pooled)
             return logits if params.use_activation is False else probabilities(logits)
@@ -142,6 +166,21 @@ class PooledPrompt:
             lengths = np.linalg.norm(pooled, axis=-1, keepdims=True)
             pooled = pooled / np.maximum(lengths, 1e-12)
         return pooled
+
+    def _vector(self) -> np.ndarray:
+        """All states as one, [E]."""
+        way = self._params.pooling_type
+        if way == "MEAN":
+            return self._total / self._count
+        if way == "MEAN_SQRT_LEN":
+            return self._total / math.sqrt(self._count)
+        if not self._params.needs_tokens:
+            return self._last.astype(np.float64)
+        tokens: np.ndarray = np.concatenate(self._tokens).astype(np.float64)
+        if way == "WEIGHTEDMEAN":
+            tokens = tokens * np.arange(1, len(tokens) + 1)[:, None]
+            return tokens.sum(0) / (len(tokens) * (len(tokens) + 1) / 2)
+        return tokens[0] if way == "CLS" else tokens.max(0)
 
 
 class PooledResults:

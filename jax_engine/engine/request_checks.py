@@ -62,6 +62,7 @@ class RequestChecks:
         own.__post_init__()
         parsed = parse_prompt(prompt, self._tokenizer, self._vocab_size)
         parsed = truncate_prompt(parsed, own.truncate_prompt_tokens, self._max_model_len)
+        _check_length(own, len(parsed.token_ids))
         replay_trace(own, len(parsed.token_ids), self._max_model_len)
         self._check_tokens(own)
         self._check_logprobs(own)
@@ -108,6 +109,15 @@ class RequestChecks:
                     f"{name} must be at most max_logprobs ({self._max_logprobs}), got {wanted}: "
                     "build the engine with a larger max_logprobs, or -1"
                 )
+
+
+def _check_length(params: SamplingParams, count: int) -> None:
+    limit = params.max_prompt_tokens if isinstance(params, PooledParams) else None
+    if limit is not None and count > limit:
+        raise InvalidRequestError(
+            f"prompt must have at most {limit} tokens, the longest text that this model was made "
+            f"to embed (max_seq_length), got {count}: cut it, or embed its parts"
+        )
 
 
 def refuse_adapters(lora_request: Any, mm_processor_kwargs: Any = None) -> None:

@@ -43,7 +43,7 @@ def request_setup(
         prompt_logprobs=wants_prompt,
         whole_prompt_logprobs=not 0 <= (params.prompt_logprobs or 0) <= NUM_TOP,
         pooling=pooling is not None,
-        token_states=pooling is not None and pooling.per_token,
+        token_states=pooling is not None and pooling.needs_tokens,
         is_special=params.needs_logits or wants_prompt or pooling is not None,
     )
 

@@ -3,6 +3,7 @@
 vLLM writes a file for each device; there is one here, so it is rank 0.
 """
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from safetensors.numpy import save_file
 from jax_engine.engine.build import resolve_dtype
 from jax_engine.errors import ConfigError
 from jax_engine.models.checkpoint import tensor_source
+from jax_engine.models.weight_files import INDEX
 from jax_engine.weights.tensor_source import TensorSource
 
 PATTERN = "model-rank-{rank}-part-{part}.safetensors"
@@ -19,7 +21,7 @@ PATTERN = "model-rank-{rank}-part-{part}.safetensors"
 def save_state(
     source: Path, target: Path, dtype: str, pattern: str | None, max_size: int | None
 ) -> list[Path]:
-    """Writes all tensors of the model in the engine's dtype; returns the files.
+    """Writes all tensors of the model in the engine's dtype, and their index; returns the files.
 
     Args:
         source: The model: a directory or a GGUF file.
@@ -34,7 +36,7 @@ def save_state(
         raise ConfigError(f"pattern must have {{part}} in it, got {pattern!r}")
     if not target.is_dir():
         raise ConfigError(f"path must be a folder that exists, got {str(target)!r}")
-    tensors, written = tensor_source(source), list[Path]()
+    tensors, written, places = tensor_source(source), list[Path](), dict[str, str]()
     limit = max_size or 1 << 62
     part: dict[str, np.ndarray] = {}
     for name in sorted(tensors.names()):
@@ -43,7 +45,9 @@ def save_state(
             written.append(_write(part, target, names, len(written)))
             part = {}
         part[name] = tensor
+        places[name] = names.format(rank=0, part=len(written), pp_rank=0)
     written.append(_write(part, target, names, len(written)))
+    (target / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
     return written
 
 

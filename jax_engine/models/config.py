@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from jax_engine.model_spec import ModelSpec
+from jax_engine.models.pooling_recipe import PoolingRecipe
 from jax_engine.weights.transforms import Declaration
 
 HeadTask = Literal["classify", "token_classify"]
@@ -35,6 +36,7 @@ class ModelConfig:
         head: its head for scores; None: it generates text.
         matryoshka_dimensions: widths that its embeddings may be cut to; empty: any; None: they
             may not be cut.
+        pooling: how its embeddings are made.
     """
 
     architecture: str
@@ -45,6 +47,7 @@ class ModelConfig:
     extra_layers: int = 0
     head: HeadConfig | None = None
     matryoshka_dimensions: tuple[int, ...] | None = None
+    pooling: PoolingRecipe = dataclasses.field(default_factory=PoolingRecipe)
 
     @property
     def vocab_size(self) -> int:

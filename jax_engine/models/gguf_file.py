@@ -44,12 +44,17 @@ class _Alignment(msgspec.Struct, frozen=True, rename={"alignment": "general.alig
 
 @dataclasses.dataclass(frozen=True)
 class GgufTensor:
-    """An entry of the tensor table: `shape` in NumPy's order, `offset` in bytes from the start."""
+    """An entry of the tensor table: `shape` in NumPy's order, `offset` in bytes from the start.
+
+    Attributes:
+        data: The bytes of the file that holds it, mapped read-only.
+    """
 
     type: GGMLQuantizationType
     shape: tuple[int, ...]
     offset: int
     num_bytes: int
+    data: np.ndarray = dataclasses.field(repr=False, compare=False)
 
 
 class GgufFile:
@@ -58,7 +63,6 @@ class GgufFile:
     Attributes:
         metadata: value by key; arrays are lists.
         tensors: table entry by tensor name.
-        data: the file's bytes, mapped read-only.
 
     Raises:
         WeightsError: unreadable, cut off, not a GGUF file, or of an unknown version or block type.
@@ -71,7 +75,7 @@ class GgufFile:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
             raise WeightsError(f"{path} is unreadable: {error}.") from error
-        self.data = np.frombuffer(self._map, np.uint8)
+        self._data = np.frombuffer(self._map, np.uint8)
         self._position = 0
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, GgufTensor] = {}
@@ -172,4 +176,4 @@ class GgufFile:
                 f"{self.path} is cut off: tensor {name} ends at byte {offset + num_bytes}, the "
                 f"file has {len(self._map)}. Download it again."
             )
-        return GgufTensor(block_type, shape, offset, num_bytes)
+        return GgufTensor(block_type, shape, offset, num_bytes, self._data)

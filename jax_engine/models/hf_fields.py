@@ -23,9 +23,10 @@ SYNONYMS = (
     ("num_kv_heads", "n_head_kv"),
     ("num_local_experts", "num_experts", "n_routed_experts"),
     ("layer_norm_eps", "norm_eps"),
+    ("rope_theta", "rotary_emb_base"),
     ("partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent", "rope_percentage"),
 )
-(_PARTIAL,) = (names for names in SYNONYMS if "partial_rotary_factor" in names)
+(PARTIAL,) = (names for names in SYNONYMS if "partial_rotary_factor" in names)
 # Keys of a rotary embedding that no type here reads.
 _ROPE_KEYS = ("alpha", "mrope_section", "short_mscale", "long_mscale", "llama_4_scaling_beta")
 
@@ -105,7 +106,7 @@ def check_rotation(raw: Mapping[str, Any], spec: ModelSpec) -> None:
     """
     ropes = (raw.get(name) or {} for name in ("rope_parameters", "rope_scaling"))
     for fields in (*ropes, raw):
-        for name in _PARTIAL:
+        for name in PARTIAL:
             factor = fields.get(name)
             if isinstance(factor, int | float):
                 _check_factor(name, factor, spec)

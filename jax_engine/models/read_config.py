@@ -10,6 +10,7 @@ from jax_engine.file_schema import checked, read_json
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.families.hf_config import token_ids
 from jax_engine.models.hf_overrides import overridden
+from jax_engine.models.pooling_recipe import recipe_of_directory
 from jax_engine.models.registry import config_from_hf
 from jax_engine.models.schemas import GenerationFields
 
@@ -45,6 +46,7 @@ def read_hf_config(directory: Path, hf_overrides: HfOverrides | None = None) -> 
     Adds the end-of-sequence ids of generation_config.json, where chat models list several.
     """
     config = config_from_hf(overridden(read_json(directory / "config.json"), hf_overrides))
+    config = dataclasses.replace(config, pooling=recipe_of_directory(directory))
     generation = directory / "generation_config.json"
     if not generation.exists():
         return config

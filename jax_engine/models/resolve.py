@@ -1,20 +1,30 @@
 """Finds the files of a model, given a path or a hub name."""
 
+import fnmatch
+import glob
 import os
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from jax_engine.errors import ModelNotFoundError
+from jax_engine.errors import JaxEngineError, ModelNotFoundError, WeightsError
 from jax_engine.file_schema import short
 from jax_engine.missing_package import need
 from jax_engine.models.default_model import default_model_path
-from jax_engine.models.safetensors_loader import read_index
+from jax_engine.models.weight_files import (
+    chosen_files,
+    files_of,
+    left_over,
+    read_index,
+)
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_CONFIG_FILES = ["*.json", "*.model", "*.jinja", "merges.txt", "*.tiktoken"]
-_WEIGHT_FILES = ["*.safetensors"]
+_CONFIG_FILES = ("*.json", "*.model", "*.jinja", "merges.txt", "*.tiktoken")
+# What is not read: in the hub's patterns a star stands for slashes too.
+_UNREAD = ("*/*", "pytorch_model*", "consolidated*", "tf_model*", "flax_model*", "adapter*")
+_IN_FOLDERS = ("[0-9]*_*/config.json", "additional_chat_templates/*.jinja")
 
 
 @dataclass(frozen=True)
@@ -61,12 +71,20 @@ def _local_directory(path: Path) -> Path:
     if os.path.exists(path / "config.json"):
         return path
     ggufs = sorted(path.glob("*.gguf"))
-    if len(ggufs) == 1:
-        return ggufs[0]
+    first = [one for one in ggufs if one.name.endswith(f"-00001-of-{len(ggufs):05}.gguf")]
+    if len(ggufs) == 1 or len(first) == 1:  # one file, or all parts of a split one
+        return (first or ggufs)[0]
     raise ModelNotFoundError(
-        f"model {str(path)!r}: the directory has no config.json and {len(ggufs)} GGUF files. "
+        f"model {str(path)!r}: the directory has no config.json and {len(ggufs)} GGUF files"
+        f"{_instead(files_of(path, None))}. "
         "Give a directory in Hugging Face layout, or the path of one GGUF file."
     )
+
+
+def _instead(names: set[str]) -> str:
+    """What a directory or a repository has in place of a model, for messages."""
+    others = left_over(names, ())
+    return f", only {'; '.join(others)}" if others else ""
 
 
 def _from_hub(name: str, path: Path, config_only: bool, hub: HubOptions) -> Path:
@@ -81,32 +99,63 @@ def _from_hub(name: str, path: Path, config_only: bool, hub: HubOptions) -> Path
         revision=hub.revision,
         cache_dir=hub.download_dir,
         token=hub.token,
-        allow_patterns=_CONFIG_FILES if config_only else _CONFIG_FILES + _WEIGHT_FILES,
     )
+    cached = None
     try:
-        cached = Path(download(local_files_only=True))
+        small = {"allow_patterns": list(_CONFIG_FILES), "ignore_patterns": list(_UNREAD)}
+        cached = Path(download(local_files_only=True, **small))
         if _is_complete(cached, config_only):
             return cached
     except (LocalEntryNotFoundError, HFValidationError):
         pass
     try:
-        fetched = Path(download())
+        listed = huggingface_hub.HfApi(token=hub.token).model_info(name, revision=hub.revision)
+        return _download(name, {one.rfilename for one in listed.siblings}, config_only, download)
+    except JaxEngineError:
+        raise
     except Exception as error:  # the hub client raises many kinds; all mean the same to the user
-        version = f" in revision {hub.revision!r}" if hub.revision else ""
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        if cached is not None:
+            raise ModelNotFoundError(
+                f"model {name!r}: {cached} lacks config.json or some *.safetensors weights. Either "
+                "the download was interrupted and there is no network now, or the model has none, "
+                f"or pickled ones only, which are never read. ({type(error).__name__}: {reason})"
+            ) from error
+        version = f" in revision {hub.revision!r}" if hub.revision else ""
         raise ModelNotFoundError(
             f"model {name!r} was not found{version}. Tried the local path {path.absolute()}, the "
             f"hub cache {hub.download_dir or HF_HUB_CACHE}, and a download from {ENDPOINT} "
             f"({type(error).__name__}: {reason}). "
             "Check the name, or give the path of a directory or a GGUF file."
         ) from error
-    if not _is_complete(fetched, config_only):  # offline, the hub client returns what there is
-        raise ModelNotFoundError(
-            f"model {name!r}: {fetched} lacks config.json or some *.safetensors weights. Either "
-            "the download was interrupted and there is no network now, or the model has none, or "
-            "pickled ones only, which are never read."
-        )
-    return fetched
+
+
+def _download(name: str, listed: set[str], config_only: bool, download: Callable[..., str]) -> Path:
+    """Fetches what is read, and no more: first the small files, then the weights of their index.
+
+    Args:
+        listed: the repository's files.
+
+    Raises:
+        ModelNotFoundError, WeightsError: it has no configuration or no weights that are read.
+    """
+    if "config.json" not in listed:
+        raise ModelNotFoundError(f"model {name!r} has no config.json{_instead(listed)}.")
+    small = [one for one in listed if _is_small(one)]
+    fetched = Path(download(allow_patterns=list(map(glob.escape, small))))
+    if config_only:
+        return fetched
+    weights = chosen_files(listed, read_index(fetched), name)
+    return Path(download(allow_patterns=list(map(glob.escape, small + weights))))
+
+
+def _is_small(name: str) -> bool:
+    """Whether a file of a repository is one that is read beside the weights."""
+
+    def is_one_of(kinds: Iterable[str]) -> bool:
+        return any(fnmatch.fnmatch(name, kind) for kind in kinds)
+
+    return is_one_of(_IN_FOLDERS) or (is_one_of(_CONFIG_FILES) and not is_one_of(_UNREAD))
 
 
 def _is_complete(snapshot: Path, config_only: bool) -> bool:
@@ -115,7 +164,9 @@ def _is_complete(snapshot: Path, config_only: bool) -> bool:
         return False
     if config_only:
         return True
-    shards = read_index(snapshot)
-    if shards is not None:
-        return all((snapshot / shard).exists() for shard in shards)
-    return any(snapshot.glob("*.safetensors"))
+    index = read_index(snapshot)
+    try:
+        chosen_files(files_of(snapshot, index), index, snapshot)
+    except WeightsError:
+        return False
+    return True

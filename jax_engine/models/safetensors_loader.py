@@ -1,10 +1,9 @@
 """Weights of a directory in Hugging Face layout: model.safetensors, or shards and their index."""
 
-import json
-import shlex
+import logging
 import threading
-from collections.abc import Collection
-from pathlib import Path, PurePosixPath
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes  # noqa: F401  registers bfloat16 with NumPy, which safetensors then returns
@@ -12,20 +11,27 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from jax_engine.errors import WeightsError
-from jax_engine.file_schema import checked, read_json, short
 from jax_engine.models.safetensors_raw import RawFile
-from jax_engine.models.schemas import IndexFields
+from jax_engine.models.weight_files import (
+    INDEX,
+    WHOLE,
+    chosen_files,
+    files_of,
+    left_over,
+    read_index,
+)
 
-INDEX = "model.safetensors.index.json"
-PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 SUPPORTED_DTYPES = ("F64", "F32", "F16", "BF16")
+
+logger = logging.getLogger(__name__)
 
 
 class SafetensorsSource:
     """Tensors of one or several safetensors files, read one at a time from the mapped file.
 
     Raises:
-        WeightsError: there is no file, the index is damaged, or a shard is missing or cut off.
+        WeightsError: there is no file, the index is damaged, a shard is missing or cut off, or a
+            tensor is not where the index says, or in two files without an index.
     """
 
     def __init__(self, directory: Path):
@@ -34,10 +40,9 @@ class SafetensorsSource:
         self._paths: dict[str, Path] = {}
         self._raw: dict[Path, RawFile] = {}  # opened when first read
         self._opening = threading.Lock()
-        for path in _weight_files(directory):
-            opened = _open(path)
-            for name in opened.keys():  # noqa: SIM118  not a mapping
-                self._files[name], self._paths[name] = opened, path
+        opened, places = _opened(directory)
+        for tensor, name in places.items():
+            self._files[tensor], self._paths[tensor] = opened[name], directory / name
 
     def names(self) -> Collection[str]:
         return self._files.keys()
@@ -87,56 +92,51 @@ def _open(path: Path) -> Any:
         ) from error
 
 
-def read_index(directory: Path) -> list[str] | None:
-    """Names of the shards that the index lists; None without an index.
+def _opened(directory: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
+    """The files to read, and the file of each tensor. Logs what is left over. Raises WeightsError.
 
-    Raises:
-        WeightsError: It is damaged, or a name leads out of the directory.
+    An index that is stale, because a tensor is not where it says, counts only without a whole file.
     """
-    index = directory / INDEX
-    if not index.exists():
-        return None
-    found = checked(read_json(index), IndexFields, str(index), WeightsError)
-    shards = sorted(set(found.weight_map.values()))
-    outside = [shard for shard in shards if not _is_plain_path(shard)]
-    if outside or not shards:
+    index = read_index(directory)
+    names = files_of(directory, index)
+    opened = {name: _open(directory / name) for name in chosen_files(names, index, directory)}
+    lost = _misplaced(index or {}, opened)
+    if index and lost and WHOLE not in names:
         raise WeightsError(
-            f"{index}: weight_map must name files of its own directory, "
-            f"got {short(outside[0] if outside else found.weight_map)}."
+            f"{directory}: {INDEX} names {index[lost]} for tensor {lost}, which is not in it. "
+            "Download the model again."
         )
-    return shards
+    if lost:
+        logger.warning("%s: %s is stale, %s is read instead", directory, INDEX, WHOLE)
+        index, opened = None, {WHOLE: opened.get(WHOLE) or _open(directory / WHOLE)}
+    places = _places(directory, opened) if index is None else index
+    others = left_over(names, opened)
+    others += [
+        f"{tensor} in {name}, which the index does not name"
+        for name, file in opened.items()
+        for tensor in sorted(set(file.keys()) - {one for one in places if places[one] == name})
+    ]
+    if others:
+        more = f" and {len(others) - 8} more" if len(others) > 8 else ""
+        logger.warning("%s: not read: %s%s", directory, "; ".join(others[:8]), more)
+    return opened, places
 
 
-def _is_plain_path(name: str) -> bool:
-    """Whether a name stays in the directory: no "..", not absolute, only printable text."""
-    parts = PurePosixPath(name).parts
-    return name.isprintable() and bool(parts) and ".." not in parts and parts[0] != "/"
+def _misplaced(index: Mapping[str, str], opened: Mapping[str, Any]) -> str | None:
+    """The first tensor that is not in the file that the index names, if there is one."""
+    held = {name: set(file.keys()) for name, file in opened.items()}
+    return next((one for one, name in index.items() if one not in held.get(name, ())), None)
 
 
-def _weight_files(directory: Path) -> list[Path]:
-    shards = read_index(directory)
-    if shards is not None:
-        missing = [shard for shard in shards if not (directory / shard).is_file()]
-        if missing:
-            raise WeightsError(
-                f"{directory}: {len(missing)} of {len(shards)} shards named by {INDEX} are "
-                f"missing, {missing[0]} first. Download the model again."
-            )
-        return [directory / shard for shard in shards]
-    files = sorted(directory.glob("*.safetensors"))
-    pickled = sorted(path.name for kind in PICKLED for path in directory.glob(kind))
-    if not files and pickled:
-        here = json.dumps(str(directory), ensure_ascii=False)
-        code = "from transformers import AutoModelForCausalLM as M; "
-        code += f"M.from_pretrained({here}).save_pretrained({here})"
-        raise WeightsError(
-            f"{directory} has its weights in {pickled[0]}, a pickle, which can run any code and is "
-            "never read. Convert them once, on a machine with transformers and PyTorch: "
-            f"python -c {shlex.quote(code)}"
-        )
-    if not files:
-        raise WeightsError(
-            f"{directory} has no *.safetensors file. Convert the weights to safetensors, give a "
-            'GGUF file, or use load_format="dummy" for random weights.'
-        )
-    return files
+def _places(directory: Path, opened: Mapping[str, Any]) -> Mapping[str, str]:
+    """The file of each tensor without an index. Raises WeightsError if two files hold one."""
+    found: dict[str, str] = {}
+    for name, file in opened.items():
+        for tensor in file.keys():  # noqa: SIM118  not a mapping
+            if tensor in found:
+                raise WeightsError(
+                    f"{directory}: tensor {tensor} is in {found[tensor]} and in {name}, and there "
+                    f"is no {INDEX} to say which is the model's."
+                )
+            found[tensor] = name
+    return found

@@ -16,11 +16,14 @@ import numpy as np
 
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.file_schema import checked, read_json, short
-from jax_engine.models.safetensors_loader import INDEX
+from jax_engine.models.weight_files import INDEX
 from jax_engine.quantize.safetensors_file import PARTIAL, file_digest, write_tensors
 
 STATE = "quantize.json"
-COPIED = ("*.json", "*.model", "*.jinja", "*.tiktoken", "*.txt", "*.py")
+COPIED = (
+    *("*.json", "*.model", "*.jinja", "*.tiktoken", "*.txt", "*.py"),
+    *("*_*/config.json", "additional_chat_templates/*.jinja"),  # poolings, named templates
+)
 NOT_COPIED = ("config.json", INDEX, STATE)
 
 
@@ -90,9 +93,9 @@ class Output:
         self._write_json(INDEX, index)
         for pattern in COPIED:
             for file in sorted(source.glob(pattern)):
-                if file.is_file() and file.name not in NOT_COPIED:
-                    target = self.path / file.name
-                    self._try(lambda file=file, target=target: shutil.copyfile(file, target))
+                name = file.relative_to(source)
+                if file.is_file() and str(name) not in NOT_COPIED:
+                    self._try(lambda file=file, name=name: _copy(file, self.path / name))
         self._write_json("config.json", config)
 
     def _write_state(self) -> None:
@@ -110,6 +113,11 @@ class Output:
             return write()
         except OSError as error:
             raise WeightsError(f"{self.path} cannot be written: {error}.") from error
+
+
+def _copy(file: Path, target: Path) -> None:
+    target.parent.mkdir(exist_ok=True)
+    shutil.copyfile(file, target)
 
 
 def _check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

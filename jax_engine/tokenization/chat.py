@@ -20,6 +20,7 @@ from jax_engine.tokenization.chat_content import (
 
 Tool = Mapping[str, Any] | Callable[..., Any]
 MAX_TEMPLATES = 64  # remembered, since each request may bring another one
+DEFAULT, WITH_TOOLS = "default", "tool_use"
 _QUIET = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
 
 
@@ -27,15 +28,34 @@ class ChatTemplate:
     """Renders with Hugging Face's own Jinja environment, imported when first used (about 1 s).
 
     Attributes:
-        template: the model's own, in Jinja; None: it has none.
+        templates: the model's own, in Jinja, by name: "default", "tool_use", and others.
         special_tokens: tokens by the names that templates use (bos_token, eos_token, ...).
     """
 
-    def __init__(self, backend: Backend, template: str | None, special_tokens: dict[str, str]):
+    def __init__(
+        self, backend: Backend, templates: Mapping[str, str], special_tokens: dict[str, str]
+    ):
         self._backend = backend
-        self.template = template
+        self.templates = templates
         self.special_tokens = special_tokens
         self._formats: dict[str, set[str]] = {}
+
+    @property
+    def template(self) -> str | None:
+        """The model's own for conversations without tools; None: it has none."""
+        return self.templates.get(DEFAULT)
+
+    def chosen(self, given: str | None, *, with_tools: bool) -> str | None:
+        """The template that is used, as in transformers; None: there is none.
+
+        Args:
+            given: Jinja, or the name of one of the model's own; None: its own for this use.
+            with_tools: whether the conversation has tools.
+        """
+        if given:
+            return self.templates.get(given, given)
+        own = self.templates.get(WITH_TOOLS) if with_tools else None
+        return own or self.template
 
     def render(
         self,
@@ -51,13 +71,15 @@ class ChatTemplate:
         """Renders a conversation as text.
 
         Args:
-            chat_template: Jinja, in place of the model's own.
+            chat_template: Jinja in place of the model's own, or the name of one of its own. None:
+                its "tool_use" where there are tools, else its "default".
             content_format: The form of contents for the template: "string", "openai" (lists of
                 parts), or "auto", which the template accepts.
             add_generation_prompt: end with the header of the model's turn.
             continue_final_message: leave the last message open, so that the model continues it.
-            tools: JSON schemas, or functions with type hints and a docstring of their arguments.
-            options: further options of the template.
+            tools: JSON schemas, or functions with type hints and a docstring of their arguments. An
+                empty list is none.
+            options: further options of the template; an empty list of documents is none.
 
         Raises:
             ConfigError: the model has no chat template and none was given.
@@ -75,12 +97,9 @@ class ChatTemplate:
                 f"chat_template_content_format must be one of {', '.join(get_args(ContentFormat))},"
                 f" got {content_format!r}"
             )
-        template = chat_template or self.template
+        template = self.chosen(chat_template, with_tools=bool(tools))
         if template is None:
-            raise ConfigError(
-                "This model has no chat template. Pass chat_template=, a Jinja template, or use a "
-                "model made for chat."
-            )
+            raise ConfigError(self._no_template())
         checked = checked_messages(messages)
         if continue_final_message and messages[-1].get("content") is None:
             raise InvalidRequestError('the last message has no "content" to continue')
@@ -90,10 +109,22 @@ class ChatTemplate:
         return self._apply(
             template,
             with_format(checked, formats),
-            tools=None if tools is None else [_schema(i, tool) for i, tool in enumerate(tools)],
+            tools=[_schema(i, tool) for i, tool in enumerate(tools)] if tools else None,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            **options,
+            **{name: one for name, one in options.items() if name != "documents" or one},
+        )
+
+    def _no_template(self) -> str:
+        if not self.templates:
+            return (
+                "This model has no chat template. Pass chat_template=, a Jinja template, or use a "
+                "model made for chat."
+            )
+        return (
+            f"This model has several chat templates and none called {DEFAULT!r}. Pass "
+            f"chat_template=, one of their names ({', '.join(sorted(self.templates))}) or a "
+            "template in Jinja."
         )
 
     @cached_property
@@ -131,7 +162,8 @@ class ChatTemplate:
             ],
             **self.special_tokens,
         )
-        tokenizer.chat_template = self.template
+        several = self.templates.keys() - {DEFAULT}
+        tokenizer.chat_template = dict(self.templates) if several else self.template
         return tokenizer
 
 

@@ -22,7 +22,8 @@ _PROBE = "jaxengineprobe"
 def checked_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Checked copies of a conversation's messages, each with a role and with text as content.
 
-    The arguments of tool calls become mappings, as templates expect.
+    The arguments of tool calls become mappings, as templates expect. What is None or an empty list
+    of calls is left out.
 
     Raises:
         InvalidRequestError: There are none, or one has a wrong form; the message says which.
@@ -52,8 +53,10 @@ def _checked(where: str, message: object) -> dict[str, Any]:
         raise InvalidRequestError(
             f"{where}['content'] must be text or a list of parts, got {type(content).__name__}"
         )
-    # As in vLLM: a message that calls tools often has no content, but templates need text
-    said = dict(message) | {"content": "" if content is None else content}
+    # As in vLLM: a message that calls tools often has no content, but templates need text. Other
+    # fields that are None are left out: templates ask whether they are there.
+    said = {name: value for name, value in message.items() if value is not None}
+    said["content"] = "" if content is None else content
     return with_parsed_arguments(where, said)
 
 

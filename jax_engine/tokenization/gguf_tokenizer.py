@@ -9,11 +9,12 @@ from tokenizers.models import BPE
 
 from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
 from jax_engine.file_schema import checked, short
+from jax_engine.models.gguf.ends import ends_by_text
 from jax_engine.tokenization.gguf_pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from jax_engine.tokenization.schemas import GgufTokenizerFields
 
 _SPACE = "\u2581"
-_CONTROL, _USER_DEFINED = 3, 4  # token types of the file
+_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # token types of the file
 
 
 def fields_from_gguf(metadata: Mapping[str, Any], where: str) -> GgufTokenizerFields:
@@ -50,7 +51,7 @@ def backend_from_fields(fields: GgufTokenizerFields, kind: str, where: str) -> B
     try:
         backend = make(fields, where)
         _add_marked_tokens(backend, fields)
-        _add_bos(backend, fields, kind)
+        _add_ends(backend, fields, kind)
     except JaxEngineError:
         raise
     except Exception as error:  # tokenizers raises bare Exceptions
@@ -145,22 +146,37 @@ def merges_by_score(
 
 
 def _add_marked_tokens(backend: Backend, fields: GgufTokenizerFields) -> None:
-    """Adds control tokens as special tokens, and user-defined tokens as ordinary added ones."""
-    marked = list(zip(fields.tokens, fields.token_types or [], strict=False))
+    """Adds control tokens as special tokens, and user-defined tokens as ordinary added ones.
+
+    What ends a turn is a control token, whatever its type says: it is never shown.
+    """
+    types = fields.token_types or [_NORMAL] * len(fields.tokens)
+    control = {i for i, kind in enumerate(types) if kind == _CONTROL} | {
+        *ends_by_text(fields.tokens)
+    }
     backend.add_special_tokens(
-        [AddedToken(token, normalized=False) for token, t in marked if t == _CONTROL]
+        [AddedToken(fields.tokens[i], normalized=False) for i in sorted(control)]
     )
-    user = [AddedToken(token, normalized=False) for token, t in marked if t == _USER_DEFINED]
+    user = [
+        AddedToken(token, normalized=False)
+        for i, (token, kind) in enumerate(zip(fields.tokens, types, strict=True))
+        if kind == _USER_DEFINED and i not in control
+    ]
     if user:
         backend.add_tokens(user)
 
 
-def _add_bos(backend: Backend, fields: GgufTokenizerFields, kind: str) -> None:
+def _add_ends(backend: Backend, fields: GgufTokenizerFields, kind: str) -> None:
+    """Has the tokenizer put BOS before a text and EOS behind it, where the file says so."""
     adds = fields.add_bos
     if adds is None:
         adds = kind == "llama" or _splits(fields.pre).adds_bos
-    if adds and fields.bos is not None:
-        token = fields.tokens[fields.bos]
+    before = [fields.bos] if adds and fields.bos is not None else []
+    behind = [fields.eos] if fields.add_eos and fields.eos is not None else []
+    if before or behind:
+        first, last = ([fields.tokens[index] for index in ids] for ids in (before, behind))
         backend.post_processor = processors.TemplateProcessing(
-            single=[token, "$A"], pair=[token, "$A", "$B"], special_tokens=[(token, fields.bos)]
+            single=[*first, "$A", *last],
+            pair=[*first, "$A", "$B", *last],
+            special_tokens=[(fields.tokens[index], index) for index in {*before, *behind}],
         )

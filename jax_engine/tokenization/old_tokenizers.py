@@ -11,11 +11,13 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex, normalizers
+from msgspec.structs import replace
+from tokenizers import Regex, normalizers
 from tokenizers import Tokenizer as Backend
 
 from jax_engine.errors import ModelNotFoundError, WeightsError
-from jax_engine.file_schema import checked, read_json, read_text
+from jax_engine.file_schema import read_text
+from jax_engine.tokenization.added_tokens import added_tokens_file, marked
 from jax_engine.tokenization.gguf_tokenizer import backend_from_fields, merges_by_score
 from jax_engine.tokenization.schemas import (
     AddedTokenFields,
@@ -75,7 +77,9 @@ def _sentencepiece(
         token_types=model.kinds,
         add_space_prefix=model.adds_prefix,
         add_bos=fields.add_bos_token,
+        add_eos=fields.add_eos_token,
         bos=model.bos,
+        eos=model.eos,
         unknown=model.unknown,
     )
     backend = backend_from_fields(described, "llama", str(file))
@@ -101,16 +105,11 @@ def _before_spaces(model: SentencePieceModel) -> list[Any]:
 
 def _add_tokens(backend: Backend, directory: Path, fields: TokenizerConfigFields) -> None:
     """Adds the tokens beside the vocabulary, in the order of their ids. Raises WeightsError."""
-    file = directory / "added_tokens.json"
-    raw = read_json(file) if file.exists() else {}
-    added = {
-        index: AddedTokenFields(content)
-        for content, index in checked(raw, dict[str, int], str(file), WeightsError).items()
-    }
+    listed = added_tokens_file(directory).items()
+    added = {index: AddedTokenFields(content) for content, index in listed}
     added |= {int(index): token for index, token in (fields.added_tokens_decoder or {}).items()}
     for index, token in sorted(added.items()):
-        marked = AddedToken(token.content, normalized=False, special=token.special)
-        (backend.add_special_tokens if token.special else backend.add_tokens)([marked])
+        backend.add_tokens([marked(replace(token, normalized=False), special=token.special)])
         found = backend.token_to_id(token.content)
         if found != index:
             raise WeightsError(

@@ -10,9 +10,17 @@ from jax_engine.file_schema import TokenId, short
 
 
 class TokenContent(msgspec.Struct, frozen=True):
-    """A special token with its options; only its text is used."""
+    """A token with its options, which are those of the `tokenizers` package.
+
+    Attributes:
+        normalized: whether it is looked for in normalised text; None: unless it is special.
+    """
 
     content: str
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+    normalized: bool | None = None
 
 
 class NamedTemplate(msgspec.Struct, frozen=True):
@@ -24,6 +32,7 @@ class NamedTemplate(msgspec.Struct, frozen=True):
 
 Token = Annotated[str, Meta(max_length=1024)]  # finding merges takes quadratic time in its length
 SpecialToken = str | TokenContent | None
+ExtraTokens = list[str | TokenContent] | dict[str, str] | None
 
 
 class SpecialTokensFields(msgspec.Struct, frozen=True):
@@ -32,24 +41,29 @@ class SpecialTokensFields(msgspec.Struct, frozen=True):
     bos_token: SpecialToken = None
     eos_token: SpecialToken = None
     unk_token: SpecialToken = None
+    sep_token: SpecialToken = None
     pad_token: SpecialToken = None
+    cls_token: SpecialToken = None
+    mask_token: SpecialToken = None
+    additional_special_tokens: ExtraTokens = None
+    extra_special_tokens: ExtraTokens = None  # its name in transformers 5
 
 
 Id = Annotated[str, Meta(pattern="^[0-9]{1,9}$")]  # JSON's keys are text
 
 
-class AddedTokenFields(msgspec.Struct, frozen=True):
+class AddedTokenFields(TokenContent, frozen=True):
     """A token beside the vocabulary."""
 
-    content: str
     special: bool = False
 
 
 class TokenizerConfigFields(SpecialTokensFields, frozen=True):
-    """tokenizer_config.json. The last two are read for tokenizers without a tokenizer.json."""
+    """tokenizer_config.json. What is added is read for tokenizers without a tokenizer.json."""
 
     chat_template: str | list[NamedTemplate] | None = None
     add_bos_token: bool | None = None
+    add_eos_token: bool | None = None
     added_tokens_decoder: dict[Id, AddedTokenFields] | None = None
 
 
@@ -61,6 +75,7 @@ _GGUF_KEYS = {
     "pre": "tokenizer.ggml.pre",
     "add_space_prefix": "tokenizer.ggml.add_space_prefix",
     "add_bos": "tokenizer.ggml.add_bos_token",
+    "add_eos": "tokenizer.ggml.add_eos_token",
     "bos": "tokenizer.ggml.bos_token_id",
     "eos": "tokenizer.ggml.eos_token_id",
     "unknown": "tokenizer.ggml.unknown_token_id",
@@ -79,6 +94,7 @@ class GgufTokenizerFields(msgspec.Struct, frozen=True, rename=_GGUF_KEYS):
     pre: str | None = None
     add_space_prefix: bool = True
     add_bos: bool | None = None
+    add_eos: bool | None = None
     bos: TokenId | None = None
     eos: TokenId | None = None
     unknown: TokenId | None = None

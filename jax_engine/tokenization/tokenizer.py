@@ -1,7 +1,7 @@
 """Text to token ids and back, from a directory's files or from the fields of a GGUF file."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -12,13 +12,13 @@ from jax_engine.errors import WeightsError
 from jax_engine.file_schema import checked, read_json, read_text
 from jax_engine.models.open_gguf import open_gguf
 from jax_engine.models.resolve import HUB, HubOptions, resolve_model
-from jax_engine.tokenization.chat import ChatTemplate
+from jax_engine.tokenization.added_tokens import Described, add_tokens, described_tokens
+from jax_engine.tokenization.chat import DEFAULT, ChatTemplate
 from jax_engine.tokenization.chat_content import Message
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf, fields_from_gguf
 from jax_engine.tokenization.old_tokenizers import backend_without_json, has_old_tokenizer, unpadded
 from jax_engine.tokenization.schemas import (
-    SpecialTokensFields,
-    TokenContent,
+    NamedTemplate,
     TokenizerConfigFields,
 )
 from jax_engine.tokenization.token_bytes import TokenBytes, token_bytes
@@ -44,9 +44,13 @@ class Tokenizer:
         backend: Backend,
         *,
         special_tokens: dict[str, str] | None = None,
-        chat_template: str | None = None,
+        chat_template: str | Mapping[str, str] | None = None,
     ):
-        """`special_tokens` maps names (bos_token, eos_token, ...) to tokens."""
+        """
+        Args:
+            special_tokens: tokens by name (bos_token, eos_token, ...).
+            chat_template: one in Jinja, or several by name.
+        """
         self.backend = backend
         named = special_tokens or {}
         added = backend.get_added_tokens_decoder()
@@ -54,7 +58,9 @@ class Tokenizer:
         self.bos_token_id: int | None = backend.token_to_id(named.get("bos_token", ""))
         eos = backend.token_to_id(named.get("eos_token", ""))
         self.eos_token_ids: tuple[int, ...] = () if eos is None else (eos,)
-        self.chat = ChatTemplate(backend, chat_template, named)
+        if isinstance(chat_template, str):
+            chat_template = {DEFAULT: chat_template}
+        self.chat = ChatTemplate(backend, chat_template or {}, named)
 
     @property
     def vocab_size(self) -> int:
@@ -164,45 +170,51 @@ def _from_gguf(file: "GgufFile") -> Tokenizer:
             for name, index in zip(_NAMED, ids, strict=True)
             if index is not None
         },
-        chat_template=fields.chat_template,
+        chat_template=_gguf_templates(file, fields.chat_template),
     )
 
 
+def _gguf_templates(file: "GgufFile", default: str | None) -> dict[str, str]:
+    """The templates of a GGUF file by name: a key of its metadata for each. Raises WeightsError."""
+    start, found = "tokenizer.chat_template.", {} if default is None else {DEFAULT: default}
+    raw = {key: value for key, value in file.metadata.items() if key.startswith(start)}
+    named = checked(raw, dict[str, str], str(file.path), WeightsError)
+    return found | {key.removeprefix(start): value for key, value in named.items()}
+
+
 def _from_directory(directory: Path) -> Tokenizer:
-    fields = checked(*_json(directory / "tokenizer_config.json", TokenizerConfigFields))
-    older = checked(*_json(directory / "special_tokens_map.json", SpecialTokensFields))
-    backend, named = _backend(directory, fields)
-    for name in _NAMED:
-        token = getattr(fields, name) or getattr(older, name)
-        if token:
-            named[name] = token.content if isinstance(token, TokenContent) else token
-    return Tokenizer(backend, special_tokens=named, chat_template=_chat_template(directory, fields))
+    file = directory / "tokenizer_config.json"
+    raw = read_json(file) if file.exists() else {}
+    fields = checked(raw, TokenizerConfigFields, str(file), WeightsError)
+    described = described_tokens(directory, fields, raw)
+    backend, named = _backend(directory, fields, described)
+    for name, token in described.named.items():
+        named[name] = token if isinstance(token, str) else token.content
+    return Tokenizer(backend, special_tokens=named, chat_template=_templates(directory, fields))
 
 
-def _json[T](
-    file: Path, schema: type[T]
-) -> tuple[dict[str, Any], type[T], str, type[WeightsError]]:
-    """What `checked` takes: a file that may be absent, and its schema."""
-    return read_json(file) if file.exists() else {}, schema, str(file), WeightsError
-
-
-def _backend(directory: Path, fields: TokenizerConfigFields) -> tuple[Backend, dict[str, str]]:
+def _backend(
+    directory: Path, fields: TokenizerConfigFields, described: Described
+) -> tuple[Backend, dict[str, str]]:
     """The tokenizer, and the special tokens that its files name."""
     file = directory / "tokenizer.json"
     if not file.exists():
         return backend_without_json(directory, fields)
     try:
-        return unpadded(Backend.from_file(str(file))), {}
+        backend = unpadded(Backend.from_file(str(file)))
+        add_tokens(backend, described, directory)
     except Exception as error:  # the library raises bare Exceptions
         raise WeightsError(f"{file} is not a tokenizer: {error}.") from error
+    return backend, {}
 
 
-def _chat_template(directory: Path, fields: TokenizerConfigFields) -> str | None:
-    """Reads chat_template.jinja, or from tokenizer_config.json a template or several named ones."""
-    file = directory / "chat_template.jinja"
+def _templates(directory: Path, fields: TokenizerConfigFields) -> dict[str, str]:
+    """The templates by name: chat_template.jinja replaces all of tokenizer_config.json."""
+    file, template = directory / "chat_template.jinja", fields.chat_template
     if file.exists():
-        return read_text(file)
-    template = fields.chat_template
-    if isinstance(template, list):
-        return {entry.name: entry.template for entry in template}.get("default")
-    return template
+        template = read_text(file)
+    if isinstance(template, str):
+        template = [NamedTemplate(DEFAULT, template)]
+    named = sorted((directory / "additional_chat_templates").glob("*.jinja"))
+    found = {entry.name: entry.template for entry in template or ()}
+    return found | {one.stem: read_text(one) for one in named}

@@ -30,6 +30,8 @@ def arguments_of(given: object) -> Mapping[str, Any]:
 def with_parsed_arguments(where: str, message: dict[str, Any]) -> dict[str, Any]:
     """The message with its `tool_calls[i].function.arguments` parsed; {} if none are given.
 
+    An empty list is left out: templates ask whether the field is there.
+
     Args:
         where: The message's name in errors, such as "messages[1]".
 
@@ -39,6 +41,8 @@ def with_parsed_arguments(where: str, message: dict[str, Any]) -> dict[str, Any]
     calls = message.get("tool_calls")
     if calls is None:
         return message
+    if isinstance(calls, list | tuple) and not calls:
+        return {name: value for name, value in message.items() if name != "tool_calls"}
     if not isinstance(calls, Sequence) or isinstance(calls, str | bytes):
         raise InvalidRequestError(
             f"{where}['tool_calls'] must be a list of calls, got {type(calls).__name__}"

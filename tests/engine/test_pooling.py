@@ -11,10 +11,12 @@ from jax_engine.engine.pooling import PooledParams, PooledPrompt, PooledResults,
 from jax_engine.engine.prompts import Prompt
 from jax_engine.models.config import HeadConfig
 from jax_engine.models.heads import PoolingHead
+from jax_engine.models.pooling_recipe import PoolingRecipe
 from jax_engine.outputs import RequestMetrics
 from jax_engine.step import HiddenStates, StepResult
 
 WIDTH = 4
+RECIPE = PoolingRecipe()
 STATES = np.random.default_rng(0).standard_normal((5, WIDTH)).astype(np.float32)
 
 
@@ -25,13 +27,18 @@ def head_for(task: Any, labels: int = 3) -> PoolingHead:
     return PoolingHead(HeadConfig(task, names), weight, np.ones(labels, np.float32))
 
 
-def model(trained: Any = ()) -> Any:
-    return SimpleNamespace(matryoshka_dimensions=trained, hidden_size=WIDTH)
+def model(trained: Any = (), recipe: PoolingRecipe = RECIPE) -> Any:
+    return SimpleNamespace(matryoshka_dimensions=trained, hidden_size=WIDTH, pooling=recipe)
 
 
-def pooled(given: PoolingParams, chunks: list[int], head: PoolingHead | None = None) -> np.ndarray:
+def pooled(
+    given: PoolingParams,
+    chunks: list[int],
+    head: PoolingHead | None = None,
+    recipe: PoolingRecipe = RECIPE,
+) -> np.ndarray:
     """What comes of a prompt in these chunks; in the step before and behind it is another's."""
-    params = as_sampling_params(given, model(), head)
+    params = as_sampling_params(given, model(recipe=recipe), head)
     assert isinstance(params, PooledParams)
     prompt, start = PooledPrompt(params), 0
     for size in chunks:
@@ -55,6 +62,46 @@ def test_the_chunks_do_not_matter(chunks: list[int]) -> None:
     mean = STATES.astype(np.float64).mean(0)
     np.testing.assert_allclose(pooled(raw(pooling_type="MEAN"), chunks), mean, rtol=1e-5)
     np.testing.assert_array_equal(pooled(raw(task="token_embed"), chunks), STATES)
+
+
+WAYS: dict[Any, np.ndarray] = {
+    "LAST": STATES[-1],
+    "CLS": STATES[0],
+    "MEAN": STATES.mean(0),
+    "MAX": STATES.max(0),
+    "MEAN_SQRT_LEN": STATES.sum(0) / np.sqrt(5),
+    "WEIGHTEDMEAN": sum((i + 1) * state for i, state in enumerate(STATES)) / 15,
+}
+
+
+@pytest.mark.parametrize("chunks", [[5], [2, 3], [1, 1, 3]])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_ways_of_the_request_and_of_the_model(way: Any, chunks: list[int]) -> None:
+    """The request's own word comes before the model's; scores are not made so."""
+    made = pooled(raw(pooling_type=way.lower()), chunks, None, PoolingRecipe("MEAN"))
+    np.testing.assert_allclose(made, WAYS[way], rtol=1e-5)
+    recipe = PoolingRecipe(way, normalize=False)
+    np.testing.assert_allclose(pooled(PoolingParams(), chunks, None, recipe), WAYS[way], rtol=1e-5)
+    scaled = pooled(PoolingParams(), chunks, None, PoolingRecipe(way))
+    np.testing.assert_allclose(scaled, WAYS[way] / np.linalg.norm(WAYS[way]), rtol=1e-5)
+    scaled = pooled(PoolingParams(normalize=True), chunks, None, recipe)
+    np.testing.assert_allclose(scaled, WAYS[way] / np.linalg.norm(WAYS[way]), rtol=1e-5)
+    head = head_for("classify")
+    scores = pooled(PoolingParams(use_activation=False), chunks, head, recipe)
+    np.testing.assert_allclose(scores, STATES[-1] @ head.weight.T + 1, rtol=1e-5)
+    each = pooled(PoolingParams(task="token_embed"), chunks, None, recipe)
+    lengths = np.linalg.norm(STATES, axis=1, keepdims=True)
+    np.testing.assert_allclose(each, STATES / lengths, rtol=1e-5)
+
+
+@pytest.mark.parametrize("task", [None, "embed", "token_embed"])
+def test_what_the_engine_cannot_make_is_refused(task: Any) -> None:
+    recipe = PoolingRecipe(refused="modules.json has Dense")
+    with pytest.raises(InvalidRequestError, match=r"got one where modules\.json has Dense: name a"):
+        as_sampling_params(PoolingParams(task=task), model(recipe=recipe), None)
+    assert pooled(raw(pooling_type="MEAN"), [5], None, recipe) == pytest.approx(WAYS["MEAN"])
+    as_sampling_params(SamplingParams(), model(recipe=recipe), None)
+    as_sampling_params(PoolingParams(), model(recipe=recipe), head_for("classify"))
 
 
 def test_vectors_are_cut_before_they_are_scaled_to_length_1() -> None:

@@ -187,3 +187,53 @@ def test_what_is_refused(tmp_path: Path) -> None:
     integers = tensors | {"output_norm.weight": np.zeros(32, np.int32)}
     with pytest.raises(WeightsError, match="I32 is not supported"):
         load_model(str(write_gguf(path, tensors=integers)))
+
+
+def split_in(folder: Path, count: int, **changes: Any) -> Path:
+    """The tiny checkpoint in parts as llama-gguf-split writes them; the path of the first."""
+    tensors = list(gguf_tensors(CONFIG).items())
+    for number in range(count):
+        name = f"m-{number + 1:05}-of-{count:05}.gguf"
+        split = {"split.no": number, "split.count": count, "split.tensors.count": len(tensors)}
+        part, fields = dict(tensors[number::count]), split | changes.get(f"part{number}", {})
+        if number == 0:
+            write_gguf(folder / name, tensors=part, extra=fields)
+        else:
+            write_gguf_file(folder / name, "llama", fields, part)
+    return folder / f"m-00001-of-{count:05}.gguf"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_split_file_is_the_same_model(count: int, tmp_path: Path) -> None:
+    """Given by its first part, or by its directory."""
+    whole = load_model(str(write_gguf(tmp_path / "whole.gguf")))
+    (tmp_path / "split").mkdir()
+    first = split_in(tmp_path / "split", count)
+    for given in (first, first.parent):
+        parts = load_model(str(given))
+        assert parts.config == whole.config
+        for one, other in zip(
+            jax.tree.leaves(parts.params), jax.tree.leaves(whole.params), strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_parts_of_a_split_file_that_do_not_fit(tmp_path: Path) -> None:
+    first = split_in(tmp_path, 3)
+    second, third = (tmp_path / f"m-0000{n}-of-00003.gguf" for n in (2, 3))
+    with pytest.raises(WeightsError, match=r"is part 2 of 3 of a split .* -00001-of-00003"):
+        load_model(str(second))
+    kept = third.read_bytes()
+    third.write_bytes(second.read_bytes())
+    with pytest.raises(WeightsError, match=r"00003-of-00003.gguf is not part 3 .* is in both"):
+        load_model(str(first))
+    third.unlink()
+    with pytest.raises(WeightsError, match=r"split into 3 files, and m-00003-of-00003\.gguf is mi"):
+        load_model(str(first))
+    third.write_bytes(kept)
+    renamed = first.rename(tmp_path / "model.gguf")
+    with pytest.raises(WeightsError, match=r"part 1 of 3 of a split .* name ends in -00001-of-"):
+        load_model(str(renamed))
+    split_in(tmp_path, 3, part1={"split.count": 4})
+    with pytest.raises(WeightsError, match=r"00002-of-00003.gguf is not part 2 .* is another"):
+        load_model(str(first))

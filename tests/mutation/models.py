@@ -202,9 +202,9 @@ LOADING: list[Mutant] = [
         ("num_layers + extra_layers", "num_layers", "GLM-4.5's last layer has no place"),
     ),
     *plant(
-        f"{FOLDER}/safetensors_loader.py",
+        f"{FOLDER}/weight_files.py",
         VARIANTS,
-        ("if not files and pickled:", "if False:", "pickles are not named"),
+        ("    if pickled:", "    if False:", "pickles are not named"),
     ),
     *plant(
         f"{FOLDER}/families/qwen2_moe.py",

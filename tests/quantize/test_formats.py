@@ -32,9 +32,17 @@ MODULE = "model.layers.1.mlp.down_proj"
 MATRIX = tiny.weights(CONFIG)[f"{MODULE}.weight"]
 
 
+# How a model embeds, and its template for tools.
+IN_FOLDERS = ("1_Pooling/config.json", "additional_chat_templates/tool_use.jinja")
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("quantize") / "model")
+    folder = write_model(tmp_path_factory.mktemp("quantize") / "model")
+    for name in IN_FOLDERS:
+        (folder / name).parent.mkdir()
+        (folder / name).write_text('{"pooling_mode": "mean"}')
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +106,8 @@ def test_the_rest_is_copied(model: Path, outs: dict[str, Path], kind: str) -> No
         if not name.endswith("_proj.weight"):
             np.testing.assert_array_equal(after.raw(name), before.raw(name))
             assert after.dtype(name) == before.dtype(name)
-    assert (outs[kind] / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
+    for name in ("tokenizer.json", *IN_FOLDERS):
+        assert (outs[kind] / name).read_bytes() == (model / name).read_bytes()
     config = json.loads((outs[kind] / "config.json").read_text())
     del config["quantization_config"]
     assert config == CONFIG

@@ -58,7 +58,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def make(template: str | None = None) -> Tokenizer:
+def make(template: str | dict[str, str] | None = None) -> Tokenizer:
     """A tokenizer that writes BOS itself where it is asked to."""
     metadata = byte_level_metadata() | {"tokenizer.ggml.add_bos_token": True}
     special = {"bos_token": "<|bos|>", "eos_token": "<|end|>"}

@@ -92,6 +92,23 @@ def test_ids_that_the_trainer_was_told(tmp_path: Path) -> None:
     assert tokenizer.bos_token_id is None and 1 not in tokenizer.encode("he")
 
 
+def test_an_end_that_the_configuration_adds(tmp_path: Path) -> None:
+    for bos, eos in ((True, True), (False, True), (True, False)):
+        config = {"add_bos_token": bos, "add_eos_token": eos}
+        tokenizer = load_tokenizer(sentencepiece_directory(tmp_path, **config))
+        inner = tokenizer.encode("he", add_special_tokens=False)
+        assert tokenizer.encode("he") == [1] * bos + inner + [2] * eos
+
+
+def test_what_tokens_beside_the_vocabulary_strip(tmp_path: Path) -> None:
+    size = len(sentencepiece_metadata()["tokenizer.ggml.tokens"])
+    added = {str(size): {"content": "<x>", "lstrip": True, "special": True}}
+    folder = sentencepiece_directory(tmp_path, added_tokens_decoder=added)
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.encode("he   <x>") == tokenizer.encode("he<x>")
+    assert tokenizer.decode(tokenizer.encode("he<x>")) == "he"
+
+
 def test_tokens_beside_the_vocabulary(tmp_path: Path) -> None:
     size = len(sentencepiece_metadata()["tokenizer.ggml.tokens"])
     added = {str(size + 1): {"content": "<pad>", "special": True}}

@@ -9,6 +9,7 @@ from typing import Any
 from jax_engine.errors import ConfigError, WeightsError
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families.hf_config import FULL, SLIDING
+from jax_engine.models.gguf.ends import end_tokens
 from jax_engine.models.gguf.fields import GgufFields, fields_of
 from jax_engine.models.gguf.rope import rope_of, shortest
 from jax_engine.models.gguf_file import GgufFile
@@ -60,7 +61,6 @@ class Header:
         embedding = self.file.tensors.get("token_embd.weight")
         if embedding is None:
             raise WeightsError(f"{self.file.path}: tensor token_embd.weight is missing.")
-        eos = (fields.eos_token_id, fields.eot_token_id)
         return {
             "vocab_size": embedding.shape[0],
             "hidden_size": fields.embedding_length,
@@ -72,7 +72,7 @@ class Header:
             "max_position_embeddings": fields.context_length,
             "rope_parameters": self.rope,
             "tie_word_embeddings": not self.has("output.weight"),
-            "eos_token_id": list(dict.fromkeys(token for token in eos if token is not None)),
+            "eos_token_id": end_tokens(self.file.metadata),
             "bos_token_id": fields.bos_token_id,
         } | self._norms()
 

@@ -22,6 +22,7 @@ _OF_ARCHITECTURE = {
     "block_count": "block_count",
     "context_length": "context_length",
     "embedding_length": "embedding_length",
+    "pooling_type": "pooling_type",
     "feed_forward_length": "feed_forward_length",
     "expert_feed_forward_length": "expert_feed_forward_length",
     "expert_shared_feed_forward_length": "expert_shared_feed_forward_length",
@@ -58,6 +59,7 @@ _OF_TOKENS = {
     "bos_token_id": "tokenizer.ggml.bos_token_id",
     "eos_token_id": "tokenizer.ggml.eos_token_id",
     "eot_token_id": "tokenizer.ggml.eot_token_id",
+    "eom_token_id": "tokenizer.ggml.eom_token_id",
 }
 
 
@@ -69,6 +71,7 @@ class GgufFields(msgspec.Struct, frozen=True):
     embedding_length: Size
     head_count: Size
     feed_forward_length: Size
+    pooling_type: Count | None = None
     expert_feed_forward_length: Size | None = None
     expert_shared_feed_forward_length: Size | None = None
     expert_count: Experts | None = None
@@ -101,6 +104,7 @@ class GgufFields(msgspec.Struct, frozen=True):
     bos_token_id: TokenId | None = None
     eos_token_id: TokenId | None = None
     eot_token_id: TokenId | None = None
+    eom_token_id: TokenId | None = None
 
 
 def fields_of(file: GgufFile, architecture: str) -> GgufFields:

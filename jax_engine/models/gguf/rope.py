@@ -23,21 +23,25 @@ def rope_of(file: GgufFile, fields: GgufFields) -> dict[str, Any]:
     rope: dict[str, Any] = {"rope_theta": shortest(fields.freq_base)}
     if LONG in file.tensors and SHORT in file.tensors:
         return rope | _longrope(file, fields)
+    scaling = _scaling(fields)
     if FACTORS in file.tensors:
-        # The factor has no effect: the file holds what follows from it.
-        return rope | {
-            "rope_type": "llama3",
-            "factor": 1.0,
-            "frequency_factors": _positive(file, FACTORS),
-        }
+        # Divisors of the frequencies, which a scaling divides once more. Alone they are the result
+        # of llama3's formula, whose factor has no effect.
+        rope["frequency_factors"] = _positive(file, FACTORS)
+        scaling = scaling or {"rope_type": "llama3", "factor": 1.0}
+    return rope | scaling
+
+
+def _scaling(fields: GgufFields) -> dict[str, Any]:
+    """How the context is stretched by the metadata; empty: not at all."""
     linear = "none" if fields.scale_linear is None else "linear"
     kind = linear if fields.scaling_type is None else fields.scaling_type
     factor = fields.scale_linear if fields.scaling_factor is None else fields.scaling_factor
     if kind == "none" or factor == 0:
-        return rope
+        return {}
     factor = 1.0 if factor is None else factor
-    rope |= {"rope_type": kind, "factor": shortest(factor)} | _original_context(fields)
-    return rope | _yarn(fields, factor) if kind == "yarn" else rope
+    found = {"rope_type": kind, "factor": shortest(factor)} | _original_context(fields)
+    return found | _yarn(fields, factor) if kind == "yarn" else found
 
 
 def _yarn(fields: GgufFields, factor: float) -> dict[str, Any]:

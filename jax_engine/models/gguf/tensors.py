@@ -41,7 +41,7 @@ def decode(file: GgufFile, name: str, start: int, stop: int) -> np.ndarray:
         )
     block_size, block_bytes = GGML_QUANT_SIZES[tensor.type]
     first = tensor.offset + start // block_size * block_bytes
-    raw = file.data[first : tensor.offset + stop // block_size * block_bytes]
+    raw = tensor.data[first : tensor.offset + stop // block_size * block_bytes]
     values: np.ndarray = dequantize(raw[None], tensor.type)
     return values.reshape(-1)
 
@@ -104,7 +104,7 @@ class GgufTensors:
         rows = flat.reshape(-1)
         row_bytes = tensor.num_bytes // math.prod(tensor.shape[:-1])
         start = tensor.offset + (element or 0) * len(rows) * row_bytes
-        raw = self._file.data[start : start + len(rows) * row_bytes].reshape(len(rows), row_bytes)
+        raw = tensor.data[start : start + len(rows) * row_bytes].reshape(len(rows), row_bytes)
         step = max(_CHUNK // tensor.shape[-1], 1)
         for first in range(0, len(rows), step):
             read_rows(raw[first : first + step], tensor.type, rows[first : first + step])

@@ -84,7 +84,7 @@ class Service:
     def dialect(self) -> Dialect:
         """How the model writes calls and reasoning."""
         settings, tokenizer = self.settings, self.tokenizer
-        template = settings.chat_template or tokenizer.chat.template
+        template = tokenizer.chat.chosen(settings.chat_template, with_tools=True)
         return Dialect.of(tokenizer, template, settings.tool_call_parser, settings.reasoning_parser)
 
     @property
@@ -92,7 +92,7 @@ class Service:
         """Whether there is a template that makes a conversation a prompt."""
         if self.settings.chat_template is not None:
             return True
-        return not self.llm.config.skip_tokenizer_init and self.tokenizer.chat.template is not None
+        return not self.llm.config.skip_tokenizer_init and bool(self.tokenizer.chat.templates)
 
     def check_model(self, request: Request) -> None:
         """

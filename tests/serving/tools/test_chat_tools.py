@@ -10,11 +10,15 @@ import pytest
 from pydantic import BaseModel
 
 from jax_engine.commands import serve
+from jax_engine.serving.openai.service import ServerSettings, Service
 from jax_engine.serving.openai.tools.formats import FORMATS
 from jax_engine.serving.openai.tools.plan import Dialect
 from jax_engine.serving.openai.tools.reasoning import REASONING
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.serving.tools.conftest import Make
+from tests.support.scripted_llm import ScriptedLLM
+from tests.tokenization.test_chat import make as make_tokenizer
+from tests.tokenization.test_chat_templates import IN_MESSAGE, IS_DEFINED, NOT_NONE
 
 HI: Any = [{"role": "user", "content": "hi"}]
 CALLS = (
@@ -278,3 +282,24 @@ def test_forms_are_found_in_templates(
     assert (off.calls, off.reasoning, off.shows_special) == (None, None, False)
     named = Dialect.of(tokenizer, template, "pythonic", "deepseek_r1")
     assert named.calls is FORMATS["pythonic"] and named.reasoning is REASONING["deepseek_r1"]
+
+
+@pytest.mark.parametrize("template", [IS_DEFINED, IN_MESSAGE, NOT_NONE])
+def test_our_own_answer_comes_back_as_it_was(make: Make, template: str) -> None:
+    """Its empty list of calls is none, and so is an empty list of tools."""
+    client, llm = make("Rom.", chat_template=template + "{{ 'tools' if tools is not none }}")
+    answer = client.chat.completions.create(model="tiny", messages=HI, tools=[])
+    message: Any = answer.choices[0].message
+    assert message.content == "Rom." and message.tool_calls == []
+    client.chat.completions.create(model="tiny", messages=[*HI, message, *HI], tools=[])
+    assert [prompt["prompt"] for prompt, _ in llm.asked] == ["hi;", "hi;Rom.;hi;"]
+
+
+def test_calls_are_read_as_the_template_for_tools_writes_them() -> None:
+    """The other template, for conversations without tools, says nothing of them."""
+    templates = {"default": "{{ messages[0].content }};", "tool_use": "<tool_call>"}
+    llm: Any = ScriptedLLM(make_tokenizer(templates))
+    service = Service(llm, ServerSettings(names=("tiny",)))
+    assert service.dialect.calls is FORMATS["hermes"] and service.can_chat
+    given = Service(llm, ServerSettings(names=("tiny",), chat_template="default"))
+    assert given.dialect.calls is None

@@ -1,0 +1,39 @@
+"""The tokens that end what a GGUF file's model says.
+
+Metadata name up to three: of the sequence, of a turn (eot), of a message (eom). Many files name one
+only, where a chat template writes another; llama.cpp knows them by their text, and so does this.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+KEYS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
+_TEXTS = frozenset(
+    (
+        *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>"),
+        *("<end_of_turn>", "<turn|>", "<eos>", "<|endoftext|>", "<|end_of_text|>"),
+        *("<|flush|>", "<|calls|>", "< EOT >", "_<EOT>", "[EOT]", "[EOS]", "<end_of_utterance>"),
+    )
+)
+# gpt-oss ends each of its messages with <|end|>, and its turn with one of the others.
+_OF_TURNS, _OF_MESSAGES = {"<|return|>", "<|call|>"}, "<|end|>"
+
+
+def ends_by_text(tokens: Sequence[str]) -> list[int]:
+    """Ids of the tokens whose text is that of an end, in their order."""
+    found = {
+        token: index
+        for index, token in enumerate(tokens)
+        if isinstance(token, str) and token in _TEXTS
+    }
+    if found.keys() >= _OF_TURNS:
+        found.pop(_OF_MESSAGES, None)
+    return list(found.values())
+
+
+def end_tokens(metadata: Mapping[str, Any]) -> list[int]:
+    """Ids of all end tokens of a file: those that it names first, then those found by text."""
+    named = [metadata[key] for key in KEYS if metadata.get(key) is not None]
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    by_text = ends_by_text(tokens) if isinstance(tokens, list) else []
+    return list(dict.fromkeys((*named, *by_text)))

@@ -1,0 +1,88 @@
+"""Bugs in which files of a model are read, and in what they say of tokens and embeddings."""
+
+from tests.mutation.planting import Mutant, plant
+
+FILES = ("tests/models/test_weight_files.py",)
+POOLING = ("tests/engine/test_pooling.py", "tests/models/test_pooling_recipe.py")
+ENDS = ("tests/models/test_gguf_ends.py",)
+TEMPLATES = ("tests/tokenization/test_chat_templates.py",)
+TOKENS = ("tests/tokenization/test_added_tokens.py",)
+OVERRIDES = ("tests/models/test_hf_overrides.py",)
+
+MUTANTS: list[Mutant] = [
+    *plant(
+        "jax_engine/models/safetensors_loader.py",
+        FILES,
+        (
+            "_places(directory, opened) if index is None else index",
+            "_places(directory, opened)",
+            "the index does not choose between copies",
+        ),
+        ("index, opened = None, {WHOLE", "opened = {WHOLE", "a stale index counts"),
+    ),
+    *plant(
+        "jax_engine/models/weight_files.py",
+        FILES,
+        ("if what_else(one) is None]\n    if not", "]\n    if not", "an adapter may be the model"),
+        ("numbers == whole", "True", "a set that lacks a file is read"),
+    ),
+    *plant(
+        "jax_engine/models/gguf_parts.py",
+        ("tests/models/test_gguf.py", "-k split"),
+        ("file.tensors |= part.tensors", "pass", "only the first part is read"),
+    ),
+    *plant(
+        "jax_engine/models/pooling_recipe.py",
+        POOLING,
+        ('1: "MEAN", 2: "CLS"', '1: "CLS", 2: "MEAN"', "llama.cpp's numbers are swapped"),
+        ("normalize=scales)\n\n", "normalize=True)\n\n", "what is not scaled is scaled"),
+    ),
+    *plant(
+        "jax_engine/engine/pooling.py",
+        POOLING,
+        (
+            "if given is None and recipe.refused is not None:",
+            "if False:",
+            "a dense layer is left out in silence",
+        ),
+        ("np.arange(1, len(tokens) + 1)", "np.arange(len(tokens))", "weights begin with 0"),
+    ),
+    *plant(
+        "jax_engine/models/gguf/ends.py",
+        ENDS,
+        ("found.keys() >= _OF_TURNS", "False", "gpt-oss ends after its reasoning"),
+        ("(*named, *by_text)", "named", "ends that only a template writes are not known"),
+    ),
+    *plant(
+        "jax_engine/tokenization/chat.py",
+        TEMPLATES,
+        ("if with_tools else None", "if False else None", "tools do not choose the template"),
+        (
+            "in enumerate(tools)] if tools else None",
+            "in enumerate(tools or ())]",
+            "an empty list of tools reaches the template",
+        ),
+    ),
+    *plant(
+        "jax_engine/tokenization/tool_calls.py",
+        TEMPLATES,
+        ("if isinstance(calls, list | tuple) and not calls:", "if False:", "no calls are calls"),
+    ),
+    *plant(
+        "jax_engine/tokenization/added_tokens.py",
+        TOKENS,
+        ("lstrip=token.lstrip", "lstrip=False", "no token strips what is before it"),
+        ("token.special or token.content in names", "token.special", "named tokens are text"),
+    ),
+    *plant(
+        "jax_engine/models/hf_overrides.py",
+        OVERRIDES,
+        ("_kind(new) not in (None, _kind(old))", "False", "numbers of another scaling stay"),
+        ("if k not in names or k in given", "", "the file's name of a field counts"),
+    ),
+    *plant(
+        "jax_engine/models/gguf/rope.py",
+        OVERRIDES,
+        ("scaling = scaling or {", "scaling = {", "factors hide the scaling"),
+    ),
+]
