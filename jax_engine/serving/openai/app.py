@@ -15,7 +15,7 @@ from jax_engine.serving.openai.completions import complete
 from jax_engine.serving.openai.document import ERROR_DOCUMENT, either_body
 from jax_engine.serving.openai.embeddings import embed
 from jax_engine.serving.openai.errors import add_error_handlers, api_error, engine_dead
-from jax_engine.serving.openai.guards import BodyGuard, KeyGuard
+from jax_engine.serving.openai.guards import BodyGuard, ExpectGuard, KeyGuard
 from jax_engine.serving.openai.metrics import CONTENT_TYPE, MetricsPage
 from jax_engine.serving.openai.page import add_page
 from jax_engine.serving.openai.request_fields import Body as RequestBody
@@ -61,6 +61,7 @@ def make_app(service: Service) -> FastAPI:
             allow_methods=["*"],
             allow_headers=["*"],
         )
+    app.add_middleware(ExpectGuard)
     return app
 
 
