@@ -17,6 +17,7 @@ from jax_engine.outputs import (
     PoolingRequestOutput,
     RequestOutput,
 )
+from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 
@@ -41,7 +42,7 @@ class ScriptedLLM:
     hangs: bool = False
     busy: bool = False
     errored: bool = False
-    max_model_len: int = 64
+    max_model_len: int = 4096
     reason: str = "stop"
     stop_reason: int | str | None = None
     asked: list[tuple[Any, Any]] = field(default_factory=list)
@@ -67,6 +68,9 @@ class ScriptedLLM:
 
     def text_tokenizer(self) -> Tokenizer:
         return self.tokenizer
+
+    def text_encoder(self) -> TextEncoder:
+        return TextEncoder(self.tokenizer, self.max_model_len)
 
     async def generate(
         self,

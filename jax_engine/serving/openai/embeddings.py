@@ -1,18 +1,19 @@
 """`/v1/embeddings`."""
 
+import asyncio
 import base64
 import time
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from jax_engine.engine.prompts import PromptInput
 from jax_engine.outputs import PoolingRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.serving.openai.errors import aborted, invalid
-from jax_engine.serving.openai.prompts import encoded, engine_prompt, prompt_list
+from jax_engine.serving.openai.prompts import engine_prompt, prompt_list
 from jax_engine.serving.openai.requests import EmbeddingRequest
 from jax_engine.serving.openai.responses import Usage, json_response
 from jax_engine.serving.openai.running import for_client, last_of
@@ -44,7 +45,8 @@ async def embed(service: Service, request: EmbeddingRequest, http: HttpRequest) 
     params = PoolingParams(dimensions=request.dimensions, task="embed")
     texts = prompt_list("input", request.input)
     service.check_queue(len(texts))
-    prompts = [await _prompt(service, request, one) for one in texts]
+    made = asyncio.gather(*(_prompt(service, request, one) for one in texts))
+    prompts = await for_client(http, made)
     name = answer_id("embd", request.request_id, http)
     streams = [service.encode(one, params, request, i) for i, one in enumerate(prompts)]
     outputs = await for_client(http, last_of(streams))
@@ -59,18 +61,16 @@ async def embed(service: Service, request: EmbeddingRequest, http: HttpRequest) 
 
 async def _prompt(
     service: Service, request: EmbeddingRequest, text: str | list[int]
-) -> PromptInput:
-    special = request.add_special_tokens
-    keep = request.truncate_prompt_tokens
+) -> dict[str, Any]:
+    special, keep = request.add_special_tokens, request.truncate_prompt_tokens
     if keep is None:
         return await engine_prompt(service, text, add_special_tokens=special)
     if keep < 1 and keep != -1:
         name = "truncate_prompt_tokens"
         raise invalid(name, f"{name} must be at least 1, or -1, got {keep}")
-    ids = text
-    if isinstance(ids, str):
-        ids = await encoded(service, ids, add_special_tokens=special)
-    return ids[-(service.llm.max_model_len - 1 if keep == -1 else keep) :]
+    prompt = await engine_prompt(service, text, add_special_tokens=special, any_length=True)
+    keep = service.llm.max_model_len - 1 if keep == -1 else keep
+    return {"prompt_token_ids": prompt["prompt_token_ids"][-keep:]}
 
 
 def _written(output: PoolingRequestOutput, *, base64_: bool) -> list[float] | str:

@@ -69,6 +69,12 @@ class ChatRequest(Chat, SamplingRequest):
         return names
 
     @property
+    def max_output(self) -> int | None:
+        """The tokens that the answer may have; None: as many as fit."""
+        newer = self.max_completion_tokens
+        return self.max_tokens if newer is None else newer
+
+    @property
     def schemas(self) -> list[str]:
         """What the client calls the schema of each tool; empty: as this request does."""
         return self._schemas
