@@ -34,6 +34,16 @@ class AsyncViews:
         """The longest prompt plus output, in tokens."""
         return self._ready.max_model_len
 
+    @property
+    def head_task(self) -> str | None:
+        """ "classify" or "token_classify"; None: the model has no head."""
+        return self._ready.head_task
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the head's scores."""
+        return self._ready.labels
+
     async def check_health(self) -> None:
         """Raises EngineDeadError if the engine cannot answer."""
         problem = self._client.problem()

@@ -48,6 +48,8 @@ class ScriptedLLM:
     asked: list[tuple[Any, Any]] = field(default_factory=list)
     timeouts: list[float | None] = field(default_factory=list)
     request_ids: list[str | None] = field(default_factory=list)
+    head_task: str | None = None
+    labels: list[str] = field(default_factory=list)
     state: Any = None
     questions: int = 0
     step_seconds: float | None = None
@@ -55,7 +57,7 @@ class ScriptedLLM:
     num_unfinished_requests: int = 0
     config: Any = field(
         default_factory=lambda: SimpleNamespace(
-            max_num_seqs=2, model="tiny", skip_tokenizer_init=False
+            max_num_seqs=2, model="tiny", skip_tokenizer_init=False, pooler_config=None
         )
     )
 

@@ -1,6 +1,5 @@
-"""`/v1/embeddings`."""
+"""`/v1/embeddings`, `/pooling` and `/classify`."""
 
-import asyncio
 import base64
 import time
 from typing import Any
@@ -10,13 +9,15 @@ from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from jax_engine.outputs import PoolingRequestOutput
-from jax_engine.pooling_params import PoolingParams
-from jax_engine.serving.openai.errors import aborted, invalid
-from jax_engine.serving.openai.prompts import engine_prompt, prompt_list
-from jax_engine.serving.openai.requests import EmbeddingRequest
+from jax_engine.serving.openai.pooled import outputs_of, params_of, prompts_of, usage_of
+from jax_engine.serving.openai.prompts import prompt_list
+from jax_engine.serving.openai.requests import (
+    ClassifyRequest,
+    EmbeddingRequest,
+    InputRequest,
+    PoolingRequest,
+)
 from jax_engine.serving.openai.responses import Usage, json_response
-from jax_engine.serving.openai.running import for_client, last_of
 from jax_engine.serving.openai.service import Service, answer_id
 
 
@@ -28,53 +29,93 @@ class Embedding(Struct):
     object: str = "embedding"
 
 
-class Embeddings(Struct):
-    """The answer."""
+class Pooled(Struct):
+    """One vector, or one for each token, as `Embedding` writes them; or the scores of a head."""
+
+    index: int
+    data: Any
+    object: str = "pooling"
+
+
+class Class(Struct):
+    """The most probable label, and the probabilities of all."""
+
+    index: int
+    label: str
+    probs: list[float]
+    num_classes: int
+
+
+class Answers[Item](Struct):
+    """The answer: an item for each prompt."""
 
     id: str
     object: str
     created: int
     model: str
-    data: list[Embedding]
+    data: list[Item]
     usage: Usage
 
 
 async def embed(service: Service, request: EmbeddingRequest, http: HttpRequest) -> Response:
-    """Answers a request."""
+    """One vector for each prompt."""
+    data, usage = await _pooled(service, request, http, task="embed", dimensions=request.dimensions)
+    items = [Embedding(i, _written(one, request.encoding_format)) for i, one in enumerate(data)]
+    return _answer(service, request, http, "embd", items, usage)
+
+
+async def pool(service: Service, request: PoolingRequest, http: HttpRequest) -> Response:
+    """As `LLM.encode`: vectors or scores, for each prompt or for each of its tokens."""
+    data, usage = await _pooled(
+        service,
+        request,
+        http,
+        task=request.task,
+        dimensions=request.dimensions,
+        use_activation=request.is_activated,
+    )
+    items = [Pooled(i, _written(one, request.encoding_format)) for i, one in enumerate(data)]
+    return _answer(service, request, http, "pool", items, usage)
+
+
+async def classify(service: Service, request: ClassifyRequest, http: HttpRequest) -> Response:
+    """The probabilities of a head's labels, for each prompt."""
+    data, usage = await _pooled(
+        service, request, http, task="classify", use_activation=request.is_activated
+    )
+    labels = service.llm.labels
+    items = [
+        Class(i, labels[int(one.argmax())], one.tolist(), len(labels)) for i, one in enumerate(data)
+    ]
+    return _answer(service, request, http, "classify", items, usage)
+
+
+async def _pooled(
+    service: Service, request: InputRequest, http: HttpRequest, **fields: Any
+) -> tuple[list[np.ndarray], Usage]:
     service.check_model(request)
-    params = PoolingParams(dimensions=request.dimensions, task="embed")
+    params = params_of(service, fields.pop("task"), **fields)
     texts = prompt_list("input", request.input)
     service.check_queue(len(texts))
-    made = asyncio.gather(*(_prompt(service, request, one) for one in texts))
-    prompts = await for_client(http, made)
-    name = answer_id("embd", request.request_id, http)
-    streams = [service.encode(one, params, request, i) for i, one in enumerate(prompts)]
-    outputs = await for_client(http, last_of(streams))
-    data = [
-        Embedding(i, _written(one, base64_=request.encoding_format == "base64"))
-        for i, one in enumerate(outputs)
-    ]
-    tokens = sum(len(one.prompt_token_ids) for one in outputs)
-    usage = Usage(tokens, 0, tokens)
-    return json_response(Embeddings(name, "list", int(time.time()), service.name, data, usage))
+    prompts = await prompts_of(service, request, texts, http)
+    outputs = await outputs_of(service, request, prompts, params, http)
+    return [np.asarray(one.outputs.data) for one in outputs], usage_of(outputs)
 
 
-async def _prompt(
-    service: Service, request: EmbeddingRequest, text: str | list[int]
-) -> dict[str, Any]:
-    special, keep = request.add_special_tokens, request.truncate_prompt_tokens
-    if keep is None:
-        return await engine_prompt(service, text, add_special_tokens=special)
-    if keep < 1 and keep != -1:
-        name = "truncate_prompt_tokens"
-        raise invalid(name, f"{name} must be at least 1, or -1, got {keep}")
-    prompt = await engine_prompt(service, text, add_special_tokens=special, any_length=True)
-    keep = service.llm.max_model_len - 1 if keep == -1 else keep
-    return {"prompt_token_ids": prompt["prompt_token_ids"][-keep:]}
+def _answer(
+    service: Service,
+    request: InputRequest,
+    http: HttpRequest,
+    prefix: str,
+    items: list[Any],
+    usage: Usage,
+) -> Response:
+    name = answer_id(prefix, request.request_id, http)
+    answer = Answers(name, "list", int(time.time()), service.name, items, usage)
+    return json_response(answer)
 
 
-def _written(output: PoolingRequestOutput, *, base64_: bool) -> list[float] | str:
-    if not output.finished:
-        raise aborted("timeout")
-    data = np.asarray(output.outputs.data, "<f4")
-    return base64.b64encode(data.tobytes()).decode() if base64_ else data.tolist()
+def _written(data: np.ndarray, form: str) -> Any:
+    if form == "base64":
+        return base64.b64encode(data.astype("<f4").tobytes()).decode()
+    return data.astype("<f4").tolist()

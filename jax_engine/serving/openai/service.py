@@ -19,7 +19,7 @@ from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.async_llm import AsyncLLM
 from jax_engine.serving.openai.errors import ApiError, invalid
 from jax_engine.serving.openai.request_fields import Request
-from jax_engine.serving.openai.requests import EmbeddingRequest
+from jax_engine.serving.openai.requests import PooledRequest
 from jax_engine.serving.openai.sampling_fields import SamplingRequest
 from jax_engine.serving.openai.tools.plan import Dialect
 from jax_engine.serving.origin import ORIGIN, Origin
@@ -168,7 +168,7 @@ class Service:
         return self.llm.generate(prompt, params, name, priority=request.priority, timeout=timeout)
 
     def encode(
-        self, prompt: PromptInput, params: PoolingParams, request: EmbeddingRequest, number: int
+        self, prompt: PromptInput, params: PoolingParams, request: PooledRequest, number: int
     ) -> AsyncIterator[PoolingRequestOutput]:
         """As `generate`, of a prompt that becomes a vector."""
         timeout = self._timeout(request.timeout)
