@@ -184,7 +184,8 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=20, help="(%(default)s)")
     parser.add_argument("--output", type=Path, help="of the result")
     parser.add_argument("--probe", metavar="URL", help=argparse.SUPPRESS)
-    args, args.server = parser.parse_known_args()
+    args, server = parser.parse_known_args()
+    args.server = server
     if args.probe:
         probe(args.probe)
         return

@@ -9,6 +9,7 @@ from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from jax_engine.pooling_params import PoolingTask
 from jax_engine.serving.openai.pooled import outputs_of, params_of, prompts_of, usage_of
 from jax_engine.serving.openai.prompts import prompt_list
 from jax_engine.serving.openai.requests import (
@@ -59,60 +60,57 @@ class Answers[Item](Struct):
 
 async def embed(service: Service, request: EmbeddingRequest, http: HttpRequest) -> Response:
     """One vector for each prompt."""
-    data, usage = await _pooled(service, request, http, task="embed", dimensions=request.dimensions)
-    items = [Embedding(i, _written(one, request.encoding_format)) for i, one in enumerate(data)]
-    return _answer(service, request, http, "embd", items, usage)
+    form = request.encoding_format
+    answer = await _pooled(service, request, http, "embd", "embed", dimensions=request.dimensions)
+    answer.data = [Embedding(i, _written(one, form)) for i, one in enumerate(answer.data)]
+    return json_response(answer)
 
 
 async def pool(service: Service, request: PoolingRequest, http: HttpRequest) -> Response:
     """As `LLM.encode`: vectors or scores, for each prompt or for each of its tokens."""
-    data, usage = await _pooled(
-        service,
-        request,
-        http,
-        task=request.task,
-        dimensions=request.dimensions,
-        use_activation=request.is_activated,
-    )
-    items = [Pooled(i, _written(one, request.encoding_format)) for i, one in enumerate(data)]
-    return _answer(service, request, http, "pool", items, usage)
+    form = request.encoding_format
+    fields = {"dimensions": request.dimensions, "use_activation": request.is_activated}
+    answer = await _pooled(service, request, http, "pool", request.task, **fields)
+    answer.data = [Pooled(i, _written(one, form)) for i, one in enumerate(answer.data)]
+    return json_response(answer)
 
 
 async def classify(service: Service, request: ClassifyRequest, http: HttpRequest) -> Response:
     """The probabilities of a head's labels, for each prompt."""
-    data, usage = await _pooled(
-        service, request, http, task="classify", use_activation=request.is_activated
+    activation, labels = request.is_activated, service.llm.labels
+    answer = await _pooled(
+        service, request, http, "classify", "classify", use_activation=activation
     )
-    labels = service.llm.labels
-    items = [
-        Class(i, labels[int(one.argmax())], one.tolist(), len(labels)) for i, one in enumerate(data)
+    answer.data = [
+        Class(i, labels[int(one.argmax())], one.tolist(), len(labels))
+        for i, one in enumerate(answer.data)
     ]
-    return _answer(service, request, http, "classify", items, usage)
+    return json_response(answer)
 
 
 async def _pooled(
-    service: Service, request: InputRequest, http: HttpRequest, **fields: Any
-) -> tuple[list[np.ndarray], Usage]:
-    service.check_model(request)
-    params = params_of(service, fields.pop("task"), **fields)
-    texts = prompt_list("input", request.input)
-    service.check_queue(len(texts))
-    prompts = await prompts_of(service, request, texts, http)
-    outputs = await outputs_of(service, request, prompts, params, http)
-    return [np.asarray(one.outputs.data) for one in outputs], usage_of(outputs)
-
-
-def _answer(
     service: Service,
     request: InputRequest,
     http: HttpRequest,
     prefix: str,
-    items: list[Any],
-    usage: Usage,
-) -> Response:
+    task: PoolingTask | None,
+    **fields: Any,
+) -> Answers[Any]:
+    """An answer whose data are arrays, to be written.
+
+    Args:
+        prefix: of its id.
+        fields: of `PoolingParams`; None: the engine's default.
+    """
+    service.check_model(request)
+    params = params_of(service, task, **fields)
+    texts = prompt_list("input", request.input)
+    service.check_queue(len(texts))
     name = answer_id(prefix, request.request_id, http)
-    answer = Answers(name, "list", int(time.time()), service.name, items, usage)
-    return json_response(answer)
+    prompts = await prompts_of(service, request, texts, http)
+    outputs = await outputs_of(service, request, prompts, params, http)
+    data = [np.asarray(one.outputs.data) for one in outputs]
+    return Answers(name, "list", int(time.time()), service.name, data, usage_of(outputs))
 
 
 def _written(data: np.ndarray, form: str) -> Any:
