@@ -209,6 +209,7 @@ def _is_prefix(data: bytes) -> bool:
     return bool(re.fullmatch(rb"(a|bb|aba)*(b|ab)?", data))
 
 
+MANY = {"type": "string", "enum": [f"v{i}" for i in range(50)]}
 BAD = [
     ({"json": "{"}, "valid grammar"),
     ({"json": {"type": "nothing"}}, "nothing"),
@@ -239,11 +240,7 @@ BAD = [
     ({"grammar": "start: " + "(" * 5000 + '"a"' + ")" * 5000}, "too deeply nested"),
     ({"regex": "(" * 5000 + "a" + ")" * 5000}, r"^.{1,700}$"),
     (
-        {
-            "json": {
-                "properties": {f"{i}": {"enum": [f"{k}" for k in range(50)]} for i in range(1000)}
-            }
-        },
+        {"json": {"type": "object", "properties": {f"p{i}": MANY for i in range(1000)}}},
         "too large: use fewer properties",
     ),
 ]
