@@ -136,7 +136,19 @@ def _one_page_lines() -> str:
     return str(sum(bool(line.strip()) for cell in cells for line in cell.splitlines()))
 
 
+def _burst(load: str, *figures: str) -> str:
+    """Milliseconds until `/health` answers beside a load."""
+    return " and ".join(f"{_of('server_burst', load, f'health_{one}_ms'):.0f}" for one in figures)
+
+
 VALUES: dict[str, Callable[[], str]] = {
+    # /health beside a burst: its 99th percentile, and the worst
+    "burst_texts_ms": lambda: _burst("texts", "p99", "max"),
+    "burst_streams_ms": lambda: _burst("streams", "p99", "max"),
+    "burst_both_ms": lambda: _burst("streams_and_texts", "p99", "max"),
+    "burst_text_s": lambda: f"{_of('server_burst', 'texts', 'text_s'):.1f}",
+    "burst_huge_text_s": lambda: f"{_of('server_burst', 'huge_text', 'text_s'):.1f}",
+    "burst_load": lambda: f"{load_result('server_burst')['machine']['load_average'][0]:.0f}",
     # A step, and the machine that it was measured on
     "matrix_gflop_per_s": lambda: f"{_step('matrix_rate_gflop_per_s'):.0f}",
     "read_gb_per_s": lambda: f"{_step('read_bandwidth_gb_per_s'):.1f}",
