@@ -141,6 +141,11 @@ def _one_page_lines() -> str:
     return str(sum(bool(line.strip()) for cell in cells for line in cell.splitlines()))
 
 
+def _burst(load: str, figure: str) -> str:
+    """Milliseconds until `/health` answers beside a load."""
+    return f"{_of('server_burst', load, f'health_{figure}_ms'):.0f}"
+
+
 VALUES: dict[str, Callable[[], str]] = {
     # A step, and the machine that it was measured on
     "matrix_gflop_per_s": lambda: f"{_step('matrix_rate_gflop_per_s'):.0f}",
@@ -225,4 +230,14 @@ VALUES: dict[str, Callable[[], str]] = {
     "unfilled_percent_32": lambda: _unfilled(32),
     # And a count
     "one_page_lines": _one_page_lines,
+    # /health beside a burst: its 99th percentile, and the worst
+    "burst_texts_p99": lambda: _burst("texts", "p99"),
+    "burst_texts_max": lambda: _burst("texts", "max"),
+    "burst_streams_p99": lambda: _burst("streams", "p99"),
+    "burst_streams_max": lambda: _burst("streams", "max"),
+    "burst_both_p99": lambda: _burst("streams_and_texts", "p99"),
+    "burst_both_max": lambda: _burst("streams_and_texts", "max"),
+    "burst_text_s": lambda: f"{_of('server_burst', 'texts', 'text_s'):.1f}",
+    "burst_huge_text_s": lambda: f"{_of('server_burst', 'huge_text', 'text_s'):.1f}",
+    "burst_load": lambda: f"{load_result('server_burst')['machine']['load_average'][0]:.0f}",
 }

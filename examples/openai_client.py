@@ -14,7 +14,7 @@ def ask(url: str) -> str:
         stream = client.chat.completions.create(
             model=model,
             messages=[{"role": "user", "content": "What is the capital of Italy?"}],
-            max_tokens=32,
+            max_tokens=16,
             stream=True,
             extra_body={"top_k": 40},  # vLLM's fields go here
         )

@@ -23,6 +23,18 @@ def blocks_of_one(group: SequenceGroup, block_size: int, max_model_len: int) -> 
     return per_seq, group.prompt_len // block_size
 
 
+def prompt_too_long(count: int, max_model_len: int, least: str = "") -> RequestTooLargeError:
+    """The error of a prompt that leaves no room for a token of output.
+
+    Args:
+        least: "at least ", if so many tokens are known and there may be more.
+    """
+    return RequestTooLargeError(
+        f"the prompt has {least}{count} tokens, max_model_len {max_model_len} allows "
+        f"{max_model_len - 1} and one of output: shorten the prompt, or raise max_model_len"
+    )
+
+
 def check_request(group: SequenceGroup, limits: Limits, manager: BlockManager) -> int:
     """Refuses a request that could not finish even with the engine to itself.
 
@@ -41,11 +53,8 @@ def check_request(group: SequenceGroup, limits: Limits, manager: BlockManager) -
     if group.prompt_len < 1:
         raise InvalidRequestError(f"{name}: prompt_token_ids must hold at least 1 token, got 0")
     if group.prompt_len > limits.max_model_len - 1:
-        raise RequestTooLargeError(
-            f"{name}: the prompt has {group.prompt_len} tokens, max_model_len "
-            f"{limits.max_model_len} allows {limits.max_model_len - 1} and one of output: "
-            "shorten the prompt, or raise max_model_len"
-        )
+        problem = prompt_too_long(group.prompt_len, limits.max_model_len)
+        raise RequestTooLargeError(f"{name}: {problem}")
     beams = 1 if group.beam is None else group.num_samples
     if beams > limits.max_num_seqs:
         raise RequestTooLargeError(

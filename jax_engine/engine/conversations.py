@@ -47,8 +47,25 @@ def chat_prompts(
     adds none.
 
     Args:
-        messages: A list of dicts with "role" and "content", or several such lists.
         tokenization_kwargs: As in `tokenized`.
+
+    Other arguments and errors are those of `chat_texts`.
+    """
+    prompts: list[PromptInput] = [
+        {"prompt": text} for text in chat_texts(tokenizer, messages, **options)
+    ]
+    return tokenized(prompts, tokenizer, tokenization_kwargs, add_special_tokens=False)
+
+
+def chat_texts(
+    tokenizer: Tokenizer,
+    messages: Sequence[Message] | Sequence[Sequence[Message]],
+    **options: Any,
+) -> list[str]:
+    """Writes one conversation, or each of several, as the text of a prompt.
+
+    Args:
+        messages: A list of dicts with "role" and "content", or several such lists.
         options: Fields of `ChatOptions`.
 
     Raises:
@@ -71,7 +88,7 @@ def chat_prompts(
         )
     one_only = bool(messages) and isinstance(messages[0], Mapping)
     conversations: Any = [messages] if one_only else messages
-    prompts: list[PromptInput] = []
+    texts: list[str] = []
     for i, conversation in enumerate(conversations):
         try:
             text = tokenizer.apply_chat_template(
@@ -87,5 +104,5 @@ def chat_prompts(
         except InvalidRequestError as error:
             where = "" if one_only else f"conversation {i}: "
             raise InvalidRequestError(f"{where}{error}") from error
-        prompts.append({"prompt": text})
-    return tokenized(prompts, tokenizer, tokenization_kwargs, add_special_tokens=False)
+        texts.append(text)
+    return texts

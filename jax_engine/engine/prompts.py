@@ -118,14 +118,24 @@ def prompt_text(prompt: PromptInput) -> str | None:
     return _valid_unicode("prompt", text)
 
 
+def with_token_ids(prompt: PromptInput, text: str, token_ids: list[int]) -> dict[str, Any]:
+    """A prompt of text, with the ids that its text was converted to."""
+    others = dict(prompt) if isinstance(prompt, Mapping) else {}
+    return {**others, "prompt": text, "prompt_token_ids": token_ids}
+
+
 def _checked_ids(token_ids: Any, vocab_size: int) -> list[int]:
     if isinstance(token_ids, np.ndarray):
         token_ids = token_ids.tolist()
-    if not isinstance(token_ids, Sequence) or not all(_is_integer(t) for t in token_ids):
+    sequence = isinstance(token_ids, Sequence)
+    plain = sequence and set(map(type, token_ids)) <= {int}
+    if not plain and not (sequence and all(_is_integer(one) for one in token_ids)):
         raise InvalidRequestError(
             f"prompt_token_ids must be a list of integers, got {shown(token_ids)}"
         )
-    ids = [int(token) for token in token_ids]
+    ids = list(token_ids) if plain else [int(token) for token in token_ids]
+    if ids and min(ids) >= 0 and max(ids) < vocab_size:
+        return ids
     for at, token in enumerate(ids):
         if not 0 <= token < vocab_size:
             raise InvalidRequestError(

@@ -1,14 +1,17 @@
 """`LLM.score`: scores pairs of texts, by a reranker's head or by comparing their embeddings."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jax_engine.checks import shown
-from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput, parse_prompt
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import PoolingRequestOutput, ScoringOutput, ScoringRequestOutput
+from jax_engine.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # it imports JAX, which a server's process does not have
+    from jax_engine.engine.llm_engine import LLMEngine
 
 
 def paired(
@@ -23,7 +26,7 @@ def paired(
 
 
 def reranker_prompts(
-    engine: LLMEngine, left: list[PromptInput], right: list[PromptInput], template: str | None
+    engine: "LLMEngine", left: list[PromptInput], right: list[PromptInput], template: str | None
 ) -> list[PromptInput]:
     """Joins each pair to one prompt of token ids.
 
@@ -41,7 +44,7 @@ def reranker_prompts(
     return [make(engine, one, other, template) for one, other in zip(left, right, strict=True)]
 
 
-def _joined(engine: LLMEngine, left: PromptInput, right: PromptInput, _: str | None) -> list[int]:
+def _joined(engine: "LLMEngine", left: PromptInput, right: PromptInput, _: str | None) -> list[int]:
     """Joins two texts as the tokenizer joins pairs; token ids are concatenated."""
     if isinstance(left, str) and isinstance(right, str) and engine.tokenizer is not None:
         ids: list[int] = engine.tokenizer.backend.encode(left, right).ids
@@ -52,15 +55,19 @@ def _joined(engine: LLMEngine, left: PromptInput, right: PromptInput, _: str | N
 
 
 def _templated(
-    engine: LLMEngine, left: PromptInput, right: PromptInput, template: str | None
+    engine: "LLMEngine", left: PromptInput, right: PromptInput, template: str | None
 ) -> list[int]:
     if engine.tokenizer is None or not (isinstance(left, str) and isinstance(right, str)):
         raise InvalidRequestError(
             f"chat_template needs two texts and a tokenizer, got {shown(left)} and {shown(right)}"
         )
+    return engine.tokenizer.encode(pair_messages(engine.tokenizer, left, right, template))
+
+
+def pair_messages(tokenizer: Tokenizer, left: str, right: str, template: str | None) -> str:
+    """Two texts as the messages of a template, with the roles "query" and "document"."""
     messages = [{"role": "query", "content": left}, {"role": "document", "content": right}]
-    text = engine.tokenizer.chat.render(messages, chat_template=template, content_format="string")
-    return engine.tokenizer.encode(text)
+    return tokenizer.chat.render(messages, chat_template=template, content_format="string")
 
 
 def whole_pair_scored(output: PoolingRequestOutput) -> ScoringRequestOutput:

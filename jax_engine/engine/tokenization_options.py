@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from jax_engine.checks import check_integer
-from jax_engine.engine.prompts import PromptInput, prompt_text
+from jax_engine.engine.prompts import PromptInput, prompt_text, with_token_ids
 from jax_engine.errors import InvalidRequestError
 from jax_engine.tokenization.tokenizer import Tokenizer
 from jax_engine.typed_fields import check_types, named_fields
@@ -74,5 +74,4 @@ def _tokenized(
     if text is None:  # token ids, or what will be refused
         return prompt
     ids = options.cut(tokenizer.encode(text, add_special_tokens=options.add_special_tokens))
-    others = dict(prompt) if isinstance(prompt, Mapping) else {}
-    return {**others, "prompt": text, "prompt_token_ids": ids}
+    return with_token_ids(prompt, text, ids)

@@ -134,8 +134,11 @@ def grammar_of(params: StructuredOutputsParams) -> str:
             return grammar_from("regex", "|".join(map(_literal, params.choice)))
         text = params.grammar or ""
         return grammar_from("gbnf" if EBNF_RULE.search(text) else "lark", text)
-    except (TypeError, ValueError) as error:
-        raise InvalidRequestError(f"structured_outputs must be a valid grammar: {error}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = reason_in(str(error))
+        raise InvalidRequestError(
+            f"structured_outputs must be a valid grammar: {reason}"
+        ) from error
 
 
 def _literal(text: str) -> str:

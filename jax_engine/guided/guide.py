@@ -74,10 +74,30 @@ def reason_of(matcher: "LLMatcher") -> str:
     return reason_in(matcher.get_error())
 
 
+_ENDLESS = (
+    "it refers to itself without end: a $ref, or a rule, leads back to itself and has no "
+    "alternative that ends"
+)
+_TOO_DEEP = "it is nested too deeply: use fewer levels, or a $ref for each part that repeats"
+# What llguidance and Python say, and what it means.
+_MEANINGS = {
+    "NoExtensionBias": _ENDLESS,
+    "recursion limit exceeded": _TOO_DEEP,
+    "maximum recursion depth exceeded": _TOO_DEEP,
+    "schema too large": "the schema is too large: use fewer properties, or fewer values of an enum",
+}
+_QUOTED = 150  # letters of a long grammar that an error shows at each end
+
+
 def reason_in(error: str) -> str:
     """The first line of an error; those after it show a place, or the parser's state. Of a regex,
     one of them says what is wrong."""
+    for term, meaning in _MEANINGS.items():
+        if term in error:
+            return meaning
     first, *more = error.strip().split("\n")
+    if len(first) > 2 * _QUOTED:
+        first = f"{first[:_QUOTED]} ... {first[-_QUOTED:]}"
     said = [one for one in more if one.startswith("error: ")]
     if first.endswith("regex parse error:") and said:
         return f"{first} {said[0].removeprefix('error: ')}"

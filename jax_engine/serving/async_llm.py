@@ -1,6 +1,5 @@
 """`AsyncLLM`: prompts in, streams of outputs out, with the engine in a process of its own."""
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from types import TracebackType
@@ -8,12 +7,14 @@ from typing import Any, Self
 
 from jax_engine.checks import check_number
 from jax_engine.config import EngineConfig
+from jax_engine.core.admission import prompt_too_long
 from jax_engine.engine.prompts import (
     Prompt,
     PromptInput,
     parse_prompt,
     prompt_text,
     truncate_prompt,
+    with_token_ids,
 )
 from jax_engine.engine.request_checks import (
     check_request_id,
@@ -33,11 +34,11 @@ from jax_engine.serving.open_requests import OpenRequests
 from jax_engine.serving.origin import ORIGIN, Origin
 from jax_engine.serving.request_log import RequestLog
 from jax_engine.serving.streams import CompletionStream, PoolingStream
+from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.serving.tracing import Tracer
 from jax_engine.serving.wire_params import needs_text, streams, written
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 
-LONG_TEXT = 4096  # characters; longer prompts are tokenised in another thread
 CLOSE_S = 5.0  # how long the engine's process may take to end
 
 
@@ -65,6 +66,9 @@ class AsyncLLM(AsyncViews):
         self._client = EngineClient({"model": model, **settings}, step_timeout)
         self._ready = self._client.ready
         self._tokenizer = self._own_tokenizer()
+        self._encoder = None
+        if self._tokenizer is not None:
+            self._encoder = TextEncoder(self._tokenizer, self.max_model_len)
         self._requests = OpenRequests(self._client)
         self.request_log: RequestLog | None = None
         self.tracer: Tracer | None = None
@@ -116,9 +120,7 @@ class AsyncLLM(AsyncViews):
         refuse_adapters(lora_request)
         params = self._checked(sampling_params)
         arrival = time.monotonic()
-        parsed = truncate_prompt(
-            await self._parsed(prompt), params.truncate_prompt_tokens, self.max_model_len
-        )
+        parsed = await self._parsed(prompt, params.truncate_prompt_tokens)
         has_text = needs_text(params)
         stream = CompletionStream(
             self._new_id(request_id),
@@ -216,12 +218,21 @@ class AsyncLLM(AsyncViews):
         params.__post_init__()
         return params
 
-    async def _parsed(self, prompt: PromptInput) -> Prompt:
-        text = prompt_text(prompt)
-        arguments = prompt, self._tokenizer, self._ready.vocab_size
-        if text is not None and len(text) > LONG_TEXT:
-            return await asyncio.to_thread(parse_prompt, *arguments)
-        return parse_prompt(*arguments)
+    async def _parsed(self, prompt: PromptInput, keep: int | None = None) -> Prompt:
+        """A prompt that leaves room for a token of output.
+
+        Args:
+            keep: As for `truncate_prompt`.
+        """
+        text, limit = prompt_text(prompt), self.max_model_len
+        if text is not None and self._encoder is not None:
+            ids = await self._encoder.ids(text, any_length=keep is not None)
+            prompt = with_token_ids(prompt, text, ids)
+        parsed = parse_prompt(prompt, self._tokenizer, self._ready.vocab_size)
+        parsed = truncate_prompt(parsed, keep, limit)
+        if len(parsed.token_ids) > limit - 1:
+            raise prompt_too_long(len(parsed.token_ids), limit)
+        return parsed
 
     def _new_id(self, request_id: str | None) -> str:
         if request_id is None:

@@ -10,6 +10,7 @@ from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.engine_client import EngineClient
 from jax_engine.serving.messages import Ready
 from jax_engine.serving.open_requests import OpenRequests
+from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 
@@ -21,6 +22,7 @@ class AsyncViews:
     _ready: Ready
     _requests: OpenRequests
     _tokenizer: Tokenizer | None
+    _encoder: TextEncoder | None
 
     @property
     def model(self) -> str:
@@ -31,6 +33,16 @@ class AsyncViews:
     def max_model_len(self) -> int:
         """The longest prompt plus output, in tokens."""
         return self._ready.max_model_len
+
+    @property
+    def head_task(self) -> str | None:
+        """ "classify" or "token_classify"; None: the model has no head."""
+        return self._ready.head_task
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the head's scores."""
+        return self._ready.labels
 
     async def check_health(self) -> None:
         """Raises EngineDeadError if the engine cannot answer."""
@@ -76,6 +88,12 @@ class AsyncViews:
         if self._tokenizer is None:
             raise InvalidRequestError("the engine has no tokenizer (skip_tokenizer_init=True)")
         return self._tokenizer
+
+    def text_encoder(self) -> TextEncoder:
+        """What tokenises texts beside the event loop. Raises as `text_tokenizer`."""
+        self.text_tokenizer()
+        assert self._encoder is not None
+        return self._encoder
 
     def get_default_sampling_params(self) -> SamplingParams:
         """As `LLM.get_default_sampling_params`."""

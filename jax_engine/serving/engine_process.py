@@ -91,6 +91,7 @@ def served(config: EngineConfig) -> EngineConfig:
 
 def _ready(engine: LLMEngine) -> Ready:
     config = engine.config
+    head = None if engine.head is None else engine.head.config
     return Ready(
         model=config.model or str(engine.model_source),
         source=str(engine.model_source),
@@ -98,6 +99,8 @@ def _ready(engine: LLMEngine) -> Ready:
         max_model_len=engine.max_model_len,
         num_gpu_blocks=engine.memory.num_blocks,
         block_size=config.block_size,
+        head_task=None if head is None else head.task,
+        labels=[] if head is None else list(head.labels),
     )
 
 

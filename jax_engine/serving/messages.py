@@ -69,6 +69,7 @@ class Ready(Message, tag="ready"):
         model: the name or path of the model.
         source: the directory or GGUF file that it came from.
         vocab_size: of the model's logits, padding included.
+        head_task, labels: of the model's head; None: it has none.
     """
 
     model: str
@@ -77,6 +78,8 @@ class Ready(Message, tag="ready"):
     max_model_len: int
     num_gpu_blocks: int
     block_size: int
+    head_task: str | None = None
+    labels: list[str] = []
 
 
 class StartFailed(Message, tag="start_failed"):

@@ -93,6 +93,15 @@ class Tokenizer:
         ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
+    def encode_unlocked(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The same ids as `encode`, for other threads: they go on meanwhile.
+
+        It costs a short text more, and starts threads, of which a process that forks is warned.
+        """
+        (encoding,) = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoding.ids
+        return ids
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of the ids. Invalid UTF-8 becomes U+FFFD; unknown ids are left out."""
         table = self.token_bytes

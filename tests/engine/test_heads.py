@@ -1,6 +1,5 @@
 """Classes, rewards and rerankers: a head over the hidden states, which `embed` gives too."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from jax_engine import (
 from jax_engine.models.heads import probabilities
 from jax_engine.pooling_params import PoolerConfig
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
+from tests.support.heads import WIDTH, with_head
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS: dict[str, Any] = {
@@ -27,7 +27,6 @@ SETTINGS: dict[str, Any] = {
     "max_num_seqs": 4,
 }
 PROMPTS = [[3, 4, 5, 6, 7, 8, 9, 10, 11], [12], [13, 14, 15]]
-WIDTH = 20
 
 
 @pytest.fixture(scope="module")
@@ -35,23 +34,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "plain", vocab_size=VOCAB)
     save_byte_tokenizer(path)
     return path
-
-
-def with_head(plain: Path, target: Path, *, kind: str, labels: int, **more: Any) -> Path:
-    """The same decoder with a random head."""
-    config = json.loads((plain / "config.json").read_text())
-    config["architectures"] = [f"LlamaFor{kind}"]
-    config["id2label"] = {str(i): f"label {i}" for i in range(labels)}
-    tensors = load_file(plain / "model.safetensors")
-    rng = np.random.default_rng(labels)
-    tensors.pop("lm_head.weight", None)
-    tensors["score.weight"] = rng.standard_normal((labels, WIDTH)).astype(np.float32)
-    tensors |= {name: np.asarray(values, np.float32) for name, values in more.items()}
-    target.mkdir()
-    save_file(tensors, target / "model.safetensors")
-    (target / "config.json").write_text(json.dumps(config))
-    save_byte_tokenizer(target)
-    return target
 
 
 def weight(folder: Path) -> np.ndarray:

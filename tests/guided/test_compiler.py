@@ -209,6 +209,7 @@ def _is_prefix(data: bytes) -> bool:
     return bool(re.fullmatch(rb"(a|bb|aba)*(b|ab)?", data))
 
 
+MANY = {"type": "string", "enum": [f"v{i}" for i in range(50)]}
 BAD = [
     ({"json": "{"}, "valid grammar"),
     ({"json": {"type": "nothing"}}, "nothing"),
@@ -218,7 +219,30 @@ BAD = [
     ({"grammar": "root ::= missing"}, "missing"),
     ({"grammar": "start: missing"}, "missing"),
     ({"grammar": "?"}, "valid grammar"),
-    ({"json": {"$ref": "#"}}, "NoExtensionBias"),  # a value that is itself: no output ever ends
+    # A value that is itself: no output ever ends.
+    ({"json": {"$ref": "#"}}, r"refers to itself without end: a \$ref"),
+    (
+        {
+            "json": {
+                "$ref": "#/$defs/a",
+                "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+            }
+        },
+        "without end",
+    ),
+    ({"json": {"allOf": [{"$ref": "#"}]}}, "without end"),
+    ({"grammar": "start: a\na: b\nb: a"}, "without end"),
+    ({"json": {"$ref": "#/$defs/c"}}, "Pointer '/\\$defs/c' does not exist"),
+    ({"json": {"$ref": "https://example.org/x"}}, "https://example.org/x"),
+    ({"json": '{"a":' * 5000 + "1" + "}" * 5000}, "nested too deeply: use fewer levels"),
+    ({"json": '{"properties":{"a":' * 100 + "{}" + "}}" * 100}, "nested too deeply"),
+    ({"grammar": "root ::= " + "(" * 5000 + '"a"' + ")" * 5000}, "nested too deeply"),
+    ({"grammar": "start: " + "(" * 5000 + '"a"' + ")" * 5000}, "too deeply nested"),
+    ({"regex": "(" * 5000 + "a" + ")" * 5000}, r"^.{1,700}$"),
+    (
+        {"json": {"type": "object", "properties": {f"p{i}": MANY for i in range(1000)}}},
+        "too large: use fewer properties",
+    ),
 ]
 
 

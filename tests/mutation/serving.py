@@ -11,6 +11,7 @@ RESPONSES_TESTS = ("tests/serving/test_responses_api.py",)
 MESSAGES_TESTS = ("tests/serving/test_anthropic.py",)
 PAGE_TESTS = ("tests/serving/test_metrics_page.py",)
 UNSOUND_TESTS = ("tests/serving/test_unsound_requests.py",)
+OFFERS_TESTS = ("tests/serving/test_offers.py",)
 LLM_TESTS = ("tests/serving/test_async_llm.py",)
 
 FIGURES_TESTS = ("tests/bench/test_figures.py",)
@@ -150,6 +151,27 @@ MUTANTS: list[Mutant] = [
             "pass",
             "a head may take for ever",
         ),
+    ),
+    *plant(
+        "jax_engine/serving/openai/http_protocol.py",
+        OFFERS_TESTS,
+        (" + data[upgrade.args[0] :]", "", "a body beside an offer is lost"),
+        (
+            "if self._in_head:\n            super",
+            "if True:\n            super",
+            "trailers are headers",
+        ),
+        ("if self._owes_answer():", "if False:", "a refusal amid another answer"),
+        (
+            "more_body:\n            self._start",
+            "more_body:\n            self._end",
+            "the rest of a refused body may take for ever",
+        ),
+    ),
+    *plant(
+        "jax_engine/serving/openai/guards.py",
+        OFFERS_TESTS,
+        ("and not wanted", "and False", "the next request is taken for an announced body"),
     ),
     *plant(
         "jax_engine/serving/openai/service.py",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jax_engine import EngineDeadError, RequestOutputKind, SamplingParams
+from jax_engine.serving.text_encoder import TextEncoder
 from tests.support.scripted_app import Make, http_scope, leave, scripted_app
 
 ENDPOINTS = {
@@ -286,6 +287,32 @@ def test_who_leaves_ends_all_its_requests(make: Make, path: str, body: Any, stre
     assert most == len(body.get("prompt", [0])) and llm.open == 0
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (C, {"prompt": ["a", "b"]}), (CHAT, HI), ("/v1/responses", {"input": "a"}),
+        ("/v1/messages", HI | {"model": "tiny", "max_tokens": 9}),
+        ("/v1/embeddings", {"input": "a"}),
+    ],
+)  # fmt: skip
+def test_nothing_is_tokenised_for_who_has_left(make: Make, path: str, body: Any) -> None:
+    client, llm = make()
+
+    class Endless(TextEncoder):
+        async def ids(self, text: str, **options: Any) -> list[int]:
+            llm.open += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                llm.open -= 1
+            return []
+
+    encoder = Endless(llm.tokenizer, 9)
+    llm.text_encoder = lambda: encoder  # type: ignore[method-assign]
+    assert asyncio.run(leave(client.app, path, body, llm)) > 0
+    assert llm.open == 0 and not llm.asked
+
+
 def engine_lines(page: str) -> list[str]:
     """Without those about the server's process, whose time goes on."""
     return [line for line in page.splitlines() if "vllm:" in line or "jax_engine:" in line]
@@ -307,7 +334,7 @@ def test_metrics_wait_for_nobody(make: Make) -> None:
 def test_models_tokens_and_embeddings(make: Make) -> None:
     client, llm = make({"allowed_origins": ("https://a.example",)})
     assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["tiny", "other"]
-    assert client.get("/v1/models/other").json()["max_model_len"] == 64
+    assert client.get("/v1/models/other").json()["max_model_len"] == 4096
     chat = client.post("/tokenize", json=HI | {"return_token_strs": True}).json()
     assert bytes(chat["tokens"]) == b"[user]hi[assistant]" and chat["token_strs"][0] == "["
     assert client.post("/detokenize", json={"tokens": chat["tokens"]}).json() == {
@@ -315,7 +342,10 @@ def test_models_tokens_and_embeddings(make: Make) -> None:
     }
     answer = client.post("/v1/embeddings", json={"input": [1, 2, 3], "truncate_prompt_tokens": 2})
     assert answer.json()["data"] == [{"index": 0, "embedding": [0.25, -1.0], "object": "embedding"}]
-    assert llm.asked[-1][0] == [2, 3] and answer.json()["usage"]["prompt_tokens"] == 3
+    assert (
+        llm.asked[-1][0] == {"prompt_token_ids": [2, 3]}
+        and answer.json()["usage"]["prompt_tokens"] == 3
+    )
     pages = [client.get("/version", headers={"Origin": f"https://{x}.example"}) for x in "ab"]
     assert client.get("/openapi.json").json()["paths"].keys() >= ENDPOINTS
     found = [page.headers.get("access-control-allow-origin") for page in pages]

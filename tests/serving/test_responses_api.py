@@ -138,7 +138,8 @@ def test_fields_are_repeated_and_reach_the_engine(make: Make) -> None:
     assert answer["reasoning"]["effort"] == "low" and answer["error"] is None
     params = llm.asked[0][1]
     assert (params.temperature, params.top_p, params.max_tokens) == (0.5, 0.9, 7)
-    assert (params.top_k, params.seed, params.truncate_prompt_tokens) == (5, 3, -1)
+    kept = llm.max_model_len - 7  # "auto" leaves room for the output
+    assert (params.top_k, params.seed, params.truncate_prompt_tokens) == (5, 3, kept)
     assert asked_prompt(llm) == "[system]Be brief.[user]hi[assistant]"
     client.post(PATH, json={"input": "hi"})
     assert llm.asked[1][1].max_tokens is None and llm.asked[1][1].structured_outputs is None

@@ -91,7 +91,7 @@ def test_before_the_first_answer_there_is_no_state(
     found = TestClient(make_app(make(busy=True)[0])).get("/state").json()
     assert found["engine"] is None and found["age"] is None
     assert found["server"] == {
-        "model": "tiny", "chat": True, "max_model_len": 64, "max_num_seqs": 2,
+        "model": "tiny", "chat": True, "max_model_len": 4096, "max_num_seqs": 2,
     }  # fmt: skip
 
 

@@ -59,6 +59,25 @@ def test_what_cannot_be_read_or_written_is_refused(
     assert len(llm.asked) == asked
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'{"prompt": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "deeper than 128 levels"),
+        (b"[" * 100_000 + b"]" * 100_000, "deeper than 128 levels"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "deeper than 128 levels"),
+        (b'{"prompt": "x", "max_tokens": ' + b"9" * 5000 + b"}", "no number of more than 4300"),
+        (b'{"prompt": "\xff"}', "must be JSON in UTF-8"),
+        (b'{"prompt": "x"', "must be JSON: "),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/messages", "/tokenize", "/v1/rerank"])
+def test_why_a_body_cannot_be_read(checkpoint: Path, path: str, content: bytes, why: str) -> None:
+    client, llm = scripted_app(checkpoint)()
+    answer = client.post(path, content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400 and why in answer.text, answer.text
+    assert not llm.asked
+
+
 def test_how_deep_is_too_deep() -> None:
     for leaf in (1, "x", {}):
         inner = isinstance(leaf, dict)  # one level itself

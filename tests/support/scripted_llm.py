@@ -17,6 +17,7 @@ from jax_engine.outputs import (
     PoolingRequestOutput,
     RequestOutput,
 )
+from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 
@@ -41,12 +42,14 @@ class ScriptedLLM:
     hangs: bool = False
     busy: bool = False
     errored: bool = False
-    max_model_len: int = 64
+    max_model_len: int = 4096
     reason: str = "stop"
     stop_reason: int | str | None = None
     asked: list[tuple[Any, Any]] = field(default_factory=list)
     timeouts: list[float | None] = field(default_factory=list)
     request_ids: list[str | None] = field(default_factory=list)
+    head_task: str | None = None
+    labels: list[str] = field(default_factory=list)
     state: Any = None
     questions: int = 0
     step_seconds: float | None = None
@@ -54,7 +57,7 @@ class ScriptedLLM:
     num_unfinished_requests: int = 0
     config: Any = field(
         default_factory=lambda: SimpleNamespace(
-            max_num_seqs=2, model="tiny", skip_tokenizer_init=False
+            max_num_seqs=2, model="tiny", skip_tokenizer_init=False, pooler_config=None
         )
     )
 
@@ -67,6 +70,9 @@ class ScriptedLLM:
 
     def text_tokenizer(self) -> Tokenizer:
         return self.tokenizer
+
+    def text_encoder(self) -> TextEncoder:
+        return TextEncoder(self.tokenizer, self.max_model_len)
 
     async def generate(
         self,

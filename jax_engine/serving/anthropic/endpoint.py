@@ -16,7 +16,7 @@ from jax_engine.serving.openai.service import Service, answer_id
 
 async def message(service: Service, request: MessagesRequest, http: HttpRequest) -> Response:
     """Answers a request, as one object or as a stream."""
-    call = await ChatCall.of(service, chat_request(request))
+    call = await for_client(http, ChatCall.of(service, chat_request(request)))
     writer = Writer(call, request, answer_id("msg", None, http, "_"))
     if request.stream:
         return await named_event_stream(http, writer.events())
@@ -27,5 +27,5 @@ async def count_tokens(service: Service, request: CountRequest) -> Response:
     """How many tokens the prompt of a request has."""
     chat = chat_request(request)
     service.check_model(chat)
-    prompt = await chat_prompt(service, chat)
+    prompt = await chat_prompt(service, chat, any_length=True)
     return json_response({"input_tokens": len(prompt["prompt_token_ids"])})

@@ -22,7 +22,9 @@ parts.py               items, blocks and tools, each told by its type
 blocks.py              a turn as stretches of reasoning, text and calls
 thought.py             how much of a turn was reasoning
 logprobs.py            log-probabilities, as both endpoints write them
-embeddings.py          /v1/embeddings
+embeddings.py          /v1/embeddings, /pooling, /classify
+scores.py              /score, /rerank
+pooled.py              what these share
 tokens.py              /tokenize, /detokenize
 metrics.py             /metrics
 stats_log.py           a line every few seconds about what the engine does

@@ -13,17 +13,21 @@ from jax_engine.serving.anthropic.request import CountRequest, MessagesRequest
 from jax_engine.serving.openai.chat import chat
 from jax_engine.serving.openai.completions import complete
 from jax_engine.serving.openai.document import ERROR_DOCUMENT, either_body
-from jax_engine.serving.openai.embeddings import embed
+from jax_engine.serving.openai.embeddings import classify, embed, pool
 from jax_engine.serving.openai.errors import add_error_handlers, api_error, engine_dead
-from jax_engine.serving.openai.guards import BodyGuard, KeyGuard
+from jax_engine.serving.openai.guards import BodyGuard, ExpectGuard, KeyGuard, Turns
 from jax_engine.serving.openai.metrics import CONTENT_TYPE, MetricsPage
 from jax_engine.serving.openai.page import add_page
 from jax_engine.serving.openai.request_fields import Body as RequestBody
 from jax_engine.serving.openai.requests import (
     ChatRequest,
+    ClassifyRequest,
     CompletionRequest,
     DetokenizeRequest,
     EmbeddingRequest,
+    PoolingRequest,
+    RerankRequest,
+    ScoreRequest,
     TokenizeChatRequest,
     TokenizeTextRequest,
 )
@@ -31,6 +35,7 @@ from jax_engine.serving.openai.responses import json_response
 from jax_engine.serving.openai.responses_api.endpoint import respond
 from jax_engine.serving.openai.responses_api.request import ResponsesRequest
 from jax_engine.serving.openai.running import ClientGone
+from jax_engine.serving.openai.scores import rerank, score
 from jax_engine.serving.openai.service import Service, no_model
 from jax_engine.serving.openai.tokens import detokenize, tokenize, tokenizer_info
 
@@ -40,15 +45,14 @@ CLIENT_CLOSED = 499  # nobody reads this answer
 def make_app(service: Service) -> FastAPI:
     """The server without a port."""
     errors: dict[int | str, Any] = {"4XX": ERROR_DOCUMENT, "5XX": ERROR_DOCUMENT}
-    app = FastAPI(
-        title="jax-engine", docs_url=None, redoc_url=None, version=_version(), responses=errors
-    )
+    app = FastAPI(title="jax-engine", redoc_url=None, version=_version(), responses=errors)
     add_error_handlers(app)
     app.add_exception_handler(ClientGone, _nobody)
     _add_models(app, service)
     _add_state(app, service)
     add_page(app, service)
     _add_generation(app, service)
+    _add_pooling(app, service)
     _add_tokens(app, service)
     settings = service.settings
     app.add_middleware(BodyGuard, limit=settings.max_body_bytes)
@@ -61,6 +65,8 @@ def make_app(service: Service) -> FastAPI:
             allow_methods=["*"],
             allow_headers=["*"],
         )
+    app.add_middleware(ExpectGuard)
+    app.add_middleware(Turns)
     return app
 
 
@@ -93,9 +99,30 @@ def _add_generation(app: FastAPI, service: Service) -> None:
     async def count(body: CountRequest) -> Response:
         return await _named(body, count_tokens(service, body))
 
+
+def _add_pooling(app: FastAPI, service: Service) -> None:
     @app.post("/v1/embeddings")
     async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> Response:
         return await _named(body, embed(service, body, http))
+
+    @app.post("/pooling")
+    async def pooling(body: PoolingRequest, http: HttpRequest) -> Response:
+        return await _named(body, pool(service, body, http))
+
+    @app.post("/classify")
+    async def classes(body: ClassifyRequest, http: HttpRequest) -> Response:
+        return await _named(body, classify(service, body, http))
+
+    @app.post("/score", include_in_schema=False)
+    @app.post("/v1/score")
+    async def scores(body: ScoreRequest, http: HttpRequest) -> Response:
+        return await _named(body, score(service, body, http))
+
+    @app.post("/rerank", include_in_schema=False)
+    @app.post("/v2/rerank", include_in_schema=False)
+    @app.post("/v1/rerank")
+    async def ranking(body: RerankRequest, http: HttpRequest) -> Response:
+        return await _named(body, rerank(service, body, http))
 
 
 async def _named(request: RequestBody, answer: Any) -> Response:
@@ -173,11 +200,18 @@ def _add_state(app: FastAPI, service: Service) -> None:
     @app.head("/health", include_in_schema=False)  # what some load balancers ask
     @app.get("/health")
     @app.get("/ready")
+    @app.post("/ping", include_in_schema=False)  # of SageMaker, by either method
+    @app.get("/ping")
     async def health() -> Response:
         """200 while the engine can take requests."""
         if service.llm.errored:
             raise engine_dead()
         return json_response({"status": "ok"})
+
+    @app.get("/load")
+    async def load() -> Response:
+        """How many prompts wait or run."""
+        return json_response({"server_load": service.llm.num_unfinished_requests})
 
     @app.get("/version")
     async def version() -> Response:

@@ -37,7 +37,7 @@ from jax_engine.tokenization.chat_content import content_text
 
 async def chat(service: Service, request: ChatRequest, http: HttpRequest) -> Response:
     """Answers a request, as one object or as a stream."""
-    call = await ChatCall.of(service, request)
+    call = await for_client(http, ChatCall.of(service, request))
     writer = _Writer(call, answer_id("chatcmpl", request.request_id, http))
     if request.stream:
         return await event_stream(http, writer.events())

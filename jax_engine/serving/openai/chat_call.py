@@ -49,7 +49,9 @@ class ChatCall:
         )
         params = _params(service, request)
         service.check_samples(params)
-        prompt = await chat_prompt(service, request)
+        any_length = request.truncate_prompt_tokens is not None
+        prompt = await chat_prompt(service, request, any_length=any_length)
+        params = service.fit(params, prompt, request.max_output)
         plan = plan_of(
             service.dialect,
             service.tokenizer,
@@ -98,13 +100,10 @@ class ChatCall:
 def _params(service: Service, request: ChatRequest) -> SamplingParams:
     if request.top_logprobs and not request.logprobs:
         raise invalid("top_logprobs", "top_logprobs must only be given with logprobs=true")
-    wanted = request.max_completion_tokens
-    if wanted is None:
-        wanted = request.max_tokens
     # Without either: as many as fit
     defaults: dict[str, Any] = {"max_tokens": None} | service.defaults
     return request.sampling_params(
         defaults,
-        max_tokens=wanted,
+        max_tokens=request.max_output,
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
     )

@@ -10,7 +10,6 @@ from msgspec import UNSET
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from jax_engine.engine.prompts import PromptInput
 from jax_engine.outputs import CompletionOutput, RequestOutput
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.openai.errors import invalid
@@ -39,7 +38,8 @@ async def complete(service: Service, request: CompletionRequest, http: HttpReque
     if request.suffix:
         raise invalid("suffix", "suffix is not supported: the model reads from left to right")
     request.check_stream()
-    call = await _Call.of(service, request, answer_id("cmpl", request.request_id, http))
+    name = answer_id("cmpl", request.request_id, http)
+    call = await for_client(http, _Call.of(service, request, name))
     if request.stream:
         return await event_stream(http, call.events())
     return json_response(await for_client(http, call.answer()))
@@ -70,8 +70,8 @@ class _Call:
     service: Service
     request: CompletionRequest
     id: str
-    params: SamplingParams
-    prompts: list[PromptInput]
+    params: list[SamplingParams]
+    prompts: list[dict[str, Any]]
     counts: Counts = field(default_factory=Counts)
     created: int = field(default_factory=lambda: int(time.time()))
     offsets: dict[int, Offsets | None] = field(default_factory=dict)
@@ -88,17 +88,20 @@ class _Call:
                     service,
                     one,
                     add_special_tokens=request.add_special_tokens,
+                    any_length=request.truncate_prompt_tokens is not None,
                     cache_salt=request.cache_salt,
                 )
                 for one in texts
             )
         )
-        return cls(service, request, name, params, prompts)
+        wanted = request.max_tokens
+        each = [service.fit(params, one, wanted) for one in prompts]
+        return cls(service, request, name, each, prompts)
 
     def _streams(self) -> list[AsyncGenerator[RequestOutput]]:
         return [
-            self.service.generate(one, self.params, self.request, number)
-            for number, one in enumerate(self.prompts)
+            self.service.generate(one, params, self.request, number)
+            for number, (one, params) in enumerate(zip(self.prompts, self.params, strict=True))
         ]
 
     async def answer(self) -> Answer[CompletionChoice]:

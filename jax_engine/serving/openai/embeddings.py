@@ -1,21 +1,24 @@
-"""`/v1/embeddings`."""
+"""`/v1/embeddings`, `/pooling` and `/classify`."""
 
 import base64
 import time
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from jax_engine.engine.prompts import PromptInput
-from jax_engine.outputs import PoolingRequestOutput
-from jax_engine.pooling_params import PoolingParams
-from jax_engine.serving.openai.errors import aborted, invalid
-from jax_engine.serving.openai.prompts import encoded, engine_prompt, prompt_list
-from jax_engine.serving.openai.requests import EmbeddingRequest
+from jax_engine.pooling_params import PoolingTask
+from jax_engine.serving.openai.pooled import outputs_of, params_of, prompts_of, usage_of
+from jax_engine.serving.openai.prompts import prompt_list
+from jax_engine.serving.openai.requests import (
+    ClassifyRequest,
+    EmbeddingRequest,
+    InputRequest,
+    PoolingRequest,
+)
 from jax_engine.serving.openai.responses import Usage, json_response
-from jax_engine.serving.openai.running import for_client, last_of
 from jax_engine.serving.openai.service import Service, answer_id
 
 
@@ -27,54 +30,90 @@ class Embedding(Struct):
     object: str = "embedding"
 
 
-class Embeddings(Struct):
-    """The answer."""
+class Pooled(Struct):
+    """One vector, or one for each token, as `Embedding` writes them; or the scores of a head."""
+
+    index: int
+    data: Any
+    object: str = "pooling"
+
+
+class Class(Struct):
+    """The most probable label, and the probabilities of all."""
+
+    index: int
+    label: str
+    probs: list[float]
+    num_classes: int
+
+
+class Answers[Item](Struct):
+    """The answer: an item for each prompt."""
 
     id: str
     object: str
     created: int
     model: str
-    data: list[Embedding]
+    data: list[Item]
     usage: Usage
 
 
 async def embed(service: Service, request: EmbeddingRequest, http: HttpRequest) -> Response:
-    """Answers a request."""
+    """One vector for each prompt."""
+    form = request.encoding_format
+    answer = await _pooled(service, request, http, "embd", "embed", dimensions=request.dimensions)
+    answer.data = [Embedding(i, _written(one, form)) for i, one in enumerate(answer.data)]
+    return json_response(answer)
+
+
+async def pool(service: Service, request: PoolingRequest, http: HttpRequest) -> Response:
+    """As `LLM.encode`: vectors or scores, for each prompt or for each of its tokens."""
+    form = request.encoding_format
+    fields = {"dimensions": request.dimensions, "use_activation": request.is_activated}
+    answer = await _pooled(service, request, http, "pool", request.task, **fields)
+    answer.data = [Pooled(i, _written(one, form)) for i, one in enumerate(answer.data)]
+    return json_response(answer)
+
+
+async def classify(service: Service, request: ClassifyRequest, http: HttpRequest) -> Response:
+    """The probabilities of a head's labels, for each prompt."""
+    activation, labels = request.is_activated, service.llm.labels
+    answer = await _pooled(
+        service, request, http, "classify", "classify", use_activation=activation
+    )
+    answer.data = [
+        Class(i, labels[int(one.argmax())], one.tolist(), len(labels))
+        for i, one in enumerate(answer.data)
+    ]
+    return json_response(answer)
+
+
+async def _pooled(
+    service: Service,
+    request: InputRequest,
+    http: HttpRequest,
+    prefix: str,
+    task: PoolingTask | None,
+    **fields: Any,
+) -> Answers[Any]:
+    """An answer whose data are arrays, to be written.
+
+    Args:
+        prefix: of its id.
+        fields: of `PoolingParams`; None: the engine's default.
+    """
     service.check_model(request)
-    params = PoolingParams(dimensions=request.dimensions, task="embed")
+    params = params_of(service, task, **fields)
     texts = prompt_list("input", request.input)
     service.check_queue(len(texts))
-    prompts = [await _prompt(service, request, one) for one in texts]
-    name = answer_id("embd", request.request_id, http)
-    streams = [service.encode(one, params, request, i) for i, one in enumerate(prompts)]
-    outputs = await for_client(http, last_of(streams))
-    data = [
-        Embedding(i, _written(one, base64_=request.encoding_format == "base64"))
-        for i, one in enumerate(outputs)
-    ]
-    tokens = sum(len(one.prompt_token_ids) for one in outputs)
-    usage = Usage(tokens, 0, tokens)
-    return json_response(Embeddings(name, "list", int(time.time()), service.name, data, usage))
+    name = answer_id(prefix, request.request_id, http)
+    prompts = await prompts_of(service, request, texts, http)
+    outputs = await outputs_of(service, request, prompts, params, http)
+    data = [np.asarray(one.outputs.data) for one in outputs]
+    return Answers(name, "list", int(time.time()), service.name, data, usage_of(outputs))
 
 
-async def _prompt(
-    service: Service, request: EmbeddingRequest, text: str | list[int]
-) -> PromptInput:
-    special = request.add_special_tokens
-    keep = request.truncate_prompt_tokens
-    if keep is None:
-        return await engine_prompt(service, text, add_special_tokens=special)
-    if keep < 1 and keep != -1:
-        name = "truncate_prompt_tokens"
-        raise invalid(name, f"{name} must be at least 1, or -1, got {keep}")
-    ids = text
-    if isinstance(ids, str):
-        ids = await encoded(service, ids, add_special_tokens=special)
-    return ids[-(service.llm.max_model_len - 1 if keep == -1 else keep) :]
-
-
-def _written(output: PoolingRequestOutput, *, base64_: bool) -> list[float] | str:
-    if not output.finished:
-        raise aborted("timeout")
-    data = np.asarray(output.outputs.data, "<f4")
-    return base64.b64encode(data.tobytes()).decode() if base64_ else data.tolist()
+def _written(data: np.ndarray, form: str) -> Any:
+    if form == "base64":
+        return base64.b64encode(data.astype("<f4").tobytes()).decode()
+    return data.astype("<f4").tolist()

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -21,6 +22,7 @@ from jax_engine.errors import (
     RequestTooLargeError,
 )
 from jax_engine.serving.anthropic.error_body import error_body, speaks_anthropic
+from jax_engine.serving.openai.sound_json import MAX_DEPTH
 
 logger = logging.getLogger("jax_engine")
 MAX_MESSAGE = 1000  # characters: a message may quote what the client sent
@@ -163,6 +165,14 @@ def _of_validation(error: RequestValidationError) -> ApiError:
     return invalid(param, f"{param}: {message}, got {shown(first.get('input'))}")
 
 
+def _unread(cause: BaseException | None) -> str:
+    if isinstance(cause, RecursionError):
+        return f"the body must not be nested deeper than {MAX_DEPTH} levels"
+    if isinstance(cause, ValueError) and "integer string conversion" in str(cause):
+        return f"the body must hold no number of more than {sys.get_int_max_str_digits()} digits"
+    return "the body must be JSON in UTF-8"
+
+
 def _of_http(error: HTTPException, request: Request) -> ApiError:
     status = error.status_code
     if status == 404:
@@ -173,7 +183,7 @@ def _of_http(error: HTTPException, request: Request) -> ApiError:
         return ApiError(405, message, code="method_not_allowed", headers=error.headers)
     message = str(error.detail) or HTTPStatus(status).phrase
     if status == 400:  # FastAPI's, of a body that Python's JSON cannot read
-        message = "the body must be JSON in UTF-8"
+        message = _unread(error.__cause__)
     return ApiError(status, message, headers=error.headers)
 
 

@@ -1,4 +1,7 @@
-"""What is refused before an endpoint sees it: requests without a key; long and slow bodies."""
+"""What is refused before an endpoint sees it: requests without a key; long and slow bodies.
+
+And what becomes of a body that a client announces (`Expect: 100-continue`) and nobody reads.
+"""
 
 import asyncio
 import hmac
@@ -11,7 +14,10 @@ from jax_engine.checks import shown
 from jax_engine.serving.openai.errors import ApiError
 from jax_engine.serving.openai.page import FILES as PAGE_FILES
 
-OPEN = frozenset({"/health", "/ready", "/version", *PAGE_FILES})  # need no key
+# These need no key. The page of /docs has no place for one.
+OPEN = frozenset({
+    "/health", "/ready", "/ping", "/version", "/docs", "/openapi.json", *PAGE_FILES
+})  # fmt: skip
 BODY_S = 60.0  # so long the body of a request may take
 
 
@@ -47,6 +53,54 @@ class KeyGuard:
         return any([hmac.compare_digest(token, one) for one in self._keys])  # each takes its time
 
 
+class Turns:
+    """Lets requests with a body begin one after another, each in a turn of the event loop.
+
+    A thousand that come at once would else begin in a single turn, a millisecond or two each, and
+    all others (/health, running streams) would wait for seconds.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._lock = app, asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on in its turn."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            async with self._lock:
+                await asyncio.sleep(0)
+        await self._app(scope, receive, send)
+
+
+class ExpectGuard:
+    """Closes the connection behind an answer to a client that still waits for status 100.
+
+    Such a client may send its body nevertheless, or its next request: nobody can tell which.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on."""
+        if scope["type"] != "http" or "expect" not in Headers(scope=scope):
+            await self._app(scope, receive, send)
+            return
+        wanted = False
+
+        async def read() -> Message:
+            nonlocal wanted
+            wanted = True
+            return await receive()
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start" and not wanted:
+                headers = [*message.get("headers", ()), (b"connection", b"close")]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await self._app(scope, read, answer)
+
+
 class BodyGuard:
     """Refuses bodies that are compressed, those that are too long, at once by their length or when
     too much has come, and those that are not complete in time."""
@@ -55,7 +109,7 @@ class BodyGuard:
         self._app, self._limit = app, limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, or answers 415, 413 or 408."""
+        """Passes a request on, or answers 415, 501, 413 or 408."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -63,6 +117,10 @@ class BodyGuard:
         coding = headers.get("content-encoding", "identity")
         if coding.lower() != "identity":
             await _encoded(coding).response(scope["path"])(scope, receive, send)
+            return
+        coding = headers.get("transfer-encoding", "chunked")
+        if coding.lower() != "chunked":
+            await _transferred(coding).response(scope["path"])(scope, receive, send)
             return
         length = headers.get("content-length", "")
         if length.isdigit() and (len(length) > 18 or int(length) > self._limit):
@@ -102,6 +160,11 @@ class BodyGuard:
 def _encoded(coding: str) -> ApiError:
     message = f"Content-Encoding must be identity, got {shown(coding)}: send plain JSON"
     return ApiError(415, message, code="body_encoded", headers={"Accept-Encoding": "identity"})
+
+
+def _transferred(coding: str) -> ApiError:
+    message = f"Transfer-Encoding must be chunked, got {shown(coding)}: send plain JSON"
+    return ApiError(501, message, code="body_encoded", headers={"Connection": "close"})
 
 
 def _too_slow() -> ApiError:

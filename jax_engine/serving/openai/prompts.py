@@ -1,12 +1,10 @@
 """Prompts of requests: one or many, text or token ids."""
 
-import asyncio
+from functools import partial
 from typing import Any
 
 from jax_engine.checks import shown
-from jax_engine.engine.conversations import chat_prompts
-from jax_engine.engine.prompts import PromptInput
-from jax_engine.serving.async_llm import LONG_TEXT
+from jax_engine.engine.conversations import chat_texts
 from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.requests import Chat
 from jax_engine.serving.openai.service import Service
@@ -44,34 +42,36 @@ async def engine_prompt(
     prompt: str | list[int],
     *,
     add_special_tokens: bool = True,
+    any_length: bool = False,
     cache_salt: str | None = None,
-) -> PromptInput:
-    """A prompt for the engine. A text of any length keeps the event loop free."""
-    fields: dict[str, Any] = {"prompt": prompt}
-    if isinstance(prompt, list):
-        fields = {"prompt_token_ids": prompt}
-    elif not add_special_tokens:
-        fields["prompt_token_ids"] = await encoded(service, prompt, add_special_tokens=False)
+) -> dict[str, Any]:
+    """A prompt for the engine, with its `prompt_token_ids`.
+
+    Args:
+        any_length: Whether it may be longer than a prompt may be, since it will be cut.
+
+    Raises:
+        RequestTooLargeError: It is longer.
+    """
+    fields: dict[str, Any] = {"prompt_token_ids": prompt}
+    if isinstance(prompt, str):
+        encode = service.encoder.ids
+        ids = await encode(prompt, add_special_tokens=add_special_tokens, any_length=any_length)
+        fields = {"prompt": prompt, "prompt_token_ids": ids}
     if cache_salt is not None:
         fields["cache_salt"] = cache_salt
     return fields
 
 
-async def encoded(service: Service, text: str, *, add_special_tokens: bool) -> list[int]:
-    """The token ids of a text."""
-    tokenizer = service.tokenizer
-    if len(text) > LONG_TEXT:
-        return await asyncio.to_thread(
-            tokenizer.encode, text, add_special_tokens=add_special_tokens
-        )
-    return tokenizer.encode(text, add_special_tokens=add_special_tokens)
+async def chat_prompt(service: Service, chat: Chat, *, any_length: bool = False) -> dict[str, Any]:
+    """A conversation as `prompt` and `prompt_token_ids`, made in other threads.
 
-
-async def chat_prompt(service: Service, chat: Chat) -> dict[str, Any]:
-    """A conversation as `prompt` and `prompt_token_ids`, in another thread.
+    Args:
+        any_length: As for `engine_prompt`.
 
     Raises:
         InvalidRequestError: messages or options are invalid, or the template refuses them.
+        RequestTooLargeError: As `engine_prompt`.
     """
     if not chat.messages:
         raise invalid("messages", "messages must hold at least 1 message, got none")
@@ -87,16 +87,16 @@ async def chat_prompt(service: Service, chat: Chat) -> dict[str, Any]:
         options["documents"] = chat.documents
     if chat.reasoning_effort is not None:
         options.setdefault("reasoning_effort", chat.reasoning_effort)
-    [prompt] = await asyncio.to_thread(
-        chat_prompts,
+    write = partial(
+        chat_texts,
         service.tokenizer,
         inbound_messages(chat.messages),
-        {"add_special_tokens": chat.add_special_tokens},
         chat_template=chat.chat_template or settings.chat_template,
         add_generation_prompt=chat.add_generation_prompt,
         continue_final_message=chat.continue_final_message,
         tools=chat.tools,
         chat_template_kwargs=options,
     )
-    assert isinstance(prompt, dict)
-    return prompt
+    [text] = await service.encoder.beside(write)
+    special = chat.add_special_tokens
+    return await engine_prompt(service, text, add_special_tokens=special, any_length=any_length)

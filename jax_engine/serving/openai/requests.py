@@ -4,6 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import PrivateAttr
 
+from jax_engine.pooling_params import PoolingTask
 from jax_engine.serving.openai.request_fields import Fields, Messages, Request, Tools
 from jax_engine.serving.openai.sampling_fields import SamplingRequest
 
@@ -79,6 +80,12 @@ class ChatRequest(Chat, SamplingRequest):
         return names
 
     @property
+    def max_output(self) -> int | None:
+        """The tokens that the answer may have; None: as many as fit."""
+        newer = self.max_completion_tokens
+        return self.max_tokens if newer is None else newer
+
+    @property
     def schemas(self) -> list[str]:
         """What the client calls the schema of each tool; empty: as this request does."""
         return self._schemas
@@ -89,21 +96,85 @@ class ChatRequest(Chat, SamplingRequest):
         return self
 
 
-class EmbeddingRequest(Request):
-    """`/v1/embeddings`."""
+class PooledRequest(Request):
+    """What requests have in common whose answers come from a prompt's hidden states."""
 
-    input: Any
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = None
     truncate_prompt_tokens: int | None = None
     add_special_tokens: bool = True
     priority: int = 0
     timeout: float | None = None
     request_id: str | None = None
 
+
+class InputRequest(PooledRequest):
+    """One of these with `input`: text, token ids, or a list of either."""
+
+    input: Any
+
     def engine_names(self) -> dict[str, str]:
         """As `Body.engine_names`."""
         return {"prompt": "input", "prompt_token_ids": "input"}
+
+
+class EmbeddingRequest(InputRequest):
+    """`/v1/embeddings`."""
+
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+
+
+class ActivatedRequest(InputRequest):
+    """A request about which vLLM's versions name a field differently.
+
+    Attributes:
+        use_activation, activation, softmax: whether scores are probabilities, and vectors have
+            length 1; the first that is given decides.
+    """
+
+    use_activation: bool | None = None
+    activation: bool | None = None
+    softmax: bool | None = None
+
+    @property
+    def is_activated(self) -> bool | None:
+        """What the request says of it; None: nothing."""
+        given = (self.use_activation, self.activation, self.softmax)
+        return next((one for one in given if one is not None), None)
+
+
+class PoolingRequest(ActivatedRequest):
+    """`/pooling`.
+
+    Attributes:
+        task: None: what the model was made for.
+    """
+
+    task: PoolingTask | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+
+
+class ClassifyRequest(ActivatedRequest):
+    """`/classify`."""
+
+
+class ScoreRequest(PooledRequest):
+    """`/score`."""
+
+    text_1: str | list[str]
+    text_2: str | list[str]
+
+
+class RerankRequest(PooledRequest):
+    """`/rerank`.
+
+    Attributes:
+        top_n: how many of the documents are answered; 0: all.
+    """
+
+    query: str
+    documents: list[str]
+    top_n: int = 0
 
 
 class TokenizeTextRequest(Request):

@@ -1,7 +1,7 @@
 """Runs requests side by side, for as long as their client is there."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -19,7 +19,7 @@ async def gone(receive: Receive) -> None:
         pass
 
 
-async def for_client[T](http: HttpRequest, work: Coroutine[None, None, T]) -> T:
+async def for_client[T](http: HttpRequest, work: Awaitable[T]) -> T:
     """The result of work that is cancelled when its client goes away.
 
     Raises:
@@ -28,7 +28,7 @@ async def for_client[T](http: HttpRequest, work: Coroutine[None, None, T]) -> T:
     return await unless_gone(http.receive, work)
 
 
-async def unless_gone[T](receive: Receive, work: Coroutine[None, None, T]) -> T:
+async def unless_gone[T](receive: Receive, work: Awaitable[T]) -> T:
     """As `for_client`."""
     task, watch = asyncio.ensure_future(work), asyncio.ensure_future(gone(receive))
     try:

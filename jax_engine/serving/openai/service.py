@@ -2,8 +2,8 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import Any
@@ -12,16 +12,18 @@ from starlette.requests import Request as HttpRequest
 
 from jax_engine.checks import shown
 from jax_engine.engine.prompts import PromptInput
+from jax_engine.errors import RequestTooLargeError
 from jax_engine.outputs import PoolingRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.async_llm import AsyncLLM
 from jax_engine.serving.openai.errors import ApiError, invalid
 from jax_engine.serving.openai.request_fields import Request
-from jax_engine.serving.openai.requests import EmbeddingRequest
+from jax_engine.serving.openai.requests import PooledRequest
 from jax_engine.serving.openai.sampling_fields import SamplingRequest
 from jax_engine.serving.openai.tools.plan import Dialect
 from jax_engine.serving.origin import ORIGIN, Origin
+from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 MAX_ID = 256  # characters of an id that a client chooses
@@ -80,6 +82,11 @@ class Service:
         """Raises InvalidRequestError if the engine has none."""
         return self.llm.text_tokenizer()
 
+    @property
+    def encoder(self) -> TextEncoder:
+        """Tokenises texts beside the event loop. Raises InvalidRequestError as `tokenizer`."""
+        return self.llm.text_encoder()
+
     @cached_property
     def dialect(self) -> Dialect:
         """How the model writes calls and reasoning."""
@@ -126,6 +133,31 @@ class Service:
             message = f"{name} must be at most {limit // prompts}{of_all}, got {each}"
             raise invalid(name, message)
 
+    def fit(
+        self, params: SamplingParams, prompt: Mapping[str, Any], wanted: int | None
+    ) -> SamplingParams:
+        """The parameters of a prompt, if what its client wants fits the model's length.
+
+        Args:
+            wanted: the tokens that the client asks for; None: it does not say.
+
+        Raises:
+            RequestTooLargeError: prompt and output exceed the length.
+        """
+        limit, keep = self.llm.max_model_len, params.truncate_prompt_tokens
+        if keep == -1 and wanted is not None:
+            keep = max(1, limit - max(1, wanted))
+            params = replace(params, truncate_prompt_tokens=keep)
+        count = len(prompt["prompt_token_ids"])
+        if keep is not None and keep > 0:
+            count = min(count, keep)
+        if wanted is not None and count + wanted > limit > count:
+            raise RequestTooLargeError(
+                f"max_tokens must be at most {limit - count}, got {wanted}: the prompt has {count} "
+                f"tokens, and max_model_len allows {limit} of prompt and output together"
+            )
+        return params
+
     def generate(
         self, prompt: PromptInput, params: SamplingParams, request: SamplingRequest, number: int = 0
     ) -> AsyncGenerator[RequestOutput]:
@@ -139,7 +171,7 @@ class Service:
         return self.llm.generate(prompt, params, name, priority=request.priority, timeout=timeout)
 
     def encode(
-        self, prompt: PromptInput, params: PoolingParams, request: EmbeddingRequest, number: int
+        self, prompt: PromptInput, params: PoolingParams, request: PooledRequest, number: int
     ) -> AsyncIterator[PoolingRequestOutput]:
         """As `generate`, of a prompt that becomes a vector."""
         timeout = self._timeout(request.timeout)

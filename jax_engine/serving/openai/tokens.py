@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from jax_engine.checks import shown
 from jax_engine.serving.openai.errors import invalid
-from jax_engine.serving.openai.prompts import chat_prompt, encoded
+from jax_engine.serving.openai.prompts import chat_prompt
 from jax_engine.serving.openai.requests import (
     DetokenizeRequest,
     TokenizeChatRequest,
@@ -37,9 +37,10 @@ async def tokenize(
     service.check_model(request)
     if isinstance(request, TokenizeTextRequest):
         special = request.add_special_tokens
-        ids = await encoded(service, request.prompt, add_special_tokens=special)
+        encode = service.encoder.ids
+        ids = await encode(request.prompt, add_special_tokens=special, any_length=True)
     else:
-        ids = (await chat_prompt(service, request))["prompt_token_ids"]
+        ids = (await chat_prompt(service, request, any_length=True))["prompt_token_ids"]
     answer = Tokens(len(ids), service.llm.max_model_len, ids)
     if request.return_token_strs:
         backend = service.tokenizer.backend

@@ -190,19 +190,17 @@ export class Chat {
    */
   async #ask({ answers, samples, text }) {
     const { chat, model } = this.#about;
-    const messages = [...this.#messages];
+    const given = chat ? { messages: [...this.#messages] } : { prompt: text };
+    const response = await this.#post("tokenize", { ...given, model });
+    if (!response.ok) return response;
+    const { tokens, max_model_len: most } = await response.json();
+    const wanted = Math.min(Number(byId("max-tokens").value), most - tokens.length);
     const sampling = {
       model, n: samples, stream: true, stream_options: { include_usage: true },
-      temperature: Number(byId("temperature").value), max_tokens: Number(byId("max-tokens").value),
+      temperature: Number(byId("temperature").value), max_tokens: Math.max(wanted, 1),
     };
-    if (chat && answers.length === 1) return this.#post("v1/chat/completions", { messages, ...sampling });
-    let prompt = text;
-    if (chat) {
-      const response = await this.#post("tokenize", { messages, model });
-      if (!response.ok) return response;
-      prompt = (await response.json()).tokens;
-    }
-    return this.#post("v1/completions", { prompt: answers.map(() => prompt), ...sampling });
+    if (chat && answers.length === 1) return this.#post("v1/chat/completions", { ...given, ...sampling });
+    return this.#post("v1/completions", { prompt: answers.map(() => tokens), ...sampling });
   }
 
   #post(path, body) {

@@ -16,7 +16,7 @@ from jax_engine.serving.openai.service import Service, answer_id
 
 async def respond(service: Service, request: ResponsesRequest, http: HttpRequest) -> Response:
     """Answers a request, as one object or as a stream."""
-    call = await ChatCall.of(service, chat_request(request))
+    call = await for_client(http, ChatCall.of(service, chat_request(request)))
     name = answer_id("resp", request.request_id, http, "_")
     writer = Writer(call, Answer(request, name, service.name))
     if request.stream:

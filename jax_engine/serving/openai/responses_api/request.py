@@ -105,7 +105,7 @@ class ResponsesRequest(SamplingFields):
         names = super().engine_names()
         if self.text is not None and self.text.format is not None:
             names.setdefault("structured_outputs", "text.format.schema")
-        return names | {"logprobs": "top_logprobs"}
+        return names | {"logprobs": "top_logprobs", "max_tokens": "max_output_tokens"}
 
     def check(self) -> None:
         """

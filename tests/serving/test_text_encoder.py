@@ -1,0 +1,107 @@
+"""Texts become tokens beside the event loop; those that cannot fit do not."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jax_engine import RequestTooLargeError
+from jax_engine.serving import text_encoder
+from jax_engine.serving.text_encoder import LONG_TEXT, SHORT_TEXT, TextEncoder
+from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+
+SIZES = [0, 1, SHORT_TEXT, SHORT_TEXT + 1, LONG_TEXT, LONG_TEXT + 1, text_encoder.GIVE_BACK]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(checkpoint: Path) -> Tokenizer:
+    return load_tokenizer(checkpoint)
+
+
+class Slow:
+    """A tokenizer whose long texts wait for `go`.
+
+    Attributes:
+        tokenised: the lengths of the texts, and the threads that tokenised them.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer, self.backend = tokenizer, tokenizer.backend
+        self.go, self.begun = threading.Event(), threading.Event()
+        self.tokenised: list[tuple[int, str]] = []
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        self.tokenised.append((len(text), threading.current_thread().name))
+        return self._tokenizer.encode(text, **options)
+
+    def encode_unlocked(self, text: str, **options: Any) -> list[int]:
+        if len(text) > LONG_TEXT:
+            self.begun.set()
+            assert self.go.wait(20)
+        return self.encode(text, **options)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ids_are_those_of_the_tokenizer(tokenizer: Tokenizer, size: int) -> None:
+    text = ("one, é <|end|>\n" * size)[:size]
+    found = asyncio.run(TextEncoder(tokenizer, size + 2).ids(text))
+    assert found == tokenizer.encode(text) == tokenizer.encode_unlocked(text)
+
+
+def test_a_long_text_delays_nobody(tokenizer: Tokenizer) -> None:
+    """Short texts, middling ones and the event loop go on while a long one is tokenised."""
+    slow = Slow(tokenizer)
+    encoder = TextEncoder(slow, 1 << 20)  # type: ignore[arg-type]
+
+    async def run() -> None:
+        long = asyncio.ensure_future(encoder.ids("x" * (LONG_TEXT + 1)))
+        other = asyncio.ensure_future(encoder.ids("y" * (LONG_TEXT + 2)))
+        while not slow.begun.is_set():
+            await asyncio.sleep(0.001)
+        assert len(await encoder.ids("x")) == 1
+        assert len(await encoder.ids("x" * LONG_TEXT)) == LONG_TEXT
+        assert not long.done()
+        other.cancel()  # its client has left before it began
+        slow.go.set()
+        assert len(await long) == LONG_TEXT + 1
+
+    asyncio.run(run())
+    assert [size for size, _ in slow.tokenised] == [1, LONG_TEXT, LONG_TEXT + 1]
+    here = threading.current_thread().name
+    assert [name == here for _, name in slow.tokenised] == [True, False, False]
+
+
+def test_what_cannot_fit_is_not_tokenised(tokenizer: Tokenizer) -> None:
+    """A token of this tokenizer is 7 bytes long, at most: `<|end|>`."""
+    slow = Slow(tokenizer)
+    slow.go.set()
+    encoder = TextEncoder(slow, 1000)  # type: ignore[arg-type]
+    limit = 7 * 999
+    with pytest.raises(RequestTooLargeError, match="has at least 1000 tokens, max_model_len 1000 "):
+        asyncio.run(encoder.ids("x" * (limit + 1)))
+    assert not slow.tokenised
+    fits = asyncio.run(encoder.ids("<|end|>" * 999))
+    assert len(fits) == 999
+    for size in (1000, limit):
+        with pytest.raises(RequestTooLargeError, match=f"the prompt has {size} tokens"):
+            asyncio.run(encoder.ids("x" * size))
+    assert len(asyncio.run(encoder.ids("x" * (limit + 1), any_length=True))) == limit + 1
+
+
+def test_other_threads_go_on_meanwhile(tokenizer: Tokenizer) -> None:
+    turns, ended = [0], threading.Event()
+
+    def count() -> None:
+        while not ended.is_set():
+            time.sleep(0.0005)
+            turns[0] += 1
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    tokenizer.encode_unlocked("x" * 2_000_000)
+    ended.set()
+    thread.join()
+    assert turns[0] > 20, turns
