@@ -2,6 +2,7 @@
 
 import io
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,10 +41,13 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     def of(*words: object, typed: str = "") -> Ended:
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
         capsys.readouterr()
+        before = set(threading.enumerate())
         try:
             status: Any = main([str(one) for one in words])
         except SystemExit as end:
             status = end.code
+        left = [one for one in threading.enumerate() if not one.daemon and one not in before]
+        assert not left, "a thread outlives its command"
         return Ended(status, *capsys.readouterr())
 
     return of
