@@ -133,7 +133,7 @@ def send(
 
 
 def is_done(page: Page) -> None:
-    page.until("document.querySelector('.answer') && document.getElementById('stop').hidden", 60)
+    page.until("document.querySelector('.answer') && document.getElementById('stop').hidden")
 
 
 def is_live(page: Page, url: str) -> None:

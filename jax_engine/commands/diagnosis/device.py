@@ -17,7 +17,9 @@ PACKAGES = str(Path(__file__).resolve().parents[3])  # where this package is
 _ASKED = "jax_engine.operations.report"
 _REINSTALL = "reinstall it (pip install --force-reinstall jax jaxlib)"
 _BROKEN = f"JAX does not work here: {_REINSTALL}"
-_SLOW = f"JAX is very slow or hangs here: try again when the machine has less to do, or {_REINSTALL}"
+_SLOW = (
+    f"JAX is very slow or hangs here: try again when the machine has less to do, or {_REINSTALL}"
+)
 _MEMORY, _DTYPES = "device memory", "weights, KV cache"
 _ATTENTION, _PRODUCTS = "attention", "matrix products"
 
