@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from benchmarks.gpu.card import copy_bytes_per_s, device_name, matrix_flops_per_s
-from benchmarks.gpu.checks import kernel_tests
+from benchmarks.gpu.checks import SMOKE_S, kernel_tests
 from benchmarks.gpu.others import time_contiguous, time_jax_paged
 from benchmarks.gpu.ours import available_backends, exact_result, largest_error, time_shape
 from benchmarks.gpu.products import PRODUCTS, Product, time_product
@@ -154,7 +154,8 @@ def _tests(record: Record, smoke: bool, budget: float) -> None:
     if record.content["tests"]:
         return
     log = record.json_file.with_name(f"{record.json_file.stem}-tests.txt")
-    record.put("tests", kernel_tests(smoke, 0.3 * budget, log))
+    limit = SMOKE_S if smoke else 0.3 * budget
+    record.put("tests", kernel_tests(smoke, limit, log))
 
 
 def _others(record: Record, smoke: bool, budget: float) -> None:

@@ -17,6 +17,7 @@ DEVICE_TESTS = (
 )  # fmt: skip
 # In a smoke run, one that needs no kernel: only that the tests can be started is of interest then.
 SMOKE_TESTS = ("tuning",)
+SMOKE_S = 3600.0  # of a smoke run's processes, on any machine: only a hang takes so long
 MOST_WORKERS = 8  # compiling and the oracle keep a core each; more contexts only take memory
 RESULT = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED)\b")
 NAME = re.compile(r"tests/\S+::\S+")

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from jax_engine.cli import main
+from jax_engine.serving import engine_client
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
+from tests.support.patience import HANG_S
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {"block_size": 4, "max_model_len": 64, "max_num_seqs": 8, "num_gpu_blocks_override": 60}
@@ -26,6 +28,12 @@ class Ended(NamedTuple):
 
 
 type Run = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine's process that gets no core for a while is not dead."""
+    monkeypatch.setattr(engine_client, "SILENCE_S", HANG_S)
 
 
 @pytest.fixture(scope="package")

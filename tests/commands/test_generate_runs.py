@@ -10,11 +10,11 @@ from typing import Any
 from jax_engine import LLM, SamplingParams
 from tests.commands.conftest import FLAGS, SETTINGS
 from tests.commands.test_generate import read, request, write
-from tests.support.patience import HANG_S, until
+from tests.support.patience import HANG_S, PATIENT, until
 
 
 def start(*words: object, **options: Any) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "jax_engine", "generate", *map(str, words), *FLAGS]
+    command = [sys.executable, "-c", PATIENT, "generate", *map(str, words), *FLAGS]
     return subprocess.Popen(command, stderr=subprocess.PIPE, **options)
 
 

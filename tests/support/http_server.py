@@ -10,18 +10,8 @@ from typing import Any
 
 import httpx2
 
-from tests.support.patience import HANG_S, until
+from tests.support.patience import HANG_S, PATIENT, until
 
-# `jax-engine` with limits that only a hang meets: an engine that is slow to answer is waited for,
-# where a server would show the numbers of the time before, or say that the engine is dead.
-PATIENT = f"""
-import sys
-from jax_engine.serving import engine_client, tracing
-from jax_engine.serving.openai import metrics, state
-engine_client.SILENCE_S = tracing.FLUSH_S = metrics.WAIT_S = state.WAIT_S = {HANG_S}
-from jax_engine.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
 FLAGS = [
     "--block-size=4", "--max-model-len=64", "--max-num-seqs=8", "--num-gpu-blocks-override=60",
     "--port=0",
@@ -36,8 +26,13 @@ class HttpServer:
     lines: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, checkpoint: Path, *flags: str) -> "HttpServer":
-        command = [sys.executable, "-c", PATIENT, "serve", str(checkpoint), *FLAGS, *flags]
+    def of(cls, checkpoint: Path, *flags: str, first: str = "") -> "HttpServer":
+        """
+        Args:
+            first: a statement that the server's process begins with.
+        """
+        code = PATIENT.replace("from jax_engine.cli", f"{first}\nfrom jax_engine.cli")
+        command = [sys.executable, "-c", code, "serve", str(checkpoint), *FLAGS, *flags]
         return cls.started(command)
 
     @classmethod

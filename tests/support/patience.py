@@ -9,6 +9,16 @@ import time
 from collections.abc import Callable
 
 HANG_S = 900.0  # a hundred times what the slowest of these waits takes on two idle cores
+# `jax-engine` with limits that only a hang meets: an engine that is slow to answer is waited for,
+# where a server would show the numbers of the time before, or say that the engine is dead.
+PATIENT = f"""
+import sys
+from jax_engine.serving import engine_client, tracing
+from jax_engine.serving.openai import metrics, server, state
+engine_client.SILENCE_S = tracing.FLUSH_S = metrics.WAIT_S = state.WAIT_S = {HANG_S}
+from jax_engine.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def until[Value](holds: Callable[[], Value], what: str = "it") -> Value:
