@@ -182,16 +182,22 @@ def test_i21_what_is_refused_says_why_and_disturbs_nobody(llm: AsyncLLM, run: Ru
     ]
 
     async def ask() -> None:
-        other = llm.generate("ab", SamplingParams(max_tokens=40, ignore_eos=True), "same")
-        await anext(other)
-        with pytest.raises(InvalidRequestError, match="'same' is already running"):
-            await outputs(llm.generate("x", SamplingParams(), "same"))
+        stream = llm.generate("ab", SamplingParams(max_tokens=40, ignore_eos=True), "same")
+        os.kill(llm.engine_pid, signal.SIGSTOP)  # else it might have ended before it is asked again
+        try:
+            other = asyncio.ensure_future(outputs(stream))
+            while not llm.num_unfinished_requests:
+                await asyncio.sleep(0.001)
+            with pytest.raises(InvalidRequestError, match="'same' is already running"):
+                await outputs(llm.generate("x", SamplingParams(), "same"))
+        finally:
+            os.kill(llm.engine_pid, signal.SIGCONT)
         for prompt, params, options, why in refused:
             with pytest.raises(InvalidRequestError, match=why):
                 await outputs(llm.generate(prompt, params, **options))
         with pytest.raises(RequestTooLargeError):
             await outputs(llm.generate("x" * 64, SamplingParams(max_tokens=5)))
-        assert len((await outputs(other))[-1].outputs[0].token_ids) == 40
+        assert len((await other)[-1].outputs[0].token_ids) == 40
         await outputs(llm.generate("x", SamplingParams(max_tokens=1), "same"))
 
     run(ask())

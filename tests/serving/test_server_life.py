@@ -28,7 +28,8 @@ LONG = {"prompt": ["a"] * 64, "n": 8, "max_tokens": 60, "ignore_eos": True}
 def servers(checkpoint: Path) -> Iterator[list[HttpServer]]:
     """All start at once. The first answers as long as it is asked when its engine has ended."""
     talks = f"server.LAST_WORDS_S = {HANG_S}"
-    found = [HttpServer.of(checkpoint, first=first) for first in (talks, "", "", "")]
+    flag = f"--shutdown-timeout={HANG_S}"
+    found = [HttpServer.of(checkpoint, flag, first=first) for first in (talks, "", "", "")]
     yield found
     for one in found:
         one.process.kill()
