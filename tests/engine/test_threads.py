@@ -256,7 +256,8 @@ def test_nobody_takes_an_id_that_a_call_has_found_free(llm, monkeypatch) -> None
         running = is_running(ids)
         if not other.ident:
             other.start()
-            other.join(0.2)  # as long as the call has the engine, it waits
+            # As long as the call has the engine, it waits.
+            until(lambda: engine.lock._gate.locked() or not other.is_alive())
         return running
 
     monkeypatch.setattr(engine, "is_running", ask_while_another_adds)

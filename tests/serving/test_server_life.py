@@ -92,7 +92,8 @@ def test_when_the_engine_is_killed_the_server_ends(servers: list[HttpServer]) ->
     assert server.url
     os.kill(server.engine_pid(), signal.SIGKILL)
     assert server.process.wait(HANG_S) == 1
-    assert "ended with signal 9: the server ends" in "".join(server.lines)
+    said = "ended with signal 9: the server ends"
+    until(lambda: said in "".join(server.lines), "the last words")
 
 
 def test_a_silent_engine_is_ended_with_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
