@@ -111,7 +111,8 @@ def _names(args: argparse.Namespace) -> tuple[str, str]:
 
 def _opened(source: str) -> BinaryIO:
     if source == "-":
-        return sys.stdin.buffer
+        # Not `sys.stdin.buffer`: at its end Python closes that, and aborts if a thread reads it.
+        return open(sys.stdin.fileno(), "rb", closefd=False)
     try:
         return Path(source).expanduser().open("rb")
     except OSError as error:

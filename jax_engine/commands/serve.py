@@ -59,9 +59,12 @@ def run(args: argparse.Namespace) -> int:
     tls = tls_context(args.ssl_certfile, args.ssl_keyfile, args.ssl_ca_certs, args.ssl_cert_reqs)
     with bound_socket(args.host, args.port) as listening:  # before a model is loaded for nothing
         # While this process waits for the engine's, it imports what the first chat needs.
-        # Not in a daemon thread: Python would cut that off when the start fails, and can abort.
-        threading.Thread(target=renderer_class).start()
-        return _serve(args, settings, tls, listening)
+        importing = threading.Thread(target=renderer_class)
+        importing.start()
+        try:
+            return _serve(args, settings, tls, listening)
+        finally:
+            importing.join()  # also when the start fails: cut off in an import, Python can abort
 
 
 def _serve(

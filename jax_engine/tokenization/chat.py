@@ -1,6 +1,6 @@
 """Chat templates: a conversation as the text that the model was trained on."""
 
-import os
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from jax_engine.tokenization.chat_content import (
 Tool = Mapping[str, Any] | Callable[..., Any]
 MAX_TEMPLATES = 64  # remembered, since each request may bring another one
 DEFAULT, WITH_TOOLS = "default", "tool_use"
-_QUIET = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
+_transformers = logging.getLogger("transformers")
 
 
 class ChatTemplate:
@@ -168,17 +168,22 @@ class ChatTemplate:
 
 
 def renderer_class() -> Any:
-    """The class of `ChatTemplate.renderer`; its first import takes about a second."""
-    before = os.environ.get(_QUIET)
-    os.environ[_QUIET] = "1"  # no warning that PyTorch is missing, which is not needed here
+    """The class of `ChatTemplate.renderer`; its first import takes about a second.
+
+    A server imports it in a thread, while others start processes: the environment, which a process
+    is started with, must stay as it is.
+    """
+    _transformers.addFilter(_unless_advice)
     try:
         from transformers import PreTrainedTokenizerFast
     finally:
-        if before is None:
-            del os.environ[_QUIET]
-        else:
-            os.environ[_QUIET] = before
+        _transformers.removeFilter(_unless_advice)
     return PreTrainedTokenizerFast
+
+
+def _unless_advice(record: logging.LogRecord) -> bool:
+    """Without the warning that PyTorch is missing, which is not needed here."""
+    return record.levelno != logging.WARNING
 
 
 def load_chat_template(source: str | Path | None) -> str | None:

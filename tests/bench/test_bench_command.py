@@ -11,6 +11,7 @@ import pytest
 from jax_engine.cli import main
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.http_server import HttpServer
+from tests.support.patience import HANG_S
 from tests.support.tiny_llama import tiny_llama
 
 SHORT = ["--input-len=12", "--output-len=6"]
@@ -38,7 +39,7 @@ def test_serve_counts_what_the_server_counts(
     before = [server.metric(name) for name in names]
     flags = [f"--backend={backend}", f"--base-url={server.url}", *SHORT, "--num-prompts=9"]
     flags += ["--save-detailed", f"--result-dir={tmp_path}", "--result-filename=r.json"]
-    flags += ["--request-rate=100", "--max-concurrency=4", "--goodput", "ttft:60000"]
+    flags += ["--request-rate=100", "--max-concurrency=4", "--goodput", f"ttft:{1e3 * HANG_S}"]
     assert main(["bench", "serve", *flags]) == 0
     found = json.loads((tmp_path / "r.json").read_text())
     assert (found["completed"], found["failed"], found["num_prompts"]) == (9, 0, 9)

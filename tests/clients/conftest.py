@@ -44,7 +44,7 @@ def _address(process: "subprocess.Popen[str]") -> str:
 @pytest.fixture(scope="session")
 def url() -> Iterator[str]:
     """Where a server is, without a path."""
-    flags = ("text-embedding-ada-002", "--max-model-len=1024", "--request-timeout=60")
+    flags = ("text-embedding-ada-002", "--max-model-len=1024", "--request-timeout=900")
     with server(*flags) as found:
         yield found
 

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ import pytest
 from jax_engine.commands.diagnosis import device, network, software, storage
 from jax_engine.commands.diagnosis.finding import Finding, findings_of, size
 from tests.commands.conftest import Run
+from tests.support.patience import HANG_S
 
 
 def found(part: Any) -> dict[str, Finding]:
     return {one.name: one for one in findings_of(part)}
 
 
-def test_it_says_what_runs_here(run: Run) -> None:
+def test_it_says_what_runs_here(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "PATIENCE_S", HANG_S)
     ended = run("doctor", "--json")
     parts = json.loads(ended.out)
     assert ended.status == int(bool(parts["to_do"])) and not ended.err
@@ -47,7 +49,7 @@ def test_what_is_to_do_comes_last(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     [
         ("raise ImportError('no libtpu')", "ImportError: no libtpu"),
         ("import os; os.abort()", "SIGABRT"),
-        ("import time; time.sleep(60)", "not answered within 0 s"),
+        ("import time; time.sleep(1e6)", "not answered within 0 s"),
     ],
 )
 def test_a_broken_jax_is_a_finding(
@@ -57,9 +59,12 @@ def test_a_broken_jax_is_a_finding(
     (tmp_path / "jax" / "__init__.py").write_text(code)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(device, "PACKAGES", str(tmp_path))
-    monkeypatch.setattr(device, "PATIENCE_S", 0.3 if "sleep" in code else 30)
-    (one,) = found(device.device).values()
+    monkeypatch.setattr(device, "PATIENCE_S", 0.3 if "sleep" in code else HANG_S)
+    one, *others = found(device.device).values()
     assert says in one.value and one.to_do is not None and "reinstall" in one.to_do
+    assert ("less to do" in one.to_do) == ("sleep" in code)
+    names = ["device memory", "weights, KV cache", "attention", "matrix products"]
+    assert others == [Finding(name, "not known") for name in names]
 
 
 def test_a_gpu_that_jax_does_not_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,14 +104,17 @@ def test_no_network_is_found_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("PIP_INDEX_URL", "http://me:secret@127.0.0.1:1/simple")
     monkeypatch.setenv("JAX_ENGINE_CACHE", str(tmp_path))
+    monkeypatch.setattr(network, "PATIENCE_S", HANG_S)
     hub, index = findings_of(network.network)
     assert "not reachable" in hub.value and hub.to_do is None
     assert index.value != "reachable" and "cannot be had" in str(index.to_do)
     assert "secret" not in str(index)
     monkeypatch.setattr(network, "default_model", lambda: Path(__file__))
     monkeypatch.setattr(network, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(network, "_hub", lambda: time.sleep(5))
+    answered = threading.Event()
+    monkeypatch.setattr(network, "_hub", lambda: str(answered.wait()))
     (hub,) = findings_of(network.network)
+    answered.set()
     assert "no answer within" in hub.value
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Coroutine, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,9 +13,9 @@ import pytest
 from jax_engine import LLM, InvalidRequestError, PoolingParams, RequestOutputKind, SamplingParams
 from jax_engine.compat.async_llm import AsyncLLM
 from jax_engine.config import EngineConfig
+from tests.support.patience import HANG_S, until
 from tests.support.tiny_llama import tiny_llama
 
-LIMIT_S = 60
 LONG = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, detokenize=False)
 
 
@@ -36,7 +38,7 @@ def engine(settings: dict[str, Any]) -> Iterator[AsyncLLM]:
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(coroutine, LIMIT_S))
+    return asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 async def last(engine: AsyncLLM, prompt: Any, params: SamplingParams, name: str) -> Any:
@@ -72,7 +74,24 @@ def test_deltas_add_up(engine: AsyncLLM) -> None:
     assert run(joined()) == run(last(engine, [3, 4], LONG, "whole")).outputs[0].token_ids
 
 
-def test_nothing_comes_while_it_is_paused(engine: AsyncLLM) -> None:
+def hold_after(steps: int, engine: AsyncLLM, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """The step behind so many waits for a job of the client's, or for the event."""
+    step, number, go_on = engine.llm_engine.step, count(1), threading.Event()
+
+    def held() -> Any:
+        if next(number) == steps + 1:
+            until(lambda: go_on.is_set() or not engine._jobs.empty(), "a job")
+        return step()
+
+    monkeypatch.setattr(engine.llm_engine, "step", held)
+    return go_on
+
+
+def test_nothing_comes_while_it_is_paused(
+    engine: AsyncLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = hold_after(10, engine, monkeypatch)
+
     async def paused() -> tuple[int, int, Any]:
         seen: list[Any] = []
 
@@ -84,8 +103,10 @@ def test_nothing_comes_while_it_is_paused(engine: AsyncLLM) -> None:
         while len(seen) < 3:
             await asyncio.sleep(0.001)
         await engine.pause_generation(mode="keep")
+        go_on.set()
         assert await engine.is_paused()
-        await asyncio.sleep(0.05)  # for what was sent before
+        for _ in range(100):  # what was sent before is in the loop: each takes a turn or two
+            await asyncio.sleep(0)
         before = len(seen)
         await asyncio.sleep(0.2)
         during = len(seen)
@@ -99,13 +120,18 @@ def test_nothing_comes_while_it_is_paused(engine: AsyncLLM) -> None:
 
 
 @pytest.mark.parametrize(("mode", "reason"), [("abort", "abort"), ("wait", "length")])
-def test_what_a_pause_does_to_running_requests(engine: AsyncLLM, mode: Any, reason: str) -> None:
+def test_what_a_pause_does_to_running_requests(
+    engine: AsyncLLM, mode: Any, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = hold_after(1, engine, monkeypatch)
+
     async def ended() -> Any:
         task = asyncio.create_task(last(engine, [5], LONG, mode))
         await asyncio.sleep(0.001)
         while not engine.llm_engine.has_unfinished_requests():
             await asyncio.sleep(0.001)
         await engine.pause_generation(mode=mode)
+        go_on.set()
         output = await task
         await engine.resume_generation()
         return output
@@ -210,6 +236,6 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(main())
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S
     )
     assert (done.returncode, done.stdout) == (0, "['MainThread']\n"), done.stderr

@@ -133,7 +133,7 @@ def ran(page: Page, editor: str, text: str | None = None) -> str:
         page.run(f"{where}.querySelector('textarea').value = {json.dumps(text)}")
         page.run(f"{where}.querySelector('textarea').dispatchEvent(new Event('input'))")
     page.run(f"{where}.querySelector('.editor-run').click()")
-    page.until(f"!{where}.querySelector('.editor-run').disabled", 60)
+    page.until(f"!{where}.querySelector('.editor-run').disabled")
     return str(page.run(f"{where}.querySelector('.editor-out').textContent"))
 
 

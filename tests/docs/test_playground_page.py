@@ -113,7 +113,7 @@ def shown(browser: Page) -> str:
 def settled(browser: Page, settings: Any) -> None:
     """Waits until these settings have been run."""
     wanted = json.dumps(dumped(settings))
-    browser.until(f"document.querySelector('.playground').dataset.ran === {wanted}", 60)
+    browser.until(f"document.querySelector('.playground').dataset.ran === {wanted}")
 
 
 def guess_a_step(browser: Page) -> None:
@@ -248,7 +248,7 @@ def test_a_reader_plays_breaks_and_shares(browser: Page, site: str) -> None:
 
     browser.open("about:blank")
     browser.open(shared)
-    browser.until("!!document.querySelector('.playground')?.dataset.ran", 60)
+    browser.until("!!document.querySelector('.playground')?.dataset.ran")
     assert shown(browser).startswith("3 /")
     other = {"requests": [{"prompt": "To be or"}]}
     browser.run(f"location.hash = {json.dumps(address(other, 4))}")  # pasted over the old one

@@ -11,6 +11,7 @@ import pytest
 
 from scripts import pyodide_core
 from scripts.pyodide_core import FILES, VERSION, NoCore, fetched, unpack
+from tests.support.patience import HANG_S
 
 
 def put(cache: Path) -> str:
@@ -68,7 +69,7 @@ def test_a_failure_is_one_line(
 def test_without_npm_the_command_says_so(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "scripts.pyodide_core", str(tmp_path / "site")],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=HANG_S,
         env={"PATH": str(tmp_path), "JAX_ENGINE_CACHE": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 1

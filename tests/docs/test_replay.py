@@ -17,6 +17,7 @@ import pytest
 
 from reference.trace_scenarios import SCENARIOS
 from tests.meta.trees import ROOT
+from tests.support.patience import HANG_S
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
@@ -69,7 +70,7 @@ def browse(path: Path, folder: Path, width: int, *flags: str) -> dict[str, Any]:
     command = [CHROMIUM, *FLAGS, *flags, f"--user-data-dir={folder / 'profile'}"]
     command += ["--window-size=1400,900", "--virtual-time-budget=120000", "--dump-dom"]
     done = subprocess.run(
-        [*command, frame.as_uri()], capture_output=True, text=True, timeout=300, check=False
+        [*command, frame.as_uri()], capture_output=True, text=True, timeout=HANG_S, check=False
     )
     found = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, f"no report; Chromium said: {done.stderr[-2000:]}"

@@ -17,6 +17,7 @@ import pytest
 from tests.docs.test_replay import CHROMIUM, needs_chromium
 from tests.meta.trees import ROOT
 from tests.support.chromium import Page, chromium
+from tests.support.patience import HANG_S
 
 WIDTHS = {"desktop": 1400, "phone": 390}
 CUT = """(() => {
@@ -94,7 +95,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs") / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    subprocess.run(command, cwd=ROOT, check=True, timeout=300, env=environment)
+    subprocess.run(command, cwd=ROOT, check=True, timeout=HANG_S, env=environment)
     return folder
 
 

@@ -20,6 +20,7 @@ from scripts.tutorial.vectorised_sampler import (
     sample_all,
 )
 from tests.meta.trees import ROOT
+from tests.support.patience import HANG_S
 
 PROMPTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), max_size=8)
 
@@ -97,4 +98,4 @@ def test_the_toy_engine_answers_each_step_with_one_message_and_leaves_with_its_p
         process.stdin.close()
         while toy.read(process.stdout) is not None:
             pass
-        assert process.wait(30) == 0
+        assert process.wait(HANG_S) == 0

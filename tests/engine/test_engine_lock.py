@@ -1,22 +1,13 @@
 """The engine's lock: re-entrant while others wait, first come first served, never left locked."""
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
 
 from jax_engine.engine.engine_lock import EngineLock
 from jax_engine.errors import ForkedProcessError
-
-LIMIT_S = 20
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.001)
+from tests.support.patience import join, until
 
 
 def in_thread(work: Callable[[], None]) -> threading.Thread:
@@ -40,11 +31,9 @@ def test_who_has_it_may_enter_again_while_another_waits() -> None:
                 order.append("inner")
         with lock:  # the other came first
             order.append("again")
-        other.join(LIMIT_S)
+        join(other)
 
-    holder = in_thread(hold)
-    holder.join(LIMIT_S)
-    assert not holder.is_alive(), "it waits for itself"
+    join(in_thread(hold))  # it does not wait for itself
     assert order == ["inner", "other", "again"]
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jax_engine import LLM, SamplingParams
+from tests.support.patience import HANG_S
 from tests.support.tiny_llama import tiny_llama
 
-LIMIT_S = 60
 GREEDY = SamplingParams(temperature=0.0, max_tokens=2)
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork", "ignore::DeprecationWarning")
 
@@ -57,9 +57,9 @@ def results_of_child(llm: LLM) -> list[tuple[str, str, str]]:
     try:
         found = []
         for name in CALLS:
-            assert ours.poll(LIMIT_S), f"{name} hangs in the child"
+            assert ours.poll(HANG_S), f"{name} hangs in the child"
             found.append(ours.recv())
-        child.join(LIMIT_S)
+        child.join(HANG_S)
         assert child.exitcode == 0, "the child does not end"
     finally:
         child.kill()

@@ -6,7 +6,6 @@ import pty
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from jax_engine import LLM, progress_log
 from jax_engine.progress_log import compiling
 from tests.meta.trees import ROOT
+from tests.support.patience import HANG_S, until
 from tests.support.tiny_llama import tiny_llama
 
 LOGGER = logging.getLogger("jax_engine.compile")
@@ -29,7 +29,10 @@ with tqdm(total=3, desc="Processed prompts", ncols=60, mininterval=0) as bar:
 """
 
 
-def test_what_is_short_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_short_says_nothing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_log, "LONG_S", HANG_S)
     with caplog.at_level(logging.INFO), compiling(LOGGER, "a step"):
         pass
     assert caplog.messages == []
@@ -41,20 +44,13 @@ def test_what_is_long_says_so_while_it_lasts_and_when_it_ends(
     monkeypatch.setattr(progress_log, "LONG_S", 0.0)
     with caplog.at_level(logging.INFO):
         with compiling(LOGGER, "a step"):
-            _wait_for_a_line(caplog)
+            until(lambda: caplog.messages, "a line")
             assert caplog.messages == ["compiling a step ..."]
         assert len(caplog.messages) == 2 and caplog.messages[1].startswith("compiled a step in")
         with pytest.raises(ZeroDivisionError), compiling(LOGGER, "another"):
-            _wait_for_a_line(caplog, 3)
+            until(lambda: len(caplog.messages) == 3, "a line")
             raise ZeroDivisionError
     assert caplog.messages[2:] == ["compiling another ..."]
-
-
-def _wait_for_a_line(caplog: pytest.LogCaptureFixture, count: int = 1) -> None:
-    give_up = time.monotonic() + 60
-    while len(caplog.messages) < count:
-        assert time.monotonic() < give_up
-        time.sleep(0.001)
 
 
 def test_a_warm_up_has_one_bar_and_no_line_for_each_step(

@@ -16,7 +16,6 @@ from jax_engine import (
     LLM,
     BeamSearchParams,
     InvalidRequestError,
-    LLMEngine,
     RequestOutput,
     RequestOutputKind,
     SamplingParams,
@@ -24,9 +23,9 @@ from jax_engine import (
 )
 from tests.support.byte_tokenizer import save_letter_tokenizer
 from tests.support.engine_driver import check_idle
+from tests.support.patience import HANG_S, join, until
 from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
 
-LIMIT_S = 120  # a thread that has not ended by then hangs
 SETTINGS: dict[str, Any] = {
     "block_size": 4, "max_model_len": 40, "max_num_seqs": 6, "num_gpu_blocks_override": 40
 }  # fmt: skip
@@ -54,18 +53,8 @@ def in_threads(calls: list[Callable[[], Any]]) -> list[Any]:
     threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(calls))]
     for one in threads:
         one.start()
-    end = time.monotonic() + LIMIT_S
-    for one in threads:
-        one.join(max(0.0, end - time.monotonic()))
-    assert not [one for one in threads if one.is_alive()], "threads hang"
+    join(*threads)
     return found
-
-
-def wait_for(engine: LLMEngine, count: int) -> None:
-    """Until so many requests are in the engine."""
-    end = time.monotonic() + LIMIT_S / 2
-    while len(engine.scheduler.groups) < count and time.monotonic() < end:
-        time.sleep(0.001)
 
 
 def tokens(outputs: list[Any]) -> list[list[list[int]]]:
@@ -117,34 +106,48 @@ def test_all_kinds_of_calls_share_the_batch(llm) -> None:
 
 @pytest.mark.parametrize("first", ["short", "long"])
 def test_a_call_returns_when_its_own_requests_have_ended(llm, first) -> None:
-    """Whichever of two steps: the short call waits for no step of the long one's alone."""
+    """Whichever of two steps: the short call waits for no step of the long one's alone.
+
+    Again, should one have ended before the other began.
+    """
     engine, launch, ended = llm.llm_engine, llm.llm_engine.worker.launch, threading.Event()
-    met = False
+    met, gone = False, threading.Event()
 
     def after_the_short_call(*args: Any) -> Any:
         nonlocal met
         count = len(engine.scheduler.groups)
         met |= count == 3
-        if met and count == 2 and not ended.wait(LIMIT_S / 2):
+        if met and count == 2 and not ended.wait(HANG_S):
             raise TimeoutError("the short call waits for the long one")
         time.sleep(0.005)  # so that the second call comes before the first has ended
         return launch(*args)
 
+    def begins(kind: str, count: int) -> None:
+        """The second waits for the first: for its requests, or for its end."""
+        if first != kind:
+            until(lambda: len(engine.scheduler.groups) >= count or gone.is_set())
+
     def short() -> None:
-        if first == "long":
-            wait_for(engine, 2)
+        begins("short", 2)
         llm.generate("A", params(1, max_tokens=15), use_tqdm=False)
         ended.set()
+        gone.set()
 
     def long() -> list[int]:
-        if first == "short":
-            wait_for(engine, 1)
+        begins("long", 1)
         outputs = llm.generate(["AB", "D"], params(2, max_tokens=30), use_tqdm=False)
+        gone.set()
         return [len(one.outputs[0].token_ids) for one in outputs]
+
+    def overlap() -> bool:
+        ended.clear()
+        gone.clear()
+        assert in_threads([short, long]) == [None, [30, 30]]
+        return met
 
     engine.worker.launch = after_the_short_call
     try:
-        assert in_threads([short, long]) == [None, [30, 30]]
+        until(overlap, "two calls at once")
     finally:
         engine.worker.launch = launch
     check_idle(engine)
@@ -168,7 +171,7 @@ def test_requests_that_somebody_else_aborts_come_back_as_far_as_they_came(llm) -
         found = in_threads(calls)
     finally:
         stop.set()
-        aborter.join(LIMIT_S)
+        join(aborter)
     for wanted, outputs in zip(alone, found, strict=True):
         for samples, output in zip(wanted, outputs, strict=True):
             for full, one in zip(samples, output.outputs, strict=False):
@@ -253,13 +256,13 @@ def test_nobody_takes_an_id_that_a_call_has_found_free(llm, monkeypatch) -> None
         running = is_running(ids)
         if not other.ident:
             other.start()
-            other.join(0.2)  # as long as the call has the engine, it waits
+            # As long as the call has the engine, it waits.
+            until(lambda: engine.lock._gate.locked() or not other.is_alive())
         return running
 
     monkeypatch.setattr(engine, "is_running", ask_while_another_adds)
     assert len(llm.generate([[7, 8], [9]], params, use_tqdm=False)) == 2
-    other.join(LIMIT_S)
-    assert not other.is_alive()
+    join(other)
     while engine.has_unfinished_requests():
         engine.step()
     check_idle(engine)
@@ -287,25 +290,24 @@ def test_ctrl_c_ends_the_main_thread_s_call_only(llm, first) -> None:
         return launch(*args)
 
     def other() -> None:
-        found.append(tokens(llm.generate("AB", params(3, max_tokens=30), use_tqdm=False)))
+        if first == "main":
+            until(lambda: engine.scheduler.groups)
+        while not both.is_set():  # again, should one have ended before the other began
+            found.append(tokens(llm.generate("AB", params(3, max_tokens=30), use_tqdm=False)))
 
-    def other_after_main() -> None:
-        wait_for(engine, 1)
-        other()
-
-    thread = threading.Thread(target=other if first == "other" else other_after_main, daemon=True)
+    thread = threading.Thread(target=other, daemon=True)
     engine.worker.launch = press_once
     try:
         thread.start()
         if first == "other":
-            wait_for(engine, 1)
+            until(lambda: engine.scheduler.groups)
         with pytest.raises(KeyboardInterrupt):
-            for _ in range(1000):  # again, should it have ended before the other began
+            while True:
                 llm.generate("CD", params(4, max_tokens=30), use_tqdm=False)
-        thread.join(LIMIT_S)
+        join(thread)
     finally:
         engine.worker.launch = launch
-    assert not thread.is_alive() and found == [wanted]
+    assert found and found == [wanted] * len(found)
     check_idle(engine)
 
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from pallas_kernels.mosaic import plgpu
+from tests.support.patience import HANG_S
 
 # Counts the threads that XLA has made, by their names.
 COUNT = """
@@ -33,7 +34,7 @@ def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]
         env=others | {"JAX_PLATFORMS": "cpu"} | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG_S,
     )
 
 

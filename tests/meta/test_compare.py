@@ -154,7 +154,7 @@ def test_a_peer_that_cannot_load_says_why(tmp_path: Path) -> None:
 
 def test_a_peer_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(session, "PATIENCE_S", 0.2)
-    (tmp_path / "sleeps").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "sleeps").write_text("#!/bin/sh\nexec sleep 1000000\n")
     (tmp_path / "sleeps").chmod(0o755)
     with pytest.raises(PeerFailed, match=r"no answer for 0\.2 s"):
         Session(PEERS[OURS], str(tmp_path / "sleeps"), {}, tmp_path / "log")

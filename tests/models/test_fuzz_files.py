@@ -30,10 +30,11 @@ from tests.models.checkpoints import write_checkpoint
 from tests.models.llama_cpp import write_case
 from tests.models.test_families import CASES
 from tests.models.test_gguf import write_gguf
+from tests.support.patience import HANG_S
 from tests.tokenization.conftest import byte_level_metadata, sentencepiece_metadata
 
 CONFIG = tiny.CONFIGS["llama3"]
-SECONDS, EXTRA_BYTES = 120, 2 << 30
+EXTRA_BYTES = 2 << 30
 MESSAGES = [{"role": "user", "content": "hello"}]
 JSON_FILES = (
     "config.json",
@@ -82,7 +83,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def bounded() -> Iterator[None]:
     """Ends the process, with a trace, where this takes too long; memory that is refused raises."""
-    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    faulthandler.dump_traceback_later(HANG_S, exit=True)
     before, taken = resource.getrlimit(resource.RLIMIT_AS), _address_space()
     if taken:  # else this system does not say
         resource.setrlimit(resource.RLIMIT_AS, (taken + EXTRA_BYTES, before[1]))

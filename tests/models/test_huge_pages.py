@@ -14,6 +14,7 @@ import pytest
 from jax_engine.models import huge_pages
 from jax_engine.models.huge_pages import HUGE_PAGE, can_gather, empty, gather, gather_in_background
 from jax_engine.models.load_leaves import aligned_empty
+from tests.support.patience import HANG_S
 
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 HANDED_OUT_AT_ONCE = ENABLED.exists() and "[always]" in ENABLED.read_text()
@@ -92,10 +93,10 @@ import atexit, threading
 atexit.register(lambda: print([t.name for t in threading.enumerate()]))  # runs after ours
 import jax.numpy as jnp
 from jax_engine.models import huge_pages
-huge_pages.can_gather, huge_pages.DELAY_S = lambda: True, 60
+huge_pages.can_gather, huge_pages.DELAY_S = lambda: True, 1e6
 huge_pages.gather_in_background([jnp.zeros(huge_pages.HUGE_PAGE)])
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=50
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_S
     )
     assert done.stdout == "['MainThread']\n"

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.patience import HANG_S
+
 # What a bug may allocate beyond what the process has at the fork.
 MOST_BYTES = 8 << 30
 PR_SET_PDEATHSIG = 1
@@ -81,7 +83,7 @@ def _start(job: Any, work: Callable[[Any, Say], None]) -> Child:
     pid = os.fork()
     if pid:
         os.close(write)
-        return Child(job, pid, read, scratch, time.monotonic() + 60)
+        return Child(job, pid, read, scratch, time.monotonic() + HANG_S)
     try:  # from here on, the child
         _die_with_parent()
         os.setsid()

@@ -8,6 +8,7 @@ from tests.mutation.children import Say, in_children
 from tests.mutation.generated import all_generated, functions
 from tests.mutation.judging import living_functions, plant
 from tests.mutation.rules import changes
+from tests.support.patience import HANG_S
 
 TEXT = '''
 def weigh(items: list[int], most: int = 5) -> int:
@@ -52,7 +53,7 @@ def test_a_child_has_the_bug_and_its_parent_has_not() -> None:
 
     def work(job: object, say: Say) -> None:
         plant(mutant, functions_here)
-        say(StopRule.check.__code__ == mutant.compiled(), 5)
+        say(StopRule.check.__code__ == mutant.compiled(), HANG_S)
 
     (done,) = in_children([mutant], work, 1)
     assert (done.how, done.said) == ("ended", [True])

@@ -6,6 +6,7 @@ scales. Where a number lies between two codes, rounding may give another code th
 logits differ by more than they do over a cache of float32 (`TOLERANCES`).
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from jax_engine import SamplingParams
 from tests.properties.test_engine_against_reference import CROWDED, run_both
 from tests.support.engine_pair import (
     MAX_LEN,
+    TOLERANCES,
     Pool,
     Request,
     build_pair,
@@ -23,7 +25,9 @@ from tests.support.engine_pair import (
     model_pair,
     naive_logits,
     oracle_for,
+    same_beams_or_rounding,
     tolerance_of,
+    tolerance_of_sum,
 )
 from tests.support.engine_workloads import scheduler_settings, workloads
 
@@ -42,6 +46,29 @@ def test_i30_to_i37_over_an_8_bit_cache(
 ) -> None:
     """Any mode, chunks, order, company: prefixes are shared, beams and samples fork."""
     run_both(pool, scheduler, workload)
+
+
+def test_a_sum_over_a_beam_is_off_by_no_more_than_its_terms() -> None:
+    """Nine terms, each a little below its tolerance: their sum is not below that of one."""
+    off = 0.9 * TOLERANCES["int8"]
+    beam: dict[str, Any] = {"finish_reason": "length", "stop_reason": None}
+    wanted = SimpleNamespace(
+        output_token_ids=[3] * 9, logprobs=[-1.0] * 9, cumulative_logprob=-9.0, **beam
+    )
+
+    def matches(pool: Pool, total: float) -> bool:
+        logprobs = [{3: SimpleNamespace(logprob=-1.0 - off)}] * 9
+        found = SimpleNamespace(
+            token_ids=[3] * 9, logprobs=logprobs, cumulative_logprob=total, **beam
+        )
+        group: Any = SimpleNamespace(best=[wanted])
+        output: Any = SimpleNamespace(outputs=[found])
+        return same_beams_or_rounding(oracle_for(pool), group, output)
+
+    assert matches(INT8, -9 * (1 + off))
+    for pool, total in ((INT8, -9.0), (Pool(3, 17), -9 * (1 + off))):
+        with pytest.raises(AssertionError):
+            matches(pool, total)
 
 
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
@@ -76,7 +103,8 @@ def test_i34_what_was_cached_is_what_would_be_computed(pool: Pool) -> None:
     assert (cold.num_cached_tokens, warm.num_cached_tokens > 10) == (0, True)
     assert cold.outputs[0].token_ids == warm.outputs[0].token_ids
     sums = [one.outputs[0].cumulative_logprob for one in (cold, warm)]
-    assert abs(sums[0] - sums[1]) < tolerance_of(oracle_for(pool))
+    count = len(cold.outputs[0].token_ids)
+    assert abs(sums[0] - sums[1]) < tolerance_of_sum(oracle_for(pool), count)
 
 
 @in_both

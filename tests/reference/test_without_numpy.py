@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 from tests.meta.trees import ROOT
+from tests.support.patience import HANG_S
 
 CONTROLLER = (
     "admission", "allocator", "beam_search", "blocks", "prefix_cache", "sampling_options",
@@ -40,7 +41,7 @@ print(scheduler.has_unfinished(), len(blocks.gpu.free_blocks))
 def without_numpy(script: str) -> str:
     command = [sys.executable, "-c", BLOCKED + textwrap.dedent(script)]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

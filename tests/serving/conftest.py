@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from jax_engine.serving import engine_client
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
+from tests.support.patience import HANG_S
 from tests.support.tiny_llama import tiny_llama
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine's process that gets no core for a while is not dead."""
+    monkeypatch.setattr(engine_client, "SILENCE_S", HANG_S)
 
 
 @pytest.fixture(scope="package")

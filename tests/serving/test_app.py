@@ -4,14 +4,15 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jax_engine import EngineDeadError, RequestOutputKind, SamplingParams
+from jax_engine.serving.openai import metrics
 from jax_engine.serving.text_encoder import TextEncoder
+from tests.support.patience import HANG_S
 from tests.support.scripted_app import Make, http_scope, leave, scripted_app
 
 ENDPOINTS = {
@@ -221,7 +222,7 @@ def test_a_long_body_in_chunks_is_refused(make: Make) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(asyncio.wait_for(client.app(http_scope(C), receive, send), 10))
+    asyncio.run(asyncio.wait_for(client.app(http_scope(C), receive, send), HANG_S))
     assert sent[0]["status"] == 413 and not llm.asked
 
 
@@ -283,8 +284,9 @@ def test_errors_of_streams(make: Make) -> None:
 @pytest.mark.parametrize(("path", "body"), [(C, {"prompt": ["a", "b", "c"]}), (CHAT, HI)])
 def test_who_leaves_ends_all_its_requests(make: Make, path: str, body: Any, stream: bool) -> None:
     client, llm = make(hangs=True)
-    most = asyncio.run(leave(client.app, path, body | {"stream": stream, "n": 2}, llm))
-    assert most == len(body.get("prompt", [0])) and llm.open == 0
+    count = len(body.get("prompt", [0]))
+    asyncio.run(leave(client.app, path, body | {"stream": stream, "n": 2}, llm, count))
+    assert llm.open == 0
 
 
 @pytest.mark.parametrize(
@@ -309,7 +311,7 @@ def test_nothing_is_tokenised_for_who_has_left(make: Make, path: str, body: Any)
 
     encoder = Endless(llm.tokenizer, 9)
     llm.text_encoder = lambda: encoder  # type: ignore[method-assign]
-    assert asyncio.run(leave(client.app, path, body, llm)) > 0
+    asyncio.run(leave(client.app, path, body, llm))
     assert llm.open == 0 and not llm.asked
 
 
@@ -318,7 +320,8 @@ def engine_lines(page: str) -> list[str]:
     return [line for line in page.splitlines() if "vllm:" in line or "jax_engine:" in line]
 
 
-def test_metrics_wait_for_nobody(make: Make) -> None:
+def test_metrics_wait_for_nobody(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for a moment for an engine that is in a step: this one never answers again."""
     client, llm = make()
     page = client.get("/metrics").text
     assert "process_cpu_seconds_total" in page and "python_info" in page
@@ -326,9 +329,9 @@ def test_metrics_wait_for_nobody(make: Make) -> None:
     assert 'vllm:time_to_first_token_seconds_bucket{le="0.5",model_name="tiny"} 2.0' in page
     assert 'jax_engine:num_requests_swapped{engine="0",model_name="tiny"} 1.0' in page
     assert 'jax_engine:engine_alive{engine="0",model_name="tiny"} 1.0' in page
-    llm.busy, begun = True, time.monotonic()
+    llm.busy = True
+    monkeypatch.setattr(metrics, "WAIT_S", 0.01)
     assert engine_lines(client.get("/metrics").text) == engine_lines(page)
-    assert time.monotonic() - begun < 3
 
 
 def test_models_tokens_and_embeddings(make: Make) -> None:

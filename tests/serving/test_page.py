@@ -20,6 +20,7 @@ from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.chromium import Page, chromium
 from tests.support.http_server import HttpServer
+from tests.support.patience import until
 from tests.support.scripted_llm import ScriptedLLM
 from tests.support.tiny_llama import tiny_llama
 
@@ -133,7 +134,7 @@ def send(
 
 
 def is_done(page: Page) -> None:
-    page.until("document.querySelector('.answer') && document.getElementById('stop').hidden", 60)
+    page.until("document.querySelector('.answer') && document.getElementById('stop').hidden")
 
 
 def is_live(page: Page, url: str) -> None:
@@ -268,11 +269,7 @@ def test_stop_ends_the_request(page: Page, llm: Callable[..., ScriptedLLM]) -> N
         page.until("document.querySelector('.sample')?.textContent === 'Hell'")
         page.run("document.getElementById('stop').click()")
         is_done(page)
-        for _ in range(100):
-            if not engine.open:
-                break
-            time.sleep(0.02)
-        assert engine.open == 0
+        until(lambda: not engine.open, "the end of the request")
 
 
 def test_a_dead_or_busy_engine_is_said_and_the_page_comes_back(

@@ -12,6 +12,7 @@ import pytest
 from jax_engine import LLM
 from tests.support.heads import with_head
 from tests.support.http_server import HttpServer
+from tests.support.patience import HANG_S
 from tests.support.scripted_app import Make, scripted_app
 
 TEXTS = ["Once", "The capital of", "é"]
@@ -46,14 +47,14 @@ def pair(request: Any, models: dict[str, Path]) -> Iterator[tuple[str, HttpServe
 
 
 def asked(server: HttpServer, path: str, **body: Any) -> dict[str, Any]:
-    answer = httpx2.post(f"{server.url}{path}", json={"model": "tiny"} | body, timeout=60)
+    answer = httpx2.post(f"{server.url}{path}", json={"model": "tiny"} | body, timeout=HANG_S)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
 def refusal(server: HttpServer, path: str, **body: Any) -> str:
-    answer = httpx2.post(f"{server.url}{path}", json=body, timeout=60)
+    answer = httpx2.post(f"{server.url}{path}", json=body, timeout=HANG_S)
     assert answer.status_code == 400, answer.text
     message: str = answer.json()["error"]["message"]
     return message

@@ -231,7 +231,7 @@ def test_a_step_that_fails_is_said(make: Make) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_who_leaves_ends_the_request(make: Make, stream: bool) -> None:
     client, llm = make(hangs=True)
-    assert asyncio.run(leave(client.app, PATH, {"input": "hi", "stream": stream}, llm)) == 1
+    asyncio.run(leave(client.app, PATH, {"input": "hi", "stream": stream}, llm))
     assert llm.open == 0
 
 

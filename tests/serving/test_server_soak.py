@@ -5,14 +5,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from benchmarks.server_soak import client, lives
 from benchmarks.server_soak.__main__ import memory, run, settings_of
 from benchmarks.server_soak.asks import Ask
 from benchmarks.server_soak.client import Answer, Manner
 from benchmarks.server_soak.judge import problems
 from jax_engine import SamplingParams
+from tests.support.patience import HANG_S
 
 
-def test_rude_clients_and_a_killed_engine_leave_nothing(tmp_path: Path) -> None:
+def test_rude_clients_and_a_killed_engine_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((lives, "IDLE_S"), (lives, "END_S"), (client, "PATIENCE_S")):
+        monkeypatch.setattr(module, name, HANG_S)
     settings = settings_of(tmp_path, smollm2=False)
     found = run(settings, requests=160, kills=1, max_tokens=12, log=tmp_path / "log", looks=2)
     assert found["broken"] == []

@@ -21,6 +21,7 @@ from jax_engine import (
 )
 from tests.meta.trees import ROOT
 from tests.support.http_server import HttpServer
+from tests.support.patience import HANG_S
 
 PROMPTS = ["Hello, my name is", "The capital of France is"]
 
@@ -84,7 +85,7 @@ def test_the_commands_of_the_docs(smollm2_path: Path) -> None:
             pytest.skip("another program listens at port 8000")
     server = HttpServer.started([sys.executable, "-m", "jax_engine", *arguments])
     assert server.url.endswith(":8000")
-    done = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=HANG_S)
     answer = json.loads(done.stdout)
     assert answer["choices"][0]["text"].strip() and answer["usage"]["completion_tokens"] == 7
     assert server.stop() == 0

@@ -14,6 +14,7 @@ from jax_engine.serving.openai.page import FILES
 from jax_engine.serving.openai.service import ServerSettings, Service
 from jax_engine.serving.openai.state import StateWatch
 from jax_engine.tokenization.tokenizer import load_tokenizer
+from tests.support.patience import HANG_S
 from tests.support.scripted_llm import ScriptedLLM
 
 Make = Callable[..., tuple[Service, ScriptedLLM]]
@@ -54,7 +55,9 @@ def test_requests_are_named_after_their_answers(make: Make) -> None:
     assert ids[0] == ids[1] == "cmpl-same" and len(set(llm.request_ids)) == 5
 
 
-def test_all_who_watch_share_one_question(make: Make) -> None:
+def test_all_who_watch_share_one_question(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jax_engine.serving.openai.state.FRESH_S", HANG_S)
+
     async def run() -> None:
         service, llm = make()
         watch = StateWatch(service)

@@ -12,6 +12,7 @@ from jax_engine import RequestTooLargeError
 from jax_engine.serving import text_encoder
 from jax_engine.serving.text_encoder import LONG_TEXT, SHORT_TEXT, TextEncoder
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from tests.support.patience import HANG_S
 
 SIZES = [0, 1, SHORT_TEXT, SHORT_TEXT + 1, LONG_TEXT, LONG_TEXT + 1, text_encoder.GIVE_BACK]
 
@@ -40,7 +41,7 @@ class Slow:
     def encode_unlocked(self, text: str, **options: Any) -> list[int]:
         if len(text) > LONG_TEXT:
             self.begun.set()
-            assert self.go.wait(20)
+            assert self.go.wait(HANG_S)
         return self.encode(text, **options)
 
 

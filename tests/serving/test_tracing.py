@@ -14,6 +14,7 @@ from jax_engine.errors import MissingPackageError
 from jax_engine.outputs import RequestMetrics
 from jax_engine.serving.tracing import Tracer
 from tests.support.http_server import HttpServer
+from tests.support.patience import HANG_S
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADERS = {"Traceparent": f"00-{TRACE}-{PARENT}-01"}
@@ -72,7 +73,7 @@ def test_a_server_sends_spans_to_its_collector(checkpoint: Path) -> None:
     url = f"http://127.0.0.1:{collector.server_port}/v1/traces"
     server = HttpServer.of(checkpoint, "--otlp-traces-endpoint", url)
     body = {"prompt": "Once", "max_tokens": 3, "request_id": "mine"}
-    answer = httpx2.post(f"{server.url}/v1/completions", json=body, headers=HEADERS, timeout=60)
+    answer = httpx2.post(f"{server.url}/v1/completions", json=body, headers=HEADERS, timeout=HANG_S)
     assert answer.status_code == 200 and server.stop() == 0
     collector.shutdown()
     sent = b"".join(bodies)

@@ -12,6 +12,7 @@ from jax_engine.serving.openai import guards, http_protocol
 from jax_engine.serving.openai.http_protocol import MAX_HEAD, BoundedHead
 from jax_engine.serving.openai.request_fields import MAX_MESSAGES, MAX_TOOLS
 from jax_engine.serving.openai.sound_json import MAX_DEPTH, problem_of
+from tests.support.patience import HANG_S
 from tests.support.scripted_app import scripted_app, served
 
 BODIES: dict[str, tuple[dict[str, Any], str]] = {  # and a field that holds any text
@@ -123,7 +124,9 @@ def test_an_embeddings_id_is_that_of_the_engines_request(checkpoint: Path) -> No
 
 def sent(url: str, *pieces: bytes) -> bytes:
     """What a server answers to pieces of data until it closes the connection."""
-    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=20) as one:
+    with socket.create_connection(
+        ("127.0.0.1", int(url.rpartition(":")[2])), timeout=HANG_S
+    ) as one:
         found = b""
         try:
             for piece in pieces:
@@ -140,7 +143,7 @@ END = b"Connection: close\r\n\r\n"
 
 
 def test_heads_have_a_size_and_a_time(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "HEAD_S", 0.5)
+    monkeypatch.setattr(http_protocol, "HEAD_S", HANG_S)
     client, _ = scripted_app(checkpoint)()
     with served(client.app, BoundedHead) as url:
         header = b"X: " + b"a" * (MAX_HEAD // 2) + b"\r\n"
@@ -153,7 +156,9 @@ def test_heads_have_a_size_and_a_time(checkpoint: Path, monkeypatch: pytest.Monk
         for nonsense in (b"\x16\x03\x01\r\n\r\n", BEGIN + b"Content-Length: -1\r\n\r\n"):
             answer = sent(url, nonsense)
             assert answer.startswith(b"HTTP/1.1 400") and b'{"error":{"message":' in answer
+        monkeypatch.setattr(http_protocol, "HEAD_S", 0.2)
         assert sent(url, BEGIN) == b""  # and nothing more: it is closed
+        monkeypatch.setattr(http_protocol, "HEAD_S", HANG_S)
         assert sent(url, BEGIN, END).startswith(b"HTTP/1.1 200")
 
 

@@ -4,11 +4,12 @@ import base64
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.support.patience import HANG_S, until
 
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
 FLAGS += ["--remote-debugging-pipe", "--disable-background-networking", "--disable-extensions"]
@@ -87,15 +88,12 @@ class Page:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def until(self, script: str, seconds: float = 20) -> Any:
+    def until(self, script: str) -> Any:
         """Waits for an expression to be true; returns its value."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            value = self.run(script)
-            if value:
-                return value
-            time.sleep(0.02)
-        raise AssertionError(f"never true: {script}; {self.problems}")
+        try:
+            return until(lambda: self.run(script), script)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.problems}") from None
 
     def picture(self) -> bytes:
         """What is seen, as WebP."""
@@ -121,4 +119,4 @@ def chromium(program: str, folder: Path) -> Iterator[Page]:
         yield Page(in_write, out_read)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(HANG_S)

@@ -42,6 +42,7 @@ MAX_LEN = 40
 MAX_SEQS = 4
 ENGINE_SEED = 7  # from which requests without one draw theirs
 TOLERANCE = 1e-4  # of logits in float32, two layers
+LOGPROB_TOLERANCE = 1e-3  # of log-probabilities in float32, and of their sums over an output
 # The same over an 8-bit cache, and with inputs rounded to 8 bits: where rounding decides between
 # two codes, they are a step apart. Noise of float32 in the oracle's inputs changes a code in 3 of
 # 100 sequences with "w8a8", and then logits by 0.14 at most (4,000 sequences of 40 tokens).
@@ -98,6 +99,16 @@ def tolerance_of(transformer: Transformer | None) -> float:
     if isinstance(transformer, RoundedInputs):
         return TOLERANCES["w8a8"]
     return transformer.tolerance if isinstance(transformer, Oracle) else TOLERANCE
+
+
+def tolerance_of_sum(transformer: Transformer | None, count: int) -> float:
+    """Of the sum of `count` log-probabilities.
+
+    Each term may be off by the tolerance of one, and all in the same direction: a code of an 8-bit
+    cache that is a step away stays there for every later token. So the sum may be off by `count`
+    times as much, and no more.
+    """
+    return max(LOGPROB_TOLERANCE, count * tolerance_of(transformer))
 
 
 def cache_for(transformer: Transformer, **sizes: int) -> KVCache:
@@ -221,11 +232,13 @@ def same_beams_or_rounding(
     if found == wanted:
         for one, seq in zip(output.outputs, group.best, strict=True):
             assert one.cumulative_logprob is not None and one.logprobs is not None
-            tolerance = max(1e-3, tolerance_of(transformer))
-            assert abs(one.cumulative_logprob - seq.cumulative_logprob) < tolerance
             pairs = zip(one.logprobs, one.token_ids, strict=True)
             own = [entry[token].logprob for entry, token in pairs]
+            tolerance = max(LOGPROB_TOLERANCE, tolerance_of(transformer))
             np.testing.assert_allclose(own, seq.logprobs, atol=tolerance)
+            assert abs(one.cumulative_logprob - sum(own)) < LOGPROB_TOLERANCE
+            difference = abs(one.cumulative_logprob - seq.cumulative_logprob)
+            assert difference < tolerance_of_sum(transformer, len(own))
         return True
 
     assert transformer is not None, f"engine {found}, reference {wanted}"

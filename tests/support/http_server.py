@@ -4,12 +4,13 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx2
+
+from tests.support.patience import HANG_S, PATIENT, until
 
 FLAGS = [
     "--block-size=4", "--max-model-len=64", "--max-num-seqs=8", "--num-gpu-blocks-override=60",
@@ -25,8 +26,13 @@ class HttpServer:
     lines: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, checkpoint: Path, *flags: str) -> "HttpServer":
-        command = [sys.executable, "-m", "jax_engine", "serve", str(checkpoint), *FLAGS, *flags]
+    def of(cls, checkpoint: Path, *flags: str, first: str = "") -> "HttpServer":
+        """
+        Args:
+            first: a statement that the server's process begins with.
+        """
+        code = PATIENT.replace("from jax_engine.cli", f"{first}\nfrom jax_engine.cli")
+        command = [sys.executable, "-c", code, "serve", str(checkpoint), *FLAGS, *flags]
         return cls.started(command)
 
     @classmethod
@@ -42,30 +48,26 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        for _ in range(600):
-            found = re.search(r"served at (https?://[\w.:]+)", "".join(self.lines))
-            if found:
-                return found[1]
-            assert self.process.poll() is None, self.lines
-            time.sleep(0.1)
-        raise AssertionError(self.lines)
+        return until(self._url, "the start of a server")
+
+    def _url(self) -> str | None:
+        ended = self.process.poll() is not None
+        found = re.search(r"served at (https?://[\w.:]+)", "".join(self.lines))
+        assert found or not ended, self.lines
+        return found[1] if found else None
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its labels."""
-        page = httpx2.get(f"{self.url}/metrics", timeout=10).text
+        page = httpx2.get(f"{self.url}/metrics", timeout=HANG_S).text
         values = re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)$", page, re.MULTILINE)
         assert values, page
         return sum(map(float, values))
 
     def idle(self) -> bool:
-        """I9, I22: after a moment nothing is left of anybody."""
+        """I9, I22: in the end nothing is left of anybody."""
         names = ("jax_engine:num_used_blocks", "jax_engine:num_requests_open")
         names += ("vllm:num_requests_running", "vllm:num_requests_waiting")
-        for _ in range(100):
-            if not any(self.metric(name) for name in names):
-                return True
-            time.sleep(0.05)
-        return False
+        return until(lambda: not any(self.metric(name) for name in names), "an idle server")
 
     def engine_pid(self) -> int:
         """The engine's process: the one child of the server."""
@@ -77,6 +79,6 @@ class HttpServer:
         """Ends the process as SIGTERM does; returns its exit status."""
         self.process.terminate()
         try:
-            return self.process.wait(20)
+            return self.process.wait(HANG_S)
         finally:
             self.process.kill()

@@ -13,10 +13,14 @@ from jax_engine import RequestOutput
 from reference.parameters import Parameters
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
-from tests.support.engine_pair import same_beams_or_rounding, same_or_rounding, tolerance_of
+from tests.support.engine_pair import (
+    LOGPROB_TOLERANCE,
+    same_beams_or_rounding,
+    same_or_rounding,
+    tolerance_of,
+    tolerance_of_sum,
+)
 from tests.support.sometimes import saw
-
-TOLERANCE = 1e-3  # of log-probabilities in float32, and of their sums over an output
 
 
 def check_output(
@@ -40,7 +44,7 @@ def check_output(
     assert may_be_aborted or stuck or not aborted, "nobody aborted it"
     if output.finished:
         saw("aborted" if aborted else "finished")
-    tolerance = max(TOLERANCE, tolerance_of(transformer))
+    tolerance = max(LOGPROB_TOLERANCE, tolerance_of(transformer))
     complete = output.finished and not aborted
     check_prompt_logprobs(group, output, complete=complete, tolerance=tolerance)
     if params.use_beam_search:
@@ -59,10 +63,13 @@ def check_output(
         same &= matches
         if matches:
             check_logprobs(params, group, one, tolerance)
+            check_sum(params, group, one, tolerance_of_sum(transformer, len(one.token_ids)))
     if output.finished and not aborted:
         # A sample that was cut short may be one of those that are not shown.
         exactly = same and (alike or not may_be_aborted)
-        check_choice(params, group, output, exactly=exactly, tolerance=tolerance)
+        most = max(len(seq.logprobs) for seq in group.seqs)
+        limit = tolerance_of_sum(transformer, most)
+        check_choice(params, group, output, exactly=exactly, tolerance=limit)
     return same
 
 
@@ -72,9 +79,13 @@ def check_choice(
     output: RequestOutput,
     *,
     exactly: bool,
-    tolerance: float = TOLERANCE,
+    tolerance: float,
 ) -> None:
-    """All samples in order; or the n of best_of that the oracle ranks first (I51)."""
+    """All samples in order; or the n of best_of that the oracle ranks first (I51).
+
+    Args:
+        tolerance: Of a sample's sum of log-probabilities.
+    """
     found = [one.index for one in output.outputs]
     if not params.ranked:
         assert found == list(range(params.n))
@@ -87,16 +98,23 @@ def check_choice(
         np.testing.assert_allclose(totals, wanted, atol=tolerance)
 
 
-def check_logprobs(
-    params: Parameters, group: SequenceGroup, one: Any, tolerance: float = TOLERANCE
-) -> None:
-    """Of each token of one sample: its own, those of the most probable, ranks, and the sum."""
-    seq = group.seqs[one.index]
-    if params.logprobs is not None or params.ranked:
-        total = sum(seq.logprobs[: len(one.token_ids)])
-        assert abs(one.cumulative_logprob - total) < tolerance
-    else:
+def check_sum(params: Parameters, group: SequenceGroup, one: Any, tolerance: float) -> None:
+    """The log-probabilities of one sample's tokens added up: its own, and the oracle's."""
+    if params.logprobs is None and not params.ranked:
         assert one.cumulative_logprob is None
+        return
+    if one.logprobs is not None:
+        own = sum(
+            entry[token].logprob for token, entry in zip(one.token_ids, one.logprobs, strict=True)
+        )
+        assert abs(one.cumulative_logprob - own) < LOGPROB_TOLERANCE
+    total = sum(group.seqs[one.index].logprobs[: len(one.token_ids)])
+    assert abs(one.cumulative_logprob - total) < tolerance
+
+
+def check_logprobs(params: Parameters, group: SequenceGroup, one: Any, tolerance: float) -> None:
+    """Of each token of one sample: its own, those of the most probable, and ranks."""
+    seq = group.seqs[one.index]
     if params.logprobs is None:
         assert one.logprobs is None
         return
@@ -106,7 +124,7 @@ def check_logprobs(
 
 
 def check_prompt_logprobs(
-    group: SequenceGroup, output: RequestOutput, *, complete: bool, tolerance: float = TOLERANCE
+    group: SequenceGroup, output: RequestOutput, *, complete: bool, tolerance: float
 ) -> None:
     """At each position but the first; what was not computed when it was aborted is None."""
     found, rows = output.prompt_logprobs, group.prompt_logprobs
@@ -129,7 +147,7 @@ def check_entry(
     token: int,
     row: np.ndarray,
     num_top: int,
-    tolerance: float = TOLERANCE,
+    tolerance: float,
 ) -> None:
     """The token first, then the `num_top` most probable (-1: all), with values and ranks.
 

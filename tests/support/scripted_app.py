@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from jax_engine.serving.openai.app import make_app
 from jax_engine.serving.openai.service import ServerSettings, Service
 from jax_engine.tokenization.tokenizer import load_tokenizer
+from tests.support.patience import HANG_S
 from tests.support.scripted_llm import ScriptedLLM
 
 Make = Callable[..., tuple[TestClient, ScriptedLLM]]
@@ -63,26 +64,26 @@ def served(app: Any, http: Any = "auto") -> Iterator[str]:
             thread.join()
 
 
-async def leave(app: Any, path: str, body: dict[str, Any], llm: ScriptedLLM) -> int:
-    """Sends a request and closes the connection once it runs; returns how many then ran."""
-    content, most = json.dumps(body).encode(), 0
+async def leave(
+    app: Any, path: str, body: dict[str, Any], llm: ScriptedLLM, count: int = 1
+) -> None:
+    """Sends a request of `count` prompts, and closes the connection when all of them run."""
+    content = json.dumps(body).encode()
     received = iter([{"type": "http.request", "body": content, "more_body": False}])
 
     async def receive() -> Any:
-        nonlocal most
         for message in received:
             return message
-        while not llm.open:
+        while llm.open < count:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
-        most = llm.open
+        assert llm.open == count
         return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
         pass
 
-    await asyncio.wait_for(app(http_scope(path), receive, send), 10)
-    return most
+    await asyncio.wait_for(app(http_scope(path), receive, send), HANG_S)
 
 
 def http_scope(path: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -311,15 +313,22 @@ def test_hugging_face_s_own_tokenizer_says_the_same() -> None:
     assert words.hugging_face.decode([1, 2, 6]) == words.decode([1, 2, 6]) == "hello !"
 
 
-@pytest.mark.parametrize("before", [None, "0"])
-def test_what_is_silenced_for_an_import_is_not_afterwards(
-    before: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TRANSFORMERS_NO_ADVISORY_WARNINGS", raising=False)
-    if before is not None:
-        monkeypatch.setenv("TRANSFORMERS_NO_ADVISORY_WARNINGS", before)
-    assert make(TEXT).apply_chat_template(CHAT)
-    assert os.environ.get("TRANSFORMERS_NO_ADVISORY_WARNINGS") == before
+def test_what_is_silenced_for_an_import_is_not_afterwards() -> None:
+    """In a process that has not imported it; `os.environ`, which all threads share, stays."""
+    code = """
+import logging, os
+from jax_engine.tokenization.chat import renderer_class
+set_one, changed = os._Environ.__setitem__, []
+os._Environ.__setitem__ = lambda self, *pair: (changed.append(pair[0]), set_one(self, *pair))
+renderer_class()
+print("TRANSFORMERS_NO_ADVISORY_WARNINGS" in changed)
+logging.getLogger("transformers").warning("shown")
+"""
+    shows = {name: value for name, value in os.environ.items() if name != "TRANSFORMERS_VERBOSITY"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=shows)
+    assert (done.stdout, done.stderr.count("\n")) == ("False\n", 1), done.stderr
+    assert "shown" in done.stderr
 
 
 @pytest.mark.model

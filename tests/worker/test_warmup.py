@@ -1,7 +1,9 @@
 """Which steps are compiled ahead, in which order; a failure ends it."""
 
 import logging
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ from jax_engine.sampling.asks import USUAL
 from jax_engine.worker import warmup
 from jax_engine.worker.step_shape import StepShape
 from jax_engine.worker.warmup import compile_ahead
+from tests.support.patience import HANG_S
 
 SHAPES = [StepShape(1, 1), StepShape(32, 16), StepShape(64, 8), StepShape(64, 32), StepShape(2, 2)]
 
@@ -34,11 +37,17 @@ class Bar:
         self.updates.append(count)
 
 
-def worker(done: list[Any], has: list[StepShape], fails: StepShape | None = None) -> Any:
+def worker(
+    done: list[Any],
+    has: list[StepShape],
+    fails: StepShape | None = None,
+    noticed: threading.Event | None = None,
+) -> Any:
     def prepare(shape: StepShape, cache: Any) -> None:
         assert cache == "array"
         if fails in done:
-            time.sleep(0.01)  # long enough for the failure to be noticed
+            assert noticed is not None and noticed.wait(HANG_S)
+            time.sleep(0.01)  # while the rest is cancelled
         done.append(shape)
         if shape == fails:
             raise RuntimeError("no memory")
@@ -64,12 +73,19 @@ def test_what_is_not_there_is_compiled_the_longest_first(use_tqdm: bool) -> None
     assert Bar.made.options["total"] == 4 and Bar.made.options["disable"] is not use_tqdm
 
 
-def test_a_failure_ends_it() -> None:
+def test_a_failure_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """At once: what has not begun is not compiled."""
-    done: list[Any] = []
+    done, noticed = list[Any](), threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *args: Any, **kwargs: Any) -> None:
+            noticed.set()
+            super().shutdown(*args, **kwargs)
+
+    monkeypatch.setattr(warmup, "ThreadPoolExecutor", Pool)
     many = [*SHAPES, *(StepShape(1, 1, n) for n in range(1, 99))]
     with pytest.raises(RuntimeError, match="no memory"):
-        compile_ahead(worker(done, [], fails=SHAPES[3]), many, threads=1)
+        compile_ahead(worker(done, [], fails=SHAPES[3], noticed=noticed), many, threads=1)
     assert done[:2] == ["moves", SHAPES[3]] and not Bar.made.updates
     assert len(done) < 50
 

@@ -20,6 +20,7 @@ from typing import Any
 import jax
 
 from benchmarks.gpu.card import device_name
+from benchmarks.gpu.checks import SMOKE_S
 from benchmarks.gpu.engine import peer
 from benchmarks.gpu.engine.models import MODELS
 from benchmarks.gpu.engine.table import EMPTY, tables
@@ -36,7 +37,6 @@ PLAN = (
     ("transformers", LARGE, 1.0),
     ("options", SMALL, 1.0),
 )
-SMOKE_S = 400.0
 LEAST_S = 20.0  # no process is started for less
 GRACE_S = 5.0  # of the budget, for what has to be written in the end
 

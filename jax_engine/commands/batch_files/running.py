@@ -1,7 +1,10 @@
 """Answers the requests of a file, so many at a time."""
 
 import asyncio
+import queue
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +88,42 @@ class Batch:
 
 
 async def _in_a_thread(lines: Iterable[Line]) -> AsyncIterator[Line]:
-    """Reads beside the loop: the input may be a pipe that is slow."""
-    source = iter(lines)
-    while (line := await asyncio.to_thread(next, source, None)) is not None:
-        yield line
+    """Reads beside the loop: the input may be a pipe that is slow.
+
+    A daemon thread, since nobody waits for those: Ctrl-C ends the command, though the thread still
+    reads from a pipe in which nothing comes.
+    """
+    loop = asyncio.get_running_loop()
+    source, asked = iter(lines), queue.SimpleQueue[asyncio.Future[Line | None] | None]()
+
+    def read() -> None:
+        while (answer := asked.get()) is not None:
+            line, error = None, None
+            try:
+                line = next(source, None)
+            except Exception as problem:
+                error = problem
+            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                loop.call_soon_threadsafe(_give, answer, line, error)
+
+    threading.Thread(target=read, name="reads the input", daemon=True).start()
+    try:
+        while True:
+            answer: asyncio.Future[Line | None] = loop.create_future()
+            asked.put(answer)
+            if (line := await answer) is None:
+                return
+            yield line
+    finally:
+        asked.put(None)
+
+
+def _give(
+    answer: "asyncio.Future[Line | None]", line: Line | None, error: Exception | None
+) -> None:
+    if answer.done():  # nobody waits for it
+        return
+    if error is None:
+        answer.set_result(line)
+    else:
+        answer.set_exception(error)

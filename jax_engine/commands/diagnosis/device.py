@@ -12,14 +12,20 @@ from typing import Any
 from jax_engine.commands.diagnosis.finding import Finding, size
 from jax_engine.commands.diagnosis.machine import has_nvidia_gpu
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0  # it takes 2 s where a core is free
 PACKAGES = str(Path(__file__).resolve().parents[3])  # where this package is
 _ASKED = "jax_engine.operations.report"
-_BROKEN = "JAX does not work here: reinstall it (pip install --force-reinstall jax jaxlib)"
+_REINSTALL = "reinstall it (pip install --force-reinstall jax jaxlib)"
+_BROKEN = f"JAX does not work here: {_REINSTALL}"
+_SLOW = (
+    f"JAX is very slow or hangs here: try again when the machine has less to do, or {_REINSTALL}"
+)
+_MEMORY, _DTYPES = "device memory", "weights, KV cache"
+_ATTENTION, _PRODUCTS = "attention", "matrix products"
 
 
 def device() -> Iterator[Finding]:
-    """What the process says; a crash or a hang is one finding."""
+    """What the process says; a crash or a hang is a finding, and the rest is not known."""
     path = os.pathsep.join(dict.fromkeys([PACKAGES, *filter(None, sys.path)]))
     try:
         done = subprocess.run(
@@ -32,10 +38,10 @@ def device() -> Iterator[Finding]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        yield Finding("device", f"JAX has not answered within {PATIENCE_S:.0f} s", _BROKEN)
+        yield from _nothing(f"JAX has not answered within {PATIENCE_S:.0f} s", _SLOW)
         return
     if done.returncode != 0:
-        yield Finding("device", f"JAX fails: {_why(done)}", _BROKEN)
+        yield from _nothing(f"JAX fails: {_why(done)}", _BROKEN)
         return
     yield from _said(json.loads(done.stdout.splitlines()[-1]))
 
@@ -46,6 +52,13 @@ def _why(done: "subprocess.CompletedProcess[str]") -> str:
     return (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:200]
 
 
+def _nothing(why: str, to_do: str) -> Iterator[Finding]:
+    """All findings by their names, so that programs find them in the JSON."""
+    yield Finding("device", why, to_do)
+    for name in (_MEMORY, _DTYPES, _ATTENTION, _PRODUCTS):
+        yield Finding(name, "not known")
+
+
 def _said(facts: dict[str, Any]) -> Iterator[Finding]:
     cuda = None
     if facts["platform"] == "cpu" and has_nvidia_gpu() and "JAX_PLATFORMS" not in os.environ:
@@ -53,8 +66,8 @@ def _said(facts: dict[str, Any]) -> Iterator[Finding]:
     yield Finding("device", ", ".join(facts["devices"]), cuda)
     memory = facts["memory"]
     share = int(memory * facts["memory_share"])
-    yield Finding("device memory", f"{size(memory)}; an engine takes {size(share)} of it")
+    yield Finding(_MEMORY, f"{size(memory)}; an engine takes {size(share)} of it")
     dtype = facts["dtype"]
-    yield Finding("weights, KV cache", f"{dtype} and {dtype} (--dtype)")
-    yield Finding("attention", facts["attention"], facts["to_do"])
-    yield Finding("matrix products", facts["products"])
+    yield Finding(_DTYPES, f"{dtype} and {dtype} (--dtype)")
+    yield Finding(_ATTENTION, facts["attention"], facts["to_do"])
+    yield Finding(_PRODUCTS, facts["products"])

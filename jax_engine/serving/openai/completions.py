@@ -157,7 +157,7 @@ class _Call:
     def _offsets(self, output: RequestOutput) -> Offsets | None:
         if self.request.logprobs is None:
             return None
-        hides = self.params.skip_special_tokens
+        hides = self.params[0].skip_special_tokens
         ids = output.prompt_token_ids
         return Offsets(self.service.tokenizer, ids, skip_special_tokens=hides)
 
