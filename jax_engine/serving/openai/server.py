@@ -7,7 +7,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import uvicorn
@@ -23,6 +23,7 @@ WATCH_S = 0.2
 # So long a server whose engine has ended still says so, before it ends too.
 LAST_WORDS_S = 3.0
 BACKLOG = 2048
+ACCEPT_AGAIN_S = 1.0
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -69,8 +70,42 @@ class _Server(uvicorn.Server):
             for one, handler in handlers.items():
                 signal.signal(one, handler)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to take in connections."""
+        await super().startup([])
+        self._accepting = [asyncio.ensure_future(self._accept(one)) for one in sockets or ()]
+
+    async def _accept(self, listening: socket.socket) -> None:
+        """Takes in one connection in a turn of the event loop. A server of asyncio's takes in all
+        that have come: a thousand in one turn, for which all others would wait."""
+        loop, opening = asyncio.get_running_loop(), set[asyncio.Task[object]]()
+        listening.setblocking(False)
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError as error:  # too many files are open, say
+                logger.warning("a connection could not be taken in: %s", error)
+                await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = asyncio.ensure_future(self._open(connection))  # a TLS client may be slow
+            opening.add(task)
+            task.add_done_callback(opening.discard)
+            await asyncio.sleep(0)
+
+    async def _open(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):  # it has gone, or speaks no TLS
+            await loop.connect_accepted_socket(
+                lambda: BoundedHead(self.config, self.server_state, self.lifespan.state),
+                connection,
+                ssl=self.config.ssl,
+            )
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Waits for open requests, unless a second signal comes."""
+        for one in self._accepting:
+            one.cancel()
         drained = asyncio.ensure_future(super().shutdown(sockets))
         while not drained.done() and not self.force_exit:
             await asyncio.wait([drained], timeout=WATCH_S)
