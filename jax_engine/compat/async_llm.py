@@ -18,7 +18,7 @@ from jax_engine.config import EngineConfig
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import AnyRequestOutput
+from jax_engine.outputs import AnyRequestOutput, PoolingRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 
@@ -210,7 +210,8 @@ class AsyncLLM:
             if listener is None:
                 continue
             listener.send(output)
-            if ended or output.finished:
+            # The one output of a pooling request is its last, even if it was cut short.
+            if ended or output.finished or isinstance(output, PoolingRequestOutput):
                 listener.send(None)
                 del self._listeners[output.request_id]
 

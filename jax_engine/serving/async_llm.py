@@ -153,13 +153,18 @@ class AsyncLLM(AsyncViews):
         priority: int = 0,
         timeout: float | None = None,
     ) -> AsyncIterator[PoolingRequestOutput]:
-        """Yields the one output of a pooling request. Arguments and errors as for `generate`."""
+        """Yields the one output of a pooling request. Arguments and errors as for `generate`.
+
+        Args:
+            pooling_params: None: `EngineConfig.pooler_config`.
+        """
         refuse_adapters(lora_request)
-        params = PoolingParams() if pooling_params is None else pooling_params
+        params = self.default_pooling() if pooling_params is None else pooling_params
         if not isinstance(params, PoolingParams):
             raise InvalidRequestError(
                 f"pooling_params must be PoolingParams, got {type(params).__name__}"
             )
+        params = params.clone()  # nobody changes it while the prompt is tokenised
         arrival = time.monotonic()
         parsed = await self._parsed(prompt)
         stream = PoolingStream(self._new_id(request_id), parsed)

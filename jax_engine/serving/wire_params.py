@@ -12,7 +12,7 @@ from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.structured_outputs import StructuredOutputsParams
 
 # The engine's process is given these in a form of its own, or not at all
-_LEFT_OUT = {"output_kind", "flat_logprobs", "detokenize", "skip_clone", "extra_args"}
+_LEFT_OUT = {"output_kind", "flat_logprobs", "detokenize", "skip_clone"}
 
 
 def written(params: SamplingParams | PoolingParams) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import base64
 import time
+from dataclasses import replace
 
 import numpy as np
 from msgspec import Struct
@@ -10,7 +11,6 @@ from starlette.responses import Response
 
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.outputs import PoolingRequestOutput
-from jax_engine.pooling_params import PoolingParams
 from jax_engine.serving.openai.errors import aborted, invalid
 from jax_engine.serving.openai.prompts import encoded, engine_prompt, prompt_list
 from jax_engine.serving.openai.requests import EmbeddingRequest
@@ -41,7 +41,9 @@ class Embeddings(Struct):
 async def embed(service: Service, request: EmbeddingRequest, http: HttpRequest) -> Response:
     """Answers a request."""
     service.check_model(request)
-    params = PoolingParams(dimensions=request.dimensions, task="embed")
+    params = service.llm.default_pooling("embed")
+    if request.dimensions is not None:
+        params = replace(params, dimensions=request.dimensions)
     texts = prompt_list("input", request.input)
     service.check_queue(len(texts))
     prompts = [await _prompt(service, request, one) for one in texts]
