@@ -329,7 +329,7 @@ def test_an_option_of_tokenization_is_in_what_the_engine_accepts(ways: Ways) -> 
         "truncation": ({"truncation": True, "max_length": 3}, f"{BOS}On"),
         "max_length": ({"truncation": True, "max_length": 2}, f"{BOS}O"),
         "truncation_side": (
-            {"truncation": True, "max_length": 3, "truncation_side": "left"}, "nce",
+            {"truncation": True, "max_length": 2, "truncation_side": "left"}, "ce",
         ),
         "truncate_prompt_tokens": ({"truncate_prompt_tokens": 2}, "ce"),
     }  # fmt: skip
