@@ -16,6 +16,7 @@ from jax_engine.engine.request import Request
 from jax_engine.engine.results import results_for
 from jax_engine.engine.trace_replay import replay_trace
 from jax_engine.errors import InvalidRequestError
+from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
@@ -108,6 +109,13 @@ class RequestChecks:
                     f"{name} must be at most max_logprobs ({self._max_logprobs}), got {wanted}: "
                     "build the engine with a larger max_logprobs, or -1"
                 )
+
+
+def own_params[P](params: P) -> P:
+    """A copy that nobody else changes; what are no parameters stays, to be refused later."""
+    if isinstance(params, SamplingParams | PoolingParams):
+        return params.clone()
+    return params
 
 
 def refuse_adapters(lora_request: Any, mm_processor_kwargs: Any = None) -> None:
