@@ -62,7 +62,8 @@ class _Call:
     """A request under way.
 
     Attributes:
-        offsets: how many characters each choice of a stream has so far.
+        offsets: how many characters the tokens of each choice of a stream have so far. Its text may
+            have fewer: some are held back, as they may begin a stop string.
     """
 
     service: Service
@@ -140,7 +141,7 @@ class _Call:
         if echo:
             text = self._prompt_text(output) + text
         logprobs = self._logprobs(output, one, self.offsets.get(index, 0), echo=echo)
-        self.offsets[index] = self.offsets.get(index, 0) + len(text)
+        self.offsets[index] = self._end(index, logprobs)
         choice = CompletionChoice(index, text, logprobs, one.finish_reason, one.stop_reason)
         if request.max_tokens == 0:
             choice.finish_reason, choice.stop_reason = "length", None
@@ -151,6 +152,11 @@ class _Call:
         if request.prompt_logprobs is not None:
             choice.prompt_logprobs = prompt_logprobs(output.prompt_logprobs)
         return choice
+
+    def _end(self, index: int, logprobs: CompletionLogprobs | None) -> int:
+        if logprobs is None or not logprobs.tokens:
+            return self.offsets.get(index, 0)
+        return logprobs.text_offset[-1] + len(logprobs.tokens[-1])
 
     def _prompt_text(self, output: RequestOutput) -> str:
         if output.prompt is not None and self.request.truncate_prompt_tokens is None:
