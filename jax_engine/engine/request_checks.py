@@ -113,9 +113,8 @@ class RequestChecks:
 
 def own_params[P](params: P) -> P:
     """A copy that nobody else changes; what are no parameters stays, to be refused later."""
-    if isinstance(params, SamplingParams | PoolingParams):
-        return params.clone()
-    return params
+    own: Any = params
+    return own.clone() if isinstance(params, SamplingParams | PoolingParams) else params
 
 
 def refuse_adapters(lora_request: Any, mm_processor_kwargs: Any = None) -> None:
