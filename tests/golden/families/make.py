@@ -28,7 +28,7 @@ from tests.golden.families.shapes import EXPERTS, SHAPES
 CASES = FIRST | SHAPES
 MODELS = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
 # Of Falcon's two ways, "eager" adds ALiBi twice.
-ATTENTION = {"falcon_rw": "sdpa"}
+ATTENTION = {"falcon_rw": "sdpa", "falcon_rw_awkward": "sdpa"}
 type ConfigOf = Callable[[Path, str], dict[str, Any]]  # of a folder, and the kind of its model
 GROUPED = {"experts_implementation": "eager"}  # PyTorch's grouped product refuses odd widths
 
