@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from jax_engine.checks import shown
-from jax_engine.errors import ConfigError
+from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.modes import CudagraphMode, Policy, PreemptionRule, Scheduling
 from jax_engine.pooling_params import PoolerConfig
 from jax_engine.profiler_config import ProfilerConfig
@@ -97,7 +97,8 @@ class EngineConfig:
         logits_processors: Classes of vLLM's kind of logits processors, or their names
             ("module:Class"). Each request gets objects of its own, on the host.
         profiler_config: Where `LLM.start_profile` writes: a `ProfilerConfig`, or its fields.
-        pooler_config: Defaults of requests without `PoolingParams`, and how `LLM.score` compares.
+        pooler_config: Defaults of requests without `PoolingParams`, and how `LLM.score` compares: a
+            `PoolerConfig`, or its fields.
         stream_interval: Of `AsyncLLM` and the server: after its first token a sequence's reader is
             woken when so many new ones have come, or the last. More tokens at once cost the host
             less.
@@ -148,7 +149,7 @@ class EngineConfig:
     load_format: LoadFormat = "auto"
     logits_processors: list[Any] | None = None
     profiler_config: ProfilerConfig | Mapping[str, Any] | None = None
-    pooler_config: PoolerConfig | None = None
+    pooler_config: PoolerConfig | None = None  # made of a mapping, too
     stream_interval: int = 1
     skip_tokenizer_init: bool = False
     warmup: bool = False
@@ -161,6 +162,8 @@ class EngineConfig:
         for one in fields(self):
             if one.name in _NONE_IS_DEFAULT and getattr(self, one.name) is None:
                 object.__setattr__(self, one.name, one.default)
+        if isinstance(self.pooler_config, Mapping):
+            object.__setattr__(self, "pooler_config", _pooler(self.pooler_config))
         check_types(self, ConfigError)
         _in_range("block_size", self.block_size, MIN_BLOCK_SIZE, MAX_BLOCK_SIZE)
         _in_range("max_num_seqs", self.max_num_seqs, 1)
@@ -242,6 +245,18 @@ class EngineConfig:
             if self.scheduling != "unified":
                 budget = max(budget, self.max_num_seqs)
         return max_len, budget
+
+
+def _pooler(given: Mapping[str, Any]) -> PoolerConfig:
+    """What a flag's JSON says, or the message to another process.
+
+    Raises:
+        ConfigError: A field is unknown or out of range.
+    """
+    try:
+        return PoolerConfig(**given)
+    except (TypeError, InvalidRequestError) as error:
+        raise ConfigError(f"pooler_config: {error}") from error
 
 
 def _in_range(name: str, value: int, low: int, high: int | None = None) -> None:

@@ -25,7 +25,7 @@ from jax_engine.outputs import (
     PoolingRequestOutput,
     ScoringRequestOutput,
 )
-from jax_engine.pooling_params import PoolingParams, PoolingTask
+from jax_engine.pooling_params import PoolingParams, PoolingTask, default_pooling
 from jax_engine.sampling_params import one_each
 
 type PoolingInput = PoolingParams | Sequence[PoolingParams] | None
@@ -178,19 +178,13 @@ class PoolingMethods(QueueMethods):
         """`encode` for the other methods, even if a subclass overrides `encode`."""
         refuse_adapters(lora_request)
         batch = as_prompt_list(prompts)
-        given = self._default_pooling(pooling_task) if pooling_params is None else pooling_params
+        default = default_pooling(self.llm_engine.config.pooler_config, pooling_task)
+        given = default if pooling_params is None else pooling_params
         params = one_each("pooling_params", given, PoolingParams, len(batch))
         tasked = [_with_task(one, pooling_task) for one in params]
         batch = tokenized(batch, self.llm_engine.tokenizer, tokenization_kwargs)
         count = len(batch)
         return self._run(Call(batch, tasked, [0] * count, [None] * count), use_tqdm)
-
-    def _default_pooling(self, task: PoolingTask | None) -> PoolingParams:
-        """The engine's `pooler_config`, with this task."""
-        config = self.llm_engine.config.pooler_config
-        if config is None:
-            return PoolingParams()
-        return replace(config.params(), task=task or config.task)
 
 
 def _with_task(params: PoolingParams, task: PoolingTask | None) -> PoolingParams:

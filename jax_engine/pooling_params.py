@@ -1,7 +1,7 @@
 """Parameters of requests for hidden states: embeddings, or scores of a head."""
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from jax_engine.checks import check_integer
@@ -89,3 +89,13 @@ class PoolerConfig:
             use_activation=self.use_activation,
             dimensions=self.dimensions,
         )
+
+
+def default_pooling(config: PoolerConfig | None, task: PoolingTask | None = None) -> PoolingParams:
+    """The parameters of a request without any.
+
+    Args:
+        task: None: the one in `config`.
+    """
+    params = PoolingParams() if config is None else config.params()
+    return replace(params, task=task or params.task)

@@ -17,15 +17,16 @@ from typing import Any, Literal
 from jax_engine.config import EngineConfig
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
+from jax_engine.engine.request_checks import own_params
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import AnyRequestOutput
+from jax_engine.outputs import AnyRequestOutput, PoolingRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 
 PauseMode = Literal["abort", "wait", "keep"]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Listener:
     """Where the outputs of one request go: a coroutine's queue, in its event loop."""
 
@@ -49,7 +50,8 @@ class AsyncLLM:
         self.llm_engine = engine
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._listeners: dict[str, _Listener] = {}
-        self._paused = False
+        self._late: dict[_Listener, Callable[[], None]] = {}  # what accepts who came in a drain
+        self._draining = self._paused = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="AsyncLLM", daemon=True)
         self._thread.start()
@@ -81,7 +83,7 @@ class AsyncLLM:
             InvalidRequestError: Something is wrong with the prompt or the params.
             RuntimeError: The engine was shut down.
         """
-        return self._outputs(prompt, sampling_params, request_id, priority)
+        return self._outputs(prompt, own_params(sampling_params), request_id, priority)
 
     def encode(
         self,
@@ -92,7 +94,7 @@ class AsyncLLM:
         priority: int = 0,
     ) -> AsyncGenerator[Any, None]:
         """As `generate`; there is one output."""
-        return self._outputs(prompt, pooling_params, request_id, priority)
+        return self._outputs(prompt, own_params(pooling_params), request_id, priority)
 
     async def abort(self, request_id: str) -> None:
         """Ends a request: its coroutine gets what there is, with finish_reason "abort"."""
@@ -110,11 +112,25 @@ class AsyncLLM:
         """
         if mode not in ("abort", "wait", "keep"):
             raise InvalidRequestError(f"mode must be 'abort', 'wait' or 'keep', got {mode!r}")
-        if mode == "abort":
-            await self._in_thread(lambda: self._abort(list(self._listeners)))
-        while mode == "wait" and await self._in_thread(self.llm_engine.has_unfinished_requests):
-            await asyncio.sleep(0.01)
-        await self._in_thread(lambda: self._pause(clear_cache and mode != "keep"))
+        if mode == "wait":
+            await self._drained()
+        aborts, clears = mode == "abort", clear_cache and mode != "keep"
+        await self._in_thread(lambda: self._pause(aborts=aborts, clears=clears))
+
+    async def _drained(self) -> None:
+        """Waits for the requests that run. Who comes meanwhile is accepted behind the pause: else
+        it might never come."""
+
+        def begin() -> None:
+            self._draining = True
+
+        try:
+            await self._in_thread(begin)
+            while await self._in_thread(self.llm_engine.has_unfinished_requests):
+                await asyncio.sleep(0.01)
+        except BaseException:
+            self._jobs.put(self._accept_late)
+            raise
 
     async def resume_generation(self) -> None:
         """Goes on after `pause_generation`."""
@@ -149,11 +165,18 @@ class AsyncLLM:
     ) -> AsyncGenerator[AnyRequestOutput, None]:
         listener = _Listener(asyncio.get_running_loop(), asyncio.Queue())
 
-        def add() -> None:
+        def accept() -> None:
             self.llm_engine.add_request(request_id, prompt, params, priority=priority)
             self._listeners[request_id] = listener
 
+        def add() -> None:
+            if self._draining:
+                self._late[listener] = accept
+            else:
+                accept()
+
         def forget() -> None:
+            self._late.pop(listener, None)
             if self._listeners.get(request_id) is listener:  # else it has ended, or never began
                 self._abort([request_id])
 
@@ -173,6 +196,8 @@ class AsyncLLM:
         future: Future[Any] = Future()
 
         def run() -> None:
+            if not future.set_running_or_notify_cancel():  # whoever asked has left
+                return
             try:
                 future.set_result(job())
             except BaseException as error:
@@ -181,10 +206,22 @@ class AsyncLLM:
         self._jobs.put(run)
         return await asyncio.wrap_future(future)
 
-    def _pause(self, clear_cache: bool) -> None:
+    def _pause(self, *, aborts: bool, clears: bool) -> None:
+        if aborts:
+            self._abort(list(self._listeners))
         self._paused = True
-        if clear_cache:
+        if clears:
             self.llm_engine.reset_prefix_cache()
+        self._accept_late()
+
+    def _accept_late(self) -> None:
+        """Accepts who came while others were waited for."""
+        self._draining, late, self._late = False, self._late, {}
+        for listener, accept in late.items():
+            try:
+                accept()
+            except Exception as error:
+                listener.send(error)
 
     def _loop(self) -> None:
         """The thread: jobs first; then a step, or waiting for the next job."""
@@ -195,7 +232,7 @@ class AsyncLLM:
                 job = self._jobs.get()
                 if job is None:
                     assert self._error is not None
-                    self._fail(self._error)
+                    self._end(self._error)
                     return
                 job()
                 busy = engine.has_unfinished_requests() and not self._paused
@@ -210,7 +247,8 @@ class AsyncLLM:
             if listener is None:
                 continue
             listener.send(output)
-            if ended or output.finished:
+            # The one output of a pooling request is its last, even if it was cut short.
+            if ended or output.finished or isinstance(output, PoolingRequestOutput):
                 listener.send(None)
                 del self._listeners[output.request_id]
 
@@ -222,6 +260,11 @@ class AsyncLLM:
         for listener in self._listeners.values():
             listener.send(error)
         self._listeners.clear()
+
+    def _end(self, error: BaseException) -> None:
+        for listener in self._late:
+            listener.send(error)
+        self._fail(error)
 
 
 AsyncLLMEngine = AsyncLLM  # the older name

@@ -16,6 +16,7 @@ from jax_engine.engine.request import Request
 from jax_engine.engine.results import results_for
 from jax_engine.engine.trace_replay import replay_trace
 from jax_engine.errors import InvalidRequestError
+from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
@@ -118,6 +119,12 @@ def _check_length(params: SamplingParams, count: int) -> None:
             f"prompt must have at most {limit} tokens, the longest text that this model was made "
             f"to embed (max_seq_length), got {count}: cut it, or embed its parts"
         )
+
+
+def own_params[P](params: P) -> P:
+    """A copy that nobody else changes; what are no parameters stays, to be refused later."""
+    own: Any = params
+    return own.clone() if isinstance(params, SamplingParams | PoolingParams) else params
 
 
 def refuse_adapters(lora_request: Any, mm_processor_kwargs: Any = None) -> None:

@@ -1,7 +1,8 @@
 """`AsyncLLM`: prompts in, streams of outputs out, with the engine in a process of its own."""
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from jax_engine.engine.prompts import (
 from jax_engine.engine.request_checks import (
     check_request_id,
     check_service,
+    own_params,
     refuse_adapters,
 )
 from jax_engine.engine_args import EngineArgs
@@ -88,7 +90,7 @@ class AsyncLLM(AsyncViews):
         hub = HubOptions(revision, config.download_dir, config.hf_token)
         return load_tokenizer(config.tokenizer or self._ready.source, hub)
 
-    async def generate(
+    def generate(
         self,
         prompt: PromptInput,
         sampling_params: SamplingParams | None = None,
@@ -105,7 +107,8 @@ class AsyncLLM(AsyncViews):
         iterator is closed or its task is cancelled.
 
         Args:
-            sampling_params: None: those of `get_default_sampling_params`.
+            sampling_params: None: those of `get_default_sampling_params`. Later changes of the
+                object do not count.
             request_id: unique among unfinished requests; None: a new one.
             lora_request: only None; for compatibility with vLLM.
             trace_headers: those of the client; `traceparent` names the parent of its span.
@@ -117,8 +120,23 @@ class AsyncLLM(AsyncViews):
             StepFailedError: a step failed with it.
             EngineDeadError: the engine's process has ended.
         """
+        own = own_params(sampling_params)
+        return self._generate(
+            prompt, own, request_id, lora_request, trace_headers, priority, timeout
+        )
+
+    async def _generate(
+        self,
+        prompt: PromptInput,
+        given: SamplingParams | None,
+        request_id: str | None,
+        lora_request: None,
+        trace_headers: Mapping[str, str] | None,
+        priority: int,
+        timeout: float | None,
+    ) -> AsyncGenerator[RequestOutput]:
         refuse_adapters(lora_request)
-        params = self._checked(sampling_params)
+        params = self._checked(given)
         arrival = time.monotonic()
         parsed = await self._parsed(prompt, params.truncate_prompt_tokens)
         has_text = needs_text(params)
@@ -136,15 +154,16 @@ class AsyncLLM(AsyncViews):
         add = self._request(parsed, params, arrival, priority, timeout)
         origin = ORIGIN.get() or Origin(stream.request_id, trace_headers or {})
         try:
-            async for output in self._requests.outputs(stream, add):
-                yield output
+            async with aclosing(self._requests.outputs(stream, add)) as outputs:
+                async for output in outputs:
+                    yield output
         finally:
             if self.tracer is not None:
                 headers = origin.headers if trace_headers is None else trace_headers
                 name, times = origin.request_id, stream.metrics
                 self.tracer(name, headers, params, times, stream.num_tokens)
 
-    async def encode(
+    def encode(
         self,
         prompt: PromptInput,
         pooling_params: PoolingParams | None = None,
@@ -154,10 +173,26 @@ class AsyncLLM(AsyncViews):
         trace_headers: Mapping[str, str] | None = None,
         priority: int = 0,
         timeout: float | None = None,
-    ) -> AsyncIterator[PoolingRequestOutput]:
-        """Yields the one output of a pooling request. Arguments and errors as for `generate`."""
+    ) -> AsyncGenerator[PoolingRequestOutput]:
+        """Yields the one output of a pooling request. Arguments and errors as for `generate`.
+
+        Args:
+            pooling_params: None: `EngineConfig.pooler_config`.
+        """
+        own = own_params(pooling_params)
+        return self._encode(prompt, own, request_id, lora_request, priority, timeout)
+
+    async def _encode(
+        self,
+        prompt: PromptInput,
+        given: PoolingParams | None,
+        request_id: str | None,
+        lora_request: None,
+        priority: int,
+        timeout: float | None,
+    ) -> AsyncGenerator[PoolingRequestOutput]:
         refuse_adapters(lora_request)
-        params = PoolingParams() if pooling_params is None else pooling_params
+        params = self.default_pooling() if given is None else given
         if not isinstance(params, PoolingParams):
             raise InvalidRequestError(
                 f"pooling_params must be PoolingParams, got {type(params).__name__}"
@@ -168,8 +203,9 @@ class AsyncLLM(AsyncViews):
         if self.request_log is not None:
             self.request_log(stream.request_id, parsed, params)
         add = self._request(parsed, params, arrival, priority, timeout)
-        async for output in self._requests.outputs(stream, add):
-            yield output
+        async with aclosing(self._requests.outputs(stream, add)) as outputs:
+            async for output in outputs:
+                yield output
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """Ends requests; ids that are not running are ignored.
@@ -208,13 +244,11 @@ class AsyncLLM(AsyncViews):
             client.close(0.0)
 
     def _checked(self, params: SamplingParams | None) -> SamplingParams:
-        """A copy, which nobody changes any more."""
         params = self.get_default_sampling_params() if params is None else params
         if not isinstance(params, SamplingParams):
             raise InvalidRequestError(
                 f"sampling_params must be SamplingParams, got {type(params).__name__}"
             )
-        params = params.clone()
         params.__post_init__()
         return params
 

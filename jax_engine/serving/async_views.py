@@ -6,6 +6,7 @@ from typing import Any
 from jax_engine.config import EngineConfig
 from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.errors import EngineDeadError, InvalidRequestError
+from jax_engine.pooling_params import PoolingParams, PoolingTask, default_pooling
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.engine_client import EngineClient
 from jax_engine.serving.messages import Ready
@@ -102,6 +103,10 @@ class AsyncViews:
     def default_sampling(self) -> dict[str, Any]:
         """The fields of `SamplingParams` that the model's makers suggest."""
         return default_sampling(self.config, Path(self._ready.source))
+
+    def default_pooling(self, task: PoolingTask | None = None) -> PoolingParams:
+        """The parameters of a pooling request without any: `EngineConfig.pooler_config`."""
+        return default_pooling(self.config.pooler_config, task)
 
     async def get_stats(self) -> dict[str, Any]:
         """The fields of `EngineStats`."""

@@ -94,7 +94,8 @@ class EngineClient:
                     return report
                 if isinstance(report, StartFailed):
                     raise error_of(report.error, report.message)
-            elif self._process.poll() is not None:
+            elif self._process.poll() is not None and not self._reports.poll(int(POLL_S * 1000)):
+                # It has not said why, not even in the moment between the two looks.
                 raise EngineDeadError(f"{self._how_it_ended()} while it started")
 
     @property
@@ -210,6 +211,8 @@ class EngineClient:
             self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
+        for socket in (self._commands, self._reports):  # a context that is garbage knows of none
+            socket.close(linger=0)
         self._context.destroy(linger=0)
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -48,7 +48,7 @@ class OpenRequests:
         if request_id in self._names:
             raise InvalidRequestError(f"request_id {request_id!r} is already running: use another")
 
-    async def outputs[Output](self, stream: Stream[Output], add: Add) -> AsyncIterator[Output]:
+    async def outputs[Output](self, stream: Stream[Output], add: Add) -> AsyncGenerator[Output]:
         """Sends a request and yields its outputs; who stops reading ends it."""
         self._client.listen(self._take, self.end_all)
         name = add.request_id

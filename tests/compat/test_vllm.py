@@ -147,3 +147,12 @@ def test_eager_is_about_cuda_graphs_there() -> None:
 
     assert not EngineArgs(enforce_eager=True).create_engine_config().enforce_eager
     assert jax_engine.EngineArgs(enforce_eager=True).create_engine_config().enforce_eager
+
+
+def test_a_parser_reads_the_words_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jax_engine.compat.arguments import FlexibleArgumentParser
+
+    monkeypatch.setattr("sys.argv", ["program", "--max_tokens", "8"])
+    parser = FlexibleArgumentParser()
+    parser.add_argument("--max-tokens", type=int)
+    assert parser.parse_args().max_tokens == 8

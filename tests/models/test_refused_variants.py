@@ -1,14 +1,20 @@
 """Variants of families that the engine does not compute are refused, with the field and value."""
 
+import ast
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from jax_engine.errors import ConfigError
-from jax_engine.models.registry import config_from_hf
+from jax_engine.models.registry import FAMILIES, MODULES, config_from_hf
 from tests.golden.families.checkpoints import cases
 
 CASES = cases()
+# What makes a field count.
+BESIDE = {("mpt", "learned_pos_emb"): {"attn_config": {"alibi": False}}}
+OWN_CODE = {"baichuan", "internlm", "minicpm", "qwen"}  # they have no case of their own
 QWEN = {
     "architectures": ["QWenLMHeadModel"],
     "vocab_size": 61,
@@ -52,3 +58,76 @@ def test_qwen_1_refuses_what_no_checkpoint_has(field: str, value: Any) -> None:
     config_from_hf(QWEN)
     with pytest.raises(ConfigError, match=f"{field} {value!r} is not supported"):
         config_from_hf(QWEN | {field: value})
+
+
+def required() -> list[tuple[str, str, Any]]:
+    """What each family's file requires of a field of config.json: (file, field, known value)."""
+    found = []
+    for module in MODULES:
+        file = str(module.__file__)  # type: ignore[attr-defined]
+        for call in ast.walk(ast.parse(Path(file).read_text("utf-8"))):
+            named = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id
+            if named == "require" and ast.unparse(call.args[0]) == "fields":  # type: ignore[union-attr]
+                for one in call.keywords:  # type: ignore[union-attr]
+                    if isinstance(one.value, ast.Constant):
+                        found.append((Path(file).stem, str(one.arg), one.value.value))
+    return found
+
+
+@pytest.mark.parametrize(("family", "field", "known"), required())
+def test_each_field_that_a_family_requires_is_refused_otherwise(
+    family: str, field: str, known: Any
+) -> None:
+    """In one of its cases at least: some are required of some layers only."""
+    if family in OWN_CODE:
+        return
+    wrong: Any = not known if isinstance(known, bool) else 2
+    if isinstance(known, str):
+        wrong = "another"
+    said = []
+    for case in CASES.values():
+        config = case["config"]
+        module: Any = FAMILIES[config["architectures"][0]]
+        if Path(module.__file__).stem == family:
+            try:
+                schema = msgspec.structs.fields(module.Fields)
+                name = next(one.encode_name for one in schema if one.name == field)
+                config_from_hf(config | {name: wrong} | BESIDE.get((family, field), {}))
+            except ConfigError as error:
+                said.append(str(error))
+    assert any(f"{field} " in one and "is not supported" in one for one in said), said
+
+
+def test_groups_of_experts_count_where_the_method_asks_for_them() -> None:
+    config = CASES["deepseek_v2"]["config"]
+    groups = {"n_group": 4, "topk_group": 2}
+    for method, wanted in (("group_limited_greedy", (4, 2)), ("greedy", (1, 1))):
+        spec = config_from_hf(config | groups | {"topk_method": method}).spec
+        router = spec.experts[0].router
+        assert (router.groups, router.top_groups) == wanted
+    for name in ("deepseek_v2", "deepseek_v3"):
+        given = CASES[name]["config"] | {"n_group": None, "topk_group": None}
+        router = config_from_hf(given).spec.experts[0].router
+        assert (router.groups, router.top_groups) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("rope", "longest"),
+    [
+        ({"rope_type": "default"}, 48),
+        ({"rope_type": "linear", "factor": 2.5}, 120),
+        ({"rope_type": "dynamic", "factor": 3.0}, 144),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 20}, 80),
+        (
+            {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+            48,
+        ),
+    ],
+    ids=str,
+)
+def test_the_longest_context_is_the_stretched_one(rope: dict[str, Any], longest: int) -> None:
+    config = CASES["llama"]["config"] | {
+        "max_position_embeddings": 48,
+        "rope_parameters": rope | {"rope_theta": 500.0},
+    }
+    assert config_from_hf(config).max_context_len == longest

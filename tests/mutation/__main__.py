@@ -5,7 +5,7 @@ import sys
 
 from tests.mutation import generated_run, sample, table
 from tests.mutation.by_hand import noticed, text_of
-from tests.mutation.generated import FOLDERS
+from tests.mutation.generated import FOLDERS, WHOLE
 from tests.mutation.listed_run import run as run_listed
 from tests.mutation.mutants import MUTANTS
 
@@ -25,6 +25,7 @@ def parse_args() -> argparse.Namespace:
     )
     rules.add_argument("--budget", type=float, default=20, help="seconds of tests for each")
     rules.add_argument("--again", default="", help='verdicts to judge again: "survived,killed"')
+    rules.add_argument("--draw", type=int, help="so many of each folder, drawn by the seed")
     rules.add_argument("--tests", nargs="*", help="paths of tests, instead of the folder's own")
     some = parser.add_argument_group("some of both")
     some.add_argument("--sample", type=float, metavar="SECONDS", help="as many as fit in it")
@@ -40,10 +41,11 @@ def main() -> None:
     elif args.sample is not None:
         sample.run(args.sample, args.seed, args.jobs)
     elif args.generated is not None:
+        again = frozenset(args.again.split(","))
         options = generated_run.Options(
-            args.jobs, args.budget, frozenset(args.again.split(",")), args.only, args.tests
+            args.jobs, args.budget, again, args.only, args.tests, args.draw, args.seed
         )
-        sys.exit(generated_run.run_all(args.generated or list(FOLDERS), options))
+        sys.exit(generated_run.run_all(args.generated or list(WHOLE), options))
     else:
         chosen = [m for m in MUTANTS if args.only in f"{m.file} {m.old} {m.new} {m.why}"]
         if args.unjudged:

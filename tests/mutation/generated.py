@@ -10,9 +10,15 @@ from types import CodeType
 from tests.mutation.planting import ROOT
 from tests.mutation.rules import AnyFunction, Change, changes
 
-# In the order in which they are judged.
-FOLDERS = {
+# In the order in which they are judged: each bug of the first, some of the others (`--draw`).
+WHOLE = {
     name: f"jax_engine/{name}" for name in ("core", "tokenization", "sampling", "engine", "worker")
+}
+FOLDERS = WHOLE | {
+    "serving": "jax_engine/serving",
+    "families": "jax_engine/models/families",
+    "compat": "jax_engine/compat",
+    "commands": "jax_engine/commands",
 }
 # More of one line prove the same: those of the rules named first are taken.
 MOST_PER_LINE = 3

@@ -1,5 +1,6 @@
 """Judges the generated bugs, folder by folder, and takes up where it stopped."""
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,20 @@ TESTS = {
     "tokenization": ("tests/tokenization", "tests/engine/test_llm_text.py", CHEAP[1]),
     "sampling": ("tests/sampling", "tests/engine/test_logprobs.py", CHEAP[1]),
     "engine": ("tests/engine", "tests/compat", "tests/guided", *CHEAP),
+    "serving": (
+        "tests/serving/fields",
+        "tests/serving/tools",
+        "tests/serving/test_app.py",
+        "tests/serving/test_anthropic.py",
+        "tests/serving/test_in_flight.py",
+        "tests/serving/test_messages.py",
+        "tests/serving/test_output_fields.py",
+        "tests/serving/test_pairs.py",
+        "tests/serving/test_responses_api.py",
+    ),
+    "families": ("tests/models",),
+    "compat": ("tests/compat",),
+    "commands": ("tests/commands", "tests/bench", "tests/serving/fields/test_file_fields.py"),
     "worker": ("tests/worker", "tests/engine", "tests/models/test_decoder.py", *CHEAP),
 }
 # Verdicts are written after so many, so that little is lost.
@@ -46,6 +61,7 @@ class Options:
         again: Kinds of verdict ("killed", "survived") to try again.
         only: Bugs whose name has this.
         tests: Paths of tests, if not the folder's own.
+        draw: How many of a folder's bugs, drawn by `seed`; None: all.
     """
 
     at_once: int = 1
@@ -53,6 +69,8 @@ class Options:
     again: frozenset[str] = frozenset()
     only: str = ""
     tests: list[str] | None = None
+    draw: int | None = None
+    seed: str = ""
 
 
 def run_all(folders: list[str], options: Options) -> bool:
@@ -70,7 +88,11 @@ def run(folder: str, options: Options) -> list[str]:
     """Judges the bugs of a folder that have no verdict that still holds; its new survivors."""
     mutants = all_generated([folder])
     known = verdicts.read(folder)
-    todo = [m for m in mutants if options.only in str(m) and _is_open(m, known, options.again)]
+    asked = [one for one in mutants if options.only in str(one)]
+    if options.draw is not None:
+        asked = _drawn(asked, options.draw, f"{folder} {options.seed}")
+        print(f"{folder}: drawn by --draw {options.draw} --seed {options.seed!r}", flush=True)
+    todo = [one for one in asked if _is_open(one, known, options.again)]
     print(f"{folder}: {len(todo)} of {len(mutants)} generated bugs to judge", flush=True)
     survivors = {str(name) for name, one in known.items() if one.kind == "survived"}
     if not todo:
@@ -89,6 +111,12 @@ def run(folder: str, options: Options) -> list[str]:
     print(dict(Counter(one.kind for one in known.values())), flush=True)
     now = (str(name) for name, one in known.items() if one.kind == "survived")
     return [bug for bug in now if bug not in survivors]
+
+
+def _drawn(asked: list[Generated], count: int, seed: str) -> list[Generated]:
+    """Some of the bugs, in their order: the same ones as long as the folder is what it is."""
+    chosen = set(random.Random(seed).sample(range(len(asked)), min(count, len(asked))))
+    return [one for i, one in enumerate(asked) if i in chosen]
 
 
 def _is_open(mutant: Generated, known: Verdicts, again: frozenset[str]) -> bool:

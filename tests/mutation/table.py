@@ -29,7 +29,10 @@ left alone.
   equivalent and nobody has said why yet.
 
 Planted are those that have a verdict: where there are none, nobody has judged the folder yet
-(`python -m tests.mutation --generated engine`).
+(`python -m tests.mutation --generated engine`). Of the server, the families, the commands and
+vLLM's names there are thousands: some are drawn by a seed
+(`python -m tests.mutation --generated serving --draw 40 --seed 40.4`). Their survivors were tried
+with a part of the tests: not with the goldens of all families, nor with servers in processes.
 
 """
 BY_HAND = """

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_engine import InvalidRequestError, RequestOutputKind, SamplingParams
+from jax_engine import InvalidRequestError, PoolingParams, RequestOutputKind, SamplingParams
 from jax_engine.logprobs import Logprob
 from jax_engine.outputs import (
     CompletionOutput,
@@ -73,6 +73,9 @@ class ScriptedLLM:
 
     def text_encoder(self) -> TextEncoder:
         return TextEncoder(self.tokenizer, self.max_model_len)
+
+    def default_pooling(self, task: Any) -> PoolingParams:
+        return PoolingParams(task=task)
 
     async def generate(
         self,

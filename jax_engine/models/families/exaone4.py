@@ -24,6 +24,7 @@ Period = Annotated[int, Meta(ge=0)]
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and the windows; without a window, all layers rotate."""
 
+    num_key_value_heads: Size | None = 32
     rms_norm_eps: Epsilon = 1e-5
     sliding_window: Size | None = 4096
     sliding_window_pattern: Word | Period | None = 4

@@ -63,12 +63,14 @@ def _at(layer: LayerSpec, numbers: Iterable[int]) -> LayerSpec:
 def expert_weights(
     spec: ModelSpec, prefix: str, names: tuple[str, str, str]
 ) -> dict[str, Declaration]:
-    """The tensors of experts that are stored one by one.
+    """The tensors of experts that are stored one by one; none if no layer has experts.
 
     Args:
         prefix: what their names begin with; {expert} is the number.
         names: of gate, up and down.
     """
+    if not spec.experts:  # the dense layers at the front are all that there are
+        return {}
     count = spec.experts[0].router.num_experts
     gate, up, down = (f"{prefix}.{name}.{{kind}}" for name in names)
     return {

@@ -14,6 +14,7 @@ ARCHITECTURES = ("GemmaForCausalLM",)
 class Fields(LlamaFields, frozen=True):
     """Llama's fields. `hidden_act` is overridden: old files say "gelu" and mean the tanh kind."""
 
+    num_key_value_heads: Size | None = 16
     head_dim: Size | None = 256
     hidden_act: str = "gelu_pytorch_tanh"
     hidden_activation: str | None = None

@@ -13,6 +13,7 @@ ARCHITECTURES = ("Gemma2ForCausalLM",)
 class Fields(gemma.Fields, frozen=True):
     """Gemma's fields, the caps and the windows."""
 
+    num_key_value_heads: Size | None = 4
     query_pre_attn_scalar: Positive = 256
     attn_logit_softcapping: Positive | None = 50.0
     final_logit_softcapping: Positive | None = 30.0

@@ -19,6 +19,7 @@ ARCHITECTURES = ("Glm4MoeForCausalLM",)
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and the experts; `attention_bias` is about q, k and v only."""
 
+    num_key_value_heads: Size | None = 8
     rms_norm_eps: float = 1e-5
     head_dim: Size | None = 128
     partial_rotary_factor: Fraction | None = None

@@ -1,16 +1,29 @@
 """gpt-oss: experts with biases and a clipped SwiGLU, sinks, a window on every other layer."""
 
+import msgspec
+
 from jax_engine.file_schema import Size
 from jax_engine.layer_spec import ExpertsSpec, MlpSpec, RouterSpec
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import FULL, SLIDING, require, windows_of
-from jax_engine.models.schemas import LlamaFields, Theta
+from jax_engine.models.schemas import LlamaFields, RopeFields, Theta
 from jax_engine.weights.row_orders import ungrouped
 from jax_engine.weights.transforms import Declaration, Transpose
 
 ARCHITECTURES = ("GptOssForCausalLM",)
+
+
+# Of a config.json that says nothing of the rotary embedding
+ROPE = RopeFields(
+    rope_type="yarn",
+    factor=32.0,
+    beta_fast=32.0,
+    beta_slow=1.0,
+    truncate=False,
+    original_max_position_embeddings=4096,
+)
 
 
 class Fields(LlamaFields, frozen=True):
@@ -32,6 +45,8 @@ class Fields(LlamaFields, frozen=True):
 def specification(fields: Fields) -> ModelSpec:
     """Llama's layers with sinks; the first one has the window."""
     require(fields, swiglu_limit=7.0, swiglu_alpha=1.702)
+    if fields.rope_scaling is None and fields.rope_parameters is None:
+        fields = msgspec.structs.replace(fields, rope_parameters=ROPE)
     count = fields.num_hidden_layers
     types = fields.layer_types or [FULL if layer % 2 else SLIDING for layer in range(count)]
     counts = fields.num_local_experts, fields.num_experts_per_tok

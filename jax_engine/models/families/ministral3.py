@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from jax_engine.errors import ConfigError
+from jax_engine.file_schema import Size
 from jax_engine.layer_spec import QueryGrowth
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama, mistral
@@ -26,6 +27,7 @@ class Fields(mistral.Fields, frozen=True):
     """Mistral's fields with other rotary ones."""
 
     rope_keys: ClassVar[tuple[str, ...]] = ("llama_4_scaling_beta",)
+    head_dim: Size | None = 128
     rms_norm_eps: Epsilon = 1e-5
     rope_parameters: GrowingRope | None = None
     sliding_window: int | None = None

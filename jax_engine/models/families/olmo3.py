@@ -13,6 +13,7 @@ from jax_engine.models.families.hf_config import (
     ropes_by_type,
     windows_of,
 )
+from jax_engine.models.schemas import Theta
 from jax_engine.rope_config import RopeConfig
 
 ARCHITECTURES = ("Olmo3ForCausalLM",)
@@ -25,6 +26,7 @@ class Fields(olmo2.Fields, frozen=True):
 
     two_ropes: ClassVar[bool] = True
 
+    rope_theta: Theta = 500000.0
     sliding_window: Size | None = 4096
     layer_types: list[str] | None = None
 

@@ -1,5 +1,6 @@
 """StableLM: Llama with layer norms and RoPE on a quarter of each head; some are parallel."""
 
+from jax_engine.file_schema import Size
 from jax_engine.layer_spec import HeadNormSpec, NormSpec
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import llama
@@ -14,6 +15,7 @@ ARCHITECTURES = ("StableLmForCausalLM", "StableLMEpochForCausalLM")
 class Fields(LlamaFields, frozen=True):
     """Llama's fields and StableLM's own."""
 
+    num_key_value_heads: Size | None = 32
     layer_norm_eps: Epsilon = 1e-5
     use_qkv_bias: bool = False
     qk_layernorm: bool = False

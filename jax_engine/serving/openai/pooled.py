@@ -21,10 +21,8 @@ type Prompt = dict[str, Any]
 
 def params_of(service: Service, task: PoolingTask | None, **given: Any) -> PoolingParams:
     """The engine's defaults, with what the request gives; None: nothing."""
-    config = service.llm.config.pooler_config
-    params = PoolingParams() if config is None else config.params()
     chosen = {name: value for name, value in given.items() if value is not None}
-    return replace(params, task=task or params.task, **chosen)
+    return replace(service.llm.default_pooling(task), **chosen)
 
 
 async def prompts_of(

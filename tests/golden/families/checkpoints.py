@@ -2,7 +2,8 @@
 
 `cases.json` has, for each case, the config.json that transformers writes, and the tensors that it
 writes, with their shapes. `logits.npz` has the logits at some tokens of a prompt and at each of the
-tokens that follow greedily. Families with latent attention have files of their own.
+tokens that follow greedily. Families with latent attention, and awkward sizes, have files of their
+own.
 """
 
 import json
@@ -17,7 +18,7 @@ VOCABULARY = 61
 PROMPT = [(7 * i * i + 3 * i + 5) % VOCABULARY for i in range(24)]
 ROWS = [0, 5, 11, 17, 23]  # tokens of the prompt whose logits are kept
 NUM_GREEDY = 20
-FILES = ("", "_latent")  # endings of the files' names
+FILES = ("", "_latent", "_awkward")  # endings of the files' names
 
 
 def draw(name: str, shape: tuple[int, ...]) -> np.ndarray:

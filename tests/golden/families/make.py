@@ -12,6 +12,7 @@ the differences; `python -m scripts.families` and `python -m scripts.figures` wr
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,12 @@ from tests.golden.families.shapes import EXPERTS, SHAPES
 CASES = FIRST | SHAPES
 MODELS = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
 # Of Falcon's two ways, "eager" adds ALiBi twice.
-ATTENTION = {"falcon_rw": "sdpa"}
+ATTENTION = {"falcon_rw": "sdpa", "falcon_rw_awkward": "sdpa"}
+type ConfigOf = Callable[[Path, str], dict[str, Any]]  # of a folder, and the kind of its model
 GROUPED = {"experts_implementation": "eager"}  # PyTorch's grouped product refuses odd widths
 
 
-def load(name: str, folder: Path) -> tuple[Any, dict[str, Any]]:
+def load(name: str, folder: Path, config_of: ConfigOf) -> tuple[Any, dict[str, Any]]:
     """The model with the drawn weights, and what cases.json keeps of it."""
     kind, fields = CASES[name]
     model_type = getattr(transformers, MODELS.get(kind, f"{kind}ForCausalLM"))
@@ -48,8 +50,13 @@ def load(name: str, folder: Path) -> tuple[Any, dict[str, Any]]:
         output_loading_info=True,
     )
     assert not info["missing_keys"] and not info["unexpected_keys"], info
-    config = json.loads((folder / "config.json").read_text())
-    return model.eval(), {"config": config, "tensors": shapes}
+    return model.eval(), {"config": config_of(folder, kind), "tensors": shapes}
+
+
+def whole(folder: Path, kind: str) -> dict[str, Any]:
+    """config.json as it was written."""
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return config
 
 
 def answer(model: Any) -> tuple[np.ndarray, list[int], float]:
@@ -68,11 +75,11 @@ def answer(model: Any) -> tuple[np.ndarray, list[int], float]:
 
 
 @torch.no_grad()
-def main(suffix: str = "") -> None:
+def main(suffix: str = "", config_of: ConfigOf = whole) -> None:
     kept, arrays = {}, {}
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            model, kept[name] = load(name, Path(folder))
+            model, kept[name] = load(name, Path(folder), config_of)
         logits, tokens, margin = answer(model)
         arrays |= {f"{name}.logits": logits, f"{name}.tokens": np.array(tokens, np.int32)}
         print(f"{name}: least margin {margin:.4f}", flush=True)

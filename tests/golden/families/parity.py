@@ -6,6 +6,7 @@ runs every case of cases.json and writes parity.json, whose figures docs/familie
 """
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,11 @@ def figures() -> dict[str, float]:
 
 
 def main() -> None:
-    expected, differences = goldens(), {}
+    """Measures all cases, or those that the command names."""
+    expected, differences = goldens(), figures() if sys.argv[1:] else {}
     for name, case in cases().items():
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             write(case, Path(folder))
             found, _ = answer(Path(folder))

@@ -1,0 +1,309 @@
+"""Each field of each request: a value that is not its default, and what the engine is then told.
+
+A field that is added to a request has no case here, and a test fails until it has one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax_engine.serving.anthropic.request import MessagesRequest
+from jax_engine.serving.openai.requests import ChatRequest, CompletionRequest, EmbeddingRequest
+from jax_engine.serving.openai.responses_api.request import ResponsesRequest
+from jax_engine.structured_outputs import StructuredOutputsParams
+
+type Wanted = dict[str, Any]
+
+SAY = [{"role": "user", "content": "Once"}]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+FUNCTION = {"name": "find_it", "description": "Finds it.", "parameters": SCHEMA}
+TOOL = {"type": "function", "function": FUNCTION}
+FLAT_TOOL = {"type": "function", **FUNCTION}
+INPUT_TOOL = {"name": "find_it", "description": "Finds it.", "input_schema": SCHEMA}
+TEMPLATE = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    "{% if tools %}[tools]{% for t in tools %}{{ t.function.name }};{% endfor %}{% endif %}"
+    "{% if reasoning_effort %}[effort {{ reasoning_effort }}]{% endif %}"
+    "{% if flavour %}[flavour {{ flavour }}]{% endif %}"
+    "{% if enable_thinking is defined %}[thinks {{ enable_thinking }}]{% endif %}"
+    "{# <tool_call> #}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+BOS = "<|end|>"  # what the tokenizer of these tests adds before a text
+CHAT = "[user]Once"
+
+
+@dataclass(frozen=True)
+class Case:
+    """
+    Attributes:
+        body: the field off its default, and what it needs beside it.
+        engine: the fields that the engine is told otherwise than of the plain request, all of
+            them; a function says whether a value will do.
+        needs: fields that are also in the plain request that this one is compared with.
+        why: of a field that the engine is not told of: who has it instead.
+    """
+
+    body: dict[str, Any]
+    engine: Wanted = field(default_factory=dict)
+    needs: dict[str, Any] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way in: its request's class, the cases of its fields, and a plain request."""
+
+    model: type[Any]
+    cases: dict[str, Case]
+    plain: dict[str, Any]
+
+
+def grammar(**one: Any) -> Wanted:
+    return {"structured_outputs": StructuredOutputsParams(**one)}
+
+
+def holds(*parts: str) -> Callable[[Any], bool]:
+    return lambda value: all(part in str(value) for part in parts)
+
+
+def alike(**values: Any) -> dict[str, Case]:
+    """Fields that are called alike here and in the engine."""
+    return {name: Case({name: value}, {name: value}) for name, value in values.items()}
+
+
+SAMPLING = alike(
+    temperature=0.25,
+    top_p=0.5,
+    top_k=7,
+    min_p=0.125,
+    top_n_sigma=1.5,
+    presence_penalty=0.5,
+    frequency_penalty=-0.25,
+    repetition_penalty=1.25,
+    seed=11,
+    stop_token_ids=[65, 66],
+    bad_words=["no"],
+    min_tokens=2,
+    ignore_eos=True,
+    include_stop_str_in_output=True,
+    skip_special_tokens=False,
+    spaces_between_special_tokens=False,
+    allowed_token_ids=[65, 67],
+    priority=3,
+    timeout=77.0,
+) | {
+    # The engine reads a list; who looks for the stop strings gives the text too.
+    "stop": Case({"stop": ["!", "?"]}, {"stop": ["!", "?"], "detokenize": True}),
+    "logit_bias": Case({"logit_bias": {"65": 1.5}}, {"logit_bias": {65: 1.5}}),
+    "cache_salt": Case(
+        {"cache_salt": "mine"}, {"cache_salt": "mine", "salt of the prompt": "mine"}
+    ),
+    "request_id": Case({"request_id": "my own"}, {"name": holds("my own")}),
+    "structured_outputs.json": Case({"structured_outputs": {"json": SCHEMA}}, grammar(json=SCHEMA)),
+    "structured_outputs.regex": Case({"structured_outputs": {"regex": "a+"}}, grammar(regex="a+")),
+    "structured_outputs.choice": Case(
+        {"structured_outputs": {"choice": ["a", "b"]}}, grammar(choice=["a", "b"])
+    ),
+    "structured_outputs.grammar": Case(
+        {"structured_outputs": {"grammar": 'start: "a"'}}, grammar(grammar='start: "a"')
+    ),
+    "structured_outputs.json_object": Case(
+        {"structured_outputs": {"json_object": True}}, grammar(json_object=True)
+    ),
+    "guided_json": Case({"guided_json": SCHEMA}, grammar(json=SCHEMA)),
+    "guided_regex": Case({"guided_regex": "b+"}, grammar(regex="b+")),
+    "guided_choice": Case({"guided_choice": ["c"]}, grammar(choice=["c"])),
+    "guided_grammar": Case({"guided_grammar": 'start: "b"'}, grammar(grammar='start: "b"')),
+    "guided_decoding_backend": Case(
+        {"guided_decoding_backend": "guidance"}, why="there is one backend, and it has that name"
+    ),
+    "stream": Case({"stream": True}, {"output_kind": holds("DELTA")}),
+    "model": Case({"model": "other"}, why="the server has one model, by several names"),
+}
+
+SHARED = SAMPLING | {
+    "n": Case({"n": 2}, {"n": 2}),
+    "best_of": Case({"best_of": 3}, {"best_of": 3, "detokenize": True}),
+    "length_penalty": Case(
+        {"length_penalty": 0.5},
+        {"length_penalty": 0.5},
+        {"use_beam_search": True, "n": 2, "temperature": 0.0},
+    ),
+    "early_stopping": Case(
+        {"early_stopping": "never"},
+        {"early_stopping": "never"},
+        {"use_beam_search": True, "n": 2, "temperature": 0.0},
+    ),
+    "use_beam_search": Case(
+        {"use_beam_search": True},
+        {"use_beam_search": True, "detokenize": True},
+        {"n": 2},
+    ),
+    "prompt_logprobs": Case({"prompt_logprobs": 4}, {"prompt_logprobs": 4}),
+    "response_format.type": Case(
+        {"response_format": {"type": "json_object"}}, grammar(json_object=True)
+    ),
+    "response_format.json_schema.schema": Case(
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+        grammar(json=SCHEMA),
+    ),
+    "stream_options.include_usage": Case(
+        {"stream_options": {"include_usage": True}}, needs={"stream": True}, why="the answer"
+    ),
+    "stream_options.continuous_usage_stats": Case(
+        {"stream_options": {"continuous_usage_stats": True}},
+        needs={"stream": True},
+        why="the answer",
+    ),
+    "return_token_ids": Case({"return_token_ids": True}, why="the answer"),
+}
+SCHEMA_WORDS: dict[str, Case] = {}
+for _word, _value in {"name": "x", "description": "an x", "strict": True}.items():
+    _schema = {"schema": SCHEMA}
+    SCHEMA_WORDS[f"response_format.json_schema.{_word}"] = Case(
+        {"response_format": {"type": "json_schema", "json_schema": _schema | {_word: _value}}},
+        needs={"response_format": {"type": "json_schema", "json_schema": _schema}},
+        why="a name for people, or what the engine does anyway",
+    )
+
+COMPLETIONS = SHARED | SCHEMA_WORDS | {
+    "prompt": Case({"prompt": "Twice"}, {"prompt": f"{BOS}Twice"}),
+    "echo": Case({"echo": True}, why="the answer"),
+    "logprobs": Case({"logprobs": 5}, {"logprobs": 5}),
+    "max_tokens": Case({"max_tokens": 9}, {"max_tokens": 9}),
+    "suffix": Case({"suffix": ""}, why="it is refused, but for an empty one"),
+    "add_special_tokens": Case({"add_special_tokens": False}, {"prompt": "Once"}),
+    "truncate_prompt_tokens": Case({"truncate_prompt_tokens": 2}, {"prompt": "ce"}),
+}  # fmt: skip
+
+_CHOOSES = {"structured_outputs": holds("find_it")}
+CHATTING = {
+    "messages": Case(
+        {"messages": [{"role": "user", "content": "Twice"}]}, {"prompt": "[user]Twice[assistant]"}
+    ),
+    "tools": Case({"tools": [TOOL]}, {"prompt": f"{CHAT}[tools]find_it;[assistant]"}),
+    "chat_template_kwargs": Case(
+        {"chat_template_kwargs": {"flavour": "mint"}},
+        {"prompt": f"{CHAT}[flavour mint][assistant]"},
+    ),
+    "add_generation_prompt": Case({"add_generation_prompt": False}, {"prompt": CHAT}),
+    "continue_final_message": Case(
+        {"continue_final_message": True},
+        {"prompt": CHAT},
+        {"add_generation_prompt": False, "chat_template_kwargs": {"flavour": "mint"}},
+    ),
+    "add_special_tokens": Case({"add_special_tokens": True}, {"prompt": f"{BOS}{CHAT}[assistant]"}),
+    "reasoning_effort": Case(
+        {"reasoning_effort": "low"}, {"prompt": f"{CHAT}[effort low][assistant]"}
+    ),
+}
+CHATS = SHARED | SCHEMA_WORDS | CHATTING | {
+    "truncate_prompt_tokens": Case({"truncate_prompt_tokens": 2}, {"prompt": "t]"}),
+    "tool_choice": Case({"tool_choice": "required"}, _CHOOSES, {"tools": [TOOL]}),
+    "parallel_tool_calls": Case({"parallel_tool_calls": False}, _CHOOSES, {"tools": [TOOL]}),
+    "include_reasoning": Case({"include_reasoning": False}, why="the answer"),
+    "logprobs": Case({"logprobs": True}, {"logprobs": 0}),
+    "top_logprobs": Case({"top_logprobs": 3}, {"logprobs": 3}, {"logprobs": True}),
+    "max_tokens": Case({"max_tokens": 9}, {"max_tokens": 9}),
+    "max_completion_tokens": Case({"max_completion_tokens": 8}, {"max_tokens": 8}),
+}  # fmt: skip
+
+_ANSWER = {
+    "metadata": {"a": "b"}, "user": "me", "prompt_cache_key": "k", "safety_identifier": "s",
+}  # fmt: skip
+_STORED = {name: Case({}, why="refused: nothing is stored") for name in (
+    "background", "previous_response_id", "conversation", "prompt", "context_management",
+)}  # fmt: skip
+_FORMAT = {"type": "json_schema", "name": "x", "schema": SCHEMA}
+RESPONSES = SAMPLING | _STORED | {
+    "input": Case({"input": "Twice"}, {"prompt": "[user]Twice[assistant]"}),
+    "instructions": Case(
+        {"instructions": "Be brief."}, {"prompt": f"[system]Be brief.{CHAT}[assistant]"}
+    ),
+    "tools": Case({"tools": [FLAT_TOOL]}, {"prompt": f"{CHAT}[tools]find_it;[assistant]"}),
+    "tool_choice": Case({"tool_choice": "required"}, _CHOOSES, {"tools": [FLAT_TOOL]}),
+    "parallel_tool_calls": Case({"parallel_tool_calls": False}, _CHOOSES, {"tools": [FLAT_TOOL]}),
+    "max_output_tokens": Case({"max_output_tokens": 9}, {"max_tokens": 9}),
+    "text.format.type": Case(
+        {"text": {"format": {"type": "json_object"}}}, grammar(json_object=True)
+    ),
+    "text.format.schema": Case({"text": {"format": _FORMAT}}, grammar(json=SCHEMA)),
+    "reasoning.effort": Case(
+        {"reasoning": {"effort": "low"}}, {"prompt": f"{CHAT}[effort low][assistant]"}
+    ),
+    "include": Case(
+        {"include": ["message.output_text.logprobs"]},
+        {"logprobs": 0, "output_kind": holds("DELTA")},
+    ),
+    "top_logprobs": Case(
+        {"top_logprobs": 3}, {"logprobs": 3}, {"include": ["message.output_text.logprobs"]}
+    ),
+    "truncation": Case(
+        {"truncation": "auto", "input": "x" * 600}, {"prompt": lambda one: len(one) == 511}
+    ),
+    "chat_template_kwargs": CHATTING["chat_template_kwargs"],
+} | {name: Case({name: value}, why="the answer") for name, value in _ANSWER.items()} | {
+    f"text.format.{word}": Case(
+        {"text": {"format": _FORMAT | {word: value}}},
+        needs={"text": {"format": _FORMAT}},
+        why="a name for people, or what the engine does anyway",
+    )
+    for word, value in {"name": "y", "description": "a y", "strict": True}.items()
+}  # fmt: skip
+
+MESSAGES = {
+    "model": SAMPLING["model"],
+    "messages": CHATTING["messages"],
+    "system": Case({"system": "Be brief."}, {"prompt": f"[system]Be brief.{CHAT}[assistant]"}),
+    "tools": Case({"tools": [INPUT_TOOL]}, {"prompt": f"{CHAT}[tools]find_it;[assistant]"}),
+    "tool_choice": Case({"tool_choice": {"type": "any"}}, _CHOOSES, {"tools": [INPUT_TOOL]}),
+    "thinking.type": Case(
+        {"thinking": {"type": "disabled"}}, {"prompt": f"{CHAT}[thinks False][assistant]"}
+    ),
+    "thinking.budget_tokens": Case(
+        {"thinking": {"type": "enabled", "budget_tokens": 2}},
+        needs={"thinking": {"type": "enabled"}},
+        why="checked alone",
+    ),
+    "thinking.display": Case(
+        {"thinking": {"type": "enabled", "display": "omitted"}},
+        needs={"thinking": {"type": "enabled"}},
+        why="the answer",
+    ),
+    "output_config.effort": Case(
+        {"output_config": {"effort": "low"}}, {"prompt": f"{CHAT}[effort low][assistant]"}
+    ),
+    "output_config.format.type": Case({}, why="it has one value"),
+    "output_config.format.schema": Case(
+        {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+        grammar(json=SCHEMA),
+    ),
+    "max_tokens": Case({"max_tokens": 9}, {"max_tokens": 9}),
+    "stop_sequences": Case({"stop_sequences": ["!"]}, {"stop": ["!"], "detokenize": True}),
+    "temperature": SAMPLING["temperature"],
+    "top_p": SAMPLING["top_p"],
+    "top_k": SAMPLING["top_k"],
+    "stream": SAMPLING["stream"],
+}
+
+EMBEDDINGS = {
+    "model": SAMPLING["model"],
+    "input": Case({"input": "Twice"}, {"prompt": f"{BOS}Twice"}),
+    "encoding_format": Case({"encoding_format": "base64"}, why="the answer"),
+    "dimensions": Case({"dimensions": 5}, {"dimensions": 5}),
+    "truncate_prompt_tokens": Case({"truncate_prompt_tokens": 2}, {"prompt": "ce"}),
+    "add_special_tokens": Case({"add_special_tokens": False}, {"prompt": "Once"}),
+    "priority": SAMPLING["priority"],
+    "timeout": SAMPLING["timeout"],
+    "request_id": SAMPLING["request_id"],
+}
+
+WAYS = {
+    "/v1/completions": Way(CompletionRequest, COMPLETIONS, {"prompt": "Once", "seed": 5}),
+    "/v1/chat/completions": Way(ChatRequest, CHATS, {"messages": SAY, "seed": 5}),
+    "/v1/responses": Way(ResponsesRequest, RESPONSES, {"input": "Once", "seed": 5}),
+    "/v1/messages": Way(
+        MessagesRequest, MESSAGES, {"model": "tiny", "messages": SAY, "max_tokens": 7}
+    ),
+    "/v1/embeddings": Way(EmbeddingRequest, EMBEDDINGS, {"input": "Once"}),
+}

@@ -1,0 +1,94 @@
+"""A server without a device, and what its engine accepts."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tokenizers import Tokenizer as Backend
+from tokenizers.processors import TemplateProcessing
+
+from jax_engine import AsyncLLM
+from jax_engine.serving import async_llm
+from jax_engine.serving.openai.app import make_app
+from jax_engine.serving.openai.service import ServerSettings, Service
+from tests.serving.fields.cases import BOS, TEMPLATE
+from tests.support.accepted import Fields, fields_of, recorded
+from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
+from tests.support.engine_in_thread import in_threads
+from tests.support.tiny_llama import tiny_llama
+
+ARRIVAL = 12.5  # by the client's clock, which stands still
+SETTINGS: dict[str, Any] = {
+    "block_size": 16, "max_model_len": 512, "max_num_seqs": 8, "num_gpu_blocks_override": 200,
+    "scheduling_policy": "priority",
+}  # fmt: skip
+
+
+class Server:
+    """The app over a whole engine without a device. `llm` is the client in the app's process."""
+
+    def __init__(self, checkpoint: Path, accepted: list[Any]) -> None:
+        self.llm = AsyncLLM(str(checkpoint), **SETTINGS)
+        self.names: list[str] = []
+        self.llm.request_log = lambda name, prompt, params: self.names.append(name)  # type: ignore[assignment]
+        settings = ServerSettings(
+            names=("tiny", "other"),
+            chat_template=TEMPLATE,
+            tool_call_parser="hermes",
+            reasoning_parser="none",
+        )
+        self.app = make_app(Service(self.llm, settings))
+        self._accepted = accepted
+
+    def ask(self, client: TestClient, path: str, body: dict[str, Any]) -> Fields:
+        """What the engine accepts when a client asks this."""
+        self._accepted.clear(), self.names.clear()
+        answer = client.post(path, json=body)
+        assert self._accepted, answer.text
+        return self.taken()
+
+    def taken(self) -> Fields:
+        """The one request that was accepted."""
+        [request], [name] = self._accepted, self.names
+        return fields_of(request, self.llm.text_tokenizer()) | {"name": name}
+
+
+@pytest.fixture(scope="module")
+def accepted() -> Iterator[list[Any]]:
+    with pytest.MonkeyPatch.context() as patch, recorded(patch) as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def fields_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model for embeddings of 5 numbers, too, whose tokenizer adds a token before a text."""
+    folder = tmp_path_factory.mktemp("fields")
+    path = tiny_llama(folder / "bytes", vocab_size=VOCAB, max_position_embeddings=512)[0]
+    save_byte_tokenizer(path)
+    backend = Backend.from_file(str(path / "tokenizer.json"))
+    single = TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, VOCAB - 1)])
+    backend.post_processor = single
+    backend.save(str(path / "tokenizer.json"))
+    config = json.loads((path / "config.json").read_text()) | {"matryoshka_dimensions": [5]}
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(fields_checkpoint: Path, accepted: list[Any]) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        in_threads(patch)
+        patch.setattr(async_llm, "time", SimpleNamespace(monotonic=lambda: ARRIVAL))
+        server = Server(fields_checkpoint, accepted)
+        yield server
+        server.llm.shutdown()
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[TestClient]:
+    with TestClient(server.app, raise_server_exceptions=False) as client:
+        yield client

@@ -1,0 +1,74 @@
+"""Fields of requests over HTTP, through app, service, `AsyncLLM`, messages and checks.
+
+Only the device's step is missing. A request is compared with a plain one: what a field does not
+mean must stay as it was.
+"""
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.serving.fields.cases import WAYS
+from tests.serving.fields.conftest import ARRIVAL, SETTINGS, Server
+from tests.support.accepted import as_wanted, changed, leaves
+from tests.support.scripted_app import scripted_app
+
+ALL = [(path, name) for path, way in WAYS.items() for name in way.cases]
+
+
+@pytest.mark.parametrize("path", WAYS)
+def test_each_field_of_a_request_has_a_case(path: str) -> None:
+    way = WAYS[path]
+    assert set(leaves(way.model)) == way.cases.keys()
+    assert all(bool(case.engine) != bool(case.why) for case in way.cases.values())
+
+
+@pytest.mark.parametrize(("path", "name"), ALL)
+def test_a_field_is_in_what_the_engine_accepts(
+    path: str, name: str, server: Server, client: TestClient
+) -> None:
+    way = WAYS[path]
+    case, plain = way.cases[name], way.plain | way.cases[name].needs
+    without = server.ask(client, path, plain)
+    assert without["arrival_time"] == ARRIVAL
+    found = changed(server.ask(client, path, plain | case.body), without)
+    if name != "request_id":
+        assert found.pop("name") != without["name"]
+    assert as_wanted(found, case.engine), found
+
+
+def test_an_embedding_is_cut_to_what_the_engine_can_take(
+    server: Server, client: TestClient
+) -> None:
+    """-1 leaves room for the token that ends a request; the text's end is kept, by any way of
+    writing it."""
+    most = SETTINGS["max_model_len"] - 1
+    for text in ("ab" * 400 + "c", [97, 98] * 400 + [99]):
+        body = {"input": text, "truncate_prompt_tokens": -1}
+        found = server.ask(client, "/v1/embeddings", body)
+        assert found["prompt"] == ("ab" * 400 + "c")[-most:]
+
+
+def test_an_embedding_counts_its_prompts_alone(checkpoint: Path) -> None:
+    client, _ = scripted_app(checkpoint)()
+    answer = client.post("/v1/embeddings", json={"input": ["ab", "c"]}).json()
+    assert answer["usage"] == {"prompt_tokens": 6, "completion_tokens": 0, "total_tokens": 6}
+
+
+def test_an_answer_repeats_what_a_response_was_asked_for(checkpoint: Path) -> None:
+    client, _ = scripted_app(checkpoint)()
+    schema = {"type": "json_schema", "name": "y", "schema": {"type": "object"}, "strict": True}
+    asked = {
+        "instructions": "Be brief.", "max_output_tokens": 9, "metadata": {"a": "b"}, "user": "me",
+        "parallel_tool_calls": False, "prompt_cache_key": "k", "safety_identifier": "s",
+        "temperature": 0.25, "top_p": 0.5, "truncation": "auto", "reasoning": {"effort": "low"},
+        "text": {"format": schema},
+    }  # fmt: skip
+    answer = client.post("/v1/responses", json={"input": "x"} | asked).json()
+    for name, value in asked.items():
+        got = answer[name]
+        assert (got | value if isinstance(value, dict) else value) == got, name
+    plain = {"type": "json_object"}
+    body = {"input": "x", "text": {"format": plain}}
+    assert client.post("/v1/responses", json=body).json()["text"]["format"] == plain

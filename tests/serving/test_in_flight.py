@@ -1,0 +1,320 @@
+"""Something is in flight when an event comes: a death, an id that is used again, a change.
+
+The engine's process is a thread here, so that it can be held, looked at and ended at any moment.
+"""
+
+import asyncio
+import dataclasses
+import gc
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from jax_engine import (
+    AsyncLLM,
+    ConfigError,
+    EngineConfig,
+    EngineDeadError,
+    InvalidRequestError,
+    LLMEngine,
+    PoolingParams,
+    RequestOutputKind,
+    SamplingParams,
+)
+from jax_engine.serving.async_llm import LONG_TEXT
+from jax_engine.serving.openai.app import make_app
+from jax_engine.serving.openai.service import ServerSettings, Service
+from tests.support.engine_in_thread import EngineThread, in_threads
+
+CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
+SETTINGS: dict[str, Any] = {
+    "block_size": 4, "max_model_len": 64, "max_num_seqs": 4, "num_gpu_blocks_override": 60,
+}  # fmt: skip
+LONG = SamplingParams(seed=1, max_tokens=30, ignore_eos=True)
+QUESTIONS: dict[str, Callable[[AsyncLLM], Coroutine[Any, Any, Any]]] = {
+    "stats": AsyncLLM.get_stats,
+    "metrics": AsyncLLM.get_metrics,
+    "state": AsyncLLM.get_state,
+    "cache": AsyncLLM.reset_prefix_cache,
+}
+
+
+class Held:
+    """An engine whose next step waits, once it is held."""
+
+    def __init__(self, llm: AsyncLLM, process: EngineThread) -> None:
+        self.llm, self.process = llm, process
+        self.in_step, self.goes_on = threading.Event(), threading.Event()
+        self.goes_on.set()
+        engine, step = process.engine, process.engine.step
+
+        def held() -> Any:
+            self.in_step.set()
+            self.goes_on.wait(60)
+            return step()
+
+        engine.step = held  # type: ignore[method-assign]
+
+    async def hold(self) -> None:
+        """Returns once a step waits."""
+        self.in_step.clear()
+        self.goes_on.clear()
+        await asyncio.to_thread(self.in_step.wait, 30)
+
+
+@pytest.fixture
+def held(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    process = in_threads(monkeypatch)
+    llm = AsyncLLM(str(checkpoint), **SETTINGS)
+    found = Held(llm, process())
+    yield found
+    found.goes_on.set()
+    llm.shutdown()
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+async def read(stream: Any) -> list[Any]:
+    return [one async for one in stream]
+
+
+@pytest.mark.parametrize("end", ["killed", "shut down"])
+def test_who_waits_when_the_engine_ends_is_told(held: Held, end: str) -> None:
+    """Streams and questions that are on their way, and those that come afterwards."""
+    llm = held.llm
+
+    async def die() -> tuple[list[Any], list[Any]]:
+        begun = llm.generate("a", LONG)
+        await anext(begun)
+        holding = asyncio.create_task(held.hold())
+        waits = [asyncio.create_task(read(begun))]
+        await holding
+        waits.append(asyncio.create_task(read(llm.generate("b", LONG))))
+        waits.append(asyncio.create_task(read(llm.encode("c"))))
+        waits += [asyncio.create_task(one(llm)) for one in QUESTIONS.values()]
+        await asyncio.sleep(0.05)
+        assert not any(one.done() for one in waits) and llm.num_unfinished_requests == 3
+        if end == "killed":
+            held.process.kill()
+        else:
+            threading.Timer(0.1, held.goes_on.set).start()
+            llm.shutdown(timeout=30)
+        told = await asyncio.gather(*waits, return_exceptions=True)
+        late = [read(llm.generate("d")), read(llm.encode("d"))]
+        late += [one(llm) for one in QUESTIONS.values()]
+        return told, await asyncio.gather(*late, return_exceptions=True)
+
+    why = "signal 9" if end == "killed" else "shut down"
+    for found in run(die()):
+        assert [type(one) for one in found] == [EngineDeadError] * len(found)
+        assert all(why in str(one) for one in found)
+    assert llm.num_unfinished_requests == 0 and llm.errored
+    assert not llm._requests._answers
+
+
+def test_pages_that_ask_an_engine_that_dies_are_answered(held: Held) -> None:
+    app = make_app(Service(held.llm, ServerSettings(names=("tiny",))))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        assert client.get("/metrics").status_code == 200
+        found: list[Any] = []
+
+        def ask() -> None:
+            body = {"prompt": "a", "max_tokens": 30, "ignore_eos": True}
+            found.append(client.post("/v1/completions", json=body))
+
+        held.goes_on.clear()
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert held.in_step.wait(30)
+        pages = [threading.Thread(target=lambda: found.append(client.get("/state")))]
+        pages[0].start()
+        held.process.kill()
+        for one in (thread, *pages):
+            one.join(30)
+            assert not one.is_alive()
+        assert {one.status_code for one in found} <= {500, 503}, [one.text for one in found]
+        assert client.get("/health").status_code == 503
+        assert client.get("/state").status_code == 503
+
+
+def test_an_id_may_be_used_again_as_soon_as_its_request_has_ended(held: Held) -> None:
+    """Nobody is given what was said to the one who had the id before."""
+    llm = held.llm
+    short = dataclasses.replace(LONG, max_tokens=5)
+
+    async def again() -> None:
+        expected = (await read(llm.generate("b", LONG, "alone")))[-1].outputs
+        first = llm.generate("a", short, "same")
+        await anext(first)
+        while llm.num_unfinished_requests:  # its end has come, and nobody has read it
+            await asyncio.sleep(0.001)
+        second = await read(llm.generate("b", LONG, "same"))
+        assert len((await read(first))[-1].outputs[0].token_ids) == 5
+        assert second[-1].outputs == expected
+
+        left = llm.generate("a", LONG, "same")
+        await anext(left)
+        holding = asyncio.create_task(held.hold())
+        await holding
+        await left.aclose()  # its abort waits behind the step
+        third = asyncio.create_task(read(llm.generate("b", LONG, "same")))
+        await asyncio.sleep(0)
+        held.goes_on.set()
+        assert (await third)[-1].outputs == expected
+
+        aborted = llm.generate("a", LONG, "same")
+        await anext(aborted)
+        await held.hold()
+        await llm.abort("same")
+        with pytest.raises(InvalidRequestError, match="'same' is already running"):
+            await read(llm.generate("b", LONG, "same"))  # until the engine says that it has ended
+        held.goes_on.set()
+        assert (await read(aborted))[-1].outputs[0].finish_reason == "abort"
+        assert (await read(llm.generate("b", LONG, "same")))[-1].outputs == expected
+
+    run(again())
+
+
+def test_an_abort_is_for_the_request_that_has_the_id_now(held: Held) -> None:
+    llm = held.llm
+
+    async def abort() -> None:
+        left = llm.generate("a", LONG, "same")
+        await anext(left)
+        await left.aclose()
+        stream = llm.generate("b", LONG, "same")
+        await anext(stream)
+        other = llm.generate("c", LONG, "other")
+        await anext(other)
+        await llm.abort(["same"])
+        assert (await read(stream))[-1].outputs[0].finish_reason == "abort"
+        assert (await read(other))[-1].outputs[0].finish_reason == "length"
+
+    run(abort())
+
+
+CHANGES: dict[str, Any] = {
+    "n": 3, "presence_penalty": 2.0, "temperature": 0.0, "top_k": 1, "seed": 9, "max_tokens": 2,
+    "stop": ["a", "e", " "], "stop_token_ids": list(range(200)), "min_tokens": 25, "logprobs": None,
+    "prompt_logprobs": None, "flat_logprobs": True, "logit_bias": {65: 100.0},
+    "allowed_token_ids": [66], "detokenize": False, "skip_special_tokens": False,
+    "include_stop_str_in_output": True, "output_kind": DELTA, "truncate_prompt_tokens": 1,
+    "ignore_eos": False, "bad_words": ["a"], "use_beam_search": True, "best_of": 4,
+}  # fmt: skip
+AT_FIRST: dict[str, Any] = {
+    "seed": 5, "max_tokens": 30, "logprobs": 1, "prompt_logprobs": 1, "n": 2, "stop": ["\x07"],
+    "stop_token_ids": [250], "logit_bias": {97: 1.0}, "bad_words": ["zzz"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("when", ["before the first output", "after it"])
+def test_parameters_may_change_after_the_call(held: Held, when: str) -> None:
+    """Each field, and what is in the lists and dicts that were given."""
+    llm = held.llm
+
+    def params() -> SamplingParams:
+        given = {k: v.copy() if isinstance(v, list | dict) else v for k, v in AT_FIRST.items()}
+        return SamplingParams(**given)
+
+    async def changed() -> tuple[Any, Any]:
+        whole = (await read(llm.generate("abc", params())))[-1]
+        mine = params()
+        stream = llm.generate("abc", mine)
+        if when == "after it":
+            await anext(stream)
+        lists = mine.stop, mine.stop_token_ids, mine.bad_words
+        lists[0].append("a"), lists[1].append(97), lists[2].append("a")  # type: ignore[union-attr]
+        mine.logit_bias.clear()  # type: ignore[union-attr]
+        for name, value in CHANGES.items():
+            setattr(mine, name, value)
+        return whole, (await read(stream))[-1]
+
+    whole, found = run(changed())
+    assert found.outputs == whole.outputs and len(found.outputs) == 2
+    assert found.prompt_logprobs == whole.prompt_logprobs is not None
+
+
+def test_parameters_and_prompts_of_an_engine_may_change_once_it_has_them(checkpoint: Path) -> None:
+    engine = LLMEngine.from_config(EngineConfig(model=str(checkpoint), **SETTINGS))
+
+    def outputs(change: bool) -> Any:
+        mine, prompt = SamplingParams(**AT_FIRST, output_kind=FINAL_ONLY), [97, 98, 99]
+        engine.add_request("mine", prompt, mine)
+        if change:
+            prompt.append(5)
+            mine.stop.append("a"), mine.stop_token_ids.append(97)  # type: ignore[union-attr]
+            mine.logit_bias.clear()  # type: ignore[union-attr]
+            for name, value in CHANGES.items():
+                setattr(mine, name, value)
+        found: list[Any] = []
+        while engine.has_unfinished_requests():
+            found += engine.step()
+        return found
+
+    [whole], [found] = outputs(False), outputs(True)
+    assert found.outputs == whole.outputs and found.prompt_token_ids == [97, 98, 99]
+
+
+def test_pooling_parameters_may_change_while_the_prompt_is_tokenised(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = held.llm
+    monkeypatch.setattr("jax_engine.serving.async_llm.LONG_TEXT", 3)
+    assert LONG_TEXT > 3
+
+    async def changed() -> tuple[Any, Any]:
+        [plain] = await read(llm.encode("a long text", PoolingParams(pooling_type="MEAN")))
+        mine = PoolingParams(pooling_type="MEAN")
+        task = asyncio.create_task(read(llm.encode("a long text", mine)))
+        await asyncio.sleep(0)  # its text is now with another thread
+        mine.pooling_type, mine.normalize, mine.task = "LAST", False, "token_embed"
+        return plain, (await task)[0]
+
+    plain, found = run(changed())
+    np.testing.assert_array_equal(found.outputs.data, plain.outputs.data)
+
+
+def test_an_engine_that_nobody_shut_down_is_collected_though_it_is_in_a_cycle(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread collects it: were it to wait for ever, so would all that follow."""
+    process = in_threads(monkeypatch)
+    llm = AsyncLLM(str(checkpoint), **SETTINGS)
+    llm.request_log = lambda *args: print(llm)  # type: ignore[assignment]
+    ended = process()
+    del llm
+    thread = threading.Thread(target=gc.collect, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive() and ended.status is not None
+
+
+def test_a_process_that_ends_with_its_reason_is_believed(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason may come between the look for a message and the look at the process."""
+    in_threads(monkeypatch)
+    reads, looks = threading.Event(), threading.Event()
+
+    def refuse(config: Any) -> Any:
+        reads.set()
+        looks.wait(30)
+        raise ConfigError("no room")
+
+    def poll(self: EngineThread) -> int | None:
+        if not reads.is_set():
+            return None
+        looks.set()
+        return self.wait(30)
+
+    monkeypatch.setattr(LLMEngine, "from_config", refuse)
+    monkeypatch.setattr(EngineThread, "poll", poll)
+    with pytest.raises(ConfigError, match="no room"):
+        AsyncLLM(str(checkpoint), **SETTINGS)

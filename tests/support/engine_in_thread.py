@@ -1,0 +1,121 @@
+"""The engine's process as a thread of this one: real sockets, real messages, no second interpreter.
+
+What the process would run is run: it reads its settings from the socket, builds the engine, checks
+and accepts requests, and reports. A test can look at the engine, and end the "process".
+"""
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from jax_engine import LLMEngine
+from jax_engine.serving import engine_process
+from jax_engine.serving.engine_loop import EngineLoop
+from jax_engine.serving.messages import COMMANDS, REPORTS, Beat, Report, Stop, encode
+
+BEAT_S = 0.5
+
+
+class EngineThread:
+    """What `EngineClient` asks of a process. `start` stands in for the function that makes one.
+
+    Attributes:
+        engine: once it is built.
+        loop: the engine's loop.
+        status: how it ended; None: it runs.
+    """
+
+    pid = 0
+
+    def __init__(self, folder: str) -> None:
+        self.engine: LLMEngine
+        self.loop: EngineLoop
+        self.status: int | None = None
+        self.stdin = _Nothing()
+        self._over = threading.Event()
+        self._folder = folder
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def poll(self) -> int | None:
+        return self.status
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The status, once it has ended."""
+        if not self._over.wait(timeout):
+            raise subprocess.TimeoutExpired("the engine's thread", timeout or 0.0)
+        assert self.status is not None
+        return self.status
+
+    def kill(self) -> None:
+        """As SIGKILL looks to the other end: nothing more is said."""
+        self._end(-9)
+
+    def _end(self, status: int) -> None:
+        if self.status is None:
+            self.status = status
+            self._over.set()
+
+    def _run(self) -> None:
+        context = zmq.Context()
+        commands = engine_process.connect(context, zmq.PULL, f"{self._folder}/{COMMANDS}")
+        reports = engine_process.connect(context, zmq.PUSH, f"{self._folder}/{REPORTS}")
+        socket: Any = _Heard(self, commands)
+        status = 1
+        try:
+            status = engine_process._run(socket, reports, self._folder)
+        finally:
+            context.destroy(linger=1000 if self.status is None else 0)
+            self._end(status)
+
+
+class _Heard:
+    """The socket of commands, which says no more once the process has been killed."""
+
+    def __init__(self, process: EngineThread, socket: Any) -> None:
+        self._process, self._socket = process, socket
+
+    def recv(self) -> bytes:
+        while self._process.status is None:
+            if self._socket.poll(20):
+                message: bytes = self._socket.recv()
+                if self._process.status is None:
+                    return message
+        return encode(Stop())
+
+
+class _Nothing:
+    def close(self) -> None:
+        pass
+
+
+def in_threads(monkeypatch: Any) -> Callable[[], EngineThread]:
+    """From now on each engine's process is a thread; returns a function that gives the last one."""
+    started: list[EngineThread] = []
+
+    def start(folder: str) -> EngineThread:
+        started.append(EngineThread(folder))
+        started[-1]._thread.start()
+        return started[-1]
+
+    def loop_of(engine: LLMEngine, send: Callable[[Report], None]) -> EngineLoop:
+        process = next(one for one in started if one._thread is threading.current_thread())
+        process.engine, process.loop = engine, EngineLoop(engine, send)
+        return process.loop
+
+    def beat(address: str, loop: EngineLoop) -> None:
+        process = next(one for one in started if one._folder == address)
+        context = zmq.Context()
+        reports = engine_process.connect(context, zmq.PUSH, f"{address}/{REPORTS}")
+        while process.status is None:
+            reports.send(encode(Beat(None)))
+            time.sleep(BEAT_S)
+        context.destroy(linger=0)
+
+    monkeypatch.setattr("jax_engine.serving.engine_client._start", start)
+    monkeypatch.setattr(engine_process, "EngineLoop", loop_of)
+    monkeypatch.setattr(engine_process, "_beat", beat)
+    return lambda: started[-1]
