@@ -9,6 +9,7 @@ import pytest
 
 from jax_engine import InvalidRequestError, SamplingParams
 from jax_engine.compat.async_llm import AsyncLLM
+from tests.support.patience import HANG_S
 from tests.support.small_engine import small_engine
 
 PROMPT = [0, 1, 1, 0, 1, 0, 0, 0, 1]  # two blocks of 4, and one token more
@@ -24,7 +25,7 @@ def engine() -> Iterator[AsyncLLM]:
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
+    return asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 async def last(engine: AsyncLLM, name: str, params: SamplingParams = PARAMS) -> Any:
@@ -134,7 +135,7 @@ def test_who_leaves_before_being_accepted_leaves_the_engine_alone(engine: AsyncL
 
         def long() -> None:
             entered.set()
-            goes_on.wait(30)
+            goes_on.wait(HANG_S)
 
         job = asyncio.create_task(engine._in_thread(long))
         await asyncio.to_thread(entered.wait, 30)

@@ -26,10 +26,10 @@ from jax_engine import (
     RequestOutputKind,
     SamplingParams,
 )
-from jax_engine.serving.async_llm import LONG_TEXT
 from jax_engine.serving.openai.app import make_app
 from jax_engine.serving.openai.service import ServerSettings, Service
 from tests.support.engine_in_thread import EngineThread, in_threads
+from tests.support.patience import HANG_S
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
 SETTINGS: dict[str, Any] = {
@@ -55,7 +55,7 @@ class Held:
 
         def held() -> Any:
             self.in_step.set()
-            self.goes_on.wait(60)
+            self.goes_on.wait(HANG_S)
             return step()
 
         engine.step = held  # type: ignore[method-assign]
@@ -78,7 +78,7 @@ def held(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(coroutine, 60))
+    return asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 async def read(stream: Any) -> list[Any]:
@@ -132,12 +132,12 @@ def test_pages_that_ask_an_engine_that_dies_are_answered(held: Held) -> None:
         held.goes_on.clear()
         thread = threading.Thread(target=ask)
         thread.start()
-        assert held.in_step.wait(30)
+        assert held.in_step.wait(HANG_S)
         pages = [threading.Thread(target=lambda: found.append(client.get("/state")))]
         pages[0].start()
         held.process.kill()
         for one in (thread, *pages):
-            one.join(30)
+            one.join(HANG_S)
             assert not one.is_alive()
         assert {one.status_code for one in found} <= {500, 503}, [one.text for one in found]
         assert client.get("/health").status_code == 503
@@ -266,8 +266,7 @@ def test_pooling_parameters_may_change_while_the_prompt_is_tokenised(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     llm = held.llm
-    monkeypatch.setattr("jax_engine.serving.async_llm.LONG_TEXT", 3)
-    assert LONG_TEXT > 3
+    monkeypatch.setattr("jax_engine.serving.text_encoder.LONG_TEXT", 3)
 
     async def changed() -> tuple[Any, Any]:
         [plain] = await read(llm.encode("a long text", PoolingParams(pooling_type="MEAN")))
@@ -292,7 +291,7 @@ def test_an_engine_that_nobody_shut_down_is_collected_though_it_is_in_a_cycle(
     del llm
     thread = threading.Thread(target=gc.collect, daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(HANG_S)
     assert not thread.is_alive() and ended.status is not None
 
 
@@ -305,14 +304,14 @@ def test_a_process_that_ends_with_its_reason_is_believed(
 
     def refuse(config: Any) -> Any:
         reads.set()
-        looks.wait(30)
+        looks.wait(HANG_S)
         raise ConfigError("no room")
 
     def poll(self: EngineThread) -> int | None:
         if not reads.is_set():
             return None
         looks.set()
-        return self.wait(30)
+        return self.wait(HANG_S)
 
     monkeypatch.setattr(LLMEngine, "from_config", refuse)
     monkeypatch.setattr(EngineThread, "poll", poll)

@@ -192,9 +192,17 @@ def hold_logprobs(
         assert value <= 0 and len(top) >= 2
 
 
+# What a choice of a stream has even if it is null; an answer that comes at once has all fields.
+ALWAYS = ("logprobs", "finish_reason", "stop_reason")
+
+
 def comparable(answer: dict[str, Any]) -> dict[str, Any]:
     """What a stream must add up to."""
-    return {"usage": without_cache(answer["usage"]), "choices": answer["choices"]}
+    choices = [
+        {name: value for name, value in one.items() if value is not None or name in ALWAYS}
+        for one in answer["choices"]
+    ]
+    return {"usage": without_cache(answer["usage"]), "choices": choices}
 
 
 def without_cache(usage: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from jax_engine.serving.messages import COMMANDS, REPORTS, Beat, Report, Stop, e
 
 BEAT_S = 0.5
 
+POLL_MS = 20  # between looks at whether the thread is to end
+
 
 class EngineThread:
     """What `EngineClient` asks of a process. `start` stands in for the function that makes one.
@@ -80,7 +82,7 @@ class _Heard:
 
     def recv(self) -> bytes:
         while self._process.status is None:
-            if self._socket.poll(20):
+            if self._socket.poll(POLL_MS):
                 message: bytes = self._socket.recv()
                 if self._process.status is None:
                     return message

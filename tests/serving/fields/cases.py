@@ -23,6 +23,7 @@ INPUT_TOOL = {"name": "find_it", "description": "Finds it.", "input_schema": SCH
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
     "{% if tools %}[tools]{% for t in tools %}{{ t.function.name }};{% endfor %}{% endif %}"
+    "{% if documents %}[documents]{% for d in documents %}{{ d.title }};{% endfor %}{% endif %}"
     "{% if reasoning_effort %}[effort {{ reasoning_effort }}]{% endif %}"
     "{% if flavour %}[flavour {{ flavour }}]{% endif %}"
     "{% if enable_thinking is defined %}[thinks {{ enable_thinking }}]{% endif %}"
@@ -119,6 +120,7 @@ SAMPLING = alike(
     ),
     "stream": Case({"stream": True}, {"output_kind": holds("DELTA")}),
     "model": Case({"model": "other"}, why="the server has one model, by several names"),
+    "vllm_xargs": Case({"vllm_xargs": {"weight": 2}}, {"extra_args": {"weight": 2}}),
 }
 
 SHARED = SAMPLING | {
@@ -156,6 +158,7 @@ SHARED = SAMPLING | {
         why="the answer",
     ),
     "return_token_ids": Case({"return_token_ids": True}, why="the answer"),
+    "return_tokens_as_token_ids": Case({"return_tokens_as_token_ids": True}, why="the answer"),
 }
 SCHEMA_WORDS: dict[str, Case] = {}
 for _word, _value in {"name": "x", "description": "an x", "strict": True}.items():
@@ -202,6 +205,12 @@ CHATS = SHARED | SCHEMA_WORDS | CHATTING | {
     "tool_choice": Case({"tool_choice": "required"}, _CHOOSES, {"tools": [TOOL]}),
     "parallel_tool_calls": Case({"parallel_tool_calls": False}, _CHOOSES, {"tools": [TOOL]}),
     "include_reasoning": Case({"include_reasoning": False}, why="the answer"),
+    "documents": Case(
+        {"documents": [{"title": "Tales"}]}, {"prompt": f"{CHAT}[documents]Tales;[assistant]"}
+    ),
+    "chat_template": Case({}, why="refused unless the operator trusts the clients' templates"),
+    "echo": Case({"echo": True}, why="the answer"),
+    "modalities": Case({"modalities": ["text"]}, why="there is nothing but text"),
     "logprobs": Case({"logprobs": True}, {"logprobs": 0}),
     "top_logprobs": Case({"top_logprobs": 3}, {"logprobs": 3}, {"logprobs": True}),
     "max_tokens": Case({"max_tokens": 9}, {"max_tokens": 9}),

@@ -13,6 +13,7 @@ from jax_engine.pooling_params import PoolerConfig, default_pooling
 from jax_engine.serving.engine_process import served
 from tests.serving.fields.conftest import SETTINGS
 from tests.support.engine_in_thread import in_threads
+from tests.support.patience import HANG_S
 
 POOLER = PoolerConfig(pooling_type="MEAN", use_activation=False, dimensions=5, task="embed")
 OFF_DEFAULT: dict[str, Any] = {
@@ -28,6 +29,7 @@ OFF_DEFAULT: dict[str, Any] = {
     "load_format": "dummy", "logits_processors": ["module:Class"],
     "profiler_config": {"torch_profiler_dir": "x"}, "pooler_config": POOLER, "stream_interval": 4,
     "skip_tokenizer_init": True, "warmup": True, "enforce_eager": True, "trust_remote_code": True,
+    "cudagraph_mode": "FULL",
 }  # fmt: skip
 ONE_VALUE = {"tensor_parallel_size"}
 
@@ -66,9 +68,10 @@ def test_pooling_defaults_hold_behind_the_link(
         async for _ in llm.encode("Once", given):
             pass
 
-    asyncio.run(asyncio.wait_for(read(), 20))
+    asyncio.run(asyncio.wait_for(read(), HANG_S))
     [request] = accepted
-    expected = default_pooling(POOLER) if given is None else given
+    asked = PoolingParams(task="embed", pooling_type="LAST", normalize=True)
+    expected = default_pooling(POOLER) if given is None else asked
     assert request.params.pooling == expected
     assert (expected.pooling_type, expected.normalize, expected.dimensions) == (
         ("MEAN", False, 5) if given is None else ("LAST", True, None)
@@ -97,7 +100,7 @@ def test_answers_are_what_the_engine_says_of_itself(
     async def ask() -> tuple[Any, Any, Any]:
         return await llm.get_stats(), await llm.get_metrics(), await llm.get_state()
 
-    stats, metrics, state = asyncio.run(asyncio.wait_for(ask(), 20))
+    stats, metrics, state = asyncio.run(asyncio.wait_for(ask(), HANG_S))
     assert stats == dataclasses.asdict(engine.stats())
     assert metrics == [{"kind": type(one).__name__, **vars(one)} for one in engine.get_metrics()]
     assert state.keys() == set(names_of(type(engine.state())))

@@ -28,6 +28,7 @@ from tests.serving.fields.cases import BOS, SAY, TEMPLATE, TOOL
 from tests.serving.fields.conftest import ARRIVAL, SETTINGS
 from tests.support.accepted import Fields, as_wanted, changed, fields_of
 from tests.support.engine_in_thread import in_threads
+from tests.support.patience import HANG_S
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
 GRAMMAR = StructuredOutputsParams(regex="a+")
@@ -158,7 +159,7 @@ class Ways:
             async for _ in stream:
                 pass
 
-        return self.taken(lambda: self.runner.run(asyncio.wait_for(read(), 20)))
+        return self.taken(lambda: self.runner.run(asyncio.wait_for(read(), HANG_S)))
 
 
 @pytest.fixture(scope="module")
