@@ -37,9 +37,6 @@ class Row(NamedTuple):
             reach the end, n for a prompt about to fork into n sequences, else 1.
         sample: The index in its request of the first token's sequence, which names its seed.
         history: All tokens up to the row's end, if the request has penalties; else None.
-        num_draft: How many of the last tokens are guesses to verify. Always 0: there is no
-            speculative decoding yet.
-        adapter: The slot of a LoRA adapter. Always 0: there are no adapters yet.
     """
 
     seq_id: int
@@ -49,8 +46,6 @@ class Row(NamedTuple):
     num_samples: int
     sample: int = 0
     history: list[int] | None = None
-    num_draft: int = 0
-    adapter: int = 0
 
     @property
     def end(self) -> int:

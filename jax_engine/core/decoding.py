@@ -9,39 +9,12 @@ from collections.abc import Sequence as SequenceOf
 from typing import Any
 
 from jax_engine.core.beam_search import BeamSearch, Choice, best_choices
-from jax_engine.core.sequence import Candidate, Sequence, SequenceStatus
+from jax_engine.core.sequence import Candidate, Sequence
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.state import SchedulerState
 from jax_engine.core.stopping import NO_TOKEN
 
 logger = logging.getLogger("jax_engine.core")
-
-
-def end_sequence(
-    state: SchedulerState,
-    seq: Sequence,
-    group: SequenceGroup,
-    stop: tuple[str, int | None],
-    advanced: bool,
-) -> bool:
-    """Ends a sequence if its newest token stops it.
-
-    Args:
-        advanced: Whether the next step has been planned already.
-
-    Returns:
-        Whether its group has ended. The caller takes an ended group out of `state.running`.
-    """
-    if advanced:  # cache the block that its last computed token filled
-        computed = seq.num_computed_tokens
-        state.manager.register(seq.seq_id, seq.token_ids, computed, group.cache_salt)
-    status = seq.status
-    state.finish(seq, group, *stop)
-    if not (group.finished and state.end_part(group, status)):
-        return False
-    if status is not SequenceStatus.RUNNING:  # the step ahead preempted it
-        state.remove(group, status)
-    return True
 
 
 def take_samples(
@@ -62,14 +35,15 @@ def _fork_prompt(
 ) -> bool:
     """Forks the computed prompt into one sequence for each sampled token."""
     for i in range(1, len(tokens)):
-        group.seqs.append(state.fork(parent, group, parent.index + i))
+        group.seqs.append(state.fork(parent, parent.index + i))
     group.forked, group.samples_per_seq = True, 1
-    for seq, token in zip(group.part, tokens, strict=True):
+    ended = False
+    for seq, token in zip(list(group.part), tokens, strict=True):  # the last may start a new part
         seq.token_ids.append(token)
         stop = group.stop.check(token, len(seq.token_ids))
         if stop is not None:
-            state.finish(seq, group, *stop)
-    return group.finished and state.end_part(group, SequenceStatus.RUNNING)
+            ended = state.end(seq, group, *stop)
+    return ended
 
 
 def _take_candidates(
@@ -88,7 +62,7 @@ def _take_candidates(
     seq.candidates = candidates
     if any([beam.candidates is None for beam in group.seqs]):
         return False
-    live = _select(search, group)
+    live = _select(state, search, group)
     if search.done(live, seq.output_len + 1, group.stop.max_len - group.prompt_len):
         _end(state, search, group)
         return True
@@ -96,7 +70,7 @@ def _take_candidates(
     return False
 
 
-def _select(search: BeamSearch, group: SequenceGroup) -> list[Choice]:
+def _select(state: SchedulerState, search: BeamSearch, group: SequenceGroup) -> list[Choice]:
     """Returns the choices that go on, best first; makes hypotheses of ended ones in the top k."""
     stop = group.stop
     beams = [(seq.cumulative_logprob, seq.candidates or []) for seq in group.seqs]
@@ -110,7 +84,7 @@ def _select(search: BeamSearch, group: SequenceGroup) -> list[Choice]:
             ended = group.seqs[choice.beam].make_child(0)
             ended.num_computed_tokens = 0  # it holds no blocks
             _append(ended, choice)
-            ended.finish(*end)
+            state.end(ended, group, *end)
             search.add(choice.value, ended)
     return live[: search.width]
 
@@ -127,10 +101,10 @@ def _go_on(state: SchedulerState, group: SequenceGroup, live: list[Choice]) -> N
     for rank in sorted(range(len(live)), key=lambda rank: live[rank].beam):
         parent = live[rank].beam
         if rank != last[parent]:
-            new[rank] = state.fork(beams[parent], group, rank)
+            new[rank] = state.fork(beams[parent], rank)
     for parent, seq in enumerate(beams):
         if parent not in last:
-            state.release(seq)
+            state.end(seq, group, "abort")
     for rank, (seq, choice) in enumerate(zip(new, live, strict=True)):
         seq.index = rank
         seq.candidates = None
@@ -146,14 +120,12 @@ def _append(seq: Sequence, choice: Choice) -> None:
 
 
 def _end(state: SchedulerState, search: BeamSearch, group: SequenceGroup) -> None:
-    """Frees the beams and makes the hypotheses, best first, the group's sequences."""
+    """Ends the beams and makes the hypotheses, best first, the group's sequences."""
+    for seq in group.seqs:
+        state.end(seq, group, "abort", None if search.hypotheses else NO_TOKEN)
     if not search.hypotheses:
         logger.warning("request %s is aborted: %s", group.request_id, NO_TOKEN)
-        for seq in group.seqs:
-            state.finish(seq, group, "abort", NO_TOKEN)
         return
-    for seq in group.seqs:
-        state.release(seq)
     group.seqs = [hypothesis.seq for hypothesis in search.hypotheses]
     for rank, seq in enumerate(group.seqs):
         seq.index = rank

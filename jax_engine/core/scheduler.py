@@ -11,7 +11,7 @@ from typing import Any
 from jax_engine.core import sosp, unified
 from jax_engine.core.admission import check_request
 from jax_engine.core.block_manager import BlockManager
-from jax_engine.core.decoding import end_sequence, take_samples
+from jax_engine.core.decoding import take_samples
 from jax_engine.core.limits import Limits, check_prefix_caching
 from jax_engine.core.preemption import Costs
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
@@ -141,27 +141,23 @@ class Scheduler:
         group = self.groups.get(request_id)
         if group is None:
             return False
-        self._state.remove(group, group.leader.status)
+        group.num_left = 0  # no part follows
         for seq in group.unfinished():
-            self._state.finish(seq, group, "abort", stop_reason)
+            self._state.end(seq, group, "abort", stop_reason)
         return True
 
     def finish_sequence(
-        self, seq_id: int, reason: str, stop_reason: int | str | None = None
+        self,
+        seq: Sequence,
+        group: SequenceGroup,
+        reason: str,
+        stop_reason: int | str | None = None,
     ) -> bool:
-        """Ends one sequence (a stop string was found); returns whether its group has ended.
+        """Ends one sequence (a stop string was found); returns whether that ended its group.
 
-        Ignores an unknown or finished id.
+        One that has ended only says the new reason: its last token completed the stop string.
         """
-        if seq_id not in self._state.sequences:
-            return False
-        seq, group = self._state.sequences[seq_id]
-        status = seq.status
-        self._state.finish(seq, group, reason, stop_reason)
-        if not (group.finished and self._state.end_part(group, status)):
-            return False
-        self._state.remove(group, status)
-        return True
+        return self._state.end(seq, group, reason, stop_reason)
 
     def schedule(self) -> SchedulerOutput:
         """Plans the next step, but does not count its positions as computed yet."""
@@ -234,10 +230,8 @@ class Scheduler:
             token = tokens[0]
             seq.token_ids.append(token)
             stop = group.stop.check(token, len(seq.token_ids))
-            if stop is not None and end_sequence(self._state, seq, group, stop, bool(advanced)):
+            if stop is not None and self._state.end(seq, group, *stop):
                 ended.append(group)
-        if ended:
-            self._state.remove_running(ended)
         return ended
 
     def drop_steps(self) -> None:

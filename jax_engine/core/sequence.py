@@ -40,7 +40,8 @@ class Sequence:
         num_computed_tokens: Leading positions whose KV is in the cache.
         pending: -(r + 1) while the next token is being sampled: it is sample r of a step whose
             tokens have not been returned yet. Else 0.
-        finish_reason: "stop", "length", "abort"; None while unfinished.
+        finish_reason: "stop", "length" or "abort", as `SchedulerState.end` was told; None while
+            unfinished. A beam that no new one continues ends with "abort".
         stop_reason: The stop string or stop token id; None for end of sequence.
         attached: Whether it may be scheduled. False for a sibling in a group that was recomputed,
             until the leader has computed the prompt blocks that they share.
@@ -80,12 +81,6 @@ class Sequence:
     @property
     def output_token_ids(self) -> list[int]:
         return self.token_ids[self.prompt_len :]
-
-    def finish(self, reason: str, stop_reason: int | str | None) -> None:
-        """Ends it with "stop", "length" or "abort"; the scheduler frees its blocks."""
-        self.status = FINISHED[reason]
-        self.finish_reason = reason
-        self.stop_reason = stop_reason
 
     def make_child(self, index: int) -> "Sequence":
         """A sibling with the same tokens and the same computed positions, and no id yet."""

@@ -128,7 +128,7 @@ class SequenceGroup:
 
     @property
     def finished(self) -> bool:
-        return all(seq.finish_reason is not None for seq in self.part)
+        return all([seq.finish_reason is not None for seq in self.part])
 
     @property
     def leader(self) -> Sequence:

@@ -32,8 +32,7 @@ def continue_rebuild(state: SchedulerState, out: SchedulerOutput, budget: int) -
     No other group is scheduled until then: there is at most one such group, and it has its blocks.
     """
     group = state.rebuilding
-    if group is None or state.groups.get(group.request_id) is not group:
-        state.rebuilding = None
+    if group is None:
         return budget
     rest = [seq for seq in group.attached() if len(seq.token_ids) - seq.num_computed_tokens > 1]
     if not rest:

@@ -1,4 +1,4 @@
-"""§4.5, the queues of the scheduler and the moves between them: preempt, resume, rebuild, finish.
+"""§4.5, the queues of the scheduler and the moves between them: preempt, resume, rebuild, end.
 
 The scheduling modes (`unified`, `sosp`) decide *which* group moves; this module moves it.
 """
@@ -14,7 +14,7 @@ from jax_engine.core.block_pool import OutOfBlocksError
 from jax_engine.core.limits import Limits
 from jax_engine.core.preemption import Costs, check_rule, mode_for
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
-from jax_engine.core.sequence import Sequence, SequenceStatus
+from jax_engine.core.sequence import FINISHED, Sequence, SequenceStatus
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.modes import PreemptionMode, PreemptionRule
 
@@ -28,7 +28,7 @@ class SchedulerState:
 
     Attributes:
         groups: All unfinished groups, by request id.
-        sequences: All unfinished sequences and their groups, by sequence id.
+        seq_ids: Of all unfinished sequences. Only they have blocks and count in their groups.
         preemption_mode: None: swap groups that forked, recompute others.
         preemption_costs: The costs that "auto" compares.
         num_preemptions: How often each mode was used.
@@ -51,23 +51,23 @@ class SchedulerState:
         self.running: list[SequenceGroup] = []
         self.swapped: list[SequenceGroup] = []
         self.groups: dict[str, SequenceGroup] = {}
-        self.sequences: dict[int, tuple[Sequence, SequenceGroup]] = {}
+        self.seq_ids: set[int] = set()
         self.num_preemptions: dict[PreemptionMode, int] = {"recompute": 0, "swap": 0}
         self.rebuilding: SequenceGroup | None = None
         self._reserved: int | None = None  # by all running groups; None when not known
-        self._seq_ids = count()
+        self._next_seq_id = count()
 
     def add(self, group: SequenceGroup) -> None:
         """Queues a group that is new or starts a part as waiting."""
         self.groups[group.request_id] = group
-        self._name(group.leader, group)
+        self._name(group.leader)
         insort(self.waiting, group, key=by_key)
 
     def take_back(self, group: SequenceGroup) -> None:
         """Undoes `add`, even one that was interrupted halfway."""
         if self.groups.get(group.request_id) is group:
             del self.groups[group.request_id]
-        self.sequences.pop(group.seqs[0].seq_id, None)
+        self.seq_ids.discard(group.seqs[0].seq_id)
         for i in reversed(range(len(self.waiting))):  # mostly the last one
             if self.waiting[i] is group:
                 del self.waiting[i]
@@ -75,26 +75,21 @@ class SchedulerState:
 
     def clear(self) -> None:
         """Aborts all groups, even if they and the queues are inconsistent."""
+        self.seq_ids.clear()  # they hold nothing any more: all is taken back below
         for group in self.groups.values():
             for seq in group.unfinished():
-                seq.finish("abort", None)
+                self.end(seq, group, "abort")
         self.waiting, self.running, self.swapped = [], [], []
         self.groups.clear()
-        self.sequences.clear()
         self.rebuilding = self._reserved = None
         self.manager.clear()
 
-    def fork(self, parent: Sequence, group: SequenceGroup, index: int) -> Sequence:
-        """A new sequence with the same tokens, sharing all blocks; not yet in `group.seqs`."""
+    def fork(self, parent: Sequence, index: int) -> Sequence:
+        """A new sequence with the same tokens, sharing all blocks; not yet in its group."""
         child = parent.make_child(index)
-        self._name(child, group)
+        self._name(child)
         self.manager.fork(parent.seq_id, child.seq_id)
         return child
-
-    def release(self, seq: Sequence) -> None:
-        """Frees the blocks of a sequence that ends, and forgets its id."""
-        self.manager.free(seq.seq_id)
-        del self.sequences[seq.seq_id]
 
     def fits(self, group: SequenceGroup) -> bool:
         """Whether the group may join the running ones under max_num_seqs."""
@@ -206,57 +201,71 @@ class SchedulerState:
                 seq.attached = True
         group.num_unattached = 0
 
-    def finish(
-        self, seq: Sequence, group: SequenceGroup, reason: str, stop_reason: int | str | None
-    ) -> None:
-        """Ends a sequence and frees its blocks; its group stays in its queue."""
-        self.release(seq)
-        seq.finish(reason, stop_reason)
-        group.reserved -= 1  # exact: an unforked sequence, or a beam, ends with its whole group
-        self._reserved = None
+    def end(
+        self,
+        seq: Sequence,
+        group: SequenceGroup,
+        reason: str,
+        stop_reason: int | str | None = None,
+    ) -> bool:
+        """Ends a sequence, whatever the reason: it ends here and nowhere else.
+
+        In this order: it says how it ended; its blocks go back, full ones into the prefix cache;
+        its group counts it no more. With the last sequence of a part its group leaves its queue,
+        and waits for its next part if there is one.
+
+        A sequence that holds nothing only says how it ended: it is a beam's hypothesis, or it had
+        ended when the engine found a stop string at its end.
+
+        Args:
+            reason: "stop", "length" or "abort".
+
+        Returns:
+            Whether its group has ended.
+        """
+        status = seq.status
+        seq.status, seq.finish_reason, seq.stop_reason = FINISHED[reason], reason, stop_reason
+        if seq.seq_id not in self.seq_ids:
+            return False
+        self._give_back(seq, group)
         if group.num_unattached:  # so others are left
             # If the leader ends in the middle of a rebuild, the next one starts over.
             group.leader.attached = True
-            group.num_unattached = sum(not seq.attached for seq in group.unfinished())
-
-    def end_part(self, group: SequenceGroup, status: SequenceStatus) -> bool:
-        """Starts the next part of a group whose sequences have all ended.
-
-        Args:
-            status: Their status before they ended, which tells the group's queue.
-
-        Returns:
-            Whether no part was left: the group has ended, and is still in its queue.
-        """
+            group.num_unattached = sum(not one.attached for one in group.unfinished())
+        if not group.finished:
+            return False
+        self._remove(group, status)
         if not group.num_left:
             return True
-        if self.rebuilding is group:  # the next part has nothing to rebuild
-            self.rebuilding = None
-        self.remove(group, status)
         group.start_next_part()
         self.add(group)
         return False
 
-    def remove(self, group: SequenceGroup, status: SequenceStatus) -> None:
-        """Takes a group with this status out of its queue and of `groups`."""
-        if status is SequenceStatus.RUNNING:
-            queue = self.running
+    def _give_back(self, seq: Sequence, group: SequenceGroup) -> None:
+        """Takes the id, the blocks and the place under max_num_seqs of a sequence that ends."""
+        self.seq_ids.remove(seq.seq_id)
+        # A step that was planned ahead did not know the token that filled the last computed block
+        computed = seq.num_computed_tokens
+        self.manager.register(seq.seq_id, seq.token_ids, computed, group.cache_salt)
+        self.manager.free(seq.seq_id)
+        if group.beam is None:  # a beam search keeps all its places until it ends
+            group.reserved -= 1  # exact: an unforked sequence ends with its whole part
             self._reserved = None
-        else:
+
+    def _remove(self, group: SequenceGroup, status: SequenceStatus) -> None:
+        """Takes a group whose sequences had this status out of its queue and of `groups`."""
+        if self.rebuilding is group:
+            self.rebuilding = None
+        queue = self.running
+        if status is not SequenceStatus.RUNNING:  # it was aborted, or the step ahead preempted it
             queue = self.waiting if status is SequenceStatus.WAITING else self.swapped
+        self._reserved = None
         del queue[bisect_left(queue, group.key, key=by_key)]
         del self.groups[group.request_id]
 
-    def remove_running(self, ended: SequenceOf[SequenceGroup]) -> None:
-        """Takes several running groups out in one pass."""
-        self._reserved = None
-        for group in ended:
-            self.groups.pop(group.request_id, None)
-        self.running = [group for group in self.running if group.request_id in self.groups]
-
-    def _name(self, seq: Sequence, group: SequenceGroup) -> None:
-        seq.seq_id = next(self._seq_ids)
-        self.sequences[seq.seq_id] = seq, group
+    def _name(self, seq: Sequence) -> None:
+        seq.seq_id = next(self._next_seq_id)
+        self.seq_ids.add(seq.seq_id)
 
     def _requeue(self, group: SequenceGroup) -> None:
         """Queues a group as waiting, to be computed again."""

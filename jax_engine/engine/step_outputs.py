@@ -117,10 +117,6 @@ def _take_tokens(
     for i in range(item.num_samples):
         seq = request.group.seqs[item.seq.index + i]
         stopped_by = request.results.take_token(seq, row + i, result)
-        if stopped_by is None:
-            continue
-        if seq.finish_reason is None:
-            scheduler.finish_sequence(seq.seq_id, "stop", stopped_by)
-        else:  # its last token completed the stop string
-            seq.finish("stop", stopped_by)
+        if stopped_by is not None:
+            scheduler.finish_sequence(seq, request.group, "stop", stopped_by)
     return request.group.finished

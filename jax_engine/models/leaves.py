@@ -42,8 +42,7 @@ class Leaf:
         """Its arrays on the device, by name; a plain array is called VALUES."""
         if self.format is not None:
             return self.format.arrays(self.matrix)
-        shape = self.matrix.shape
-        return {VALUES: ArraySpec(shape, self.matrix.dtype, (None,) * len(shape))}
+        return {VALUES: ArraySpec(self.matrix.shape, self.matrix.dtype)}
 
     def tensors(self, made_of: Transform) -> Iterator[tuple[str, Shape]]:
         """The checkpoint's tensors that it is loaded from, each with the shape it must have."""

@@ -38,6 +38,7 @@ POLL_S = 0.1
 # The engine's process says twice a second that it lives; busy cores may delay that.
 SILENCE_S = 10.0
 TICK_S = 0.5
+TERM_S = 2.0  # for libzmq to take back what the connection held
 STEP_TIMEOUT_S = 300.0  # a first step may compile for minutes
 
 
@@ -211,9 +212,13 @@ class EngineClient:
             self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
-        for socket in (self._commands, self._reports):  # a context that is garbage knows of none
+        for socket in (self._commands, self._reports):
             socket.close(linger=0)
-        self._context.destroy(linger=0)
+        # libzmq sometimes waits for ever where both ends of a connection are closed at once: then
+        # its two threads are left behind.
+        ending = threading.Thread(target=self._context.term, name="zmq context", daemon=True)
+        ending.start()
+        ending.join(TERM_S)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

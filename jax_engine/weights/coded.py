@@ -39,17 +39,14 @@ class Coded(Dense):
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
         *stack, rows, size = matrix.shape
-        layers = ("layer",) * len(stack)
-        axes = (*layers, None if matrix.gated else "out", "in")
         groups = (*stack, rows, self.kind.groups(size))
         scale = jnp.dtype(self.kind.scale_dtype)
         held = (*stack, rows, size if self.kind.bits == 8 else -(-size // 2))
-        found = {CODES: ArraySpec(held, dtype_of(self.kind), axes)}
-        found[SCALES] = ArraySpec(groups, scale, axes)
+        found = {CODES: ArraySpec(held, dtype_of(self.kind)), SCALES: ArraySpec(groups, scale)}
         if self.kind.minimums:
-            found[MINIMUMS] = ArraySpec(groups, scale, axes)
+            found[MINIMUMS] = ArraySpec(groups, scale)
         if self.ordered:
-            found[ORDER] = ArraySpec((*stack, size), jnp.dtype(jnp.int32), (*layers, "in"))
+            found[ORDER] = ArraySpec((*stack, size), jnp.dtype(jnp.int32))
         return found
 
     def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:

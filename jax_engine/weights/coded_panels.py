@@ -45,14 +45,13 @@ class CodedPanels(WeightFormat):
         from cpu_kernels.quantized.panels import num_panels
 
         *stack, rows, size = matrix.shape
-        layers = ("layer",) * len(stack)
         places = (*stack, num_panels(rows, parts_of(matrix)), 2)
         found = {
-            PANELS: ArraySpec((*stack, self.num_bytes), jnp.dtype(jnp.uint8), (*layers, None)),
-            PLACES: ArraySpec(places, jnp.dtype(jnp.int32), (*layers, None, None)),
+            PANELS: ArraySpec((*stack, self.num_bytes), jnp.dtype(jnp.uint8)),
+            PLACES: ArraySpec(places, jnp.dtype(jnp.int32)),
         }
         if self.ordered:
-            found[ORDER] = ArraySpec((*stack, size), jnp.dtype(jnp.int32), (*layers, "in"))
+            found[ORDER] = ArraySpec((*stack, size), jnp.dtype(jnp.int32))
         return found
 
     def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:

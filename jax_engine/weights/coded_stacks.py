@@ -57,17 +57,15 @@ class CodedStacks(WeightFormat):
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
         *stack, rows, size = matrix.shape
-        layers = ("layer",) * len(stack)
-        out = None if matrix.gated else "out"
         width = _filled_up(size) // (1 if self.kind.bits == 8 else 2)
         groups = (*stack, -(-_filled_up(size) // self.group(size)), rows)
-        shared = ArraySpec(groups, jnp.dtype(jnp.float32), (*layers, "in", out))
-        found = {CODES: ArraySpec((*stack, rows, width), dtype_of(self.kind), (*layers, out, "in"))}
+        shared = ArraySpec(groups, jnp.dtype(jnp.float32))
+        found = {CODES: ArraySpec((*stack, rows, width), dtype_of(self.kind))}
         found[SCALES] = shared
         if self.kind.minimums:
             found[MINIMUMS] = shared
         if self.ordered:
-            found[ORDER] = ArraySpec((*stack, size), jnp.dtype(jnp.int32), (*layers, "in"))
+            found[ORDER] = ArraySpec((*stack, size), jnp.dtype(jnp.int32))
         return found
 
     def group(self, size: int) -> int:

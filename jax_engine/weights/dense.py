@@ -24,10 +24,7 @@ class Dense(WeightFormat):
     unchanged = True
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
-        """Rows of a gated matrix are not sharded: a part would have gates but nothing to gate."""
-        layers = ("layer",) * (len(matrix.shape) - 2)
-        out = None if matrix.gated else "out"
-        return {VALUES: ArraySpec(matrix.shape, matrix.dtype, (*layers, out, "in"))}
+        return {VALUES: ArraySpec(matrix.shape, matrix.dtype)}
 
     def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
         held[VALUES][...] = values

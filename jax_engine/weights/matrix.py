@@ -23,13 +23,7 @@ class Matrix(NamedTuple):
 
 
 class ArraySpec(NamedTuple):
-    """One array of a format.
-
-    Attributes:
-        axes: the meaning of each axis, for sharding: "layer", or "out" or "in", along which the
-            array may be sharded like the matrix. None: an axis that is never sharded.
-    """
+    """One array of a format."""
 
     shape: tuple[int, ...]
     dtype: jnp.dtype
-    axes: tuple[str | None, ...]

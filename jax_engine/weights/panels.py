@@ -31,8 +31,7 @@ class Panels(WeightFormat):
 
         *stack, rows, size = matrix.shape
         shape = (*stack, *panel_shape(rows, size, matrix.dtype, parts_of(matrix)))
-        axes = (*("layer",) * len(stack), "out", "in", None)
-        return {PANELS: ArraySpec(shape, matrix.dtype, axes)}
+        return {PANELS: ArraySpec(shape, matrix.dtype)}
 
     def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
         from cpu_kernels.linear.panels import pack_panels

@@ -121,12 +121,11 @@ class W8A8Panels(W8A8):
 
         check_size(matrix)
         *stack, rows, size = matrix.shape
-        layers = ("layer",) * len(stack)
         codes = (*stack, *codes_shape(rows, size, parts_of(matrix)))
         scales = (*stack, *scales_shape(rows, parts_of(matrix)))
         return {
-            CODES: ArraySpec(codes, jnp.dtype(jnp.uint8), (*layers, "out", "in", None)),
-            SCALES: ArraySpec(scales, jnp.dtype(jnp.float32), (*layers, "out", None)),
+            CODES: ArraySpec(codes, jnp.dtype(jnp.uint8)),
+            SCALES: ArraySpec(scales, jnp.dtype(jnp.float32)),
         }
 
     def store(

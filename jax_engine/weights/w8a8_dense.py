@@ -25,13 +25,10 @@ class W8A8Dense(W8A8):
     """Two arrays: codes int8 [*stack, out, in] and scales [*stack, out]. The scan slices them."""
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
-        """Rows of a gated matrix are not sharded, as in `Dense`."""
         check_size(matrix)
-        layers = ("layer",) * (len(matrix.shape) - 2)
-        out = None if matrix.gated else "out"
         return {
-            CODES: ArraySpec(matrix.shape, jnp.dtype(jnp.int8), (*layers, out, "in")),
-            SCALES: ArraySpec(matrix.shape[:-1], jnp.dtype(jnp.float32), (*layers, out)),
+            CODES: ArraySpec(matrix.shape, jnp.dtype(jnp.int8)),
+            SCALES: ArraySpec(matrix.shape[:-1], jnp.dtype(jnp.float32)),
         }
 
     def store(

@@ -1,4 +1,4 @@
-"""A row of a step: what it has today, and the two places kept for later."""
+"""A row of a step: what it has today, and what speculation would add."""
 
 from scripts.figures.svg import Drawing
 
@@ -9,7 +9,7 @@ def draw() -> dict[str, Drawing]:
     picture = Drawing(450, 214, "Today a row computes its last token; with guesses it checks four")
     rows = (
         ("today: one new token", ["the", "cat", "sat", "on"], 1, 0),
-        ("speculation: num_draft = 3", ["the", "cat", "sat", "on", "the", "mat", "."], 1, 3),
+        ("speculation: three guesses", ["the", "cat", "sat", "on", "the", "mat", "."], 1, 3),
     )
     for row, (name, words, new, drafts) in enumerate(rows):
         y = 14 + row * 92

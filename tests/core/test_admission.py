@@ -99,7 +99,8 @@ def test_no_part_starts_after_an_abort(stop_from_outside: bool) -> None:
     scheduler.add_group(group)
     step(scheduler)
     if stop_from_outside:
-        assert [scheduler.finish_sequence(seq_id, "stop", "word") for seq_id in (0, 1)] == [
+        part = list(group.seqs)
+        assert [scheduler.finish_sequence(seq, group, "stop", "word") for seq in part] == [
             False, False,
         ]  # fmt: skip
         assert not group.forked and group.leader.index == 2 and scheduler.waiting == [group]

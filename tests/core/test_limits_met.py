@@ -131,7 +131,7 @@ def test_a_sample_that_ends_leaves_its_place(scheduling: Any, wanted: int, admit
     scheduler.add_group(make_group("b", 4, n=wanted))
     step(scheduler)
     assert len(scheduler.waiting) == 1, "3 and 2 are more than 4"
-    scheduler.finish_sequence(group.seqs[0].seq_id, "stop")
+    scheduler.finish_sequence(group.seqs[0], group, "stop")
     step(scheduler)
     assert (not scheduler.waiting) == admitted
 

@@ -75,7 +75,7 @@ def test_shared_blocks_count_once() -> None:
     step(scheduler)  # the third block is copied when the first of them writes: 4 blocks, 8 tokens
     assert tokens_to_recompute(group, 2) == 4 + 2 + 2
     assert cheaper_mode(group, scheduler.block_manager, SWAP) == "swap"
-    scheduler.finish_sequence(group.seqs[0].seq_id, "stop")
+    scheduler.finish_sequence(group.seqs[0], group, "stop")
     assert tokens_to_recompute(group, 2) == 6
     assert cheaper_mode(group, scheduler.block_manager, TIE) == "recompute"
 

@@ -175,7 +175,7 @@ def test_of_four_the_next_one_leads(ended: int) -> None:
         step(scheduler)
     scheduler.recompute_all()
     step(scheduler)
-    scheduler.finish_sequence(group.seqs[ended].seq_id, "stop")
+    scheduler.finish_sequence(group.seqs[ended], group, "stop")
     left = [seq for seq in group.seqs if seq.finish_reason is None]
     assert group.leader is left[0] and group.attached() == left[:1]
     assert group.num_unattached == 2

@@ -211,13 +211,13 @@ def test_stop_strings_end_single_sequences() -> None:
     scheduler = make_scheduler()
     scheduler.add_group(make_group("a", n=2))
     step(scheduler)
-    first, second = scheduler.groups["a"].seqs
-    assert scheduler.finish_sequence(first.seq_id, "stop", "word") is False
+    group = scheduler.groups["a"]
+    first, second = group.seqs
+    assert scheduler.finish_sequence(first, group, "stop", "word") is False
     assert (first.finish_reason, first.stop_reason) == ("stop", "word")
-    assert scheduler.finish_sequence(first.seq_id, "stop", "again") is False
-    assert scheduler.finish_sequence(999, "stop") is False
-    assert first.stop_reason == "word"
-    assert scheduler.finish_sequence(second.seq_id, "stop", "word") is True
+    assert scheduler.finish_sequence(first, group, "stop", "again") is False
+    assert (group.reserved, group.unfinished(), scheduler.running) == (1, [second], [group])
+    assert scheduler.finish_sequence(second, group, "stop", "word") is True
     assert not scheduler.has_unfinished() and not scheduler.running
     assert scheduler.block_manager.num_used_gpu_blocks == 0
 
@@ -228,7 +228,7 @@ def test_a_leader_that_ends_mid_rebuild_hands_over(scheduling: str) -> None:
     run_until(scheduler, lambda out: out.preempted)
     group = scheduler.waiting[0]
     assert group.num_unattached == 1
-    assert not scheduler.finish_sequence(group.leader.seq_id, "stop", "word")
+    assert not scheduler.finish_sequence(group.leader, group, "stop", "word")
     run_until(scheduler, lambda _: not scheduler.has_unfinished())
     assert [seq.finish_reason for seq in group.seqs] == ["stop", "length"]
 

@@ -14,17 +14,18 @@ from tests.core.build import make_group, make_scheduler, step
         ("abort", SequenceStatus.FINISHED_ABORTED),
     ],
 )
-def test_a_sequence_ends_once_and_says_how(reason: str, status: SequenceStatus) -> None:
+def test_a_sequence_ends_once_and_says_the_last_reason(reason: str, status: SequenceStatus) -> None:
     scheduler = make_scheduler()
     group = make_group("a", 4)
     scheduler.add_group(group)
     step(scheduler)
     seq = group.seqs[0]
     assert seq.status is SequenceStatus.RUNNING
-    assert scheduler.finish_sequence(seq.seq_id, reason, "why")
+    assert scheduler.finish_sequence(seq, group, reason, "why")
     assert (seq.status, seq.finish_reason, seq.stop_reason) == (status, reason, "why")
-    assert not scheduler.finish_sequence(seq.seq_id, "abort")
-    assert seq.status is status
+    assert not scheduler.finish_sequence(seq, group, "stop", "word"), "its group ends once"
+    said = (seq.status, seq.finish_reason, seq.stop_reason)
+    assert said == (SequenceStatus.FINISHED_STOPPED, "stop", "word")
 
 
 def test_who_wants_something_of_each_prompt_token_reads_no_cache() -> None:

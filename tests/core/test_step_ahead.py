@@ -1,5 +1,7 @@
 """A step planned while the one before it runs: its tokens are pending, and nobody is lost."""
 
+import pytest
+
 from jax_engine.core import SequenceStatus
 from tests.core.build import TOKEN, make_group, make_scheduler, tokens_for
 
@@ -61,7 +63,8 @@ def test_who_ends_after_the_step_ahead_preempted_him_leaves_his_queue() -> None:
     assert young not in scheduler.waiting and "young" not in scheduler.groups
 
 
-def test_the_block_that_an_ended_sequence_filled_last_is_cached_under_its_salt() -> None:
+@pytest.mark.parametrize("how", ["stop token", "stop string", "abort"])
+def test_the_block_that_an_ended_sequence_filled_last_is_cached_under_its_salt(how: str) -> None:
     """The step ahead has computed one token more by then, which fills the first block."""
     scheduler = make_scheduler(block_size=2, caching=True)
     group = make_group("a", 1, max_tokens=8)
@@ -73,7 +76,12 @@ def test_the_block_that_an_ended_sequence_filled_last_is_cached_under_its_salt()
     scheduler.update(tokens_for(first))
     scheduler.advance()
     (seq,) = group.seqs
-    assert scheduler.update({seq.seq_id: [END]}) == [group]
+    token = END if how == "stop token" else TOKEN
+    assert scheduler.update({seq.seq_id: [token]}) == ([group] if token == END else [])
+    if how == "stop string":
+        assert scheduler.finish_sequence(seq, group, "stop", "word")
+    if how == "abort":
+        assert scheduler.abort("a")
     manager, tokens = scheduler.block_manager, seq.token_ids
     assert len(manager.cached_blocks(tokens, "salt", [])) == 1
     assert manager.cached_blocks(tokens, None, []) == []

@@ -48,7 +48,7 @@ def test_what_was_cleared_is_as_it_was_at_first(scheduling: str) -> None:
     check_integrity(blocks)
     assert blocks.num_used_gpu_blocks == 0 and blocks.cpu.num_free == 16
     assert blocks.cached_blocks([100, 101, 102, 103, 104]) == []
-    assert not scheduler.abort("r0") and not scheduler.finish_sequence(0, "stop")
+    assert not scheduler.abort("r0") and not scheduler._state.seq_ids
     for i in range(3):
         scheduler.add_group(make_group(f"r{i}", 4, n=2, max_tokens=6))
     assert plans(scheduler) == plans(crowd(scheduling, caching=scheduling == "unified"))
@@ -81,7 +81,7 @@ def test_the_last_request_is_taken_back(policy: Any) -> None:
     scheduler.take_back(last)
     assert scheduler.waiting == [first] and list(scheduler.groups) == ["a"]
     assert not scheduler.abort("b")
-    assert not scheduler.finish_sequence(last.seqs[0].seq_id, "stop")
+    assert scheduler._state.seq_ids == {first.seqs[0].seq_id}
     scheduler.add_group(other)
     assert other.key == last.key, "its number is the next one's"
     scheduler.take_back(make_group("z", 4))  # was never added

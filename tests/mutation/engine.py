@@ -361,7 +361,7 @@ COUNTS: list[Mutant] = [
 
 CORE: list[Mutant] = [
     *plant(
-        "jax_engine/core/decoding.py",
+        "jax_engine/core/state.py",
         ("tests/core/test_step_ahead.py", *SHELL),
         (
             "computed, group.cache_salt)",

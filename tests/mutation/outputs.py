@@ -143,13 +143,13 @@ MUTANTS: list[Mutant] = [
             "the second sample has the log-probabilities of the first",
         ),
         (
-            'seq.finish("stop", stopped_by)',
-            "pass",
+            "if stopped_by is not None:",
+            "if stopped_by is not None and seq.finish_reason is None:",
             "a stop string that the last token completes is no reason",
         ),
         (
-            '"stop", stopped_by)\n        else',
-            '"stop", None)\n        else',
+            '"stop", stopped_by)',
+            '"stop", None)',
             "which stop string it was is lost",
         ),
         (

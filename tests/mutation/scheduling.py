@@ -137,8 +137,8 @@ STATE: list[Mutant] = plant(
         "a sibling believes the leader's own tokens to be its own",
     ),
     (
-        "self.manager.free(seq.seq_id)\n        del",
-        "del",
+        "self.manager.free(seq.seq_id)\n        if",
+        "if",
         "a finished sequence keeps its blocks",
     ),
     ("group.reserved -= 1", "pass", "finished siblings still count against max_num_seqs"),
@@ -206,7 +206,7 @@ DECODING: list[Mutant] = [
         ("if rank != last[parent]:", "if True:", "the parent's sequence is not handed on"),
         ("return live[: search.width]", "return live", "more beams than the width"),
         (
-            "            state.release(seq)\n    for rank",
+            '            state.end(seq, group, "abort")\n    for rank',
             "            pass\n    for rank",
             "losers stay",
         ),
@@ -242,7 +242,7 @@ AHEAD: list[Mutant] = [
         ("seq.pending = 0", "pass", "a token that has come is still waited for"),
     ),
     *plant(
-        f"{FOLDER}/decoding.py",
+        f"{FOLDER}/state.py",
         ("tests/core/test_step_ahead.py", "tests/properties/test_overlap.py"),
         (
             "if status is not SequenceStatus.RUNNING:",
@@ -336,16 +336,14 @@ PARTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/state.py",
         TESTS,
-        ("        self.remove(group, status)\n        group", "        group", "is in two queues"),
+        ("        self._remove(group, status)\n", "", "is in two queues"),
+        ("if not group.num_left:", "if True:", "the last sequence of a part ends the request"),
+        ("if group.beam is None:", "if True:", "beams that end leave their places to others"),
     ),
     *plant(
         f"{FOLDER}/scheduler.py",
         TESTS,
-        (
-            "if not (group.finished and self._state.end_part(group, status)):",
-            "if not group.finished:",
-            "a stop string in the last sequence of a part ends the request",
-        ),
+        ("group.num_left = 0", "pass", "a part follows after an abort"),
     ),
 ]
 

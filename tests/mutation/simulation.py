@@ -197,8 +197,8 @@ CONTROLLER: list[Mutant] = [
             "what is swapped out keeps its blocks when all are forgotten",
         ),
         (
-            "        self.sequences.clear()\n",
-            "",
+            "        self.seq_ids.clear()",
+            "        pass",
             "sequences of a failed step are remembered",
         ),
         (
@@ -218,12 +218,12 @@ CONTROLLER: list[Mutant] = [
         ("            seq.pending = 0\n", "", "a token that has come is waited for"),
     ),
     *plant(
-        f"{CORE}/decoding.py",
+        f"{CORE}/state.py",
         TESTS,
         (
-            "    if status is not SequenceStatus.RUNNING:  # the step ahead preempted it\n"
-            "        state.remove(group, status)\n",
-            "",
+            "        del queue[bisect_left(queue, group.key, key=by_key)]\n",
+            "        if queue is self.running:\n"
+            "            del queue[bisect_left(queue, group.key, key=by_key)]\n",
             "what ends while the step ahead preempts it stays in its queue",
         ),
     ),

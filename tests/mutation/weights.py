@@ -46,7 +46,6 @@ MUTANTS: list[Mutant] = [
         ),
         ("out_dtype)[:tokens]", "out_dtype)", "a row too many comes back"),
         ('get(mode="clip")', 'get(mode="clip") * 0.5', "vectors at half their length"),
-        ('None if matrix.gated else "out"', '"out"', "gates are cut from what they gate"),
     ),
     *plant(
         f"{FOLDER}/panels.py",

@@ -126,8 +126,11 @@ class SchedulerPair(RuleBasedStateMachine):
         ]
         if candidates:
             seq_id = data.draw(st.sampled_from(candidates))
-            for driver in self.drivers:
-                driver.scheduler.finish_sequence(seq_id, "stop", "word")
+            self.reference.scheduler.finish_sequence(seq_id, "stop", "word")
+            for group in self.engine.groups():
+                for seq in group.unfinished():
+                    if seq.seq_id == seq_id:
+                        self.engine.scheduler.finish_sequence(seq, group, "stop", "word")
 
     @invariant()
     def same_state(self) -> None:

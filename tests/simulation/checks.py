@@ -49,7 +49,7 @@ def check_idle(engine: LLMEngine) -> None:
     assert blocks.num_free_gpu_blocks == blocks.num_gpu_blocks, "I9"
     assert blocks.num_free_cpu_blocks == blocks.num_cpu_blocks, "I9"
     assert not blocks.tables and not engine.scheduler.groups
-    assert not engine.scheduler._state.sequences
+    assert not engine.scheduler._state.seq_ids
     assert engine.outputs() == []
     kept = set(engine.worker.setups) - set(engine._pipeline.closed)
     assert not kept, f"the worker keeps the requests {kept}"

@@ -68,9 +68,7 @@ def check_idle(engine: LLMEngine) -> None:
     assert stats.num_used_blocks == stats.num_running == stats.num_waiting == stats.num_swapped == 0
     blocks = engine.scheduler.block_manager
     assert blocks.num_free_cpu_blocks == blocks.num_cpu_blocks
-    assert (
-        not blocks.tables and not engine.scheduler.groups and not engine.scheduler._state.sequences
-    )
+    assert not blocks.tables and not engine.scheduler.groups and not engine.scheduler._state.seq_ids
     running = engine._running
     assert not kept_requests(engine) and not running.deadlines
     assert not engine._pipeline._opened

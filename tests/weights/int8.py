@@ -18,11 +18,9 @@ class Int8(WeightFormat):
     """Two arrays: codes int8 [*stack, out, in], and scales [*stack, out], powers of two."""
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
-        layers = ("layer",) * (len(matrix.shape) - 2)
-        out = None if matrix.gated else "out"
         return {
-            "codes": ArraySpec(matrix.shape, jnp.dtype(jnp.int8), (*layers, out, "in")),
-            "scale": ArraySpec(matrix.shape[:-1], jnp.dtype(jnp.float32), (*layers, out)),
+            "codes": ArraySpec(matrix.shape, jnp.dtype(jnp.int8)),
+            "scale": ArraySpec(matrix.shape[:-1], jnp.dtype(jnp.float32)),
         }
 
     def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:

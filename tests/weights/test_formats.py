@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpu_kernels.simd.micro_kernel import COLUMNS
 from jax_engine.layer_spec import Activation
 from jax_engine.operations import formats_for
 from jax_engine.weights.dense import Dense, IndexedDense
@@ -232,29 +231,6 @@ def test_a_stack_may_be_packed_layer_by_layer(form: WeightFormat, dtype: str, ga
         alone = held(form, values[layer], gated=gated)
         for name, array in whole.arrays.items():
             np.testing.assert_array_equal(array[layer], alone.arrays[name])
-
-
-@cases
-@pytest.mark.parametrize("gated", [False, True])
-def test_an_array_cut_along_out_holds_those_rows(
-    form: WeightFormat, dtype: str, gated: bool
-) -> None:
-    """Sharding by outputs: each half of the arrays is the format's own for half of the rows."""
-    half, size = 2 * COLUMNS, 10
-    values = numbers(4, 2 * half, size, dtype=dtype)
-    whole = held(form, values, gated=gated)
-    specs = form.arrays(whole.matrix)
-    if any("out" not in spec.axes for spec in specs.values()):
-        assert gated and not isinstance(form, Panels)
-        return
-    gate, up = values[:half], values[half:]
-    first = np.concatenate([gate[: half // 2], up[: half // 2]]) if gated else values[:half]
-    part = held(form, first, gated=gated)
-    for name, spec in specs.items():
-        axis = spec.axes.index("out")
-        length = spec.shape[axis] // 2
-        cut = np.take(np.asarray(whole.arrays[name]), range(length), axis)
-        np.testing.assert_array_equal(cut, part.arrays[name])
 
 
 def test_formats_of_this_device() -> None:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cpu_kernels.simd.micro_kernel import COLUMNS
 from cpu_kernels.w8a8.rounding import LEAST, MOST
 from jax_engine.errors import WeightsError
 from jax_engine.operations import coded_format
@@ -214,26 +213,6 @@ def test_numbers_are_rounded_as_the_oracle_rounds(form: W8A8, gated: bool) -> No
     expected = held(form, codes, scales[..., 0], gated=gated).arrays
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, expected[name])
-
-
-@forms
-@pytest.mark.parametrize("gated", [False, True])
-def test_an_array_cut_along_out_holds_those_rows(form: W8A8, gated: bool) -> None:
-    half = 2 * COLUMNS
-    codes, scales = weights(4, 2 * half, 10)
-    whole = held(form, codes, scales, gated=gated)
-    specs = form.arrays(whole.matrix)
-    if any("out" not in spec.axes for spec in specs.values()):
-        assert gated and isinstance(form, W8A8Dense)
-        return
-    kept = np.arange(half)
-    if gated:
-        kept = np.concatenate([kept[: half // 2], half + kept[: half // 2]])
-    part = held(form, codes[kept], scales[kept], gated=gated)
-    for name, spec in specs.items():
-        axis = spec.axes.index("out")
-        cut = np.take(np.asarray(whole.arrays[name]), range(spec.shape[axis] // 2), axis)
-        np.testing.assert_array_equal(cut, part.arrays[name])
 
 
 @forms
