@@ -340,6 +340,7 @@ def test_models_tokens_and_embeddings(make: Make) -> None:
     assert client.get("/v1/models/other").json()["max_model_len"] == 4096
     chat = client.post("/tokenize", json=HI | {"return_token_strs": True}).json()
     assert bytes(chat["tokens"]) == b"[user]hi[assistant]" and chat["token_strs"][0] == "["
+    assert client.post("/tokenize", json=HI).json() == chat | {"token_strs": None}
     assert client.post("/detokenize", json={"tokens": chat["tokens"]}).json() == {
         "prompt": "[user]hi[assistant]"
     }
