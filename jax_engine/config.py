@@ -97,7 +97,8 @@ class EngineConfig:
         logits_processors: Classes of vLLM's kind of logits processors, or their names
             ("module:Class"). Each request gets objects of its own, on the host.
         profiler_config: Where `LLM.start_profile` writes: a `ProfilerConfig`, or its fields.
-        pooler_config: Defaults of requests without `PoolingParams`, and how `LLM.score` compares.
+        pooler_config: Defaults of requests without `PoolingParams`, and how `LLM.score` compares; a
+            dict of its fields becomes one.
         stream_interval: Of `AsyncLLM` and the server: after its first token a sequence's reader is
             woken when so many new ones have come, or the last. More tokens at once cost the host
             less.
@@ -161,6 +162,9 @@ class EngineConfig:
         for one in fields(self):
             if one.name in _NONE_IS_DEFAULT and getattr(self, one.name) is None:
                 object.__setattr__(self, one.name, one.default)
+        pooler: Any = self.pooler_config
+        if isinstance(pooler, Mapping):  # from the command line, or from another process
+            object.__setattr__(self, "pooler_config", PoolerConfig(**pooler))
         check_types(self, ConfigError)
         _in_range("block_size", self.block_size, MIN_BLOCK_SIZE, MAX_BLOCK_SIZE)
         _in_range("max_num_seqs", self.max_num_seqs, 1)
