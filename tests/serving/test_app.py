@@ -123,7 +123,7 @@ REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     (C, {"prompt": "x", "logit_bias": {"1": "a"}}, "logit_bias.1", "number"),
     (C, {"prompt": "x", "response_format": {"type": "xml"}}, "response_format.type", "'text'"),
     (C, {"prompt": "x", "temperature": -1}, "temperature", "must be in"),
-    (C, {"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "token ids"),
+    (C, {"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "token ids as its keys, got 'a'"),
     (C, {"prompt": "x", "suffix": "y"}, "suffix", "not supported"),
     (C, {"prompt": "x", "max_tokens": 0}, "max_tokens", "at least 1"),
     (C, {"prompt": "x", "stream_options": {}}, "stream_options", "with stream=true"),
