@@ -75,6 +75,13 @@ FAILS: tuple[tuple[str, str, str], ...] = (
         "are fewer than prompts and outputs: an answer's last token is not computed",
     ),
     ("test_request_cancellation", "", "it asks for more positions than SmolLM2's 8,192"),
+    (
+        "tool_use",
+        "tool-call-parser: invalid",
+        "this form of calls of tools is not read here",
+    ),
+    ("responses/test_stateful", "", "responses are not stored, so there is none to go on with"),
+    ("multiple_non_integer", "bad2", "the error names the first key that is wrong"),
     ("test_metrics_exist", "admission_rejections", "`admission_rejections_total` is not here"),
     ("test_models", "", "the answer names the folder of the model that stands for the test's"),
     (
@@ -85,7 +92,7 @@ FAILS: tuple[tuple[str, str, str], ...] = (
     (
         "token_in_token_out",
         "no tokenizer",
-        "this request needs a tokenizer here",
+        "`echo` needs a tokenizer here",
     ),
     ("", "enable_response_messages", "`enable_response_messages` is not here"),
     ("test_v2_endpoint", "404", "Cohere's `/v2/embed` is not here"),
@@ -99,7 +106,6 @@ FAILS: tuple[tuple[str, str, str], ...] = (
     ("test_single_chat_session", "", COUNTS),
     ("prompt_logprobs_chat", "", SENSE),
     ("test_long_seed|params_not_supported", "", WORDS),
-    ("logit_bias_non_integer|multiple_non_integer", "", WORDS),
     ("parameter_exceeds_default", "", "it asks vLLM's classes and no server"),
     (
         "json_schema",
@@ -123,7 +129,7 @@ FAILS: tuple[tuple[str, str, str], ...] = (
         "the error's type is OpenAI's (`invalid_request_error`)",
     ),
     ("test_max_truncation_size", "", "a prompt leaves room for one token, also if none follows"),
-    ("truncat", "200 == 400", "a cut longer than `max_model_len` cuts nothing, and is no error"),
+    ("truncate", "200 == 400", "a cut longer than `max_model_len` cuts nothing, and is no error"),
     ("pooling.*chat_request", "400", "conversations are for chats, not for vectors and classes"),
     ("padding|embed_dtype|endianness", "not a field", "vectors are float32, without padding"),
     ("late_chunking|without_chunking", "", "late chunking is not here"),
@@ -147,7 +153,7 @@ FAILS: tuple[tuple[str, str, str], ...] = (
     ("token_classify", "", COUNTS),
     ("", "PIL|No module named", "it needs packages that are not in the environment"),
     ("", "Timeout", "SmolLM2 does not come to its end in time on the machine below"),
-    ("entrypoints/(openai|anthropic)|tool_use", "", SENSE),
+    ("entrypoints/(openai|anthropic)|tool_use", "assert|Expected", SENSE),
 )
 
 
