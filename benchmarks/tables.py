@@ -25,6 +25,7 @@ PAGES = {
     "step_profile": "step.md",
     "paper": "tutorial/reproducing-the-paper.md",
     "vllm_examples": "vllm-examples.md",
+    "vllm_tests": "vllm-tests.md",
     "quantised_files": "compare.md#quantised-files",
     "quantised_files_avx2": "compare.md#without-avx-512",
     "accuracy_quantised": "command-line.md#what-quantising-costs",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from jax_engine.checks import check_integer
-from jax_engine.errors import InvalidRequestError
+from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.typed_fields import check_types, named_fields
 
 PoolingType = Literal["LAST", "MEAN", "CLS", "MAX", "WEIGHTEDMEAN", "MEAN_SQRT_LEN"]
@@ -66,6 +66,7 @@ class PoolingParams:
         return deepcopy(self)
 
 
+@named_fields(ConfigError)
 @dataclass(frozen=True, kw_only=True)
 class PoolerConfig:
     """An engine's defaults for requests without `PoolingParams`, with the same fields.

@@ -21,7 +21,7 @@ And what is in benchmarks/results/:
     {{ compared quantised_avx2 }}       the same of quantised_files_avx2.json
     {{ table sampler }}                 sampler.json, and others (benchmarks.tables.TABLES)
     {{ curves memory }} {{ curves }}        a curve of curves.json, or where they were measured
-    {{ examples }} {{ profile }}   vllm_examples, step_profile.json
+    {{ examples }} {{ server_tests }} {{ profile }}   vllm_examples, vllm_tests, step_profile.json
     {{ paper 12 }} {{ paper summary }}      a figure of paper.json, or all in short
 
 So a page never shows code that is not there, nor a figure that nobody measured.
@@ -169,6 +169,12 @@ def examples() -> str:
     return tables()
 
 
+def server_tests() -> str:
+    from benchmarks.vllm_tests.page import tables
+
+    return tables()
+
+
 def profile() -> str:
     from benchmarks.step_profile.page import tables
 
@@ -213,6 +219,7 @@ FROM_RESULTS = (
     compared,
     curves,
     examples,
+    server_tests,
     paper,
     profile,
     servers,

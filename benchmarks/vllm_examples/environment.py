@@ -15,13 +15,25 @@ def interpreter() -> str:
     Raises:
         CannotInstall: pip failed.
     """
-    place = folder() / "vllm-users"
+    return made("vllm-users", RECIPE, "--editable", str(ROOT))
+
+
+def made(name: str, recipe: tuple[str, ...], *others: str) -> str:
+    """The Python of an environment, which is made unless it has this recipe.
+
+    Args:
+        others: Arguments of pip beside the recipe.
+
+    Raises:
+        CannotInstall: pip failed.
+    """
+    place = folder() / name
     python, done = place / "bin" / "python", place / ".installed"
-    if not done.exists() or done.read_text() != "\n".join(RECIPE):
-        print("installing PyTorch and lm-eval beside jax-engine", flush=True)
+    if not done.exists() or done.read_text() != "\n".join(recipe):
+        print(f"installing {', '.join(recipe)}", flush=True)
         _call([sys.executable, "-m", "venv", str(place)])
-        _call([str(python), "-m", "pip", "install", "--quiet", "--editable", str(ROOT), *RECIPE])
-        done.write_text("\n".join(RECIPE))
+        _call([str(python), "-m", "pip", "install", "--quiet", *others, *recipe])
+        done.write_text("\n".join(recipe))
     return str(python)
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from benchmarks.compare.checkpoint import hf_config, hf_directory
 from jax_engine.models.default_model import default_model_path
 from jax_engine.models.gguf_file import GgufFile
 from jax_engine.models.gguf_loader import config_from_gguf
+from jax_engine.models.weight_files import INDEX, WHOLE
 from jax_engine.tokenization.gguf_tokenizer import backend_from_gguf
 
 TEXT = "SmolLM2-135M-Instruct"
@@ -72,9 +74,9 @@ def hub_cache(folder: Path) -> Path:
     return folder
 
 
-def local_directory(folder: Path) -> Path:
-    """SmolLM2 as a directory, for examples that want a path."""
-    return _directory(folder / "kinds", TEXT)
+def local_directory(folder: Path, kind: str = TEXT) -> Path:
+    """One of `KINDS` as a directory, for what wants a path."""
+    return _directory(folder / "kinds", kind)
 
 
 def _directory(folder: Path, kind: str) -> Path:
@@ -87,23 +89,30 @@ def _directory(folder: Path, kind: str) -> Path:
     options: dict[str, Any] = KINDS[kind]
     config = hf_config(config_from_gguf(GgufFile(default_model_path())))
     config |= {key: value for key, value in options.items() if key in config or key in _DECLARED}
+    weights = directory / WHOLE
     if "random" in options:
         config |= {"hidden_size": 64, "intermediate_size": 128, "head_dim": 16}
         config |= {"num_attention_heads": 4, "num_key_value_heads": 1}
-        save_file(_random_weights(config), directory / "model.safetensors")
+        save_file(_random_weights(config), weights)
     else:
-        weights = hf_directory(folder) / "model.safetensors"
-        (directory / "model.safetensors").symlink_to(weights)
+        weights.symlink_to(hf_directory(folder) / WHOLE)
     if "head" in options:
-        config |= _head(directory, config["hidden_size"], **options)
+        config |= _head(weights, config["hidden_size"], options["labels"], options["head"])
     _write_tokenizer(directory)
     marker.write_text(json.dumps(config, indent=1))  # last: it marks the end
     return directory
 
 
-def _head(directory: Path, width: int, *, labels: int, head: str) -> dict[str, Any]:
+def _head(weights: Path, width: int, labels: int, head: str) -> dict[str, Any]:
+    """Writes a head in a file beside the weights, and the index of both."""
     weight = np.random.default_rng(0).standard_normal((labels, width), np.float32) / width**0.5
-    save_file({"score.weight": weight}, directory / "score.safetensors")
+    place = weights.with_name("score.safetensors")
+    save_file({"score.weight": weight}, place)
+    shards = {}
+    for shard in (weights, place):
+        with safe_open(shard, "numpy") as tensors:
+            shards |= dict.fromkeys(tensors.keys(), shard.name)
+    weights.with_name(INDEX).write_text(json.dumps({"weight_map": shards}))
     names = {str(i): f"LABEL_{i}" for i in range(labels)}
     return {"architectures": [f"LlamaFor{head}"], "num_labels": labels, "id2label": names}
 

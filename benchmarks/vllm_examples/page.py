@@ -33,11 +33,11 @@ def tables() -> str:
         arguments = f"`{one['arguments']}`" if one["arguments"] else ""
         lines.append(f"| `{one['path']}` | {one['seconds']:.0f} | {models} | {arguments} |")
     lines += ["", "| does not run | because |", "|---|---|"]
-    lines += [f"| `{one['path']}` | {_cell(one['need'])} |" for one in others]
+    lines += [f"| `{one['path']}` | {cell(one['need'])} |" for one in others]
     return "\n".join(lines)
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """One table cell: a line, with what Markdown would take for its own kept as it is."""
     one_line = re.sub(r"\s+", " ", text).replace("|", "\\|")
     return re.sub(r"([<>*_\[\]])", r"\\\1", one_line)

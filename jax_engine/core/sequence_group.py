@@ -49,6 +49,7 @@ class SequenceGroup:
         reserved: Sequences it counts against max_num_seqs: the part's samples; once forked, the
             unfinished ones; always k in a beam search.
         num_unattached: Unfinished sequences that wait for the leader (see `Sequence.attached`).
+        num_preemptions: How often it was preempted.
         num_cached_tokens: Prompt tokens found in the prefix cache when first admitted.
         reads_cache: Whether its prompt may come from the prefix cache. False if each prompt token
             has an output of its own (`prompt_logprobs`, pooling).
@@ -62,9 +63,9 @@ class SequenceGroup:
 
     __slots__ = (
         "arrival_time", "beam", "cache_salt", "constraints", "eos_token_ids", "forked", "key",
-        "needs_history", "needs_last_token", "num_cached_tokens", "num_left", "num_samples",
-        "num_unattached", "number", "params", "part_size", "part_start", "priority", "prompt_len",
-        "reads_cache", "request_id", "reserved", "samples_per_seq", "seqs", "stop",
+        "needs_history", "needs_last_token", "num_cached_tokens", "num_left", "num_preemptions",
+        "num_samples", "num_unattached", "number", "params", "part_size", "part_start", "priority",
+        "prompt_len", "reads_cache", "request_id", "reserved", "samples_per_seq", "seqs", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -93,7 +94,7 @@ class SequenceGroup:
         self.part_size = self.num_samples
         self.part_start = self.num_left = 0
         self.forked = False
-        self.num_unattached = 0
+        self.num_unattached = self.num_preemptions = 0
         self.num_cached_tokens: int | None = None
         self.reads_cache = not params.wants_prompt
         self.needs_history = params.has_penalties

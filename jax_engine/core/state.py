@@ -285,6 +285,7 @@ class SchedulerState:
 
     def _count_preemption(self, group: SequenceGroup, mode: PreemptionMode) -> None:
         self.num_preemptions[mode] += 1
+        group.num_preemptions += 1
         total = sum(self.num_preemptions.values())
         logger.log(
             logging.WARNING if total % LOG_EVERY == 1 else logging.DEBUG,

@@ -13,13 +13,16 @@ SETTINGS = (
 )
 
 
-def cache_config_info(config: EngineConfig, num_gpu_blocks: int) -> Gauge:
-    """vLLM's gauge of 1."""
+def cache_config_info(config: EngineConfig, num_gpu_blocks: int, max_model_len: int) -> Gauge:
+    """vLLM's gauge of 1. `kv_cache_max_concurrency`: how many requests of full length fit."""
+    size = num_gpu_blocks * config.block_size
     labels = {name: str(getattr(config, name)) for name in SETTINGS}
     labels |= {
         "cache_dtype": resolve_cache_dtype(config).name,
         "enable_prefix_caching": str(config.prefix_caching),
         "engine": "0",
         "num_gpu_blocks": str(num_gpu_blocks),
+        "kv_cache_size_tokens": str(size),
+        "kv_cache_max_concurrency": str(size / max_model_len),
     }
     return Gauge("vllm:cache_config_info", labels, 1)

@@ -22,6 +22,7 @@ class EngineViews:
     """A part of `LLMEngine`."""
 
     config: EngineConfig
+    max_model_len: int
     model_source: Path
     tokenizer: Tokenizer | None
     lock: EngineLock
@@ -61,5 +62,5 @@ class EngineViews:
         with self.lock:
             return [
                 *self._running.recorder.metrics(self.stats(), model),
-                cache_config_info(self.config, self.stats().num_blocks),
+                cache_config_info(self.config, self.stats().num_blocks, self.max_model_len),
             ]

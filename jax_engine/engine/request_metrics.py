@@ -12,7 +12,8 @@ from jax_engine.engine.step_outputs import TakenStep
 from jax_engine.metrics import Counter, Gauge, Metric, Observations
 
 # Upper limits of the histograms' buckets, vLLM's: seconds to the first token, between two tokens,
-# and of a request; numbers of tokens of a request, and of a step; samples of a request
+# and of a request; numbers of tokens of a request, and of a step; samples of a request, and how
+# often it was preempted
 FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10,
                20, 40, 80, 160, 640, 2560)  # fmt: skip
 BETWEEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20,
@@ -22,6 +23,7 @@ WHOLE = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240,
 TOKENS = tuple(float(digit * 10**power) for power in range(6) for digit in (1, 2, 5))
 STEP_TOKENS = (1, *(2**power for power in range(3, 15)))
 SAMPLES = (1, 2, 5, 10, 20)
+PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
 LIMITS = {
     "time_to_first_token_seconds": FIRST_TOKEN,
     "inter_token_latency_seconds": BETWEEN,
@@ -36,6 +38,7 @@ LIMITS = {
     "request_max_num_generation_tokens": TOKENS,
     "request_params_n": SAMPLES,
     "request_params_max_tokens": TOKENS,
+    "request_num_preemptions": PREEMPTIONS,
     "iteration_tokens_total": STEP_TOKENS,
 }
 TOTALS = ("prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits")
@@ -80,6 +83,7 @@ class RequestRecorder:
         self._add("request_prompt_tokens", group.prompt_len)
         self._add("request_generation_tokens", generated)
         self._add("request_max_num_generation_tokens", longest)
+        self._add("request_num_preemptions", group.num_preemptions)
         self._add("request_params_n", params.n)
         self._add("request_params_max_tokens", params.max_tokens)
         for name, seconds in _durations(request, longest):
@@ -101,17 +105,24 @@ class RequestRecorder:
     def metrics(self, stats: EngineStats, model: str) -> list[Metric]:
         """The current values of all metrics."""
         labels = {"model_name": model, "engine": "0"}
+        waiting = stats.num_waiting + stats.num_swapped
         gauges = {
             "num_requests_running": stats.num_running,
-            "num_requests_waiting": stats.num_waiting + stats.num_swapped,
+            "num_requests_waiting": waiting,
             "kv_cache_usage_perc": stats.num_used_blocks / stats.num_blocks,
         }
         totals = {
             "num_preemptions": stats.num_recomputed + stats.num_swapped_out,
             **{name: self._totals[name] for name in TOTALS},
         }
+        # Nothing defers a request here but that there is no room: no adapters, no remote KV.
+        by_reason = {"capacity": waiting, "deferred": 0}
         return [
             *(Gauge(f"vllm:{name}", labels, value) for name, value in gauges.items()),
+            *(
+                Gauge("vllm:num_requests_waiting_by_reason", labels | {"reason": one}, count)
+                for one, count in by_reason.items()
+            ),
             *(Counter(f"vllm:{name}", labels, value) for name, value in totals.items()),
             *(
                 Counter("vllm:request_success", labels | {"finished_reason": one}, count)

@@ -14,6 +14,7 @@ from jax_engine import (
     PoolingParams,
     WeightsError,
 )
+from jax_engine.config import EngineConfig
 from jax_engine.models.heads import probabilities
 from jax_engine.pooling_params import PoolerConfig
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
@@ -119,6 +120,15 @@ def test_late_interaction_compares_tokens(models: dict[str, Path]) -> None:
     expected = (first.outputs.data @ second.outputs.data.T).max(axis=1).sum()
     (score,) = llm.score("abc", "bd", use_tqdm=False)
     assert score.outputs.score == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_pooler_config_may_be_its_fields() -> None:
+    given = {"task": "embed", "dimensions": 4}
+    assert EngineConfig(pooler_config=given).pooler_config == PoolerConfig(**given)
+    with pytest.raises(ConfigError, match=r"pooling_typ is not a field.*pooling_type"):
+        EngineConfig(pooler_config={"pooling_typ": "MEAN"})
+    with pytest.raises(InvalidRequestError, match="pooling_type must be"):
+        EngineConfig(pooler_config={"pooling_type": "AVERAGE"})
 
 
 @pytest.mark.parametrize(

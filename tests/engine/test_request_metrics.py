@@ -22,7 +22,8 @@ def ended(lengths: list[int], reason: str | None, *times: float | None, **more: 
     Args:
         times: as in `RequestMetrics`.
     """
-    given: dict[str, Any] = {"reads_cache": True, "num_cached_tokens": None} | more
+    given: dict[str, Any] = {"reads_cache": True, "num_cached_tokens": None, "num_preemptions": 0}
+    given |= more
     seqs = [SimpleNamespace(finish_reason=reason, output_len=length) for length in lengths]
     group = SimpleNamespace(prompt_len=5, seqs=seqs, **given)
     results = SimpleNamespace(num_generated=sum(lengths), counts_samples=True)
@@ -61,7 +62,8 @@ def counters(found: dict[str, Metric]) -> dict[str, int]:
 def test_requests_that_have_ended() -> None:
     recorder = RequestRecorder()
     # arrived, first token, finished, queued, planned, last token
-    recorder.take(ended([3, 5], "length", 10.0, 10.5, 13.0, 10.1, 10.25, 12.5, max_tokens=5))
+    recorder.take(ended([3, 5], "length", 10.0, 10.5, 13.0, 10.1, 10.25, 12.5, max_tokens=5,
+                        num_preemptions=2))  # fmt: skip
     recorder.take(ended([1], "stop", 20.0, 21.0, 24.0, 20.0, 20.5, 21.0))
     recorder.take(ended([0], None, 30.0, None, 31.0, 30.5, None, None))  # it never ran
     recorder.take_failed(2)
@@ -82,6 +84,7 @@ def test_requests_that_have_ended() -> None:
         "request_prompt_tokens": (3, 15),
         "request_generation_tokens": (3, 9),
         "request_max_num_generation_tokens": (3, 6),
+        "request_num_preemptions": (3, 2),
         "request_params_n": (3, 4),
         "request_params_max_tokens": (1, 5),
     }
@@ -127,6 +130,8 @@ def test_what_runs_and_waits_now() -> None:
     assert gauges == {
         "num_requests_running": 2,
         "num_requests_waiting": 7,
+        "num_requests_waiting_by_reason/capacity": 7,
+        "num_requests_waiting_by_reason/deferred": 0,
         "kv_cache_usage_perc": 0.5,
     }
     preemptions = found["num_preemptions"]

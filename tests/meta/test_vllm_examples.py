@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from benchmarks.report import load_result
-from benchmarks.vllm_examples import page, run
+from benchmarks.vllm_examples import models, page, run
 from benchmarks.vllm_examples.models import STAND_INS
 from benchmarks.vllm_examples.source import CannotFetch, examples, fetched
+from jax_engine import LLM
 from tests.support.patience import HANG_S
 
 FEW = [
@@ -85,13 +86,23 @@ def test_what_comes_of_a_program(
 @pytest.fixture(scope="module")
 def home(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the examples find stand-ins of random weights: 115 MB, written once."""
-    from benchmarks.vllm_examples import models
-
     with pytest.MonkeyPatch.context() as patch:
         tiny = {kind: models.KINDS[models.TINY] for kind in models.KINDS}
         patch.setattr(models, "KINDS", tiny)
         patch.setattr(models, "STAND_INS", {name: models.TINY for name in STAND_INS})
         yield models.hub_cache(tmp_path_factory.mktemp("home"))
+
+
+@pytest.mark.model
+def test_a_stand_in_has_its_head(
+    smollm2_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head is in a file of its own, which only an index makes one of the model's."""
+    kind = models.KINDS[models.TINY] | {"labels": 2, "head": "SequenceClassification"}
+    monkeypatch.setitem(models.KINDS, "two classes", kind)
+    llm = LLM(str(models.local_directory(tmp_path, "two classes")), max_model_len=16)
+    (output,) = llm.classify(["Hello"], use_tqdm=False)
+    assert len(output.outputs.probs) == 2
 
 
 @pytest.mark.model

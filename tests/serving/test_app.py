@@ -123,7 +123,7 @@ REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     (C, {"prompt": "x", "logit_bias": {"1": "a"}}, "logit_bias.1", "number"),
     (C, {"prompt": "x", "response_format": {"type": "xml"}}, "response_format.type", "'text'"),
     (C, {"prompt": "x", "temperature": -1}, "temperature", "must be in"),
-    (C, {"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "token ids"),
+    (C, {"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "token ids as its keys, got 'a'"),
     (C, {"prompt": "x", "suffix": "y"}, "suffix", "not supported"),
     (C, {"prompt": "x", "max_tokens": 0}, "max_tokens", "at least 1"),
     (C, {"prompt": "x", "stream_options": {}}, "stream_options", "with stream=true"),
@@ -340,6 +340,7 @@ def test_models_tokens_and_embeddings(make: Make) -> None:
     assert client.get("/v1/models/other").json()["max_model_len"] == 4096
     chat = client.post("/tokenize", json=HI | {"return_token_strs": True}).json()
     assert bytes(chat["tokens"]) == b"[user]hi[assistant]" and chat["token_strs"][0] == "["
+    assert client.post("/tokenize", json=HI).json() == chat | {"token_strs": None}
     assert client.post("/detokenize", json={"tokens": chat["tokens"]}).json() == {
         "prompt": "[user]hi[assistant]"
     }

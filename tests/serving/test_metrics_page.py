@@ -28,12 +28,14 @@ HISTOGRAMS: dict[str, list[float] | None] = {
     "request_time_per_output_token_seconds": BETWEEN, "e2e_request_latency_seconds": SECONDS,
     "request_queue_time_seconds": SECONDS, "request_inference_time_seconds": SECONDS,
     "request_prefill_time_seconds": SECONDS, "request_decode_time_seconds": SECONDS,
-    "request_params_n": [1, 2, 5, 10, 20], "request_prompt_tokens": None,
+    "request_params_n": [1, 2, 5, 10, 20], "request_num_preemptions": [1, 2, 3, 4, 5, 10, 20],
+    "request_prompt_tokens": None,
     "request_generation_tokens": None, "request_max_num_generation_tokens": None,
     "request_params_max_tokens": None,
     "iteration_tokens_total": [1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384],
 }  # fmt: skip
-GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"]
+GAUGES = ["num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason",
+          "kv_cache_usage_perc"]  # fmt: skip
 OLD_NAMES = {  # for which older dashboards ask
     "time_per_output_token_seconds": "inter_token_latency_seconds",
     "gpu_cache_usage_perc": "kv_cache_usage_perc",
@@ -90,6 +92,9 @@ def test_names_types_labels_and_buckets_are_vllms(page: dict[str, Any]) -> None:
     (info,) = page["vllm:cache_config_info"].samples
     assert info.value == 1 and info.labels["block_size"] == "4"
     assert info.labels["num_gpu_blocks"] == "60" and info.labels["cache_dtype"] == "float32"
+    # 60 blocks of 4 tokens, for requests of at most 64
+    assert info.labels["kv_cache_size_tokens"] == "240"
+    assert info.labels["kv_cache_max_concurrency"] == "3.75"
     assert "process_resident_memory_bytes" in page
 
 

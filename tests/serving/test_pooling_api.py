@@ -75,7 +75,7 @@ def _pooling(kind: str, server: HttpServer, llm: LLM) -> None:
     for task in (None, "embed", "token_embed"):
         offline = llm.encode(TEXTS, pooling_task=task, use_tqdm=False)  # type: ignore[arg-type]
         answer = asked(server, "/pooling", input=TEXTS, task=task)
-        assert answer["object"] == "list" and answer["id"].startswith("pool-")
+        assert answer["object"] == "list" and answer["id"].startswith("pooling-")
         assert answer["usage"]["prompt_tokens"] == sum(len(o.prompt_token_ids) for o in offline)
         for i, (one, output) in enumerate(zip(answer["data"], offline, strict=True)):
             assert (one["index"], one["object"]) == (i, "pooling")
@@ -125,6 +125,24 @@ def _scores(kind: str, server: HttpServer, llm: LLM) -> None:
         assert answer["usage"]["total_tokens"] > 0 and answer["id"].startswith("rerank-")
     best = asked(server, RERANK[0], query=TEXTS[1], documents=TEXTS, top_n=1)["results"]
     assert [one["index"] for one in best] == order[:1]
+
+
+def test_vectors_of_length_1_or_not(models: dict[str, Path]) -> None:
+    """The server's setting, which reaches the engine's process, and what a request says of it."""
+    server = HttpServer.of(models["plain"], '--pooler-config={"use_activation": false}')
+    llm = LLM(str(models["plain"]), pooler_config={"use_activation": False}, **SETTINGS)
+    (plain,) = llm.embed(TEXTS[1], use_tqdm=False)
+    length = np.linalg.norm(plain.outputs.embedding)
+    assert not 0.9 < length < 1.1
+    for given, factor in (
+        ({}, 1),
+        ({"use_activation": False}, 1),
+        ({"use_activation": True}, length),
+    ):
+        body = {"input": TEXTS[1]} | given
+        answer = httpx2.post(f"{server.url}/v1/embeddings", json=body, timeout=HANG_S).json()
+        near(np.multiply(answer["data"][0]["embedding"], factor), plain.outputs.embedding)
+    assert server.stop() == 0
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,9 @@ def _check_sums(
     generated = found["vllm:request_generation_tokens"]
     assert generated.count == ends == len(served), "I51"
     assert generated.sum == found["vllm:generation_tokens"].value, "I51"
+    preempted = found["vllm:request_num_preemptions"]
+    assert preempted.count == ends, "I51"
+    assert preempted.sum == found["vllm:num_preemptions"].value, "I51: all requests have ended"
     longest = found["vllm:request_max_num_generation_tokens"]
     assert longest.count == ends and longest.sum <= generated.sum, "I51"
     if unknown or any(group.beam_search for group, _ in served):

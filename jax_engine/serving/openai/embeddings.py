@@ -61,7 +61,8 @@ class Answers[Item](Struct):
 async def embed(service: Service, request: EmbeddingRequest, http: HttpRequest) -> Response:
     """One vector for each prompt."""
     form = request.encoding_format
-    answer = await _pooled(service, request, http, "embd", "embed", dimensions=request.dimensions)
+    fields = {"dimensions": request.dimensions, "use_activation": request.is_activated}
+    answer = await _pooled(service, request, http, "embd", "embed", **fields)
     answer.data = [Embedding(i, _written(one, form)) for i, one in enumerate(answer.data)]
     return json_response(answer)
 
@@ -70,7 +71,7 @@ async def pool(service: Service, request: PoolingRequest, http: HttpRequest) -> 
     """As `LLM.encode`: vectors or scores, for each prompt or for each of its tokens."""
     form = request.encoding_format
     fields = {"dimensions": request.dimensions, "use_activation": request.is_activated}
-    answer = await _pooled(service, request, http, "pool", request.task, **fields)
+    answer = await _pooled(service, request, http, "pooling", request.task, **fields)
     answer.data = [Pooled(i, _written(one, form)) for i, one in enumerate(answer.data)]
     return json_response(answer)
 

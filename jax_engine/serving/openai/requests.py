@@ -116,13 +116,6 @@ class InputRequest(PooledRequest):
         return {"prompt": "input", "prompt_token_ids": "input"}
 
 
-class EmbeddingRequest(InputRequest):
-    """`/v1/embeddings`."""
-
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = None
-
-
 class ActivatedRequest(InputRequest):
     """A request about which vLLM's versions name a field differently.
 
@@ -140,6 +133,13 @@ class ActivatedRequest(InputRequest):
         """What the request says of it; None: nothing."""
         given = (self.use_activation, self.activation, self.softmax)
         return next((one for one in given if one is not None), None)
+
+
+class EmbeddingRequest(ActivatedRequest):
+    """`/v1/embeddings`."""
+
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
 
 
 class PoolingRequest(ActivatedRequest):

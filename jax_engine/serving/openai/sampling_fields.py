@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from jax_engine.checks import shown
 from jax_engine.errors import InvalidRequestError
 from jax_engine.guided.compiler import check_size
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
@@ -178,10 +179,14 @@ _SAME = tuple(
 def _bias(bias: dict[str, float] | None) -> dict[int, float] | None:
     if bias is None:
         return None
-    try:
-        return {int(token): value for token, value in bias.items()}
-    except ValueError:
-        raise InvalidRequestError("logit_bias must have token ids as its keys") from None
+    found = {}
+    for token, value in bias.items():
+        try:
+            found[int(token)] = value
+        except ValueError:
+            message = f"logit_bias must have token ids as its keys, got {shown(token)}"
+            raise InvalidRequestError(message) from None
+    return found
 
 
 def _grammar(request: SamplingRequest) -> StructuredOutputsParams | None:

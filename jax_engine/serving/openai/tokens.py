@@ -1,6 +1,6 @@
 """`/tokenize`, `/detokenize` and `/tokenizer_info`."""
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 from starlette.responses import Response
 
 from jax_engine.checks import shown
@@ -21,7 +21,7 @@ class Tokens(Struct):
     count: int
     max_model_len: int
     tokens: list[int]
-    token_strs: list[str | None] | UnsetType = UNSET
+    token_strs: list[str | None] | None = None
 
 
 class Text(Struct):

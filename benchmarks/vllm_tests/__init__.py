@@ -1,0 +1,1 @@
+"""vLLM's own tests of its server, run against this one."""

@@ -1,0 +1,102 @@
+"""Runs vLLM's tests of its server against `jax-engine serve`, and says which fail.
+
+    python -m benchmarks.vllm_tests FOLDER --save
+    python -m benchmarks.vllm_tests FOLDER --only tokenize --python OTHER/bin/python
+
+FOLDER is vLLM's source distribution, unpacked. The tests run as they are, each file in its own
+process, with servers of SmolLM2 in place of those that `vllm serve` would start.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarks.compare.environments import folder
+from benchmarks.report import RESULTS, load_result, write_result
+from benchmarks.vllm_examples.models import KINDS, local_directory
+from benchmarks.vllm_tests.environment import interpreter
+from benchmarks.vllm_tests.reasons import out, why
+from benchmarks.vllm_tests.run import files, run_file
+
+# Models of the tests that are not for text, as the kinds of the examples.
+_SCORE, _CLASSES, _TOKEN_SCORE, _LABELS = list(KINDS)[3:]
+OTHERS = {
+    "BAAI/bge-reranker-base": _SCORE,
+    "jason9693/Qwen2.5-1.5B-apeach": _CLASSES,
+    "internlm/internlm2-1_8b-reward": _TOKEN_SCORE,
+    "boltuix/NeuroBERT-NER": _LABELS,
+}
+NAME = "vllm_tests"
+
+
+def _of_file(path: str, lines: list[dict[str, str]]) -> dict[str, Any]:
+    """What is saved of a file: how many tests passed, and why the others did not."""
+    failed, skipped = [], []
+    for line in lines:
+        test = line["test"].partition("::")[2] or "the file"
+        if line["outcome"] == "failed":
+            reason = why(path, test, line["said"])
+            failed.append({"test": test, "reason": reason})
+            print(f"    {test}: {reason or 'NO REASON: ' + line['said']}", flush=True)
+        elif line["outcome"] == "skipped":
+            skipped.append({"test": test, "reason": line["said"]})
+    passed = sum(line["outcome"] == "passed" for line in lines)
+    return {"path": path, "passed": passed, "failed": failed, "skipped": skipped}
+
+
+def _merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """These, and what was saved of files that were not run now."""
+    paths = {one["path"] for one in found}
+    if (RESULTS / f"{NAME}.json").exists():
+        saved = load_result(NAME)["result"]["files"]
+        found = found + [one for one in saved if one["path"] not in paths and not out(one["path"])]
+    return sorted(found, key=lambda one: str(one["path"]))
+
+
+def _models(place: Path) -> dict[str, str]:
+    kinds = {"": next(iter(KINDS))} | OTHERS
+    return {name: str(local_directory(place, kind)) for name, kind in kinds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source", type=Path, help="vLLM's source distribution, unpacked")
+    parser.add_argument("--python", help="the interpreter of the tests; one is made if not given")
+    parser.add_argument("--only", default="", help="paths with this; of others, the saved stays")
+    parser.add_argument("--limit", type=int, default=60, help="seconds for one test")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for what the tests say; a file that is there is not run"
+    )
+    parser.add_argument("--save", action="store_true")
+    args = parser.parse_args()
+    source = args.source.absolute()
+    python = args.python or interpreter()
+    models = _models((folder() / "vllm-examples").absolute())
+    found = []
+    with tempfile.TemporaryDirectory() as temporary:
+        logs = (args.keep or Path(temporary)).absolute()
+        logs.mkdir(parents=True, exist_ok=True)
+        for path in [one for one in files(source) if args.only in one and not out(one)]:
+            log = logs / f"{path.replace('/', '_')}.log"
+            lines = run_file(
+                source, path, python=python, models=models, log=log, limit_s=args.limit
+            )
+            print(path, dict(Counter(line["outcome"] for line in lines)), flush=True)
+            found.append(_of_file(path, lines))
+    if args.save:
+        not_run = {path: out(path) for path in files(source) if out(path)}
+        version = source.name.partition("-")[2]
+        result = {
+            "vllm": version,
+            "files": _merged(found),
+            "not_run": not_run,
+        }
+        sys.argv[1:] = ["FOLDER", "--save"]  # what gives the whole
+        write_result(NAME, result, arguments={"limit": args.limit})
+
+
+if __name__ == "__main__":
+    main()

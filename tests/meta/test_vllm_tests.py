@@ -1,0 +1,86 @@
+"""vLLM's tests of its server: the saved result is shown whole; the harness reads tests as meant."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report import load_result
+from benchmarks.vllm_tests import page, reasons, remote, run
+
+
+def test_every_saved_failure_has_a_reason_and_is_shown() -> None:
+    found, shown = load_result("vllm_tests")["result"], page.tables()
+    assert all(test["reason"] for one in found["files"] for test in one["failed"])
+    assert all(f"| `{one['path']}` |" in shown for one in found["files"])
+    assert all(f"| `{path}` |" in shown for path in found["not_run"])
+    names = {test["test"].partition("[")[0] for one in found["files"] for test in one["failed"]}
+    assert all(f"::{name}`" in shown for name in names)
+    assert sum(one["passed"] for one in found["files"]) > 0
+
+
+def test_flags_of_the_server_are_kept_with_their_values() -> None:
+    flags = ["--max-model-len", "128", "--root-path", "/x", "--api-key=a", "--enforce-eager"]
+    known = {"--max-model-len", "--api-key", "--enforce-eager", "--dtype"}
+    words, others = remote.kept([*flags, "--dtype", "bfloat16"], known)
+    assert words == ["--max-model-len", "128", "--api-key", "a"] and others == ["--root-path"]
+
+
+def test_files_are_those_that_start_a_server(tmp_path: Path) -> None:
+    folder = tmp_path / "tests/entrypoints/openai"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "test_one.py").write_text("with RemoteOpenAIServer(MODEL, args) as server: ...")
+    (folder / "test_inside.py").write_text("from vllm import LLM")
+    (folder / "deep/conftest.py").write_text("RemoteOpenAIServer(MODEL, args)")
+    (folder / "deep/test_two.py").write_text("def test_two(server): ...")
+    found = ["entrypoints/openai/deep/test_two.py", "entrypoints/openai/test_one.py"]
+    assert run.files(tmp_path) == found
+
+
+def test_the_reason_is_that_of_the_place_and_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reasons, "FAILS", (("a.py::test_x", "404", "one"), ("", "404", "two")))
+    assert reasons.why("a.py", "test_x[1]", "Error 404") == "one"
+    assert reasons.why("b.py", "test_x[1]", "Error 404") == "two"
+    assert reasons.why("b.py", "test_x[1]", "Error 400") == ""
+    assert reasons.out("entrypoints/x/test_vision.py") == reasons.IMAGES
+    assert reasons.out("entrypoints/x/test_chat.py") == ""
+
+
+PROGRAM = """
+import pytest
+from tests.utils import RemoteOpenAIServer
+from vllm.entrypoints.protocol import SomeResponse, SomeRequest
+from vllm.platforms import current_platform
+
+LIMIT = SomeRequest.limit() + 1  # while files are read, vLLM's functions are not asked
+
+class Own(SomeRequest): ...
+
+@pytest.mark.skipif(current_platform.is_rocm(), reason="no")
+def test_passes():
+    assert SomeResponse.model_validate({"data": [{"index": 1}]}).data[0].index == 1
+    assert RemoteOpenAIServer.__name__ == "RemoteServer"
+
+def test_inside():
+    SomeRequest(n=5)
+
+def test_fails():
+    assert 1 == 2
+"""
+
+
+def test_a_file_runs_without_vllm(tmp_path: Path) -> None:
+    """Its own tests pass and fail, those of vLLM's insides are skipped."""
+    folder = tmp_path / "tests/entrypoints"
+    folder.mkdir(parents=True)
+    for place in (folder, folder.parent):
+        (place / "__init__.py").touch()
+    (folder / "test_some.py").write_text(PROGRAM)
+    found = run.run_file(
+        tmp_path, "entrypoints/test_some.py", python=sys.executable, models={"": "nowhere"},
+        log=tmp_path / "some.log", limit_s=0,
+    )  # fmt: skip
+    said = (tmp_path / "some.log").read_text()
+    outcomes = {one["test"].rpartition("::")[2]: one["outcome"] for one in found}
+    wanted = {"test_passes": "passed", "test_inside": "skipped", "test_fails": "failed"}
+    assert outcomes == wanted, said
