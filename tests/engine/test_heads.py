@@ -127,7 +127,7 @@ def test_a_pooler_config_may_be_its_fields() -> None:
     assert EngineConfig(pooler_config=given).pooler_config == PoolerConfig(**given)
     with pytest.raises(ConfigError, match=r"pooling_typ is not a field.*pooling_type"):
         EngineConfig(pooler_config={"pooling_typ": "MEAN"})
-    with pytest.raises(InvalidRequestError, match="pooling_type must be"):
+    with pytest.raises(ConfigError, match="pooler_config: pooling_type must be"):
         EngineConfig(pooler_config={"pooling_type": "AVERAGE"})
 
 

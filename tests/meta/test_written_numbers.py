@@ -20,7 +20,6 @@ PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name != 
 # By page, what it writes that is not measured.
 KNOWN = {
     # Limits, and a line of a log.
-    "gpu.md": "150 s, 35 s",
     "serving.md": "30 seconds, 60 seconds, 10 seconds, 15 seconds, 512.4 tokens/s, 87.0 tokens/s",
     "vllm-examples.md": "300 s",
     "vllm-tests.md": "120 s",
