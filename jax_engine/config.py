@@ -255,7 +255,7 @@ def _pooler(given: Mapping[str, Any]) -> PoolerConfig:
     """
     try:
         return PoolerConfig(**given)
-    except (TypeError, InvalidRequestError) as error:
+    except InvalidRequestError as error:
         raise ConfigError(f"pooler_config: {error}") from error
 
 

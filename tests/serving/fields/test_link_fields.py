@@ -81,8 +81,11 @@ def test_pooling_defaults_hold_behind_the_link(
 
 def test_fields_of_a_pooler_that_are_wrong() -> None:
     assert EngineConfig(pooler_config=vars(POOLER)).pooler_config == POOLER  # type: ignore[arg-type]
-    for bad, why in (({"pooling": "MEAN"}, "pooling"), ({"dimensions": 0}, "dimensions must be")):
-        with pytest.raises(ConfigError, match=f"pooler_config: .*{why}"):
+    for bad, why in (
+        ({"pooling": "MEAN"}, "pooling is not a field of PoolerConfig"),
+        ({"dimensions": 0}, "pooler_config: dimensions must be"),
+    ):
+        with pytest.raises(ConfigError, match=why):
             EngineConfig(pooler_config=bad)  # type: ignore[arg-type]
 
 
