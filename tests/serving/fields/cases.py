@@ -305,7 +305,10 @@ EMBEDDINGS = {
     "priority": SAMPLING["priority"],
     "timeout": SAMPLING["timeout"],
     "request_id": SAMPLING["request_id"],
-}
+} | {
+    name: Case({name: False}, {"use_activation": False, "normalize": False})
+    for name in ("use_activation", "activation", "softmax")
+}  # fmt: skip
 
 WAYS = {
     "/v1/completions": Way(CompletionRequest, COMPLETIONS, {"prompt": "Once", "seed": 5}),
