@@ -59,8 +59,7 @@ def main() -> None:
     use_variant(engine, args.graphs)
     measured = [part for part in args.parts if part in PARTS]
     card = card_of(rates(args.card, args.smoke)) if measured else Card(1.0, 1.0)
-    if measured or TRACE in args.parts:
-        attempt(f"{name}: warm-up", lambda: _warm_up(engine, name, args.parts, scale), args.limit)
+    attempt(f"{name}: warm-up", lambda: _warm_up(engine, name, args.parts, scale), args.limit)
     for part in args.parts:
         attempt(f"{name}: {part}", partial(_run, part, engine, scale, card, name, args), args.limit)
 
@@ -106,6 +105,10 @@ def _warm_up(engine: LLMEngine, name: str, parts: list[str], scale: Scale) -> No
 def _shapes(engine: LLMEngine, parts: list[str], scale: Scale) -> list[StepShape]:
     """All that requests of ShareGPT's lengths need, or the few of a stream and a lone prompt."""
     limits = engine.scheduler.max_num_batched_tokens, engine.config.max_num_seqs
+    if parts == [GRAPHS]:
+        every = [(1, 1), (scale.running, scale.running)]
+        every += [(scale.prompt // 4, 1), (scale.step_tokens, scale.running)]
+        return list(dict.fromkeys(step_shape(tokens, rows, rows) for tokens, rows in every))
     if {"throughput", "host time hidden", TRACE} & set(parts):
         many = [s for s in all_step_shapes(*limits) if not s.decode_only or s.num_rows >= 128]
         few = [step_shape(1, 1, 1), step_shape(scale.prompt // 4, 1, 1)]

@@ -4,8 +4,10 @@ What ships is `GRAPH_OPTIONS` of `jax_engine/operations/device.py`; the others a
 time to enqueue decides which is best for a small model, whose device waits for the host.
 """
 
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from statistics import median
 from typing import Any
@@ -37,17 +39,34 @@ ENQUEUED = 9  # calls whose time to enqueue is measured, one at a time
 
 
 def measure_graphs(engine: LLMEngine, scale: Scale, smoke: bool, model: str, limit: float) -> None:
-    """Says milliseconds of each variant, for one sequence and for all, until the time is spent."""
+    """Says milliseconds of each variant, for one sequence and for all, until the time is spent.
+
+    All programs are compiled beside each other first.
+    """
     counts = (1, scale.running) if scale.all_steps else (1,)
     kept = {f"decode of {n}": decode_step(engine, n, scale.prompt // 4) for n in counts}
-    for name in SMOKE if smoke else VARIANTS:
-        for case, step in kept.items():
+    names = [*(SMOKE if smoke else VARIANTS), ON_DEVICE]
+    with ThreadPoolExecutor(max(2, min(12, (os.cpu_count() or 2) - 2))) as pool:
+        jobs = {
+            (case, name): pool.submit(_compiled, engine, step, name)
+            for name in names
+            for case, step in kept.items()
+        }
+        for (case, name), job in jobs.items():
             path = ("models", model, "graphs", case, name)
-            run = partial(_one, engine, scale, step, VARIANTS[name], path)
+            measure = _on_device if name == ON_DEVICE else _one
+            run = partial(measure, engine, scale, kept[case], job, path)
             attempt(", ".join(path[1:]), run, limit)
-    for case, step in kept.items():
-        path = ("models", model, "graphs", case, ON_DEVICE)
-        attempt(", ".join(path[1:]), partial(_on_device, engine, scale, step, path), limit)
+
+
+def _compiled(engine: LLMEngine, step: Step, name: str) -> tuple[Any, float]:
+    """A variant's program, and the seconds that it took to compile beside others."""
+    started = time.perf_counter()
+    if name == ON_DEVICE:
+        program = _steps_on_device(engine, step)
+    else:
+        program = compile_with(engine, step, VARIANTS[name])
+    return program, time.perf_counter() - started
 
 
 def use_variant(engine: LLMEngine, name: str) -> None:
@@ -58,11 +77,9 @@ def use_variant(engine: LLMEngine, name: str) -> None:
 
 
 def _one(
-    engine: LLMEngine, scale: Scale, step: Step, options: dict[str, Any], path: tuple[str, ...]
+    engine: LLMEngine, scale: Scale, step: Step, job: Future[Any], path: tuple[str, ...]
 ) -> None:
-    started = time.perf_counter()
-    program = compile_with(engine, step, options)
-    compiled = time.perf_counter() - started
+    program, compiled = job.result()
     each = device_seconds(engine, step, program, scale)
     enqueue = median(_enqueue_seconds(engine, step, program) for _ in range(ENQUEUED))
     found = {"ms": 1e3 * each, "enqueue_ms": 1e3 * enqueue, "compile_s": compiled}
@@ -82,8 +99,8 @@ def _enqueue_seconds(engine: LLMEngine, step: Step, program: Any) -> float:
     return seconds
 
 
-def _on_device(engine: LLMEngine, scale: Scale, step: Step, path: tuple[str, ...]) -> None:
-    """Some steps in one program, each with the greedy tokens of the one before.
+def _steps_on_device(engine: LLMEngine, step: Step) -> Any:
+    """A program of some steps, each with the greedy tokens of the one before.
 
     All of them write the same slots, since the plan stays: their time does not depend on it.
     """
@@ -103,13 +120,20 @@ def _on_device(engine: LLMEngine, scale: Scale, step: Step, path: tuple[str, ...
 
     options = worker.steps.options(step.shape)
     program = jax.jit(steps, donate_argnums=1, compiler_options=options)
-    compiled = program.lower(*arguments).compile()
+    return program.lower(*arguments).compile()
+
+
+def _on_device(
+    engine: LLMEngine, scale: Scale, step: Step, job: Future[Any], path: tuple[str, ...]
+) -> None:
+    program, _ = job.result()
+    worker = engine.worker
 
     def seconds(count: int) -> float:
         cache, tokens = worker.kv_cache.array, step.previous
         started = time.perf_counter()
         for _ in range(count):
-            cache, tokens = compiled(worker.steps.weights, cache, step.packed, tokens)
+            cache, tokens = program(worker.steps.weights, cache, step.packed, tokens)
         jax.block_until_ready(tokens)
         worker.kv_cache.array = cache
         return (time.perf_counter() - started) / count / ON_DEVICE_STEPS
