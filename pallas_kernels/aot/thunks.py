@@ -20,6 +20,7 @@ CONDITION, BODY = "condition:", "body:"
 METADATA = re.compile(r'profile_annotation: "([^"]+)"\s+thunk_id: (\d+)')
 TURNS = re.compile(r'%?([\w.-]+) = .* while\(.*"known_trip_count":\{"n":"(\d+)"')
 GRAPH, LOOP, SLICES = "CommandBuffer", "While", "DynamicSliceFusion"
+ENDINGS = (".thunk_sequence_after_thunk_passes.txt", ".thunk_sequence.txt")
 CONTAINERS = ("Sequential", "Conditional", SLICES)
 
 
@@ -67,14 +68,16 @@ def starts_of(dump: Path, text: str) -> Starts:
     Raises:
         FileNotFoundError: XLA dumped no list of thunks.
     """
-    lists = sorted(dump.glob("*.thunk_sequence_after_thunk_passes.txt"))
-    if not lists:
+    # XLA writes the list anew only where a pass may have changed it.
+    ending = next((one for one in ENDINGS if any(dump.glob(f"*{one}"))), None)
+    if ending is None:
         raise FileNotFoundError(f"XLA dumped no list of thunks into {dump}")
     turns = dict(TURNS.findall(text))
     counted = Starts()
-    for file in lists:
-        name = file.name.replace(".thunk_sequence_after_thunk_passes.", ".thunk_metadata.")
-        names = {int(n): name for name, n in METADATA.findall((dump / name).read_text())}
+    for file in sorted(dump.glob(f"*{ending}")):
+        metadata = file.with_name(file.name.removesuffix(ending) + ".thunk_metadata.txt")
+        text = metadata.read_text() if metadata.exists() else ""
+        names = {int(n): name for name, n in METADATA.findall(text)}
         known = {n: int(turns[name]) for n, name in names.items() if name in turns}
         counted += count(parse(file.read_text()), known)
     return counted
