@@ -214,8 +214,8 @@ class EngineClient:
         self._process.stdin.close()
         for socket in (self._commands, self._reports):
             socket.close(linger=0)
-        # libzmq sometimes waits for ever where both ends of a connection are closed at once: then
-        # its two threads are left behind.
+        # libzmq was seen to wait here for ever, for a reason not known. Should it do so again, this
+        # call goes on, and the context's threads are left behind.
         ending = threading.Thread(target=self._context.term, name="zmq context", daemon=True)
         ending.start()
         ending.join(TERM_S)
