@@ -254,7 +254,7 @@ def _pooler(given: Mapping[str, Any]) -> PoolerConfig:
         ConfigError: A field is unknown or out of range.
     """
     try:
-        return PoolerConfig(**given)
+        return PoolerConfig(**{str(name): value for name, value in given.items()})
     except InvalidRequestError as error:
         raise ConfigError(f"pooler_config: {error}") from error
 

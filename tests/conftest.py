@@ -55,6 +55,7 @@ collect_ignore = [
     "golden/make_hf_goldens.py",
     "golden/make_quantised.py",
     "golden/families/make.py",
+    "golden/families/make_awkward.py",
     "golden/families/make_latent.py",
     "clients",  # of others, in an environment of their own: .ci/clients
 ]

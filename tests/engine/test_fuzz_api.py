@@ -291,6 +291,7 @@ def test_arguments_of_add_request(llm, usual, name, value) -> None:
 
 
 @MORE
+@example(given_fields={"pooler_config": {None: None}})
 @given(given_fields=some_fields(EngineConfig, {}))
 def test_engine_settings(given_fields) -> None:
     """Construction only: what is built of them is tested elsewhere."""
