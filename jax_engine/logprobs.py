@@ -40,9 +40,12 @@ class FlatLogprobs(Sequence[dict[int, Logprob] | None]):
     @classmethod
     def of(cls, positions: Iterable[Mapping[int, Logprob] | None]) -> "FlatLogprobs":
         flat = cls()
-        for position in positions:
-            flat.append(position)
+        flat.extend(positions)
         return flat
+
+    def extend(self, positions: Iterable[Mapping[int, Logprob] | None]) -> None:
+        for position in positions:
+            self.append(position)
 
     def append(self, position: Mapping[int, Logprob] | None) -> None:
         self.start_indices.append(len(self.token_ids))

@@ -18,7 +18,7 @@ from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import as_sampling_params
 from jax_engine.engine.prompts import PromptInput
-from jax_engine.engine.request import Request
+from jax_engine.engine.request import Request, RequestNews, outputs_of
 from jax_engine.engine.request_checks import RequestChecks, check_request_id, check_service
 from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.stats import StatsRecorder
@@ -173,13 +173,21 @@ class LLMEngine(EngineViews, VllmParts):
         Requests with a mailbox are not included.
         """
         with self.lock:
+            return outputs_of(self.step_news())
+
+    def step_news(self) -> list[RequestNews]:
+        """As `step`, for readers elsewhere: what is new in each request.
+
+        All news of a request go one way: through `step`, or to an `Assembler` of its reader's.
+        """
+        with self.lock:
             kept = len(self._running.ended)
             try:
                 self._step()
             except BaseException:  # it tells the caller that all requests were aborted
                 del self._running.ended[kept:]
                 raise
-            return self._running.take_outputs()
+            return self._running.take_news()
 
     def serve(self) -> bool:
         """Runs one step for all mailboxes; other outputs are kept for `step` to return.
@@ -241,12 +249,17 @@ class LLMEngine(EngineViews, VllmParts):
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
         with self.lock:
-            return self._running.abort(ids, self.clock())
+            return outputs_of(self._running.abort(ids, self.clock()))
+
+    def abort_news(self, request_ids: Iterable[str]) -> list[RequestNews]:
+        """As `abort_request`, for readers elsewhere: what is new in these requests, and others."""
+        with self.lock:
+            return [*self._running.abort(request_ids, self.clock()), *self._running.take_news()]
 
     def outputs(self) -> list[AnyRequestOutput]:
         """The outputs that `step` would return now, without running a step."""
         with self.lock:
-            return self._running.take_outputs()
+            return outputs_of(self._running.take_news())
 
     def abort_all(self, mailbox: Mailbox) -> None:
         """Ends all requests with this mailbox."""

@@ -7,11 +7,10 @@ from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
-from jax_engine.engine.request import Request
+from jax_engine.engine.request import Request, RequestNews
 from jax_engine.engine.request_metrics import RequestRecorder
 from jax_engine.engine.request_setup import request_seed, request_setup
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import AnyRequestOutput
 
 
 class RunningRequests:
@@ -23,9 +22,9 @@ class RunningRequests:
     Attributes:
         requests: By request id.
         deadlines: Deadlines of the requests that have one.
-        news: Requests with new output that `take_outputs` has not taken.
+        news: Requests with something new that `take_news` has not taken.
         recorder: Metrics of the requests that have ended.
-        ended: Last outputs, of requests without a mailbox, that `take_outputs` has not taken.
+        ended: Last news, of requests without a mailbox, that `take_news` has not taken.
     """
 
     def __init__(
@@ -38,7 +37,7 @@ class RunningRequests:
         self.requests: dict[str, Request] = {}
         self.deadlines = Deadlines()
         self.news: dict[str, Request] = {}
-        self.ended: list[AnyRequestOutput] = []
+        self.ended: list[RequestNews] = []
         self.recorder = RequestRecorder()
         self._unplanned: dict[str, Request] = {}
         self._scheduler = scheduler
@@ -89,21 +88,21 @@ class RunningRequests:
         self._scheduler.take_back(request.group)
         self._forget(request)
 
-    def abort(self, request_ids: Iterable[str], now: float) -> list[AnyRequestOutput]:
-        """Aborts those of the requests that are unfinished, and returns their outputs.
+    def abort(self, request_ids: Iterable[str], now: float) -> list[RequestNews]:
+        """Aborts those of the requests that are unfinished, and returns their last news.
 
-        A stream's last delta goes to `take_outputs` instead, like its other deltas: the caller may
+        A stream's last delta goes to `take_news` instead, like its other deltas: the caller may
         not have read the last step's delta yet.
         """
         found = dict.fromkeys(request_ids)
         requests = [self.requests[one] for one in found if one in self.requests]
         for request in requests:
             self._scheduler.abort(request.request_id)
-        outputs: list[AnyRequestOutput] = []
+        found: list[RequestNews] = []
         for request in requests:
             streams = request.params.gives_deltas and request.mailbox is None
-            (self.ended if streams else outputs).append(self._close(request, now))
-        return outputs
+            (self.ended if streams else found).append(self._close(request, now))
+        return found
 
     def abort_all(self, mailbox: Mailbox, now: float) -> None:
         """Aborts the requests of this mailbox."""
@@ -116,11 +115,10 @@ class RunningRequests:
         self.finish(request_id, now)
 
     def finish(self, request_id: str, now: float) -> None:
-        """Delivers the last output of a request that the scheduler has ended."""
-        request = self.requests[request_id]
-        output = self._close(request, now)
-        if request.mailbox is None:
-            self.ended.append(output)
+        """Delivers the last news of a request that the scheduler has ended."""
+        last = self._close(self.requests[request_id], now)
+        if last[0].mailbox is None:
+            self.ended.append(last)
 
     def end_all(self, error: BaseException) -> None:
         """Aborts everything, since a step raised `error`."""
@@ -132,7 +130,8 @@ class RunningRequests:
         for request in requests:
             self._forget(request)
         self.recorder.take_failed(len(requests))
-        self.ended += [one.output(finished=True) for one in requests if one.mailbox is None]
+        alone = [one for one in requests if one.mailbox is None]
+        self.ended += [(one, one.news(finished=True)) for one in alone]
 
     def note_planned(self, plan: SchedulerOutput, planned_at: float) -> None:
         """Notes when the requests of a step were planned that no step before computed."""
@@ -145,25 +144,25 @@ class RunningRequests:
                 request.metrics.scheduled_time = planned_at
                 self.recorder.take_planned(request)
 
-    def take_outputs(self) -> list[AnyRequestOutput]:
-        """All new outputs since the last call, except of requests with a mailbox.
+    def take_news(self) -> list[RequestNews]:
+        """What is new in each request since the last call, except in those with a mailbox.
 
-        Final outputs come first: a running request may have reused the id of an ended one.
+        Last news come first: a running request may have reused the id of an ended one.
         """
-        outputs = self.ended
-        outputs += [request.output(finished=False) for request in self.news.values()]
+        found = self.ended
+        found += [(request, request.news(finished=False)) for request in self.news.values()]
         self.news, self.ended = {}, []
-        return outputs
+        return found
 
-    def _close(self, request: Request, now: float) -> AnyRequestOutput:
+    def _close(self, request: Request, now: float) -> RequestNews:
         request.metrics.finished_time = now
         request.metrics.last_token_time = request.last_token_time
-        output = request.output(finished=True)
+        last = request, request.news(finished=True)
         self.recorder.take(request)
         if request.mailbox is not None:
-            request.mailbox.put(output)
+            request.mailbox.put(request.output(last[1]))
         self._forget(request)
-        return output
+        return last
 
     def _forget(self, request: Request) -> None:
         request_id = request.request_id

@@ -2,29 +2,26 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import Request
+from jax_engine.engine.pieces import News
+from jax_engine.engine.request import Request, RequestNews
 from jax_engine.errors import JaxEngineError, StepFailedError
-from jax_engine.logprobs import FlatLogprobs
-from jax_engine.outputs import AnyRequestOutput, CompletionOutput, PoolingRequestOutput
 from jax_engine.serving.messages import (
     Abort,
     Add,
     Answer,
     Ask,
-    News,
     Outputs,
-    Piece,
-    Pooled,
     Question,
     Refused,
     Report,
     Stop,
 )
+from jax_engine.serving.reports import messages_of
 from jax_engine.serving.wire_params import read_params
 
 logger = logging.getLogger("jax_engine")
@@ -50,7 +47,7 @@ class EngineLoop:
         self._engine = engine
         self._send = send
         self._inbox: SimpleQueue[Item] = SimpleQueue()
-        self._running: dict[str, bool] = {}  # request id: whether its text is made here
+        self._running: set[str] = set()  # ids of requests
         self._stopped = False
 
     def receive(self, command: Command) -> None:
@@ -102,8 +99,7 @@ class EngineLoop:
             case Refused():
                 self._send(Outputs([item]))
             case Abort():
-                aborted = self._engine.abort_request(item.request_ids)
-                self._report([*aborted, *self._engine.outputs()])
+                self._report(self._engine.abort_news(item.request_ids))
             case Ask():
                 self._send(self._answer(item))
             case Stop():
@@ -116,16 +112,16 @@ class EngineLoop:
         except Exception as error:
             self._send(Outputs([_refused(request_id, error)]))
         else:
-            self._running[request_id] = request.params.detokenize
+            self._running.add(request_id)
 
     def _step(self) -> None:
         self.step_started = time.monotonic()
         try:
-            outputs = self._engine.step()
+            updates = self._engine.step_news()
         except Exception as error:
             self._fail_all(error)
         else:
-            self._report(outputs)
+            self._report(updates)
         finally:
             self.step_started = None
 
@@ -139,16 +135,13 @@ class EngineLoop:
         self._send(Outputs([_refused(request_id, failure) for request_id in self._running]))
         self._running.clear()
 
-    def _report(self, outputs: Iterable[AnyRequestOutput]) -> None:
-        found: list[News | Pooled | Refused] = []
-        for output in outputs:
-            has_text = self._running.get(output.request_id, False)
-            ended = isinstance(output, PoolingRequestOutput) or output.finished
-            if ended:
-                self._running.pop(output.request_id, None)
-            found.append(report_of(output, has_text=has_text))
+    def _report(self, updates: list[RequestNews]) -> None:
+        found = messages_of(updates)
+        for one in found:
+            if not isinstance(one, News) or one.finished:
+                self._running.discard(one.request_id)
         if found:
-            self._send(Outputs(found))
+            self._send(Outputs([*found]))
 
     def _answer(self, ask: Ask) -> Answer:
         answers: Mapping[Question, Callable[[], Any]] = {
@@ -169,44 +162,3 @@ def _refused(request_id: str, error: Exception) -> Refused:
     if not isinstance(error, JaxEngineError):
         logger.error("request %s failed", request_id, exc_info=error)
     return Refused(request_id, type(error).__name__, str(error))
-
-
-def report_of(output: AnyRequestOutput, *, has_text: bool) -> News | Pooled:
-    """An output as a message.
-
-    Args:
-        has_text: whether the engine made its text.
-    """
-    if isinstance(output, PoolingRequestOutput):
-        data = output.outputs.data
-        return Pooled(
-            output.request_id, data.tobytes(), list(data.shape), data.dtype.name, output.finished
-        )
-    logprobs, times = output.prompt_logprobs, output.metrics
-    return News(
-        output.request_id,
-        [_piece(one, has_text=has_text) for one in output.outputs],
-        output.finished,
-        output.num_cached_tokens,
-        times.first_token_time,
-        times.finished_time,
-        logprobs if isinstance(logprobs, FlatLogprobs) else None,
-        (times.queued_time, times.scheduled_time, times.last_token_time)
-        if output.finished
-        else None,
-    )
-
-
-def _piece(output: CompletionOutput, *, has_text: bool) -> Piece:
-    logprobs = output.logprobs
-    if logprobs is not None and not isinstance(logprobs, FlatLogprobs):  # of a beam search
-        logprobs = FlatLogprobs.of(logprobs)
-    return Piece(
-        output.index,
-        output.token_ids,
-        output.text if has_text else None,
-        output.cumulative_logprob,
-        logprobs,
-        output.finish_reason,
-        output.stop_reason,
-    )
