@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from jax_engine import RequestOutputKind, SamplingParams
+from jax_engine import LLMEngine, RequestOutputKind, SamplingParams
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.pieces import News
 from jax_engine.engine.prompts import Prompt
@@ -53,10 +53,15 @@ def requests() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+def news_engine(words: Words) -> LLMEngine:
+    """Without a device, and with steps of at most 4 tokens."""
+    settings = replace(SETTINGS, max_num_batched_tokens=4)
+    return pair_without_device(settings, ahead=False, tokenizer=words.tokenizer)[0]
+
+
 def news_of(words: Words, params: SamplingParams, abort_at: int | None) -> list[News]:
     """Of all steps of one request, which is aborted before one of them."""
-    settings = replace(SETTINGS, max_num_batched_tokens=8)
-    engine = pair_without_device(settings, ahead=False, tokenizer=words.tokenizer)[0]
+    engine = news_engine(words)
     engine.add_request("a", PROMPT, params)
     found: list[Any] = []
     step = 0
