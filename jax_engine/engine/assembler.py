@@ -63,7 +63,7 @@ class Assembler:
 
     Attributes:
         finished: Whether the last news were taken.
-        metrics: The request's times so far.
+        metrics: The request's times so far; replaced when there are more.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Assembler:
             outputs=[self._completion(index, one) for index, one in chosen],
             finished=self.finished,
             num_cached_tokens=self._num_cached,
-            metrics=self.metrics.copy(),
+            metrics=self.metrics,
             prompt_logprobs=prompt_logprobs,
         )
 

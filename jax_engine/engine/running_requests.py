@@ -94,8 +94,8 @@ class RunningRequests:
         A stream's last delta goes to `take_news` instead, like its other deltas: the caller may
         not have read the last step's delta yet.
         """
-        found = dict.fromkeys(request_ids)
-        requests = [self.requests[one] for one in found if one in self.requests]
+        ids = dict.fromkeys(request_ids)
+        requests = [self.requests[one] for one in ids if one in self.requests]
         for request in requests:
             self._scheduler.abort(request.request_id)
         found: list[RequestNews] = []

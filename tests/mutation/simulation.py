@@ -54,17 +54,13 @@ RUNNING: list[Mutant] = plant(
         "the worker keeps what it knows of ended requests",
     ),
     (
-        "        outputs = self.ended\n"
-        "        outputs += [request.output(finished=False) for request in self.news.values()]",
-        "        outputs: list[AnyRequestOutput] = [\n"
-        "            request.output(finished=False) for request in self.news.values()\n"
-        "        ]\n"
-        "        outputs += self.ended",
+        "        found = self.ended\n        found += [",
+        "        found = [*self.ended]\n        found[:0] = [",
         "an id that is used again gets the news before the end of the first",
     ),
     (
-        "(self.ended if streams else outputs).append",
-        "outputs.append",
+        "(self.ended if streams else found).append",
+        "found.append",
         "the last delta comes before those that were not read",
     ),
     (
