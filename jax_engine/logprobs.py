@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Logprob:
+
+class Logprob(msgspec.Struct, frozen=True, gc=False):
     """Log-probability of one token, from the raw logits (before penalties and temperature).
 
     In a beam search it comes from the processed logits, which the search compares.

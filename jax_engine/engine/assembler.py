@@ -178,23 +178,23 @@ class Assembler:
 
     def _positions(self, lists: LogprobLists) -> Positions:
         """With words, in the form that the request asks for."""
-        words = [self._word(token) for token in lists.token_ids]
-        if not self._params.flat_logprobs:
-            entries = zip(
-                lists.token_ids, map(Logprob, lists.logprobs, lists.ranks, words), strict=True
+        words = self._words_of(lists.token_ids)
+        if self._params.flat_logprobs:
+            places = list(accumulate(lists.counts, initial=0))
+            return FlatLogprobs(
+                places[:-1], places[1:], lists.token_ids, lists.logprobs, lists.ranks, words
             )
-            return [dict(islice(entries, count)) or None for count in lists.counts]
-        places = list(accumulate(lists.counts, initial=0))
-        return FlatLogprobs(
-            places[:-1], places[1:], lists.token_ids, lists.logprobs, lists.ranks, words
+        entries = zip(
+            lists.token_ids, map(Logprob, lists.logprobs, lists.ranks, words), strict=True
         )
+        return [dict(islice(entries, count)) or None for count in lists.counts]
 
-    def _word(self, token_id: int) -> str | None:
-        """The token's own text."""
+    def _words_of(self, token_ids: list[int]) -> list[str | None]:
+        """Each token's own text."""
         if self._tokenizer is None:
-            return None
-        word = self._words.get(token_id)
-        if word is None:
-            word = self._tokenizer.decode([token_id], skip_special_tokens=False)
-            self._words[token_id] = word
-        return word
+            return [None] * len(token_ids)
+        words, decode = self._words, self._tokenizer.decode
+        for token in token_ids:
+            if token not in words:
+                words[token] = decode([token], skip_special_tokens=False)
+        return [words[token] for token in token_ids]

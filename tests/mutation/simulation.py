@@ -167,17 +167,13 @@ OUTPUTS: list[Mutant] = [
         f"{ENGINE}/results.py",
         TESTS,
         (
-            "(seq.finish_reason is not None and not ended)",
-            "seq.finish_reason is not None",
-            "the end of a sample is told in each delta that follows",
+            "ended = seq.finish_reason is not None and not sample.end_given",
+            "ended = seq.finish_reason is not None",
+            "the end of a sample is told in all news that follow",
         ),
-    ),
-    *plant(
-        f"{ENGINE}/sequence_results.py",
-        TESTS,
         (
-            "            self._text.finish()  # what was held back",
-            "            pass  # what was held back",
+            'if sample.maker is not None and seq.finish_reason == "abort"',
+            'if False and sample.maker is not None and seq.finish_reason == "abort"',
             "text that was held back is lost at an abort",
         ),
     ),
