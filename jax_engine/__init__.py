@@ -90,6 +90,7 @@ _MODULES = {
     "WeightsError": "errors",
     "StepFailedError": "errors",
     "EngineDeadError": "errors",
+    "EngineInUseError": "errors",
     "ForkedProcessError": "errors",
 }
 
@@ -110,6 +111,7 @@ __all__ = [
     "EngineArgs",
     "EngineConfig",
     "EngineDeadError",
+    "EngineInUseError",
     "FlatLogprobs",
     "ForkedProcessError",
     "InvalidRequestError",

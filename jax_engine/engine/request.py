@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pooling import PooledResults
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.results import FinalResults
@@ -22,7 +21,6 @@ class Request:
         results: What it has produced, and how that is returned.
         arrival_time: In seconds of the engine's clock; None: when it is accepted.
         timeout: In seconds after its arrival; None: no limit.
-        mailbox: Gets its last output; None if `LLMEngine.step` returns it.
         metrics: When it arrived, got its first token and finished.
     """
 
@@ -32,7 +30,6 @@ class Request:
     results: FinalResults | PooledResults
     arrival_time: float | None = None
     timeout: float | None = None
-    mailbox: Mailbox | None = None
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
 
     @property

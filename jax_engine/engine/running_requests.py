@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.deadlines import Deadlines
-from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.request import Request
 from jax_engine.engine.request_metrics import RequestRecorder
@@ -25,7 +24,7 @@ class RunningRequests:
         deadlines: Deadlines of the requests that have one.
         news: Requests with new output that `take_outputs` has not taken.
         recorder: Metrics of the requests that have ended.
-        ended: Last outputs, of requests without a mailbox, that `take_outputs` has not taken.
+        ended: Last outputs that `take_outputs` has not taken.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class RunningRequests:
         self._num_added = 0
         self._next_number = 0
 
-    def add(self, requests: Sequence[Request], now: float, mailbox: Mailbox | None) -> None:
+    def add(self, requests: Sequence[Request], now: float) -> None:
         """Accepts all requests, or none if anything is raised.
 
         Raises:
@@ -57,7 +56,6 @@ class RunningRequests:
         number, added = self._num_added, list[Request]()
         try:
             for request in requests:
-                request.mailbox = mailbox
                 self._add(request, now, added)
         except BaseException:
             while added:
@@ -101,14 +99,9 @@ class RunningRequests:
             self._scheduler.abort(request.request_id)
         outputs: list[AnyRequestOutput] = []
         for request in requests:
-            streams = request.params.gives_deltas and request.mailbox is None
-            (self.ended if streams else outputs).append(self._close(request, now))
+            deltas = request.params.gives_deltas
+            (self.ended if deltas else outputs).append(self._close(request, now))
         return outputs
-
-    def abort_all(self, mailbox: Mailbox, now: float) -> None:
-        """Aborts the requests of this mailbox."""
-        ids = [request_id for request_id, one in self.requests.items() if one.mailbox is mailbox]
-        self.abort(ids, now)
 
     def end(self, request_id: str, stop_reason: str, now: float) -> None:
         """Aborts an unfinished request, with the engine's reason."""
@@ -117,22 +110,16 @@ class RunningRequests:
 
     def finish(self, request_id: str, now: float) -> None:
         """Delivers the last output of a request that the scheduler has ended."""
-        request = self.requests[request_id]
-        output = self._close(request, now)
-        if request.mailbox is None:
-            self.ended.append(output)
+        self.ended.append(self._close(self.requests[request_id], now))
 
-    def end_all(self, error: BaseException) -> None:
-        """Aborts everything, since a step raised `error`."""
+    def end_all(self) -> None:
+        """Aborts everything."""
         requests = list(self.requests.values())
-        for request in requests:  # first: even if the rest fails, no call waits forever
-            if request.mailbox is not None:
-                request.mailbox.fail(error)
         self._scheduler.clear()
         for request in requests:
             self._forget(request)
         self.recorder.take_failed(len(requests))
-        self.ended += [one.output(finished=True) for one in requests if one.mailbox is None]
+        self.ended += [one.output(finished=True) for one in requests]
 
     def note_planned(self, plan: SchedulerOutput, planned_at: float) -> None:
         """Notes when the requests of a step were planned that no step before computed."""
@@ -146,7 +133,7 @@ class RunningRequests:
                 self.recorder.take_planned(request)
 
     def take_outputs(self) -> list[AnyRequestOutput]:
-        """All new outputs since the last call, except of requests with a mailbox.
+        """All new outputs since the last call.
 
         Final outputs come first: a running request may have reused the id of an ended one.
         """
@@ -160,8 +147,6 @@ class RunningRequests:
         request.metrics.last_token_time = request.last_token_time
         output = request.output(finished=True)
         self.recorder.take(request)
-        if request.mailbox is not None:
-            request.mailbox.put(output)
         self._forget(request)
         return output
 

@@ -4,7 +4,7 @@ async_llm.py       `AsyncLLM`
 open_requests.py   what its callers wait for
 messages.py        what the two processes say to each other
 engine_process.py  the engine's process: receives requests, runs steps, sends outputs
-engine_loop.py     its loop, without sockets
+engine_server.py   what it does with each message, without sockets
 engine_client.py   starts that process, sends requests, receives outputs
 streams.py         the outputs of one request, as its client reads them
 origin.py          who asked, for logs and traces

@@ -11,7 +11,7 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.commands.answering.server_events import event_data
-from jax_engine.commands.answering.source import Piece, Stopped
+from jax_engine.commands.answering.source import Piece
 from jax_engine.commands.chat import Conversation
 from tests.commands.conftest import FLAGS, SETTINGS, Run
 
@@ -74,21 +74,21 @@ class Script:
 
 
 def test_what_was_said_until_ctrl_c_is_kept() -> None:
-    source = Script("Hel", Stopped())
+    source = Script("Hel", KeyboardInterrupt())
     chat = Conversation(source, {}, "Be kind.")
     for text in ("one", "two"):
-        with pytest.raises(Stopped):
+        with pytest.raises(KeyboardInterrupt):
             chat.say(text)
     roles = [(one["role"], one["content"]) for one in source.asked[1]]
     assert roles == [("system", "Be kind."), ("user", "one"), ("assistant", "Hel"), ("user", "two")]
-    source.pieces = (Stopped(),)
-    with pytest.raises(Stopped):
+    source.pieces = (KeyboardInterrupt(),)
+    with pytest.raises(KeyboardInterrupt):
         chat.say("three")
     assert len(chat.turns) == 4  # without an answer nothing was said
 
 
 def test_ctrl_c_ends_an_answer_and_not_the_chat(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Script("Hel", Stopped())
+    source = Script("Hel", KeyboardInterrupt())
     monkeypatch.setattr("jax_engine.commands.chat.make_source", lambda args, template: source)
     ended = run("chat", typed="a\nb\n")
     assert ended.out == "Hel\nHel\n" and len(source.asked) == 2 and ended.status == 0
@@ -109,7 +109,7 @@ def test_a_local_answer_stops_between_steps(checkpoint: Path) -> None:
     pieces = model.complete("Once", fields)
     next(pieces)
     os.kill(os.getpid(), signal.SIGINT)
-    with pytest.raises(Stopped):
+    with pytest.raises(KeyboardInterrupt):
         list(pieces)
     assert not model._engine.has_unfinished_requests()
     assert model._engine.stats().num_used_blocks == 0

@@ -1,0 +1,230 @@
+"""The loop that owns an engine: one thread takes jobs between two steps, and runs the steps.
+
+`LLM` is a client in the same process (`calls`), `AsyncLLM` one behind a socket
+(`jax_engine.serving.engine_server`).
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import get_ident
+from typing import Any, Protocol
+
+from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.request import Request
+from jax_engine.errors import (
+    EngineDeadError,
+    EngineInUseError,
+    JaxEngineError,
+    StepFailedError,
+)
+from jax_engine.outputs import AnyRequestOutput, PoolingRequestOutput
+
+
+class Reader(Protocol):
+    """Who gets what becomes of requests. The loop's thread calls it, between two steps."""
+
+    def take(self, outputs: list[AnyRequestOutput]) -> None:
+        """Takes what a step gave, or an abort: new outputs of the reader's requests."""
+
+    def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
+        """A step failed, and these requests of the reader's were aborted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Something to do between two steps; who waits for it gets its result by `answer`."""
+
+    work: Callable[[], Any]
+    answer: Future[Any] | None
+
+    def do(self) -> None:
+        """Does it. A job that nobody waits for must not raise."""
+        work, answer = self.work, self.answer
+        if answer is None:
+            work()
+            return
+        try:
+            answer.set_result(work())
+        except BaseException as error:
+            answer.set_exception(error)
+        finally:  # an error's traceback holds this frame, which must not hold the error
+            del self, work, answer
+
+
+class EngineLoop:
+    """One thread calls `run`: while requests run, it alone uses the engine.
+
+    Any thread, and a signal's handler, may call `post`, `call` and `stop`. The other methods are
+    for jobs, which the loop's thread does.
+
+    Attributes:
+        paused: Set by a job: no steps run until it is unset.
+        step_started: When the current step began (`time.monotonic`); None between steps.
+    """
+
+    def __init__(self, engine: LLMEngine) -> None:
+        self.engine = engine
+        self.paused = False
+        self.step_started: float | None = None
+        # SimpleQueue: a signal's handler may call put(), even in the middle of a put().
+        self._inbox: SimpleQueue[_Job] = SimpleQueue()
+        self._jobs: deque[_Job] = deque()
+        self._readers: dict[str, Reader] = {}
+        self._thread: int | None = None
+        self._stopped = False
+        self._end: EngineDeadError | None = None
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Does this between two steps. It must not raise."""
+        self._put(_Job(work, None))
+
+    def call[T](self, work: Callable[[], T]) -> T:
+        """Does this between two steps; returns what it returns.
+
+        Raises:
+            EngineInUseError: The loop's own thread asks, and would wait for itself.
+            EngineDeadError: The loop has ended.
+            BaseException: What `work` raises.
+        """
+        self.engine.check_process()
+        if get_ident() == self._thread:
+            raise EngineInUseError(
+                "LLM was called by the thread that runs the engine, which would wait for itself: a "
+                "logits processor may use `llm.llm_engine`, and no method of LLM that waits"
+            )
+        answer: Future[T] = Future()
+        self._put(_Job(work, answer))
+        try:
+            return answer.result()
+        finally:  # as above
+            del answer
+
+    def stop(self) -> None:
+        """Ends the loop behind the step that runs; requests that still run are lost."""
+
+        def end() -> None:
+            self._stopped = True
+            running = list(self._readers)
+            self._fail(EngineDeadError("the engine was shut down"))
+            self.engine.abort_request(running)
+
+        self.post(end)
+
+    def add(self, requests: Sequence[Request], reader: Reader) -> None:
+        """Accepts all requests, or none if anything is raised.
+
+        Raises:
+            InvalidRequestError: An id is already running.
+        """
+        self.engine.add_all(requests)
+        self._readers |= {one.request_id: reader for one in requests}
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Ends requests, whose readers get what there is; ids that are not running are ignored."""
+        self._deliver(self.engine.abort_request(request_ids))
+        self._deliver(self.engine.take_outputs())
+
+    def leave(self, reader: Reader) -> None:
+        """Ends all requests of a reader."""
+        self.abort([request_id for request_id, one in self._readers.items() if one is reader])
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests run that somebody reads."""
+        return bool(self._readers)
+
+    def run(self) -> None:
+        """Runs until `stop`. If it raises, which is a bug, all who wait are told."""
+        self._thread = get_ident()
+        problem = "the engine's loop failed, which is a bug: report it"
+        try:
+            while not self._stopped:
+                self._await_job()  # here others may use the engine
+                with self.engine.driven():
+                    self.turn()
+                    while self.is_busy and not self._stopped:
+                        self.turn()
+            problem = "the engine was shut down"
+        finally:
+            self._end = EngineDeadError(problem)
+            self._fail(self._end)
+            self._refuse_jobs(self._end)
+
+    def turn(self) -> None:
+        """Does the jobs that have come, or waits for one; then runs a step if requests run."""
+        if self.paused or not self.is_busy:
+            self._await_job()
+        with self.engine.driven():
+            while self._jobs or not self._inbox.empty():
+                self._await_job()
+                self._jobs.popleft().do()
+            if self.is_busy and not self.paused and not self._stopped:
+                self._step()
+
+    def _await_job(self) -> None:
+        """Waits until there is a job, which no local name keeps alive: it may hold an `LLM`."""
+        if not self._jobs:
+            self._jobs.append(self._inbox.get())
+
+    def _step(self) -> None:
+        self.step_started = time.monotonic()
+        try:
+            self.engine.run_step()
+        except BaseException as error:  # such as one that a logits processor raised
+            self._fail(error)
+        finally:
+            self.step_started = None
+        self._deliver(self.engine.take_outputs())
+
+    def _fail(self, error: BaseException) -> None:
+        """The engine has aborted everything; it goes on with new requests."""
+        failed: dict[Reader, list[str]] = {}
+        for request_id, reader in self._readers.items():
+            failed.setdefault(reader, []).append(request_id)
+        self._readers.clear()
+        for reader, request_ids in failed.items():
+            reader.fail(request_ids, _failure(error))
+
+    def _deliver(self, outputs: list[AnyRequestOutput]) -> None:
+        """Hands outputs to their readers; those without one are for `LLMEngine.step`."""
+        found: dict[Reader, list[AnyRequestOutput]] = {}
+        for output in outputs:
+            reader = self._readers.get(output.request_id)
+            if reader is None:
+                self.engine.keep(output)
+                continue
+            found.setdefault(reader, []).append(output)
+            # The one output of a pooling request is its last, even if it was cut short.
+            if isinstance(output, PoolingRequestOutput) or output.finished:
+                del self._readers[output.request_id]
+        for reader, news in found.items():
+            reader.take(news)
+
+    def _put(self, job: _Job) -> None:
+        self._inbox.put(job)
+        if self._end is not None:
+            self._refuse_jobs(self._end)
+
+    def _refuse_jobs(self, error: EngineDeadError) -> None:
+        """Any thread may do this, since nobody takes jobs any more."""
+        while not self._inbox.empty():
+            job = self._inbox.get()
+            if job.answer is not None:
+                job.answer.set_exception(error)
+
+
+def _failure(error: BaseException) -> JaxEngineError:
+    """What a step raised, in words; an error of ours keeps its type."""
+    if isinstance(error, JaxEngineError):
+        failure: JaxEngineError = type(error)(*error.args)
+        failure.__cause__ = error.__cause__
+        return failure
+    failure = StepFailedError(
+        f"a step failed, and its requests were aborted: {error!r}. The engine goes on with new ones"
+    )
+    failure.__cause__ = error
+    return failure

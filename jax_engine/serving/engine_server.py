@@ -1,0 +1,234 @@
+"""An engine's loop, served to another process: commands become jobs, outputs become reports."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jax_engine.engine.engine_loop import EngineLoop
+from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.request import Request
+from jax_engine.errors import JaxEngineError
+from jax_engine.logprobs import FlatLogprobs
+from jax_engine.outputs import AnyRequestOutput, CompletionOutput, PoolingRequestOutput
+from jax_engine.serving.messages import (
+    Abort,
+    Add,
+    Answer,
+    Ask,
+    GiveUp,
+    News,
+    Outputs,
+    Pause,
+    Piece,
+    Pooled,
+    Question,
+    Refused,
+    Report,
+    Resume,
+    Stop,
+)
+from jax_engine.serving.wire_params import read_params
+
+logger = logging.getLogger("jax_engine")
+
+type Command = Add | Abort | Ask | Pause | GiveUp | Resume | Stop
+
+
+class EngineServer:
+    """Carries out commands and reports what comes of them.
+
+    One thread calls `loop.run`. Any one other thread calls `receive`.
+
+    Args:
+        send: takes each report; only the loop's thread calls it.
+    """
+
+    def __init__(self, engine: LLMEngine, send: Callable[[Report], None]) -> None:
+        self.loop = EngineLoop(engine)
+        self._engine = engine
+        self._send = send
+        self._has_text: dict[str, bool] = {}  # running request id: whether its text is made here
+        self._waiting: list[Pause] = []  # until nothing runs
+        self._paused_by: set[int] = set()  # numbers of the pauses that stopped the steps
+        self._late: list[Request] = []  # came while a pause waits, and are accepted behind it
+
+    def receive(self, command: Command) -> None:
+        """Takes a command. A request is checked here, beside the steps that run meanwhile."""
+        match command:
+            case Add():
+                request = self._checked(command)
+                self.loop.post(lambda: self._add(request))
+            case Abort():
+                self.loop.post(lambda: self._abort(command.request_ids))
+            case Ask():
+                self.loop.post(lambda: self._send(self._answer(command)))
+            case Pause():
+                self.loop.post(lambda: self._pause(command))
+            case GiveUp():
+                self.loop.post(lambda: self._give_up(command.number))
+            case Resume():
+                self.loop.post(lambda: self._resume(command.number))
+            case Stop():
+                self.loop.stop()
+
+    def _checked(self, add: Add) -> Request | Refused:
+        try:
+            params = read_params(dict(add.params), pooling=add.pooling, streams=add.streams)
+            prompt = {"prompt_token_ids": add.token_ids, "cache_salt": add.cache_salt}
+            request = self._engine.check_request(prompt, params, add.request_id)
+            request.serve_as(
+                add.request_id,
+                arrival_time=add.arrival_time,
+                priority=add.priority,
+                timeout=add.timeout,
+            )
+        except Exception as error:  # a request never ends the process
+            return _refused(add.request_id, error)
+        return request
+
+    def _add(self, request: Request | Refused) -> None:
+        if isinstance(request, Refused):
+            self._send(Outputs([request]))
+        elif self._waiting:
+            self._late.append(request)
+        else:
+            self._accept(request)
+
+    def _accept(self, request: Request) -> None:
+        try:
+            self.loop.add([request], self)
+        except Exception as error:
+            self._send(Outputs([_refused(request.request_id, error)]))
+        else:
+            self._has_text[request.request_id] = request.params.detokenize
+
+    def _abort(self, request_ids: list[str]) -> None:
+        late, self._late = self._late, []
+        for request in late:
+            if request.request_id in request_ids:
+                self._accept(request)  # so that its end is told
+            else:
+                self._late.append(request)
+        self.loop.abort(request_ids)
+
+    def take(self, outputs: list[AnyRequestOutput]) -> None:
+        """As `Reader.take`."""
+        self._send(Outputs([self._report(one) for one in outputs]))
+        self._end_pauses()
+
+    def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
+        """As `Reader.fail`."""
+        for one in request_ids:
+            self._has_text.pop(one, None)
+        self._send(Outputs([_refused(one, error) for one in request_ids]))
+        self._end_pauses()
+
+    def _report(self, output: AnyRequestOutput) -> News | Pooled:
+        has_text = self._has_text[output.request_id]
+        if isinstance(output, PoolingRequestOutput) or output.finished:
+            del self._has_text[output.request_id]
+        return report_of(output, has_text=has_text)
+
+    def _answer(self, ask: Ask) -> Answer:
+        answers: Mapping[Question, Callable[[], Any]] = {
+            "stats": self._engine.stats,
+            "state": self._engine.state,
+            "metrics": lambda: [
+                {"kind": type(one).__name__, **vars(one)} for one in self._engine.get_metrics()
+            ],
+            "reset_prefix_cache": self._engine.reset_prefix_cache,
+        }
+        try:
+            return Answer(ask.number, answers[ask.question]())
+        except Exception as error:
+            return Answer(ask.number, error=f"{type(error).__name__}: {error}")
+
+    def _pause(self, pause: Pause) -> None:
+        if pause.mode == "wait":
+            self._waiting.append(pause)
+            self._end_pauses()
+            return
+        if pause.mode == "abort":
+            self.loop.leave(self)
+        self._stop_steps([pause])
+
+    def _end_pauses(self) -> None:
+        """Begins the pauses that wait, once nothing runs."""
+        if self._waiting and not self.loop.is_busy:
+            waiting, self._waiting = self._waiting, []
+            self._stop_steps(waiting)
+
+    def _stop_steps(self, pauses: list[Pause]) -> None:
+        if not self.loop.paused:
+            self.loop.paused, self._paused_by = True, {one.number for one in pauses}
+        if any(one.clear_cache and one.mode != "keep" for one in pauses):
+            self._engine.reset_prefix_cache()
+        for one in pauses:
+            self._send(Answer(one.number))
+        self._let_in()
+
+    def _give_up(self, number: int) -> None:
+        """Nobody waits for this pause any more, nor will anybody end it if it has begun by now."""
+        self._waiting = [one for one in self._waiting if one.number != number]
+        if self._paused_by == {number}:
+            self.loop.paused = False
+        self._paused_by.discard(number)
+        self._let_in()
+
+    def _resume(self, number: int) -> None:
+        self.loop.paused = False
+        self._send(Answer(number))
+
+    def _let_in(self) -> None:
+        """Accepts who came while a pause waited: they may not delay it, else it might not come."""
+        if not self._waiting:
+            late, self._late = self._late, []
+            for request in late:
+                self._accept(request)
+
+
+def _refused(request_id: str, error: Exception) -> Refused:
+    if not isinstance(error, JaxEngineError):
+        logger.error("request %s failed", request_id, exc_info=error)
+    return Refused(request_id, type(error).__name__, str(error))
+
+
+def report_of(output: AnyRequestOutput, *, has_text: bool) -> News | Pooled:
+    """An output as a message.
+
+    Args:
+        has_text: whether the engine made its text.
+    """
+    if isinstance(output, PoolingRequestOutput):
+        data = output.outputs.data
+        return Pooled(
+            output.request_id, data.tobytes(), list(data.shape), data.dtype.name, output.finished
+        )
+    logprobs, times = output.prompt_logprobs, output.metrics
+    return News(
+        output.request_id,
+        [_piece(one, has_text=has_text) for one in output.outputs],
+        output.finished,
+        output.num_cached_tokens,
+        times.first_token_time,
+        times.finished_time,
+        logprobs if isinstance(logprobs, FlatLogprobs) else None,
+        (times.queued_time, times.scheduled_time, times.last_token_time)
+        if output.finished
+        else None,
+    )
+
+
+def _piece(output: CompletionOutput, *, has_text: bool) -> Piece:
+    logprobs = output.logprobs
+    if logprobs is not None and not isinstance(logprobs, FlatLogprobs):  # of a beam search
+        logprobs = FlatLogprobs.of(logprobs)
+    return Piece(
+        output.index,
+        output.token_ids,
+        output.text if has_text else None,
+        output.cumulative_logprob,
+        logprobs,
+        output.finish_reason,
+        output.stop_reason,
+    )
