@@ -122,6 +122,7 @@ class EngineLoop:
         """
         self.engine.add_all(requests)
         self._readers |= {one.request_id: reader for one in requests}
+        self._note_driver()
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Ends requests, whose readers get what there is; ids that are not running are ignored."""
@@ -159,7 +160,7 @@ class EngineLoop:
         if self.paused or not self.is_busy:
             self._await_job()
         with self.engine.driven():
-            while self._jobs or not self._inbox.empty():
+            while not self._stopped and (self._jobs or not self._inbox.empty()):
                 self._await_job()
                 self._jobs.popleft().do()
             if self.is_busy and not self.paused and not self._stopped:
@@ -175,17 +176,23 @@ class EngineLoop:
         try:
             self.engine.run_step()
         except BaseException as error:  # such as one that a logits processor raised
+            self._deliver(self.engine.take_outputs())  # of those who had ended before
+            for output in self.engine.take_lost():
+                if output.request_id not in self._readers:
+                    self.engine.keep(output)
             self._fail(error)
+        else:
+            self._deliver(self.engine.take_outputs())
         finally:
             self.step_started = None
-        self._deliver(self.engine.take_outputs())
 
     def _fail(self, error: BaseException) -> None:
-        """The engine has aborted everything; it goes on with new requests."""
+        """Tells all readers: the engine has aborted everything, and goes on with new requests."""
         failed: dict[Reader, list[str]] = {}
         for request_id, reader in self._readers.items():
             failed.setdefault(reader, []).append(request_id)
         self._readers.clear()
+        self._note_driver()
         for reader, request_ids in failed.items():
             reader.fail(request_ids, _failure(error))
 
@@ -201,8 +208,13 @@ class EngineLoop:
             # The one output of a pooling request is its last, even if it was cut short.
             if isinstance(output, PoolingRequestOutput) or output.finished:
                 del self._readers[output.request_id]
+        self._note_driver()
         for reader, news in found.items():
             reader.take(news)
+
+    def _note_driver(self) -> None:
+        """Before a reader gets the last output: then it may use the engine, but for a moment."""
+        self.engine.driver = get_ident() if self._readers else None
 
     def _put(self, job: _Job) -> None:
         self._inbox.put(job)
