@@ -64,7 +64,9 @@ def test_7b_rotates_and_13b_does_not() -> None:
     config = SIZES | {"architectures": ["BaichuanForCausalLM"], "vocab_size": 61}
     small = config_from_hf(config | {"max_position_embeddings": 96})
     large = config_from_hf(config | {"model_max_length": 64})
-    assert {(one.rope is None, one.alibi_slopes) for one in small.spec.attentions} == {(False, None)}
+    assert {(one.rope is None, one.alibi_slopes) for one in small.spec.attentions} == {
+        (False, None)
+    }
     slopes = (2**-4, 2**-8, 2**-2)
     assert {(one.rope, one.alibi_slopes) for one in large.spec.attentions} == {(None, slopes)}
     assert (small.max_context_len, large.max_context_len) == (96, 64)
