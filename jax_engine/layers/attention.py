@@ -1,7 +1,7 @@
 """Attention over the paged KV cache (SOSP'23 paper, section 4.1), with fused projections."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,11 +76,7 @@ class Attention(nnx.Module):  # type: ignore[misc]
         """Writes all keys and values of the step, then attends."""
         q, k, v = self._project(x, batch, numbers.layer)
         q, k = self._place(q, k, batch, numbers)
-        with jax.named_scope("kv_write"):
-            place: dict[str, Any] = {"layer": numbers.cache_layer, "kv_scales": batch.kv_scales}
-            kv_cache = write_kv(kv_cache, k, v, batch.slot_mapping, **place)
-        with jax.named_scope("attention"):
-            out = attend(self.spec, self.sinks, q, batch, kv_cache, numbers)
+        out, kv_cache = attend(self.spec, self.sinks, (q, k, v), batch, kv_cache, numbers)
         with jax.named_scope("attention_output"):
             out = out.astype(x.dtype).reshape(x.shape[0], -1)
             return self.o(out, batch, numbers.layer), kv_cache
@@ -116,31 +112,36 @@ class Attention(nnx.Module):  # type: ignore[misc]
 def attend(
     spec: AttentionSpec,
     sinks: nnx.Param | None,
-    q: Float[Array, "T H D"],
+    qkv: tuple[Float[Array, "T H D"], Float[Array, "T K D"], Float[Array, "T K D"] | None],
     batch: Batch,
     kv_cache: Shaped[Array, "L kv N K B D"],
     numbers: LayerNumbers,
-) -> Float[Array, "T H D"]:
-    """Attention to the cache of a layer, as its specification says."""
+) -> tuple[Float[Array, "T H D"], Shaped[Array, "L kv N K B D"]]:
+    """Writes keys and values to a layer's cache, then attends as the specification says."""
+    q, k, v = qkv
+    layer, scales = numbers.cache_layer, batch.kv_scales
     slopes = spec.alibi_slopes
     window = spec.window if numbers.window is None else numbers.window
     assert not isinstance(window, tuple)
-    out: Array = paged_attention(
-        q,
-        kv_cache,
-        batch.block_tables,
-        batch.context_lens,
-        batch.query_start_loc,
-        layer=numbers.cache_layer,
-        scale=spec.query_dim**-0.5 if spec.scale is None else spec.scale,
-        window=window,
-        soft_cap=spec.soft_cap,
-        alibi_slopes=None if slopes is None else jnp.asarray(slopes, jnp.float32),
-        sinks=None if sinks is None else sinks[...],
-        kv_scales=batch.kv_scales,
-        metadata=batch.metadata,
-    )
-    return out
+    with jax.named_scope("kv_write"):
+        kv_cache = write_kv(kv_cache, k, v, batch.slot_mapping, layer=layer, kv_scales=scales)
+    with jax.named_scope("attention"):
+        out: Array = paged_attention(
+            q,
+            kv_cache,
+            batch.block_tables,
+            batch.context_lens,
+            batch.query_start_loc,
+            layer=layer,
+            scale=spec.query_dim**-0.5 if spec.scale is None else spec.scale,
+            window=window,
+            soft_cap=spec.soft_cap,
+            alibi_slopes=None if slopes is None else jnp.asarray(slopes, jnp.float32),
+            sinks=None if sinks is None else sinks[...],
+            kv_scales=scales,
+            metadata=batch.metadata,
+        )
+    return out, kv_cache
 
 
 def grow(q: Float[Array, "T H D"], spec: AttentionSpec, batch: Batch) -> Float[Array, "T H D"]:

@@ -7,7 +7,6 @@ cache as it is: H query heads, one KV head of latent and rotated part, whose val
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,6 @@ from jax_engine.layers.norm import Norm
 from jax_engine.layers.positions import angles_of
 from jax_engine.layers.rotary import apply_rotary
 from jax_engine.weights.format import Matrix, Weight, WeightFormat, empty_weight
-from pallas_kernels import write_kv
 
 
 class LatentAttention(nnx.Module):  # type: ignore[misc]
@@ -79,11 +77,7 @@ class LatentAttention(nnx.Module):  # type: ignore[misc]
         """Writes all latents of the step, then attends."""
         q, latent, shared = self._project(x, batch, numbers.layer)
         q, k = self._place(q, latent, shared, batch, numbers)
-        with jax.named_scope("kv_write"):
-            place: dict[str, Any] = {"layer": numbers.cache_layer, "kv_scales": batch.kv_scales}
-            kv_cache = write_kv(kv_cache, k, None, batch.slot_mapping, **place)
-        with jax.named_scope("attention"):
-            out = attend(self.spec, self.sinks, q, batch, kv_cache, numbers)
+        out, kv_cache = attend(self.spec, self.sinks, (q, k, None), batch, kv_cache, numbers)
         with jax.named_scope("attention_output"):
             latents = out[..., : self.latent.kv_rank].astype(x.dtype)
             values = _for_each_head(self.v_up, latents, batch, numbers.layer)

@@ -60,24 +60,18 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
 
     def __call__(self, carry: Carry, batch: Batch, numbers: LayerNumbers) -> Carry:
         x, residual, kv_cache = carry
+        network: Any = self.experts if self.mlp is None else self.mlp
         hidden, residual = _read(self.input_norm, x, residual, batch)
         x, kv_cache = self.attention(hidden, batch, kv_cache, numbers)
         x = self._output(self.attention_output_norm, x, batch)
         if self.spec.parallel:
             if self.mlp_norm is not None:
                 hidden = self.mlp_norm(residual, batch, residual.dtype)
-            beside = self._feed_forward(hidden, batch, numbers.layer)
+            beside = network(hidden, batch, numbers.layer)
             return x + self._output(self.mlp_output_norm, beside, batch), residual, kv_cache
         hidden, residual = _read(self.mlp_norm, x, residual, batch)
-        x = self._feed_forward(hidden, batch, numbers.layer)
+        x = network(hidden, batch, numbers.layer)
         return self._output(self.mlp_output_norm, x, batch), residual, kv_cache
-
-    def _feed_forward(
-        self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
-    ) -> Float[Array, "T E"]:
-        network: Any = self.experts if self.mlp is None else self.mlp
-        out: Array = network(x, batch, layer)
-        return out
 
     def _output(
         self, norm: Norm | None, x: Float[Array, "T E"], batch: Batch
