@@ -68,27 +68,12 @@ def make_batch(
         dtype: The dtype of queries.
         decode_only: The caller's promise that no sequence has several tokens.
     """
-    num_heads = max(one.num_heads for one in attentions)
-    queries = jax.ShapeDtypeStruct((len(positions), num_heads, kv_cache.shape[-1]), dtype)
-    metadata = make_metadata(
-        block_tables,
-        context_lens,
-        query_start_loc,
-        len(positions),
-        decode_only=decode_only,
-        call=(queries, kv_cache),
-    )
-    return Batch(
-        block_tables,
-        context_lens,
-        query_start_loc,
-        slot_mapping,
-        positions,
-        all_angles(attentions, positions),
-        all_growth(attentions, positions),
-        metadata,
-        kv_scales,
-    )
+    num_heads, num_tokens = max(one.num_heads for one in attentions), len(positions)
+    queries = jax.ShapeDtypeStruct((num_tokens, num_heads, kv_cache.shape[-1]), dtype)
+    sequences, call = (block_tables, context_lens, query_start_loc), (queries, kv_cache)
+    metadata = make_metadata(*sequences, num_tokens, decode_only=decode_only, call=call)
+    angles, growth = all_angles(attentions, positions), all_growth(attentions, positions)
+    return Batch(*sequences, slot_mapping, positions, angles, growth, metadata, kv_scales)
 
 
 def one_sequence(
@@ -99,14 +84,7 @@ def one_sequence(
     num_blocks = -(-length // BLOCK_SIZE)
     kv_cache = jnp.zeros((num_layers, kv, num_blocks, heads, BLOCK_SIZE, size), dtype)
     positions = jnp.arange(length, dtype=jnp.int32)
-    batch = make_batch(
-        attentions,
-        kv_cache,
-        block_tables=jnp.arange(num_blocks, dtype=jnp.int32)[None],
-        context_lens=jnp.array([length], jnp.int32),
-        query_start_loc=jnp.array([0, length], jnp.int32),
-        slot_mapping=positions,
-        positions=positions,
-        dtype=dtype,
-    )
-    return batch, kv_cache
+    block_tables = jnp.arange(num_blocks, dtype=jnp.int32)[None]
+    query_start_loc = jnp.array([0, length], jnp.int32)
+    arrays = block_tables, query_start_loc[1:], query_start_loc, positions, positions
+    return make_batch(attentions, kv_cache, *arrays, dtype=dtype), kv_cache
