@@ -26,7 +26,8 @@ from jax_engine.weights.format import Matrix, Weight, WeightFormat, empty_weight
 class LatentAttention(nnx.Module):  # type: ignore[misc]
     """One product that makes latents, queries, KV write, attention, values, output projection.
 
-    In shapes, "plain" is the part of a head's query and key that is not rotated.
+    In shapes, C is the size of the latent, R that of the rotated part, and Q that of a head's
+    query: of its part that is not rotated, "plain", and R.
 
     Attributes:
         down: Weight [q + C + R, E] for each layer: the rows of the queries' latent (of the queries,
