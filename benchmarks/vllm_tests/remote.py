@@ -11,6 +11,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # What is decided here and not by a test: a free port, and sizes for which the compiled steps of one
 # server are those of the next. Without --enforce-eager, under which each operation is a call.
 _OURS = ["--port=0", "--dtype=float32", "--max-num-seqs=8", "--num-gpu-blocks-override=2048"]
+# Tests that say nothing of their answer's length wait for its end, which SmolLM2 may not come to.
+_LONGEST = ["--override-generation-config", json.dumps({"max_new_tokens": 1000})]
 _POSITIONS = 8192  # SmolLM2's: a test that asks for a longer model gets this one
 _DECIDED = {flag.split("=")[0] for flag in _OURS} | {"--enforce-eager", "--load-format"}
 
@@ -62,6 +64,8 @@ class RemoteServer:
         for i, flag in enumerate(flags):
             if flag == "--max-model-len":
                 flags[i + 1] = str(min(int(flags[i + 1]), _POSITIONS))
+        if "--override-generation-config" not in flags:
+            flags += _LONGEST
         if "--served-model-name" not in flags:
             flags += ["--served-model-name", model]
         if (overrides := options.get("override_hf_configs")) is not None:

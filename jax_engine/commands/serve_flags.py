@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_access(group)
     _add_model(group)
+    _add_answers(group)
     _add_limits(group)
     _add_tls(group)
     _add_logging(group)
@@ -44,6 +45,13 @@ def _add_access(group: "argparse._ArgumentGroup") -> None:
     add = group.add_argument
     add("--host", default="127.0.0.1", help="address to listen at; 0.0.0.0: all (%(default)s)")
     add("--port", type=int, default=8000, help="port to listen at; 0: a free one (%(default)s)")
+    add("--uds", metavar="PATH", help="listen at a Unix socket of this path instead (none)")
+    add(
+        "--root-path",
+        default="",
+        metavar="PREFIX",
+        help="what a proxy puts before paths, such as /llm; paths without it work, too (none)",
+    )
     add(
         "--api-key",
         action="append",
@@ -80,6 +88,25 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
         "--enable-auto-tool-choice",
         action="store_true",
         help="no effect: it is on; for compatibility with vLLM",
+    )
+
+
+def _add_answers(group: "argparse._ArgumentGroup") -> None:
+    add = group.add_argument
+    add(
+        "--enable-request-id-headers",
+        action="store_true",
+        help="give all answers the header X-Request-Id: the request's own, or a new one",
+    )
+    add(
+        "--enable-force-include-usage",
+        action="store_true",
+        help="each event of every stream says what its choice has used",
+    )
+    add(
+        "--return-tokens-as-token-ids",
+        action="store_true",
+        help="log-probabilities name tokens token_id:5, as if all requests asked for it",
     )
 
 
@@ -186,6 +213,8 @@ def check(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and not low <= value < float("inf"):
             raise ConfigError(f"--{name.replace('_', '-')} must be at least {low}, got {value}")
+    if args.root_path.rstrip("/") and not args.root_path.startswith("/"):
+        raise ConfigError(f"--root-path must begin with a slash, got {args.root_path!r}")
     check_given(args, "api_key", "served_model_name")
 
 

@@ -233,10 +233,16 @@ def test_the_answers_own_grammar(grammar: Any, answer: str) -> None:
     for text, good in ((answer, True), (written("hermes", PLAIN, F, G), True), ("!", False)):
         assert allows(PLAIN, both, text) == good
     assert plan(PLAIN, "pythonic", "auto", tools=[tool("f")], grammar=params).grammar is params
-    for choice in ("required", {"type": "function", "function": {"name": "g"}}):
-        with pytest.raises(ApiError, match="a grammar for the answer") as caught:
-            plan(PLAIN, "hermes", choice, grammar=params)
-        assert caught.value.param == "tool_choice"
+
+
+@pytest.mark.parametrize("form", ["hermes", "pythonic", "none"])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "g"}}])
+def test_a_forced_call_goes_before_the_answers_grammar(form: str, choice: Any) -> None:
+    """There is no answer that it could be for; so it is as if it were not given."""
+    params = StructuredOutputsParams(choice=["yes"])
+    alone, both = plan(PLAIN, form, choice), plan(PLAIN, form, choice, grammar=params)
+    assert both.grammar is not None and both.grammar == alone.grammar
+    assert not allows(PLAIN, both, "yes")
 
 
 EBNF = 'root ::= "{" x "}"\nx ::= "b" | "c" x\n'
