@@ -17,7 +17,7 @@ import ssl
 import threading
 from typing import TYPE_CHECKING
 
-from jax_engine.commands.serve_flags import DEFAULT_NAME, KEY_VARIABLE, add_arguments, check
+from jax_engine.commands.serve_flags import DEFAULT_NAME, KEY_VARIABLES, add_arguments, check
 from jax_engine.engine_args import EngineArgs
 from jax_engine.progress_log import FORMAT_VARIABLE, show_progress_lines
 from jax_engine.tokenization.chat import load_chat_template, renderer_class
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         trust_request_chat_template=args.trust_request_chat_template,
         tool_call_parser=args.tool_call_parser,
         reasoning_parser=args.reasoning_parser,
-        api_keys=tuple(args.api_key or filter(None, [os.environ.get(KEY_VARIABLE)])),
+        api_keys=tuple(args.api_key or filter(None, map(os.environ.get, KEY_VARIABLES))),
         allowed_origins=tuple(args.allowed_origins),
         max_body_bytes=args.max_body_size,
         max_waiting=args.max_waiting,

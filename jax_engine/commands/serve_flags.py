@@ -10,6 +10,8 @@ from jax_engine.progress_log import FORMAT_VARIABLE
 
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
 KEY_VARIABLE = "JAX_ENGINE_API_KEY"
+# Who sets vLLM's variable believes that the server asks for a key.
+KEY_VARIABLES = (KEY_VARIABLE, "VLLM_API_KEY")
 LEAST = {
     "max_body_size": 1,
     "max_waiting": 0,
@@ -56,7 +58,8 @@ def _add_access(group: "argparse._ArgumentGroup") -> None:
         "--api-key",
         action="append",
         metavar="KEY",
-        help=f"a key that clients must have; may be repeated. Or the variable {KEY_VARIABLE}",
+        help="a key that clients must have; may be repeated. Or a variable: "
+        + " or ".join(KEY_VARIABLES),
     )
 
 
