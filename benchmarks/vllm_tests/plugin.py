@@ -112,6 +112,7 @@ def _unless(reason: str) -> Any:
 
 _TOOLS: dict[str, Any] = {
     "get_tokenizer": _tokenizer,
+    "envs": types.SimpleNamespace(VLLM_USE_RUST_FRONTEND=False),
     "hf_api": _Hub,
     "download_weights_from_hf": lambda name, **options: directory(name),
     "current_platform": _Platform(),
@@ -133,8 +134,6 @@ class _Module(types.ModuleType):
             return os.environ["VLLM_TESTS_VERSION"]
         if name.startswith("__"):
             raise AttributeError(name)
-        if name == "VLLM_USE_RUST_FRONTEND":
-            return False
         if name == "VLLM_PATH":
             from pathlib import Path
 

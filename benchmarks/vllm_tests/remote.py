@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import threading
+from itertools import pairwise
 from typing import Any
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -60,9 +61,9 @@ class RemoteServer:
     ) -> None:
         flags, self.others = kept(vllm_serve_args, _known())
         overrides = dict(options.get("override_hf_configs") or {})
-        if "--max-model-len" in flags:
-            length = int(flags[flags.index("--max-model-len") + 1])
-            overrides |= {"max_position_embeddings": length} if length > _POSITIONS else {}
+        lengths = [int(next) for one, next in pairwise(flags) if one == "--max-model-len"]
+        if max(lengths, default=0) > _POSITIONS:
+            overrides["max_position_embeddings"] = max(lengths)
         if "--served-model-name" not in flags:
             flags += ["--served-model-name", model]
         if overrides:

@@ -144,6 +144,25 @@ def test_all_keys_of_logit_bias_that_are_no_tokens_are_named(make: Make) -> None
     assert "got 'bad0', 'bad1', 'bad2', 'bad3', 'bad4' and 2 more" in error["message"]
 
 
+def test_refused_requests_are_counted(make: Make) -> None:
+    client, llm = make({"max_waiting": 1})
+
+    def count() -> str:
+        line = 'vllm:admission_rejections_total{model_name="tiny",reason="max_num_queued_reqs"}'
+        [found] = [one for one in client.get("/metrics").text.splitlines() if one.startswith(line)]
+        return found.removeprefix(f"{line} ")
+
+    assert count() == "0.0"
+    llm.num_unfinished_requests = 3
+    asked: list[tuple[str, Any]] = [
+        (C, {"prompt": "x"}), (C, {"prompt": ["x"] * 9}), (CHAT, HI), ("/pooling", {"input": "x"}),
+    ]  # fmt: skip
+    for path, body in asked:
+        assert client.post(path, json=body).status_code == 503
+    assert client.post(C, json={}).status_code == 400
+    assert count() == "4.0"
+
+
 INVOCATIONS: list[tuple[str | None, dict[str, Any], str]] = [
     (None, HI | {"max_tokens": 3}, CHAT),
     (None, {"prompt": "x", "n": 2}, C),

@@ -225,7 +225,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
-    page = MetricsPage(service.llm, service.name)
+    page = MetricsPage(service.llm, service.name, service.refusals)
 
     @app.head("/health", include_in_schema=False)  # what some load balancers ask
     @app.get("/health")

@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -69,12 +70,17 @@ class ServerSettings:
 
 @dataclass(frozen=True)
 class Service:
-    """The engine and its settings, as endpoints use them."""
+    """The engine and its settings, as endpoints use them.
+
+    Attributes:
+        refusals: how many requests `check_queue` has refused, by the reason's name in vLLM.
+    """
 
     llm: AsyncLLM
     settings: ServerSettings
     created: int = field(default_factory=lambda: int(time.time()))
     defaults: dict[str, Any] = field(init=False)
+    refusals: Counter[str] = field(default_factory=lambda: Counter({"max_num_queued_reqs": 0}))
     _numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
@@ -132,6 +138,7 @@ class Service:
         limit = self.settings.max_waiting
         waiting = self.llm.num_unfinished_requests - self.llm.config.max_num_seqs
         if limit is not None and waiting + prompts > limit:
+            self.refusals["max_num_queued_reqs"] += 1
             more = f", this one has {prompts} prompts" if prompts > 1 else ""
             message = f"{max(waiting, 0)} requests wait already{more}, and at most {limit} may wait"
             raise ApiError(503, message, code="queue_full", headers={"Retry-After": "1"})
