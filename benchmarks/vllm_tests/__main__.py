@@ -31,7 +31,7 @@ OTHERS = {
     "boltuix/NeuroBERT-NER": _LABELS,
 }
 NAME = "vllm_tests"
-LONGEST = 1000  # tokens of an answer whose test names no number
+LONGEST = 500  # tokens of an answer whose test names no number
 
 
 def _of_file(path: str, lines: list[dict[str, str]]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("source", type=Path, help="vLLM's source distribution, unpacked")
     parser.add_argument("--python", help="the interpreter of the tests; one is made if not given")
     parser.add_argument("--only", default="", help="paths with this; of others, the saved stays")
-    parser.add_argument("--limit", type=int, default=60, help="seconds for one test")
+    parser.add_argument("--limit", type=int, default=300, help="seconds for one test")
     parser.add_argument(
         "--keep", type=Path, help="a folder for what the tests say; a file that is there is not run"
     )
