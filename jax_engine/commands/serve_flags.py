@@ -79,7 +79,7 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
     )
     add(
         "--tool-call-parser",
-        choices=["hermes", "llama3_json", "mistral", "pythonic", "none"],
+        choices=["hermes", "llama3_json", "mistral", "granite", "pythonic", "none"],
         help="how the model writes calls of tools (as its chat template tells)",
     )
     add(

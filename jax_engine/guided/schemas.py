@@ -42,8 +42,10 @@ def _closed(schema: Any) -> Any:
         if isinstance(found.get(name), dict):
             found[name] = {key: _closed(one) for key, one in found[name].items()}
     listed, required = found.get("properties"), found.get("required", [])
-    is_list = isinstance(listed, dict) and isinstance(required, list) and bool(listed)
-    if is_list and not _OPEN & found.keys() and all(one in listed for one in required):
+    if not isinstance(listed, dict) or not listed or not isinstance(required, list):
+        return found
+    is_whole = all(isinstance(one, str) and one in listed for one in required)
+    if is_whole and not _OPEN & found.keys():
         found["additionalProperties"] = False
     return found
 

@@ -66,7 +66,7 @@ def allows(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any, str], boo
         *((A | more, A | more) for more in (
             {"additionalProperties": True}, {"additionalProperties": INT},
             {"patternProperties": {"^b": INT}}, {"unevaluatedProperties": True},
-            {"required": ["a", "b"]}, {"required": "a"},
+            {"required": ["a", "b"]}, {"required": "a"}, {"required": [["a"]]},
         )),
         # Several look at one object.
         *((one, one) for one in (

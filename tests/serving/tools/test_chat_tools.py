@@ -268,6 +268,7 @@ def test_flags_name_the_forms() -> None:
         ("<tool_call></tool_call> <think></think>", "hermes", "qwen3"),
         ("[TOOL_CALLS] [ARGS] [THINK] [/THINK]", "mistral", "mistral"),
         ("<|python_tag|>", "llama3_json", None),
+        ("respond only with <|tool_call|> followed by a JSON list", "granite", None),
         ("<tool_call><function=f><parameter=a>", None, None),
     ],
 )
