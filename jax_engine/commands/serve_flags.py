@@ -12,6 +12,9 @@ DEFAULT_NAME = "SmolLM2-135M-Instruct"
 KEY_VARIABLE = "JAX_ENGINE_API_KEY"
 # Who sets vLLM's variable believes that the server asks for a key.
 KEY_VARIABLES = (KEY_VARIABLE, "VLLM_API_KEY")
+ALWAYS_ON = (
+    "--enable-auto-tool-choice", "--enable-prompt-tokens-details", "--enable-server-load-tracking",
+)  # fmt: skip
 LEAST = {
     "max_body_size": 1,
     "max_waiting": 0,
@@ -87,11 +90,8 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
         choices=["deepseek_r1", "deepseek_v3", "glm45", "mistral", "qwen3", "none"],
         help="how the model writes its reasoning (as its chat template tells)",
     )
-    add(
-        "--enable-auto-tool-choice",
-        action="store_true",
-        help="no effect: it is on; for compatibility with vLLM",
-    )
+    for name in ALWAYS_ON:
+        add(name, action="store_true", help="no effect: it is on; for compatibility with vLLM")
 
 
 def _add_answers(group: "argparse._ArgumentGroup") -> None:

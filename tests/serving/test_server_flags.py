@@ -14,6 +14,7 @@ import pytest
 from jax_engine import ConfigError
 from jax_engine.cli import make_parser
 from jax_engine.commands import serve
+from jax_engine.commands.serve_flags import ALWAYS_ON
 from jax_engine.progress_log import FORMAT_VARIABLE
 from jax_engine.serving.openai.server import bound_unix_socket, run
 from jax_engine.serving.openai.service import ServerSettings
@@ -217,7 +218,7 @@ def test_flags_are_settings(started: Any, tmp_path: Path) -> None:
     assert not any(getattr(plain, name) for name in names)
     path = tmp_path / "socket"
     flags = ["--enable-request-id-headers", "--enable-force-include-usage"]
-    flags += ["--return-tokens-as-token-ids", "--root-path=/a/b/", f"--uds={path}"]
+    flags += [*ALWAYS_ON, "--return-tokens-as-token-ids", "--root-path=/a/b/", f"--uds={path}"]
     given, address = started(*flags)
     assert all(getattr(given, name) for name in names) and given.root_path == "/a/b"
     assert address == f"http+unix:{path}" and not path.exists()
