@@ -177,6 +177,14 @@ COMPLETIONS = SHARED | SCHEMA_WORDS | {
     "suffix": Case({"suffix": ""}, why="it is refused, but for an empty one"),
     "add_special_tokens": Case({"add_special_tokens": False}, {"prompt": "Once"}),
     "truncate_prompt_tokens": Case({"truncate_prompt_tokens": 2}, {"prompt": "ce"}),
+    "truncation_side": Case(
+        {"truncation_side": "right"}, {"prompt": f"{BOS}O"}, {"truncate_prompt_tokens": 2}
+    ),
+    "logprob_token_ids": Case(
+        {"logprob_token_ids": [65, 66]},
+        {"logprob_token_ids": [65, 66], "logprobs": None},
+        {"logprobs": 1},
+    ),
 }  # fmt: skip
 
 _CHOOSES = {"structured_outputs": holds("find_it")}
@@ -202,6 +210,14 @@ CHATTING = {
 }
 CHATS = SHARED | SCHEMA_WORDS | CHATTING | {
     "truncate_prompt_tokens": Case({"truncate_prompt_tokens": 2}, {"prompt": "t]"}),
+    "truncation_side": Case(
+        {"truncation_side": "right"}, {"prompt": "[u"}, {"truncate_prompt_tokens": 2}
+    ),
+    "logprob_token_ids": Case(
+        {"logprob_token_ids": [65, 66]},
+        {"logprob_token_ids": [65, 66], "logprobs": None},
+        {"logprobs": True},
+    ),
     "tool_choice": Case({"tool_choice": "required"}, _CHOOSES, {"tools": [TOOL]}),
     "parallel_tool_calls": Case({"parallel_tool_calls": False}, _CHOOSES, {"tools": [TOOL]}),
     "include_reasoning": Case({"include_reasoning": False}, why="the answer"),
