@@ -54,14 +54,18 @@ class TextEncoder:
         run = asyncio.get_running_loop().run_in_executor
         return await run(self._middling if len(text) <= LONG_TEXT else self._long, encode)
 
-    async def pair_ids(self, left: str, right: str, *, any_length: bool = False) -> list[int]:
+    async def pair_ids(
+        self, left: str, right: str, *, add_special_tokens: bool = True, any_length: bool = False
+    ) -> list[int]:
         """The token ids of two texts, joined as the tokenizer joins pairs. See `ids`."""
         if not any_length and len(left) + len(right) >= self._max_model_len:
             await self.beside(self._check_length, left)
             await self.beside(self._check_length, right)
 
         def encode() -> list[int]:
-            (found,) = self._tokenizer.backend.encode_batch_fast([(left, right)])
+            (found,) = self._tokenizer.backend.encode_batch_fast(
+                [(left, right)], add_special_tokens=add_special_tokens
+            )
             ids: list[int] = found.ids
             if not any_length:
                 self.check_count(len(ids))
