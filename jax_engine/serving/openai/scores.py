@@ -124,7 +124,7 @@ async def _joined(service: Service, request: PooledRequest, left: str, right: st
         ids = await encoder.pair_ids(left, right, **options)
     else:
         text = await encoder.beside(pair_messages, service.tokenizer, left, right, template)
-        ids = await encoder.ids(text, **options)
+        ids = await encoder.ids(text, room=0, **options)
     return {"prompt_token_ids": ids} if keep is None else cut(ids, keep)
 
 

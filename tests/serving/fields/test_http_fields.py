@@ -84,9 +84,9 @@ def test_a_field_of_a_pair_that_a_template_joins(reranker: Server) -> None:
 def test_an_embedding_is_cut_to_what_the_engine_can_take(
     server: Server, client: TestClient
 ) -> None:
-    """-1 leaves room for the token that ends a request; the text's end is kept, by any way of
-    writing it."""
-    most = SETTINGS["max_model_len"] - 1
+    """-1 keeps as many tokens as the model has room for, which draws none; the text's end is kept,
+    by any way of writing it."""
+    most = SETTINGS["max_model_len"]
     for text in ("ab" * 400 + "c", [97, 98] * 400 + [99]):
         body = {"input": text, "truncate_prompt_tokens": -1}
         found = server.ask(client, "/v1/embeddings", body)
