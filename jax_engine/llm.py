@@ -160,6 +160,7 @@ class LLM(PoolingMethods, ServiceMethods):
             self.llm_engine.text_tokenizer(),
             messages,
             tokenization_kwargs,
+            cannot_fit=self._length_of(sampling_params),
             chat_template=self.chat_template if chat_template is None else chat_template,
             chat_template_content_format=chat_template_content_format,
             add_generation_prompt=add_generation_prompt,

@@ -14,7 +14,7 @@ from jax_engine.engine.scoring import (
     reranker_prompts,
     whole_pair_scored,
 )
-from jax_engine.engine.tokenization_options import tokenized
+from jax_engine.engine.tokenization_options import tokenization_options, tokenized
 from jax_engine.errors import InvalidRequestError
 from jax_engine.llm_queue import Call, QueueMethods
 from jax_engine.outputs import (
@@ -148,7 +148,8 @@ class PoolingMethods(QueueMethods):
         left, right = paired(as_prompt_list(data_1), as_prompt_list(data_2))
         engine, params = self.llm_engine, pooling_params
         if engine.head is not None and engine.head.config.task == "classify":
-            prompts = reranker_prompts(engine, left, right, chat_template)
+            how = tokenization_options(options.pop("tokenization_kwargs", None))
+            prompts = reranker_prompts(engine, left, right, chat_template, how)
             return [
                 whole_pair_scored(one)
                 for one in self._pooled(prompts, params, pooling_task="classify", **options)
@@ -182,7 +183,12 @@ class PoolingMethods(QueueMethods):
         given = default if pooling_params is None else pooling_params
         params = one_each("pooling_params", given, PoolingParams, len(batch))
         tasked = [_with_task(one, pooling_task) for one in params]
-        batch = tokenized(batch, self.llm_engine.tokenizer, tokenization_kwargs)
+        batch = tokenized(
+            batch,
+            self.llm_engine.tokenizer,
+            tokenization_kwargs,
+            cannot_fit=self._length_of(None),
+        )
         count = len(batch)
         return self._run(Call(batch, tasked, [0] * count, [None] * count), use_tqdm)
 

@@ -1,6 +1,6 @@
 """The methods of `LLM` that add requests to the shared batch and wait for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
@@ -141,11 +141,25 @@ class QueueMethods:
             sampling_params = self.get_default_sampling_params()
         params = per_prompt(sampling_params, len(batch))
         return Call(
-            tokenized(batch, self.llm_engine.tokenizer, tokenization_kwargs),
+            tokenized(
+                batch,
+                self.llm_engine.tokenizer,
+                tokenization_kwargs,
+                cannot_fit=self._length_of(params),
+            ),
             [replace(one, output_kind=RequestOutputKind.FINAL_ONLY) for one in params],
             _one_each("priority", priority if priority is not None else 0, len(batch)),
             _one_each("timeout", timeout, len(batch)),
         )
+
+    def _length_of(
+        self, params: SamplingParams | Sequence[SamplingParams] | None
+    ) -> Callable[[str], bool] | None:
+        """Tells texts that cannot fit; None if there is no tokenizer, or the parameters may cut."""
+        length = self.llm_engine.text_length
+        each = params if isinstance(params, Sequence) else [params]
+        cut = any(getattr(one, "truncate_prompt_tokens", None) is not None for one in each)
+        return None if cut or length is None else length.cannot_fit
 
     def _run(self, call: Call, use_tqdm: UseTqdm) -> list[Any]:
         """Checks and adds all requests, and runs until they have finished."""

@@ -60,6 +60,7 @@ class LLMEngine(EngineViews, VllmParts):
         self._checks = RequestChecks(
             self.tokenizer, vocab_size, self.max_model_len, eos, self.config.max_logprobs
         )
+        self.text_length = self._checks.text_length
         self.lock = EngineLock()
         self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
         self._pipeline = StepPipeline(

@@ -53,6 +53,9 @@ class StructuredOutputs(Fields):
 
 
 XArg = str | int | float
+MAX_WORDS = 1024  # each is looked for behind each token
+MAX_BIASES = 1 << 16
+Words = Annotated[list[str], Field(max_length=MAX_WORDS)]
 
 
 class SamplingFields(Request):
@@ -71,15 +74,15 @@ class SamplingFields(Request):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
+    stop: str | Words | None = None
     stop_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
+    bad_words: Words | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=MAX_BIASES)] | None = None
     allowed_token_ids: list[int] | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: str | dict[str, Any] | None = None
