@@ -3,6 +3,8 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from jax_engine import LLM, SamplingParams
+from jax_engine.commands.answering.remote import Server
 from jax_engine.commands.answering.server_events import event_data
 from jax_engine.commands.answering.source import Piece
 from jax_engine.commands.chat import Conversation
@@ -146,7 +149,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        with suppress(BrokenPipeError):  # who asked has left
+            self.wfile.write(content)
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -178,6 +182,28 @@ def test_a_server_answers(run: Run, url: str) -> None:
     Handler.events = [{"choices": [{"index": 0, "text": "abc"}]}]
     ended = run("complete", "--url", f"{url}/v1/", "--model-name", "mine", "Hi")
     assert ended.out == "abc\n" and Handler.asked[1][1]["model"] == "mine"
+
+
+def test_ctrl_c_ends_a_server_s_answer_wherever_it_is(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is waited for, and in the middle of it; the next one can be asked for."""
+    Handler.events = [{"choices": [{"index": 0, "text": one}]} for one in "abc"]
+    server = Server(url, "mine", None)
+
+    def pressed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for owner, place in (
+        (HTTPConnection, "connect"), (HTTPConnection, "getresponse"), (HTTPResponse, "readline"),
+    ):  # fmt: skip
+        pieces = server.complete("Hi", {})
+        with monkeypatch.context() as patch, pytest.raises(Stopped):
+            if place == "readline":
+                assert next(pieces) == Piece(0, "a")
+            patch.setattr(owner, place, pressed)
+            next(pieces)
+    assert "".join(one.text for one in server.complete("Hi", {})) == "abc"
 
 
 def test_errors_of_a_server_are_one_line(run: Run, url: str) -> None:
