@@ -51,14 +51,14 @@ class Held:
         self.llm, self.process = llm, process
         self.in_step, self.goes_on = threading.Event(), threading.Event()
         self.goes_on.set()
-        engine, step = process.engine, process.engine.step
+        engine, step = process.engine, process.engine.run_step
 
-        def held() -> Any:
+        def held() -> None:
             self.in_step.set()
             self.goes_on.wait(HANG_S)
-            return step()
+            step()
 
-        engine.step = held  # type: ignore[method-assign]
+        engine.run_step = held  # type: ignore[method-assign]
 
     async def hold(self) -> None:
         """Returns once a step waits."""

@@ -14,7 +14,7 @@ from jax_engine.outputs import (
     RequestMetrics,
     RequestOutput,
 )
-from jax_engine.serving.engine_loop import report_of
+from jax_engine.serving.engine_server import report_of
 from jax_engine.serving.messages import Outputs, decode_report, encode
 from jax_engine.serving.streams import PoolingStream
 from tests.support.small_engine import letters, small_engine
