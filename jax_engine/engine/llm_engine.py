@@ -141,7 +141,9 @@ class LLMEngine:
         """
         self.check_process()
         driver = self._driver
-        if driver is not None and driver != get_ident():
+        # A driver whose requests have all ended is about to leave, and is waited for: its callers
+        # may be told of that end before it has left.
+        if driver not in (None, get_ident()) and self._running.requests:
             raise EngineInUseError(
                 "a call of LLM runs, and its thread alone may use llm_engine: wait for the call, "
                 "or ask LLM, whose methods any thread may call"
