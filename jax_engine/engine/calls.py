@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from jax_engine.engine.batch import Progress, UseTqdm, progress_bar
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import Request
+from jax_engine.engine.request import Request, RequestNews
 from jax_engine.engine.thread_settings import check_jax_settings, jax_settings
 from jax_engine.errors import EngineDeadError, JaxEngineError
 from jax_engine.outputs import AnyRequestOutput
@@ -24,12 +24,12 @@ class Call:
 
     def __init__(self) -> None:
         self.request_ids: list[str] = []
-        self._news: SimpleQueue[AnyRequestOutput | JaxEngineError] = SimpleQueue()
+        self._news: SimpleQueue[RequestNews | JaxEngineError] = SimpleQueue()
 
-    def take(self, outputs: list[AnyRequestOutput]) -> None:
+    def take(self, updates: list[RequestNews]) -> None:
         """As `Reader.take`."""
-        for output in outputs:
-            self._news.put(output)
+        for update in updates:
+            self._news.put(update)
 
     def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
         """As `Reader.fail`."""
@@ -40,7 +40,8 @@ class Call:
         news = self._news.get()
         if isinstance(news, JaxEngineError):
             raise news
-        return news
+        request, new = news
+        return request.output(new)
 
     def last_outputs(self, show: Progress) -> list[AnyRequestOutput]:
         """Waits for the one output of each request; returns them in the order of the prompts."""

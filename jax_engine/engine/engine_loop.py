@@ -14,21 +14,21 @@ from threading import get_ident
 from typing import Any, Protocol
 
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import Request
+from jax_engine.engine.request import Request, RequestNews
 from jax_engine.errors import (
     EngineDeadError,
     EngineInUseError,
     JaxEngineError,
     StepFailedError,
 )
-from jax_engine.outputs import AnyRequestOutput, PoolingRequestOutput
+from jax_engine.outputs import PoolingRequestOutput
 
 
 class Reader(Protocol):
     """Who gets what becomes of requests. The loop's thread calls it, between two steps."""
 
-    def take(self, outputs: list[AnyRequestOutput]) -> None:
-        """Takes what a step gave, or an abort: new outputs of the reader's requests."""
+    def take(self, updates: list[RequestNews]) -> None:
+        """Takes what a step gave, or an abort: what is new in the reader's requests."""
 
     def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
         """A step failed, and these requests of the reader's were aborted."""
@@ -122,11 +122,11 @@ class EngineLoop:
         """
         self.engine.add_all(requests)
         self._readers |= {one.request_id: reader for one in requests}
+        self._note_driver()
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Ends requests, whose readers get what there is; ids that are not running are ignored."""
-        self._deliver(self.engine.abort_request(request_ids))
-        self._deliver(self.engine.take_outputs())
+        self._deliver(self.engine.abort_news(request_ids))
 
     def leave(self, reader: Reader) -> None:
         """Ends all requests of a reader."""
@@ -159,7 +159,7 @@ class EngineLoop:
         if self.paused or not self.is_busy:
             self._await_job()
         with self.engine.driven():
-            while self._jobs or not self._inbox.empty():
+            while not self._stopped and (self._jobs or not self._inbox.empty()):
                 self._await_job()
                 self._jobs.popleft().do()
             if self.is_busy and not self.paused and not self._stopped:
@@ -175,34 +175,46 @@ class EngineLoop:
         try:
             self.engine.run_step()
         except BaseException as error:  # such as one that a logits processor raised
+            self._deliver(self.engine.take_news())  # of those who had ended before
+            for update in self.engine.take_lost():
+                if update[0].request_id not in self._readers:
+                    self.engine.keep(update)
             self._fail(error)
+        else:
+            self._deliver(self.engine.take_news())
         finally:
             self.step_started = None
-        self._deliver(self.engine.take_outputs())
 
     def _fail(self, error: BaseException) -> None:
-        """The engine has aborted everything; it goes on with new requests."""
+        """Tells all readers: the engine has aborted everything, and goes on with new requests."""
         failed: dict[Reader, list[str]] = {}
         for request_id, reader in self._readers.items():
             failed.setdefault(reader, []).append(request_id)
         self._readers.clear()
+        self._note_driver()
         for reader, request_ids in failed.items():
             reader.fail(request_ids, _failure(error))
 
-    def _deliver(self, outputs: list[AnyRequestOutput]) -> None:
-        """Hands outputs to their readers; those without one are for `LLMEngine.step`."""
-        found: dict[Reader, list[AnyRequestOutput]] = {}
-        for output in outputs:
-            reader = self._readers.get(output.request_id)
+    def _deliver(self, updates: list[RequestNews]) -> None:
+        """Hands news to their readers; those without one are for `LLMEngine.step`."""
+        found: dict[Reader, list[RequestNews]] = {}
+        for update in updates:
+            request, news = update
+            reader = self._readers.get(request.request_id)
             if reader is None:
-                self.engine.keep(output)
+                self.engine.keep(update)
                 continue
-            found.setdefault(reader, []).append(output)
+            found.setdefault(reader, []).append(update)
             # The one output of a pooling request is its last, even if it was cut short.
-            if isinstance(output, PoolingRequestOutput) or output.finished:
-                del self._readers[output.request_id]
-        for reader, news in found.items():
-            reader.take(news)
+            if isinstance(news, PoolingRequestOutput) or news.finished:
+                del self._readers[request.request_id]
+        self._note_driver()
+        for reader, its in found.items():
+            reader.take(its)
+
+    def _note_driver(self) -> None:
+        """Before a reader gets the last output: then it may use the engine, but for a moment."""
+        self.engine.driver = get_ident() if self._readers else None
 
     def _put(self, job: _Job) -> None:
         self._inbox.put(job)

@@ -24,7 +24,7 @@ from jax_engine.engine.engine_state import EngineState, engine_state
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import PooledParams, as_sampling_params
 from jax_engine.engine.prompts import PromptInput
-from jax_engine.engine.request import Request
+from jax_engine.engine.request import Request, RequestNews, outputs_of
 from jax_engine.engine.request_checks import RequestChecks, check_request_id, check_service
 from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.saved_state import save_state
@@ -59,6 +59,8 @@ class LLMEngine:
 
     Attributes:
         clock: Returns the time in seconds; `time.monotonic` unless a test replaces it.
+        driver: The thread that runs requests for others, as `EngineLoop`'s does; None while there
+            are none of those.
     """
 
     def __init__(self, parts: EngineParts) -> None:
@@ -77,10 +79,10 @@ class LLMEngine:
             self.tokenizer, vocab_size, self.max_model_len, eos, self.config.max_logprobs
         )
         self._pid = os.getpid()
-        self._driver: int | None = None
+        self.driver: int | None = None
         # `with` enters and leaves it in C, so no signal's handler can raise in between.
         self._lock = RLock()
-        self._unread: list[AnyRequestOutput] = []
+        self._unread: list[RequestNews] = []
         self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
         self._pipeline = StepPipeline(
             self.scheduler,
@@ -122,15 +124,11 @@ class LLMEngine:
 
     @contextmanager
     def driven(self) -> Iterator[None]:
-        """Inside, other threads may not use the engine. Waits while one does."""
+        """For a driver: inside, no other thread uses the engine. Waits while one does."""
         with self._lock:
-            outer, self._driver = self._driver, get_ident()
-            if outer is None:  # what came before is not for the driver's readers
-                self._unread += self._running.take_outputs()
-            try:
-                yield
-            finally:
-                self._driver = outer
+            if self.driver is None:  # what came before is not for those whom it serves
+                self._unread += self._running.take_news()
+            yield
 
     def _alone(self) -> AbstractContextManager[object]:
         """For the time of a method: no other thread uses the engine.
@@ -140,10 +138,8 @@ class LLMEngine:
             EngineInUseError: A call of `LLM` runs in another thread.
         """
         self.check_process()
-        driver = self._driver
-        # A driver whose requests have all ended is about to leave, and is waited for: its callers
-        # may be told of that end before it has left.
-        if driver not in (None, get_ident()) and self._running.requests:
+        driver = self.driver
+        if driver is not None and driver != get_ident():
             raise EngineInUseError(
                 "a call of LLM runs, and its thread alone may use llm_engine: wait for the call, "
                 "or ask LLM, whose methods any thread may call"
@@ -233,14 +229,15 @@ class LLMEngine:
                 self.run_step()
             except BaseException:  # it tells the caller that all requests were aborted
                 del self._running.ended[kept:]
+                self._running.lost = []
                 raise
             return self.outputs()
 
     def run_step(self) -> None:
-        """Runs one step, if there are requests; `take_outputs` has what it gave.
+        """For a driver: runs one step, if there are requests; `take_news` has what it gave.
 
         Raises:
-            BaseException: What the step raised; all requests were aborted.
+            BaseException: What the step raised; all requests were aborted (`take_lost`).
         """
         with self._alone():
             if not self._running.requests:
@@ -292,22 +289,35 @@ class LLMEngine:
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
         with self._alone():
-            return self._running.abort(ids, self.clock())
+            return outputs_of(self._running.abort(ids, self.clock()))
 
     def outputs(self) -> list[AnyRequestOutput]:
         """The outputs that `step` would return now, without running a step."""
         with self._alone():
             unread, self._unread = self._unread, []
-            return unread + self._running.take_outputs()
+            return outputs_of(unread + self._running.take_news())
 
-    def take_outputs(self) -> list[AnyRequestOutput]:
-        """For a driver: the new outputs since it last asked."""
+    def abort_news(self, request_ids: Iterable[str]) -> list[RequestNews]:
+        """For a driver: as `abort_request`; what is new in these requests, and in others."""
         with self._alone():
-            return self._running.take_outputs()
+            return self._running.abort(request_ids, self.clock()) + self._running.take_news()
 
-    def keep(self, output: AnyRequestOutput) -> None:
-        """For a driver: an output that none of its readers asked for. `step` will return it."""
-        self._unread.append(output)
+    def take_news(self) -> list[RequestNews]:
+        """For a driver: what is new in each request since it last asked.
+
+        All news of a request go one way: through `step`, or to one reader.
+        """
+        with self._alone():
+            return self._running.take_news()
+
+    def take_lost(self) -> list[RequestNews]:
+        """For a driver: the last news of what a failed step has aborted."""
+        lost, self._running.lost = self._running.lost, []
+        return lost
+
+    def keep(self, update: RequestNews) -> None:
+        """For a driver: news of a request that none of its readers has. `step` returns them."""
+        self._unread.append(update)
 
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False

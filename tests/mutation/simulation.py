@@ -54,17 +54,13 @@ RUNNING: list[Mutant] = plant(
         "the worker keeps what it knows of ended requests",
     ),
     (
-        "        outputs = self.ended\n"
-        "        outputs += [request.output(finished=False) for request in self.news.values()]",
-        "        outputs: list[AnyRequestOutput] = [\n"
-        "            request.output(finished=False) for request in self.news.values()\n"
-        "        ]\n"
-        "        outputs += self.ended",
+        "        found = self.ended\n        found += [",
+        "        found = [*self.ended]\n        found[:0] = [",
         "an id that is used again gets the news before the end of the first",
     ),
     (
-        "(self.ended if streams else outputs).append",
-        "outputs.append",
+        "(self.ended if streams else found).append",
+        "found.append",
         "the last delta comes before those that were not read",
     ),
     (
@@ -171,17 +167,13 @@ OUTPUTS: list[Mutant] = [
         f"{ENGINE}/results.py",
         TESTS,
         (
-            "(seq.finish_reason is not None and not ended)",
-            "seq.finish_reason is not None",
-            "the end of a sample is told in each delta that follows",
+            "ended = seq.finish_reason is not None and not sample.end_given",
+            "ended = seq.finish_reason is not None",
+            "the end of a sample is told in all news that follow",
         ),
-    ),
-    *plant(
-        f"{ENGINE}/sequence_results.py",
-        TESTS,
         (
-            "            self._text.finish()  # what was held back",
-            "            pass  # what was held back",
+            'if sample.maker is not None and seq.finish_reason == "abort"',
+            'if False and sample.maker is not None and seq.finish_reason == "abort"',
             "text that was held back is lost at an abort",
         ),
     ),

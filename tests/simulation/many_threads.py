@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.shared_batch import SharedBatch
+
 from jax_engine.errors import InvalidRequestError, StepFailedError
 from tests.simulation.baton import SimulatedLock, simulated_mail
 from tests.simulation.build import simulated_host

@@ -4,9 +4,10 @@ from collections import deque
 from random import Random
 from typing import Any
 
+from jax_engine.llm_queue import QueueMethods
+
 from jax_engine import RequestOutputKind
 from jax_engine.errors import InvalidRequestError, StepFailedError
-from jax_engine.llm_queue import QueueMethods
 from reference.random_numbers import request_seed
 from tests.simulation.baton import Baton, simulated_mail
 from tests.simulation.build import World, build_engine, simulated_host
