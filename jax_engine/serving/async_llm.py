@@ -83,7 +83,7 @@ class AsyncLLM:
         cls, engine_args: EngineArgs, *, step_timeout: float = STEP_TIMEOUT_S, **ignored: Any
     ) -> Self:
         """An engine with these settings. Raises the same errors as `AsyncLLM`."""
-        return cls(step_timeout=step_timeout, **vars(engine_args))
+        return cls(step_timeout=step_timeout, **engine_args.settings())
 
     def _own_tokenizer(self) -> Tokenizer | None:
         config = self.config

@@ -1,6 +1,8 @@
 """`complete` and `chat`: an engine in this process, and a server that says what it is told to."""
 
+import argparse
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from jax_engine import LLM, SamplingParams
+from jax_engine.commands.answering.local import LocalModel
 from jax_engine.commands.answering.remote import Server
 from jax_engine.commands.answering.server_events import event_data
 from jax_engine.commands.answering.source import Piece
@@ -71,7 +74,7 @@ class Script:
     def chat(self, messages: Any, fields: Any) -> Iterator[Piece]:
         self.asked.append(messages)
         for one in self.pieces:
-            if isinstance(one, Exception):
+            if isinstance(one, BaseException):
                 raise one
             yield Piece(0, one)
 
@@ -100,25 +103,27 @@ def test_ctrl_c_ends_an_answer_and_not_the_chat(run: Run, monkeypatch: pytest.Mo
     assert run("chat").status == 0
 
 
-def test_a_local_answer_stops_between_steps(checkpoint: Path) -> None:
-    import argparse
-    import os
-    import signal
-
-    from jax_engine.commands.answering.local import LocalModel
-
+def test_ctrl_c_ends_a_local_answer_and_waits_for_that(checkpoint: Path) -> None:
     model = LocalModel(argparse.Namespace(model=str(checkpoint), **SETTINGS))
+    engine, run_step = model._engine, model._engine.run_step
     fields = {"max_tokens": 40, "ignore_eos": True, "temperature": 0.0}
+
+    def pressed() -> None:
+        """A step amid which the main thread, which waits for it, gets the signal."""
+        engine.run_step = run_step  # type: ignore[method-assign]
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        run_step()
+
     pieces = model.complete("Once", fields)
     next(pieces)
-    os.kill(os.getpid(), signal.SIGINT)
+    engine.run_step = pressed  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         list(pieces)
-    assert not model._engine.has_unfinished_requests()
-    assert model._engine.stats().num_used_blocks == 0
+    assert not engine.has_unfinished_requests()
+    assert engine.stats().num_used_blocks == 0
     assert len(list(model.complete("Once", fields))) > 5
     next(model.complete("Once", fields))  # a reader that leaves
-    assert not model._engine.has_unfinished_requests()
+    assert not engine.has_unfinished_requests()
 
 
 def test_events_are_read_as_the_standard_says() -> None:
