@@ -8,8 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -76,7 +77,7 @@ class EngineLoop:
         self._readers: dict[str, Reader] = {}
         self._thread: int | None = None
         self._stopped = False
-        self._end: EngineDeadError | None = None
+        self._end: str | None = None
 
     def post(self, work: Callable[[], None]) -> None:
         """Does this between two steps. It must not raise."""
@@ -150,16 +151,16 @@ class EngineLoop:
                         self.turn()
             problem = "the engine was shut down"
         finally:
-            self._end = EngineDeadError(problem)
-            self._fail(self._end)
-            self._refuse_jobs(self._end)
+            self._end = problem
+            self._fail(EngineDeadError(problem))
+            self._refuse_jobs(problem)
 
     def turn(self) -> None:
         """Does the jobs that have come, or waits for one; then runs a step if requests run."""
         if self.paused or not self.is_busy:
             self._await_job()
         with self.engine.driven():
-            while self._jobs or not self._inbox.empty():
+            while not self._stopped and (self._jobs or not self._inbox.empty()):
                 self._await_job()
                 self._jobs.popleft().do()
             if self.is_busy and not self.paused and not self._stopped:
@@ -175,13 +176,31 @@ class EngineLoop:
         try:
             self.engine.run_step()
         except BaseException as error:  # such as one that a logits processor raised
+            self._deliver(self.engine.take_outputs())  # of those who had ended before
+            for output in self.engine.take_lost():
+                if output.request_id not in self._readers:
+                    self.engine.keep(output)
             self._fail(error)
+        else:
+            self._deliver(self.engine.take_outputs())
         finally:
             self.step_started = None
-        self._deliver(self.engine.take_outputs())
+        self._tell_missed()
+
+    def _tell_missed(self) -> None:
+        """Looks for a request that a job or a logits processor has aborted without the loop.
+
+        Only at the first: each one comes to be the first, and then its reader waits no more.
+        """
+        first = next(iter(self._readers), None)
+        if first is not None and not self.engine.is_running(first):
+            error = StepFailedError(
+                f"request {first} was aborted through llm_engine while a call of LLM waited for it"
+            )
+            self._readers.pop(first).fail([first], error)
 
     def _fail(self, error: BaseException) -> None:
-        """The engine has aborted everything; it goes on with new requests."""
+        """Tells all readers: the engine has aborted everything, and goes on with new requests."""
         failed: dict[Reader, list[str]] = {}
         for request_id, reader in self._readers.items():
             failed.setdefault(reader, []).append(request_id)
@@ -209,12 +228,13 @@ class EngineLoop:
         if self._end is not None:
             self._refuse_jobs(self._end)
 
-    def _refuse_jobs(self, error: EngineDeadError) -> None:
-        """Any thread may do this, since nobody takes jobs any more."""
-        while not self._inbox.empty():
-            job = self._inbox.get()
-            if job.answer is not None:
-                job.answer.set_exception(error)
+    def _refuse_jobs(self, problem: str) -> None:
+        """Any thread may do this, or several at once, since nobody takes jobs any more."""
+        with suppress(Empty):
+            while True:
+                job = self._inbox.get_nowait()
+                if job.answer is not None:
+                    job.answer.set_exception(EngineDeadError(problem))
 
 
 def _failure(error: BaseException) -> JaxEngineError:

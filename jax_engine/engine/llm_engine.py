@@ -231,14 +231,15 @@ class LLMEngine:
                 self.run_step()
             except BaseException:  # it tells the caller that all requests were aborted
                 del self._running.ended[kept:]
+                self._running.lost = []
                 raise
             return self.outputs()
 
     def run_step(self) -> None:
-        """Runs one step, if there are requests; `take_outputs` has what it gave.
+        """For a driver: runs one step, if there are requests; `take_outputs` has what it gave.
 
         Raises:
-            BaseException: What the step raised; all requests were aborted.
+            BaseException: What the step raised; all requests were aborted (`take_lost`).
         """
         with self._alone():
             if not self._running.requests:
@@ -302,6 +303,11 @@ class LLMEngine:
         """For a driver: the new outputs since it last asked."""
         with self._alone():
             return self._running.take_outputs()
+
+    def take_lost(self) -> list[AnyRequestOutput]:
+        """For a driver: the outputs, as far as they came, of what a failed step has aborted."""
+        lost, self._running.lost = self._running.lost, []
+        return lost
 
     def keep(self, output: AnyRequestOutput) -> None:
         """For a driver: an output that none of its readers asked for. `step` will return it."""

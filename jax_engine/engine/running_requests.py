@@ -25,6 +25,7 @@ class RunningRequests:
         news: Requests with new output that `take_outputs` has not taken.
         recorder: Metrics of the requests that have ended.
         ended: Last outputs that `take_outputs` has not taken.
+        lost: Last outputs of the requests that a failed step aborted.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class RunningRequests:
         self.deadlines = Deadlines()
         self.news: dict[str, Request] = {}
         self.ended: list[AnyRequestOutput] = []
+        self.lost: list[AnyRequestOutput] = []
         self.recorder = RequestRecorder()
         self._unplanned: dict[str, Request] = {}
         self._scheduler = scheduler
@@ -113,13 +115,13 @@ class RunningRequests:
         self.ended.append(self._close(self.requests[request_id], now))
 
     def end_all(self) -> None:
-        """Aborts everything."""
+        """Aborts everything, since a step has failed."""
         requests = list(self.requests.values())
         self._scheduler.clear()
         for request in requests:
             self._forget(request)
         self.recorder.take_failed(len(requests))
-        self.ended += [one.output(finished=True) for one in requests]
+        self.lost = [one.output(finished=True) for one in requests]
 
     def note_planned(self, plan: SchedulerOutput, planned_at: float) -> None:
         """Notes when the requests of a step were planned that no step before computed."""
