@@ -123,6 +123,7 @@ class EngineLoop:
         """
         self.engine.add_all(requests)
         self._readers |= {one.request_id: reader for one in requests}
+        self._note_driver()
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Ends requests, whose readers get what there is; ids that are not running are ignored."""
@@ -197,7 +198,9 @@ class EngineLoop:
             error = StepFailedError(
                 f"request {first} was aborted through llm_engine while a call of LLM waited for it"
             )
-            self._readers.pop(first).fail([first], error)
+            reader = self._readers.pop(first)
+            self._note_driver()
+            reader.fail([first], error)
 
     def _fail(self, error: BaseException) -> None:
         """Tells all readers: the engine has aborted everything, and goes on with new requests."""
@@ -205,6 +208,7 @@ class EngineLoop:
         for request_id, reader in self._readers.items():
             failed.setdefault(reader, []).append(request_id)
         self._readers.clear()
+        self._note_driver()
         for reader, request_ids in failed.items():
             reader.fail(request_ids, _failure(error))
 
@@ -220,8 +224,13 @@ class EngineLoop:
             # The one output of a pooling request is its last, even if it was cut short.
             if isinstance(output, PoolingRequestOutput) or output.finished:
                 del self._readers[output.request_id]
+        self._note_driver()
         for reader, news in found.items():
             reader.take(news)
+
+    def _note_driver(self) -> None:
+        """Before a reader gets the last output: then it may use the engine, but for a moment."""
+        self.engine.driver = get_ident() if self._readers else None
 
     def _put(self, job: _Job) -> None:
         self._inbox.put(job)

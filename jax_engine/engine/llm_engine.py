@@ -59,6 +59,8 @@ class LLMEngine:
 
     Attributes:
         clock: Returns the time in seconds; `time.monotonic` unless a test replaces it.
+        driver: The thread that runs requests for others, as `EngineLoop`'s does; None while there
+            are none of those.
     """
 
     def __init__(self, parts: EngineParts) -> None:
@@ -77,7 +79,7 @@ class LLMEngine:
             self.tokenizer, vocab_size, self.max_model_len, eos, self.config.max_logprobs
         )
         self._pid = os.getpid()
-        self._driver: int | None = None
+        self.driver: int | None = None
         # `with` enters and leaves it in C, so no signal's handler can raise in between.
         self._lock = RLock()
         self._unread: list[AnyRequestOutput] = []
@@ -122,15 +124,11 @@ class LLMEngine:
 
     @contextmanager
     def driven(self) -> Iterator[None]:
-        """Inside, other threads may not use the engine. Waits while one does."""
+        """For a driver: inside, no other thread uses the engine. Waits while one does."""
         with self._lock:
-            outer, self._driver = self._driver, get_ident()
-            if outer is None:  # what came before is not for the driver's readers
+            if self.driver is None:  # what came before is not for those whom it serves
                 self._unread += self._running.take_outputs()
-            try:
-                yield
-            finally:
-                self._driver = outer
+            yield
 
     def _alone(self) -> AbstractContextManager[object]:
         """For the time of a method: no other thread uses the engine.
@@ -140,7 +138,7 @@ class LLMEngine:
             EngineInUseError: A call of `LLM` runs in another thread.
         """
         self.check_process()
-        driver = self._driver
+        driver = self.driver
         if driver is not None and driver != get_ident():
             raise EngineInUseError(
                 "a call of LLM runs, and its thread alone may use llm_engine: wait for the call, "

@@ -135,6 +135,26 @@ class SimulatedQueue:
         return self._letters.popleft()
 
 
+class SimulatedLock:
+    """In place of `RLock`."""
+
+    def __init__(self, baton: Baton) -> None:
+        self._baton = baton
+        self._owner: str | None = None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        if self._owner != self._baton.current:
+            self._baton.wait(lambda: not self._depth)
+            self._owner = self._baton.current
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+
+
 class SimulatedFuture:
     """In place of `Future`."""
 

@@ -15,7 +15,7 @@ from jax_engine.errors import (
     InvalidRequestError,
     StepFailedError,
 )
-from tests.simulation.baton import simulated_threads
+from tests.simulation.baton import SimulatedLock, simulated_threads
 from tests.simulation.build import simulated_host
 from tests.simulation.checks import check_engine, check_idle
 from tests.simulation.client import Client
@@ -35,6 +35,7 @@ class ManyThreads(Simulation):
 
     def __init__(self, seed: int, worker: str = "stub") -> None:
         super().__init__(seed, worker)
+        self.engine._lock = SimulatedLock(self.baton)  # type: ignore[assignment]
         self.device.pause = self.baton.pause
         self.broken = self.baton.errors
         self.baton.interrupt = self.press_ctrl_c
@@ -192,9 +193,9 @@ class ManyThreads(Simulation):
 
     def look(self) -> None:
         """From another thread than the loop's, which is refused while that one has the engine."""
-        driven = self.engine._driver is not None
+        driven = self.engine.driver is not None
         try:
-            check_engine(self.engine)
+            self.engine.stats()
             assert not driven, "two threads use the engine"
         except EngineInUseError:
             assert driven

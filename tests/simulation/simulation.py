@@ -149,7 +149,10 @@ class Simulation:
             )
             for one, request_id in zip(checked, ids, strict=True):
                 one.group.request_id = request_id
-            self.loop.add(checked, call)
+            if self.loop.is_busy:
+                self.collect()  # no job aborts requests and uses their ids again
+            with self.engine.driven():
+                self.loop.add(checked, call)
         except (InvalidRequestError, *INJECTED) as error:
             self._refused(error)
             assert before == set(self.engine.scheduler.groups), "I21: all or none"
