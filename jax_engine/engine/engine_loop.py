@@ -7,7 +7,6 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -36,11 +35,22 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a job has returned, or raised."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
-    """Something to do between two steps; who waits for it gets its result by `answer`."""
+    """Something to do between two steps; who waits for it reads its answer.
+
+    A `Future` would hold a lock: Ctrl-C in who waits may leave that locked, and the loop with it.
+    """
 
     work: Callable[[], Any]
-    answer: Future[Any] | None
+    answer: SimpleQueue[_Answer] | None
 
     def do(self) -> None:
         """Does it. A job that nobody waits for must not raise."""
@@ -49,9 +59,9 @@ class _Job:
             work()
             return
         try:
-            answer.set_result(work())
+            answer.put(_Answer(work()))
         except BaseException as error:
-            answer.set_exception(error)
+            answer.put(_Answer(error=error))
         finally:  # an error's traceback holds this frame, which must not hold the error
             del self, work, answer
 
@@ -97,10 +107,14 @@ class EngineLoop:
                 "LLM was called by the thread that runs the engine, which would wait for itself: a "
                 "logits processor may use `llm.llm_engine`, and no method of LLM that waits"
             )
-        answer: Future[T] = Future()
-        self._put(_Job(work, answer))
+        letters: SimpleQueue[_Answer] = SimpleQueue()
+        self._put(_Job(work, letters))
+        answer = letters.get()
         try:
-            return answer.result()
+            if answer.error is not None:
+                raise answer.error
+            result: T = answer.result
+            return result
         finally:  # as above
             del answer
 
@@ -243,7 +257,7 @@ class EngineLoop:
             while True:
                 job = self._inbox.get_nowait()
                 if job.answer is not None:
-                    job.answer.set_exception(EngineDeadError(problem))
+                    job.answer.put(_Answer(error=EngineDeadError(problem)))
 
 
 def _failure(error: BaseException) -> JaxEngineError:

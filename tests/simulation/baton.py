@@ -1,7 +1,7 @@
 """Threads of which one runs at a time, and chance says which: so that they do the same again.
 
 A thread hands the baton on where it may have to wait: while the device computes, when it has put
-something into a queue, and for what comes from a queue, a future or a thread's end. When nobody can
+something into a queue, and for what comes from a queue, a lock or a thread's end. When nobody can
 go on, a wake-up was lost.
 """
 
@@ -155,32 +155,6 @@ class SimulatedLock:
             self._owner = None
 
 
-class SimulatedFuture:
-    """In place of `Future`."""
-
-    def __init__(self, baton: Baton) -> None:
-        self._baton = baton
-        self._result: list[Any] = []
-        self._error: BaseException | None = None
-
-    def set_result(self, result: Any) -> None:
-        assert not self._result and self._error is None, "a job is answered once"
-        self._result.append(result)
-
-    def set_exception(self, error: BaseException) -> None:
-        assert not self._result and self._error is None, "a job is answered once"
-        self._error = error
-
-    def result(self) -> Any:
-        self._baton.wait(lambda: bool(self._result) or self._error is not None)
-        if self._error is None:
-            return self._result[0]
-        try:
-            raise self._error
-        finally:
-            del self  # it holds the error, whose traceback holds this frame
-
-
 class SimulatedThread:
     """In place of `Thread`."""
 
@@ -208,6 +182,5 @@ def simulated_threads(baton: Baton) -> Iterator[None]:
         patch.object(calls, "SimpleQueue", queue),
         patch.object(engine_loop, "SimpleQueue", queue),
         patch.object(calls, "Thread", thread),
-        patch.object(engine_loop, "Future", lambda: SimulatedFuture(baton)),
     ):
         yield
