@@ -138,7 +138,9 @@ class Simulation:
         free = [one for one in QUEUED if one not in before]
         ids = self.chance.choices(QUEUED, k=count)
         if len(free) >= count and self.chance.random() < 0.95:
+            ended = [one.request_id for one in self.engine._running.ended if one.request_id in free]
             ids = self.chance.sample(free, count)
+            ids = ended[:1] if count == 1 and ended else ids
         try:
             checked = check_all(
                 self.engine,
@@ -313,6 +315,8 @@ class Simulation:
         overdue = [
             one for one in running if one.deadline is not None and one.deadline <= self.began
         ]
+        if any(one.mailed for one in overdue) and len(overdue) < len(running):
+            self.faults.is_due = self.chance.random() < 0.3  # who is out of time needs no step
         try:
             self.run_step()
             left = [one for one in overdue if one.request_id in groups]
