@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Logprob:
+
+class Logprob(msgspec.Struct, frozen=True, gc=False):
     """Log-probability of one token, from the raw logits (before penalties and temperature).
 
     In a beam search it comes from the processed logits, which the search compares.
@@ -40,9 +41,12 @@ class FlatLogprobs(Sequence[dict[int, Logprob] | None]):
     @classmethod
     def of(cls, positions: Iterable[Mapping[int, Logprob] | None]) -> "FlatLogprobs":
         flat = cls()
-        for position in positions:
-            flat.append(position)
+        flat.extend(positions)
         return flat
+
+    def extend(self, positions: Iterable[Mapping[int, Logprob] | None]) -> None:
+        for position in positions:
+            self.append(position)
 
     def append(self, position: Mapping[int, Logprob] | None) -> None:
         self.start_indices.append(len(self.token_ids))

@@ -52,16 +52,6 @@ class RequestMetrics:
     scheduled_time: float | None = None
     last_token_time: float | None = None
 
-    def copy(self) -> "RequestMetrics":
-        return RequestMetrics(
-            self.arrival_time,
-            self.first_token_time,
-            self.finished_time,
-            self.queued_time,
-            self.scheduled_time,
-            self.last_token_time,
-        )
-
 
 @dataclass(slots=True)
 class RequestOutput:

@@ -209,10 +209,15 @@ class SamplingParams:
         return self.output_kind is RequestOutputKind.DELTA and not self.use_beam_search
 
     @property
+    def is_ranked(self) -> bool:
+        """Whether only the end tells which sequences are returned: beams, and `best_of`."""
+        return self.use_beam_search or self.num_samples > self.n
+
+    @property
     def needs_logprobs(self) -> bool:
         """Whether log-probabilities are computed, also if only to rank `best_of` or beams."""
         wanted = self.logprobs is not None or self.logprob_token_ids is not None
-        return wanted or self.num_samples > self.n or self.use_beam_search
+        return wanted or self.is_ranked
 
 
 def per_prompt(

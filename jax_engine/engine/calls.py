@@ -9,7 +9,7 @@ from threading import Thread, current_thread
 from jax_engine.engine.batch import Progress, UseTqdm, progress_bar
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import Request
+from jax_engine.engine.request import Request, RequestNews
 from jax_engine.engine.thread_settings import check_jax_settings, jax_settings
 from jax_engine.errors import JaxEngineError
 from jax_engine.outputs import AnyRequestOutput
@@ -24,12 +24,12 @@ class Call:
 
     def __init__(self) -> None:
         self.request_ids: list[str] = []
-        self._news: SimpleQueue[AnyRequestOutput | JaxEngineError] = SimpleQueue()
+        self._news: SimpleQueue[RequestNews | JaxEngineError] = SimpleQueue()
 
-    def take(self, outputs: list[AnyRequestOutput]) -> None:
+    def take(self, updates: list[RequestNews]) -> None:
         """As `Reader.take`."""
-        for output in outputs:
-            self._news.put(output)
+        for update in updates:
+            self._news.put(update)
 
     def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
         """As `Reader.fail`."""
@@ -41,7 +41,8 @@ class Call:
         try:
             if isinstance(news, JaxEngineError):
                 raise news
-            return news
+            request, new = news
+            return request.output(new)
         finally:  # the error's traceback holds this frame, which must not hold the error
             del news
 

@@ -14,21 +14,21 @@ from threading import get_ident
 from typing import Any, Protocol
 
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import Request
+from jax_engine.engine.request import Request, RequestNews
 from jax_engine.errors import (
     EngineDeadError,
     EngineInUseError,
     JaxEngineError,
     StepFailedError,
 )
-from jax_engine.outputs import AnyRequestOutput, PoolingRequestOutput
+from jax_engine.outputs import PoolingRequestOutput
 
 
 class Reader(Protocol):
     """Who gets what becomes of requests. The loop's thread calls it, between two steps."""
 
-    def take(self, outputs: list[AnyRequestOutput]) -> None:
-        """Takes what a step gave, or an abort: new outputs of the reader's requests."""
+    def take(self, updates: list[RequestNews]) -> None:
+        """Takes what a step gave, or an abort: what is new in the reader's requests."""
 
     def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
         """A step failed, and these requests of the reader's were aborted."""
@@ -141,8 +141,7 @@ class EngineLoop:
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Ends requests, whose readers get what there is; ids that are not running are ignored."""
-        self._deliver(self.engine.abort_request(request_ids))
-        self._deliver(self.engine.take_outputs())
+        self._deliver(self.engine.abort_news(request_ids))
 
     def leave(self, reader: Reader) -> None:
         """Ends all requests of a reader."""
@@ -191,13 +190,13 @@ class EngineLoop:
         try:
             self.engine.run_step()
         except BaseException as error:  # such as one that a logits processor raised
-            self._deliver(self.engine.take_outputs())  # of those who had ended before
-            for output in self.engine.take_lost():
-                if output.request_id not in self._readers:
-                    self.engine.keep(output)
+            self._deliver(self.engine.take_news())  # of those who had ended before
+            for update in self.engine.take_lost():
+                if update[0].request_id not in self._readers:
+                    self.engine.keep(update)
             self._fail(error)
         else:
-            self._deliver(self.engine.take_outputs())
+            self._deliver(self.engine.take_news())
         finally:
             self.step_started = None
         self._tell_missed()
@@ -226,21 +225,22 @@ class EngineLoop:
         for reader, request_ids in failed.items():
             reader.fail(request_ids, _failure(error))
 
-    def _deliver(self, outputs: list[AnyRequestOutput]) -> None:
-        """Hands outputs to their readers; those without one are for `LLMEngine.step`."""
-        found: dict[Reader, list[AnyRequestOutput]] = {}
-        for output in outputs:
-            reader = self._readers.get(output.request_id)
+    def _deliver(self, updates: list[RequestNews]) -> None:
+        """Hands news to their readers; those without one are for `LLMEngine.step`."""
+        found: dict[Reader, list[RequestNews]] = {}
+        for update in updates:
+            request, news = update
+            reader = self._readers.get(request.request_id)
             if reader is None:
-                self.engine.keep(output)
+                self.engine.keep(update)
                 continue
-            found.setdefault(reader, []).append(output)
+            found.setdefault(reader, []).append(update)
             # The one output of a pooling request is its last, even if it was cut short.
-            if isinstance(output, PoolingRequestOutput) or output.finished:
-                del self._readers[output.request_id]
+            if isinstance(news, PoolingRequestOutput) or news.finished:
+                del self._readers[request.request_id]
         self._note_driver()
-        for reader, news in found.items():
-            reader.take(news)
+        for reader, its in found.items():
+            reader.take(its)
 
     def _note_driver(self) -> None:
         """Before a reader gets the last output: then it may use the engine, but for a moment."""

@@ -24,7 +24,7 @@ from jax_engine.engine.engine_state import EngineState, engine_state
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.pooling import PooledParams, as_sampling_params
 from jax_engine.engine.prompts import PromptInput
-from jax_engine.engine.request import Request
+from jax_engine.engine.request import Request, RequestNews, outputs_of
 from jax_engine.engine.request_checks import RequestChecks, check_request_id, check_service
 from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.saved_state import save_state
@@ -82,7 +82,7 @@ class LLMEngine:
         self.driver: int | None = None
         # `with` enters and leaves it in C, so no signal's handler can raise in between.
         self._lock = RLock()
-        self._unread: list[AnyRequestOutput] = []
+        self._unread: list[RequestNews] = []
         self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
         self._pipeline = StepPipeline(
             self.scheduler,
@@ -127,7 +127,7 @@ class LLMEngine:
         """For a driver: inside, no other thread uses the engine. Waits while one does."""
         with self._lock:
             if self.driver is None:  # what came before is not for those whom it serves
-                self._unread += self._running.take_outputs()
+                self._unread += self._running.take_news()
             yield
 
     def _alone(self) -> AbstractContextManager[object]:
@@ -234,7 +234,7 @@ class LLMEngine:
             return self.outputs()
 
     def run_step(self) -> None:
-        """For a driver: runs one step, if there are requests; `take_outputs` has what it gave.
+        """For a driver: runs one step, if there are requests; `take_news` has what it gave.
 
         Raises:
             BaseException: What the step raised; all requests were aborted (`take_lost`).
@@ -289,27 +289,39 @@ class LLMEngine:
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
         with self._alone():
-            return self._running.abort(ids, self.clock())
+            last = self._running.abort(ids, self.clock())
+            aborted = {id(request) for request, _ in last}
+            before = [one for one in self._unread if id(one[0]) in aborted]
+            self._unread = [one for one in self._unread if id(one[0]) not in aborted]
+            return outputs_of(before + last)[len(before) :]  # which all news before are part of
 
     def outputs(self) -> list[AnyRequestOutput]:
         """The outputs that `step` would return now, without running a step."""
         with self._alone():
             unread, self._unread = self._unread, []
-            return unread + self._running.take_outputs()
+            return outputs_of(unread + self._running.take_news())
 
-    def take_outputs(self) -> list[AnyRequestOutput]:
-        """For a driver: the new outputs since it last asked."""
+    def abort_news(self, request_ids: Iterable[str]) -> list[RequestNews]:
+        """For a driver: as `abort_request`; what is new in these requests, and in others."""
         with self._alone():
-            return self._running.take_outputs()
+            return self._running.abort(request_ids, self.clock()) + self._running.take_news()
 
-    def take_lost(self) -> list[AnyRequestOutput]:
-        """For a driver: the outputs, as far as they came, of what a failed step has aborted."""
+    def take_news(self) -> list[RequestNews]:
+        """For a driver: what is new in each request since it last asked.
+
+        All news of a request go one way: through `step`, or to one reader.
+        """
+        with self._alone():
+            return self._running.take_news()
+
+    def take_lost(self) -> list[RequestNews]:
+        """For a driver: the last news of what a failed step has aborted."""
         lost, self._running.lost = self._running.lost, []
         return lost
 
-    def keep(self, output: AnyRequestOutput) -> None:
-        """For a driver: an output that none of its readers asked for. `step` will return it."""
-        self._unread.append(output)
+    def keep(self, update: RequestNews) -> None:
+        """For a driver: news of a request that none of its readers has. `step` returns them."""
+        self._unread.append(update)
 
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False

@@ -187,9 +187,9 @@ class PooledResults:
     """One output, made from the prompt's hidden states. The token that ends it is dropped.
 
     Attributes:
-        streams, every_token: As in `FinalResults`.
+        streams, every_token: As in `Results`.
         num_generated: Output tokens that the client sees.
-        counts_samples: As in `FinalResults`.
+        counts_samples: As in `Results`.
     """
 
     streams = every_token = counts_samples = False
@@ -203,7 +203,7 @@ class PooledResults:
     def take_prompt(
         self, item: ScheduledSequence, index: int, row: int, result: StepResult
     ) -> None:
-        """As `FinalResults.take_prompt`."""
+        """As `Results.take_prompt`."""
         if result.hidden is not None:
             self._pooled.add(item, result.hidden, index, row)
 
@@ -211,8 +211,8 @@ class PooledResults:
         """Ignores the token, which only shows that the whole prompt was computed."""
         return None
 
-    def output(self, metrics: RequestMetrics, *, finished: bool) -> PoolingRequestOutput:
-        """The vector or scores; empty if the request was aborted before anything was computed."""
+    def news(self, metrics: RequestMetrics, *, finished: bool) -> PoolingRequestOutput:
+        """The output itself: the vector or scores; empty if it was aborted before any of it."""
         return PoolingRequestOutput(
             self._group.request_id,
             PoolingOutput(self._pooled.data()),

@@ -1,13 +1,17 @@
 """A request as the engine keeps it, from its check until its last output."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from jax_engine.core.sequence_group import SequenceGroup
+from jax_engine.engine.assembler import Assembler
+from jax_engine.engine.pieces import News
 from jax_engine.engine.pooling import PooledResults
 from jax_engine.engine.prompts import Prompt
-from jax_engine.engine.results import FinalResults
-from jax_engine.outputs import AnyRequestOutput, RequestMetrics
+from jax_engine.engine.results import Results
+from jax_engine.outputs import AnyRequestOutput, PoolingRequestOutput, RequestMetrics
 from jax_engine.sampling_params import SamplingParams
+from jax_engine.tokenization.tokenizer import Tokenizer
 
 
 @dataclass(slots=True, eq=False)
@@ -18,7 +22,8 @@ class Request:
         prompt: Parsed and truncated.
         params: The request's own copy: the caller may change the original.
         group: The request as the scheduler sees it, with its id and its sequences.
-        results: What it has produced, and how that is returned.
+        results: What it has produced that is not in its news yet.
+        tokenizer: The engine's, for outputs that are made here.
         arrival_time: In seconds of the engine's clock; None: when it is accepted.
         timeout: In seconds after its arrival; None: no limit.
         metrics: When it arrived, got its first token and finished.
@@ -27,10 +32,12 @@ class Request:
     prompt: Prompt
     params: SamplingParams
     group: SequenceGroup
-    results: FinalResults | PooledResults
+    results: Results | PooledResults
+    tokenizer: Tokenizer | None
     arrival_time: float | None = None
     timeout: float | None = None
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
+    _assembler: Assembler | None = None
 
     @property
     def request_id(self) -> str:
@@ -63,6 +70,26 @@ class Request:
         self.group.arrival_time = self.metrics.arrival_time = arrival
         return arrival
 
-    def output(self, *, finished: bool) -> AnyRequestOutput:
-        """Its next output; `finished` says that it is the last one."""
-        return self.results.output(self.metrics, finished=finished)
+    def news(self, *, finished: bool) -> News | PoolingRequestOutput:
+        """What is new since the last news; `finished` says that these are the last."""
+        return self.results.news(self.metrics, finished=finished)
+
+    def output(self, news: News | PoolingRequestOutput) -> AnyRequestOutput:
+        """The output that its next news make, for a reader in this process."""
+        if isinstance(news, PoolingRequestOutput):
+            return news
+        if self._assembler is None:  # a reader in another process has one of its own
+            arrival, tokenizer = self.metrics.arrival_time, self.tokenizer
+            self._assembler = Assembler(
+                self.request_id, self.prompt, self.params, tokenizer, arrival
+            )
+        self._assembler.take(news)
+        return self._assembler.read()
+
+
+type RequestNews = tuple[Request, News | PoolingRequestOutput]
+
+
+def outputs_of(updates: Iterable[RequestNews]) -> list[AnyRequestOutput]:
+    """The outputs that new news of requests make."""
+    return [request.output(news) for request, news in updates]

@@ -13,7 +13,7 @@ from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.pooling import PooledParams, PooledResults
 from jax_engine.engine.prompts import PromptInput, parse_prompt, truncate_prompt
 from jax_engine.engine.request import Request
-from jax_engine.engine.results import results_for
+from jax_engine.engine.results import Results
 from jax_engine.engine.trace_replay import replay_trace
 from jax_engine.errors import InvalidRequestError
 from jax_engine.pooling_params import PoolingParams
@@ -76,9 +76,12 @@ class RequestChecks:
             cache_salt=parsed.cache_salt,
             constraints=self._constraints.build(own),
         )
+        results: Results | PooledResults
         if isinstance(own, PooledParams):
-            return Request(parsed, own, group, PooledResults(parsed, own, group))
-        return Request(parsed, own, group, results_for(parsed, own, group, self._tokenizer))
+            results = PooledResults(parsed, own, group)
+        else:
+            results = Results(parsed, own, group, self._tokenizer)
+        return Request(parsed, own, group, results, self._tokenizer)
 
     def _check_tokens(self, params: SamplingParams) -> None:
         for name in (

@@ -1,36 +1,54 @@
-"""A request's results, and how they are returned: at the end, cumulative, as deltas, or as beams.
+"""What the steps of the engine give a request, until it is handed over as `News`.
 
 Pooling requests have results of another kind (`pooling.PooledResults`).
 """
 
+from dataclasses import dataclass
+
 from jax_engine.core.scheduler_output import ScheduledSequence
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
+from jax_engine.engine.pieces import LogprobLists, News, Piece, Times
 from jax_engine.engine.prompts import Prompt
-from jax_engine.engine.sequence_results import SequenceResults
 from jax_engine.engine.sequence_text import SequenceText
-from jax_engine.engine.token_logprobs import token_logprobs
-from jax_engine.logprobs import FlatLogprobs, Logprob
-from jax_engine.outputs import CompletionOutput, RequestMetrics, RequestOutput
+from jax_engine.engine.token_logprobs import add_rows, add_sampled
+from jax_engine.outputs import RequestMetrics
 from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.step import StepResult
 from jax_engine.tokenization.tokenizer import Tokenizer
 
-type PromptLogprobs = list[dict[int, Logprob] | None] | FlatLogprobs
 
-
-class FinalResults:
-    """One output, when the request has ended (`RequestOutputKind.FINAL_ONLY`).
+@dataclass(slots=True)
+class _Sample:
+    """What one sequence has that was not handed over yet, and how much was.
 
     Attributes:
-        streams: Whether there is an output after each step that drew tokens for the request.
-        every_token: Whether each token must be processed when it is sampled (streamed text, stop
-            strings, log-probabilities); if not, all text is decoded at the end.
-        counts_samples: Whether each token that is sampled is one of its output.
+        maker: Makes its text; None if whoever reads does, or nobody.
+        text, logprobs: What is new.
+        num_given, end_given: How many of its tokens were handed over, and whether its end was.
     """
 
-    streams = False
-    counts_samples = True
+    maker: SequenceText | None
+    logprobs: LogprobLists | None
+    text: str = ""
+    cumulative_logprob: float = 0.0
+    num_given: int = 0
+    end_given: bool = False
+
+
+class Results:
+    """The results of a generating request.
+
+    Text is made here only if the request has stop strings, which decide when it ends.
+
+    Attributes:
+        streams: Whether there are news after each step that drew tokens for the request; else only
+            at the end.
+        every_token: Whether each token must be processed when it is sampled (stop strings,
+            log-probabilities).
+        counts_samples: Whether each token that is sampled is one of its output; not in a beam
+            search, whose tokens are known at the end.
+    """
 
     def __init__(
         self,
@@ -39,16 +57,21 @@ class FinalResults:
         group: SequenceGroup,
         tokenizer: Tokenizer | None,
     ) -> None:
-        sampled_logprobs = params.needs_logprobs and not params.use_beam_search
-        self.every_token = self.streams or bool(params.stop) or sampled_logprobs
+        self.counts_samples = not params.use_beam_search
+        self.streams = (
+            self.counts_samples and params.output_kind is not RequestOutputKind.FINAL_ONLY
+        )
+        self.every_token = self.counts_samples and (params.needs_logprobs or bool(params.stop))
         self._prompt = prompt
         self._params = params
         self._group = group
-        self._tokenizer = tokenizer if params.detokenize else None
-        self._sequences: dict[int, SequenceResults] = {}
-        self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+        self._tokenizer = tokenizer if params.stop else None
+        self._gives_logprobs = params.logprobs is not None or params.logprob_token_ids is not None
+        self._samples: dict[int, _Sample] = {}
+        self._prompt_logprobs: LogprobLists | None = None
         if params.prompt_logprobs is not None:
-            self._prompt_logprobs = [None] * group.prompt_len
+            self._prompt_logprobs = LogprobLists([0])  # nothing is before the first token
+        self._is_begun = False
 
     @property
     def num_generated(self) -> int:
@@ -58,161 +81,112 @@ class FinalResults:
     def take_prompt(
         self, item: ScheduledSequence, index: int, row: int, result: StepResult
     ) -> None:
-        """Takes a chunk's prompt log-probabilities; keeps those it has, as outputs may hold them.
+        """Takes a chunk's prompt log-probabilities; keeps those it has if it is computed again.
 
         Args:
             index: The sequence's place in the step.
             row: Its first token's place in the step.
         """
-        if self._prompt_logprobs is None or result.prompt is None:
+        lists = self._prompt_logprobs
+        if lists is None or result.prompt is None:
             return
-        num_top = self._params.prompt_logprobs or 0
-        end = min(item.start + item.num_tokens + 1, self._group.prompt_len)
-        for position in range(item.start + 1, end):
-            if self._prompt_logprobs[position] is not None:  # the prompt was computed again
-                continue
-            token = self._prompt.token_ids[position]
-            self._prompt_logprobs[position] = token_logprobs(
-                result.prompt, row + position - item.start - 1, token, num_top, self._word
-            )
+        first, end = (
+            len(lists.counts),
+            min(item.start + item.num_tokens + 1, self._group.prompt_len),
+        )
+        if first < end:
+            before = row - item.start - 1  # the row of position p is that of the token before it
+            rows, tokens = slice(before + first, before + end), self._prompt.token_ids[first:end]
+            add_rows(lists, result.prompt, rows, tokens, self._params.prompt_logprobs or 0)
 
     def take_token(self, seq: Sequence, row: int, result: StepResult) -> str | None:
-        """Takes the token just appended to `seq`; returns the stop string it completed, if any."""
-        return self._sequence(seq).take_token(seq, row, result, self._word)
+        """Takes the token just appended to `seq`; returns the stop string it completed, if any.
 
-    def output(self, metrics: RequestMetrics, *, finished: bool) -> RequestOutput:
-        """The request's state, or what is new in it. A returned output never changes later."""
-        return RequestOutput(
-            request_id=self._group.request_id,
-            prompt=self._prompt.text,
-            prompt_token_ids=self._prompt.token_ids,
-            outputs=self._completions(self._chosen(finished=finished)),
-            finished=finished,
-            num_cached_tokens=self._group.num_cached_tokens or 0,
-            metrics=metrics.copy(),
-            prompt_logprobs=self._given_prompt_logprobs(),
-        )
+        Args:
+            row: The token's row among those that the step drew.
+        """
+        sample, params, token = self._sample(seq), self._params, seq.token_ids[-1]
+        if params.needs_logprobs:
+            assert result.logprobs is not None
+            sample.cumulative_logprob += float(result.logprobs.logprobs[row])
+            if sample.logprobs is not None:
+                logits = result.logits
+                add_sampled(sample.logprobs, result.logprobs, logits, row, token, params)
+        if sample.maker is None:
+            return None
+        sample.text += sample.maker.take([token], seq.finish_reason, seq.stop_reason)
+        return sample.maker.stopped_by
 
-    def _chosen(self, *, finished: bool) -> list[Sequence]:
-        """The first n sequences; at the end, the n most probable of `best_of`, best first."""
-        seqs = self._group.seqs
-        if finished and self._params.num_samples > self._params.n:
+    def news(self, metrics: RequestMetrics, *, finished: bool) -> News:
+        """What is new since the last call."""
+        seqs, given = self._group.seqs, self._prompt_logprobs
+        if finished and self._params.num_samples > self._params.n and self.counts_samples:
             seqs = sorted(seqs, key=self._rank)
-        return seqs[: self._params.n]
+        all_of = finished and self._params.is_ranked
+        pieces = [
+            self._piece(seq) for seq in seqs[: self._params.n] if all_of or self._has_news(seq)
+        ]
+        times: Times | None = None
+        if finished or not self._is_begun:
+            times = (
+                metrics.first_token_time,
+                metrics.finished_time,
+                metrics.queued_time,
+                metrics.scheduled_time,
+                metrics.last_token_time,
+            )
+        if given is not None:
+            given.counts += [0] * (self._group.prompt_len - len(given.counts))  # not reached
+        self._is_begun, self._prompt_logprobs = True, None
+        cached = self._group.num_cached_tokens or 0
+        return News(self._group.request_id, pieces, finished, cached, times, given)
 
     def _rank(self, seq: Sequence) -> tuple[bool, float]:
         """Sort key: the most probable first; a sequence without tokens, after an abort, last."""
-        return not seq.output_len, -self._sequence(seq).cumulative_logprob
-
-    def _completions(self, seqs: list[Sequence]) -> list[CompletionOutput]:
-        """Omits an unfinished sequence without output: samples will fork from it."""
-        return [
-            self._completion(seq) for seq in seqs if seq.output_len or seq.finish_reason is not None
-        ]
-
-    def _completion(
-        self, seq: Sequence, first_token: int = 0, first_char: int = 0
-    ) -> CompletionOutput:
-        """A sequence's output from this token and this character on."""
-        results = self._sequence(seq)
-        if not self.every_token:
-            results.take_all(seq)
-        logprobs = results.logprobs
-        return CompletionOutput(
-            index=seq.index,
-            text=results.text(seq)[first_char:],
-            token_ids=seq.token_ids[self._group.prompt_len + first_token :],
-            cumulative_logprob=results.cumulative_logprob if self._params.needs_logprobs else None,
-            logprobs=None if logprobs is None else logprobs[first_token:],
-            finish_reason=seq.finish_reason,
-            stop_reason=seq.stop_reason,
-        )
-
-    def _given_prompt_logprobs(self) -> PromptLogprobs | None:
-        if self._prompt_logprobs is None or not self._params.flat_logprobs:
-            return self._prompt_logprobs
-        return FlatLogprobs.of(self._prompt_logprobs)
-
-    def _sequence(self, seq: Sequence) -> SequenceResults:
-        results = self._sequences.get(seq.index)
-        if results is None:
-            text = None
-            if self._tokenizer is not None:
-                text = SequenceText(self._tokenizer, self._prompt.token_ids, self._params)
-            results = self._sequences[seq.index] = SequenceResults(self._params, text)
-        return results
-
-    def _word(self, token_id: int) -> str | None:
-        if self._tokenizer is None:
-            return None
-        return self._tokenizer.decode([token_id], skip_special_tokens=False)
-
-
-class CumulativeResults(FinalResults):
-    """One output after each step, with everything so far (`RequestOutputKind.CUMULATIVE`)."""
-
-    streams = True
-
-
-class DeltaResults(FinalResults):
-    """One output after each step, with what is new since the last one (`RequestOutputKind.DELTA`).
-
-    The cumulative log-probability is the whole sequence's. Only the first output holds the prompt's
-    log-probabilities.
-    """
-
-    streams = True
-
-    def _completions(self, seqs: list[Sequence]) -> list[CompletionOutput]:
-        return [self._delta(seq) for seq in seqs if self._has_news(seq)]
+        return not seq.output_len, -self._sample(seq).cumulative_logprob
 
     def _has_news(self, seq: Sequence) -> bool:
-        num_tokens, _, ended = self._sequence(seq).given
-        return seq.output_len > num_tokens or (seq.finish_reason is not None and not ended)
+        """Not an unfinished sequence without output: samples will fork from it."""
+        sample = self._sample(seq)
+        ended = seq.finish_reason is not None and not sample.end_given
+        return seq.output_len > sample.num_given or ended
 
-    def _delta(self, seq: Sequence) -> CompletionOutput:
-        num_tokens, num_chars, _ = self._sequence(seq).given
-        delta = self._completion(seq, num_tokens, num_chars)
-        num_tokens, num_chars = num_tokens + len(delta.token_ids), num_chars + len(delta.text)
-        self._sequence(seq).given = num_tokens, num_chars, seq.finish_reason is not None
-        return delta
+    def _piece(self, seq: Sequence) -> Piece:
+        sample = self._sample(seq)
+        tokens = seq.token_ids[self._group.prompt_len + sample.num_given :]
+        if sample.maker is not None and seq.finish_reason == "abort" and not sample.end_given:
+            sample.text += sample.maker.take([], "abort")  # held back for tokens that will not come
+        cumulative, logprobs = sample.cumulative_logprob, sample.logprobs
+        if not self.counts_samples:
+            cumulative, logprobs = seq.cumulative_logprob, _of_beam(seq)
+        piece = Piece(
+            seq.index,
+            tokens,
+            None if sample.maker is None else sample.text,
+            cumulative if self._params.needs_logprobs else None,
+            logprobs,
+            seq.finish_reason,
+            seq.stop_reason,
+        )
+        sample.text, sample.end_given = "", seq.finish_reason is not None
+        sample.num_given += len(tokens)
+        if sample.logprobs is not None:
+            sample.logprobs = LogprobLists()
+        return piece
 
-    def _given_prompt_logprobs(self) -> PromptLogprobs | None:
-        given = super()._given_prompt_logprobs()
-        self._prompt_logprobs = None
-        return given
-
-
-class BeamResults(FinalResults):
-    """One output with the beams, best first: their tokens are only known at the end."""
-
-    counts_samples = False
-
-    def _chosen(self, *, finished: bool) -> list[Sequence]:
-        return self._group.seqs[: self._params.n]
-
-    def _completion(
-        self, seq: Sequence, first_token: int = 0, first_char: int = 0
-    ) -> CompletionOutput:
-        results = self._sequence(seq)
-        results.cumulative_logprob = seq.cumulative_logprob
-        results.logprobs = [
-            {token: Logprob(logprob, rank, self._word(token))}
-            for token, (logprob, rank) in zip(seq.output_token_ids, seq.token_logprobs, strict=True)
-        ]
-        return super()._completion(seq, first_token, first_char)
-
-
-_KINDS = {
-    RequestOutputKind.FINAL_ONLY: FinalResults,
-    RequestOutputKind.CUMULATIVE: CumulativeResults,
-    RequestOutputKind.DELTA: DeltaResults,
-}
+    def _sample(self, seq: Sequence) -> _Sample:
+        sample = self._samples.get(seq.index)
+        if sample is None:
+            maker = None
+            if self._tokenizer is not None:
+                maker = SequenceText(self._tokenizer, self._prompt.token_ids, self._params)
+            logprobs = LogprobLists() if self._gives_logprobs else None
+            sample = self._samples[seq.index] = _Sample(maker, logprobs)
+        return sample
 
 
-def results_for(
-    prompt: Prompt, params: SamplingParams, group: SequenceGroup, tokenizer: Tokenizer | None
-) -> FinalResults:
-    """Makes the results of a generating request, of the kind that its parameters ask for."""
-    kind = BeamResults if params.use_beam_search else _KINDS[params.output_kind]
-    return kind(prompt, params, group, tokenizer)
+def _of_beam(seq: Sequence) -> LogprobLists:
+    """Log-probability and rank of each token of a beam, and of no others."""
+    tokens, pairs = seq.output_token_ids, seq.token_logprobs
+    logprobs, ranks = [one for one, _ in pairs], [rank for _, rank in pairs]
+    return LogprobLists([1] * len(tokens), tokens, logprobs, ranks)

@@ -6,11 +6,10 @@ from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.deadlines import Deadlines
 from jax_engine.engine.pipeline import StepPipeline
-from jax_engine.engine.request import Request
+from jax_engine.engine.request import Request, RequestNews
 from jax_engine.engine.request_metrics import RequestRecorder
 from jax_engine.engine.request_setup import request_seed, request_setup
 from jax_engine.errors import InvalidRequestError
-from jax_engine.outputs import AnyRequestOutput
 
 
 class RunningRequests:
@@ -22,10 +21,10 @@ class RunningRequests:
     Attributes:
         requests: By request id.
         deadlines: Deadlines of the requests that have one.
-        news: Requests with new output that `take_outputs` has not taken.
+        news: Requests with something new that `take_news` has not taken.
         recorder: Metrics of the requests that have ended.
-        ended: Last outputs that `take_outputs` has not taken.
-        lost: Last outputs of the requests that a failed step aborted.
+        ended: Last news that `take_news` has not taken.
+        lost: Last news of the requests that a failed step aborted.
     """
 
     def __init__(
@@ -38,8 +37,8 @@ class RunningRequests:
         self.requests: dict[str, Request] = {}
         self.deadlines = Deadlines()
         self.news: dict[str, Request] = {}
-        self.ended: list[AnyRequestOutput] = []
-        self.lost: list[AnyRequestOutput] = []
+        self.ended: list[RequestNews] = []
+        self.lost: list[RequestNews] = []
         self.recorder = RequestRecorder()
         self._unplanned: dict[str, Request] = {}
         self._scheduler = scheduler
@@ -89,21 +88,21 @@ class RunningRequests:
         self._scheduler.take_back(request.group)
         self._forget(request)
 
-    def abort(self, request_ids: Iterable[str], now: float) -> list[AnyRequestOutput]:
-        """Aborts those of the requests that are unfinished, and returns their outputs.
+    def abort(self, request_ids: Iterable[str], now: float) -> list[RequestNews]:
+        """Aborts those of the requests that are unfinished, and returns their last news.
 
-        A stream's last delta goes to `take_outputs` instead, like its other deltas: the caller may
+        A stream's last delta goes to `take_news` instead, like its other deltas: the caller may
         not have read the last step's delta yet.
         """
-        found = dict.fromkeys(request_ids)
-        requests = [self.requests[one] for one in found if one in self.requests]
+        ids = dict.fromkeys(request_ids)
+        requests = [self.requests[one] for one in ids if one in self.requests]
         for request in requests:
             self._scheduler.abort(request.request_id)
-        outputs: list[AnyRequestOutput] = []
+        found: list[RequestNews] = []
         for request in requests:
             deltas = request.params.gives_deltas
-            (self.ended if deltas else outputs).append(self._close(request, now))
-        return outputs
+            (self.ended if deltas else found).append(self._close(request, now))
+        return found
 
     def end(self, request_id: str, stop_reason: str, now: float) -> None:
         """Aborts an unfinished request, with the engine's reason."""
@@ -111,7 +110,7 @@ class RunningRequests:
         self.finish(request_id, now)
 
     def finish(self, request_id: str, now: float) -> None:
-        """Delivers the last output of a request that the scheduler has ended."""
+        """Delivers the last news of a request that the scheduler has ended."""
         self.ended.append(self._close(self.requests[request_id], now))
 
     def end_all(self) -> None:
@@ -121,7 +120,7 @@ class RunningRequests:
         for request in requests:
             self._forget(request)
         self.recorder.take_failed(len(requests))
-        self.lost = [one.output(finished=True) for one in requests]
+        self.lost = [(one, one.news(finished=True)) for one in requests]
 
     def note_planned(self, plan: SchedulerOutput, planned_at: float) -> None:
         """Notes when the requests of a step were planned that no step before computed."""
@@ -134,23 +133,23 @@ class RunningRequests:
                 request.metrics.scheduled_time = planned_at
                 self.recorder.take_planned(request)
 
-    def take_outputs(self) -> list[AnyRequestOutput]:
-        """All new outputs since the last call.
+    def take_news(self) -> list[RequestNews]:
+        """What is new in each request since the last call.
 
-        Final outputs come first: a running request may have reused the id of an ended one.
+        Last news come first: a running request may have reused the id of an ended one.
         """
-        outputs = self.ended
-        outputs += [request.output(finished=False) for request in self.news.values()]
+        found = self.ended
+        found += [(request, request.news(finished=False)) for request in self.news.values()]
         self.news, self.ended = {}, []
-        return outputs
+        return found
 
-    def _close(self, request: Request, now: float) -> AnyRequestOutput:
+    def _close(self, request: Request, now: float) -> RequestNews:
         request.metrics.finished_time = now
         request.metrics.last_token_time = request.last_token_time
-        output = request.output(finished=True)
+        last = request, request.news(finished=True)
         self.recorder.take(request)
         self._forget(request)
-        return output
+        return last
 
     def _forget(self, request: Request) -> None:
         request_id = request.request_id

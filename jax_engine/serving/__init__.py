@@ -6,7 +6,8 @@ messages.py        what the two processes say to each other
 engine_process.py  the engine's process: receives requests, runs steps, sends outputs
 engine_server.py   what it does with each message, without sockets
 engine_client.py   starts that process, sends requests, receives outputs
-streams.py         the outputs of one request, as its client reads them
+reports.py         what is new in requests, as messages
+streams.py         wakes whoever reads the outputs of a request
 origin.py          who asked, for logs and traces
 request_log.py     a line for each request
 tracing.py         a span for each request

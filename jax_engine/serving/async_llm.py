@@ -10,6 +10,7 @@ from typing import Any, Self, get_args
 from jax_engine.checks import check_number, shown
 from jax_engine.config import EngineConfig
 from jax_engine.core.admission import prompt_too_long
+from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.prompts import (
     Prompt,
@@ -39,7 +40,7 @@ from jax_engine.serving.request_log import RequestLog
 from jax_engine.serving.streams import CompletionStream, PoolingStream
 from jax_engine.serving.text_encoder import TextEncoder
 from jax_engine.serving.tracing import Tracer
-from jax_engine.serving.wire_params import needs_text, streams, written
+from jax_engine.serving.wire_params import streams, written
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 
 CLOSE_S = 5.0  # how long the engine's process may take to end
@@ -141,16 +142,8 @@ class AsyncLLM:
         params = self._checked(given)
         arrival = time.monotonic()
         parsed = await self._parsed(prompt, params.truncate_prompt_tokens)
-        has_text = needs_text(params)
-        stream = CompletionStream(
-            self._new_id(request_id),
-            parsed,
-            params,
-            self._tokenizer,
-            has_text=has_text,
-            interval=self.config.stream_interval,
-            arrival_time=arrival,
-        )
+        assembler = Assembler(self._new_id(request_id), parsed, params, self._tokenizer, arrival)
+        stream = CompletionStream(assembler, self.config.stream_interval)
         if self.request_log is not None:
             self.request_log(stream.request_id, parsed, params)
         add = self._request(parsed, params, arrival, priority, timeout)
@@ -162,8 +155,8 @@ class AsyncLLM:
         finally:
             if self.tracer is not None:
                 headers = origin.headers if trace_headers is None else trace_headers
-                name, times = origin.request_id, stream.metrics
-                self.tracer(name, headers, params, times, stream.num_tokens)
+                name, times = origin.request_id, assembler.metrics
+                self.tracer(name, headers, params, times, assembler.num_tokens)
 
     def encode(
         self,

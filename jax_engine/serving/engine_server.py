@@ -6,27 +6,23 @@ from typing import Any
 
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.request import Request
+from jax_engine.engine.request import Request, RequestNews
 from jax_engine.errors import JaxEngineError
-from jax_engine.logprobs import FlatLogprobs
-from jax_engine.outputs import AnyRequestOutput, CompletionOutput, PoolingRequestOutput
 from jax_engine.serving.messages import (
     Abort,
     Add,
     Answer,
     Ask,
     GiveUp,
-    News,
     Outputs,
     Pause,
-    Piece,
-    Pooled,
     Question,
     Refused,
     Report,
     Resume,
     Stop,
 )
+from jax_engine.serving.reports import messages_of
 from jax_engine.serving.wire_params import read_params
 
 logger = logging.getLogger("jax_engine")
@@ -47,7 +43,6 @@ class EngineServer:
         self.loop = EngineLoop(engine)
         self._engine = engine
         self._send = send
-        self._has_text: dict[str, bool] = {}  # running request id: whether its text is made here
         self._waiting: list[Pause] = []  # until nothing runs
         self._paused_by: set[int] = set()  # numbers of the pauses that stopped the steps
         self._late: list[Request] = []  # came while a pause waits, and are accepted behind it
@@ -99,8 +94,6 @@ class EngineServer:
             self.loop.add([request], self)
         except Exception as error:
             self._send(Outputs([_refused(request.request_id, error)]))
-        else:
-            self._has_text[request.request_id] = request.params.detokenize
 
     def _abort(self, request_ids: list[str]) -> None:
         late, self._late = self._late, []
@@ -111,23 +104,15 @@ class EngineServer:
                 self._late.append(request)
         self.loop.abort(request_ids)
 
-    def take(self, outputs: list[AnyRequestOutput]) -> None:
+    def take(self, updates: list[RequestNews]) -> None:
         """As `Reader.take`."""
-        self._send(Outputs([self._report(one) for one in outputs]))
+        self._send(Outputs([*messages_of(updates)]))
         self._end_pauses()
 
     def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
         """As `Reader.fail`."""
-        for one in request_ids:
-            self._has_text.pop(one, None)
         self._send(Outputs([_refused(one, error) for one in request_ids]))
         self._end_pauses()
-
-    def _report(self, output: AnyRequestOutput) -> News | Pooled:
-        has_text = self._has_text[output.request_id]
-        if isinstance(output, PoolingRequestOutput) or output.finished:
-            del self._has_text[output.request_id]
-        return report_of(output, has_text=has_text)
 
     def _answer(self, ask: Ask) -> Answer:
         answers: Mapping[Question, Callable[[], Any]] = {
@@ -191,44 +176,3 @@ def _refused(request_id: str, error: Exception) -> Refused:
     if not isinstance(error, JaxEngineError):
         logger.error("request %s failed", request_id, exc_info=error)
     return Refused(request_id, type(error).__name__, str(error))
-
-
-def report_of(output: AnyRequestOutput, *, has_text: bool) -> News | Pooled:
-    """An output as a message.
-
-    Args:
-        has_text: whether the engine made its text.
-    """
-    if isinstance(output, PoolingRequestOutput):
-        data = output.outputs.data
-        return Pooled(
-            output.request_id, data.tobytes(), list(data.shape), data.dtype.name, output.finished
-        )
-    logprobs, times = output.prompt_logprobs, output.metrics
-    return News(
-        output.request_id,
-        [_piece(one, has_text=has_text) for one in output.outputs],
-        output.finished,
-        output.num_cached_tokens,
-        times.first_token_time,
-        times.finished_time,
-        logprobs if isinstance(logprobs, FlatLogprobs) else None,
-        (times.queued_time, times.scheduled_time, times.last_token_time)
-        if output.finished
-        else None,
-    )
-
-
-def _piece(output: CompletionOutput, *, has_text: bool) -> Piece:
-    logprobs = output.logprobs
-    if logprobs is not None and not isinstance(logprobs, FlatLogprobs):  # of a beam search
-        logprobs = FlatLogprobs.of(logprobs)
-    return Piece(
-        output.index,
-        output.token_ids,
-        output.text if has_text else None,
-        output.cumulative_logprob,
-        logprobs,
-        output.finish_reason,
-        output.stop_reason,
-    )

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from jax_engine.logprobs import FlatLogprobs
+from jax_engine.engine.pieces import News
 
 COMMANDS, REPORTS = "commands", "reports"  # names of the two sockets
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
-    """Encoded as an array that begins with the name of its class."""
+    """Encoded as an array that begins with the name of its class, as `News` are."""
 
 
 class Settings(Message, tag="settings"):
@@ -110,41 +110,6 @@ class StartFailed(Message, tag="start_failed"):
 
     error: str
     message: str
-
-
-class Piece(Message):
-    """What is new in one sequence of a request.
-
-    Attributes:
-        text: None if the API's process makes the text of the tokens.
-        logprobs: without `decoded_tokens`.
-    """
-
-    index: int
-    token_ids: list[int]
-    text: str | None = None
-    cumulative_logprob: float | None = None
-    logprobs: FlatLogprobs | None = None
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
-
-
-class News(Message, tag="news"):
-    """What is new in a request that generates.
-
-    Attributes:
-        end_times: with the last news: `queued_time`, `scheduled_time` and `last_token_time` of
-            `RequestMetrics`.
-    """
-
-    request_id: str
-    pieces: list[Piece]
-    finished: bool
-    num_cached_tokens: int
-    first_token_time: float | None = None
-    finished_time: float | None = None
-    prompt_logprobs: FlatLogprobs | None = None
-    end_times: tuple[float | None, float | None, float | None] | None = None
 
 
 class Pooled(Message, tag="pooled"):

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from typing import Any
 
+from jax_engine.engine.pieces import News
 from jax_engine.errors import EngineDeadError, InvalidRequestError
 from jax_engine.serving.engine_client import EngineClient, error_of
 from jax_engine.serving.messages import (
@@ -14,7 +15,6 @@ from jax_engine.serving.messages import (
     Answer,
     Ask,
     GiveUp,
-    News,
     Outputs,
     Pause,
     PauseMode,

@@ -48,7 +48,6 @@ class RequestLog:
 
 def _params(params: SamplingParams | PoolingParams) -> str:
     """Those that have another value than the default."""
-    given = {k: v for k, v in written(params).items() if k != "detokenize"}
-    text = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    text = ", ".join(f"{name}={value!r}" for name, value in written(params).items())
     text = f"{type(params).__name__}({text})"
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."

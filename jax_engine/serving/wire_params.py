@@ -12,13 +12,11 @@ from jax_engine.sampling_params import RequestOutputKind, SamplingParams
 from jax_engine.structured_outputs import StructuredOutputsParams
 
 # The engine's process is given these in a form of its own, or not at all
-_LEFT_OUT = {"output_kind", "flat_logprobs", "detokenize", "skip_clone"}
+_LEFT_OUT = {"output_kind", "flat_logprobs", "skip_clone"}
 
 
 def written(params: SamplingParams | PoolingParams) -> dict[str, Any]:
     """The fields of a request's parameters that a message holds.
-
-    `detokenize` says whether the engine's process makes the text.
 
     Raises:
         InvalidRequestError: a field holds what cannot be sent to another process.
@@ -29,8 +27,6 @@ def written(params: SamplingParams | PoolingParams) -> dict[str, Any]:
         if one.name in _LEFT_OUT or value == one.default:  # None may be another value
             continue
         fields[one.name] = _plain(one.name, value)
-    if isinstance(params, SamplingParams):
-        fields["detokenize"] = needs_text(params)
     return fields
 
 
@@ -73,22 +69,11 @@ def read_params(
         **fields,
         structured_outputs=None if guide is None else StructuredOutputsParams(**guide),
         output_kind=kind,
-        flat_logprobs=True,
     )
-
-
-def is_ranked(params: SamplingParams) -> bool:
-    """Whether only the end tells which sequences a request returns: beams, and `best_of`."""
-    return params.use_beam_search or params.num_samples > params.n
 
 
 def streams(params: SamplingParams | PoolingParams) -> bool:
     """Whether somebody reads a request's outputs before its end."""
-    if isinstance(params, PoolingParams) or is_ranked(params):
+    if isinstance(params, PoolingParams) or params.is_ranked:
         return False
     return params.output_kind is not RequestOutputKind.FINAL_ONLY
-
-
-def needs_text(params: SamplingParams) -> bool:
-    """Whether the engine's process makes the text: it looks for stop strings, or ranks."""
-    return params.detokenize and (is_ranked(params) or bool(params.stop_strings))

@@ -8,7 +8,8 @@ import html
 import json
 from dataclasses import asdict, dataclass
 
-from jax_engine.serving.messages import Add, News, Outputs, Piece, encode
+from jax_engine.engine.pieces import News, Piece
+from jax_engine.serving.messages import Add, Outputs, encode
 from reference.blocks import BlockManager
 from reference.scheduler import Scheduler
 from scripts.tutorial.stepping import request

@@ -11,7 +11,8 @@ import time
 from queue import SimpleQueue
 from typing import IO
 
-from jax_engine.serving.messages import Add, Command, News, Outputs, Piece, decode_command, encode
+from jax_engine.engine.pieces import News, Piece
+from jax_engine.serving.messages import Add, Command, Outputs, decode_command, encode
 
 STEP_S = 0.002
 

@@ -9,9 +9,9 @@ from itertools import count
 from typing import Any
 
 import pytest
+from jax_engine.compat.async_llm import AsyncLLM
 
 from jax_engine import LLM, InvalidRequestError, PoolingParams, RequestOutputKind, SamplingParams
-from jax_engine.compat.async_llm import AsyncLLM
 from jax_engine.config import EngineConfig
 from tests.support.patience import HANG_S, until
 from tests.support.tiny_llama import tiny_llama

@@ -6,9 +6,9 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
+from jax_engine.compat.async_llm import AsyncLLM
 
 from jax_engine import InvalidRequestError, SamplingParams
-from jax_engine.compat.async_llm import AsyncLLM
 from tests.support.patience import HANG_S
 from tests.support.small_engine import small_engine
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_engine.serving.messages import Add, News, Piece
+from jax_engine.engine.pieces import News, Piece
+from jax_engine.serving.messages import Add
 from jax_engine.step import Moves, Row, Step
 from scripts.tutorial import journey
 from tests.docs.test_replay import CHROMIUM, needs_chromium

@@ -174,7 +174,7 @@ def test_a_step_that_is_interrupted_anywhere_leaves_a_whole_engine(llm) -> None:
         check_integrity(engine.scheduler.block_manager)
 
     wanted = generate()
-    assert raise_everywhere(generate, LLMEngine.run_step, RunningRequests.finish, check) > 300
+    assert raise_everywhere(generate, LLMEngine.step, RunningRequests.finish, check) > 300
     check_others_can_use_it(llm)
     assert generate() == wanted
 

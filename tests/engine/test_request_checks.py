@@ -12,7 +12,7 @@ from jax_engine.engine.pooling import PooledParams, PooledResults
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.request import Request
 from jax_engine.engine.request_checks import RequestChecks, check_service
-from jax_engine.engine.results import CumulativeResults
+from jax_engine.engine.results import Results
 from tests.support.small_engine import letters
 from tests.support.strategies import EOS, VOCABULARY
 
@@ -85,10 +85,10 @@ def test_a_pooling_request_has_results_of_its_own() -> None:
     request = check(params)
     assert isinstance(request.results, PooledResults) and request.prompt == Prompt(None, [0, 1])
     assert isinstance(request.params, PooledParams) and request.params is not params
-    output = request.output(finished=True)
+    output: Any = request.output(request.news(finished=True))
     assert (output.request_id, output.prompt_token_ids) == ("new", [0, 1])
     request = check(SamplingParams())
-    assert type(request.results) is CumulativeResults and request.prompt == Prompt(None, [0, 1])
+    assert type(request.results) is Results and request.prompt == Prompt(None, [0, 1])
 
 
 def test_a_trace_is_replayed_and_beams_are_counted() -> None:

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from jax_engine import RequestOutputKind, SamplingParams
+from jax_engine.engine.pieces import LogprobLists
 from jax_engine.engine.prompts import Prompt
-from jax_engine.engine.results import results_for
+from jax_engine.engine.results import Results
 from jax_engine.logprobs import FlatLogprobs
 from jax_engine.outputs import RequestMetrics, RequestOutput
 from jax_engine.step import SampleLogprobs, StepResult
@@ -132,25 +133,24 @@ def test_many_log_probabilities_in_few_objects(kind: RequestOutputKind) -> None:
     assert given == [True] + [not deltas] * (len(given) - 1), "deltas hold them once"
 
 
-def test_nothing_changes_in_an_output_that_was_given_out() -> None:
-    """Of a prompt that is computed again, rounding may differ: what was given stays."""
-    prompt: Any = Prompt(None, [1, 0, 1])
-    group: Any = SimpleNamespace(prompt_len=3, seqs=[], request_id="a", num_cached_tokens=None)
-    results = results_for(prompt, SamplingParams(prompt_logprobs=1), group, None)
+def test_a_prompt_that_is_computed_again_keeps_its_log_probabilities() -> None:
+    """Rounding may differ the second time. What an abort leaves without any has none."""
+    group: Any = SimpleNamespace(prompt_len=4, seqs=[], request_id="a", num_cached_tokens=None)
+    results = Results(Prompt(None, [1, 0, 1, 1]), SamplingParams(prompt_logprobs=0), group, None)
 
-    def take(start: int, num_tokens: int, row: int, first: float) -> Any:
-        values = np.float32(first) - np.arange(8, dtype=np.float32)
-        ranks, top = np.arange(8), np.zeros((8, 1), int)
-        step = StepResult([], prompt=SampleLogprobs(values, ranks, top, values[:, None]))
+    def take(start: int, num_tokens: int, row: int, first: float) -> None:
+        values, top = np.float32(first) - np.arange(8, dtype=np.float32), np.zeros((8, 1), int)
+        prompt = SampleLogprobs(values, np.arange(8), top, top.astype(np.float32))
         item: Any = SimpleNamespace(start=start, num_tokens=num_tokens)
-        results.take_prompt(item, 0, row, step)
-        return results.output(RequestMetrics(0.0), finished=False).prompt_logprobs
+        results.take_prompt(item, 0, row, StepResult([], prompt=prompt))
 
-    first, second, third = take(0, 2, 4, -1.0)
-    assert first is None and (second[0].logprob, third[1].logprob) == (-5.0, -6.0)
+    take(0, 1, 4, -1.0)
     take(0, 1, 0, -9.0)
-    _, again, last = take(1, 2, 0, -9.0)
-    assert again is second and last is third
+    take(1, 1, 6, -1.0)
+    lists = results.news(RequestMetrics(0.0), finished=False).prompt_logprobs
+    assert lists == LogprobLists([0, 1, 1, 0], [0, 1], [-5.0, -7.0], [4, 6])
+    take(2, 2, 0, -1.0)
+    assert results.news(RequestMetrics(0.0), finished=True).prompt_logprobs is None, "given once"
 
 
 def test_samples_that_wait_for_their_turn_are_not_given_out() -> None:

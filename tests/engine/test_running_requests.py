@@ -14,6 +14,7 @@ from jax_engine import (
 )
 from jax_engine.engine import llm_engine
 from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.request import outputs_of
 from jax_engine.errors import ForkedProcessError
 from jax_engine.metrics import Counter, Histogram
 from jax_engine.outputs import RequestOutput
@@ -110,7 +111,7 @@ def test_what_a_failed_step_aborted() -> None:
     worker.fail_at = "launch"
     with pytest.raises(worker.Error):
         engine.run_step()
-    (output,) = engine.take_lost()
+    (output,) = outputs_of(engine.take_lost())
     assert isinstance(output, RequestOutput) and output.finished and output.request_id == "mine"
     assert (output.outputs[0].finish_reason, len(output.outputs[0].token_ids)) == ("abort", 1)
     check_idle(engine)

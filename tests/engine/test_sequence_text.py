@@ -54,15 +54,11 @@ def test_the_text_is_the_oracle_s_after_each_token(
         [Sample(tokens, [np.zeros(SIZE)] * len(tokens), "length")],
     )
     last, _, stopped_by = end_of(request, 0)
-    mine = SequenceText(vocabulary.tokenizer, [1], SamplingParams(**asked))
+    mine, text = SequenceText(vocabulary.tokenizer, [1], SamplingParams(**asked)), ""
     for count, token in enumerate(tokens[:last], 1):
         assert mine.stopped_by is None
-        mine.add([token])
-        if count < last:
-            assert mine.text == text_of(request, 0, count, over=False)
-    mine.finish()
+        over = count == last
+        text += mine.take([token], "length" if over else None)
+        assert text == text_of(request, 0, count, over=over)
     event("stopped" if stopped_by else "not stopped")
     assert mine.stopped_by == stopped_by
-    assert mine.text == text_of(request, 0, last, over=True)
-    mine.finish()
-    assert mine.text == text_of(request, 0, last, over=True), "given out once"

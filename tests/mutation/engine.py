@@ -66,7 +66,7 @@ REQUESTS: list[Mutant] = [
 
 OUTPUTS: list[Mutant] = [
     *plant(
-        f"{FOLDER}/sequence_results.py",
+        f"{FOLDER}/results.py",
         SHELL,
         (
             "cumulative_logprob += float(",
@@ -74,17 +74,13 @@ OUTPUTS: list[Mutant] = [
             "the last log-probability in place of the sum",
         ),
         (
-            "result.logits, row, token",
-            "result.logits, 0, token",
+            "result.logprobs, logits, row, token",
+            "result.logprobs, logits, 0, token",
             "log-probabilities are those of the step's first row",
         ),
-    ),
-    *plant(
-        f"{FOLDER}/results.py",
-        SHELL,
         (
-            "row + position - item.start - 1,",
-            "row + position - item.start,",
+            "before = row - item.start - 1",
+            "before = row - item.start",
             "prompt log-probabilities, one row too far",
         ),
         (
@@ -93,50 +89,59 @@ OUTPUTS: list[Mutant] = [
             "a chunk's last token says nothing of the next one",
         ),
         (
-            "return not seq.output_len, -self._seq",
-            "return not seq.output_len, self._seq",
+            "return not seq.output_len, -self._sample",
+            "return not seq.output_len, self._sample",
             "best_of returns the worst",
         ),
+        ("self._group.num_cached_tokens or 0", "0", "cached tokens are not told"),
         (
-            "self._group.num_cached_tokens or 0,",
-            "0,",
-            "cached tokens are not told",
-        ),
-        (
-            "results.cumulative_logprob if self._params.needs_logprobs else None",
-            "results.cumulative_logprob",
+            "cumulative if self._params.needs_logprobs else None",
+            "cumulative",
             "a sum of log-probabilities that nobody took",
         ),
         (
-            "results.cumulative_logprob = seq.cumulative_logprob",
-            "pass",
+            "cumulative, logprobs = seq.cumulative_logprob, _of_beam(seq)",
+            "logprobs = _of_beam(seq)",
             "a beam without its log-probability",
         ),
     ),
     *plant(
         f"{FOLDER}/results.py",
         STREAMING,
-        ("metrics=metrics.copy()", "metrics=metrics", "times given out change later"),
         (
-            "num_tokens + len(delta.token_ids), num_chars",
-            "len(delta.token_ids), num_chars",
-            "a third delta begins where the second did",
+            "sample.num_given += len(tokens)",
+            "sample.num_given = len(tokens)",
+            "third news begin where the second did",
         ),
         (
-            " or (seq.finish_reason is not None and not ended)",
-            "",
+            "return seq.output_len > sample.num_given or ended",
+            "return seq.output_len > sample.num_given",
+            "an end without a token is no news",
+        ),
+    ),
+    *plant(
+        f"{FOLDER}/assembler.py",
+        STREAMING,
+        (
+            "self.num_tokens > self.num_read or (ended and not self.end_read)",
+            "self.num_tokens > self.num_read",
             "an end without a token is not told in deltas",
         ),
         (
-            "        self._prompt_logprobs = None\n        return given",
-            "        return given",
+            "            self._prompt_logprobs = None\n        return",
+            "            pass\n        return",
             "what a prompt was given is given again with each delta",
+        ),
+        (
+            "self.metrics.arrival_time, *news.times)",
+            "self.metrics.arrival_time)",
+            "times are not told",
         ),
     ),
     *plant(
         f"{FOLDER}/token_logprobs.py",
         SHELL,
-        ("top_logprobs[row, i]), i + 1,", "top_logprobs[row, i]), i,", "ranks begin at 0"),
+        ("list(range(1, len(tops) + 1))", "list(range(len(tops)))", "ranks begin at 0"),
         (
             "end = None if num_top == -1 else num_top",
             "end = None if num_top == -1 else num_top + 1",

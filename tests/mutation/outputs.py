@@ -3,6 +3,7 @@
 from tests.mutation.planting import Mutant, plant
 
 SEQUENCE_TESTS = ("tests/engine/test_sequence_text.py",)
+CUT_TESTS = ("tests/engine/test_assembler.py",)
 TEXT_TESTS = ("tests/engine/test_llm_text.py",)
 VIEW_TESTS = ("tests/engine/test_results.py", "tests/properties/test_client_view.py")
 LOGPROBS_TESTS = ("tests/engine/test_logprobs.py",)
@@ -16,14 +17,14 @@ MUTANTS: list[Mutant] = [
             "self._num_tokens >= self._min_tokens",
             "the last of min_tokens may complete a stop string",
         ),
-        ("self._feed(self._detokenizer.flush())", "pass", "half a character at the end is lost"),
+        ("self._certain(self._detokenizer.flush())", '""', "half a character at the end is lost"),
         (
-            "self.text += self._stops.flush()",
+            "text += self._stops.flush()",
             "pass",
             "text that a stop string might have begun with is lost at the end",
         ),
         (
-            "StopChecker(stops, params.include_stop_str_in_output)",
+            "StopChecker(stops, self._includes_stop)",
             "StopChecker(stops)",
             "include_stop_str_in_output is ignored",
         ),
@@ -35,7 +36,23 @@ MUTANTS: list[Mutant] = [
         ("self._num_tokens += len(token_ids)", "self._num_tokens = 1", "tokens are not counted"),
     ),
     *plant(
-        "jax_engine/engine/results.py",
+        "jax_engine/engine/sequence_text.py",
+        VIEW_TESTS,
+        ("if ended_by_token and not self._includes_stop:", "if False:", "a stop token is text"),
+        (
+            "if ended_by_token and not self._includes_stop:",
+            "if ended_by_token:",
+            "include_stop_str_in_output is for strings only",
+        ),
+        (
+            "ended_by_token and not self._includes_stop:",
+            "finish_reason is not None and not self._includes_stop:",
+            "the last token's text is lost, whatever ended it",
+        ),
+        ("text + self._rest()", "text", "the last token loses the text held back"),
+    ),
+    *plant(
+        "jax_engine/engine/assembler.py",
         TEXT_TESTS,
         (
             "tokenizer if params.detokenize else None",
@@ -44,31 +61,57 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/engine/sequence_results.py",
-        TEXT_TESTS,
+        "jax_engine/engine/assembler.py",
+        (*CUT_TESTS, "tests/engine/test_results.py"),
         (
-            "        if self._is_text(seq):\n            self._text.add([token])",
-            "        self._text.add([token])",
-            "a stop token is text",
+            'sample.text, sample.token_ids, sample.logprobs = "", [], None',
+            "sample.token_ids, sample.logprobs = [], None",
+            "a delta has all the text",
+        ),
+        (
+            'sample.text, sample.token_ids, sample.logprobs = "", [], None',
+            'sample.text, sample.token_ids = "", []',
+            "a delta repeats log-probabilities",
+        ),
+        (
+            "sample.end_read = sample.num_tokens, sample.finish_reason is not None",
+            "sample.end_read = sample.num_tokens, False",
+            "an end is told again with the next delta",
+        ),
+        ("elif not self.finished:", "elif False:", "outputs that were given out grow"),
+        (
+            "            chosen = [(index, one) for index, one in chosen if one.has_news]\n",
+            "            pass\n",
+            "a delta has samples with nothing new",
+        ),
+        (
+            "if news.finished and self._params.is_ranked:",
+            "if False:",
+            "the best is where it was sampled",
+        ),
+        (
+            "                sample.logprobs.extend(new)\n",
+            "                sample.logprobs = new\n",
+            "log-probabilities that were not read are lost",
+        ),
+        (
+            "            sample.text += piece.text\n",
+            "            sample.text = piece.text\n",
+            "the engine's text that was not read is lost",
+        ),
+        (
+            "places[:-1], places[1:], lists",
+            "places[:-1], places[:-1], lists",
+            "flat positions are empty",
         ),
     ),
     *plant(
-        "jax_engine/engine/sequence_results.py",
+        "jax_engine/engine/results.py",
         VIEW_TESTS,
         (
-            "self._text.finish()  # what was held back",
-            "pass  # what was held back",
+            'sample.text += sample.maker.take([], "abort")',
+            "pass",
             "an abort loses the text held back",
-        ),
-        (
-            "if seq.finish_reason is not None:\n            self._text.finish()",
-            "if False:\n            self._text.finish()",
-            "the last token loses the text held back",
-        ),
-        (
-            "return not ended_by_token or self._params.include_stop_str_in_output",
-            "return not ended_by_token",
-            "include_stop_str_in_output is for strings only",
         ),
         (
             "float(result.logprobs.logprobs[row])",
@@ -76,61 +119,41 @@ MUTANTS: list[Mutant] = [
             "sums are of the first row's log-probabilities",
         ),
         (
-            "tokens if self._is_text(seq) else tokens[:-1]",
-            "tokens",
-            "the token that ended it is in the text decoded at the end",
-        ),
-        (
-            "tokens if self._is_text(seq) else tokens[:-1]",
-            "tokens[:-1]",
-            "the last token's text is lost where all is decoded at the end",
-        ),
-    ),
-    *plant(
-        "jax_engine/engine/results.py",
-        VIEW_TESTS,
-        (
-            "-self._sequence(seq).cumulative_logprob",
-            "-self._sequence(seq).cumulative_logprob / max(seq.output_len, 1)",
+            "-self._sample(seq).cumulative_logprob",
+            "-self._sample(seq).cumulative_logprob / max(seq.output_len, 1)",
             "best_of by the mean",
         ),
         ("if finished and self._params", "if self._params", "best_of is sorted too early"),
+        ("[rank for _, rank in", "[rank + 1 for _, rank in", "a beam's best token has rank 2"),
+        ("seqs[: self._params.n]", "seqs", "best_of returns all"),
         (
-            "Logprob(logprob, rank, self._word(token))",
-            "Logprob(logprob, rank + 1, self._word(token))",
-            "the best token of a beam has rank 2",
+            "if all_of or self._has_news(seq)",
+            "if self._has_news(seq)",
+            "of best_of those are returned that have news",
         ),
         (
-            " and not params.use_beam_search",
-            "",
-            "the text of a beam is that of all ways that were tried",
+            'sample.text, sample.end_given = "", seq',
+            "sample.end_given = seq",
+            "text is handed over again",
         ),
         (
-            "        return seqs[: self._params.n]",
-            "        return list(seqs)",
-            "best_of returns all",
+            '= "", seq.finish_reason is not None',
+            '= "", False',
+            "an end is handed over again with the next news",
         ),
-        ("num_chars + len(delta.text)", "len(delta.text)", "a delta repeats text"),
         (
-            "= num_tokens, num_chars, seq.finish_reason is not None",
-            "= num_tokens, num_chars, False",
-            "an end is told again with the next delta",
+            "            sample.logprobs = LogprobLists()\n        return",
+            "            pass\n        return",
+            "log-probabilities are handed over again",
         ),
-        ("logprobs[first_token:]", "logprobs", "a delta repeats log-probabilities"),
-        ("results.text(seq)[first_char:]", "results.text(seq)", "a delta has all the text"),
         (
-            "for seq in seqs if seq.output_len or seq.finish_reason is not None",
-            "for seq in seqs",
+            "return seq.output_len > sample.num_given or ended",
+            "return True",
             "a sample that has not begun is given out",
         ),
         (
-            "row + position - item.start - 1",
-            "row + position - item.start",
-            "the prompt's log-probabilities are those of the next row",
-        ),
-        (
-            "or bool(params.stop) or sampled_logprobs",
-            "or bool(params.stop)",
+            "(params.needs_logprobs or bool(params.stop))",
+            "bool(params.stop)",
             "final outputs lack log-probabilities",
         ),
     ),
@@ -171,16 +194,16 @@ MUTANTS: list[Mutant] = [
     *plant(
         "jax_engine/engine/token_logprobs.py",
         VIEW_TESTS,
-        ("[row, i]), i + 1, word(top))", "[row, i]), i, word(top))", "ranks begin at 0"),
-        ('side="right")', 'side="left")', "a chosen token's rank counts itself"),
         (
-            "params.logprobs or 0, word)\n    assert",
-            "params.logprobs or 1, word)\n    assert",
-            "logprobs=0 gives one more",
+            "del tops[at], values[at], ranks[at]",
+            "del tops[at], values[at], ranks[-1]",
+            "the ranks of the others close up",
         ),
+        ('side="right")', 'side="left")', "a chosen token's rank counts itself"),
+        ("[token], params.logprobs or 0)", "[token], params.logprobs or 1)", "0 gives one more"),
         (
-            "int(logprobs.ranks[row])",
-            "int(logprobs.ranks[0])",
+            "logprobs.ranks[rows].tolist()",
+            "logprobs.ranks[: len(token_ids)].tolist()",
             "ranks are those of the first row",
         ),
     ),

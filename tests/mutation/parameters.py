@@ -34,8 +34,8 @@ MUTANTS: list[Mutant] = [
             "each character of a stop string stops",
         ),
         (
-            "wanted or self.num_samples > self.n or",
-            "wanted or",
+            "return wanted or self.is_ranked",
+            "return wanted or self.use_beam_search",
             "best_of without the sums that it compares",
         ),
         (

@@ -21,13 +21,13 @@ MAP_TESTS = ("tests/core/test_block_map.py",)
 
 MUTANTS: list[Mutant] = [
     *plant(
-        "jax_engine/serving/streams.py",
+        "jax_engine/engine/assembler.py",
         ("tests/serving/test_stream_interval.py",),
-        ("due = tokens == 0 or", "due =", "the first token waits for an interval"),
-        ("- tokens >= interval", "- tokens > interval", "an interval is one token longer"),
+        ("full = self.num_read == 0 or", "full =", "the first token waits for an interval"),
+        ("- self.num_read >= interval", "- self.num_read > interval", "one token longer"),
         (
-            "return _has_news(sample) and (due or sample.finish_reason is not None)",
-            "return _has_news(sample) and due",
+            "return self.has_news and (full or self.finish_reason is not None)",
+            "return self.has_news and full",
             "the end of one of two samples waits",
         ),
     ),

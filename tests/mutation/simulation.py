@@ -54,17 +54,13 @@ RUNNING: list[Mutant] = plant(
         "the worker keeps what it knows of ended requests",
     ),
     (
-        "        outputs = self.ended\n"
-        "        outputs += [request.output(finished=False) for request in self.news.values()]",
-        "        outputs: list[AnyRequestOutput] = [\n"
-        "            request.output(finished=False) for request in self.news.values()\n"
-        "        ]\n"
-        "        outputs += self.ended",
+        "        found = self.ended\n        found += [",
+        "        found = [*self.ended]\n        found[:0] = [",
         "an id that is used again gets the news before the end of the first",
     ),
     (
-        "(self.ended if deltas else outputs).append",
-        "outputs.append",
+        "(self.ended if deltas else found).append",
+        "found.append",
         "the last delta comes before those that were not read",
     ),
     (
@@ -78,8 +74,8 @@ RUNNING: list[Mutant] = plant(
         "requests of a failed step are kept",
     ),
     (
-        "        self.lost = [one.output(finished=True) for one in requests]",
-        "        self.ended += [one.output(finished=True) for one in requests]",
+        "        self.lost = [(one,",
+        "        self.ended += [(one,",
         "readers get the ends of a failed step, and not its failure",
     ),
 )
@@ -125,7 +121,7 @@ CALLS: list[Mutant] = [
         f"{ENGINE}/llm_engine.py",
         TESTS,
         (
-            "                self._unread += self._running.take_outputs()\n",
+            "                self._unread += self._running.take_news()\n",
             "                pass\n",
             "what came before a driver goes to its readers",
         ),
@@ -134,29 +130,34 @@ CALLS: list[Mutant] = [
             "        if False:",
             "anybody uses the engine while the loop has it",
         ),
+        (
+            "outputs_of(before + last)[len(before) :]",
+            "outputs_of(last)",
+            "the output of an aborted request lacks what was kept for step",
+        ),
     ),
     *plant(
         f"{ENGINE}/engine_loop.py",
         TESTS,
         (
-            "                self.engine.keep(output)\n                continue",
+            "                self.engine.keep(update)\n                continue",
             "                continue",
             "outputs without a reader are dropped",
         ),
         (
-            "                if output.request_id not in self._readers:\n"
-            "                    self.engine.keep(output)",
+            "                if update[0].request_id not in self._readers:\n"
+            "                    self.engine.keep(update)",
             "                pass",
             "who has no reader is not told that a step failed",
         ),
         (
-            "                if output.request_id not in self._readers:\n"
-            "                    self.engine.keep(output)",
-            "                self.engine.keep(output)",
+            "                if update[0].request_id not in self._readers:\n"
+            "                    self.engine.keep(update)",
+            "                self.engine.keep(update)",
             "who steps next gets the ends of calls that failed",
         ),
         (
-            "            self._deliver(self.engine.take_outputs())  # of those who"
+            "            self._deliver(self.engine.take_news())  # of those who"
             " had ended before\n",
             "",
             "who is out of time is lost with the step that fails",
@@ -212,8 +213,8 @@ CALLS: list[Mutant] = [
             "a call that ends ends all others",
         ),
         (
-            "        self._deliver(self.engine.abort_request(request_ids))\n",
-            "        self.engine.abort_request(request_ids)\n",
+            "        self._deliver(self.engine.abort_news(request_ids))\n",
+            "        self.engine.abort_news(request_ids)\n",
             "who waits is not told of an abort",
         ),
         (
@@ -278,17 +279,13 @@ OUTPUTS: list[Mutant] = [
         f"{ENGINE}/results.py",
         TESTS,
         (
-            "(seq.finish_reason is not None and not ended)",
-            "seq.finish_reason is not None",
-            "the end of a sample is told in each delta that follows",
+            "ended = seq.finish_reason is not None and not sample.end_given",
+            "ended = seq.finish_reason is not None",
+            "the end of a sample is told in all news that follow",
         ),
-    ),
-    *plant(
-        f"{ENGINE}/sequence_results.py",
-        TESTS,
         (
-            "            self._text.finish()  # what was held back",
-            "            pass  # what was held back",
+            'if sample.maker is not None and seq.finish_reason == "abort"',
+            'if False and sample.maker is not None and seq.finish_reason == "abort"',
             "text that was held back is lost at an abort",
         ),
     ),

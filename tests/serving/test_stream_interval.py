@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from jax_engine import LLM, AsyncLLM, RequestOutputKind, SamplingParams
+from jax_engine.engine.assembler import Assembler
+from jax_engine.engine.pieces import News, Piece
 from jax_engine.engine.prompts import Prompt
-from jax_engine.serving.messages import News, Piece
 from jax_engine.serving.streams import CompletionStream
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
@@ -30,12 +31,14 @@ def news(tokens: dict[int, int], *, end: bool) -> News:
     return News("a", pieces, end, 0)
 
 
+def stream_of_two(kind: RequestOutputKind, interval: int) -> CompletionStream:
+    params = SamplingParams(n=2, seed=0, detokenize=False, output_kind=kind)
+    return CompletionStream(Assembler("a", Prompt(None, [1]), params, None, 0.0), interval)
+
+
 def read_after_each_step(kind: RequestOutputKind, interval: int, steps: int) -> list[list[int]]:
     """The numbers of tokens in each output; of two samples, the second begins three steps late."""
-    params = SamplingParams(n=2, seed=0, detokenize=False, output_kind=kind)
-    stream = CompletionStream(
-        "a", Prompt(None, [1]), params, None, has_text=False, interval=interval, arrival_time=0.0
-    )
+    stream = stream_of_two(kind, interval)
     found = []
     for step in range(steps):
         tokens = {0: step} if step < 3 else {0: step, 1: step}
@@ -62,10 +65,7 @@ def test_a_reader_is_told_of_first_tokens_full_intervals_and_the_end(
 
 
 def test_the_end_of_one_of_two_samples_is_told_at_once() -> None:
-    params = SamplingParams(n=2, seed=0, detokenize=False, output_kind=DELTA)
-    stream = CompletionStream(
-        "a", Prompt(None, [1]), params, None, has_text=False, interval=9, arrival_time=0.0
-    )
+    stream = stream_of_two(DELTA, 9)
     stream.take(news({0: 1, 1: 1}, end=False))
     assert stream.read() is not None
     stream.take(News("a", [Piece(0, [2], finish_reason="length"), Piece(1, [2])], False, 0))

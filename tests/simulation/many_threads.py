@@ -40,7 +40,7 @@ class ManyThreads(Simulation):
         self.broken = self.baton.errors
         self.baton.interrupt = self.press_ctrl_c
         self.ctrl_c_rate = self.chance.choice([0.0, 0.0, 0.1, 0.4])
-        self.stop_rate = self.chance.choice([0.0, 0.0, 0.0, 0.02])
+        self.stop_rate = self.chance.choice([0.0, 0.0, 0.03])
         self.asked: dict[str, Asked] = {}  # by each thread, with its last call
         self.queue: Asked = []  # of `enqueue`, until somebody has the outputs
         self.waiters: list[Asked] = []

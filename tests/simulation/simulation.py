@@ -138,7 +138,8 @@ class Simulation:
         free = [one for one in QUEUED if one not in before]
         ids = self.chance.choices(QUEUED, k=count)
         if len(free) >= count and self.chance.random() < 0.95:
-            ended = [one.request_id for one in self.engine._running.ended if one.request_id in free]
+            ended = [one.request_id for one, _ in self.engine._running.ended]
+            ended = [one for one in ended if one in free]
             ids = self.chance.sample(free, count)
             ids = ended[:1] if count == 1 and ended else ids
         try:
@@ -215,8 +216,6 @@ class Simulation:
         self.log.seen["abort in flight"] += any(groups[one].number in in_flight for one in running)
         for client in running.values():
             client.may_be_aborted = True
-        if any(not one.mailed and one.kind is CUMULATIVE for one in running.values()):
-            self.collect()  # what came of it so far: its id may be used again
         self.loop.abort([one for one, client in running.items() if client.mailed])
         outputs = self.engine.abort_request(ids)
         self.log.seen["a delta behind an abort"] += any(

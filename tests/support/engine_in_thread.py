@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import zmq
+from jax_engine.serving.engine_loop import EngineLoop
 
 from jax_engine import LLMEngine
 from jax_engine.serving import engine_process
-from jax_engine.serving.engine_loop import EngineLoop
 from jax_engine.serving.messages import COMMANDS, REPORTS, Beat, Report, Stop, encode
 
 BEAT_S = 0.5

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax_engine import LLMEngine, SamplingParams
-from jax_engine.engine.prompts import Prompt
 from jax_engine.serving.engine_loop import EngineLoop
+
+from jax_engine import LLMEngine, SamplingParams
+from jax_engine.engine.assembler import Assembler
+from jax_engine.engine.pieces import News
+from jax_engine.engine.prompts import Prompt
 from jax_engine.serving.messages import (
     Abort,
     Add,
-    News,
     Outputs,
     Report,
     decode_command,
@@ -17,7 +19,7 @@ from jax_engine.serving.messages import (
     encode,
 )
 from jax_engine.serving.streams import CompletionStream
-from jax_engine.serving.wire_params import needs_text, streams, written
+from jax_engine.serving.wire_params import streams, written
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 
@@ -37,16 +39,9 @@ class MessageClient:
 
     def add(self, request_id: str, token_ids: Sequence[int], params: SamplingParams) -> None:
         """Sends a request."""
-        prompt, has_text = Prompt(None, list(token_ids)), needs_text(params)
-        self.streams[request_id] = CompletionStream(
-            request_id,
-            prompt,
-            params,
-            self._tokenizer,
-            has_text=has_text,
-            interval=1,
-            arrival_time=0.0,
-        )
+        prompt = Prompt(None, list(token_ids))
+        assembler = Assembler(request_id, prompt, params, self._tokenizer, 0.0)
+        self.streams[request_id] = CompletionStream(assembler, 1)
         fields = written(params)
         self.send(Add(request_id, prompt.token_ids, fields, False, 0.0, streams=streams(params)))
 

@@ -77,7 +77,9 @@ PARTS = (
             "tests/sampling",
             "tests/tokenization",
             "tests/mutation/test_sampler_by_hand.py",
-            *_files("engine", "chat", "parameters_pair", "through_bytes", "sequence_text"),
+            *_files(
+                "engine", "chat", "parameters_pair", "through_bytes", "sequence_text", "assembler"
+            ),
         ),
         examples=100,
     ),

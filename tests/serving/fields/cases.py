@@ -93,8 +93,8 @@ SAMPLING = alike(
     priority=3,
     timeout=77.0,
 ) | {
-    # The engine reads a list; who looks for the stop strings gives the text too.
-    "stop": Case({"stop": ["!", "?"]}, {"stop": ["!", "?"], "detokenize": True}),
+    # The engine reads a list.
+    "stop": Case({"stop": ["!", "?"]}, {"stop": ["!", "?"]}),
     "logit_bias": Case({"logit_bias": {"65": 1.5}}, {"logit_bias": {65: 1.5}}),
     "cache_salt": Case(
         {"cache_salt": "mine"}, {"cache_salt": "mine", "salt of the prompt": "mine"}
@@ -125,7 +125,7 @@ SAMPLING = alike(
 
 SHARED = SAMPLING | {
     "n": Case({"n": 2}, {"n": 2}),
-    "best_of": Case({"best_of": 3}, {"best_of": 3, "detokenize": True}),
+    "best_of": Case({"best_of": 3}, {"best_of": 3}),
     "length_penalty": Case(
         {"length_penalty": 0.5},
         {"length_penalty": 0.5},
@@ -138,7 +138,7 @@ SHARED = SAMPLING | {
     ),
     "use_beam_search": Case(
         {"use_beam_search": True},
-        {"use_beam_search": True, "detokenize": True},
+        {"use_beam_search": True},
         {"n": 2},
     ),
     "prompt_logprobs": Case({"prompt_logprobs": 4}, {"prompt_logprobs": 4}),
@@ -288,7 +288,7 @@ MESSAGES = {
         grammar(json=SCHEMA),
     ),
     "max_tokens": Case({"max_tokens": 9}, {"max_tokens": 9}),
-    "stop_sequences": Case({"stop_sequences": ["!"]}, {"stop": ["!"], "detokenize": True}),
+    "stop_sequences": Case({"stop_sequences": ["!"]}, {"stop": ["!"]}),
     "temperature": SAMPLING["temperature"],
     "top_p": SAMPLING["top_p"],
     "top_k": SAMPLING["top_k"],

@@ -27,7 +27,7 @@ SAMPLING: dict[str, Any] = {
     "stop": "!",
 }  # fmt: skip
 WORDS = [f"--{name.replace('_', '-')}={value}" for name, value in SAMPLING.items()]
-TOLD = SAMPLING | {"stop": ["!"], "detokenize": True, "prompt": f"{BOS}Once"}
+TOLD = SAMPLING | {"stop": ["!"], "prompt": f"{BOS}Once"}
 
 
 @pytest.fixture

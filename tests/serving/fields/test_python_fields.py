@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jax_engine.compat.async_llm import AsyncLLM as CompatAsyncLLM
 
 from jax_engine import (
     LLM,
@@ -20,7 +21,6 @@ from jax_engine import (
     SamplingParams,
     StructuredOutputsParams,
 )
-from jax_engine.compat.async_llm import AsyncLLM as CompatAsyncLLM
 from jax_engine.engine.tokenization_options import TokenizationOptions
 from jax_engine.serving import async_llm
 from jax_engine.tokenization.tokenizer import load_tokenizer
@@ -74,17 +74,12 @@ SAMPLING |= {
 }  # fmt: skip
 # What the client's end of a link keeps to itself, or says in a form of its own.
 OF_THE_LINK: dict[str, Wanted] = {
-    "flat_logprobs": {}, "detokenize": {}, "skip_clone": {}, "output_kind": {},
-    # Who looks for stop strings, or ranks at the end, makes the text.
-    "stop": {"stop": ["!", "?"], "detokenize": True},
-    "best_of": {"best_of": 3, "detokenize": True, "output_kind": FINAL_ONLY},
-    "use_beam_search": BEAMS | {"detokenize": True, "output_kind": FINAL_ONLY},
-    "length_penalty": BEAMS | {
-        "length_penalty": 0.5, "detokenize": True, "output_kind": FINAL_ONLY,
-    },
-    "early_stopping": BEAMS | {
-        "early_stopping": "never", "detokenize": True, "output_kind": FINAL_ONLY,
-    },
+    "flat_logprobs": {}, "skip_clone": {}, "output_kind": {},
+    # Only the end tells which sequences are returned: nobody streams them.
+    "best_of": {"best_of": 3, "output_kind": FINAL_ONLY},
+    "use_beam_search": BEAMS | {"output_kind": FINAL_ONLY},
+    "length_penalty": BEAMS | {"length_penalty": 0.5, "output_kind": FINAL_ONLY},
+    "early_stopping": BEAMS | {"early_stopping": "never", "output_kind": FINAL_ONLY},
 }  # fmt: skip
 # The parameters say how to cut, and the prompt is cut: the engine keeps both, a link one.
 KEPT = {"truncate_prompt_tokens": {"prompt": "ce", "truncate_prompt_tokens": 2}}

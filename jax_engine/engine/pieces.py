@@ -1,0 +1,71 @@
+"""What is new in a request, as plain data: the engine makes it, and an `Assembler` reads it.
+
+The engine may have a process of its own (`jax_engine.serving.messages`), so all of it can be
+written as msgpack. There are no words: whoever reads has a tokenizer.
+"""
+
+import msgspec
+
+type Times = tuple[float | None, float | None, float | None, float | None, float | None]
+
+
+class Plain(msgspec.Struct, array_like=True, gc=False):
+    """Encoded as an array of its fields."""
+
+
+class LogprobLists(Plain):
+    """Log-probabilities of tokens, position by position, in a few flat lists.
+
+    Attributes:
+        counts: The number of entries of each position; 0: nothing is known of it.
+        token_ids, logprobs, ranks: Those of all positions, one behind the other.
+    """
+
+    counts: list[int] = []
+    token_ids: list[int] = []
+    logprobs: list[float] = []
+    ranks: list[int] = []
+
+    def add(self, token_ids: list[int], logprobs: list[float], ranks: list[int]) -> None:
+        """Appends a position with these entries."""
+        self.counts.append(len(token_ids))
+        self.token_ids += token_ids
+        self.logprobs += logprobs
+        self.ranks += ranks
+
+
+class Piece(Plain):
+    """What is new in one sequence of a request.
+
+    Attributes:
+        text: None if whoever reads makes the text of the tokens.
+        cumulative_logprob: Of the whole sequence; None unless log-probabilities were computed.
+        logprobs: A position for each of the tokens; None if they are not wanted.
+    """
+
+    index: int
+    token_ids: list[int]
+    text: str | None = None
+    cumulative_logprob: float | None = None
+    logprobs: LogprobLists | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+
+class News(Plain, tag="news"):
+    """What is new in a request that generates.
+
+    Attributes:
+        pieces: Of the sequences with something new. If only the end tells which sequences are
+            returned (`SamplingParams.is_ranked`), the last news have a piece for each, best first.
+        times: The fields of `RequestMetrics` behind `arrival_time`, with the first news and with
+            the last; None in between, where none of them changes.
+        prompt_logprobs: A position for each token of the prompt; once, if they are wanted.
+    """
+
+    request_id: str
+    pieces: list[Piece]
+    finished: bool
+    num_cached_tokens: int
+    times: Times | None = None
+    prompt_logprobs: LogprobLists | None = None

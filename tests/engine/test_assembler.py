@@ -1,0 +1,146 @@
+"""Outputs made of pieces: however a reader cuts them, together they are the same.
+
+The pieces are those of a real engine without a device. `test_results.py` holds the outputs to the
+oracle, and `tests/serving/test_output_fields.py` those of another process to this one's.
+"""
+
+from copy import deepcopy
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import event, example, given
+from hypothesis import strategies as st
+
+from jax_engine import LLMEngine, RequestOutputKind, SamplingParams
+from jax_engine.engine.assembler import Assembler
+from jax_engine.engine.pieces import News
+from jax_engine.engine.prompts import Prompt
+from jax_engine.outputs import RequestOutput
+from jax_engine.serving.openai.offsets import Offsets
+from tests.support.reference_worker import pair_without_device
+from tests.support.small_engine import SETTINGS
+from tests.support.strategies import EOS
+from tests.support.vocabularies import Words, byte_words
+
+CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
+# Half characters, so that text is held back; and stop strings that several tokens complete.
+HALVES, LETTERS = (
+    byte_words([b"\xc3", b"\xa9", b""], EOS),
+    byte_words([b"a", b"ba", b"</s>"], EOS),
+)
+PROMPT = [0, 1, 1, 0, 1, 0]
+FREE = {"seed": 3, "max_tokens": 8, "temperature": 2.0, "ignore_eos": True}
+
+
+def requests() -> st.SearchStrategy[dict[str, Any]]:
+    """Parameters of a request that may be read as it grows."""
+    return st.fixed_dictionaries(
+        {
+            "seed": st.integers(0, 9),
+            "n": st.integers(1, 3),
+            "max_tokens": st.integers(1, 9),
+            "min_tokens": st.sampled_from([0, 0, 1]),
+            "ignore_eos": st.booleans(),
+            "stop": st.sampled_from([None, ["\u00e9\u00e9"], ["aba", "\ufffd"], ["bb"]]),
+            "stop_token_ids": st.sampled_from([None, [1]]),
+            "include_stop_str_in_output": st.booleans(),
+            "skip_special_tokens": st.booleans(),
+            "logprobs": st.sampled_from([None, 0, 2]),
+            "prompt_logprobs": st.sampled_from([None, 1]),
+            "flat_logprobs": st.booleans(),
+        }
+    )
+
+
+def news_engine(words: Words) -> LLMEngine:
+    """Without a device, and with steps of at most 4 tokens."""
+    settings = replace(SETTINGS, max_num_batched_tokens=4)
+    return pair_without_device(settings, ahead=False, tokenizer=words.tokenizer)[0]
+
+
+def news_of(words: Words, params: SamplingParams, abort_at: int | None) -> list[News]:
+    """Of all steps of one request, which is aborted before one of them."""
+    engine = news_engine(words)
+    engine.add_request("a", PROMPT, params)
+    found: list[Any] = []
+    step = 0
+    while engine.has_unfinished_requests():
+        found += engine.abort_news(["a"]) if step == abort_at else engine.step_news()
+        step += 1
+    return [news for _, news in found]
+
+
+def readings(
+    words: Words, params: SamplingParams, news: list[News], cuts: set[int]
+) -> list[RequestOutput]:
+    """What a reader reads that reads behind these news, and behind the last."""
+    assembler = Assembler("a", Prompt(None, PROMPT), params, words.tokenizer, 0.0)
+    found, then = [], []
+    for number, one in enumerate(deepcopy(news), 1):
+        assembler.take(one)
+        if number in cuts or number == len(news):
+            found.append(assembler.read())
+            then.append(deepcopy(found[-1]))
+    assert found == then, "an output that was given out has changed"
+    assert [one.finished for one in found] == [False] * (len(found) - 1) + [True]
+    return found
+
+
+def joined(words: Words, params: SamplingParams, deltas: list[RequestOutput]) -> dict[str, Any]:
+    """All that a client has in the end, with the place of each token in the text."""
+    samples: dict[int, list[Any]] = {}
+    offsets: dict[int, Offsets] = {}
+    for output in deltas:
+        for one in output.outputs:
+            if one.index not in samples:
+                hides = params.skip_special_tokens
+                offsets[one.index] = Offsets(words.tokenizer, PROMPT, skip_special_tokens=hides)
+                samples[one.index] = ["", [], [], []]
+            sample = samples[one.index]
+            sample[0] += one.text
+            sample[1] += one.token_ids
+            sample[2] += offsets[one.index].of_output(one.token_ids)
+            sample[3] += one.logprobs or []
+            sample[4:] = [one.cumulative_logprob, one.finish_reason, one.stop_reason]
+    given = [one.prompt_logprobs for one in deltas if one.prompt_logprobs is not None]
+    last = deltas[-1]
+    prompt = [list(one) for one in given]
+    return {"samples": samples, "prompt": prompt, "rest": (last.num_cached_tokens, last.finished)}
+
+
+@given(
+    words=st.sampled_from([HALVES, LETTERS]),
+    asked=requests(),
+    detokenize=st.booleans(),
+    abort_at=st.sampled_from([None, None, 0, 1, 2, 4]),
+    cuts=st.sets(st.integers(1, 9)),
+)
+@example(HALVES, FREE | {"n": 3}, True, 3, {1, 2})  # in the middle of a character
+@example(LETTERS, FREE | {"stop": ["aba"], "logprobs": 1}, True, None, {1, 3, 4})
+@example(LETTERS, FREE | {"stop": ["abab!"]}, True, 4, {2})  # as a stop string may begin
+@example(HALVES, FREE | {"stop_token_ids": [1], "prompt_logprobs": 0}, True, None, {1})
+@example(HALVES, FREE | {"stop": ["\ufffd"], "max_tokens": 1}, True, None, set())  # at the end
+@example(LETTERS, FREE | {"prompt_logprobs": 1, "flat_logprobs": True}, True, 0, set())
+def test_however_pieces_are_cut_the_outputs_are_the_same(
+    words: Words, asked: dict[str, Any], detokenize: bool, abort_at: int | None, cuts: set[int]
+) -> None:
+    asked = asked | {"detokenize": detokenize or asked.get("stop") is not None}
+    kinds = [SamplingParams(**asked, output_kind=kind) for kind in RequestOutputKind]
+    cumulative, delta, final = kinds
+    [whole] = readings(words, final, news_of(words, final, abort_at), set())
+    expected = joined(words, final, [whole])
+    news = news_of(words, delta, abort_at)
+    assert joined(words, delta, readings(words, delta, news, cuts)) == expected
+    grown = readings(words, cumulative, news, cuts)
+    assert joined(words, cumulative, grown[-1:]) == expected
+    for before, after in pairwise(grown):
+        for one in before.outputs:
+            later = next(other for other in after.outputs if other.index == one.index)
+            assert later.text.startswith(one.text)
+            assert later.token_ids[: len(one.token_ids)] == one.token_ids
+            assert list(later.logprobs or [])[: len(one.token_ids)] == list(one.logprobs or [])
+    event(f"ended by {whole.outputs[0].finish_reason}, {type(whole.outputs[0].stop_reason)}")
+    for one in whole.outputs:
+        assert (one.logprobs is not None) == (final.logprobs is not None)
+        assert one.logprobs is None or len(one.logprobs) == len(one.token_ids)
