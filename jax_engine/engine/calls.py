@@ -1,17 +1,17 @@
 """Calls of `LLM`: each adds its requests to the loop, from any thread, and waits for its own."""
 
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
+from threading import Thread, current_thread
 
 from jax_engine.engine.batch import Progress, UseTqdm, progress_bar
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.request import Request, RequestNews
 from jax_engine.engine.thread_settings import check_jax_settings, jax_settings
-from jax_engine.errors import EngineDeadError, JaxEngineError
+from jax_engine.errors import JaxEngineError
 from jax_engine.outputs import AnyRequestOutput
 
 
@@ -38,10 +38,13 @@ class Call:
     def next(self) -> AnyRequestOutput:
         """Waits for the next output. Raises what ended the requests without one."""
         news = self._news.get()
-        if isinstance(news, JaxEngineError):
-            raise news
-        request, new = news
-        return request.output(new)
+        try:
+            if isinstance(news, JaxEngineError):
+                raise news
+            request, new = news
+            return request.output(new)
+        finally:  # the error's traceback holds this frame, which must not hold the error
+            del news
 
     def last_outputs(self, show: Progress) -> list[AnyRequestOutput]:
         """Waits for the one output of each request; returns them in the order of the prompts."""
@@ -60,11 +63,12 @@ class Calls:
         self._loop = EngineLoop(engine)
         # Python cuts off daemon threads where they stand: inside a step, that aborts the process.
         # So it is ended before; it has no reference to this object, which could not go else.
-        thread = threading.Thread(target=self._loop.run, name="jax-engine", daemon=True)
+        thread = Thread(target=self._loop.run, name="jax-engine", daemon=True)
         thread.start()
         weakref.finalize(self, _end, self._loop, thread)
+        # Only the engine's thread changes these, where no Ctrl-C can interrupt it.
         self._num_requests = 0
-        self._enqueued = Call()
+        self._enqueued: list[Call] = []
 
     def between_steps[T](self, work: Callable[[], T]) -> T:
         """Lets the engine's thread do this; returns what it returns, or raises."""
@@ -80,43 +84,48 @@ class Calls:
             StepFailedError: A step failed.
         """
         call = Call()
-        with self._ending(call):
-            self._add(requests, lambda: call)
-            return self._last_outputs(call, use_tqdm)
+        with self._ending([call]):
+            self._add(requests, call)
+            return self._last_outputs([call], use_tqdm)
 
     def stream(self, request: Request) -> Iterator[AnyRequestOutput]:
         """Adds a request and yields its outputs; it ends when nobody reads any more."""
         call = Call()
-        with self._ending(call):
-            self._add([request], lambda: call)
+        with self._ending([call]):
+            self._add([request], call)
             while not (output := call.next()).finished:
                 yield output
         yield output
 
     def enqueue(self, requests: Sequence[Request]) -> list[str]:
         """Adds all requests, or none, for `wait_enqueued`; returns their ids."""
-        return self._add(requests, lambda: self._enqueued)
+        call = Call()
+        with self._ending([call]):
+            self._add(requests, call, enqueued=True)
+        return call.request_ids
 
     def wait_enqueued(self, use_tqdm: UseTqdm) -> list[AnyRequestOutput]:
         """As `run`, for all requests since the last time."""
+        calls: list[Call] = []
 
-        def taken() -> Call:
-            call, self._enqueued = self._enqueued, Call()
-            return call
+        def take() -> None:
+            calls.extend(self._enqueued)
+            self._enqueued.clear()
 
-        call = self._loop.call(taken)
-        with self._ending(call):
-            return self._last_outputs(call, use_tqdm)
+        with self._ending(calls):
+            self._loop.call(take)
+            return self._last_outputs(calls, use_tqdm)
 
-    def _last_outputs(self, call: Call, use_tqdm: UseTqdm) -> list[AnyRequestOutput]:
-        with progress_bar(len(call.request_ids), use_tqdm) as show:
-            return call.last_outputs(show)
+    def _last_outputs(self, calls: Sequence[Call], use_tqdm: UseTqdm) -> list[AnyRequestOutput]:
+        total = sum(len(call.request_ids) for call in calls)
+        with progress_bar(total, use_tqdm) as show:
+            return [output for call in calls for output in call.last_outputs(show)]
 
-    def _add(self, requests: Sequence[Request], call_of: Callable[[], Call]) -> list[str]:
+    def _add(self, requests: Sequence[Request], call: Call, *, enqueued: bool = False) -> None:
         """Names the requests and accepts them, between two steps."""
         settings = jax_settings()
 
-        def add() -> list[str]:
+        def add() -> None:
             check_jax_settings(settings)
             engine, first = self._loop.engine, self._num_requests
             names = [str(first + i) for i in range(len(requests))]
@@ -125,30 +134,36 @@ class Calls:
                 names = [str(first + i) for i in range(len(requests))]
             for request, name in zip(requests, names, strict=True):
                 request.group.request_id = name
-            call = call_of()
             self._loop.add(requests, call)
-            call.request_ids += names
+            call.request_ids = names
             self._num_requests = first + len(names)
-            return names
+            if enqueued:
+                self._enqueued.append(call)
 
-        return self._loop.call(add)
+        self._loop.call(add)
 
     @contextmanager
-    def _ending(self, call: Call) -> Iterator[None]:
-        """Ends a call's requests if anything is raised, Ctrl-C for one, and waits for that.
+    def _ending(self, calls: Sequence[Call]) -> Iterator[None]:
+        """Ends the calls' requests if anything is raised, Ctrl-C for one, and waits for that.
 
         A second Ctrl-C ends the waiting.
         """
         try:
             yield
         except BaseException:
-            with suppress(EngineDeadError):
-                self._loop.call(lambda: self._loop.leave(call))
+            self._loop.post(lambda: self._leave(calls))  # behind what was asked for and interrupted
+            with suppress(JaxEngineError):  # it has ended; or this is its own thread
+                self._loop.call(lambda: None)
             raise
 
+    def _leave(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            self._loop.leave(call)
+        self._enqueued = [one for one in self._enqueued if one not in calls]
 
-def _end(loop: EngineLoop, thread: threading.Thread) -> None:
+
+def _end(loop: EngineLoop, thread: Thread) -> None:
     """Ends the loop, and waits for the step that runs."""
     loop.stop()
-    if threading.current_thread() is not thread:
+    if current_thread() is not thread:
         thread.join()

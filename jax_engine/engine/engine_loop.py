@@ -7,9 +7,9 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -35,11 +35,22 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a job has returned, or raised."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
-    """Something to do between two steps; who waits for it gets its result by `answer`."""
+    """Something to do between two steps; who waits for it reads its answer.
+
+    A `Future` would hold a lock: Ctrl-C in who waits may leave that locked, and the loop with it.
+    """
 
     work: Callable[[], Any]
-    answer: Future[Any] | None
+    answer: SimpleQueue[_Answer] | None
 
     def do(self) -> None:
         """Does it. A job that nobody waits for must not raise."""
@@ -48,9 +59,9 @@ class _Job:
             work()
             return
         try:
-            answer.set_result(work())
+            answer.put(_Answer(work()))
         except BaseException as error:
-            answer.set_exception(error)
+            answer.put(_Answer(error=error))
         finally:  # an error's traceback holds this frame, which must not hold the error
             del self, work, answer
 
@@ -76,7 +87,7 @@ class EngineLoop:
         self._readers: dict[str, Reader] = {}
         self._thread: int | None = None
         self._stopped = False
-        self._end: EngineDeadError | None = None
+        self._end: str | None = None
 
     def post(self, work: Callable[[], None]) -> None:
         """Does this between two steps. It must not raise."""
@@ -96,10 +107,14 @@ class EngineLoop:
                 "LLM was called by the thread that runs the engine, which would wait for itself: a "
                 "logits processor may use `llm.llm_engine`, and no method of LLM that waits"
             )
-        answer: Future[T] = Future()
-        self._put(_Job(work, answer))
+        letters: SimpleQueue[_Answer] = SimpleQueue()
+        self._put(_Job(work, letters))
+        answer = letters.get()
         try:
-            return answer.result()
+            if answer.error is not None:
+                raise answer.error
+            result: T = answer.result
+            return result
         finally:  # as above
             del answer
 
@@ -150,9 +165,9 @@ class EngineLoop:
                         self.turn()
             problem = "the engine was shut down"
         finally:
-            self._end = EngineDeadError(problem)
-            self._fail(self._end)
-            self._refuse_jobs(self._end)
+            self._end = problem
+            self._fail(EngineDeadError(problem))
+            self._refuse_jobs(problem)
 
     def turn(self) -> None:
         """Does the jobs that have come, or waits for one; then runs a step if requests run."""
@@ -184,6 +199,21 @@ class EngineLoop:
             self._deliver(self.engine.take_news())
         finally:
             self.step_started = None
+        self._tell_missed()
+
+    def _tell_missed(self) -> None:
+        """Looks for a request that a job or a logits processor has aborted without the loop.
+
+        Only at the first: each one comes to be the first, and then its reader waits no more.
+        """
+        first = next(iter(self._readers), None)
+        if first is not None and not self.engine.is_running(first):
+            error = StepFailedError(
+                f"request {first} was aborted through llm_engine while a call of LLM waited for it"
+            )
+            reader = self._readers.pop(first)
+            self._note_driver()
+            reader.fail([first], error)
 
     def _fail(self, error: BaseException) -> None:
         """Tells all readers: the engine has aborted everything, and goes on with new requests."""
@@ -221,12 +251,13 @@ class EngineLoop:
         if self._end is not None:
             self._refuse_jobs(self._end)
 
-    def _refuse_jobs(self, error: EngineDeadError) -> None:
-        """Any thread may do this, since nobody takes jobs any more."""
-        while not self._inbox.empty():
-            job = self._inbox.get()
-            if job.answer is not None:
-                job.answer.set_exception(error)
+    def _refuse_jobs(self, problem: str) -> None:
+        """Any thread may do this, or several at once, since nobody takes jobs any more."""
+        with suppress(Empty):
+            while True:
+                job = self._inbox.get_nowait()
+                if job.answer is not None:
+                    job.answer.put(_Answer(error=EngineDeadError(problem)))
 
 
 def _failure(error: BaseException) -> JaxEngineError:

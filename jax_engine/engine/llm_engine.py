@@ -290,7 +290,11 @@ class LLMEngine:
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
         with self._alone():
-            return outputs_of(self._running.abort(ids, self.clock()))
+            last = self._running.abort(ids, self.clock())
+            aborted = {id(request) for request, _ in last}
+            before = [one for one in self._unread if id(one[0]) in aborted]
+            self._unread = [one for one in self._unread if id(one[0]) not in aborted]
+            return outputs_of(before + last)[len(before) :]  # which all news before are part of
 
     def outputs(self) -> list[AnyRequestOutput]:
         """The outputs that `step` would return now, without running a step."""
