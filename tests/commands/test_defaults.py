@@ -67,6 +67,22 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "completion bash": {"shell": "bash"},
 }  # fmt: skip
+OF_AN_ENGINE = {"serve", "chat", "complete x", "generate a b", "bench throughput", "bench latency"}
+# A flag of each group that help shows, besides those of the engine's settings.
+GROUPS: dict[str, dict[str, str]] = {
+    "serve": {"the server": "--host"},
+    "chat": {
+        "a server instead of an engine of this command's own": "--url",
+        "sampling (the model's defaults)": "--top-p",
+    },
+    "quantize a b --format w4a16": {"calibration": "--samples"},
+    "bench serve": {
+        "the server": "--base-url", "the requests": "--num-prompts",
+        "the load": "--request-rate", "the results": "--goodput",
+    },
+    "bench throughput": {"the requests": "--input-len", "the results": "--output-json"},
+    "bench latency": {"the passes": "--num-iters"},
+}  # fmt: skip
 # Which of their files read flags.
 READERS = {
     "serve": ("serve.py", "serve_flags.py"),
@@ -118,8 +134,20 @@ def test_what_a_flag_is_if_nobody_gives_it(command: str, monkeypatch: pytest.Mon
     assert {name: value for name, value in found.items() if name in own} == own
     rest = {name: value for name, value in found.items() if name not in own}
     assert rest == {name: settings[name] for name in rest}
-    if "block_size" in found:
-        assert set(settings) <= set(found)
+    assert (set(settings) <= set(found)) == (command in OF_AN_ENGINE)
+
+
+@pytest.mark.parametrize("command", GROUPS)
+def test_help_shows_flags_in_groups(command: str) -> None:
+    parser = make_parser().parse_args(shlex.split(command)).parser
+    group_of = {
+        name: group.title
+        for group in parser._action_groups
+        for action in group._group_actions
+        for name in action.option_strings
+    }
+    for title, flag in GROUPS[command].items():
+        assert group_of[flag] == title
 
 
 @pytest.mark.parametrize(
