@@ -224,7 +224,7 @@ MUTANTS: list[Mutant] = [
         "jax_engine/serving/openai/completions.py",
         APP_TESTS,
         ("i * self.request.n + k", "i + k", "choices of two prompts share an index"),
-        ("wanted or 1,", "wanted or 16,", "an echo alone computes tokens"),
+        ("(wanted) or 1,", "(wanted) or 16,", "an echo alone computes tokens"),
         ("if request.echo and first else", "if request.echo else", "a stream repeats its prompt"),
     ),
     *plant(
