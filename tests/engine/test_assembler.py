@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from jax_engine import LLMEngine, RequestOutputKind, SamplingParams
+from jax_engine import FlatLogprobs, LLMEngine, RequestOutputKind, SamplingParams
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.pieces import News
 from jax_engine.engine.prompts import Prompt
@@ -105,7 +105,7 @@ def joined(words: Words, params: SamplingParams, deltas: list[RequestOutput]) ->
             sample[0] += one.text
             sample[1] += one.token_ids
             sample[2] += offsets[one.index].of_output(one.token_ids)
-            sample[3] += one.logprobs or []
+            sample[3] += one.logprobs or ()
             sample[4:] = [one.cumulative_logprob, one.finish_reason, one.stop_reason]
     given = [one.prompt_logprobs for one in deltas if one.prompt_logprobs is not None]
     last = deltas[-1]
@@ -132,6 +132,7 @@ def test_however_pieces_are_cut_the_outputs_are_the_same(
     asked = asked | {"detokenize": detokenize or asked.get("stop") is not None}
     kinds = [SamplingParams(**asked, output_kind=kind) for kind in RequestOutputKind]
     cumulative, delta, final = kinds
+    final.flat_logprobs = not delta.flat_logprobs  # which changes the form alone
     [whole] = readings(words, final, news_of(words, final, abort_at), set())
     expected = joined(words, final, [whole])
     news = news_of(words, delta, abort_at)
@@ -148,3 +149,4 @@ def test_however_pieces_are_cut_the_outputs_are_the_same(
     for one in whole.outputs:
         assert (one.logprobs is not None) == (final.logprobs is not None)
         assert one.logprobs is None or len(one.logprobs) == len(one.token_ids)
+        assert one.logprobs is None or isinstance(one.logprobs, FlatLogprobs) == final.flat_logprobs

@@ -80,17 +80,6 @@ def test_of_prompts(llm, number) -> None:
             assert max(entry.values(), key=lambda one: one.logprob).rank == 1
 
 
-def test_flat_ones_hold_the_same(llm) -> None:
-    settings = {"temperature": 0.0, "logprobs": 2, "prompt_logprobs": 1}
-    output, completion = run(llm, [4, 5, 6], **settings)
-    flat_output, flat = run(llm, [4, 5, 6], **settings, flat_logprobs=True)
-    assert isinstance(flat.logprobs, FlatLogprobs)
-    assert list(flat.logprobs) == completion.logprobs
-    assert list(flat.logprobs[1:]) == completion.logprobs[1:]
-    assert flat.logprobs[-1] == completion.logprobs[-1]
-    assert list(flat_output.prompt_logprobs) == output.prompt_logprobs
-
-
 CUTS = [slice(1, 3), slice(2), slice(-2, None), slice(None, None, 2), slice(3, 1)]
 
 

@@ -16,7 +16,6 @@ from jax_engine import RequestOutputKind, SamplingParams
 from jax_engine.engine.pieces import LogprobLists
 from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.results import Results
-from jax_engine.logprobs import FlatLogprobs
 from jax_engine.outputs import RequestMetrics, RequestOutput
 from jax_engine.step import SampleLogprobs, StepResult
 from tests.support.beam_view import check_beams
@@ -108,29 +107,6 @@ def test_outputs_of_requests_that_are_aborted(name: str, kind: RequestOutputKind
             for i, (prompt, one) in enumerate(zip(PROMPTS, GIVEN[name], strict=False))
         ]  # fmt: skip
         hold(asked, words, ahead=at % 2 == 0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_log_probabilities_in_few_objects(kind: RequestOutputKind) -> None:
-    outputs: dict[bool, list[Any]] = {}
-    for flat in (False, True):
-        engine = small_engine()
-        params = SamplingParams(
-            **FREE, logprobs=1, prompt_logprobs=1, flat_logprobs=flat, output_kind=kind
-        )
-        engine.add_request("a", [0, 1, 1], params)
-        outputs[flat] = run(engine)
-    for plain, flat_one in zip(outputs[False], outputs[True], strict=True):
-        assert isinstance(flat_one.outputs[0].logprobs, FlatLogprobs)
-        assert list(flat_one.outputs[0].logprobs) == plain.outputs[0].logprobs
-        if plain.prompt_logprobs is None:
-            assert flat_one.prompt_logprobs is None
-        else:
-            assert isinstance(flat_one.prompt_logprobs, FlatLogprobs)
-            assert list(flat_one.prompt_logprobs) == plain.prompt_logprobs
-    given = [one.prompt_logprobs is not None for one in outputs[False]]
-    deltas = kind is RequestOutputKind.DELTA
-    assert given == [True] + [not deltas] * (len(given) - 1), "deltas hold them once"
 
 
 def test_a_prompt_that_is_computed_again_keeps_its_log_probabilities() -> None:

@@ -5,7 +5,11 @@ from tests.mutation.planting import Mutant, plant
 SHELL = ("tests/properties/test_engine_shell.py",)
 RECORDER = ("tests/engine/test_request_metrics.py",)
 FAILED = (*SHELL, "tests/engine/test_failed_steps.py")
-STREAMING = ("tests/engine/test_streaming.py", "tests/engine/test_results.py")
+STREAMING = (
+    "tests/engine/test_streaming.py",
+    "tests/engine/test_results.py",
+    "tests/engine/test_assembler.py",
+)
 DEADLINES = ("tests/engine/test_deadlines.py", *SHELL)
 COSTS = ("tests/engine/test_preemption_costs.py",)
 FOLDER = "jax_engine/engine"

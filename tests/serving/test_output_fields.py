@@ -8,92 +8,60 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from jax_engine import LLMEngine, RequestOutputKind, SamplingParams
+from jax_engine import LLMEngine, RequestOutputKind
 from jax_engine.engine.prompts import Prompt
-from jax_engine.outputs import PoolingOutput, PoolingRequestOutput, RequestOutput
+from jax_engine.outputs import PoolingOutput, PoolingRequestOutput
 from jax_engine.serving.messages import Outputs, decode_report, encode
 from jax_engine.serving.reports import messages_of
 from jax_engine.serving.streams import PoolingStream
-from tests.engine.test_assembler import FREE, LETTERS, PROMPT, news_engine, requests
-from tests.support.through_messages import MessageClient
+from tests.engine.test_assembler import FREE, HALVES, LETTERS, PROMPT, news_engine, requests
+from tests.support.client_view import Asked, serve
+from tests.support.through_messages import serve_through_messages
 from tests.support.vocabularies import Words
 
-DELTA, CUMULATIVE = RequestOutputKind.DELTA, RequestOutputKind.CUMULATIVE
-RANKED: list[dict[str, Any]] = [
-    {},
-    {"best_of": 3},
-    {"use_beam_search": True, "n": 2, "temperature": 0.0, "logprobs": None, "stop": None},
-]
+CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
+ALL: dict[str, Any] = FREE | {"logprobs": 2, "prompt_logprobs": 1, "flat_logprobs": True, "n": 2}
+BEAMS = {"use_beam_search": True, "n": 2, "temperature": 0.0, "logprobs": None, "stop": None}
 
 
-def ticking(words: Words) -> LLMEngine:
-    """Each look at its clock is a second later."""
-    engine, ticks = news_engine(words), iter(range(1, 1000))
-    engine.clock = lambda: float(next(ticks))
+@st.composite
+def asked_for(draw: st.DrawFn) -> Asked:
+    """A request of any kind; most are no search, and are not aborted."""
+    given = draw(requests()) | draw(st.sampled_from([{}, {}, BEAMS, {"n": 2, "best_of": 3}]))
+    kinds = [CUMULATIVE, FINAL_ONLY] if "best_of" in given else list(RequestOutputKind)
+    given["output_kind"] = draw(st.sampled_from(kinds))
+    stop, abort_at = given.pop("stop") or (), draw(st.sampled_from([None, None, 1, 3]))
+    return Asked(PROMPT, given, (), stop, draw(st.integers(0, 12)), abort_at)
+
+
+def timed(words: Words) -> LLMEngine:
+    """Each step takes a second."""
+    engine = news_engine(words)
+    engine.clock = lambda: float(engine.stats().num_steps)
     return engine
 
 
-def here(words: Words, params: list[SamplingParams], abort_at: int | None) -> list[list[Any]]:
-    """The outputs of requests that come one after the other, the first of which may be aborted."""
-    engine = ticking(words)
-    given: list[list[Any]] = [[] for _ in params]
-    for number, one in enumerate(params):
-        engine.add_request(str(number), PROMPT, one, arrival_time=0.0)
-        step = 0
-        while engine.has_unfinished_requests():
-            if step == abort_at and number == 0:
-                given[number] += engine.abort_request("0")
-            given[number] += engine.step()
-            step += 1
-    return given
-
-
-def there(words: Words, params: list[SamplingParams], abort_at: int | None) -> list[list[Any]]:
-    """The same, through messages."""
-    engine = ticking(words)
-    client = MessageClient(engine, words.tokenizer)
-    given: list[list[Any]] = [[] for _ in params]
-    for number, one in enumerate(params):
-        client.add(str(number), PROMPT, one)
-        step = 0
-        while not client.streams[str(number)].ended:
-            if step == abort_at and number == 0:
-                client.abort(["0"])
-            client.turn()
-            output = client.streams[str(number)].read()
-            given[number] += [output] * (output is not None)
-            step += 1
-    return given
-
-
-@pytest.mark.parametrize("kind", RequestOutputKind)
 @given(
-    asked=requests(),
-    ranked=st.sampled_from(RANKED),
-    abort_at=st.sampled_from([None, None, 1, 3]),
+    words=st.sampled_from([HALVES, LETTERS]), asked=st.lists(asked_for(), min_size=1, max_size=3)
 )
-@example(FREE | {"n": 2, "logprobs": 2, "prompt_logprobs": 1, "flat_logprobs": True}, {}, None)
-@example(FREE | {"n": 2, "logprobs": 2}, {}, 3)
-def test_each_field_of_an_output_comes_back(
-    kind: RequestOutputKind, asked: dict[str, Any], ranked: dict[str, Any], abort_at: int | None
-) -> None:
-    """Times and log-probabilities included. The second request finds its prompt in the cache."""
-    asked = asked | ranked
-    if "best_of" in ranked:
-        asked["n"], kind = min(asked["n"], 2), CUMULATIVE if kind is DELTA else kind
-    first = SamplingParams(**asked, output_kind=kind)
-    second = dataclasses.replace(first, prompt_logprobs=None)
-    mine = here(LETTERS, [first, second], abort_at)
-    theirs = there(LETTERS, [first, second], abort_at)
-    if ranked:  # of these there is no stream over the link: only the end tells who is returned
-        mine = [one[-1:] for one in mine]
-    assert mine == theirs
-    event(f"{mine[0][-1].outputs[0].finish_reason}, ranked: {bool(ranked)}")
-    last: RequestOutput = mine[1][-1]
-    assert last.num_cached_tokens == 4
-    times = dataclasses.astuple(last.metrics)
-    grew = any(len(one.token_ids) > 1 for one in last.outputs)
-    assert None not in times and len(set(times)) >= 4 + grew, "the last token ends it"
+@example(LETTERS, [Asked(PROMPT, ALL | {"output_kind": kind}) for kind in RequestOutputKind])
+@example(HALVES, [Asked(PROMPT, ALL | {"output_kind": kind}, abort_at=4) for kind in (DELTA,)])
+def test_each_field_of_an_output_comes_back(words: Words, asked: list[Asked]) -> None:
+    """Times and log-probabilities included."""
+    stops = [list(one.stop) for one in asked]
+    mine = serve(timed(words), asked, stops)
+    theirs = serve_through_messages(words.tokenizer)(timed(words), asked, stops)
+    for name, one in zip(mine, asked, strict=True):
+        if "best_of" in one.given:  # of these there is no stream over the link
+            del mine[name][:-1]
+        for output in mine[name]:  # that of the link's requests is the client's
+            output.metrics = dataclasses.replace(output.metrics, arrival_time=0.0)
+        assert mine[name] == theirs[name]
+        last = mine[name][-1]
+        event(f"{one.given['output_kind']}, {last.outputs[0].finish_reason}")
+        event(f"{last.num_cached_tokens} cached, ranked {len(one.given.keys() & {'best_of'})}")
+        if last.outputs[0].finish_reason != "abort":
+            assert None not in dataclasses.astuple(last.metrics)
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -108,6 +76,4 @@ def test_each_field_of_a_vector_comes_back(finished: bool) -> None:
     assert theirs is not None
     np.testing.assert_array_equal(theirs.outputs.data, data)
     assert theirs.outputs.data.dtype == data.dtype
-    for one in dataclasses.fields(PoolingRequestOutput):
-        if one.name != "outputs":
-            assert getattr(theirs, one.name) == getattr(mine, one.name), one.name
+    assert dataclasses.replace(theirs, outputs=mine.outputs) == mine
