@@ -24,13 +24,10 @@ from jax_engine.engine.running_requests import RunningRequests
 from jax_engine.engine.stats import StatsRecorder
 from jax_engine.engine.step_outputs import sampled_rows, sampled_tokens, take_prompts, take_step
 from jax_engine.engine.vllm_parts import VllmParts
-from jax_engine.operations import this_device
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.step_shape import all_step_shapes
-from jax_engine.worker.warmup import compile_ahead
 
 logger = logging.getLogger("jax_engine")
 
@@ -61,13 +58,9 @@ class LLMEngine(EngineViews, VllmParts):
             self.tokenizer, vocab_size, self.max_model_len, eos, self.config.max_logprobs
         )
         self.lock = EngineLock()
-        self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
+        self._stats = StatsRecorder(self.scheduler)
         self._pipeline = StepPipeline(
-            self.scheduler,
-            self.worker,
-            vocab_size,
-            look_ahead=self.config.overlaps_steps,
-            look_ahead_tokens=this_device().look_ahead_tokens,
+            self.scheduler, self.worker, look_ahead=self.config.overlaps_steps
         )
         self._running = RunningRequests(self.scheduler, self._pipeline, eos, self.config.seed)
 
@@ -94,7 +87,7 @@ class LLMEngine(EngineViews, VllmParts):
         """
         limits = self.scheduler.max_num_batched_tokens, self.config.max_num_seqs
         with self.lock:
-            return compile_ahead(self.worker, all_step_shapes(*limits), use_tqdm=use_tqdm)
+            return self.worker.compile_ahead(*limits, use_tqdm=use_tqdm)
 
     def check_request(
         self,
