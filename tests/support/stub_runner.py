@@ -87,6 +87,7 @@ class Ticket:
         setups, histories: Of its rows.
         hidden: [T, E].
         logits: [samples, V], raw.
+        drawn_from: The same with the edits of a masked step.
         result: None before a masked step is sampled.
     """
 
@@ -95,6 +96,7 @@ class Ticket:
     histories: list[list[int]]
     hidden: np.ndarray
     logits: np.ndarray
+    drawn_from: np.ndarray
     result: StepResult | None = None
 
 
@@ -253,13 +255,16 @@ class StubRunner:
         logits = np.zeros((0, self.capabilities.vocab_size))
         if last:
             logits = np.asarray(self.model.compute_logits(hidden[last]))
-        return Ticket(step, setups, histories, hidden, logits)
+        return Ticket(step, setups, histories, hidden, logits, logits)
 
     def _forward(self, step: Step) -> np.ndarray:
         size, spans = self.capabilities.block_size, [range(row.start, row.end) for row in step.rows]
         lengths = [len(span) for span in spans]
         positions, row_of = np.array([*chain(*spans)]), np.repeat(range(len(spans)), lengths)
-        blocks = step.block_tables[row_of, positions // size]
+        slots = np.full(len(positions), -1)  # nowhere, without a cache
+        if self.capabilities.num_blocks:
+            blocks = step.block_tables[row_of, positions // size]
+            slots = blocks * size + positions % size
         hidden: np.ndarray = self.model.forward(
             np.array([self._known(token) for row in step.rows for token in row.tokens]),
             positions,
@@ -267,7 +272,7 @@ class StubRunner:
             step.block_tables,
             np.array([span.stop for span in spans]),
             np.cumsum([0, *lengths]),
-            blocks * size + positions % size,
+            slots,
         )
         return hidden
 
@@ -280,7 +285,7 @@ class StubRunner:
         return [0] * row.end if row.history is None else [*map(self._known, row.history)]
 
     def _draw(self, ticket: Ticket, logits: np.ndarray) -> None:
-        drawn: list[Drawn] = []
+        ticket.drawn_from, drawn = logits, list[Drawn]()
         for row, setup, history in zip(
             ticket.step.rows, ticket.setups, ticket.histories, strict=True
         ):
