@@ -40,13 +40,10 @@ from jax_engine.errors import (
     InvalidRequestError,
 )
 from jax_engine.metrics import Metric
-from jax_engine.operations import this_device
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.step_shape import all_step_shapes
-from jax_engine.worker.warmup import compile_ahead
 
 logger = logging.getLogger("jax_engine")
 
@@ -84,13 +81,9 @@ class LLMEngine:
         # `with` enters and leaves it in C, so no signal's handler can raise in between.
         self._lock = RLock()
         self._unread: list[RequestNews] = []
-        self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
+        self._stats = StatsRecorder(self.scheduler)
         self._pipeline = StepPipeline(
-            self.scheduler,
-            self.worker,
-            vocab_size,
-            look_ahead=self.config.overlaps_steps,
-            look_ahead_tokens=this_device().look_ahead_tokens,
+            self.scheduler, self.worker, look_ahead=self.config.overlaps_steps
         )
         self._running = RunningRequests(self.scheduler, self._pipeline, eos, self.config.seed)
 
@@ -154,7 +147,7 @@ class LLMEngine:
         """
         limits = self.scheduler.max_num_batched_tokens, self.config.max_num_seqs
         with self._alone():
-            return compile_ahead(self.worker, all_step_shapes(*limits), use_tqdm=use_tqdm)
+            return self.worker.compile_ahead(*limits, use_tqdm=use_tqdm)
 
     def check_request(
         self,

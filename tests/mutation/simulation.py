@@ -369,7 +369,7 @@ WORKERS: list[Mutant] = [
         f"{WORKER}/preemption_costs.py",
         TESTS,
         (
-            "    worker.kv_cache.write(0, held)",
+            "    kv_cache.write(0, held)",
             "    pass",
             "measuring overwrites block 0",
         ),

@@ -104,7 +104,7 @@ def counting_steps(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
     return compiled_steps.CompiledSteps(model, **sizes, **options)
 
 
-def plan(*, masked: bool = False, **asks: bool) -> tuple[StepShape, np.ndarray]:
+def plan(*, masked: bool = False, **asks: Any) -> tuple[StepShape, np.ndarray]:
     """Prompts of the tokens 3, 4, 5, 6 and 10, 11."""
     nothing, words = np.zeros((2, 0), np.int32), np.zeros((1, ROW_WIDTH), np.int32)
     prompts = {1: [3, 4, 5, 6], 2: [10, 11]}
@@ -139,8 +139,7 @@ def test_a_step_gives_what_its_shape_asks_for(eager: bool, monkeypatch: pytest.M
     assert output.pooled.last[:2].tolist() == [[6.0, 3.0], [11.0, 1.0]]
 
     for whole, num_top in [(False, NUM_TOP), (True, VOCABULARY)]:
-        asks = {"prompt_logprobs": True} | ({"whole_prompt_logprobs": True} if whole else {})
-        output = run(steps, *plan(**asks))
+        output = run(steps, *plan(prompt_logprobs=-1 if whole else 0))
         assert output.prompt is not None and output.pooled is None
         assert output.prompt.token_ids[:6].tolist() == [4, 5, 6, 0, 11, 0]
         assert output.prompt.ranks[:3].tolist() == [1, 1, 1]
