@@ -31,8 +31,8 @@ class Row(NamedTuple):
         seq_id: The sequence.
         request: The number of its request (`RequestSetup.number`).
         start: The first position that is computed.
-        tokens: The tokens at `start` and behind it. The last one may be -(r + 1): it is the token
-            that the step before draws in its sampled row r, and is not known on the host yet.
+        tokens: The tokens at `start` and behind it. The last one may be -(r + 1): it is the r-th
+            token of the last step that drew any, and is not known on the host yet.
         num_samples: How many tokens to draw behind the last position: 0 for a chunk that does not
             reach the end, n for a prompt about to fork into n sequences, else 1.
         sample: The index in its request of the first token's sequence, which names its seed.
@@ -165,6 +165,8 @@ class HiddenStates:
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """What a step computed.
+
+    Rows of requests that did not ask for them, and those behind the last one, mean nothing.
 
     Attributes:
         token_ids: The sampled tokens in the order of the step's rows, `num_samples` for each.

@@ -202,12 +202,7 @@ class Worker:
         allowed: UInt32[np.ndarray, "samples words"] | None,
         processed: Float[np.ndarray, "samples V"] | None,
     ) -> None:
-        """Draws the tokens of a masked step (its second half) without waiting for them.
-
-        Args:
-            allowed: A bit for each token that a row may draw; None for all tokens.
-            processed: Logits to draw from in place of the raw ones; None for the raw ones.
-        """
+        """Draws the tokens of a masked step (its second half) without waiting for them."""
         unsampled = _unsampled(ticket)
         rows, vocab_size = unsampled.logits.shape
         mask, logits = None, None
