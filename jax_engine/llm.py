@@ -1,7 +1,7 @@
 """`LLM`: prompts in, completions out, in one continuous batch."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
@@ -26,7 +26,7 @@ from jax_engine.engine.scoring import (
     reranker_prompts,
     whole_pair_scored,
 )
-from jax_engine.engine.tokenization_options import tokenized
+from jax_engine.engine.tokenization_options import tokenization_options, tokenized
 from jax_engine.engine_args import EngineArgs
 from jax_engine.errors import ConfigError, InvalidRequestError
 from jax_engine.metrics import Metric
@@ -257,6 +257,7 @@ class LLM:
             self.llm_engine.text_tokenizer(),
             messages,
             tokenization_kwargs,
+            cannot_fit=self._length_of(sampling_params),
             chat_template=self.chat_template if chat_template is None else chat_template,
             chat_template_content_format=chat_template_content_format,
             add_generation_prompt=add_generation_prompt,
@@ -404,7 +405,8 @@ class LLM:
         left, right = paired(as_prompt_list(data_1), as_prompt_list(data_2))
         engine, params = self.llm_engine, pooling_params
         if engine.head is not None and engine.head.config.task == "classify":
-            prompts = reranker_prompts(engine, left, right, chat_template)
+            how = tokenization_options(options.pop("tokenization_kwargs", None))
+            prompts = reranker_prompts(engine, left, right, chat_template, how)
             return [
                 whole_pair_scored(one)
                 for one in self._pooled(prompts, params, pooling_task="classify", **options)
@@ -510,12 +512,26 @@ class LLM:
         params = per_prompt(sampling_params, len(batch))
         return check_all(
             self.llm_engine,
-            tokenized(batch, self.llm_engine.tokenizer, tokenization_kwargs),
+            tokenized(
+                batch,
+                self.llm_engine.tokenizer,
+                tokenization_kwargs,
+                cannot_fit=self._length_of(params),
+            ),
             [replace(one, output_kind=RequestOutputKind.FINAL_ONLY) for one in params],
             number_each("priority", priority if priority is not None else 0, len(batch)),
             number_each("timeout", timeout, len(batch)),
             use_tqdm=use_tqdm,
         )
+
+    def _length_of(
+        self, params: SamplingParams | Sequence[SamplingParams] | None
+    ) -> Callable[[str], bool] | None:
+        """Tells texts that cannot fit; None if there is no tokenizer, or the parameters may cut."""
+        length = self.llm_engine.text_length
+        each = params if isinstance(params, Sequence) else [params]
+        cut = any(getattr(one, "truncate_prompt_tokens", None) is not None for one in each)
+        return None if cut or length is None else length.cannot_fit
 
     def _pooled(
         self,
@@ -534,7 +550,12 @@ class LLM:
         given = default if pooling_params is None else pooling_params
         params = one_each("pooling_params", given, PoolingParams, len(batch))
         tasked = [_with_task(one, pooling_task) for one in params]
-        batch = tokenized(batch, self.llm_engine.tokenizer, tokenization_kwargs)
+        batch = tokenized(
+            batch,
+            self.llm_engine.tokenizer,
+            tokenization_kwargs,
+            cannot_fit=self._length_of(None),
+        )
         count = len(batch)
         requests = check_all(self.llm_engine, batch, tasked, [0] * count, [None] * count)
         return self._calls.run(requests, use_tqdm)  # type: ignore[return-value]

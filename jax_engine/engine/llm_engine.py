@@ -78,6 +78,7 @@ class LLMEngine:
         self._checks = RequestChecks(
             self.tokenizer, vocab_size, self.max_model_len, eos, self.config.max_logprobs
         )
+        self.text_length = self._checks.text_length
         self._pid = os.getpid()
         self.driver: int | None = None
         # `with` enters and leaves it in C, so no signal's handler can raise in between.

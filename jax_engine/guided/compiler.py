@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from jax_engine.errors import InvalidRequestError
 from jax_engine.guided.guide import Guide, reason_in, reason_of
+from jax_engine.guided.schemas import closed
 from jax_engine.missing_package import need
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
@@ -125,7 +126,7 @@ def grammar_of(params: StructuredOutputsParams) -> str:
     try:
         if params.json is not None:
             schema = json.loads(params.json) if isinstance(params.json, str) else params.json
-            return grammar_from("json_schema", json.dumps(schema))
+            return grammar_from("json_schema", json.dumps(closed(schema)))
         if params.json_object:
             return grammar_from("json_schema", '{"type": "object"}')
         if params.regex is not None:

@@ -83,7 +83,7 @@ class AsyncLLM:
         cls, engine_args: EngineArgs, *, step_timeout: float = STEP_TIMEOUT_S, **ignored: Any
     ) -> Self:
         """An engine with these settings. Raises the same errors as `AsyncLLM`."""
-        return cls(step_timeout=step_timeout, **vars(engine_args))
+        return cls(step_timeout=step_timeout, **engine_args.settings())
 
     def _own_tokenizer(self) -> Tokenizer | None:
         config = self.config
@@ -193,7 +193,7 @@ class AsyncLLM:
                 f"pooling_params must be PoolingParams, got {type(params).__name__}"
             )
         arrival = time.monotonic()
-        parsed = await self._parsed(prompt)
+        parsed = await self._parsed(prompt, room=0)
         stream = PoolingStream(self._new_id(request_id), parsed)
         if self.request_log is not None:
             self.request_log(stream.request_id, parsed, params)
@@ -373,20 +373,21 @@ class AsyncLLM:
         params.__post_init__()
         return params
 
-    async def _parsed(self, prompt: PromptInput, keep: int | None = None) -> Prompt:
-        """A prompt that leaves room for a token of output.
+    async def _parsed(self, prompt: PromptInput, keep: int | None = None, room: int = 1) -> Prompt:
+        """A prompt that fits.
 
         Args:
             keep: As for `truncate_prompt`.
+            room: As for `TextEncoder.ids`.
         """
         text, limit = prompt_text(prompt), self.max_model_len
         if text is not None and self._encoder is not None:
-            ids = await self._encoder.ids(text, any_length=keep is not None)
+            ids = await self._encoder.ids(text, any_length=keep is not None, room=room)
             prompt = with_token_ids(prompt, text, ids)
         parsed = parse_prompt(prompt, self._tokenizer, self._ready.vocab_size)
         parsed = truncate_prompt(parsed, keep, limit)
-        if len(parsed.token_ids) > limit - 1:
-            raise prompt_too_long(len(parsed.token_ids), limit)
+        if len(parsed.token_ids) > limit - room:
+            raise prompt_too_long(len(parsed.token_ids), limit, room)
         return parsed
 
     def _new_id(self, request_id: str | None) -> str:

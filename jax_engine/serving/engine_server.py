@@ -7,7 +7,7 @@ from typing import Any
 from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.request import Request, RequestNews
-from jax_engine.errors import JaxEngineError
+from jax_engine.errors import EngineDeadError, JaxEngineError
 from jax_engine.serving.messages import (
     Abort,
     Add,
@@ -44,7 +44,7 @@ class EngineServer:
         self._engine = engine
         self._send = send
         self._waiting: list[Pause] = []  # until nothing runs
-        self._paused_by: set[int] = set()  # numbers of the pauses that stopped the steps
+        self._paused_by: set[int] = set()  # numbers of the pauses that have begun
         self._late: list[Request] = []  # came while a pause waits, and are accepted behind it
 
     def receive(self, command: Command) -> None:
@@ -111,6 +111,8 @@ class EngineServer:
 
     def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
         """As `Reader.fail`."""
+        if not isinstance(error, EngineDeadError):
+            logger.error("%d requests are aborted", len(request_ids), exc_info=error)
         self._send(Outputs([_refused(one, error) for one in request_ids]))
         self._end_pauses()
 
@@ -144,8 +146,8 @@ class EngineServer:
             self._stop_steps(waiting)
 
     def _stop_steps(self, pauses: list[Pause]) -> None:
-        if not self.loop.paused:
-            self.loop.paused, self._paused_by = True, {one.number for one in pauses}
+        self.loop.paused = True
+        self._paused_by |= {one.number for one in pauses}
         if any(one.clear_cache and one.mode != "keep" for one in pauses):
             self._engine.reset_prefix_cache()
         for one in pauses:
@@ -155,12 +157,13 @@ class EngineServer:
     def _give_up(self, number: int) -> None:
         """Nobody waits for this pause any more, nor will anybody end it if it has begun by now."""
         self._waiting = [one for one in self._waiting if one.number != number]
-        if self._paused_by == {number}:
-            self.loop.paused = False
         self._paused_by.discard(number)
+        self.loop.paused = bool(self._paused_by)
         self._let_in()
 
     def _resume(self, number: int) -> None:
+        """Ends all pauses that have begun."""
+        self._paused_by.clear()
         self.loop.paused = False
         self._send(Answer(number))
 

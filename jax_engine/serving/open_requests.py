@@ -84,7 +84,8 @@ class OpenRequests:
         try:
             await self._answer(number, Pause(number, mode, clear_cache))
         except asyncio.CancelledError:
-            self._client.send(GiveUp(number))
+            with suppress(EngineDeadError):
+                self._client.send(GiveUp(number))
             raise
 
     async def resume(self) -> None:

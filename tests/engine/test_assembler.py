@@ -66,7 +66,11 @@ def news_of(words: Words, params: SamplingParams, abort_at: int | None) -> list[
     found: list[Any] = []
     step = 0
     while engine.has_unfinished_requests():
-        found += engine.abort_news(["a"]) if step == abort_at else engine.step_news()
+        if step == abort_at:
+            found += engine.abort_news(["a"])
+        else:
+            engine.run_step()
+            found += engine.take_news()
         step += 1
     return [news for _, news in found]
 

@@ -4,7 +4,7 @@ from tests.mutation.planting import Mutant, plant
 
 OPENAPI_TESTS = ("tests/serving/test_openapi.py",)
 COMPAT_TESTS = ("tests/compat/test_vllm.py",)
-COROUTINES_TESTS = ("tests/compat/test_async_llm.py",)
+PAUSES_TESTS = ("tests/serving/test_pauses.py",)
 HUGE_PAGES_TESTS = ("tests/models/test_huge_pages.py",)
 APP_TESTS = ("tests/serving/test_app.py",)
 RESPONSES_TESTS = ("tests/serving/test_responses_api.py",)
@@ -32,9 +32,35 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/compat/async_llm.py",
-        COROUTINES_TESTS,
-        ("        atexit.register(self.shutdown)\n", "", "the end of a program cuts off a step"),
+        "jax_engine/serving/engine_server.py",
+        PAUSES_TESTS,
+        (
+            "self.loop.paused = bool(self._paused_by)",
+            "self.loop.paused = False",
+            "who gives up a pause ends another's",
+        ),
+        ("self._paused_by.clear()", "pass", "a pause that was ended keeps one that is given up"),
+        ("elif self._waiting:", "elif False:", "who comes late delays a pause"),
+        ('and one.mode != "keep"', "", "a pause that keeps clears the cache"),
+        ('logger.error("%d requests', 'logger.debug("%d requests', "a step fails silently"),
+    ),
+    *plant(
+        "jax_engine/serving/open_requests.py",
+        PAUSES_TESTS,
+        (
+            "with suppress(EngineDeadError):\n                self._client.send(GiveUp(number))",
+            "self._client.send(GiveUp(number))",
+            "who gives up a pause of a dead engine is not cancelled",
+        ),
+    ),
+    *plant(
+        "jax_engine/serving/engine_client.py",
+        PAUSES_TESTS,
+        (
+            "        if self._closing:\n            return\n        loop",
+            "        loop",
+            "a closed socket is read",
+        ),
     ),
     *plant(
         "jax_engine/models/huge_pages.py",

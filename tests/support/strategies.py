@@ -99,6 +99,7 @@ class Request:
             ignore_eos=self.ignore_eos,
             has_penalties=False,
             wants_prompt=False,
+            drops_output=False,
             seed=None,
             temperature=0.0,
             top_n_sigma=0.0,

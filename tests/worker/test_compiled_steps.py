@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import pallas_kernels
-from jax_engine.layers import attention
+from jax_engine.layer_spec import AttentionSpec
+from jax_engine.layers import attention, batch
 from jax_engine.models.load import LoadedModel, abstract_decoder
 from jax_engine.models.registry import config_from_hf
 from jax_engine.operations import device, this_device
@@ -37,15 +38,15 @@ def test_metadata_is_made_for_the_calls_of_the_layers(
     """Once a step, and its backend is the one that each layer's call would choose."""
     made, attended = [], []
 
-    def make_metadata(*batch: Any, **options: Any) -> Any:
-        made.append((options["call"], pallas_kernels.make_metadata(*batch, **options)))
+    def make_metadata(*arrays: Any, **options: Any) -> Any:
+        made.append((options["call"], pallas_kernels.make_metadata(*arrays, **options)))
         return made[-1][1]
 
-    def paged_attention(q: Any, kv_cache: Any, *batch: Any, metadata: Any, **options: Any) -> Any:
+    def paged_attention(q: Any, kv_cache: Any, *arrays: Any, metadata: Any, **options: Any) -> Any:
         attended.append((q, kv_cache, metadata))
-        return pallas_kernels.paged_attention(q, kv_cache, *batch, metadata=metadata, **options)
+        return pallas_kernels.paged_attention(q, kv_cache, *arrays, metadata=metadata, **options)
 
-    monkeypatch.setattr(compiled_steps, "make_metadata", make_metadata)
+    monkeypatch.setattr(batch, "make_metadata", make_metadata)
     monkeypatch.setattr(attention, "paged_attention", paged_attention)
     config = config_from_hf(tiny.CONFIGS["plain"])
     graphdef, params = abstract_decoder(config.spec, dtype)
@@ -87,10 +88,10 @@ CACHE = (1, 2, 1, 1, 4, 2)
 class Counting:
     """A model that says after each token the one above it; a state is a token and its place."""
 
-    spec = SimpleNamespace(num_heads=1, head_dim=2, vocab_size=VOCABULARY)
+    spec = SimpleNamespace(attentions=[AttentionSpec(1, 1, 2)], vocab_size=VOCABULARY)
 
-    def __call__(self, tokens: Any, positions: Any, cache: Any, attention: Any) -> Any:
-        return jnp.stack([tokens, positions], 1).astype(jnp.float32), cache + 1
+    def __call__(self, tokens: Any, batch: Any, cache: Any) -> Any:
+        return jnp.stack([tokens, batch.positions], 1).astype(jnp.float32), cache + 1
 
     def compute_logits(self, states: Any, num_needed: Any = None) -> Any:
         return -jnp.abs(jnp.arange(VOCABULARY) - states[:, :1] - 1)
@@ -98,7 +99,6 @@ class Counting:
 
 def counting_steps(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
     monkeypatch.setattr(compiled_steps.nnx, "merge", lambda *_: Counting())
-    monkeypatch.setattr(compiled_steps, "make_metadata", lambda *_, **__: None)
     model: Any = SimpleNamespace(graphdef=(), params={"weight": jnp.ones(2)})
     sizes = {"block_size": 4, "table_width": TABLE_WIDTH, "max_rows": MAX_ROWS}
     return compiled_steps.CompiledSteps(model, **sizes, **options)

@@ -38,7 +38,7 @@ async def prompts_of(
     async def one(text: str | list[int]) -> Prompt:
         special = request.add_special_tokens
         prompt = await engine_prompt(
-            service, text, add_special_tokens=special, any_length=keep is not None
+            service, text, add_special_tokens=special, any_length=keep is not None, room=0
         )
         return prompt if keep is None else cut(prompt["prompt_token_ids"], keep)
 
@@ -60,7 +60,7 @@ def checked_keep(service: Service, request: PooledRequest) -> int | None:
     if keep is not None and keep < 1 and keep != -1:
         name = "truncate_prompt_tokens"
         raise invalid(name, f"{name} must be at least 1, or -1, got {keep}")
-    return service.llm.max_model_len - 1 if keep == -1 else keep
+    return service.llm.max_model_len if keep == -1 else keep
 
 
 def cut(token_ids: list[int], keep: int) -> Prompt:

@@ -118,12 +118,13 @@ async def _scores(
 async def _joined(service: Service, request: PooledRequest, left: str, right: str) -> Prompt:
     """A pair as the prompt of a reranker: by the server's template, or one after the other."""
     keep, encoder = checked_keep(service, request), service.encoder
-    any_length, template = keep is not None, service.settings.chat_template
+    template = service.settings.chat_template
+    options = {"add_special_tokens": request.add_special_tokens, "any_length": keep is not None}
     if template is None:
-        ids = await encoder.pair_ids(left, right, any_length=any_length)
+        ids = await encoder.pair_ids(left, right, **options)
     else:
         text = await encoder.beside(pair_messages, service.tokenizer, left, right, template)
-        ids = await encoder.ids(text, any_length=any_length)
+        ids = await encoder.ids(text, room=0, **options)
     return {"prompt_token_ids": ids} if keep is None else cut(ids, keep)
 
 

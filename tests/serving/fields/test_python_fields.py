@@ -1,4 +1,4 @@
-"""Fields and arguments of requests from Python: `LLM`, `LLMEngine`, both kinds of `AsyncLLM`."""
+"""Fields and arguments of requests from Python: `LLM`, `LLMEngine`, `AsyncLLM`."""
 
 import asyncio
 import dataclasses
@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jax_engine.compat.async_llm import AsyncLLM as CompatAsyncLLM
 
 from jax_engine import (
     LLM,
@@ -103,12 +102,10 @@ class Ways:
         self.llm = LLM(self.path, **SETTINGS)
         self.runner = asyncio.Runner()
         self.client = AsyncLLM(self.path, **SETTINGS)
-        self.compat = CompatAsyncLLM(LLMEngine.from_config(self.llm.llm_engine.config))
         self.names: list[str] = []
         self.client.request_log = lambda name, prompt, params: self.names.append(name)  # type: ignore[assignment]
 
     def close(self) -> None:
-        self.compat.shutdown()
         self.client.shutdown()
         self.runner.close()
 
@@ -141,17 +138,11 @@ class Ways:
         return self.taken(call)
 
     def link(self, prompt: Any, params: Any, **options: Any) -> Fields:
-        return self._of(self.client, prompt, params, options)
-
-    def compatible(self, prompt: Any, params: Any, **options: Any) -> Fields:
-        return self._of(self.compat, prompt, params, {"request_id": "mine"} | options)
-
-    def _of(self, llm: Any, prompt: Any, params: Any, options: dict[str, Any]) -> Fields:
         pools = isinstance(params, PoolingParams)
 
         async def read() -> None:
-            stream = (llm.encode if pools else llm.generate)(prompt, params, **options)
-            async for _ in stream:
+            enter: Any = self.client.encode if pools else self.client.generate
+            async for _ in enter(prompt, params, **options):
                 pass
 
         return self.taken(lambda: self.runner.run(asyncio.wait_for(read(), HANG_S)))
@@ -176,7 +167,7 @@ def test_each_field_has_a_case() -> None:
     assert names_of(PoolingParams) == POOLING.keys()
 
 
-@pytest.mark.parametrize("way", ["generate", "enqueue", "add_request", "link", "compatible"])
+@pytest.mark.parametrize("way", ["generate", "enqueue", "add_request", "link"])
 @pytest.mark.parametrize("name", SAMPLING)
 def test_a_field_of_sampling_is_in_what_the_engine_accepts(name: str, way: str, ways: Ways) -> None:
     given, wanted = SAMPLING[name]
@@ -192,7 +183,7 @@ def test_a_field_of_sampling_is_in_what_the_engine_accepts(name: str, way: str, 
     assert as_wanted(found, wanted), found
 
 
-@pytest.mark.parametrize("way", ["generate", "add_request", "link", "compatible"])
+@pytest.mark.parametrize("way", ["generate", "add_request", "link"])
 @pytest.mark.parametrize("name", POOLING)
 def test_a_field_of_pooling_is_in_what_the_engine_accepts(name: str, way: str, ways: Ways) -> None:
     given, wanted = POOLING[name]
@@ -220,7 +211,6 @@ ARGUMENTS: dict[str, tuple[Any, dict[str, tuple[dict[str, Any], Wanted]]]] = {
     }),
     "link": (AsyncLLM.generate, {"priority": PRIORITY, "timeout": TIMEOUT, "request_id": NONE,
                                  "lora_request": NONE, "trace_headers": NONE}),
-    "compatible": (CompatAsyncLLM.generate, {"priority": PRIORITY, "request_id": NONE}),
 }  # fmt: skip
 _COMMON = {"self", "prompt", "prompts", "params", "sampling_params"}
 
