@@ -163,7 +163,7 @@ class EngineLoop:
                         self.turn()
             problem = "the engine was shut down"
         finally:
-            self._end = problem
+            self._end, self._thread = problem, None
             self._fail(EngineDeadError(problem))
             self._refuse_jobs(problem)
 

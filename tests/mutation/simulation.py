@@ -3,7 +3,7 @@
 from tests.mutation.planting import Mutant, plant
 
 TESTS = ("tests/simulation/test_simulation.py",)
-CALLS_TESTS = ("tests/engine/test_calls.py", *TESTS)
+CALLS_TESTS = ("tests/engine/test_engine_loop.py", "tests/engine/test_calls.py", *TESTS)
 ENGINE, CORE, WORKER = "jax_engine/engine", "jax_engine/core", "jax_engine/worker"
 
 DEADLINES: list[Mutant] = plant(
@@ -187,6 +187,11 @@ CALLS: list[Mutant] = [
             "            self._refuse_jobs(problem)\n",
             "",
             "jobs that came before the end are not refused",
+        ),
+        (
+            "                job = self._inbox.get_nowait()\n",
+            "                job = self._inbox.get()\n",
+            "of two threads that refuse jobs one waits for ever",
         ),
         (
             "            self._refuse_jobs(self._end)",
