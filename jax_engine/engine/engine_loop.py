@@ -122,10 +122,8 @@ class EngineLoop:
         """Ends the loop behind the step that runs; requests that still run are lost."""
 
         def end() -> None:
-            self._stopped = True
-            running = list(self._readers)
-            self._fail(EngineDeadError("the engine was shut down"))
-            self.engine.abort_request(running)
+            self._stopped = True  # so `run` ends, and tells the readers
+            self.engine.abort_request(list(self._readers))
 
         self.post(end)
 
@@ -165,7 +163,7 @@ class EngineLoop:
                         self.turn()
             problem = "the engine was shut down"
         finally:
-            self._end = problem
+            self._end, self._thread = problem, None
             self._fail(EngineDeadError(problem))
             self._refuse_jobs(problem)
 

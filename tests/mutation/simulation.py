@@ -3,6 +3,7 @@
 from tests.mutation.planting import Mutant, plant
 
 TESTS = ("tests/simulation/test_simulation.py",)
+CALLS_TESTS = ("tests/engine/test_engine_loop.py", "tests/engine/test_calls.py", *TESTS)
 ENGINE, CORE, WORKER = "jax_engine/engine", "jax_engine/core", "jax_engine/worker"
 
 DEADLINES: list[Mutant] = plant(
@@ -119,7 +120,7 @@ LOOP: list[Mutant] = plant(
 CALLS: list[Mutant] = [
     *plant(
         f"{ENGINE}/llm_engine.py",
-        TESTS,
+        CALLS_TESTS,
         (
             "                self._unread += self._running.take_news()\n",
             "                pass\n",
@@ -138,7 +139,7 @@ CALLS: list[Mutant] = [
     ),
     *plant(
         f"{ENGINE}/engine_loop.py",
-        TESTS,
+        CALLS_TESTS,
         (
             "                self.engine.keep(update)\n                continue",
             "                continue",
@@ -188,19 +189,19 @@ CALLS: list[Mutant] = [
             "jobs that came before the end are not refused",
         ),
         (
+            "                job = self._inbox.get_nowait()\n",
+            "                job = self._inbox.get()\n",
+            "of two threads that refuse jobs one waits for ever",
+        ),
+        (
             "            self._refuse_jobs(self._end)",
             "            pass",
             "jobs that come behind the end are not refused",
         ),
         (
-            "            self.engine.abort_request(running)\n",
+            "            self.engine.abort_request(list(self._readers))\n",
             "",
             "requests go on when the loop has ended",
-        ),
-        (
-            "            self._fail(EngineDeadError(\"the engine was shut down\"))\n",
-            "",
-            "the end of the loop is told as an abort",
         ),
         (
             "self._readers.items() if one is reader])",
@@ -225,7 +226,7 @@ CALLS: list[Mutant] = [
     ),
     *plant(
         f"{ENGINE}/calls.py",
-        TESTS,
+        CALLS_TESTS,
         (
             "            self._num_requests = first + len(names)\n",
             "",

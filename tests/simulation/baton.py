@@ -175,12 +175,16 @@ def simulated_threads(baton: Baton) -> Iterator[None]:
     def queue() -> SimulatedQueue:
         return SimulatedQueue(baton)
 
+    threads: dict[str | None, SimulatedThread] = {}
+
     def thread(target: Callable[[], None], name: str, *, daemon: bool) -> SimulatedThread:
-        return SimulatedThread(baton, target, name)
+        threads[name] = SimulatedThread(baton, target, name)
+        return threads[name]
 
     with (
         patch.object(calls, "SimpleQueue", queue),
         patch.object(engine_loop, "SimpleQueue", queue),
         patch.object(calls, "Thread", thread),
+        patch.object(calls, "current_thread", lambda: threads.get(baton.current)),
     ):
         yield
