@@ -83,7 +83,8 @@ class Request:
             self._assembler = Assembler(
                 self.request_id, self.prompt, self.params, tokenizer, arrival
             )
-        self._assembler.take(news)
+        if not self._assembler.finished:  # else the mailbox has the last output already
+            self._assembler.take(news)
         return self._assembler.read()
 
 

@@ -72,6 +72,10 @@ def news_of(words: Words, params: SamplingParams, abort_at: int | None) -> list[
             engine.run_step()
             found += engine.take_news()
         step += 1
+    pieces = [piece for _, news in found for piece in news.pieces]
+    assert all(piece.token_ids or piece.finish_reason for piece in pieces)
+    ends = [piece.index for piece in pieces if piece.finish_reason]
+    assert sorted(ends) == sorted({piece.index for piece in pieces}), "handed over once"
     return [news for _, news in found]
 
 

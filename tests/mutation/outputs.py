@@ -107,6 +107,15 @@ MUTANTS: list[Mutant] = [
     ),
     *plant(
         "jax_engine/engine/results.py",
+        CUT_TESTS,
+        (
+            '= "", seq.finish_reason is not None',
+            '= "", False',
+            "an end is handed over again with the next news",
+        ),
+    ),
+    *plant(
+        "jax_engine/engine/results.py",
         VIEW_TESTS,
         (
             'sample.text += sample.maker.take([], "abort")',
@@ -135,11 +144,6 @@ MUTANTS: list[Mutant] = [
             'sample.text, sample.end_given = "", seq',
             "sample.end_given = seq",
             "text is handed over again",
-        ),
-        (
-            '= "", seq.finish_reason is not None',
-            '= "", False',
-            "an end is handed over again with the next news",
         ),
         (
             "            sample.logprobs = LogprobLists()\n        return",

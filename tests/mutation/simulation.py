@@ -277,13 +277,17 @@ CALLS: list[Mutant] = [
 
 OUTPUTS: list[Mutant] = [
     *plant(
-        f"{ENGINE}/results.py",
+        f"{ENGINE}/assembler.py",
         TESTS,
         (
-            "ended = seq.finish_reason is not None and not sample.end_given",
-            "ended = seq.finish_reason is not None",
-            "the end of a sample is told in all news that follow",
+            "(ended and not self.end_read)",
+            "ended",
+            "the end of a sample is told in each delta that follows",
         ),
+    ),
+    *plant(
+        f"{ENGINE}/results.py",
+        TESTS,
         (
             'if sample.maker is not None and seq.finish_reason == "abort"',
             'if False and sample.maker is not None and seq.finish_reason == "abort"',
