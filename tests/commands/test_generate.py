@@ -190,9 +190,9 @@ def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     path.write_bytes("\ufeffé\r\n\nlast".encode())  # as programs of Windows begin a text
     with path.open("rb") as file:
         found = list(Reader(file, {"top_k": 2}, as_text=True))
-    assert [(one.number, one.url, one.body) for one in found] == [
-        (1, TEXT, {"top_k": 2, "prompt": "é"}),
-        (3, TEXT, {"top_k": 2, "prompt": "last"}),
+    assert found == [
+        Line(1, False, None, TEXT, {"top_k": 2, "prompt": "é"}),
+        Line(3, False, None, TEXT, {"top_k": 2, "prompt": "last"}),
     ]
 
 

@@ -14,6 +14,7 @@ from jax_engine import (
     LLM,
     AsyncLLM,
     BeamSearchParams,
+    InvalidRequestError,
     LLMEngine,
     PoolingParams,
     RequestOutputKind,
@@ -237,6 +238,15 @@ def test_an_argument_of_a_pooling_request_over_the_link(ways: Ways) -> None:
         *set(inspect.signature(AsyncLLM.generate).parameters) - {"sampling_params"},
         "pooling_params",
     }
+
+
+@pytest.mark.parametrize("way", ["generate", "enqueue", "link"])
+def test_an_adapter_is_refused_wherever_it_may_be_named(way: str, ways: Ways) -> None:
+    kinds: list[Any] = [SamplingParams(), *[PoolingParams()] * (way != "enqueue")]
+    for params in kinds:
+        with pytest.raises(InvalidRequestError, match="lora_request must be None, got 'mine'"):
+            getattr(ways, way)("Once", params, lora_request="mine")
+        assert not ways.accepted
 
 
 def test_a_request_over_the_link_has_its_clients_clock_and_name(ways: Ways) -> None:
