@@ -138,7 +138,9 @@ async def _named(request: RequestBody, answer: Any) -> Response:
     except ClientGone:
         raise
     except Exception as error:
-        fields = list(type(request).model_fields)
+        fields = sorted(
+            type(request).model_fields, key=lambda one: one not in request.model_fields_set
+        )
         raise api_error(error, fields, request.engine_names()) from error
     return response
 

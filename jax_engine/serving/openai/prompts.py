@@ -66,11 +66,13 @@ async def engine_prompt(
     return fields
 
 
-async def chat_prompt(service: Service, chat: Chat, *, any_length: bool = False) -> dict[str, Any]:
+async def chat_prompt(
+    service: Service, chat: Chat, *, any_length: bool = False, room: int = 1
+) -> dict[str, Any]:
     """A conversation as `prompt` and `prompt_token_ids`, made in other threads.
 
     Args:
-        any_length: As for `engine_prompt`.
+        any_length, room: As for `engine_prompt`.
 
     Raises:
         InvalidRequestError: messages or options are invalid, or the template refuses them.
@@ -102,4 +104,6 @@ async def chat_prompt(service: Service, chat: Chat, *, any_length: bool = False)
     )
     [text] = await service.encoder.beside(write)
     special = chat.add_special_tokens
-    return await engine_prompt(service, text, add_special_tokens=special, any_length=any_length)
+    return await engine_prompt(
+        service, text, add_special_tokens=special, any_length=any_length, room=room
+    )

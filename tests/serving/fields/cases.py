@@ -328,25 +328,74 @@ MESSAGES = {
 POOLED = {
     "model": SAMPLING["model"],
     "truncate_prompt_tokens": Case({"truncate_prompt_tokens": 2}, {"prompt": "ce"}),
+    "truncation_side": Case(
+        {"truncation_side": "right"}, {"prompt": f"{BOS}O"}, {"truncate_prompt_tokens": 2}
+    ),
+    "padding": Case({"padding": "do_not_pad"}, why="nothing is ever padded"),
     "add_special_tokens": Case({"add_special_tokens": False}, {"prompt": "Once"}),
+    "cache_salt": SAMPLING["cache_salt"],
     "priority": SAMPLING["priority"],
     "timeout": SAMPLING["timeout"],
     "request_id": SAMPLING["request_id"],
-}
-PROMPTS = POOLED | {"input": Case({"input": "Twice"}, {"prompt": f"{BOS}Twice"})} | {
+} | {
     name: Case({name: False}, {"use_activation": False, "normalize": False})
     for name in ("use_activation", "activation", "softmax")
 }  # fmt: skip
+_TALK = {"input": None, "messages": SAY}  # in place of the plain request's text
+PROMPTS = POOLED | {
+    "input": Case({"input": "Twice"}, {"prompt": f"{BOS}Twice"}),
+    "messages": Case(_TALK, {"prompt": CHAT}),
+    "chat_template": CHATS["chat_template"],
+    "chat_template_kwargs": Case(
+        {"chat_template_kwargs": {"flavour": "mint"}}, {"prompt": f"{CHAT}[flavour mint]"}, _TALK
+    ),
+    "add_generation_prompt": Case(
+        {"add_generation_prompt": True}, {"prompt": f"{CHAT}[assistant]"}, _TALK
+    ),
+    "continue_final_message": Case(
+        {"continue_final_message": True},
+        {"prompt": CHAT},
+        _TALK | {"chat_template_kwargs": {"flavour": "mint"}},
+    ),
+}
 VECTORS = PROMPTS | {
     "encoding_format": Case({"encoding_format": "base64"}, why="the answer"),
+    "embed_dtype": Case({"embed_dtype": "float16"}, why="the answer"),
+    "endianness": Case({"endianness": "big"}, why="the answer"),
     "dimensions": Case({"dimensions": 5}, {"dimensions": 5}),
 }
 POOLING = VECTORS | {"task": Case({"task": "token_embed"}, {"task": "token_embed"})}
 # A pair is one prompt of a reranker, and two of a model whose vectors are compared.
 ONE_PAIR = {"text_1": "Once", "text_2": "Once"}
+_NO_PAIR = dict.fromkeys(ONE_PAIR)
 SCORES = POOLED | {
     "text_1": Case({"text_1": "Twice"}, {"prompt": f"{BOS}TwiceOnce"}),
     "text_2": Case({"text_2": "Twice"}, {"prompt": f"{BOS}OnceTwice"}),
+    "data_1": Case(
+        {"data_1": "Twice"},
+        {"prompt": f"{BOS}TwiceOnce"},
+        _NO_PAIR | {"data_1": "Once", "data_2": "Once"},
+    ),
+    "data_2": Case(
+        {"data_2": "Twice"},
+        {"prompt": f"{BOS}OnceTwice"},
+        _NO_PAIR | {"data_1": "Once", "data_2": "Once"},
+    ),
+    "queries": Case(
+        {"queries": "Twice"},
+        {"prompt": f"{BOS}TwiceOnce"},
+        _NO_PAIR | {"queries": "Once", "items": "Once"},
+    ),
+    "documents": Case(
+        {"documents": "Twice"},
+        {"prompt": f"{BOS}OnceTwice"},
+        _NO_PAIR | {"queries": "Once", "documents": "Once"},
+    ),
+    "items": Case(
+        {"items": "Twice"},
+        {"prompt": f"{BOS}OnceTwice"},
+        _NO_PAIR | {"queries": "Once", "items": "Once"},
+    ),
     "add_special_tokens": Case({"add_special_tokens": False}, {"prompt": "OnceOnce"}),
 }
 RANKS = POOLED | {

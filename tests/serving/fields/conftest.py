@@ -96,6 +96,9 @@ def _for_these_tests(path: Path) -> Path:
         single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, VOCAB - 1)]
     )
     backend.save(str(path / "tokenizer.json"))
+    options = json.loads((path / "tokenizer_config.json").read_text())
+    options["chat_template"] = TEMPLATE
+    (path / "tokenizer_config.json").write_text(json.dumps(options))
     config = json.loads((path / "config.json").read_text()) | {"matryoshka_dimensions": [5]}
     (path / "config.json").write_text(json.dumps(config))
     return path

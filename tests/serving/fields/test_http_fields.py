@@ -59,7 +59,7 @@ def test_a_field_of_texts_that_are_compared_is_in_both(
     path: str, name: str, server: Server, client: TestClient
 ) -> None:
     """Of a model without a head, texts are embedded one by one."""
-    case, plain = POOLED[name], WAYS[path].plain
+    case, plain = POOLED[name], WAYS[path].plain | POOLED[name].needs
     without = server.ask_all(client, path, plain)
     assert [one["task"] for one in without] == ["embed", "embed"]
     for one, before in zip(server.ask_all(client, path, plain | case.body), without, strict=True):
