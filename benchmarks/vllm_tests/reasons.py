@@ -10,7 +10,7 @@ INSIDE = "it asks vLLM's classes and no server"
 WORDS = "the error is the same, in words of this server and not of pydantic"
 LONGER = "the prompt has more of SmolLM2's tokens than of the test's model's, and does not fit"
 THINKS = "SmolLM2 does not reason: it opens no thought, or does not close the one that it may open"
-CUT = "SmolLM2 comes to no end: the answer is cut at 500 tokens"
+CUT = "SmolLM2 comes to no end: the answer is cut"
 CACHED = "tokens from the cache are counted in every answer, which vLLM does with a flag"
 
 # Files that are not run: parts of paths.
@@ -123,10 +123,18 @@ FAILS: tuple[tuple[str, str, str], ...] = (
     ("pooling", "assert \\[|LABEL_|== 384|== \\d+|KeyError", COUNTS),
     ("token_classify", "", COUNTS),
     ("", "PIL|No module named", "it needs packages that are not in the environment"),
+    (
+        "test_request_cancellation",
+        "timed out",
+        "a server's first steps take seconds on the machine below, which other programs used; "
+        "later, 200 cancelled requests delay an answer by less than a second",
+    ),
     ("", "Timeout", "SmolLM2 does not come to its end in time on the machine below"),
     ("tool_use", "must be at most", LONGER),
-    ("with_function_calling|responses/test_(function_call|structured)", "reasoning", THINKS),
-    ("function_calling::test_named", "IndexError", THINKS),
+    ("tool_use", "'NoneType' has no len", SENSE),
+    ("with_function_calling", "\\)\\.reasoning", THINKS),
+    ("function_calling.py::test_function_tool_use\\[.*auto", "", SENSE),
+    ("function_calling.py::test_(function_tool_use|named_tool_use)", "", THINKS),
     ("", "'response.created'|'length' == 'stop'", CUT),
     ("structured_output", "JSONDecodeError", THINKS),
     ("entrypoints/(openai|anthropic)|tool_use", "assert|Expected", SENSE),
