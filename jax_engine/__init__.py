@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jax_engine.errors import (
         ConfigError,
         EngineDeadError,
+        EngineInUseError,
         ForkedProcessError,
         InvalidRequestError,
         JaxEngineError,
