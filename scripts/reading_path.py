@@ -36,7 +36,7 @@ PATH = (
     ),
     Stop(
         "jax_engine/engine/llm_engine.py",
-        ("LLMEngine.run_step", "LLMEngine._run_step"),
+        ("LLMEngine.run_step", "LLMEngine._run_or_abandon", "LLMEngine._run_step"),
         "a step: plan, model, outputs",
     ),
     Stop(

@@ -218,14 +218,17 @@ class LLMEngine:
     def step(self) -> list[AnyRequestOutput]:
         """Runs one step; returns the requests' new outputs (see `RequestOutputKind`)."""
         with self._alone():
-            kept = len(self._running.ended)
-            try:
-                self.run_step()
-            except BaseException:  # it tells the caller that all requests were aborted
-                del self._running.ended[kept:]
-                self._running.lost = []
-                raise
-            return self.outputs()
+            return self._step()
+
+    def _step(self) -> list[AnyRequestOutput]:
+        kept = len(self._running.ended)
+        try:
+            self.run_step()
+        except BaseException:  # it tells the caller that all requests were aborted
+            del self._running.ended[kept:]
+            self._running.lost = []
+            raise
+        return self.outputs()
 
     def run_step(self) -> None:
         """For a driver: runs one step, if there are requests; `take_news` has what it gave.
@@ -233,16 +236,19 @@ class LLMEngine:
         Raises:
             BaseException: What the step raised; all requests were aborted (`take_lost`).
         """
-        with self._alone():
-            if not self._running.requests:
-                return
-            try:
-                self._end_overdue()
-                if self._running.requests:
-                    self._run_step()
-            except BaseException:
-                self._abandon()
-                raise
+        with self._alone():  # an exception at the line of a `try:` in here would not leave the lock
+            self._run_or_abandon()
+
+    def _run_or_abandon(self) -> None:
+        if not self._running.requests:
+            return
+        try:
+            self._end_overdue()
+            if self._running.requests:
+                self._run_step()
+        except BaseException:
+            self._abandon()
+            raise
 
     def _run_step(self) -> None:
         running = self._running

@@ -185,7 +185,7 @@ STEPS: list[Mutant] = [
             'self._running.end(request_id, "late"',
             "words",
         ),
-        ("self._end_overdue()\n                if", "if", "deadlines are not looked at"),
+        ("self._end_overdue()\n            if", "if", "deadlines are not looked at"),
         ("self._stats.record(plan)", "pass", "steps are not counted"),
     ),
     *plant(

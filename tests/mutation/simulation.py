@@ -106,7 +106,7 @@ LOOP: list[Mutant] = plant(
     f"{ENGINE}/llm_engine.py",
     TESTS,
     (
-        "                del self._running.ended[kept:]\n",
+        "            del self._running.ended[kept:]\n",
         "",
         "the ends of a failed step are told by its exception and again",
     ),
