@@ -307,8 +307,8 @@ MUTANTS: list[Mutant] = [
         "jax_engine/serving/wire_params.py",
         LLM_TESTS,
         (
-            "if one.name in _LEFT_OUT or value == one.default:",
-            "if one.name in _LEFT_OUT or value is None or value == one.default:",
+            "if one.name in _LEFT_OUT or value == getattr(default, one.name):",
+            "if one.name in _LEFT_OUT or value is None or value == getattr(default, one.name):",
             "max_tokens=None is not sent, and becomes 16",
         ),
     ),
