@@ -146,6 +146,12 @@ def _burst(load: str, figure: str) -> str:
     return f"{_of('server_burst', load, f'health_{figure}_ms'):.0f}"
 
 
+def _busy(interval_ms: float) -> str:
+    """Percent of the tokens a second that are left beside a main thread that computes."""
+    ratio = _of("busy_thread", f"switch_interval_{interval_ms:g}_ms", "busy_to_idle")
+    return f"{100 * ratio:.0f}"
+
+
 VALUES: dict[str, Callable[[], str]] = {
     # A step, and the machine that it was measured on
     "matrix_gflop_per_s": lambda: f"{_step('matrix_rate_gflop_per_s'):.0f}",
@@ -239,5 +245,8 @@ VALUES: dict[str, Callable[[], str]] = {
     "burst_both_max": lambda: _burst("streams_and_texts", "max"),
     "burst_text_s": lambda: f"{_of('server_burst', 'texts', 'text_s'):.1f}",
     "burst_huge_text_s": lambda: f"{_of('server_burst', 'huge_text', 'text_s'):.1f}",
+    "busy_thread_share": lambda: _busy(5.0),
+    "busy_thread_share_short": lambda: _busy(0.5),
+    "busy_thread_load": lambda: f"{load_result('busy_thread')['machine']['load_average'][0]:.0f}",
     "burst_load": lambda: f"{load_result('server_burst')['machine']['load_average'][0]:.0f}",
 }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jax_engine.errors import (
         ConfigError,
         EngineDeadError,
+        EngineInUseError,
         ForkedProcessError,
         InvalidRequestError,
         JaxEngineError,
@@ -90,6 +91,7 @@ _MODULES = {
     "WeightsError": "errors",
     "StepFailedError": "errors",
     "EngineDeadError": "errors",
+    "EngineInUseError": "errors",
     "ForkedProcessError": "errors",
 }
 
@@ -110,6 +112,7 @@ __all__ = [
     "EngineArgs",
     "EngineConfig",
     "EngineDeadError",
+    "EngineInUseError",
     "FlatLogprobs",
     "ForkedProcessError",
     "InvalidRequestError",

@@ -23,13 +23,17 @@ class _EngineArgs:
         def __init__(self, model: str | None = None, **settings: Any) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
 
+    def settings(self) -> dict[str, Any]:
+        """The settings by name."""
+        return dict(vars(self))
+
     def create_engine_config(self, usage_context: Any = None) -> EngineConfig:
         """Checks the settings.
 
         Raises:
             ConfigError: One is out of range, contradicts another, or is not supported.
         """
-        return EngineConfig.from_settings(**vars(self))
+        return EngineConfig.from_settings(**self.settings())
 
     @classmethod
     def add_cli_args[P: argparse.ArgumentParser](

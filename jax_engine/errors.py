@@ -34,9 +34,9 @@ class OutOfMemoryError(JaxEngineError, MemoryError):
 
 
 class StepFailedError(JaxEngineError, RuntimeError):
-    """A step that another thread ran for this call's requests failed; they were aborted.
+    """A step failed with this call's requests in it; they were aborted, and the engine goes on.
 
-    `__cause__` is the error of the step, which that thread raised itself.
+    `__cause__` is the error of the step.
     """
 
 
@@ -44,5 +44,9 @@ class ForkedProcessError(JaxEngineError, RuntimeError):
     """The engine was built in another process, from which this one was forked."""
 
 
+class EngineInUseError(JaxEngineError, RuntimeError):
+    """Another thread uses the engine: `LLMEngine` is for one, `LLM` for any number."""
+
+
 class EngineDeadError(JaxEngineError, RuntimeError):
-    """The process of an `AsyncLLM`'s engine has ended, or was shut down."""
+    """The engine's process or thread has ended, or was shut down."""

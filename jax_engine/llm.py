@@ -1,28 +1,56 @@
 """`LLM`: prompts in, completions out, in one continuous batch."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Self
 
+import jax
+
 from jax_engine.beam_search_params import BeamSearchParams
+from jax_engine.checks import shown
 from jax_engine.config import EngineConfig
-from jax_engine.engine.batch import UseTqdm
+from jax_engine.engine.batch import UseTqdm, check_all, number_each
 from jax_engine.engine.beams import beam_search_output
+from jax_engine.engine.calls import Calls
 from jax_engine.engine.conversations import chat_prompts
+from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.prompts import PromptInput
+from jax_engine.engine.prompts import PromptInput, as_prompt_list
+from jax_engine.engine.request import Request
 from jax_engine.engine.request_checks import refuse_adapters
+from jax_engine.engine.scoring import (
+    compared,
+    paired,
+    reranker_prompts,
+    whole_pair_scored,
+)
+from jax_engine.engine.tokenization_options import tokenization_options, tokenized
 from jax_engine.engine_args import EngineArgs
-from jax_engine.errors import InvalidRequestError
-from jax_engine.llm_pooling import PoolingMethods
-from jax_engine.llm_service import ServiceMethods
-from jax_engine.outputs import BeamSearchOutput, RequestOutput
-from jax_engine.sampling_params import SamplingParams
+from jax_engine.errors import ConfigError, InvalidRequestError
+from jax_engine.metrics import Metric
+from jax_engine.outputs import (
+    BeamSearchOutput,
+    ClassificationOutput,
+    ClassificationRequestOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    PoolingRequestOutput,
+    RequestOutput,
+    ScoringRequestOutput,
+)
+from jax_engine.pooling_params import PoolingParams, PoolingTask, default_pooling
+from jax_engine.profiler_config import profile_folder
+from jax_engine.sampling_params import RequestOutputKind, SamplingParams, one_each, per_prompt
 from jax_engine.tokenization.chat import Tool, load_chat_template
 from jax_engine.tokenization.chat_content import ContentFormat, Message
 
+type PoolingInput = PoolingParams | Sequence[PoolingParams] | None
 
-class LLM(PoolingMethods, ServiceMethods):
-    """An engine for offline use. Requests of all threads share one batch.
+
+class LLM:
+    """An engine for offline use, on a thread of its own. Calls of all threads share one batch.
 
     Args:
         model: A directory in Hugging Face layout, a GGUF file, a hub name, or None for
@@ -37,6 +65,9 @@ class LLM(PoolingMethods, ServiceMethods):
         ConfigError: A setting is out of range or contradicts another.
         ModelNotFoundError, WeightsError: The model cannot be found or read.
         OutOfMemoryError: Not one sequence of max_model_len fits.
+
+    Attributes:
+        llm_engine: The engine, for who steps it directly, while no call runs.
     """
 
     def __init__(
@@ -44,7 +75,8 @@ class LLM(PoolingMethods, ServiceMethods):
     ) -> None:
         self.chat_template = load_chat_template(chat_template)
         config = EngineConfig.from_settings(model=model, **settings)
-        super().__init__(LLMEngine.from_config(config))
+        self.llm_engine = LLMEngine.from_config(config)
+        self._calls = Calls(self.llm_engine)
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs) -> Self:
@@ -83,9 +115,13 @@ class LLM(PoolingMethods, ServiceMethods):
         Raises:
             InvalidRequestError: A prompt or its params are invalid: the message says which, and no
                 request was started.
-            KeyboardInterrupt: After Ctrl-C; the requests were aborted, the engine can go on.
+            StepFailedError: A step failed with one of the requests; all were aborted.
+            ConfigError: This thread has settings of JAX that others do not have (as within
+                `with jax.disable_jit()`), which the engine's thread could not see.
+            KeyboardInterrupt: After Ctrl-C; the requests were aborted, the engine can go on. A
+                second Ctrl-C does not wait for that.
         """
-        call = self._completions(
+        requests = self._completions(
             prompts,
             sampling_params,
             priority,
@@ -94,7 +130,68 @@ class LLM(PoolingMethods, ServiceMethods):
             lora_request=lora_request,
             mm_processor_kwargs=mm_processor_kwargs,
         )
-        return self._run(call, use_tqdm)
+        return self._calls.run(requests, use_tqdm)  # type: ignore[return-value]
+
+    def enqueue(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        lora_request: None = None,
+        priority: int | Sequence[int] | None = None,
+        use_tqdm: UseTqdm = True,
+        tokenization_kwargs: Mapping[str, Any] | None = None,
+        mm_processor_kwargs: None = None,
+        *,
+        timeout: float | Sequence[float | None] | None = None,
+    ) -> list[str]:
+        """Accepts prompts as `generate` does, but does not wait for them.
+
+        They run from now on; `wait_for_completion` returns their outputs.
+
+        Args:
+            use_tqdm: Whether to show a bar while prompts are checked, or a replacement of `tqdm`.
+
+        Returns:
+            The request ids, in the order of the prompts.
+
+        Raises:
+            InvalidRequestError: As `generate`; none was accepted.
+        """
+        requests = self._completions(
+            prompts,
+            sampling_params,
+            priority,
+            timeout,
+            tokenization_kwargs=tokenization_kwargs,
+            lora_request=lora_request,
+            mm_processor_kwargs=mm_processor_kwargs,
+            use_tqdm=use_tqdm,
+        )
+        return self._calls.enqueue(requests)
+
+    def wait_for_completion(
+        self,
+        output_type: type[Any] | tuple[type[Any], ...] | None = None,
+        *,
+        use_tqdm: UseTqdm = True,
+    ) -> list[Any]:
+        """Waits until all requests of `enqueue` have ended; returns outputs in their order.
+
+        Each output is returned once, to one caller.
+
+        Args:
+            output_type: The type of the outputs: only `RequestOutput`.
+
+        Raises:
+            InvalidRequestError: `output_type` is another type.
+            KeyboardInterrupt, StepFailedError: As `generate`; the requests were aborted.
+        """
+        kinds = output_type if isinstance(output_type, tuple) else (output_type,)
+        if output_type is not None and RequestOutput not in kinds:
+            raise InvalidRequestError(
+                f"output_type must be RequestOutput, as all that enqueue gives, got {output_type!r}"
+            )
+        return self._calls.wait_enqueued(use_tqdm)
 
     def score_tokens(
         self, prompts: PromptInput | Sequence[PromptInput], *, use_tqdm: UseTqdm = True
@@ -160,6 +257,7 @@ class LLM(PoolingMethods, ServiceMethods):
             self.llm_engine.text_tokenizer(),
             messages,
             tokenization_kwargs,
+            cannot_fit=self._length_of(sampling_params),
             chat_template=self.chat_template if chat_template is None else chat_template,
             chat_template_content_format=chat_template_content_format,
             add_generation_prompt=add_generation_prompt,
@@ -192,3 +290,282 @@ class LLM(PoolingMethods, ServiceMethods):
         refuse_adapters(lora_request)
         outputs = self.generate(prompts, params.sampling_params(), use_tqdm=use_tqdm)
         return [beam_search_output(one, self.llm_engine.tokenizer) for one in outputs]
+
+    def encode(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        pooling_params: PoolingInput = None,
+        *,
+        use_tqdm: UseTqdm = True,
+        lora_request: None = None,
+        pooling_task: PoolingTask | None = None,
+        tokenization_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[PoolingRequestOutput]:
+        """The model's final hidden states of each prompt, or its head's scores.
+
+        Args:
+            pooling_params: One for all, or one for each prompt. None:
+                `EngineConfig.pooler_config`.
+            pooling_task: "embed": pooled into one vector [E]. "token_embed": one vector for each
+                token [T, E]. Both are scaled to length 1 with `normalize`. "classify" [C] and
+                "token_classify" [T, C]: scores of the model's head, as probabilities unless
+                `use_activation` is False. None: the task that the model was made for.
+            lora_request: As for `LLM.generate`.
+            tokenization_kwargs: As for `LLM.generate`.
+            use_tqdm: As for `LLM.generate`.
+
+        Raises:
+            InvalidRequestError: As for `LLM.generate`; or the model cannot do this task.
+        """
+        return self._pooled(
+            prompts,
+            pooling_params,
+            use_tqdm=use_tqdm,
+            lora_request=lora_request,
+            pooling_task=pooling_task,
+            tokenization_kwargs=tokenization_kwargs,
+        )
+
+    def embed(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        pooling_params: PoolingInput = None,
+        **options: Any,
+    ) -> list[EmbeddingRequestOutput]:
+        """The model's final hidden states of each prompt, pooled into one vector.
+
+        Args:
+            options: As for `encode`.
+
+        Raises:
+            InvalidRequestError: As for `encode`.
+        """
+        return [
+            EmbeddingRequestOutput(
+                one.request_id,
+                EmbeddingOutput(one.outputs.data.tolist()),
+                one.prompt_token_ids,
+                one.finished,
+            )
+            for one in self._pooled(prompts, pooling_params, pooling_task="embed", **options)
+        ]
+
+    def classify(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        *,
+        pooling_params: PoolingInput = None,
+        **options: Any,
+    ) -> list[ClassificationRequestOutput]:
+        """The probability of each of the model's classes, for each prompt.
+
+        Args:
+            options: As for `encode`.
+
+        Raises:
+            InvalidRequestError: As for `encode`; or the model has no classification head.
+        """
+        return [
+            ClassificationRequestOutput(
+                one.request_id,
+                ClassificationOutput(one.outputs.data.tolist()),
+                one.prompt_token_ids,
+                one.finished,
+            )
+            for one in self._pooled(prompts, pooling_params, pooling_task="classify", **options)
+        ]
+
+    def score(
+        self,
+        data_1: PromptInput | Sequence[PromptInput],
+        data_2: PromptInput | Sequence[PromptInput],
+        /,
+        *,
+        pooling_params: PoolingParams | None = None,
+        chat_template: str | None = None,
+        **options: Any,
+    ) -> list[ScoringRequestOutput]:
+        """Scores how well pairs of texts match.
+
+        A model with a head of one score (a reranker) reads each pair as one prompt and returns a
+        probability. Other models compare embeddings by their cosine, in [-1, 1]. With
+        `PoolerConfig(task="token_embed")` they compare tokens: the sum over the first text's tokens
+        of the cosine with the nearest token of the second text.
+
+        Args:
+            data_1: One text for all of `data_2`, or as many texts.
+            chat_template: For a reranker: Jinja that makes a prompt of two messages, with the roles
+                "query" and "document". None: one text after the other.
+            options: As for `encode`.
+
+        Raises:
+            InvalidRequestError: As for `encode`; or the numbers of texts do not match; or the head
+                gives several scores.
+        """
+        left, right = paired(as_prompt_list(data_1), as_prompt_list(data_2))
+        engine, params = self.llm_engine, pooling_params
+        if engine.head is not None and engine.head.config.task == "classify":
+            how = tokenization_options(options.pop("tokenization_kwargs", None))
+            prompts = reranker_prompts(engine, left, right, chat_template, how)
+            return [
+                whole_pair_scored(one)
+                for one in self._pooled(prompts, params, pooling_task="classify", **options)
+            ]
+        if chat_template is not None:
+            raise InvalidRequestError(
+                "chat_template needs a model with a head for one score, which reads both texts as "
+                "one prompt; this one compares embeddings"
+            )
+        default = engine.config.pooler_config
+        late = default is not None and default.task == "token_embed"
+        task: PoolingTask = "token_embed" if late else "embed"
+        outputs = self._pooled([*left, *right], params, pooling_task=task, **options)
+        pairs = zip(outputs[: len(left)], outputs[len(left) :], strict=True)
+        return [compared(a, b) for a, b in pairs]
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """Parameters of requests without any; `EngineConfig.generation_config` is their source.
+
+        Raises:
+            WeightsError: generation_config.json is unreadable, or one of its values out of range.
+        """
+        return SamplingParams.from_optional(**self._default_sampling)
+
+    @cached_property
+    def _default_sampling(self) -> dict[str, Any]:
+        return default_sampling(self.llm_engine.config, self.llm_engine.model_source)
+
+    def get_tokenizer(self) -> Any:
+        """The model's tokenizer as Hugging Face's `PreTrainedTokenizerFast`, made when first used.
+
+        Raises:
+            InvalidRequestError: The engine was built without a tokenizer.
+        """
+        return self.llm_engine.get_tokenizer()
+
+    def get_metrics(self) -> list[Metric]:
+        """Gauges, counters and histograms with vLLM's names, since the engine was built.
+
+        Queues, KV usage and preemptions are current; tokens, prefix cache hits, finish reasons and
+        latencies count requests that have ended.
+        """
+        return self._calls.between_steps(self.llm_engine.get_metrics)
+
+    def reset_prefix_cache(
+        self, reset_running_requests: bool = False, reset_connector: bool = False
+    ) -> bool:
+        """Forgets all cached blocks; returns False and does nothing while requests are running.
+
+        Args:
+            reset_running_requests: Also forget blocks of running requests, and compute them again.
+            reset_connector: No effect; for compatibility with vLLM.
+        """
+        engine = self.llm_engine
+        return self._calls.between_steps(lambda: engine.reset_prefix_cache(reset_running_requests))
+
+    def start_profile(self, profile_prefix: str | None = None) -> None:
+        """Records what the device and the host do, until `stop_profile`.
+
+        The trace is for TensorBoard or https://ui.perfetto.dev. It is written to the folder of
+        `EngineConfig.profiler_config`, else of the environment variable VLLM_TORCH_PROFILER_DIR,
+        else to ./jax_profile; if `profile_prefix` is given, to that folder within it.
+
+        Raises:
+            ConfigError: A profile is running already.
+        """
+        folder = profile_folder(self.llm_engine.config.profiler_config)
+        if profile_prefix is not None:
+            folder = os.path.join(folder, str(profile_prefix))
+        try:
+            jax.profiler.start_trace(folder)
+        except RuntimeError as error:
+            raise ConfigError(f"start_profile: {error}") from error
+
+    def stop_profile(self) -> None:
+        """Writes the profile.
+
+        Raises:
+            ConfigError: No profile is running.
+        """
+        try:
+            jax.profiler.stop_trace()
+        except RuntimeError as error:
+            raise ConfigError(f"stop_profile: {error}") from error
+
+    def _completions(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        priority: int | Sequence[int] | None,
+        timeout: float | Sequence[float | None] | None,
+        *,
+        tokenization_kwargs: Mapping[str, Any] | None,
+        lora_request: None,
+        mm_processor_kwargs: None,
+        use_tqdm: UseTqdm = False,
+    ) -> list[Request]:
+        """The requests of `generate` or `enqueue`: one output for each prompt, at its end."""
+        refuse_adapters(lora_request, mm_processor_kwargs)
+        batch = as_prompt_list(prompts)
+        if sampling_params is None:
+            sampling_params = self.get_default_sampling_params()
+        params = per_prompt(sampling_params, len(batch))
+        return check_all(
+            self.llm_engine,
+            tokenized(
+                batch,
+                self.llm_engine.tokenizer,
+                tokenization_kwargs,
+                cannot_fit=self._length_of(params),
+            ),
+            [replace(one, output_kind=RequestOutputKind.FINAL_ONLY) for one in params],
+            number_each("priority", priority if priority is not None else 0, len(batch)),
+            number_each("timeout", timeout, len(batch)),
+            use_tqdm=use_tqdm,
+        )
+
+    def _length_of(
+        self, params: SamplingParams | Sequence[SamplingParams] | None
+    ) -> Callable[[str], bool] | None:
+        """Tells texts that cannot fit; None if there is no tokenizer, or the parameters may cut."""
+        length = self.llm_engine.text_length
+        each = params if isinstance(params, Sequence) else [params]
+        cut = any(getattr(one, "truncate_prompt_tokens", None) is not None for one in each)
+        return None if cut or length is None else length.cannot_fit
+
+    def _pooled(
+        self,
+        prompts: PromptInput | Sequence[PromptInput],
+        pooling_params: PoolingInput,
+        *,
+        use_tqdm: UseTqdm = True,
+        lora_request: None = None,
+        pooling_task: PoolingTask | None = None,
+        tokenization_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[PoolingRequestOutput]:
+        """`encode` for the other methods, even if a subclass overrides `encode`."""
+        refuse_adapters(lora_request)
+        batch = as_prompt_list(prompts)
+        default = default_pooling(self.llm_engine.config.pooler_config, pooling_task)
+        given = default if pooling_params is None else pooling_params
+        params = one_each("pooling_params", given, PoolingParams, len(batch))
+        tasked = [_with_task(one, pooling_task) for one in params]
+        batch = tokenized(
+            batch,
+            self.llm_engine.tokenizer,
+            tokenization_kwargs,
+            cannot_fit=self._length_of(None),
+        )
+        count = len(batch)
+        requests = check_all(self.llm_engine, batch, tasked, [0] * count, [None] * count)
+        return self._calls.run(requests, use_tqdm)  # type: ignore[return-value]
+
+
+def _with_task(params: PoolingParams, task: PoolingTask | None) -> PoolingParams:
+    if task is None:
+        return params
+    if params.task not in (None, task):
+        raise InvalidRequestError(
+            f"pooling_params.task must be None or {shown(task)} here, got {params.task!r}"
+        )
+    return replace(params, task=task)

@@ -192,6 +192,11 @@ class SamplingParams:
         return self.prompt_logprobs is not None
 
     @property
+    def drops_output(self) -> bool:
+        """Whether the token that ends it is dropped, so that it needs no room: never."""
+        return False
+
+    @property
     def stop_strings(self) -> list[str]:
         if self.stop is None:
             return []

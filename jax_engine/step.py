@@ -1,25 +1,25 @@
-"""A step as a value: what the controller asks of a worker, and what the worker answers.
+"""A step as a value, and the runner that carries it out: all that a controller knows of a device.
 
-Nothing here refers to a sequence, a group or a block manager. All of it is plain data that can be
-pickled, so a worker may run in this process, in another one, or on several devices.
+Nothing here refers to a sequence, a group or a block manager. Steps and results are plain data that
+can be pickled, so a runner may be in this process, in another one, or on several devices.
 
-    ticket = worker.launch(step)        starts the step and does not wait for it
-    result = worker.collect(ticket)     waits for it and brings its tokens to the host
+    ticket = runner.launch(step)        starts the step and does not wait for it
+    result = runner.collect(ticket)     waits for it and brings its tokens to the host
 
 A *masked* step needs the host between the model and the sampler, because a grammar, bad words or a
 logits processor decide which tokens a row may draw. Grammars and processors stay with the
-controller, and the worker never sees them. The controller finishes such a step itself:
+controller, and the runner never sees them. The controller finishes such a step itself:
 
-    ticket = worker.launch(step)        runs the model alone
-    logits = worker.logits(ticket)      only if a logits processor wants to read them
-    worker.sample(ticket, allowed, processed)
+    ticket = runner.launch(step)        runs the model alone
+    logits = runner.logits(ticket)      only if a logits processor wants to read them
+    runner.sample(ticket, allowed, processed)
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from jaxtyping import Float, Int, Int32
+from jaxtyping import Float, Int, Int32, UInt32
 
 Pairs = list[tuple[int, int]]
 
@@ -31,8 +31,8 @@ class Row(NamedTuple):
         seq_id: The sequence.
         request: The number of its request (`RequestSetup.number`).
         start: The first position that is computed.
-        tokens: The tokens at `start` and behind it. The last one may be -(r + 1): it is the token
-            that the step before draws in its sampled row r, and is not known on the host yet.
+        tokens: The tokens at `start` and behind it. The last one may be -(r + 1): it is the r-th
+            token of the last step that drew any, and is not known on the host yet.
         num_samples: How many tokens to draw behind the last position: 0 for a chunk that does not
             reach the end, n for a prompt about to fork into n sequences, else 1.
         sample: The index in its request of the first token's sequence, which names its seed.
@@ -72,11 +72,11 @@ class Moves(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestSetup:
-    """What a worker needs to know of a request, once.
+    """What a runner needs to know of a request, once.
 
     Attributes:
-        number: The request's name between controller and worker. No two requests of an engine have
-            the same one; numbers below 0 are the worker's own.
+        number: The request's name between controller and runner. No two requests of an engine have
+            the same one; numbers below 0 are the runner's own.
         prompt_token_ids: The prompt.
         rows: The packed sampling parameters, a row for each of the request's samples: they differ
             in their seeds (`jax_engine.sampling.inputs`).
@@ -87,8 +87,8 @@ class RequestSetup:
         has_penalties: Whether the sampler needs the tokens so far.
         wants_logprobs: Whether log-probabilities of the sampled tokens are wanted.
         needs_logits: Whether the raw logits are wanted on the host.
-        prompt_logprobs: Whether log-probabilities of the prompt's tokens are wanted.
-        whole_prompt_logprobs: Whether they are wanted for the whole vocabulary.
+        prompt_logprobs: Of each token of the prompt, how many of the most probable ones in its
+            place are wanted, with log-probabilities; -1 for all, None for no log-probabilities.
         pooling: Whether the hidden states of the prompt are wanted, pooled.
         token_states: Whether they are wanted for each token.
         is_special: Whether a step with it computes more than tokens and their log-probabilities.
@@ -104,8 +104,7 @@ class RequestSetup:
     has_penalties: bool = False
     wants_logprobs: bool = False
     needs_logits: bool = False
-    prompt_logprobs: bool = False
-    whole_prompt_logprobs: bool = False
+    prompt_logprobs: int | None = None
     pooling: bool = False
     token_states: bool = False
     is_special: bool = False
@@ -167,6 +166,8 @@ class HiddenStates:
 class StepResult:
     """What a step computed.
 
+    Rows of requests that did not ask for them, and those behind the last one, mean nothing.
+
     Attributes:
         token_ids: The sampled tokens in the order of the step's rows, `num_samples` for each.
         logprobs: Theirs; None if no request of the step wants them.
@@ -181,3 +182,96 @@ class StepResult:
     prompt: SampleLogprobs | None = None
     hidden: HiddenStates | None = None
     logits: Float[np.ndarray, "samples V"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The sizes of a runner. They never change.
+
+    Attributes:
+        vocab_size: Logits of a token, padding included.
+        block_size: Tokens of a KV block.
+        num_blocks: KV blocks on the device; 0 without a KV cache (an encoder), whose steps have
+            block tables without columns and move nothing.
+        num_cpu_blocks: Blocks in the host's memory, for swapping.
+        table_width: W, the most blocks of a sequence.
+        look_ahead_tokens: While a step computes more tokens of prompts than this, a step that is
+            launched behind it makes newcomers wait longer than it saves.
+    """
+
+    vocab_size: int
+    block_size: int
+    num_blocks: int
+    num_cpu_blocks: int
+    table_width: int
+    look_ahead_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionCosts:
+    """What it costs to preempt, in seconds.
+
+    Attributes:
+        seconds_per_block: To move one KV block between the device and the host, one way.
+        seconds_per_token: To recompute one token, as part of a long prompt step.
+    """
+
+    seconds_per_block: float
+    seconds_per_token: float
+
+
+type Ticket = Any
+"""A step that was launched. Only its runner looks into it."""
+
+
+class Runner(Protocol):
+    """Carries out steps, in the order in which they are launched.
+
+    After any method has raised, the next call is `recover`.
+    """
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Known before the first step."""
+
+    def launch(self, step: Step) -> Ticket:
+        """Starts a step without waiting for it.
+
+        The ticket is collected before the launch after the next one, or never.
+        """
+
+    def logits(self, ticket: Ticket) -> Float[np.ndarray, "samples V"]:
+        """The raw logits of a masked step, a row for each token to draw. Waits for the model."""
+
+    def sample(
+        self,
+        ticket: Ticket,
+        allowed: UInt32[np.ndarray, "samples words"] | None,
+        processed: Float[np.ndarray, "samples V"] | None,
+    ) -> None:
+        """Draws the tokens of a masked step without waiting for them: once, before other steps.
+
+        Args:
+            allowed: A bit for each token that a row may draw; None for all tokens.
+            processed: Logits to draw from in place of the raw ones; None for the raw ones.
+        """
+
+    def collect(self, ticket: Ticket) -> StepResult:
+        """Waits for a step and brings what it computed to the host."""
+
+    def recover(self) -> None:
+        """Forgets all requests and steps after a failure. The cache's contents are lost."""
+
+    def host_room(self, blocks: list[int]) -> bool:
+        """Takes memory for these CPU blocks before any is written; False if there is too little."""
+
+    def measure_costs(self) -> PreemptionCosts:
+        """Takes a moment, between any two steps, and leaves the cache as it was."""
+
+    def compile_ahead(
+        self, max_num_batched_tokens: int, max_num_seqs: int, *, use_tqdm: bool = True
+    ) -> int:
+        """Compiles what steps of plain requests need within these limits; returns how many."""
+
+    def set_weights(self, model: Any) -> None:
+        """Takes the model's weights, as its loader gives them."""

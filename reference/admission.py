@@ -98,7 +98,9 @@ def check_admission(group: SequenceGroup, blocks: BlockManager, config: Schedule
     prompt_len, max_tokens = group.prompt_len, group.params.max_tokens
     if prompt_len < 1:
         raise AdmissionError(group, "prompt_len", prompt_len, 1, "give at least one token")
-    at_most("prompt_len", prompt_len, config.max_model_len - 1, "shorten the prompt")
+    # What is pooled draws no token that anybody sees, so its prompt may fill the context.
+    room = 1 if getattr(group.params, "pooling", None) is None else 0
+    at_most("prompt_len", prompt_len, config.max_model_len - room, "shorten the prompt")
     least = 1
     if group.beam_search:
         least = group.num_samples

@@ -28,15 +28,15 @@ class Stop(NamedTuple):
 
 PATH = (
     Stop("jax_engine/llm.py", ("LLM.generate",), "prompts and parameters come in"),
-    Stop("jax_engine/llm_queue.py", ("QueueMethods._run",), "they are added, and waited for"),
+    Stop("jax_engine/engine/calls.py", ("Calls.run",), "the loop gets them; the call waits"),
     Stop(
-        "jax_engine/engine/shared_batch.py",
-        ("SharedBatch.wait", "SharedBatch._go_on", "SharedBatch._serve"),
-        "one of the waiting threads steps for all",
+        "jax_engine/engine/engine_loop.py",
+        ("EngineLoop.run", "EngineLoop.turn", "EngineLoop._step"),
+        "the loop, on its own thread, steps for all calls",
     ),
     Stop(
         "jax_engine/engine/llm_engine.py",
-        ("LLMEngine.serve", "LLMEngine._step", "LLMEngine._run_step"),
+        ("LLMEngine.run_step", "LLMEngine._run_or_abandon", "LLMEngine._run_step"),
         "a step: plan, model, outputs",
     ),
     Stop(

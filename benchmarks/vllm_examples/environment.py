@@ -1,5 +1,6 @@
 """An environment that has this project beside what vLLM's users have: PyTorch, lm-eval."""
 
+import shutil
 import subprocess
 import sys
 
@@ -18,20 +19,23 @@ def interpreter() -> str:
     return made("vllm-users", RECIPE, "--editable", str(ROOT))
 
 
-def made(name: str, recipe: tuple[str, ...], *others: str) -> str:
+def made(name: str, recipe: tuple[str, ...], *others: str, python_of: str = sys.executable) -> str:
     """The Python of an environment, which is made unless it has this recipe.
 
     Args:
         others: Arguments of pip beside the recipe.
+        python_of: The interpreter that makes it.
 
     Raises:
-        CannotInstall: pip failed.
+        CannotInstall: There is no such interpreter here, or pip failed.
     """
     place = folder() / name
     python, done = place / "bin" / "python", place / ".installed"
     if not done.exists() or done.read_text() != "\n".join(recipe):
         print(f"installing {', '.join(recipe)}", flush=True)
-        _call([sys.executable, "-m", "venv", str(place)])
+        if shutil.which(python_of) is None:
+            raise CannotInstall(f"{python_of} is not on the PATH")
+        _call([python_of, "-m", "venv", "--clear", str(place)])
         _call([str(python), "-m", "pip", "install", "--quiet", *others, *recipe])
         done.write_text("\n".join(recipe))
     return str(python)

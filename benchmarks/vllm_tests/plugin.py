@@ -4,7 +4,8 @@ It is loaded by the interpreter that has the clients (openai, anthropic, ...) an
 so nothing of `jax_engine` is imported here. Three things stand in for what the tests import:
 
 - `tests.utils`: its `RemoteOpenAIServer` starts `jax-engine serve` with the flags of the test.
-- A few names of `vllm` that tests of servers need as tools: tokenizers and answers' fields.
+- A few names of `vllm` that tests of servers need as tools: tokenizers, answers' fields, and the
+  version, which is the server's.
 - Every other name of `vllm`: a test that uses it is about vLLM's insides, and is skipped.
 """
 
@@ -111,6 +112,7 @@ def _unless(reason: str) -> Any:
 
 _TOOLS: dict[str, Any] = {
     "get_tokenizer": _tokenizer,
+    "envs": types.SimpleNamespace(VLLM_USE_RUST_FRONTEND=False),
     "hf_api": _Hub,
     "download_weights_from_hf": lambda name, **options: directory(name),
     "current_platform": _Platform(),
@@ -128,6 +130,8 @@ class _Module(types.ModuleType):
     """A module of which every name is there."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__version__":
+            return os.environ["VLLM_TESTS_VERSION"]
         if name.startswith("__"):
             raise AttributeError(name)
         if name == "VLLM_PATH":

@@ -8,6 +8,9 @@ SENSE = "what SmolLM2 says: the test wants the sense of a larger model"
 COUNTS = "exact counts of tokens or vectors of the test's own model"
 INSIDE = "it asks vLLM's classes and no server"
 WORDS = "the error is the same, in words of this server and not of pydantic"
+LONGER = "the prompt has more of SmolLM2's tokens than of the test's model's, and does not fit"
+THINKS = "SmolLM2 does not reason: it opens no thought, or does not close the one that it may open"
+CUT = "SmolLM2 comes to no end: the answer is cut"
 CACHED = "tokens from the cache are counted in every answer, which vLLM does with a flag"
 
 # Files that are not run: parts of paths.
@@ -59,11 +62,6 @@ OUT = {
 FAILS: tuple[tuple[str, str, str], ...] = (
     ("zephyr-lora", "", LORA),
     ("multimodal\\]", "", IMAGES),
-    ("test_uds", "", "a Unix socket (`--uds`) is not here; the version is this project's"),
-    ("test_show_version", "", "the version is this project's"),
-    ("invocations", "", "`/invocations` of Amazon SageMaker is not here"),
-    ("root_path.*(case1|case3)", "404", "`--root-path` is not here: a proxy takes the path off"),
-    ("force_include_usage", "", "`--enable-force-include-usage` is not here"),
     ("kv_transfer", "", "KV caches of other machines are not here"),
     ("per_request_metrics", "", "times are in `/metrics`, not in each answer"),
     ("orca.*test_single", "", CACHED),
@@ -74,29 +72,15 @@ FAILS: tuple[tuple[str, str, str], ...] = (
         "the tokens that steps compute are counted, which "
         "are fewer than prompts and outputs: an answer's last token is not computed",
     ),
-    ("test_request_cancellation", "", "it asks for more positions than SmolLM2's 8,192"),
     (
         "tool_use",
         "tool-call-parser: invalid",
         "this form of calls of tools is not read here",
     ),
     ("responses/test_stateful", "", "responses are not stored, so there is none to go on with"),
-    ("multiple_non_integer", "bad2", "the error names the first key that is wrong"),
-    ("test_metrics_exist", "admission_rejections", "`admission_rejections_total` is not here"),
     ("test_models", "", "the answer names the folder of the model that stands for the test's"),
-    (
-        "return_tokens_as_ids",
-        "int\\(\\)",
-        "it is a field of requests here, and no flag",
-    ),
-    (
-        "token_in_token_out",
-        "no tokenizer",
-        "`echo` needs a tokenizer here",
-    ),
     ("", "enable_response_messages", "`enable_response_messages` is not here"),
     ("test_v2_endpoint", "404", "Cohere's `/v2/embed` is not here"),
-    ("request_id_header", "", "`--enable-request-id-headers` is not here: answers have the id"),
     (
         "anthropic.*stream",
         "",
@@ -107,22 +91,9 @@ FAILS: tuple[tuple[str, str, str], ...] = (
     ("prompt_logprobs_chat", "", SENSE),
     ("test_long_seed|params_not_supported", "", WORDS),
     ("parameter_exceeds_default", "", "it asks vLLM's classes and no server"),
-    (
-        "json_schema",
-        "",
-        "the schema lets other properties in, as JSON Schema says; vLLM's grammar does not",
-    ),
-    ("truncation_side", "not a field", "prompts are cut at their beginning (`truncation_side`)"),
-    ("logprob_token_ids", "not a field", "`logprob_token_ids` is not here"),
     ("include_reasoning|reasoning_tokens", "", SENSE),
     ("score|rerank", "detail", "an error has OpenAI's form, not FastAPI's `detail`"),
     ("pooling_not_supported", "KeyError", "this server does both: the model has states and a head"),
-    (
-        "tool_choice_required",
-        "with a grammar",
-        "a grammar for the answer and a tool that must be "
-        "called contradict each other, and are refused",
-    ),
     (
         "",
         "== 'BadRequestError'",
@@ -152,7 +123,20 @@ FAILS: tuple[tuple[str, str, str], ...] = (
     ("pooling", "assert \\[|LABEL_|== 384|== \\d+|KeyError", COUNTS),
     ("token_classify", "", COUNTS),
     ("", "PIL|No module named", "it needs packages that are not in the environment"),
+    (
+        "test_request_cancellation",
+        "timed out",
+        "a server's first steps take seconds on the machine below, which other programs used; "
+        "later, 200 cancelled requests delay an answer by less than a second",
+    ),
     ("", "Timeout", "SmolLM2 does not come to its end in time on the machine below"),
+    ("tool_use", "must be at most", LONGER),
+    ("tool_use", "'NoneType' has no len", SENSE),
+    ("with_function_calling", "\\)\\.reasoning", THINKS),
+    ("function_calling.py::test_function_tool_use\\[.*auto", "", SENSE),
+    ("function_calling.py::test_(function_tool_use|named_tool_use)", "", THINKS),
+    ("", "'response.created'|'length' == 'stop'", CUT),
+    ("structured_output", "JSONDecodeError", THINKS),
     ("entrypoints/(openai|anthropic)|tool_use", "assert|Expected", SENSE),
 )
 

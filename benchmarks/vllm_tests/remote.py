@@ -5,13 +5,14 @@ import os
 import re
 import subprocess
 import threading
+from itertools import pairwise
 from typing import Any
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # What is decided here and not by a test: a free port, and sizes for which the compiled steps of one
 # server are those of the next. Without --enforce-eager, under which each operation is a call.
 _OURS = ["--port=0", "--dtype=float32", "--max-num-seqs=8", "--num-gpu-blocks-override=2048"]
-_POSITIONS = 8192  # SmolLM2's: a test that asks for a longer model gets this one
+_POSITIONS = 8192  # SmolLM2's: of a test that wants a longer model only the length counts
 _DECIDED = {flag.split("=")[0] for flag in _OURS} | {"--enforce-eager", "--load-format"}
 
 
@@ -59,12 +60,13 @@ class RemoteServer:
         **options: Any,
     ) -> None:
         flags, self.others = kept(vllm_serve_args, _known())
-        for i, flag in enumerate(flags):
-            if flag == "--max-model-len":
-                flags[i + 1] = str(min(int(flags[i + 1]), _POSITIONS))
+        overrides = dict(options.get("override_hf_configs") or {})
+        lengths = [int(next) for one, next in pairwise(flags) if one == "--max-model-len"]
+        if max(lengths, default=0) > _POSITIONS:
+            overrides["max_position_embeddings"] = max(lengths)
         if "--served-model-name" not in flags:
             flags += ["--served-model-name", model]
-        if (overrides := options.get("override_hf_configs")) is not None:
+        if overrides:
             flags += ["--hf-overrides", json.dumps(overrides)]
         python = os.environ["JAX_ENGINE_PYTHON"]
         command = [python, "-m", "jax_engine", "serve", directory(model), *flags, *_OURS]
@@ -78,10 +80,11 @@ class RemoteServer:
         self._started = threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
         self._started.wait()
-        found = re.search(r"served at https?://([\w.]+):(\d+)", "".join(self.lines))
+        said = "".join(self.lines)
+        found = re.search(r"served at https?(?:://([\w.]+):(\d+)|\+unix:(.*))", said)
         if not found:
             raise RuntimeError(f"the server does not start: {self.lines[-1:]}")
-        self.host, self.port, self.uds = found[1], int(found[2]), None
+        self.host, self.port, self.uds = found[1] or "localhost", int(found[2] or 80), found[3]
 
     def _read(self) -> None:
         assert self.proc.stderr is not None

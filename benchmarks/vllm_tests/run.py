@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax_engine
 from benchmarks.report import ROOT
 
 HERE = Path(__file__).parent
@@ -64,6 +65,7 @@ def run_file(
         "VLLM_SOURCE": str(source),
         "VLLM_TESTS_MODELS": json.dumps(models),
         "VLLM_TESTS_RECORD": str(part),
+        "VLLM_TESTS_VERSION": jax_engine.__version__,
     }
     with log.open("w") as said:
         subprocess.run(

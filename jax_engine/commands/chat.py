@@ -23,7 +23,7 @@ from jax_engine.commands.answering.flags import (
     make_source,
     sampling_fields,
 )
-from jax_engine.commands.answering.source import Source, Stopped
+from jax_engine.commands.answering.source import Source
 from jax_engine.errors import EngineDeadError, JaxEngineError
 
 USAGE = "[flags]"
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.quick is not None:
         try:
             chat.say(args.quick)
-        except Stopped:
+        except KeyboardInterrupt:
             print()
             return 130
         return 0
@@ -69,7 +69,7 @@ class Conversation:
         """Writes the model's answer as it comes. Without one, nothing was said.
 
         Raises:
-            JaxEngineError, Stopped: as `Source.chat`. What was answered until then is kept.
+            JaxEngineError, KeyboardInterrupt: as `Source.chat`. The answer until then is kept.
         """
         first = [{"role": "system", "content": self.system}] if self.system else []
         said = {"role": "user", "content": text}
@@ -115,7 +115,7 @@ def _talk(chat: Conversation) -> int:
         elif line.strip():
             try:
                 chat.say(line)
-            except Stopped:
+            except KeyboardInterrupt:
                 print()
             except EngineDeadError:
                 raise

@@ -19,7 +19,7 @@ from jax_engine.commands.answering.flags import (
     make_source,
     sampling_fields,
 )
-from jax_engine.commands.answering.source import Piece, Stopped
+from jax_engine.commands.answering.source import Piece
 from jax_engine.errors import InvalidRequestError
 
 USAGE = "[flags] PROMPT..."
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             if titled:
                 print(f"==> {prompt} <==")
             _write(source.complete(prompt, fields), samples=args.n or 1)
-    except Stopped:
+    except KeyboardInterrupt:
         print()
         return 130
     return 0

@@ -17,7 +17,7 @@ import ssl
 import threading
 from typing import TYPE_CHECKING
 
-from jax_engine.commands.serve_flags import DEFAULT_NAME, KEY_VARIABLE, add_arguments, check
+from jax_engine.commands.serve_flags import DEFAULT_NAME, KEY_VARIABLES, add_arguments, check
 from jax_engine.engine_args import EngineArgs
 from jax_engine.progress_log import FORMAT_VARIABLE, show_progress_lines
 from jax_engine.tokenization.chat import load_chat_template, renderer_class
@@ -35,7 +35,7 @@ logger = logging.getLogger("jax_engine")
 
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal, or the engine's end; returns the exit status."""
-    from jax_engine.serving.openai.server import bound_socket
+    from jax_engine.serving.openai.server import bound_socket, bound_unix_socket
     from jax_engine.serving.openai.service import ServerSettings
     from jax_engine.serving.openai.tls import tls_context
 
@@ -49,15 +49,20 @@ def run(args: argparse.Namespace) -> int:
         trust_request_chat_template=args.trust_request_chat_template,
         tool_call_parser=args.tool_call_parser,
         reasoning_parser=args.reasoning_parser,
-        api_keys=tuple(args.api_key or filter(None, [os.environ.get(KEY_VARIABLE)])),
+        api_keys=tuple(args.api_key or filter(None, map(os.environ.get, KEY_VARIABLES))),
         allowed_origins=tuple(args.allowed_origins),
         max_body_bytes=args.max_body_size,
         max_waiting=args.max_waiting,
         max_samples=args.max_samples,
         request_timeout=args.request_timeout,
+        root_path=args.root_path.rstrip("/"),
+        request_id_headers=args.enable_request_id_headers,
+        force_include_usage=args.enable_force_include_usage,
+        return_tokens_as_token_ids=args.return_tokens_as_token_ids,
     )
     tls = tls_context(args.ssl_certfile, args.ssl_keyfile, args.ssl_ca_certs, args.ssl_cert_reqs)
-    with bound_socket(args.host, args.port) as listening:  # before a model is loaded for nothing
+    own = bound_unix_socket(args.uds) if args.uds else bound_socket(args.host, args.port)
+    with own as listening:  # before a model is loaded for nothing
         # While this process waits for the engine's, it imports what the first chat needs.
         importing = threading.Thread(target=renderer_class)
         importing.start()
@@ -65,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
             return _serve(args, settings, tls, listening)
         finally:
             importing.join()  # also when the start fails: cut off in an import, Python can abort
+            if args.uds:
+                os.unlink(args.uds)
 
 
 def _serve(
@@ -90,12 +97,18 @@ def _serve(
     interval = None if args.disable_log_stats else args.log_stats_interval
     try:
         app = make_app(Service(llm, settings))
-        scheme = "http" if tls is None else "https"
-        host, port = listening.getsockname()[:2]
-        logger.info("%s is served at %s://%s:%d", settings.names[0], scheme, host, port)
+        logger.info("%s is served at %s", settings.names[0], _address(listening, tls))
         timeout = args.shutdown_timeout
         return run(app, llm, listening, timeout, tls=tls, log_stats_interval=interval)
     finally:
         llm.shutdown()
         if tracer is not None:
             tracer.close()
+
+
+def _address(listening: socket.socket, tls: ssl.SSLContext | None) -> str:
+    scheme = "http" if tls is None else "https"
+    if listening.family == socket.AF_UNIX:
+        return f"{scheme}+unix:{listening.getsockname()}"
+    host, port = listening.getsockname()[:2]
+    return f"{scheme}://{host}:{port}"

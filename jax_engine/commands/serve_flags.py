@@ -10,6 +10,11 @@ from jax_engine.progress_log import FORMAT_VARIABLE
 
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
 KEY_VARIABLE = "JAX_ENGINE_API_KEY"
+# Who sets vLLM's variable believes that the server asks for a key.
+KEY_VARIABLES = (KEY_VARIABLE, "VLLM_API_KEY")
+ALWAYS_ON = (
+    "--enable-auto-tool-choice", "--enable-prompt-tokens-details", "--enable-server-load-tracking",
+)  # fmt: skip
 LEAST = {
     "max_body_size": 1,
     "max_waiting": 0,
@@ -35,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_access(group)
     _add_model(group)
+    _add_answers(group)
     _add_limits(group)
     _add_tls(group)
     _add_logging(group)
@@ -44,11 +50,19 @@ def _add_access(group: "argparse._ArgumentGroup") -> None:
     add = group.add_argument
     add("--host", default="127.0.0.1", help="address to listen at; 0.0.0.0: all (%(default)s)")
     add("--port", type=int, default=8000, help="port to listen at; 0: a free one (%(default)s)")
+    add("--uds", metavar="PATH", help="listen at a Unix socket of this path instead (none)")
+    add(
+        "--root-path",
+        default="",
+        metavar="PREFIX",
+        help="what a proxy puts before paths, such as /llm; paths without it work, too (none)",
+    )
     add(
         "--api-key",
         action="append",
         metavar="KEY",
-        help=f"a key that clients must have; may be repeated. Or the variable {KEY_VARIABLE}",
+        help="a key that clients must have; may be repeated. Or a variable: "
+        + " or ".join(KEY_VARIABLES),
     )
 
 
@@ -68,7 +82,7 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
     )
     add(
         "--tool-call-parser",
-        choices=["hermes", "llama3_json", "mistral", "pythonic", "none"],
+        choices=["hermes", "llama3_json", "mistral", "granite", "pythonic", "none"],
         help="how the model writes calls of tools (as its chat template tells)",
     )
     add(
@@ -76,10 +90,26 @@ def _add_model(group: "argparse._ArgumentGroup") -> None:
         choices=["deepseek_r1", "deepseek_v3", "glm45", "mistral", "qwen3", "none"],
         help="how the model writes its reasoning (as its chat template tells)",
     )
+    for name in ALWAYS_ON:
+        add(name, action="store_true", help="no effect: it is on; for compatibility with vLLM")
+
+
+def _add_answers(group: "argparse._ArgumentGroup") -> None:
+    add = group.add_argument
     add(
-        "--enable-auto-tool-choice",
+        "--enable-request-id-headers",
         action="store_true",
-        help="no effect: it is on; for compatibility with vLLM",
+        help="give all answers the header X-Request-Id: the request's own, or a new one",
+    )
+    add(
+        "--enable-force-include-usage",
+        action="store_true",
+        help="each event of every stream says what its choice has used",
+    )
+    add(
+        "--return-tokens-as-token-ids",
+        action="store_true",
+        help="log-probabilities name tokens token_id:5, as if all requests asked for it",
     )
 
 
@@ -186,6 +216,8 @@ def check(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and not low <= value < float("inf"):
             raise ConfigError(f"--{name.replace('_', '-')} must be at least {low}, got {value}")
+    if args.root_path.rstrip("/") and not args.root_path.startswith("/"):
+        raise ConfigError(f"--root-path must begin with a slash, got {args.root_path!r}")
     check_given(args, "api_key", "served_model_name")
 
 

@@ -1,11 +1,9 @@
 """`LLM` and `EngineArgs` where vLLM's programs mean something else by the same word."""
 
-from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from jax_engine.config import EngineConfig
 from jax_engine.engine_args import EngineArgs as Arguments
 from jax_engine.llm import LLM as Engine
 
@@ -34,9 +32,9 @@ class LLM(Engine):
 class EngineArgs(Arguments):
     """`jax_engine.EngineArgs`, whose `enforce_eager` is that of `LLM` above."""
 
-    def create_engine_config(self, usage_context: Any = None) -> EngineConfig:
-        """As `jax_engine.EngineArgs.create_engine_config`."""
-        return replace(super().create_engine_config(usage_context), enforce_eager=False)
+    def settings(self) -> dict[str, Any]:
+        """As `jax_engine.EngineArgs.settings`."""
+        return super().settings() | {"enforce_eager": False}
 
 
 AsyncEngineArgs = EngineArgs  # there is nothing that only they could say

@@ -23,15 +23,19 @@ def blocks_of_one(group: SequenceGroup, block_size: int, max_model_len: int) -> 
     return per_seq, group.prompt_len // block_size
 
 
-def prompt_too_long(count: int, max_model_len: int, least: str = "") -> RequestTooLargeError:
-    """The error of a prompt that leaves no room for a token of output.
+def prompt_too_long(
+    count: int, max_model_len: int, room: int = 1, least: str = ""
+) -> RequestTooLargeError:
+    """The error of a prompt that is too long, or leaves no room for a token of output.
 
     Args:
+        room: The tokens of output that must fit: 1, or 0 of a request that draws none.
         least: "at least ", if so many tokens are known and there may be more.
     """
+    allowed = f"{max_model_len - 1} and one of output" if room else str(max_model_len)
     return RequestTooLargeError(
-        f"the prompt has {least}{count} tokens, max_model_len {max_model_len} allows "
-        f"{max_model_len - 1} and one of output: shorten the prompt, or raise max_model_len"
+        f"the prompt has {least}{count} tokens, max_model_len {max_model_len} allows {allowed}: "
+        "shorten the prompt, or raise max_model_len"
     )
 
 
@@ -52,8 +56,9 @@ def check_request(group: SequenceGroup, limits: Limits, manager: BlockManager) -
     name = f"request {group.request_id!r}"
     if group.prompt_len < 1:
         raise InvalidRequestError(f"{name}: prompt_token_ids must hold at least 1 token, got 0")
-    if group.prompt_len > limits.max_model_len - 1:
-        problem = prompt_too_long(group.prompt_len, limits.max_model_len)
+    room = 0 if group.params.drops_output else 1
+    if group.prompt_len > limits.max_model_len - room:
+        problem = prompt_too_long(group.prompt_len, limits.max_model_len, room)
         raise RequestTooLargeError(f"{name}: {problem}")
     beams = 1 if group.beam is None else group.num_samples
     if beams > limits.max_num_seqs:

@@ -4,28 +4,19 @@ Which is cheaper depends on the block size, the context and the machine (Figure 
 each block twice, recomputation runs all computed tokens through the model once more.
 """
 
-from typing import Protocol
+from collections.abc import Callable
 
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.core.swapping import distinct_blocks
 from jax_engine.errors import ConfigError
 from jax_engine.modes import PreemptionMode, PreemptionRule
+from jax_engine.step import PreemptionCosts
+
+type MeasureCosts = Callable[[], PreemptionCosts]
 
 
-class Costs(Protocol):
-    """What preemption costs on this machine, in seconds."""
-
-    @property
-    def seconds_per_block(self) -> float:
-        """Time to move one KV block between device and host, one way."""
-
-    @property
-    def seconds_per_token(self) -> float:
-        """Time to compute one token again, in a step of many tokens."""
-
-
-def check_rule(rule: PreemptionRule | None, costs: Costs | None) -> None:
+def check_rule(rule: PreemptionRule | None, costs: MeasureCosts | None) -> None:
     """
     Raises:
         ConfigError: The rule is "auto", and there are no costs.
@@ -38,19 +29,20 @@ def check_rule(rule: PreemptionRule | None, costs: Costs | None) -> None:
 
 
 def mode_for(
-    group: SequenceGroup, manager: BlockManager, rule: PreemptionRule | None, costs: Costs | None
+    group: SequenceGroup, manager: BlockManager, rule: PreemptionRule | None, costs: MeasureCosts
 ) -> PreemptionMode:
     """How to take this group's blocks. Without a rule: swap a group that forked."""
     if rule is None:
         return "swap" if group.forked else "recompute"
     if rule != "auto":
         return rule
-    assert costs is not None
     # Without CPU blocks there is no choice, and the costs need not be measured.
-    return cheaper_mode(group, manager, costs) if manager.num_cpu_blocks else "recompute"
+    return cheaper_mode(group, manager, costs()) if manager.num_cpu_blocks else "recompute"
 
 
-def cheaper_mode(group: SequenceGroup, manager: BlockManager, costs: Costs) -> PreemptionMode:
+def cheaper_mode(
+    group: SequenceGroup, manager: BlockManager, costs: PreemptionCosts
+) -> PreemptionMode:
     """Returns "swap" if moving the group's blocks out and in is faster than recomputing them."""
     tables = [manager.tables.get(seq.seq_id) for seq in group.unfinished()]
     num_blocks = distinct_blocks([table for table in tables if table is not None])

@@ -13,7 +13,7 @@ from jax_engine.core.admission import check_request
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.decoding import take_samples
 from jax_engine.core.limits import Limits, check_prefix_caching
-from jax_engine.core.preemption import Costs
+from jax_engine.core.preemption import MeasureCosts
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence
 from jax_engine.core.sequence_group import SequenceGroup
@@ -21,6 +21,7 @@ from jax_engine.core.state import SchedulerState
 from jax_engine.core.stopping import StopRule
 from jax_engine.errors import InvalidRequestError
 from jax_engine.modes import Policy, PreemptionMode, PreemptionRule, Scheduling
+from jax_engine.step import PreemptionCosts
 
 
 class Scheduler:
@@ -34,7 +35,7 @@ class Scheduler:
         scheduling: "unified", "sosp" (prompt steps and decode steps) or "sosp-mixed".
         policy: "fcfs", or "priority": smaller `SequenceGroup.priority` first, then by arrival.
         preemption_mode: None: swap groups that forked, recompute others. "auto": the cheaper one.
-        preemption_costs: The costs that "auto" compares.
+        preemption_costs: Measures the costs that "auto" compares, when it first has to.
         enable_chunked_prefill: Spread prompts over steps (unified only).
         long_prefill_token_threshold: Most prompt tokens of a sequence in one step; 0: no limit.
 
@@ -52,7 +53,7 @@ class Scheduler:
         scheduling: Scheduling = "unified",
         policy: Policy = "fcfs",
         preemption_mode: PreemptionRule | None = None,
-        preemption_costs: Costs | None = None,
+        preemption_costs: MeasureCosts | None = None,
         enable_chunked_prefill: bool = True,
         long_prefill_token_threshold: int = 0,
     ) -> None:
@@ -77,6 +78,11 @@ class Scheduler:
     @property
     def max_num_batched_tokens(self) -> int:
         return self._limits.max_num_batched_tokens
+
+    @property
+    def preemption_costs(self) -> PreemptionCosts | None:
+        """The costs that "auto" compares; None before it first has to."""
+        return self._state.costs
 
     @property
     def waiting(self) -> list[SequenceGroup]:

@@ -12,11 +12,12 @@ from operator import attrgetter
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.block_pool import OutOfBlocksError
 from jax_engine.core.limits import Limits
-from jax_engine.core.preemption import Costs, check_rule, mode_for
+from jax_engine.core.preemption import MeasureCosts, check_rule, mode_for
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import FINISHED, Sequence, SequenceStatus
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.modes import PreemptionMode, PreemptionRule
+from jax_engine.step import PreemptionCosts
 
 logger = logging.getLogger("jax_engine.core")
 LOG_EVERY = 50  # preemptions come in bursts; the others are logged at DEBUG
@@ -30,7 +31,7 @@ class SchedulerState:
         groups: All unfinished groups, by request id.
         seq_ids: Of all unfinished sequences. Only they have blocks and count in their groups.
         preemption_mode: None: swap groups that forked, recompute others.
-        preemption_costs: The costs that "auto" compares.
+        costs: The costs that "auto" compares; None before it first has to.
         num_preemptions: How often each mode was used.
         rebuilding: In SOSP mode: the group whose sequences are being recomputed, if any.
     """
@@ -40,13 +41,14 @@ class SchedulerState:
         manager: BlockManager,
         limits: Limits,
         preemption_mode: PreemptionRule | None,
-        preemption_costs: Costs | None = None,
+        preemption_costs: MeasureCosts | None = None,
     ) -> None:
         check_rule(preemption_mode, preemption_costs)
         self.manager = manager
         self.limits = limits
         self.preemption_mode = preemption_mode
-        self.preemption_costs = preemption_costs
+        self.costs: PreemptionCosts | None = None
+        self._measure_costs = preemption_costs
         self.waiting: list[SequenceGroup] = []
         self.running: list[SequenceGroup] = []
         self.swapped: list[SequenceGroup] = []
@@ -159,7 +161,7 @@ class SchedulerState:
         """
         group = self.running.pop()
         self._reserved = None
-        mode = mode_for(group, self.manager, self.preemption_mode, self.preemption_costs)
+        mode = mode_for(group, self.manager, self.preemption_mode, self._known_costs)
         seq_ids = [seq.seq_id for seq in group.unfinished()]
         if mode == "swap" and self.manager.can_swap_out(seq_ids):
             out.blocks_to_swap_out += self.manager.swap_out(seq_ids)
@@ -171,6 +173,18 @@ class SchedulerState:
         out.preempted.append((group.request_id, mode))
         self._count_preemption(group, mode)
         return group
+
+    def _known_costs(self) -> PreemptionCosts:
+        """Measures once, when first needed: most engines never preempt."""
+        if self.costs is None:
+            assert self._measure_costs is not None, "checked with the rule"
+            self.costs = self._measure_costs()
+            logger.info(
+                "preemption costs %.3f ms to move a KV block one way, %.3f ms to recompute a token",
+                1000 * self.costs.seconds_per_block,
+                1000 * self.costs.seconds_per_token,
+            )
+        return self.costs
 
     def recompute_all(self) -> None:
         """Takes all groups' blocks, GPU and CPU, and queues them to be computed again.

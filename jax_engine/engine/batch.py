@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.request import Request
+from jax_engine.engine.request_checks import check_service
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import AnyRequestOutput, RequestOutput
 from jax_engine.pooling_params import PoolingParams
@@ -24,14 +26,19 @@ def check_all(
     engine: LLMEngine,
     prompts: Sequence[PromptInput],
     params: Sequence[SamplingParams | PoolingParams],
+    priorities: Sequence[int],
+    timeouts: Sequence[float | None],
     *,
     use_tqdm: UseTqdm = False,
 ) -> list[Request]:
-    """Checks every prompt; returns the requests that `SharedBatch.add` accepts.
+    """Checks every prompt; returns the requests, which have no names yet.
 
     Raises:
         InvalidRequestError: Some are invalid; the message says which, and why.
     """
+    engine.check_process()
+    for priority, timeout in zip(priorities, timeouts, strict=True):
+        check_service(engine.config.scheduling_policy, priority, timeout)
     checked: list[Request] = []
     problems: list[InvalidRequestError] = []
     where: list[int] = []
@@ -44,6 +51,8 @@ def check_all(
             problems.append(error)
             where.append(i)
     if not problems:
+        for request, priority, timeout in zip(checked, priorities, timeouts, strict=True):
+            request.serve_as("new", priority=priority, timeout=timeout)
         return checked
     texts = [str(error).removeprefix("request 'new': ") for error in problems[:5]]
     lines = [f"prompts[{i}]: {text}" for i, text in zip(where, texts, strict=False)]
@@ -51,6 +60,24 @@ def check_all(
         lines.append(f"and {len(problems) - len(lines)} more")
     note = f"; none of the {len(prompts)} prompts was started" if len(prompts) > 1 else ""
     raise type(problems[0])("; ".join(lines) + note)
+
+
+def number_each(name: str, value: Any, num_prompts: int) -> list[Any]:
+    """One number for each prompt: the same for all, or those given.
+
+    Raises:
+        InvalidRequestError: So many prompts are not so many numbers.
+    """
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return [value] * num_prompts
+    values = list(value)
+    if len(values) != num_prompts:
+        raise InvalidRequestError(
+            f"{name} must have one number for each of the {num_prompts} prompts, got {len(values)}"
+        )
+    return values
 
 
 @contextmanager

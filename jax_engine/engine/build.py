@@ -18,17 +18,17 @@ from jax_engine.errors import ConfigError
 from jax_engine.host_memory import allocating
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.heads import PoolingHead
-from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.load import LoadedModel, ModelFiles, open_model
 from jax_engine.models.resolve import HubOptions
 from jax_engine.operations import this_device
 from jax_engine.progress_log import compiling, show_progress_lines
 from jax_engine.sampling.asks import EVERYTHING
+from jax_engine.step import Runner
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from jax_engine.worker.compilation_cache import enable_compilation_cache
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import block_bytes, kv_cache_shape
-from jax_engine.worker.kv_scales import scales_for, scales_shape
+from jax_engine.worker.kv_scales import scales_shape
 from jax_engine.worker.memory import (
     WATERMARK,
     MemoryProfile,
@@ -36,7 +36,6 @@ from jax_engine.worker.memory import (
     profile_memory,
     useful_blocks,
 )
-from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
 from jax_engine.worker.step_shape import largest_step_shape
 from jax_engine.worker.worker import Worker
 
@@ -60,11 +59,10 @@ class EngineParts:
     model_source: Path
     memory: MemoryProfile
     scheduler: Scheduler
-    worker: Worker
+    worker: Runner
     tokenizer: Tokenizer | None
     max_model_len: int
     eos_token_ids: frozenset[int]
-    preemption_costs: MeasuredCosts
     head: PoolingHead | None
 
 
@@ -101,21 +99,6 @@ def _build(config: EngineConfig) -> EngineParts:
     memory = _memory(config, model, max_len, budget)
     num_cpu_blocks = int(config.swap_space * 2**30 // memory.block)
     num_cpu_blocks = min(num_cpu_blocks, memory.num_blocks * 2)  # more would never be used
-    costs = MeasuredCosts(lambda: measure_costs(worker, max_len))
-
-    def host_room(wanted: list[int]) -> bool:
-        return worker.kv_cache.host.make_room(wanted)
-
-    blocks = BlockManager(
-        config.block_size,
-        memory.num_blocks,
-        num_cpu_blocks,
-        watermark=WATERMARK,
-        enable_prefix_caching=config.prefix_caching,
-        table_width=-(-max_len // config.block_size),
-        host_room=host_room,
-    )
-    scheduler = build_scheduler(config, blocks, limits, costs)
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(files.load)
         wait([loading], ALONE_S)
@@ -136,11 +119,7 @@ def _build(config: EngineConfig) -> EngineParts:
             tokenizer = _tokenizer(config, files, hub)
         if config.load_format != "dummy":  # dummy weights are ready at once
             worker.prepare_first_step()
-        loaded = loading.result()
-        scales = scales_for(loaded, cache_dtype, dtype=dtype, max_model_len=max_len)
-        worker.steps.set_weights(loaded, scales)
-    if this_device().in_host_memory:
-        gather_in_background(worker.steps.weights)
+        worker.set_weights(loading.result())
     eos = set(model.config.eos_token_ids) | set(suggested_ends(config))
     eos |= set(tokenizer.eos_token_ids if tokenizer else ())
     logger.info(
@@ -155,12 +134,11 @@ def _build(config: EngineConfig) -> EngineParts:
         model.config,
         model.source,
         memory,
-        scheduler,
+        build_scheduler(config, limits, worker),
         worker,
         tokenizer,
         max_len,
         frozenset(eos),
-        costs,
         model.head,
     )
 
@@ -211,9 +189,23 @@ def limits_of(config: EngineConfig, model_limit: int) -> Limits:
 
 
 def build_scheduler(
-    config: EngineConfig, blocks: BlockManager, limits: Limits, costs: MeasuredCosts
+    config: EngineConfig, limits: Limits, runner: Runner, *, watermark: float = WATERMARK
 ) -> Scheduler:
-    """Makes the scheduler that the configuration asks for, within these limits."""
+    """Makes the scheduler that the configuration asks for, and its block manager, for a runner.
+
+    Args:
+        watermark: As in `BlockManager`.
+    """
+    sizes = runner.capabilities
+    blocks = BlockManager(
+        sizes.block_size,
+        sizes.num_blocks,
+        sizes.num_cpu_blocks,
+        watermark=watermark,
+        enable_prefix_caching=config.prefix_caching,
+        table_width=sizes.table_width,
+        host_room=runner.host_room,
+    )
     return Scheduler(
         blocks,
         max_num_seqs=limits.max_num_seqs,
@@ -222,7 +214,7 @@ def build_scheduler(
         scheduling=config.scheduling,
         policy=config.scheduling_policy,
         preemption_mode=config.preemption_mode,
-        preemption_costs=costs,
+        preemption_costs=runner.measure_costs,
         enable_chunked_prefill=config.chunked_prefill,
         long_prefill_token_threshold=config.long_prefill_token_threshold,
     )

@@ -5,7 +5,10 @@ Longer bad words, a guide and logits processors depend on the last token, which 
 `needs_last_token`.
 """
 
+from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt32
@@ -87,7 +90,9 @@ class ConstraintBuilder:
             ends=token_bits(ends & set(everything), self._vocab_size),
             min_tokens=params.min_tokens,
             bad_words=[word for word in words if len(word) > 1],
-            processors=[with_prompt(one) for one in params.logits_processors or ()],
+            processors=[
+                _in_this_context(with_prompt(one)) for one in params.logits_processors or ()
+            ],
             guide=self._guides.guide(guided) if guided else None,
         )
 
@@ -106,3 +111,12 @@ class ConstraintBuilder:
             )
         # A tokenizer may have tokens without logits in the model: they are never drawn.
         return [word for word in given or () if max(word) < self._vocab_size]
+
+
+def _in_this_context(processor: Callable[..., Any]) -> Processor:
+    """A processor with the caller's context variables, for `np.errstate` is one of them.
+
+    The thread that runs the engine runs it.
+    """
+    context, run = copy_context(), with_prompt(processor)
+    return lambda prompt, output, logits: context.run(run, prompt, output, logits)

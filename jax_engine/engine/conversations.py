@@ -1,6 +1,6 @@
 """Converts users' conversations to prompts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,8 @@ def chat_prompts(
     tokenizer: Tokenizer,
     messages: Sequence[Message] | Sequence[Sequence[Message]],
     tokenization_kwargs: Mapping[str, Any] | None,
+    *,
+    cannot_fit: Callable[[str], bool] | None = None,
     **options: Any,
 ) -> list[PromptInput]:
     """Converts one conversation, or each of several, to a prompt.
@@ -47,14 +49,16 @@ def chat_prompts(
     adds none.
 
     Args:
-        tokenization_kwargs: As in `tokenized`.
+        tokenization_kwargs, cannot_fit: As in `tokenized`.
 
     Other arguments and errors are those of `chat_texts`.
     """
     prompts: list[PromptInput] = [
         {"prompt": text} for text in chat_texts(tokenizer, messages, **options)
     ]
-    return tokenized(prompts, tokenizer, tokenization_kwargs, add_special_tokens=False)
+    return tokenized(
+        prompts, tokenizer, tokenization_kwargs, cannot_fit=cannot_fit, add_special_tokens=False
+    )
 
 
 def chat_texts(

@@ -2,47 +2,62 @@
 
 A step schedules, executes on the device, and processes the outputs while the device computes the
 next step (`pipeline`). All state of a request is found by its id, so an abort between two steps
-frees exactly what it held. Threads take turns: methods that use its state hold the engine's lock.
+frees exactly what it held. One thread at a time uses it: `EngineLoop` drives it for many.
 """
 
 import logging
+import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from threading import RLock, get_ident
+from typing import Any, Self
 
 from jax_engine.config import EngineConfig
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.build import EngineParts, build_engine
-from jax_engine.engine.engine_lock import EngineLock
-from jax_engine.engine.engine_views import EngineViews
-from jax_engine.engine.mailbox import Mailbox
+from jax_engine.engine.cache_info import cache_config_info
+from jax_engine.engine.engine_state import EngineState, engine_state
 from jax_engine.engine.pipeline import StepPipeline
-from jax_engine.engine.pooling import as_sampling_params
+from jax_engine.engine.pooling import PooledParams, as_sampling_params
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine.request import Request, RequestNews, outputs_of
 from jax_engine.engine.request_checks import RequestChecks, check_request_id, check_service
 from jax_engine.engine.running_requests import RunningRequests
-from jax_engine.engine.stats import StatsRecorder
+from jax_engine.engine.saved_state import save_state
+from jax_engine.engine.stats import EngineStats, StatsRecorder
 from jax_engine.engine.step_outputs import sampled_rows, sampled_tokens, take_prompts, take_step
-from jax_engine.engine.vllm_parts import VllmParts
-from jax_engine.operations import this_device
+from jax_engine.engine.vllm_config import vllm_config
+from jax_engine.engine.vllm_processors import request_processor
+from jax_engine.engine_args import EngineArgs
+from jax_engine.errors import (
+    ConfigError,
+    EngineInUseError,
+    ForkedProcessError,
+    InvalidRequestError,
+)
+from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.pooling_params import PoolingParams
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.tokenization.tokenizer import Tokenizer
-from jax_engine.worker.step_shape import all_step_shapes
-from jax_engine.worker.warmup import compile_ahead
 
 logger = logging.getLogger("jax_engine")
 
 
-class LLMEngine(EngineViews, VllmParts):
-    """One model, one KV cache, any number of requests, from any number of threads.
+class LLMEngine:
+    """One model, one KV cache, any number of requests, for one thread.
 
-    All methods raise ForkedProcessError in a process that was forked from the engine's.
+    All methods raise ForkedProcessError in a process that was forked from the engine's, and
+    EngineInUseError while a call of `LLM` runs in another thread.
 
     Attributes:
         clock: Returns the time in seconds; `time.monotonic` unless a test replaces it.
-        lock: Excludes all other threads, to make several calls atomic.
+        driver: The thread that runs requests for others, as `EngineLoop`'s does; None while there
+            are none of those.
     """
 
     def __init__(self, parts: EngineParts) -> None:
@@ -60,19 +75,20 @@ class LLMEngine(EngineViews, VllmParts):
         self._checks = RequestChecks(
             self.tokenizer, vocab_size, self.max_model_len, eos, self.config.max_logprobs
         )
-        self.lock = EngineLock()
-        self._stats = StatsRecorder(self.scheduler, parts.preemption_costs)
+        self.text_length = self._checks.text_length
+        self._pid = os.getpid()
+        self.driver: int | None = None
+        # `with` enters and leaves it in C, so no signal's handler can raise in between.
+        self._lock = RLock()
+        self._unread: list[RequestNews] = []
+        self._stats = StatsRecorder(self.scheduler)
         self._pipeline = StepPipeline(
-            self.scheduler,
-            self.worker,
-            vocab_size,
-            look_ahead=self.config.overlaps_steps,
-            look_ahead_tokens=this_device().look_ahead_tokens,
+            self.scheduler, self.worker, look_ahead=self.config.overlaps_steps
         )
         self._running = RunningRequests(self.scheduler, self._pipeline, eos, self.config.seed)
 
     @classmethod
-    def from_config(cls, config: EngineConfig) -> "LLMEngine":
+    def from_config(cls, config: EngineConfig) -> Self:
         """Builds an engine from its settings.
 
         Raises:
@@ -83,9 +99,46 @@ class LLMEngine(EngineViews, VllmParts):
             engine.warmup()
         return engine
 
+    @classmethod
+    def from_engine_args(cls, engine_args: EngineArgs, **others: Any) -> Self:
+        """`from_config` for vLLM's callers; what else they give is about its processes."""
+        return cls.from_config(engine_args.create_engine_config())
+
     def check_process(self) -> None:
-        """Raises ForkedProcessError in a fork of the process that built the engine."""
-        self.lock.check_process()
+        """
+        Raises:
+            ForkedProcessError: This process is a fork of the one that built the engine.
+        """
+        if os.getpid() != self._pid:
+            raise ForkedProcessError(
+                f"the engine of process {self._pid} cannot be used in process {os.getpid()}, a "
+                "fork of it: JAX's threads are not in a fork, which would hang. Build an engine "
+                'in the child, started with multiprocessing.get_context("spawn")'
+            )
+
+    @contextmanager
+    def driven(self) -> Iterator[None]:
+        """For a driver: inside, no other thread uses the engine. Waits while one does."""
+        with self._lock:
+            if self.driver is None:  # what came before is not for those whom it serves
+                self._unread += self._running.take_news()
+            yield
+
+    def _alone(self) -> AbstractContextManager[object]:
+        """For the time of a method: no other thread uses the engine.
+
+        Raises:
+            ForkedProcessError: As `check_process`.
+            EngineInUseError: A call of `LLM` runs in another thread.
+        """
+        self.check_process()
+        driver = self.driver
+        if driver is not None and driver != get_ident():
+            raise EngineInUseError(
+                "a call of LLM runs, and its thread alone may use llm_engine: wait for the call, "
+                "or ask LLM, whose methods any thread may call"
+            )
+        return self._lock
 
     def warmup(self, *, use_tqdm: bool = True) -> int:
         """Compiles the steps of plain requests (see docs/startup.md for others); returns how many.
@@ -93,8 +146,8 @@ class LLMEngine(EngineViews, VllmParts):
         Compiled steps stay in the persistent cache: the next process only loads them.
         """
         limits = self.scheduler.max_num_batched_tokens, self.config.max_num_seqs
-        with self.lock:
-            return compile_ahead(self.worker, all_step_shapes(*limits), use_tqdm=use_tqdm)
+        with self._alone():
+            return self.worker.compile_ahead(*limits, use_tqdm=use_tqdm)
 
     def check_request(
         self,
@@ -145,70 +198,57 @@ class LLMEngine(EngineViews, VllmParts):
         request.serve_as(request_id, arrival_time=arrival_time, priority=priority, timeout=timeout)
         self.add_all([request])
 
-    def add_all(self, requests: Sequence[Request], mailbox: Mailbox | None = None) -> None:
+    def add_all(self, requests: Sequence[Request]) -> None:
         """Accepts checked requests: all, or none if anything is raised.
-
-        Args:
-            mailbox: Gets the requests' last outputs, which `step` then does not return. They have
-                no others (`RequestOutputKind.FINAL_ONLY`).
 
         Raises:
             InvalidRequestError: An id is already running.
         """
-        with self.lock:
-            self._running.add(requests, self.clock(), mailbox)
+        with self._alone():
+            self._running.add(requests, self.clock())
 
-    def is_running(self, request_ids: Iterable[str]) -> bool:
-        """Whether any of these ids belongs to an unfinished request."""
-        with self.lock:
-            return any(one in self._running.requests for one in request_ids)
+    def is_running(self, request_id: str) -> bool:
+        """Whether this is the id of an unfinished request."""
+        return request_id in self._running.requests
 
     def has_unfinished_requests(self) -> bool:
-        """Whether `step` has anything to run, or outputs of another thread's step to return."""
-        return bool(self._running.requests or self._running.ended)
+        """Whether `step` has anything to run, or outputs of a driver's step to return."""
+        return bool(self._running.requests or self._running.ended or self._unread)
 
     def step(self) -> list[AnyRequestOutput]:
-        """Runs one step; returns the requests' new outputs (see `RequestOutputKind`).
-
-        Requests with a mailbox are not included.
-        """
-        with self.lock:
-            return outputs_of(self.step_news())
-
-    def step_news(self) -> list[RequestNews]:
-        """As `step`, for readers elsewhere: what is new in each request.
-
-        All news of a request go one way: through `step`, or to an `Assembler` of its reader's.
-        """
-        with self.lock:
-            kept = len(self._running.ended)
-            try:
-                self._step()
-            except BaseException:  # it tells the caller that all requests were aborted
-                del self._running.ended[kept:]
-                raise
-            return self._running.take_news()
-
-    def serve(self) -> bool:
-        """Runs one step for all mailboxes; other outputs are kept for `step` to return.
-
-        Returns:
-            False if there was no request.
-        """
-        with self.lock:
+        """Runs one step; returns the requests' new outputs (see `RequestOutputKind`)."""
+        with self._alone():
             return self._step()
 
-    def _step(self) -> bool:
+    def _step(self) -> list[AnyRequestOutput]:
+        kept = len(self._running.ended)
+        try:
+            self.run_step()
+        except BaseException:  # it tells the caller that all requests were aborted
+            del self._running.ended[kept:]
+            self._running.lost = []
+            raise
+        return self.outputs()
+
+    def run_step(self) -> None:
+        """For a driver: runs one step, if there are requests; `take_news` has what it gave.
+
+        Raises:
+            BaseException: What the step raised; all requests were aborted (`take_lost`).
+        """
+        with self._alone():  # an exception at the line of a `try:` in here would not leave the lock
+            self._run_or_abandon()
+
+    def _run_or_abandon(self) -> None:
         if not self._running.requests:
-            return False
+            return
         try:
             self._end_overdue()
             if self._running.requests:
                 self._run_step()
-        except BaseException as error:
-            self._abandon(error)
+        except BaseException:
+            self._abandon()
             raise
-        return True
 
     def _run_step(self) -> None:
         running = self._running
@@ -248,23 +288,40 @@ class LLMEngine(EngineViews, VllmParts):
             those with `RequestOutputKind.DELTA` instead, after their earlier deltas.
         """
         ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        with self.lock:
-            return outputs_of(self._running.abort(ids, self.clock()))
-
-    def abort_news(self, request_ids: Iterable[str]) -> list[RequestNews]:
-        """As `abort_request`, for readers elsewhere: what is new in these requests, and others."""
-        with self.lock:
-            return [*self._running.abort(request_ids, self.clock()), *self._running.take_news()]
+        with self._alone():
+            last = self._running.abort(ids, self.clock())
+            aborted = {id(request) for request, _ in last}
+            before = [one for one in self._unread if id(one[0]) in aborted]
+            self._unread = [one for one in self._unread if id(one[0]) not in aborted]
+            return outputs_of(before + last)[len(before) :]  # which all news before are part of
 
     def outputs(self) -> list[AnyRequestOutput]:
         """The outputs that `step` would return now, without running a step."""
-        with self.lock:
-            return outputs_of(self._running.take_news())
+        with self._alone():
+            unread, self._unread = self._unread, []
+            return outputs_of(unread + self._running.take_news())
 
-    def abort_all(self, mailbox: Mailbox) -> None:
-        """Ends all requests with this mailbox."""
-        with self.lock:
-            self._running.abort_all(mailbox, self.clock())
+    def abort_news(self, request_ids: Iterable[str]) -> list[RequestNews]:
+        """For a driver: as `abort_request`; what is new in these requests, and in others."""
+        with self._alone():
+            return self._running.abort(request_ids, self.clock()) + self._running.take_news()
+
+    def take_news(self) -> list[RequestNews]:
+        """For a driver: what is new in each request since it last asked.
+
+        All news of a request go one way: through `step`, or to one reader.
+        """
+        with self._alone():
+            return self._running.take_news()
+
+    def take_lost(self) -> list[RequestNews]:
+        """For a driver: the last news of what a failed step has aborted."""
+        lost, self._running.lost = self._running.lost, []
+        return lost
+
+    def keep(self, update: RequestNews) -> None:
+        """For a driver: news of a request that none of its readers has. `step` returns them."""
+        self._unread.append(update)
 
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False
@@ -273,14 +330,89 @@ class LLMEngine(EngineViews, VllmParts):
 
         With `reset_running_requests` running requests are computed again, with the same outputs.
         """
-        with self.lock:
+        with self._alone():
             if reset_running_requests:
                 return self._pipeline.restart()
             return self.scheduler.block_manager.reset_prefix_cache()
 
-    def _abandon(self, error: BaseException) -> None:
+    def _abandon(self) -> None:
         """Aborts everything after a failed step: neither KV nor cached blocks can be trusted."""
         try:
-            self._running.end_all(error)
+            self._running.end_all()
         finally:
             self._pipeline.clear()
+
+    def get_tokenizer(self) -> Any:
+        """Hugging Face's `PreTrainedTokenizerFast`, made when first used.
+
+        Raises:
+            InvalidRequestError: The engine was built without a tokenizer.
+        """
+        return self.text_tokenizer().hugging_face
+
+    def text_tokenizer(self) -> Tokenizer:
+        """The engine's own tokenizer. Raises InvalidRequestError if it has none."""
+        if self.tokenizer is None:
+            raise InvalidRequestError("the engine has no tokenizer (skip_tokenizer_init=True)")
+        return self.tokenizer
+
+    def stats(self) -> EngineStats:
+        """Current queues and KV blocks, and counters since the start."""
+        with self._alone():
+            return replace(self._stats.now(), guided_seconds=self._pipeline.mask_seconds)
+
+    def state(self) -> EngineState:
+        """What happens at this moment: requests, queues, and the map of all KV blocks."""
+        with self._alone():
+            return engine_state(self.scheduler, self._running, self.clock())
+
+    def get_metrics(self) -> list[Metric]:
+        """As `LLM.get_metrics`."""
+        model = self.config.model or str(self.model_source)
+        with self._alone():
+            return [
+                *self._running.recorder.metrics(self.stats(), model),
+                cache_config_info(self.config, self.stats().num_blocks, self.max_model_len),
+            ]
+
+    @cached_property
+    def vllm_config(self) -> Any:
+        """What vLLM's programs read of its `vllm_config`: a part of it."""
+        return vllm_config(self)  # type: ignore[arg-type]
+
+    @property
+    def engine_core(self) -> Self:
+        """Returns the engine itself, for programs that reach into vLLM's inner engine."""
+        return self
+
+    def save_sharded_state(
+        self, path: str, pattern: str | None = None, max_size: int | None = None
+    ) -> None:
+        """Writes the weights, in the engine's dtype, as safetensors into a folder.
+
+        With a copy of the model's other files beside them, load_format="sharded_state" reads them.
+
+        Args:
+            pattern: Of the files' names; None: "model-rank-{rank}-part-{part}.safetensors".
+            max_size: Bytes of a file.
+
+        Raises:
+            ConfigError: There is no such folder, or the weights are random ones.
+        """
+        if self.config.load_format == "dummy":
+            raise ConfigError(
+                "save_sharded_state needs weights from files, got load_format='dummy'"
+            )
+        save_state(self.model_source, Path(path), self.config.dtype, pattern, max_size)
+
+    def with_processors(self, params: SamplingParams) -> SamplingParams:
+        """A copy with the engine's logits processors behind the request's own, if there are any.
+
+        Raises:
+            InvalidRequestError: A processor does not take these params.
+        """
+        classes = self.config.logits_processors
+        if not classes or isinstance(params, PooledParams):
+            return params
+        added = request_processor(classes, params, self.vllm_config)
+        return replace(params, logits_processors=[*(params.logits_processors or []), added])

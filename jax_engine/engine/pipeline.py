@@ -14,8 +14,7 @@ from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.step_masks import StepMasks, constrained_rows
 from jax_engine.host_memory import allocating
-from jax_engine.step import RequestSetup, StepResult
-from jax_engine.worker.worker import Ticket, Worker
+from jax_engine.step import RequestSetup, Runner, StepResult, Ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,7 @@ class StepInFlight:
 
     Attributes:
         plan: The scheduler's decision.
-        ticket: The worker's handle of the step.
+        ticket: The runner's handle of the step.
         planned_at: When it was planned.
         failed: Requests that cannot go on, with the reason (`StepMasks.failed`).
     """
@@ -39,41 +38,29 @@ class StepPipeline:
     """At most two steps at a time: one whose tokens are awaited, and one ahead of it.
 
     Args:
-        vocab_size: Of the model's logits, padding included.
         look_ahead: If False, each step is planned when the tokens of the one before are known.
-        look_ahead_tokens: While a step computes more tokens of prompts than this, no other one is
-            planned.
 
     Attributes:
-        closed: Numbers of requests that the worker may forget with the next step.
+        closed: Numbers of requests that the runner may forget with the next step.
         mask_seconds: Time spent on computing allowed tokens (constraints), since the start.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        worker: Worker,
-        vocab_size: int,
-        *,
-        look_ahead: bool,
-        look_ahead_tokens: int,
-    ) -> None:
-        self.look_ahead, self.look_ahead_tokens = look_ahead, look_ahead_tokens
+    def __init__(self, scheduler: Scheduler, runner: Runner, *, look_ahead: bool) -> None:
+        self.look_ahead = look_ahead
         self.closed: list[int] = []
         self.mask_seconds = 0.0
         self._scheduler = scheduler
-        self._worker = worker
-        self._vocab_size = vocab_size
+        self._runner, self._sizes = runner, runner.capabilities
         self._ahead: StepInFlight | None = None
         self._restart = False
         self._opened: dict[int, RequestSetup] = {}
 
     def open(self, setup: RequestSetup) -> None:
-        """Announces a request to the worker with the next step."""
+        """Announces a request to the runner with the next step."""
         self._opened[setup.number] = setup
 
     def close(self, number: int) -> None:
-        """Lets the worker forget a request, with the next step."""
+        """Lets the runner forget a request, with the next step."""
         if self._opened.pop(number, None) is None:
             self.closed.append(number)
 
@@ -103,15 +90,15 @@ class StepPipeline:
             if self._restart:
                 self._forget_blocks()
             current = self._launch(self._scheduler.schedule(), now)
-        if self.look_ahead and _prompt_tokens(current.plan) <= self.look_ahead_tokens:
+        if self.look_ahead and _prompt_tokens(current.plan) <= self._sizes.look_ahead_tokens:
             self._ahead = self._launch_ahead(now)
-        return current, self._worker.collect(current.ticket)
+        return current, self._runner.collect(current.ticket)
 
     def clear(self) -> None:
         """Forgets all steps after a failure; their requests must have ended."""
         self._ahead, self._restart = None, False
         self._opened, self.closed = {}, []
-        self._worker.recover()
+        self._runner.recover()
 
     def _forget_blocks(self) -> None:
         self._restart = False
@@ -132,14 +119,14 @@ class StepPipeline:
         blocks = self._scheduler.block_manager
         step = make_step(plan, blocks, opened, closed, masked=bool(parts))
         self._opened, self.closed = {}, []
-        ticket = self._worker.launch(step)
+        ticket = self._runner.launch(step)
         if not parts:
             return StepInFlight(plan, ticket, now)
         num_samples = sum(item.num_samples for item in plan.scheduled)
-        masks = StepMasks(parts, num_samples, self._vocab_size)
+        masks = StepMasks(parts, num_samples, self._sizes.vocab_size)
         allowed = masks.allowed()
-        processed = masks.process(lambda: self._worker.logits(ticket), allowed)
-        self._worker.sample(ticket, allowed, processed)
+        processed = masks.process(lambda: self._runner.logits(ticket), allowed)
+        self._runner.sample(ticket, allowed, processed)
         self.mask_seconds += masks.seconds
         return StepInFlight(plan, ticket, now, masks.failed)
 

@@ -43,6 +43,11 @@ class PooledParams(SamplingParams):
         """Whether each prompt token must be computed: always."""
         return True
 
+    @property
+    def drops_output(self) -> bool:
+        """Whether the token that ends it is dropped: always, so a prompt may fill the model."""
+        return True
+
 
 def as_sampling_params(
     params: SamplingParams | PoolingParams, config: ModelConfig, head: PoolingHead | None

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.assembler import Assembler
-from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pieces import News
 from jax_engine.engine.pooling import PooledResults
 from jax_engine.engine.prompts import Prompt
@@ -27,7 +26,6 @@ class Request:
         tokenizer: The engine's, for outputs that are made here.
         arrival_time: In seconds of the engine's clock; None: when it is accepted.
         timeout: In seconds after its arrival; None: no limit.
-        mailbox: Gets its last output; None if `LLMEngine.step` returns it.
         metrics: When it arrived, got its first token and finished.
     """
 
@@ -38,7 +36,6 @@ class Request:
     tokenizer: Tokenizer | None
     arrival_time: float | None = None
     timeout: float | None = None
-    mailbox: Mailbox | None = None
     metrics: RequestMetrics = field(default_factory=lambda: RequestMetrics(0.0))
     _assembler: Assembler | None = None
 

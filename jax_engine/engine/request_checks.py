@@ -11,9 +11,10 @@ from jax_engine.core.sequence_group import SequenceGroup
 from jax_engine.engine.beams import check_beams
 from jax_engine.engine.constraints import ConstraintBuilder
 from jax_engine.engine.pooling import PooledParams, PooledResults
-from jax_engine.engine.prompts import PromptInput, parse_prompt, truncate_prompt
+from jax_engine.engine.prompts import PromptInput, parse_prompt, prompt_text, truncate_prompt
 from jax_engine.engine.request import Request
 from jax_engine.engine.results import Results
+from jax_engine.engine.text_length import TextLength
 from jax_engine.engine.trace_replay import replay_trace
 from jax_engine.errors import InvalidRequestError
 from jax_engine.pooling_params import PoolingParams
@@ -31,6 +32,9 @@ class RequestChecks:
         vocab_size: Of the model's logits, padding included.
         max_model_len: Longest prompt plus output.
         max_logprobs: Most log-probabilities per token; -1: the whole vocabulary.
+
+    Attributes:
+        text_length: Knows texts that cannot fit; None without a tokenizer.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class RequestChecks:
         max_logprobs: int,
     ) -> None:
         self._tokenizer = tokenizer
+        self.text_length = None if tokenizer is None else TextLength(tokenizer, max_model_len)
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._eos_token_ids = eos_token_ids
@@ -61,6 +66,7 @@ class RequestChecks:
             )
         own = copy(params)
         own.__post_init__()
+        self._check_text(prompt, own)
         parsed = parse_prompt(prompt, self._tokenizer, self._vocab_size)
         parsed = truncate_prompt(parsed, own.truncate_prompt_tokens, self._max_model_len)
         _check_length(own, len(parsed.token_ids))
@@ -82,6 +88,13 @@ class RequestChecks:
         else:
             results = Results(parsed, own, group, self._tokenizer)
         return Request(parsed, own, group, results, self._tokenizer)
+
+    def _check_text(self, prompt: PromptInput, params: SamplingParams) -> None:
+        """Refuses a text that cannot fit before it is tokenised, which may take minutes."""
+        text = prompt_text(prompt)
+        if text is None or self.text_length is None or params.truncate_prompt_tokens is not None:
+            return
+        self.text_length.check(text, 0 if params.drops_output else 1)
 
     def _check_tokens(self, params: SamplingParams) -> None:
         for name in (

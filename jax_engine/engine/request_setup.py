@@ -1,4 +1,4 @@
-"""What a worker is told of a request, once: its sampling parameters, packed."""
+"""What a runner is told of a request, once: its sampling parameters, packed."""
 
 import numpy as np
 from jaxtyping import Int32
@@ -7,7 +7,6 @@ from jax_engine.engine.pooling import PooledParams
 from jax_engine.sampling.inputs import sampling_row
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.step import RequestSetup
-from jax_engine.worker.prompt_logprobs import NUM_TOP
 
 _MASK = 2**64 - 1
 
@@ -28,7 +27,6 @@ def request_setup(
     bias = params.logit_bias or {}
     ends = sorted(eos_token_ids | set(params.stop_token_ids or ()))
     pooling = params.pooling if isinstance(params, PooledParams) else None
-    wants_prompt = params.prompt_logprobs is not None
     return RequestSetup(
         number,
         prompt_token_ids,
@@ -40,11 +38,10 @@ def request_setup(
         has_penalties=params.has_penalties,
         wants_logprobs=params.needs_logprobs,
         needs_logits=params.needs_logits,
-        prompt_logprobs=wants_prompt,
-        whole_prompt_logprobs=not 0 <= (params.prompt_logprobs or 0) <= NUM_TOP,
+        prompt_logprobs=params.prompt_logprobs,
         pooling=pooling is not None,
         token_states=pooling is not None and pooling.needs_tokens,
-        is_special=params.needs_logits or wants_prompt or pooling is not None,
+        is_special=params.needs_logits or params.prompt_logprobs is not None or pooling is not None,
     )
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.engine.deadlines import Deadlines
-from jax_engine.engine.mailbox import Mailbox
 from jax_engine.engine.pipeline import StepPipeline
 from jax_engine.engine.request import Request, RequestNews
 from jax_engine.engine.request_metrics import RequestRecorder
@@ -24,7 +23,8 @@ class RunningRequests:
         deadlines: Deadlines of the requests that have one.
         news: Requests with something new that `take_news` has not taken.
         recorder: Metrics of the requests that have ended.
-        ended: Last news, of requests without a mailbox, that `take_news` has not taken.
+        ended: Last news that `take_news` has not taken.
+        lost: Last news of the requests that a failed step aborted.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class RunningRequests:
         self.deadlines = Deadlines()
         self.news: dict[str, Request] = {}
         self.ended: list[RequestNews] = []
+        self.lost: list[RequestNews] = []
         self.recorder = RequestRecorder()
         self._unplanned: dict[str, Request] = {}
         self._scheduler = scheduler
@@ -47,7 +48,7 @@ class RunningRequests:
         self._num_added = 0
         self._next_number = 0
 
-    def add(self, requests: Sequence[Request], now: float, mailbox: Mailbox | None) -> None:
+    def add(self, requests: Sequence[Request], now: float) -> None:
         """Accepts all requests, or none if anything is raised.
 
         Raises:
@@ -56,7 +57,6 @@ class RunningRequests:
         number, added = self._num_added, list[Request]()
         try:
             for request in requests:
-                request.mailbox = mailbox
                 self._add(request, now, added)
         except BaseException:
             while added:
@@ -100,14 +100,9 @@ class RunningRequests:
             self._scheduler.abort(request.request_id)
         found: list[RequestNews] = []
         for request in requests:
-            streams = request.params.gives_deltas and request.mailbox is None
-            (self.ended if streams else found).append(self._close(request, now))
+            deltas = request.params.gives_deltas
+            (self.ended if deltas else found).append(self._close(request, now))
         return found
-
-    def abort_all(self, mailbox: Mailbox, now: float) -> None:
-        """Aborts the requests of this mailbox."""
-        ids = [request_id for request_id, one in self.requests.items() if one.mailbox is mailbox]
-        self.abort(ids, now)
 
     def end(self, request_id: str, stop_reason: str, now: float) -> None:
         """Aborts an unfinished request, with the engine's reason."""
@@ -116,22 +111,16 @@ class RunningRequests:
 
     def finish(self, request_id: str, now: float) -> None:
         """Delivers the last news of a request that the scheduler has ended."""
-        last = self._close(self.requests[request_id], now)
-        if last[0].mailbox is None:
-            self.ended.append(last)
+        self.ended.append(self._close(self.requests[request_id], now))
 
-    def end_all(self, error: BaseException) -> None:
-        """Aborts everything, since a step raised `error`."""
+    def end_all(self) -> None:
+        """Aborts everything, since a step has failed."""
         requests = list(self.requests.values())
-        for request in requests:  # first: even if the rest fails, no call waits forever
-            if request.mailbox is not None:
-                request.mailbox.fail(error)
         self._scheduler.clear()
         for request in requests:
             self._forget(request)
         self.recorder.take_failed(len(requests))
-        alone = [one for one in requests if one.mailbox is None]
-        self.ended += [(one, one.news(finished=True)) for one in alone]
+        self.lost = [(one, one.news(finished=True)) for one in requests]
 
     def note_planned(self, plan: SchedulerOutput, planned_at: float) -> None:
         """Notes when the requests of a step were planned that no step before computed."""
@@ -145,7 +134,7 @@ class RunningRequests:
                 self.recorder.take_planned(request)
 
     def take_news(self) -> list[RequestNews]:
-        """What is new in each request since the last call, except in those with a mailbox.
+        """What is new in each request since the last call.
 
         Last news come first: a running request may have reused the id of an ended one.
         """
@@ -159,8 +148,6 @@ class RunningRequests:
         request.metrics.last_token_time = request.last_token_time
         last = request, request.news(finished=True)
         self.recorder.take(request)
-        if request.mailbox is not None:
-            request.mailbox.put(request.output(last[1]))
         self._forget(request)
         return last
 

@@ -5,13 +5,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jax_engine.checks import shown
-from jax_engine.engine.prompts import PromptInput, parse_prompt
+from jax_engine.engine.prompts import PromptInput, parse_prompt, prompt_text
+from jax_engine.engine.tokenization_options import TokenizationOptions
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import PoolingRequestOutput, ScoringOutput, ScoringRequestOutput
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # it imports JAX, which a server's process does not have
     from jax_engine.engine.llm_engine import LLMEngine
+
+_PLAIN = TokenizationOptions()
 
 
 def paired(
@@ -26,11 +29,16 @@ def paired(
 
 
 def reranker_prompts(
-    engine: "LLMEngine", left: list[PromptInput], right: list[PromptInput], template: str | None
+    engine: "LLMEngine",
+    left: list[PromptInput],
+    right: list[PromptInput],
+    template: str | None,
+    options: TokenizationOptions = _PLAIN,
 ) -> list[PromptInput]:
     """Joins each pair to one prompt of token ids.
 
     Raises:
+        RequestTooLargeError: A text cannot fit, and it is not to be cut.
         InvalidRequestError: The head gives several scores, a prompt is invalid, or the template
             cannot take the texts.
     """
@@ -40,14 +48,27 @@ def reranker_prompts(
         raise InvalidRequestError(
             f"score needs a model with a head for 1 score, got {len(labels)}: use classify"
         )
-    make = _joined if template is None else _templated
-    return [make(engine, one, other, template) for one, other in zip(left, right, strict=True)]
+    prompts: list[PromptInput] = []
+    for one, other in zip(left, right, strict=True):
+        if engine.text_length is not None and not options.cuts:
+            for text in filter(None, map(prompt_text, (one, other))):
+                engine.text_length.check(text, room=0)
+        special = options.add_special_tokens
+        if template is None:
+            ids = _joined(engine, one, other, special)
+        else:
+            ids = _templated(engine, one, other, template, special)
+        prompts.append(options.cut(ids))
+    return prompts
 
 
-def _joined(engine: "LLMEngine", left: PromptInput, right: PromptInput, _: str | None) -> list[int]:
+def _joined(
+    engine: "LLMEngine", left: PromptInput, right: PromptInput, add_special_tokens: bool
+) -> list[int]:
     """Joins two texts as the tokenizer joins pairs; token ids are concatenated."""
     if isinstance(left, str) and isinstance(right, str) and engine.tokenizer is not None:
-        ids: list[int] = engine.tokenizer.backend.encode(left, right).ids
+        encode = engine.tokenizer.backend.encode
+        ids: list[int] = encode(left, right, add_special_tokens=add_special_tokens).ids
         return ids
     vocab_size = engine.model_config.vocab_size
     first, second = (parse_prompt(one, engine.tokenizer, vocab_size) for one in (left, right))
@@ -55,13 +76,18 @@ def _joined(engine: "LLMEngine", left: PromptInput, right: PromptInput, _: str |
 
 
 def _templated(
-    engine: "LLMEngine", left: PromptInput, right: PromptInput, template: str | None
+    engine: "LLMEngine",
+    left: PromptInput,
+    right: PromptInput,
+    template: str,
+    add_special_tokens: bool,
 ) -> list[int]:
     if engine.tokenizer is None or not (isinstance(left, str) and isinstance(right, str)):
         raise InvalidRequestError(
             f"chat_template needs two texts and a tokenizer, got {shown(left)} and {shown(right)}"
         )
-    return engine.tokenizer.encode(pair_messages(engine.tokenizer, left, right, template))
+    text = pair_messages(engine.tokenizer, left, right, template)
+    return engine.tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
 
 def pair_messages(tokenizer: Tokenizer, left: str, right: str, template: str | None) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
-from jax_engine.worker.preemption_costs import MeasuredCosts, PreemptionCosts
+from jax_engine.step import PreemptionCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,8 @@ class EngineStats:
 class StatsRecorder:
     """Counts step by step; reads gauges from the scheduler on demand."""
 
-    def __init__(self, scheduler: Scheduler, costs: MeasuredCosts | None = None) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._costs = costs
         self._num_steps = 0
         self._num_tokens = 0
         self._peak_used = 0
@@ -104,7 +103,7 @@ class StatsRecorder:
             num_tokens=self._num_tokens,
             num_recomputed=preemptions["recompute"],
             num_swapped_out=preemptions["swap"],
-            preemption_costs=None if self._costs is None else self._costs.known,
+            preemption_costs=scheduler.preemption_costs,
         )
 
 

@@ -1,7 +1,7 @@
 """The allowed tokens of each row of a masked step, computed while the device runs the model.
 
-Grammars and logits processors stay with the controller, even if the worker is in another process:
-the worker gets a bit for each token, or edited logits (`jax_engine.step`).
+Grammars and logits processors stay with the controller, even if the runner is in another process:
+the runner gets a bit for each token, or edited logits (`jax_engine.step`).
 """
 
 import logging

@@ -1,6 +1,6 @@
 """`tokenization_kwargs`: how the texts of one call become token ids, with Hugging Face's names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,6 +35,12 @@ class TokenizationOptions:
             if getattr(self, name) is not None:
                 check_integer(f"tokenization_kwargs: {name}", getattr(self, name), 1)
 
+    @property
+    def cuts(self) -> bool:
+        """Whether a prompt may be shortened."""
+        cut_right = self.truncation and self.max_length is not None
+        return cut_right or self.truncate_prompt_tokens is not None
+
     def cut(self, token_ids: list[int]) -> list[int]:
         if self.truncate_prompt_tokens is not None:
             return token_ids[-self.truncate_prompt_tokens :]
@@ -45,33 +51,53 @@ class TokenizationOptions:
         return token_ids[: self.max_length]
 
 
-def tokenized(
-    prompts: Sequence[PromptInput],
-    tokenizer: Tokenizer | None,
-    kwargs: Mapping[str, Any] | None,
-    **defaults: Any,
-) -> list[PromptInput]:
-    """The prompts, with token ids beside each text; the same ones where nothing is asked for.
+def tokenization_options(kwargs: Mapping[str, Any] | None) -> TokenizationOptions:
+    """The options of a call. Raises InvalidRequestError as `tokenized`."""
+    return TokenizationOptions(**_checked(kwargs))
 
-    Raises:
-        InvalidRequestError: An option that is not known or of a wrong type.
-    """
+
+def _checked(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise InvalidRequestError(
             f"tokenization_kwargs must be a dict, got {type(kwargs).__name__}"
         )
-    given = defaults | {str(name): value for name, value in (kwargs or {}).items()}
+    return {str(name): value for name, value in (kwargs or {}).items()}
+
+
+def tokenized(
+    prompts: Sequence[PromptInput],
+    tokenizer: Tokenizer | None,
+    kwargs: Mapping[str, Any] | None,
+    *,
+    cannot_fit: Callable[[str], bool] | None = None,
+    **defaults: Any,
+) -> list[PromptInput]:
+    """The prompts, with token ids beside each text; the same ones where nothing is asked for.
+
+    Args:
+        cannot_fit: Tells texts that are refused later by their length, and so stay as they are.
+            None: they may be cut later.
+        defaults: Options that `kwargs` replaces.
+
+    Raises:
+        InvalidRequestError: An option that is not known or of a wrong type.
+    """
+    given = defaults | _checked(kwargs)
     if not given or tokenizer is None:
         return list(prompts)
     options = TokenizationOptions(**given)
-    return [_tokenized(prompt, tokenizer, options) for prompt in prompts]
+    skip = None if options.cuts else cannot_fit
+    return [_tokenized(prompt, tokenizer, options, skip) for prompt in prompts]
 
 
 def _tokenized(
-    prompt: PromptInput, tokenizer: Tokenizer, options: TokenizationOptions
+    prompt: PromptInput,
+    tokenizer: Tokenizer,
+    options: TokenizationOptions,
+    cannot_fit: Callable[[str], bool] | None,
 ) -> PromptInput:
     text = prompt_text(prompt)
-    if text is None:  # token ids, or what will be refused
-        return prompt
+    if text is None or (cannot_fit is not None and cannot_fit(text)):
+        return prompt  # token ids, or what will be refused
     ids = options.cut(tokenizer.encode(text, add_special_tokens=options.add_special_tokens))
     return with_token_ids(prompt, text, ids)

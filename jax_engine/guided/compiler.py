@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from jax_engine.errors import InvalidRequestError
 from jax_engine.guided.guide import Guide, reason_in, reason_of
+from jax_engine.guided.schema_size import check_schema, check_schemas_of
+from jax_engine.guided.schemas import closed
 from jax_engine.missing_package import need
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
@@ -20,6 +22,9 @@ COMPILED_GRAMMARS = 64  # kept, since requests repeat grammars
 # alternatives that are open at a place. Lark's %json has many by its nature, and no such ambiguity.
 MAX_ITEMS_IN_ROW = 500
 MAX_GRAMMAR_SIZE = 500  # symbols: of a grammar that someone sends over a network
+# What `(a{1000}){1000}` may cost before it is left to the tokens that are drawn: a seventh of a
+# second, and not nine.
+LEXER_FUEL = 200_000
 EBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 
 
@@ -64,7 +69,7 @@ class GuideCompiler:
     def _compile_grammar(self, grammar: str, max_items_in_row: int | None) -> "LLMatcher":
         from llguidance import LLMatcher, LLParserLimits
 
-        limits = LLParserLimits(max_items_in_row=max_items_in_row)
+        limits = LLParserLimits(max_items_in_row=max_items_in_row, initial_lexer_fuel=LEXER_FUEL)
         matcher = LLMatcher(self._vocabulary, grammar, log_level=0, limits=limits)
         # Endless recursion of rules shows only when a first token is asked for.
         for one in (matcher, _asked_for_a_token(matcher)):
@@ -108,7 +113,7 @@ def check_size(params: StructuredOutputsParams) -> None:
     need("llguidance", "structured_outputs")
     from llguidance import LLMatcher, LLParserLimits
 
-    limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR_SIZE)
+    limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR_SIZE, initial_lexer_fuel=LEXER_FUEL)
     found = LLMatcher.validate_grammar(grammar_of(params), limits=limits)
     if found:
         raise InvalidRequestError(f"structured_outputs must be a valid grammar: {reason_in(found)}")
@@ -125,7 +130,8 @@ def grammar_of(params: StructuredOutputsParams) -> str:
     try:
         if params.json is not None:
             schema = json.loads(params.json) if isinstance(params.json, str) else params.json
-            return grammar_from("json_schema", json.dumps(schema))
+            check_schema(schema)
+            return grammar_from("json_schema", json.dumps(closed(schema)))
         if params.json_object:
             return grammar_from("json_schema", '{"type": "object"}')
         if params.regex is not None:
@@ -133,7 +139,10 @@ def grammar_of(params: StructuredOutputsParams) -> str:
         if params.choice is not None:
             return grammar_from("regex", "|".join(map(_literal, params.choice)))
         text = params.grammar or ""
+        check_schemas_of(text)
         return grammar_from("gbnf" if EBNF_RULE.search(text) else "lark", text)
+    except InvalidRequestError:
+        raise
     except (TypeError, ValueError, RecursionError) as error:
         reason = reason_in(str(error))
         raise InvalidRequestError(

@@ -85,6 +85,9 @@ _MEANINGS = {
     "recursion limit exceeded": _TOO_DEEP,
     "maximum recursion depth exceeded": _TOO_DEEP,
     "schema too large": "the schema is too large: use fewer properties, or fewer values of an enum",
+    "lexer configuration (grammar) too big": (
+        "its regexes or choices are too large: use fewer of them, or shorter ones"
+    ),
 }
 _QUOTED = 150  # letters of a long grammar that an error shows at each end
 

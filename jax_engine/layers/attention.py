@@ -1,8 +1,7 @@
 """Attention over the paged KV cache (SOSP'23 paper, section 4.1), with fused projections."""
 
-import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,35 +9,13 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Shaped
 
 from jax_engine.layer_spec import AttentionSpec
+from jax_engine.layers.batch import Batch
 from jax_engine.layers.linear import Linear
 from jax_engine.layers.norm import HeadNorm
-from jax_engine.layers.positions import Positions
+from jax_engine.layers.positions import angles_of
 from jax_engine.layers.rotary import apply_rotary
 from jax_engine.weights.format import WeightFormat
-from pallas_kernels import AttentionMetadata, paged_attention, write_kv
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class AttentionInputs:
-    """Where each token of a ragged batch reads and writes the cache; the same in all layers.
-
-    Sequence i owns the tokens query_start_loc[i]:query_start_loc[i+1] and sees context_lens[i]
-    positions, including those tokens. Padding sequences have context 0 and no tokens. Padding
-    tokens have slot -1.
-
-    Attributes:
-        metadata: The attention backend of all layers and its work list, derived from the other
-            fields by `pallas_kernels.make_metadata`.
-        kv_scales: The scales of a quantised cache; None for any other.
-    """
-
-    block_tables: Int[Array, "S W"]
-    context_lens: Int[Array, " S"]
-    query_start_loc: Int[Array, " S+1"]
-    slot_mapping: Int[Array, " T"]
-    metadata: AttentionMetadata
-    kv_scales: Float[Array, "L kv K"] | None = None
+from pallas_kernels import paged_attention, write_kv
 
 
 class LayerNumbers(NamedTuple):
@@ -92,30 +69,24 @@ class Attention(nnx.Module):  # type: ignore[misc]
     def __call__(
         self,
         x: Float[Array, "T E"],
-        positions: Positions,
+        batch: Batch,
         kv_cache: Shaped[Array, "L kv N K B D"],
-        attn: AttentionInputs,
         numbers: LayerNumbers,
     ) -> tuple[Float[Array, "T E"], Shaped[Array, "L kv N K B D"]]:
         """Writes all keys and values of the step, then attends."""
-        tokens, num_tokens = x.shape[0], attn.query_start_loc[-1]
-        q, k, v = self._project(x, numbers.layer, num_tokens)
-        q, k = self._place(q, k, positions, numbers)
-        with jax.named_scope("kv_write"):
-            place: dict[str, Any] = {"layer": numbers.cache_layer, "kv_scales": attn.kv_scales}
-            kv_cache = write_kv(kv_cache, k, v, attn.slot_mapping, **place)
-        with jax.named_scope("attention"):
-            out = attend(self.spec, self.sinks, q, kv_cache, attn, numbers)
+        q, k, v = self._project(x, batch, numbers.layer)
+        q, k = self._place(q, k, batch, numbers)
+        out, kv_cache = attend(self.spec, self.sinks, (q, k, v), batch, kv_cache, numbers)
         with jax.named_scope("attention_output"):
-            out = out.astype(x.dtype).reshape(tokens, -1)
-            return self.o(out, numbers.layer, num_tokens), kv_cache
+            out = out.astype(x.dtype).reshape(x.shape[0], -1)
+            return self.o(out, batch, numbers.layer), kv_cache
 
     def _project(
-        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+        self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
     ) -> tuple[Float[Array, "T H D"], Float[Array, "T K D"], Float[Array, "T K D"]]:
         spec = self.spec
         with jax.named_scope("qkv"):
-            qkv = self.qkv(x, layer, num_tokens).reshape(x.shape[0], -1, spec.head_dim)
+            qkv = self.qkv(x, batch, layer).reshape(x.shape[0], -1, spec.head_dim)
         if spec.clip is not None:
             qkv = jnp.clip(qkv, -spec.clip, spec.clip)
         q, k, v = jnp.split(qkv, (spec.num_heads, spec.num_heads + spec.num_kv_heads), axis=1)
@@ -125,54 +96,57 @@ class Attention(nnx.Module):  # type: ignore[misc]
         self,
         q: Float[Array, "T H D"],
         k: Float[Array, "T K D"],
-        positions: Positions,
+        batch: Batch,
         numbers: LayerNumbers,
     ) -> tuple[Float[Array, "T H D"], Float[Array, "T K D"]]:
         """Norms queries and keys, and rotates them by their positions."""
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         with jax.named_scope("rotary"):
-            angles = positions.of(self.spec, numbers.rope)
+            angles = angles_of(self.spec, batch.angles, numbers.rope)
             if angles is not None:
                 q, k = apply_rotary(q, angles), apply_rotary(k, angles)
-        return grow(q, self.spec, positions), k
+        return grow(q, self.spec, batch), k
 
 
 def attend(
     spec: AttentionSpec,
     sinks: nnx.Param | None,
-    q: Float[Array, "T H D"],
+    qkv: tuple[Float[Array, "T H D"], Float[Array, "T K D"], Float[Array, "T K D"] | None],
+    batch: Batch,
     kv_cache: Shaped[Array, "L kv N K B D"],
-    attn: AttentionInputs,
     numbers: LayerNumbers,
-) -> Float[Array, "T H D"]:
-    """Attention to the cache of a layer, as its specification says."""
+) -> tuple[Float[Array, "T H D"], Shaped[Array, "L kv N K B D"]]:
+    """Writes keys and values to a layer's cache, then attends as the specification says."""
+    q, k, v = qkv
+    layer, scales = numbers.cache_layer, batch.kv_scales
     slopes = spec.alibi_slopes
     window = spec.window if numbers.window is None else numbers.window
     assert not isinstance(window, tuple)
-    out: Array = paged_attention(
-        q,
-        kv_cache,
-        attn.block_tables,
-        attn.context_lens,
-        attn.query_start_loc,
-        layer=numbers.cache_layer,
-        scale=spec.query_dim**-0.5 if spec.scale is None else spec.scale,
-        window=window,
-        soft_cap=spec.soft_cap,
-        alibi_slopes=None if slopes is None else jnp.asarray(slopes, jnp.float32),
-        sinks=None if sinks is None else sinks[...],
-        kv_scales=attn.kv_scales,
-        metadata=attn.metadata,
-    )
-    return out
+    with jax.named_scope("kv_write"):
+        kv_cache = write_kv(kv_cache, k, v, batch.slot_mapping, layer=layer, kv_scales=scales)
+    with jax.named_scope("attention"):
+        out: Array = paged_attention(
+            q,
+            kv_cache,
+            batch.block_tables,
+            batch.context_lens,
+            batch.query_start_loc,
+            layer=layer,
+            scale=spec.query_dim**-0.5 if spec.scale is None else spec.scale,
+            window=window,
+            soft_cap=spec.soft_cap,
+            alibi_slopes=None if slopes is None else jnp.asarray(slopes, jnp.float32),
+            sinks=None if sinks is None else sinks[...],
+            kv_scales=scales,
+            metadata=batch.metadata,
+        )
+    return out, kv_cache
 
 
-def grow(
-    q: Float[Array, "T H D"], spec: AttentionSpec, positions: Positions
-) -> Float[Array, "T H D"]:
+def grow(q: Float[Array, "T H D"], spec: AttentionSpec, batch: Batch) -> Float[Array, "T H D"]:
     """Queries, larger by their positions if the layer has such a rule."""
     if spec.query_growth is None:
         return q
-    grown: Array = (q * positions.growth[spec.query_growth]).astype(q.dtype)
+    grown: Array = (q * batch.growth[spec.query_growth]).astype(q.dtype)
     return grown

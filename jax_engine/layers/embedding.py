@@ -1,4 +1,4 @@
-"""The token embedding, and its second use as the output head when the two are tied."""
+"""Tables of vectors: of tokens, and of positions where they are learned."""
 
 import jax.numpy as jnp
 from flax import nnx
@@ -8,7 +8,7 @@ from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
 class Embedding(nnx.Module):  # type: ignore[misc]
-    """A table of token vectors.
+    """A table of vectors. That of tokens may also be the head's weight.
 
     Attributes:
         weight: [V, E], stored in a `WeightFormat`.
@@ -22,9 +22,3 @@ class Embedding(nnx.Module):  # type: ignore[misc]
     def __call__(self, token_ids: Int[Array, " T"]) -> Float[Array, "T E"]:
         """The tokens' vectors. Ids out of range are clipped to the nearest valid one."""
         return self.weight.take_rows(token_ids)
-
-    def logits(
-        self, hidden: Float[Array, "R E"], num_rows: Int[Array, ""] | None = None
-    ) -> Float[Array, "R V"]:
-        """Scores of all tokens in float32, with the table as the head."""
-        return self.weight.matmul(hidden, None, num_rows, out_dtype=jnp.dtype(jnp.float32))

@@ -12,6 +12,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import ExpertsSpec
+from jax_engine.layers.batch import Batch
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.router import Router
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
@@ -106,12 +107,12 @@ class Experts(nnx.Module):  # type: ignore[misc]
         self.shared_gate = nnx.Param(gate) if spec.shared_gate else None
 
     def __call__(
-        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+        self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
     ) -> Float[Array, "T E"]:
-        """Applies the layer to the first `num_tokens` tokens. The others are padding."""
+        """The networks of one layer, applied to each token."""
         with jax.named_scope("router"):
-            experts, weights = self.router(x, layer, num_tokens)
-            pairs = sort_pairs(experts, self.spec.router.num_experts, num_tokens)
+            experts, weights = self.router(x, batch, layer)
+            pairs = sort_pairs(experts, self.spec.router.num_experts, batch.num_tokens)
         with jax.named_scope("experts"):
             rows, activation = x[pairs.token], self.spec.expert.activation
             hidden = self.gate_up.weight.grouped_gated_matmul(
@@ -121,14 +122,14 @@ class Experts(nnx.Module):  # type: ignore[misc]
             out = (each[pairs.place] * weights.astype(each.dtype)[..., None]).sum(axis=1)
         if self.shared is not None:
             with jax.named_scope("shared"):
-                out = out + self._shared(x, layer, num_tokens)
+                out = out + self._shared(x, batch, layer)
         return out
 
     def _shared(
-        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+        self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
     ) -> Float[Array, "T E"]:
         assert self.shared is not None
-        out = self.shared(x, layer, num_tokens)
+        out = self.shared(x, batch, layer)
         if self.shared_gate is None:
             return out
         gate = jax.nn.sigmoid(x.astype(jnp.float32) @ self.shared_gate[...].T)

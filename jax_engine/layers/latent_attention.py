@@ -7,7 +7,6 @@ cache as it is: H query heads, one KV head of latent and rotated part, whose val
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +14,20 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Shaped
 
 from jax_engine.layer_spec import AttentionSpec
-from jax_engine.layers.attention import AttentionInputs, LayerNumbers, attend, grow
+from jax_engine.layers.attention import LayerNumbers, attend, grow
+from jax_engine.layers.batch import Batch
 from jax_engine.layers.linear import Linear
 from jax_engine.layers.norm import Norm
-from jax_engine.layers.positions import Positions
+from jax_engine.layers.positions import angles_of
 from jax_engine.layers.rotary import apply_rotary
 from jax_engine.weights.format import Matrix, Weight, WeightFormat, empty_weight
-from pallas_kernels import write_kv
 
 
 class LatentAttention(nnx.Module):  # type: ignore[misc]
     """One product that makes latents, queries, KV write, attention, values, output projection.
 
-    In shapes, "plain" is the part of a head's query and key that is not rotated.
+    In shapes, C is the size of the latent, R that of the rotated part, and Q that of a head's
+    query: of its part that is not rotated, "plain", and R.
 
     Attributes:
         down: Weight [q + C + R, E] for each layer: the rows of the queries' latent (of the queries,
@@ -71,36 +71,30 @@ class LatentAttention(nnx.Module):  # type: ignore[misc]
     def __call__(
         self,
         x: Float[Array, "T E"],
-        positions: Positions,
+        batch: Batch,
         kv_cache: Shaped[Array, "L 1 N 1 B D"],
-        attn: AttentionInputs,
         numbers: LayerNumbers,
     ) -> tuple[Float[Array, "T E"], Shaped[Array, "L 1 N 1 B D"]]:
         """Writes all latents of the step, then attends."""
-        num_tokens = attn.query_start_loc[-1]
-        q, latent, shared = self._project(x, numbers.layer, num_tokens)
-        q, k = self._place(q, latent, shared, positions, numbers, num_tokens)
-        with jax.named_scope("kv_write"):
-            place: dict[str, Any] = {"layer": numbers.cache_layer, "kv_scales": attn.kv_scales}
-            kv_cache = write_kv(kv_cache, k, None, attn.slot_mapping, **place)
-        with jax.named_scope("attention"):
-            out = attend(self.spec, self.sinks, q, kv_cache, attn, numbers)
+        q, latent, shared = self._project(x, batch, numbers.layer)
+        q, k = self._place(q, latent, shared, batch, numbers)
+        out, kv_cache = attend(self.spec, self.sinks, (q, k, None), batch, kv_cache, numbers)
         with jax.named_scope("attention_output"):
-            latents = out[..., : self.latent.kv_rank].astype(x.dtype).swapaxes(0, 1)
-            values = self.v_up.batched_matmul(latents, numbers.layer, num_tokens).swapaxes(0, 1)
+            latents = out[..., : self.latent.kv_rank].astype(x.dtype)
+            values = _for_each_head(self.v_up, latents, batch, numbers.layer)
             values = values.astype(x.dtype).reshape(x.shape[0], -1)
-            return self.o(values, numbers.layer, num_tokens), kv_cache
+            return self.o(values, batch, numbers.layer), kv_cache
 
     def _project(
-        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+        self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
     ) -> tuple[Float[Array, "T H Q"], Float[Array, "T C"], Float[Array, "T R"]]:
         """Every head's query, the latent before its norm, and the rotated part before rotation."""
         spec = self.spec
         with jax.named_scope("qkv"):
-            made = self.down(x, layer, num_tokens)
+            made = self.down(x, batch, layer)
             made, latent, shared = jnp.split(made, (-spec.head_dim, -spec.rotated), axis=-1)
             if self.q_norm is not None and self.q_up is not None:
-                made = self.q_up(self.q_norm(made, num_tokens, x.dtype), layer, num_tokens)
+                made = self.q_up(self.q_norm(made, batch, x.dtype), batch, layer)
             return made.reshape(x.shape[0], spec.num_heads, spec.query_dim), latent, shared
 
     def _place(
@@ -108,20 +102,27 @@ class LatentAttention(nnx.Module):  # type: ignore[misc]
         q: Float[Array, "T H Q"],
         latent: Float[Array, "T C"],
         shared: Float[Array, "T R"],
-        positions: Positions,
+        batch: Batch,
         numbers: LayerNumbers,
-        num_tokens: Int[Array, ""],
     ) -> tuple[Float[Array, "T H D"], Float[Array, "T 1 D"]]:
         """Queries and keys as the cache has them: the latent's part, then the rotated part."""
-        latent = self.kv_norm(latent, num_tokens, latent.dtype)
+        latent = self.kv_norm(latent, batch, latent.dtype)
         plain, turning = jnp.split(q, (self.latent.nope_dim,), axis=-1)
         with jax.named_scope("rotary"):
-            angles, shared = positions.of(self.spec, numbers.rope), shared[:, None]
+            angles, shared = angles_of(self.spec, batch.angles, numbers.rope), shared[:, None]
             if angles is not None:
                 turning, shared = apply_rotary(turning, angles), apply_rotary(shared, angles)
         with jax.named_scope("k_up"):
-            plain = plain.astype(self.k_up.matrix.dtype).swapaxes(0, 1)
-            plain = self.k_up.batched_matmul(plain, numbers.layer, num_tokens).swapaxes(0, 1)
+            plain = plain.astype(self.k_up.matrix.dtype)
+            plain = _for_each_head(self.k_up, plain, batch, numbers.layer)
         q = jnp.concatenate([plain.astype(turning.dtype), turning], axis=-1)
         k = jnp.concatenate([latent[:, None], shared], axis=-1)
-        return grow(q, self.spec, positions), k
+        return grow(q, self.spec, batch), k
+
+
+def _for_each_head(
+    weight: Weight, x: Float[Array, "T H in"], batch: Batch, layer: Int[Array, ""]
+) -> Float[Array, "T H out"]:
+    """Each head's part of x by the head's own matrix."""
+    out = weight.batched_matmul(x.swapaxes(0, 1), layer, batch.num_tokens)
+    return out.swapaxes(0, 1)

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from jax_engine.layers.batch import Batch
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
@@ -32,22 +33,15 @@ class Linear(nnx.Module):  # type: ignore[misc]
         self.bias = nnx.Param(jnp.zeros((*stack, out_size), dtype)) if bias else None
 
     def __call__(
-        self,
-        x: Float[Array, "T in"],
-        layer: Int[Array, ""] | None = None,
-        num_rows: Int[Array, ""] | None = None,
-        *,
-        out_dtype: jnp.dtype | None = None,
+        self, x: Float[Array, "T in"], batch: Batch, layer: Int[Array, ""]
     ) -> Float[Array, "T out"]:
-        """The product in `out_dtype`, by default in `result_dtype`.
+        """The product in `result_dtype`.
 
         Args:
             layer: The layer's index in the stack. The scan must have sliced the bias already.
-            num_rows: How many rows of x are not padding. A format may skip the others.
         """
-        out = self.weight.matmul(
-            x, layer, num_rows, out_dtype=out_dtype or self.result_dtype(x.dtype)
-        )
+        out_dtype = self.result_dtype(x.dtype)
+        out = self.weight.matmul(x, layer, batch.num_tokens, out_dtype=out_dtype)
         if self.bias is not None:
             out = out + self.bias[...].astype(out.dtype)
         return out

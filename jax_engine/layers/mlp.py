@@ -8,6 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import Activation, MlpSpec
+from jax_engine.layers.batch import Batch
 from jax_engine.layers.linear import Linear
 from jax_engine.weights.format import WeightFormat
 
@@ -24,15 +25,12 @@ class ActivatedLinear(Linear):
         super().__init__(*sizes, **options)
         self.activation = activation
 
-    def __call__(  # type: ignore[override]
-        self,
-        x: Float[Array, "T E"],
-        layer: Int[Array, ""],
-        num_tokens: Int[Array, ""] | None,
+    def __call__(
+        self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
     ) -> Float[Array, "T F"]:
         """The result in x's dtype, rounded once. `Linear` documents the arguments."""
         bias = None if self.bias is None else self.bias[...]
-        return self.weight.activated_matmul(x, bias, self.activation, layer, num_tokens)
+        return self.weight.activated_matmul(x, bias, self.activation, layer, batch.num_tokens)
 
 
 class GatedLinear(ActivatedLinear):
@@ -45,14 +43,11 @@ class GatedLinear(ActivatedLinear):
 
     gated = True
 
-    def __call__(  # type: ignore[override]
-        self,
-        x: Float[Array, "T E"],
-        layer: Int[Array, ""],
-        num_tokens: Int[Array, ""] | None,
+    def __call__(
+        self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
     ) -> Float[Array, "T F"]:
         bias = None if self.bias is None else self.bias[...]
-        return self.weight.gated_matmul(x, bias, self.activation, layer, num_tokens)
+        return self.weight.gated_matmul(x, bias, self.activation, layer, batch.num_tokens)
 
 
 class Mlp(nnx.Module):  # type: ignore[misc]
@@ -83,14 +78,11 @@ class Mlp(nnx.Module):  # type: ignore[misc]
         self.down = Linear(spec.width, width, **options)
 
     def __call__(
-        self,
-        x: Float[Array, "T E"],
-        layer: Int[Array, ""],
-        num_tokens: Int[Array, ""] | None,
+        self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
     ) -> Float[Array, "T E"]:
-        """Applies the MLP to the first `num_tokens` tokens (None: all). The others are padding."""
+        """The network of one layer, applied to each token."""
         with jax.named_scope("gate_up"):
             first = self.gate_up if self.gated else self.up
-            hidden = first(x, layer, num_tokens)
+            hidden = first(x, batch, layer)
         with jax.named_scope("down"):
-            return self.down(hidden, layer, num_tokens)
+            return self.down(hidden, batch, layer)

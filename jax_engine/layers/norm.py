@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from jax_engine.layer_spec import HeadNormSpec, NormSpec
+from jax_engine.layers.batch import Batch
 from jax_engine.operations import operations_for, xla
 
 
@@ -24,34 +25,30 @@ class Norm(nnx.Module):  # type: ignore[misc]
 
     @jax.named_scope("norm")
     def add(
-        self, x: Float[Array, "T E"], residual: Float[Array, "T E"], num_tokens: Int[Array, ""]
+        self, x: Float[Array, "T E"], residual: Float[Array, "T E"], batch: Batch
     ) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
-        """The norm of s = x + residual, and s, both in residual's dtype.
-
-        Args:
-            num_tokens: How many tokens are not padding.
-        """
+        """The norm of s = x + residual, and s, both in residual's dtype."""
         operations, eps = operations_for(residual.dtype), self.spec.eps
         weight, bias = self.weight[...], self._bias()
         both: tuple[Array, Array]
         if self.spec.kind == "rms":
-            both = operations.add_rms_norm(x, residual, weight, num_tokens, eps=eps)
+            both = operations.add_rms_norm(x, residual, weight, batch.num_tokens, eps=eps)
         else:
-            both = operations.add_layer_norm(x, residual, weight, bias, num_tokens, eps=eps)
+            both = operations.add_layer_norm(x, residual, weight, bias, batch.num_tokens, eps=eps)
         return both
 
     @jax.named_scope("norm")
     def __call__(
-        self, x: Float[Array, "T E"], num_tokens: Int[Array, ""], dtype: jnp.dtype
+        self, x: Float[Array, "T E"], batch: Batch, dtype: jnp.dtype
     ) -> Float[Array, "T E"]:
         """The norm of x alone, in `dtype`."""
         operations, eps = operations_for(dtype), self.spec.eps
         weight, bias = self.weight[...], self._bias()
         normed: Array
         if self.spec.kind == "rms":
-            normed = operations.rms_norm(x, weight, num_tokens, eps=eps, dtype=dtype)
+            normed = operations.rms_norm(x, weight, batch.num_tokens, eps=eps, dtype=dtype)
         else:
-            normed = operations.layer_norm(x, weight, bias, num_tokens, eps=eps, dtype=dtype)
+            normed = operations.layer_norm(x, weight, bias, batch.num_tokens, eps=eps, dtype=dtype)
         return normed
 
     def _bias(self) -> Float[Array, " E"] | None:

@@ -1,7 +1,7 @@
 """What all layers need of the positions of a step's tokens: computed once a step."""
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,45 +14,42 @@ from jax_engine.rope_config import RopeConfig
 Angles = tuple[Float[Array, "*tables T 1 half"], Float[Array, "*tables T 1 half"]]
 # The rotary embeddings that repetitions of a layer choose from, and the rotated numbers of a head.
 Tables = tuple[tuple[RopeConfig | None, ...], int]
+# Dictionaries here are ordered: of any other, JAX would sort the keys, which have no order.
 
 
-class Positions(NamedTuple):
-    """The angles of all rotary embeddings, and the factors of queries.
+def all_angles(
+    attentions: Sequence[AttentionSpec], positions: Int[Array, " T"]
+) -> OrderedDict[Tables, Angles]:
+    """Cos and sin of all rotary embeddings. A single table has no axis of tables."""
+    tables = (_tables(spec) for spec in attentions if spec.ropes)
+    return OrderedDict((one, _angles(positions, one)) for one in dict.fromkeys(tables))
 
-    Attributes:
-        angles: cos and sin for each choice of tables. A single table has no axis of tables.
-        growth: factors [T, 1, 1] of the queries for each rule of growth.
+
+def all_growth(
+    attentions: Sequence[AttentionSpec], positions: Int[Array, " T"]
+) -> OrderedDict[QueryGrowth, Float[Array, "T 1 1"]]:
+    """Factors of queries, for each rule of growth."""
+    rules = (spec.query_growth for spec in attentions if spec.query_growth)
+    return OrderedDict((one, _growth(positions, one)) for one in dict.fromkeys(rules))
+
+
+def angles_of(
+    spec: AttentionSpec, angles: Mapping[Tables, Angles], table: Int[Array, ""] | None
+) -> Angles | None:
+    """A layer's angles; None if it rotates nothing.
+
+    Args:
+        table: the number of the layer's embedding among the choices; None for a single one.
     """
-
-    angles: Mapping[Tables, Angles]
-    growth: Mapping[QueryGrowth, Float[Array, "T 1 1"]]
-
-    def of(self, spec: AttentionSpec, table: Int[Array, ""] | None) -> Angles | None:
-        """A layer's angles; None if it rotates nothing.
-
-        Args:
-            table: the number of the layer's embedding among the choices; None for a single one.
-        """
-        found = self.angles.get(_tables(spec))
-        if found is None or table is None:
-            return found
-        cos, sin = (jax.lax.dynamic_index_in_dim(one, table, 0, False) for one in found)
-        return cos, sin
+    found = angles.get(_tables(spec))
+    if found is None or table is None:
+        return found
+    cos, sin = (jax.lax.dynamic_index_in_dim(one, table, 0, False) for one in found)
+    return cos, sin
 
 
 def _tables(spec: AttentionSpec) -> Tables:
     return tuple(choices(spec.rope)), spec.rotated
-
-
-def positions_for(attentions: Iterable[AttentionSpec], positions: Int[Array, " T"]) -> Positions:
-    """Computes what these layers need for tokens at these positions."""
-    every = list(attentions)
-    tables = dict.fromkeys(_tables(spec) for spec in every if spec.ropes)
-    growths = dict.fromkeys(spec.query_growth for spec in every if spec.query_growth)
-    return Positions(
-        {one: _angles(positions, one) for one in tables},
-        {one: _growth(positions, one) for one in growths},
-    )
 
 
 def _angles(positions: Int[Array, " T"], tables: Tables) -> Angles:

@@ -6,6 +6,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import RouterSpec
+from jax_engine.layers.batch import Batch
 from jax_engine.weights.format import Matrix, WeightFormat, empty_weight
 
 
@@ -30,14 +31,11 @@ class Router(nnx.Module):  # type: ignore[misc]
         self.selection_bias = nnx.Param(zeros) if spec.selection_bias else None
 
     def __call__(
-        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
+        self, x: Float[Array, "T E"], batch: Batch, layer: Int[Array, ""]
     ) -> tuple[Int[Array, "T k"], Float[Array, "T k"]]:
-        """The experts of each token, and their weights. Of equal scores, the first expert wins.
-
-        Those of tokens beyond `num_tokens` may be any.
-        """
+        """The experts of each token, and their weights. Of equal scores, the first expert wins."""
         spec, wide = self.spec, x.astype(jnp.float32)
-        logits = self.weight.matmul(wide, layer, num_tokens, out_dtype=jnp.dtype(jnp.float32))
+        logits = self.weight.matmul(wide, layer, batch.num_tokens, out_dtype=jnp.dtype(jnp.float32))
         if self.bias is not None:
             logits = logits + self.bias[...]
         scores = logits

@@ -16,14 +16,14 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Shaped
 
 from jax_engine.layer_spec import AttentionSpec, ExpertsSpec, LayerSpec, MlpSpec, choices
-from jax_engine.layers.attention import Attention, AttentionInputs, LayerNumbers
+from jax_engine.layers.attention import Attention, LayerNumbers
+from jax_engine.layers.batch import Batch
 from jax_engine.layers.embedding import Embedding
 from jax_engine.layers.experts import Experts
 from jax_engine.layers.latent_attention import LatentAttention
 from jax_engine.layers.linear import Linear
 from jax_engine.layers.mlp import Mlp
 from jax_engine.layers.norm import Norm
-from jax_engine.layers.positions import Positions, positions_for
 from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.weights.format import Formats, Weight, WeightFormat
 
@@ -58,36 +58,27 @@ class DecoderLayer(nnx.Module):  # type: ignore[misc]
             norm = getattr(spec, name)
             setattr(self, name, None if norm is None else Norm(norm, width, stack=stack))
 
-    def __call__(
-        self, carry: Carry, positions: Positions, attn: AttentionInputs, numbers: LayerNumbers
-    ) -> Carry:
+    def __call__(self, carry: Carry, batch: Batch, numbers: LayerNumbers) -> Carry:
         x, residual, kv_cache = carry
-        num_tokens = attn.query_start_loc[-1]
-        hidden, residual = _read(self.input_norm, x, residual, num_tokens)
-        x, kv_cache = self.attention(hidden, positions, kv_cache, attn, numbers)
-        x = self._output(self.attention_output_norm, x, num_tokens)
+        network: Any = self.experts if self.mlp is None else self.mlp
+        hidden, residual = _read(self.input_norm, x, residual, batch)
+        x, kv_cache = self.attention(hidden, batch, kv_cache, numbers)
+        x = self._output(self.attention_output_norm, x, batch)
         if self.spec.parallel:
             if self.mlp_norm is not None:
-                hidden = self.mlp_norm(residual, num_tokens, residual.dtype)
-            beside = self._feed_forward(hidden, numbers.layer, num_tokens)
-            return x + self._output(self.mlp_output_norm, beside, num_tokens), residual, kv_cache
-        hidden, residual = _read(self.mlp_norm, x, residual, num_tokens)
-        x = self._feed_forward(hidden, numbers.layer, num_tokens)
-        return self._output(self.mlp_output_norm, x, num_tokens), residual, kv_cache
-
-    def _feed_forward(
-        self, x: Float[Array, "T E"], layer: Int[Array, ""], num_tokens: Int[Array, ""]
-    ) -> Float[Array, "T E"]:
-        network: Any = self.experts if self.mlp is None else self.mlp
-        out: Array = network(x, layer, num_tokens)
-        return out
+                hidden = self.mlp_norm(residual, batch, residual.dtype)
+            beside = network(hidden, batch, numbers.layer)
+            return x + self._output(self.mlp_output_norm, beside, batch), residual, kv_cache
+        hidden, residual = _read(self.mlp_norm, x, residual, batch)
+        x = network(hidden, batch, numbers.layer)
+        return self._output(self.mlp_output_norm, x, batch), residual, kv_cache
 
     def _output(
-        self, norm: Norm | None, x: Float[Array, "T E"], num_tokens: Int[Array, ""]
+        self, norm: Norm | None, x: Float[Array, "T E"], batch: Batch
     ) -> Float[Array, "T E"]:
         """A part's output as it is added to the residual: normed and scaled, where that is so."""
         if norm is not None:
-            x = norm(x, num_tokens, x.dtype)
+            x = norm(x, batch, x.dtype)
         return x if self.spec.residual_factor == 1 else x * self.spec.residual_factor
 
 
@@ -95,11 +86,11 @@ def _read(
     norm: Norm | None,
     x: Float[Array, "T E"],
     residual: Float[Array, "T E"],
-    num_tokens: Int[Array, ""],
+    batch: Batch,
 ) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
     """What a part reads of the residual stream, and the stream with x added to it."""
     if norm is not None:
-        return norm.add(x, residual, num_tokens)
+        return norm.add(x, residual, batch)
     residual = (x + residual).astype(residual.dtype)
     return residual, residual
 
@@ -118,7 +109,7 @@ class LayerStack(nnx.Module):  # type: ignore[misc]
             [DecoderLayer(spec, width, **matrices, stack=stack) for spec in group.pattern]
         )
 
-    def __call__(self, carry: Carry, positions: Positions, attn: AttentionInputs) -> Carry:
+    def __call__(self, carry: Carry, batch: Batch) -> Carry:
         chosen = [_choices(layer.spec.attention) for layer in self.places]
         graphdef, whole, stacked = nnx.split(self.places, _is_indexed, ...)
 
@@ -131,7 +122,7 @@ class LayerStack(nnx.Module):  # type: ignore[misc]
             for place, (layer, own) in enumerate(zip(layers, chosen, strict=True)):
                 cache_layer = index * len(self.places) + (self.first + place)
                 numbers = LayerNumbers(index, cache_layer, *own)
-                carry = layer(carry, positions, attn, numbers)
+                carry = layer(carry, batch, numbers)
             return (index + 1, carry), None
 
         carried = jnp.int32(0), carry
@@ -181,33 +172,29 @@ class Decoder(nnx.Module):  # type: ignore[misc]
     def __call__(
         self,
         token_ids: Int[Array, " T"],
-        positions: Int[Array, " T"],
+        batch: Batch,
         kv_cache: Shaped[Array, "L kv N K B D"],
-        attn: AttentionInputs,
     ) -> tuple[Float[Array, "T E"], Shaped[Array, "L kv N K B D"]]:
         """Normed hidden states of a ragged batch of tokens, and the cache with their K/V."""
-        of_layers = positions_for(self.spec.attentions, positions)
-        embedded = self.embedded(token_ids, positions, attn.query_start_loc[-1])
+        embedded = self.embedded(token_ids, batch)
         dtype = self.groups[0].places[0].attention.o.result_dtype(embedded.dtype)
         carry = (embedded.astype(dtype), jnp.zeros_like(embedded), kv_cache)
         for group in self.groups:
-            carry = group(carry, of_layers, attn)
+            carry = group(carry, batch)
         x, residual, kv_cache = carry
-        return _read(self.norm, x, residual, attn.query_start_loc[-1])[0], kv_cache
+        return _read(self.norm, x, residual, batch)[0], kv_cache
 
     @jax.named_scope("embed")
-    def embedded(
-        self, token_ids: Int[Array, " T"], positions: Int[Array, " T"], num_tokens: Int[Array, ""]
-    ) -> Float[Array, "T E"]:
+    def embedded(self, token_ids: Int[Array, " T"], batch: Batch) -> Float[Array, "T E"]:
         """The vectors that the first layer reads."""
         embedded = self.embed(token_ids)
         if self.positions is not None:
-            embedded = embedded + self.positions(positions)
+            embedded = embedded + self.positions(batch.positions)
         if self.spec.embedding_factor != 1:
             # Rounded to the dtype of the weights, as Gemma does with sqrt(E).
             embedded = embedded * jnp.asarray(self.spec.embedding_factor, embedded.dtype)
         if self.embed_norm is not None:
-            embedded = self.embed_norm(embedded, num_tokens, embedded.dtype)
+            embedded = self.embed_norm(embedded, batch, embedded.dtype)
         return embedded
 
     @jax.named_scope("head")
@@ -215,10 +202,12 @@ class Decoder(nnx.Module):  # type: ignore[misc]
         self, hidden: Float[Array, "R E"], num_rows: Int[Array, ""] | None = None
     ) -> Float[Array, "R V"]:
         """Float32 logits of chosen rows of hidden states; only the first `num_rows` are needed."""
-        if self.lm_head is None:
-            logits = self.embed.logits(hidden, num_rows)
-        else:
-            logits = self.lm_head(hidden, num_rows=num_rows, out_dtype=jnp.dtype(jnp.float32))
+        weight, bias = self.embed.weight, None
+        if self.lm_head is not None:
+            weight, bias = self.lm_head.weight, self.lm_head.bias
+        logits: Array = weight.matmul(hidden, None, num_rows, out_dtype=jnp.dtype(jnp.float32))
+        if bias is not None:
+            logits = logits + bias[...].astype(logits.dtype)
         if self.spec.logits_factor != 1:
             logits = logits * self.spec.logits_factor
         cap = self.spec.logits_cap

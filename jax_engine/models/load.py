@@ -123,18 +123,8 @@ def open_model(
         OutOfMemoryError: the weights are larger than this machine's memory.
         MissingPackageError: a GGUF file (the default model is one) without the `gguf` package.
     """
-    if load_format not in get_args(LoadFormat):
-        known = ", ".join(get_args(LoadFormat))
-        raise ConfigError(f"load_format must be one of {known}; got {load_format!r}.")
-    source = resolve_model(model, config_only=load_format == "dummy", hub=hub)
-    is_gguf = source.is_file()
-    if (
-        load_format in ("safetensors", "sharded_state", "gguf")
-        and (load_format == "gguf") != is_gguf
-    ):
-        kind = "a GGUF file" if is_gguf else "a directory"
-        raise ConfigError(f"load_format={load_format!r}, but {source} is {kind}.")
-    gguf = open_gguf(source) if is_gguf else None
+    source = _find(model, load_format, hub)
+    gguf = open_gguf(source) if source.is_file() else None
     config = read_config(source, gguf, hf_overrides)
     check_max_model_len(config, max_model_len)
     spec = config.spec.for_length(max_model_len or config.max_context_len)
@@ -153,12 +143,6 @@ def open_model(
     if coded:
         graphdef, state = with_formats(graphdef, state, coded)
         leaves = abstract_leaves(state, spec)
-    head = None
-    if config.head is not None:
-        width = config.hidden_size
-        head = random_head(config.head, width, seed)
-        if tensors is not None:
-            head = read_head(tensors.source, config.head, width)
     abstract = LoadedModel(
         config=config,
         graphdef=graphdef,
@@ -166,13 +150,35 @@ def open_model(
         source=source,
         num_parameters=sum(math.prod(leaf.matrix.shape) for leaf in leaves.values()),
         num_bytes=sum(leaf.num_bytes for leaf in leaves.values()),
-        head=head,
+        head=_head(config, tensors, seed),
         kv_scales=kv_scales,
     )
     if this_device().in_host_memory:
         what = f"{abstract.num_parameters} parameters in {spec.num_layers} layers"
         check_fits(what, abstract.num_bytes)
     return ModelFiles(abstract, leaves, gguf, tensors, seed)
+
+
+def _find(model: str | None, load_format: LoadFormat, hub: HubOptions) -> Path:
+    """The model's directory or file. Raises ConfigError if it is not of this format."""
+    if load_format not in get_args(LoadFormat):
+        known = ", ".join(get_args(LoadFormat))
+        raise ConfigError(f"load_format must be one of {known}; got {load_format!r}.")
+    source = resolve_model(model, config_only=load_format == "dummy", hub=hub)
+    wants_gguf, is_gguf = load_format == "gguf", source.is_file()
+    if load_format in ("safetensors", "sharded_state", "gguf") and wants_gguf != is_gguf:
+        kind = "a GGUF file" if is_gguf else "a directory"
+        raise ConfigError(f"load_format={load_format!r}, but {source} is {kind}.")
+    return source
+
+
+def _head(config: ModelConfig, tensors: CheckedTensors | None, seed: int) -> PoolingHead | None:
+    """The model's head for scores, if it has one: random where there are no tensors."""
+    if config.head is None:
+        return None
+    if tensors is None:
+        return random_head(config.head, config.hidden_size, seed)
+    return read_head(tensors.source, config.head, config.hidden_size)
 
 
 def abstract_decoder(spec: ModelSpec, dtype: Any) -> tuple[Any, nnx.State]:

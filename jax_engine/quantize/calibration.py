@@ -16,8 +16,8 @@ import numpy as np
 from flax import nnx
 
 from jax_engine.errors import ConfigError
-from jax_engine.layers.attention import AttentionInputs, LayerNumbers
-from jax_engine.layers.positions import positions_for
+from jax_engine.layers.attention import LayerNumbers
+from jax_engine.layers.batch import one_sequence
 from jax_engine.model_spec import LayerGroup
 from jax_engine.models.decoder import Decoder
 from jax_engine.models.leaves import Leaf, abstract_leaves, fill_state, leaf_name, transforms_of
@@ -37,9 +37,6 @@ from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import VALUES, Formats, Weight
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform
-from pallas_kernels import make_metadata
-
-BLOCK_SIZE = 16
 
 
 class Prepared(NamedTuple):
@@ -148,12 +145,9 @@ class Calibrator:
     def _run_layer(self, graphdef: Any, state: nnx.State, stream: Any) -> Any:
         """The residual stream after a layer."""
         layer = nnx.merge(graphdef, state)
-        positions, attn, kv_cache = self._sequence()
-        of_layer = positions_for([layer.spec.attention], positions)
-        zero = jnp.int32(0)
-        numbers = LayerNumbers(zero, zero, None, None)
+        batch, kv_cache = one_sequence([layer.spec.attention], 1, self._length, FLOAT32)
         carry = (stream, jnp.zeros_like(stream), kv_cache)
-        x, residual, _ = layer(carry, of_layer, attn, numbers)
+        x, residual, _ = layer(carry, batch, LayerNumbers(jnp.int32(0), jnp.int32(0)))
         return x + residual
 
     def _record(self, graphdef: Any, state: nnx.State, stream: Any) -> Any:
@@ -161,18 +155,6 @@ class Calibrator:
         with recording() as records:
             self._run_layer(graphdef, state, stream)
         return records
-
-    def _sequence(self) -> tuple[Any, AttentionInputs, Any]:
-        """Positions, and an empty cache for one sequence."""
-        length = self._length
-        blocks = -(-length // BLOCK_SIZE)
-        tables = jnp.arange(blocks, dtype=jnp.int32)[None]
-        lens, starts = jnp.array([length], jnp.int32), jnp.array([0, length], jnp.int32)
-        positions = jnp.arange(length, dtype=jnp.int32)
-        metadata = make_metadata(tables, lens, starts, length)
-        kv, heads, size = self._model.config.spec.cached
-        kv_cache = jnp.zeros((1, kv, blocks, heads, BLOCK_SIZE, size), FLOAT32)
-        return positions, AttentionInputs(tables, lens, starts, positions, metadata), kv_cache
 
 
 def _loaded(layer: Layer, source: TensorSource, model: FloatModel) -> tuple[Any, nnx.State]:
@@ -204,8 +186,8 @@ def _embedded(model: FloatModel, tokens: np.ndarray) -> list[np.ndarray]:
 
     @jax.jit
     def embed(state: nnx.State, token_ids: Any) -> Any:
-        positions = jnp.arange(length, dtype=jnp.int32)
-        return nnx.merge(graphdef, state).embedded(token_ids, positions, jnp.int32(length))
+        batch, _ = one_sequence(spec.attentions, 1, length, FLOAT32)
+        return nnx.merge(graphdef, state).embedded(token_ids, batch)
 
     return [np.asarray(embed(state, jnp.asarray(one))) for one in tokens]
 

@@ -4,7 +4,7 @@ async_llm.py       `AsyncLLM`
 open_requests.py   what its callers wait for
 messages.py        what the two processes say to each other
 engine_process.py  the engine's process: receives requests, runs steps, sends outputs
-engine_loop.py     its loop, without sockets
+engine_server.py   what it does with each message, without sockets
 engine_client.py   starts that process, sends requests, receives outputs
 reports.py         what is new in requests, as messages
 streams.py         wakes whoever reads the outputs of a request

@@ -3,13 +3,15 @@
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from jax_engine.checks import check_number
+from jax_engine.checks import check_number, shown
 from jax_engine.config import EngineConfig
 from jax_engine.core.admission import prompt_too_long
 from jax_engine.engine.assembler import Assembler
+from jax_engine.engine.default_sampling import default_sampling
 from jax_engine.engine.prompts import (
     Prompt,
     PromptInput,
@@ -25,14 +27,13 @@ from jax_engine.engine.request_checks import (
     refuse_adapters,
 )
 from jax_engine.engine_args import EngineArgs
-from jax_engine.errors import InvalidRequestError
+from jax_engine.errors import EngineDeadError, InvalidRequestError
 from jax_engine.models.resolve import HubOptions
 from jax_engine.outputs import PoolingRequestOutput, RequestOutput
-from jax_engine.pooling_params import PoolingParams
+from jax_engine.pooling_params import PoolingParams, PoolingTask, default_pooling
 from jax_engine.sampling_params import SamplingParams
-from jax_engine.serving.async_views import AsyncViews
 from jax_engine.serving.engine_client import STEP_TIMEOUT_S, EngineClient
-from jax_engine.serving.messages import Add
+from jax_engine.serving.messages import Add, PauseMode
 from jax_engine.serving.open_requests import OpenRequests
 from jax_engine.serving.origin import ORIGIN, Origin
 from jax_engine.serving.request_log import RequestLog
@@ -45,7 +46,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 CLOSE_S = 5.0  # how long the engine's process may take to end
 
 
-class AsyncLLM(AsyncViews):
+class AsyncLLM:
     """An engine for asyncio. All its methods are called in one event loop.
 
     Args:
@@ -73,6 +74,7 @@ class AsyncLLM(AsyncViews):
         if self._tokenizer is not None:
             self._encoder = TextEncoder(self._tokenizer, self.max_model_len)
         self._requests = OpenRequests(self._client)
+        self._paused = False
         self.request_log: RequestLog | None = None
         self.tracer: Tracer | None = None
 
@@ -81,7 +83,7 @@ class AsyncLLM(AsyncViews):
         cls, engine_args: EngineArgs, *, step_timeout: float = STEP_TIMEOUT_S, **ignored: Any
     ) -> Self:
         """An engine with these settings. Raises the same errors as `AsyncLLM`."""
-        return cls(step_timeout=step_timeout, **vars(engine_args))
+        return cls(step_timeout=step_timeout, **engine_args.settings())
 
     def _own_tokenizer(self) -> Tokenizer | None:
         config = self.config
@@ -191,7 +193,7 @@ class AsyncLLM(AsyncViews):
                 f"pooling_params must be PoolingParams, got {type(params).__name__}"
             )
         arrival = time.monotonic()
-        parsed = await self._parsed(prompt)
+        parsed = await self._parsed(prompt, room=0)
         stream = PoolingStream(self._new_id(request_id), parsed)
         if self.request_log is not None:
             self.request_log(stream.request_id, parsed, params)
@@ -210,6 +212,32 @@ class AsyncLLM(AsyncViews):
     async def reset_prefix_cache(self) -> bool:
         """As `LLM.reset_prefix_cache`, between two steps."""
         return bool(await self._requests.ask("reset_prefix_cache"))
+
+    async def pause_generation(
+        self, *, mode: PauseMode = "abort", clear_cache: bool = True, **_: Any
+    ) -> None:
+        """Stops stepping; new requests wait. Returns when no step runs any more.
+
+        Args:
+            mode: what becomes of running requests: "abort" them, "wait" until they have finished,
+                "keep" them as they are until `resume_generation`.
+            clear_cache: forget the prefix cache, but with "keep".
+
+        Raises:
+            InvalidRequestError: there is no such mode.
+        """
+        if mode not in get_args(PauseMode):
+            raise InvalidRequestError(f"mode must be 'abort', 'wait' or 'keep', got {shown(mode)}")
+        await self._requests.pause(mode, clear_cache)
+        self._paused = True
+
+    async def resume_generation(self) -> None:
+        """Goes on after `pause_generation`."""
+        await self._requests.resume()
+        self._paused = False
+
+    async def is_paused(self) -> bool:
+        return self._paused
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Ends the engine's process; iterators that are open raise EngineDeadError.
@@ -236,6 +264,106 @@ class AsyncLLM(AsyncViews):
         if client is not None:
             client.close(0.0)
 
+    @property
+    def model(self) -> str:
+        """The name or path of the model."""
+        return self._ready.model
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest prompt plus output, in tokens."""
+        return self._ready.max_model_len
+
+    @property
+    def head_task(self) -> str | None:
+        """ "classify" or "token_classify"; None: the model has no head."""
+        return self._ready.head_task
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the head's scores."""
+        return self._ready.labels
+
+    async def check_health(self) -> None:
+        """Raises EngineDeadError if the engine cannot answer."""
+        problem = self._client.problem()
+        if problem is not None:
+            raise EngineDeadError(problem)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the engine can take requests."""
+        return self._client.problem() is None
+
+    @property
+    def errored(self) -> bool:
+        """Whether the engine cannot take requests any more."""
+        return not self.is_running
+
+    @property
+    def dead_error(self) -> BaseException:
+        """The error that all requests raise once the engine has ended."""
+        return EngineDeadError(self._client.problem() or "the engine runs")
+
+    @property
+    def engine_pid(self) -> int:
+        """The id of the engine's process."""
+        return self._client.pid
+
+    @property
+    def num_unfinished_requests(self) -> int:
+        """Requests without their last output."""
+        return len(self._requests)
+
+    async def get_tokenizer(self) -> Any:
+        """Hugging Face's `PreTrainedTokenizerFast`, made when first used.
+
+        Raises:
+            InvalidRequestError: the engine was built without a tokenizer.
+        """
+        return self.text_tokenizer().hugging_face
+
+    def text_tokenizer(self) -> Tokenizer:
+        """The engine's own tokenizer. Raises InvalidRequestError if it has none."""
+        if self._tokenizer is None:
+            raise InvalidRequestError("the engine has no tokenizer (skip_tokenizer_init=True)")
+        return self._tokenizer
+
+    def text_encoder(self) -> TextEncoder:
+        """What tokenises texts beside the event loop. Raises as `text_tokenizer`."""
+        self.text_tokenizer()
+        assert self._encoder is not None
+        return self._encoder
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """As `LLM.get_default_sampling_params`."""
+        return SamplingParams.from_optional(**self.default_sampling())
+
+    def default_sampling(self) -> dict[str, Any]:
+        """The fields of `SamplingParams` that the model's makers suggest."""
+        return default_sampling(self.config, Path(self._ready.source))
+
+    def default_pooling(self, task: PoolingTask | None = None) -> PoolingParams:
+        """The parameters of a pooling request without any: `EngineConfig.pooler_config`."""
+        return default_pooling(self.config.pooler_config, task)
+
+    async def get_stats(self) -> dict[str, Any]:
+        """The fields of `EngineStats`."""
+        return dict(await self._requests.ask("stats"))
+
+    async def get_state(self) -> dict[str, Any]:
+        """The fields of `EngineState`; its requests have their ids, and as "name" the engine's."""
+        return await self._requests.state()
+
+    @property
+    def step_seconds(self) -> float | None:
+        """For how long the current step had run when the engine last said so; None: none ran."""
+        return self._client.step_seconds
+
+    async def get_metrics(self) -> list[dict[str, Any]]:
+        """The fields of `LLM.get_metrics`' metrics, and as "kind" the name of each one's class."""
+        return list(await self._requests.ask("metrics"))
+
     def _checked(self, params: SamplingParams | None) -> SamplingParams:
         params = self.get_default_sampling_params() if params is None else params
         if not isinstance(params, SamplingParams):
@@ -245,20 +373,21 @@ class AsyncLLM(AsyncViews):
         params.__post_init__()
         return params
 
-    async def _parsed(self, prompt: PromptInput, keep: int | None = None) -> Prompt:
-        """A prompt that leaves room for a token of output.
+    async def _parsed(self, prompt: PromptInput, keep: int | None = None, room: int = 1) -> Prompt:
+        """A prompt that fits.
 
         Args:
             keep: As for `truncate_prompt`.
+            room: As for `TextEncoder.ids`.
         """
         text, limit = prompt_text(prompt), self.max_model_len
         if text is not None and self._encoder is not None:
-            ids = await self._encoder.ids(text, any_length=keep is not None)
+            ids = await self._encoder.ids(text, any_length=keep is not None, room=room)
             prompt = with_token_ids(prompt, text, ids)
         parsed = parse_prompt(prompt, self._tokenizer, self._ready.vocab_size)
         parsed = truncate_prompt(parsed, keep, limit)
-        if len(parsed.token_ids) > limit - 1:
-            raise prompt_too_long(len(parsed.token_ids), limit)
+        if len(parsed.token_ids) > limit - room:
+            raise prompt_too_long(len(parsed.token_ids), limit, room)
         return parsed
 
     def _new_id(self, request_id: str | None) -> str:

@@ -160,6 +160,8 @@ class EngineClient:
         Args:
             died: called once, in the loop, when the process has ended without being told to.
         """
+        if self._closing:
+            return
         loop = asyncio.get_running_loop()
         listener = self._listener
         if listener is not None and listener.get_loop() is loop and not listener.done():

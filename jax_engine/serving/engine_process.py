@@ -15,11 +15,12 @@ from dataclasses import replace
 import zmq
 
 from jax_engine.config import EngineConfig
+from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.errors import JaxEngineError
 from jax_engine.operations import this_device
 from jax_engine.serving.awake import Awake
-from jax_engine.serving.engine_loop import EngineLoop
+from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import (
     COMMANDS,
     REPORTS,
@@ -70,11 +71,11 @@ def _run(commands: "zmq.Socket[bytes]", reports: "zmq.Socket[bytes]", address: s
     except JaxEngineError as error:
         send(StartFailed(type(error).__name__, str(error)))
         return 1
-    loop = EngineLoop(engine, send)
+    server = EngineServer(engine, send)
     send(_ready(engine))
-    threading.Thread(target=_receive, args=(commands, loop), daemon=True).start()
-    threading.Thread(target=_beat, args=(address, loop), daemon=True).start()
-    loop.run()
+    threading.Thread(target=_receive, args=(commands, server), daemon=True).start()
+    threading.Thread(target=_beat, args=(address, server.loop), daemon=True).start()
+    server.loop.run()
     return 0
 
 
@@ -104,11 +105,11 @@ def _ready(engine: LLMEngine) -> Ready:
     )
 
 
-def _receive(commands: "zmq.Socket[bytes]", loop: EngineLoop) -> None:
+def _receive(commands: "zmq.Socket[bytes]", server: EngineServer) -> None:
     while True:
         command = decode_command(commands.recv())
         assert not isinstance(command, Settings)
-        loop.receive(command)
+        server.receive(command)
         if isinstance(command, Stop):
             return
 

@@ -58,6 +58,29 @@ class Ask(Message, tag="ask"):
     question: Question
 
 
+PauseMode = Literal["abort", "wait", "keep"]
+
+
+class Pause(Message, tag="pause"):
+    """No more steps, as `AsyncLLM.pause_generation` says. The `Answer` comes once none runs."""
+
+    number: int
+    mode: PauseMode
+    clear_cache: bool
+
+
+class GiveUp(Message, tag="give_up"):
+    """Whoever sent the `Pause` of this number waits no more, and will not end it."""
+
+    number: int
+
+
+class Resume(Message, tag="resume"):
+    """Steps run again. The `Answer` has the same number."""
+
+    number: int
+
+
 class Stop(Message, tag="stop"):
     """The process ends; requests that still run are aborted."""
 
@@ -131,7 +154,7 @@ class Beat(Message, tag="beat"):
     step_seconds: float | None
 
 
-Command = Settings | Add | Abort | Ask | Stop
+Command = Settings | Add | Abort | Ask | Pause | GiveUp | Resume | Stop
 Report = Ready | StartFailed | Outputs | Answer | Beat
 
 encode = msgspec.msgpack.Encoder().encode

@@ -14,11 +14,15 @@ from jax_engine.serving.messages import (
     Add,
     Answer,
     Ask,
+    GiveUp,
     Outputs,
+    Pause,
+    PauseMode,
     Pooled,
     Question,
     Refused,
     Report,
+    Resume,
 )
 from jax_engine.serving.streams import CompletionStream, PoolingStream, Stream
 
@@ -71,11 +75,30 @@ class OpenRequests:
 
     async def ask(self, question: Question) -> Any:
         """Asks the engine, which answers between two steps."""
-        self._client.listen(self._take, self.end_all)
         number = next(self._questions)
+        return await self._answer(number, Ask(number, question))
+
+    async def pause(self, mode: PauseMode, clear_cache: bool) -> None:
+        """Asks the engine for a pause. A task that is cancelled while it waits gives it up."""
+        number = next(self._questions)
+        try:
+            await self._answer(number, Pause(number, mode, clear_cache))
+        except asyncio.CancelledError:
+            with suppress(EngineDeadError):
+                self._client.send(GiveUp(number))
+            raise
+
+    async def resume(self) -> None:
+        """Asks the engine to go on."""
+        number = next(self._questions)
+        await self._answer(number, Resume(number))
+
+    async def _answer(self, number: int, message: Ask | Pause | Resume) -> Any:
+        """Sends a message, and waits for the answer of its number."""
+        self._client.listen(self._take, self.end_all)
         self._answers[number] = asyncio.get_running_loop().create_future()
         try:
-            self._client.send(Ask(number, question))
+            self._client.send(message)
             return await self._answers[number]
         finally:
             del self._answers[number]

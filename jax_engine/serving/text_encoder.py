@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from jax_engine.core.admission import prompt_too_long
-from jax_engine.tokenization.least_tokens import LeastTokens
+from jax_engine.engine.text_length import TextLength
 from jax_engine.tokenization.tokenizer import Tokenizer
 
 SHORT_TEXT = 1024  # characters: half a millisecond
@@ -33,38 +33,49 @@ class TextEncoder:
         self._tokenizer, self._max_model_len = tokenizer, max_model_len
         self._middling = ThreadPoolExecutor(1, "texts")
         self._long = ThreadPoolExecutor(1, "long-texts")
-        self._least: LeastTokens | None = None
+        self._length = TextLength(tokenizer, max_model_len)
 
     async def ids(
-        self, text: str, *, add_special_tokens: bool = True, any_length: bool = False
+        self,
+        text: str,
+        *,
+        add_special_tokens: bool = True,
+        any_length: bool = False,
+        room: int = 1,
     ) -> list[int]:
         """The token ids of a text.
 
         Args:
             any_length: Whether it may have more tokens than a prompt may have.
+            room: The tokens of output that must fit, too; 0 for a prompt that is pooled.
 
         Raises:
             RequestTooLargeError: It has more. If its length alone tells so, it is not tokenised.
         """
-        encode = partial(self._ids, text, add_special_tokens, any_length)
+        encode = partial(self._ids, text, add_special_tokens, None if any_length else room)
         if len(text) <= SHORT_TEXT:
             return encode()
         if not any_length and len(text) >= self._max_model_len:
-            await self.beside(self._check_length, text)
+            await self.beside(self._length.check, text, room)
         run = asyncio.get_running_loop().run_in_executor
         return await run(self._middling if len(text) <= LONG_TEXT else self._long, encode)
 
-    async def pair_ids(self, left: str, right: str, *, any_length: bool = False) -> list[int]:
-        """The token ids of two texts, joined as the tokenizer joins pairs. See `ids`."""
+    async def pair_ids(
+        self, left: str, right: str, *, add_special_tokens: bool = True, any_length: bool = False
+    ) -> list[int]:
+        """The token ids of two texts, joined as the tokenizer joins pairs, for a prompt that is
+        pooled. See `ids`."""
         if not any_length and len(left) + len(right) >= self._max_model_len:
-            await self.beside(self._check_length, left)
-            await self.beside(self._check_length, right)
+            await self.beside(self._length.check, left, 0)
+            await self.beside(self._length.check, right, 0)
 
         def encode() -> list[int]:
-            (found,) = self._tokenizer.backend.encode_batch_fast([(left, right)])
+            (found,) = self._tokenizer.backend.encode_batch_fast(
+                [(left, right)], add_special_tokens=add_special_tokens
+            )
             ids: list[int] = found.ids
             if not any_length:
-                self.check_count(len(ids))
+                self._check_count(len(ids), 0)
             return ids
 
         run = asyncio.get_running_loop().run_in_executor
@@ -76,28 +87,20 @@ class TextEncoder:
         """The result of some milliseconds' work in the thread of middling texts."""
         return await asyncio.get_running_loop().run_in_executor(self._middling, work, *args)
 
-    def _ids(self, text: str, add_special_tokens: bool, any_length: bool) -> list[int]:
+    def _ids(self, text: str, add_special_tokens: bool, room: int | None) -> list[int]:
         if len(text) <= SHORT_TEXT:
             ids = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         else:
             ids = self._tokenizer.encode_unlocked(text, add_special_tokens=add_special_tokens)
         if len(text) >= GIVE_BACK:
             _give_back()
-        if not any_length:
-            self.check_count(len(ids))
+        if room is not None:
+            self._check_count(len(ids), room)
         return ids
 
-    def check_count(self, count: int) -> None:
-        """Raises RequestTooLargeError for more tokens than a prompt may have."""
-        if count > self._max_model_len - 1:
-            raise prompt_too_long(count, self._max_model_len)
-
-    def _check_length(self, text: str) -> None:
-        if self._least is None:  # 70 ms for 50,000 tokens
-            self._least = LeastTokens.of(self._tokenizer.backend)
-        least = self._least.of_text(text)
-        if least > self._max_model_len - 1:
-            raise prompt_too_long(least, self._max_model_len, "at least ")
+    def _check_count(self, count: int, room: int) -> None:
+        if count > self._max_model_len - room:
+            raise prompt_too_long(count, self._max_model_len, room)
 
 
 def _give_back() -> None:

@@ -13,6 +13,7 @@ from jax_engine.structured_outputs import StructuredOutputsParams
 
 # The engine's process is given these in a form of its own, or not at all
 _LEFT_OUT = {"output_kind", "flat_logprobs", "skip_clone"}
+_OF_SAMPLING, _OF_POOLING = SamplingParams(), PoolingParams()
 
 
 def written(params: SamplingParams | PoolingParams) -> dict[str, Any]:
@@ -22,9 +23,10 @@ def written(params: SamplingParams | PoolingParams) -> dict[str, Any]:
         InvalidRequestError: a field holds what cannot be sent to another process.
     """
     fields = {}
+    default = _OF_SAMPLING if isinstance(params, SamplingParams) else _OF_POOLING
     for one in dataclasses.fields(params):
         value = getattr(params, one.name)
-        if one.name in _LEFT_OUT or value == one.default:  # None may be another value
+        if one.name in _LEFT_OUT or value == getattr(default, one.name):  # None may be another
             continue
         fields[one.name] = _plain(one.name, value)
     return fields

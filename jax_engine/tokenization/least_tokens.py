@@ -16,10 +16,12 @@ from tokenizers import Tokenizer as Backend
 from jax_engine.tokenization.token_bytes import BYTE_ALPHABET
 
 _SPACE = "\u2581"  # SentencePiece's visible space
-# Normal forms drop nothing, but may make a text shorter. A character has at most 4 bytes, and
-# decomposed at least 1; no character is composed of more than 3 times its own bytes.
+# Normal forms drop nothing, but may make a text shorter: four bytes of a letter in bold become one
+# of ASCII, and eight of an upsilon with two accents two. Never more than this many times: give each
+# piece of a character that decomposes an equal share of its bytes, and no composed character has
+# more than 4 times its own bytes of such shares. (A test adds them up for all of Unicode.)
 _FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
-FORMS_SHRINK = 12
+FORMS_SHRINK = 4
 _NEVER = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})  # bytes that no text has in UTF-8
 _KEEPING = frozenset({"ByteLevel", "Digits", "UnicodeScripts", "FixedLength"})
 
@@ -31,13 +33,13 @@ class LeastTokens:
     Attributes:
         longest: Bytes of text that one token stands for, at most; 0: nothing is known.
         dropped: Bytes that the vocabulary lacks: they become no token.
-        composes: Whether texts are brought into a normal form first.
+        shrink: How many times shorter a text may get before it is split.
         greedy: Contents of tokens that swallow all spaces beside them.
     """
 
     longest: int
     dropped: bytes = b""
-    composes: bool = False
+    shrink: int = 1
     greedy: tuple[str, ...] = ()
 
     @classmethod
@@ -59,8 +61,8 @@ class LeastTokens:
             _longest(vocabulary, byte_level="ByteLevel" in kinds),
             *(len(one.encode("utf-8", "surrogatepass")) for one in ("x", *contents)),
         )
-        composes = bool(kinds & _FORMS)
-        return cls(longest, dropped, composes, tuple(str(one.content) for one in greedy))
+        shrink = FORMS_SHRINK ** sum(one["type"] in _FORMS for one in normalizers)
+        return cls(longest, dropped, shrink, tuple(str(one.content) for one in greedy))
 
     def of_text(self, text: str) -> int:
         """The fewest tokens of a text; special tokens around it are not counted.
@@ -71,11 +73,12 @@ class LeastTokens:
             return 0
         data = text.encode("utf-8", "surrogatepass")
         size = len(data.translate(None, self.dropped))
-        if self.composes and not text.isascii():
+        if self.shrink > 1 and not text.isascii():
+            if any(one >= 0x80 for one in self.dropped):
+                return 0  # any letter may become one of these
             # An ASCII letter stays, or becomes a part of a longer one.
             ascii_only = len(text.encode("ascii", "ignore").translate(None, self.dropped))
-            others = 0 if any(one >= 0x80 for one in self.dropped) else size // FORMS_SHRINK
-            size = max(ascii_only, others)
+            size = max(ascii_only, 0 if self.dropped else size // self.shrink)
         return -(-size // self.longest)
 
 

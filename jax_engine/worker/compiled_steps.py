@@ -12,7 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Shaped
 
 from jax_engine.host_memory import give_back
-from jax_engine.layers.attention import AttentionInputs
+from jax_engine.layers.batch import make_batch
 from jax_engine.models.load import LoadedModel
 from jax_engine.modes import CudagraphMode
 from jax_engine.operations import exact_products, this_device
@@ -26,7 +26,6 @@ from jax_engine.worker.sampler_programs import SamplerPrograms
 from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import packed_length, unpack_step
 from jax_engine.worker.step_shape import StepShape
-from pallas_kernels import make_metadata
 
 logger = logging.getLogger("jax_engine.compile")
 
@@ -154,24 +153,19 @@ class CompiledSteps:
         graphdef, params, kv_scales = jax.tree.unflatten(self._structure, weights)
         model = nnx.merge(graphdef, params)
         plan = unpack_step(packed, previous, shape, self.table_width, self.block_size)
-        queries = (shape.num_tokens, model.spec.num_heads, model.spec.head_dim)
-        metadata = make_metadata(
+        batch = make_batch(
+            model.spec.attentions,
+            kv_cache,
             plan.block_tables,
             plan.context_lens,
             plan.query_start_loc,
-            shape.num_tokens,
+            plan.slot_mapping,
+            plan.positions,
+            dtype=self.dtype or kv_cache.dtype,
             decode_only=shape.decode_only,
-            call=(jax.ShapeDtypeStruct(queries, self.dtype or kv_cache.dtype), kv_cache),
-        )
-        attention = AttentionInputs(
-            block_tables=plan.block_tables,
-            context_lens=plan.context_lens,
-            query_start_loc=plan.query_start_loc,
-            slot_mapping=plan.slot_mapping,
-            metadata=metadata,
             kv_scales=kv_scales,
         )
-        hidden, kv_cache = model(plan.token_ids, plan.positions, kv_cache, attention)
+        hidden, kv_cache = model(plan.token_ids, batch, kv_cache)
 
         def logits(rows: int) -> Float[Array, "R V"]:
             of_rows: Array = hidden[plan.logits_index[:rows]]

@@ -16,16 +16,15 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Float, Float32, Int
 
-from jax_engine.layers.attention import AttentionInputs
+from jax_engine.layers.batch import one_sequence
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.load import LoadedModel
 from jax_engine.operations import this_device
 from jax_engine.worker.kv_cache import kv_cache_shape
-from pallas_kernels import make_metadata
 
 LARGEST = {"float8_e4m3fn": 448.0, "int8": 127.0}
 HEADROOM = 1.25  # real text has larger numbers than the made-up one; what is still larger is cut
-CALIBRATION_TOKENS, BLOCK_SIZE = 256, 16
+CALIBRATION_TOKENS = 256
 SMALLEST = 1e-6  # the scale of a head whose numbers are all zero
 
 
@@ -67,27 +66,16 @@ def calibration_text(vocab_size: int, length: int) -> Int[np.ndarray, " T"]:
 
 def _largest(model: LoadedModel, dtype: DTypeLike, length: int) -> Float32[np.ndarray, "L kv K"]:
     """The largest magnitude of each head's keys and values in the calibration text."""
-    width = -(-length // BLOCK_SIZE)
-    shape = kv_cache_shape(model.config, width, BLOCK_SIZE)
+    spec = model.config.spec
     tokens = jnp.asarray(calibration_text(model.config.vocab_size, length))
 
     def measure(graphdef_and_params: Any, tokens: Any) -> Float[jax.Array, "L kv K"]:
         decoder = nnx.merge(*graphdef_and_params)
-        positions = jnp.arange(length, dtype=jnp.int32)
-        tables = jnp.arange(width, dtype=jnp.int32)[None]
-        batch = tables, positions[-1:] + 1, jnp.array([0, length], jnp.int32)
-        cache = jnp.zeros(shape, dtype)
-        queries = jax.ShapeDtypeStruct((length, *_queries(model.config)), dtype)
-        metadata = make_metadata(*batch, length, call=(queries, cache))
-        attention = AttentionInputs(*batch, positions, metadata)
-        _, cache = decoder(tokens, positions, cache, attention)
+        batch, cache = one_sequence(spec.attentions, spec.num_layers, length, dtype)
+        _, cache = decoder(tokens, batch, cache)
         largest: jax.Array = jnp.abs(cache.astype(jnp.float32)).max(axis=(2, 4, 5))
         return largest
 
     options = this_device().compiler_options
     run = jax.jit(measure, compiler_options=options)
     return np.asarray(run((model.graphdef, model.params), tokens))
-
-
-def _queries(config: ModelConfig) -> tuple[int, int]:
-    return config.spec.num_heads, config.spec.head_dim

@@ -17,6 +17,7 @@ from jaxtyping import Array, Int
 
 from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling
 from jax_engine.step import RequestSetup, Row, Step
+from jax_engine.worker.prompt_logprobs import NUM_TOP
 from jax_engine.worker.sparse_edits import sparse_entries
 from jax_engine.worker.step_shape import StepShape, step_shape
 
@@ -127,12 +128,14 @@ def _with_extras(shape: StepShape, step: Step, of_rows: list[RequestSetup]) -> S
     special = [
         (row, setup) for row, setup in zip(step.rows, of_rows, strict=True) if setup.is_special
     ]
-    asked = [row.start + 1 < len(s.prompt_token_ids) for row, s in special if s.prompt_logprobs]
+    scored = [(row, s) for row, s in special if s.prompt_logprobs is not None]
+    asked = any(row.start + 1 < len(s.prompt_token_ids) for row, s in scored)
+    counts = [s.prompt_logprobs or 0 for _, s in scored]
     return replace(
         shape,
         split=step.masked or any(s.needs_logits and row.num_samples for row, s in special),
-        prompt_logprobs=any(asked),
-        whole_prompt_logprobs=any(asked) and any(s.whole_prompt_logprobs for _, s in special),
+        prompt_logprobs=asked,
+        whole_prompt_logprobs=asked and not all(0 <= count <= NUM_TOP for count in counts),
         pooling=any(setup.pooling for _, setup in special),
     )
 
@@ -141,7 +144,7 @@ def _targets(rows: list[Row], of_rows: list[RequestSetup]) -> list[int]:
     targets: list[int] = []
     for row, setup in zip(rows, of_rows, strict=True):
         wanted: list[int] = []
-        if setup.prompt_logprobs:
+        if setup.prompt_logprobs is not None:
             wanted = setup.prompt_token_ids[row.start + 1 : row.end + 1]
         targets += wanted + [-1] * (len(row.tokens) - len(wanted))
     return targets

@@ -4,21 +4,29 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 
 from tqdm import tqdm
 
 from jax_engine.operations import this_device
 from jax_engine.progress_log import LONG_S
 from jax_engine.sampling.asks import USUAL, Asks
+from jax_engine.worker.compiled_steps import CompiledSteps
+from jax_engine.worker.kv_cache import KVCache
 from jax_engine.worker.step_shape import StepShape
-from jax_engine.worker.worker import Worker
 
 logger = logging.getLogger("jax_engine.compile")
 THREADS = 2  # one traces, holding Python's lock, while XLA compiles for the other
 
 
 def compile_ahead(
-    worker: Worker, shapes: Sequence[StepShape], *, use_tqdm: bool = True, threads: int = THREADS
+    steps: CompiledSteps,
+    kv_cache: KVCache,
+    vocab_size: int,
+    shapes: Sequence[StepShape],
+    *,
+    use_tqdm: bool = True,
+    threads: int = THREADS,
 ) -> int:
     """Compiles the steps of these shapes that are not compiled yet, and the block copies.
 
@@ -26,22 +34,23 @@ def compile_ahead(
         How many steps were missing. Those in the persistent cache are loaded from it.
     """
     started = time.perf_counter()
-    missing = [shape for shape in shapes if not worker.steps.has(shape)]
+    missing = [shape for shape in shapes if not steps.has(shape)]
     # The longest first, so that it does not keep one thread busy alone at the end.
     missing.sort(key=lambda shape: (-shape.num_tokens, -shape.num_rows))
-    worker.kv_cache.warm_up()
+    kv_cache.warm_up()
     with (
         ThreadPoolExecutor(threads) as pool,
         tqdm(total=len(missing), desc="Compiling steps", disable=not use_tqdm) as bar,
     ):
-        prepare, kv_cache = worker.steps.prepare_silently, worker.kv_cache.array
-        jobs = [pool.submit(prepare, one, kv_cache) for one in missing]
+        jobs = [pool.submit(steps.prepare_silently, one, kv_cache.array) for one in missing]
         try:
             for job in jobs:
                 job.result()
                 bar.update(1)
             if missing and this_device().branches_wait:  # none is where nothing is compiled
-                list(pool.map(worker.prepare_sampler, *_samplers(shapes)))
+                sample = steps.sample
+                rows, asks = _samplers(shapes)
+                list(pool.map(sample.prepare, rows, repeat(vocab_size), asks))
         finally:
             pool.shutdown(cancel_futures=True)
     seconds = time.perf_counter() - started

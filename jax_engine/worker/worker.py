@@ -1,4 +1,4 @@
-"""The worker: executes a `Step` on the device.
+"""The worker: the `Runner` of one device.
 
 The order within a step matters: swap in, swap out, copy, then the model writes and attends. A
 copy-on-write destination may be a block that a preempted sequence lost in the same step.
@@ -11,20 +11,33 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Float, UInt32
 
+from jax_engine.models.huge_pages import gather_in_background
 from jax_engine.models.load import LoadedModel
 from jax_engine.modes import CudagraphMode
+from jax_engine.operations import this_device
 from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import asks_of
 from jax_engine.sampling.sampler import SamplerOutput
 from jax_engine.sampling.token_bits import ALL_TOKENS, num_words
-from jax_engine.step import HiddenStates, Moves, RequestSetup, SampleLogprobs, Step, StepResult
+from jax_engine.step import (
+    Capabilities,
+    HiddenStates,
+    Moves,
+    PreemptionCosts,
+    RequestSetup,
+    SampleLogprobs,
+    Step,
+    StepResult,
+)
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.hidden_states import PooledStates
 from jax_engine.worker.kv_cache import KVCache
-from jax_engine.worker.kv_scales import scales_shape
+from jax_engine.worker.kv_scales import scales_for, scales_shape
+from jax_engine.worker.preemption_costs import measure_costs
 from jax_engine.worker.step_output import StepOutput, Unsampled
 from jax_engine.worker.step_plan import pack_step, split_fields
-from jax_engine.worker.step_shape import step_shape
+from jax_engine.worker.step_shape import all_step_shapes, step_shape
+from jax_engine.worker.warmup import compile_ahead
 
 
 @dataclass(slots=True, eq=False)
@@ -80,8 +93,14 @@ class Worker:
         enforce_eager: bool = False,
         cudagraph_mode: CudagraphMode = "PIECEWISE",
     ) -> None:
-        self.table_width = -(-max_model_len // block_size)
-        self.model_config = model.config
+        self.capabilities = Capabilities(
+            model.config.vocab_size,
+            block_size,
+            num_blocks,
+            num_cpu_blocks,
+            table_width=-(-max_model_len // block_size),
+            look_ahead_tokens=this_device().look_ahead_tokens,
+        )
         self.kv_cache = KVCache(
             model.config,
             num_blocks=num_blocks,
@@ -92,7 +111,7 @@ class Worker:
         self.steps = CompiledSteps(
             model,
             block_size=block_size,
-            table_width=self.table_width,
+            table_width=self.capabilities.table_width,
             max_rows=max_rows,
             enforce_eager=enforce_eager,
             dtype=dtype,
@@ -100,6 +119,7 @@ class Worker:
             cudagraph_mode=cudagraph_mode,
         )
         self.setups: dict[int, RequestSetup] = {}
+        self._dtype, self._max_model_len = dtype, max_model_len
         self._no_tokens = jnp.zeros(max_rows, jnp.int32)
         self._last_tokens = self._no_tokens
 
@@ -109,9 +129,30 @@ class Worker:
         if not self.steps.has(shape):
             self.steps.prepare(shape, self.kv_cache.array)
 
-    def prepare_sampler(self, rows: int, asks: Asks) -> None:
-        """Compiles the sampler for what the rows ask for, where it is a program of its own."""
-        self.steps.sample.prepare(rows, self.model_config.spec.vocab_size, asks)
+    def compile_ahead(
+        self, max_num_batched_tokens: int, max_num_seqs: int, *, use_tqdm: bool = True
+    ) -> int:
+        """See `Runner`. Those in the persistent cache are loaded from it."""
+        shapes = all_step_shapes(max_num_batched_tokens, max_num_seqs)
+        vocab_size = self.capabilities.vocab_size
+        return compile_ahead(self.steps, self.kv_cache, vocab_size, shapes, use_tqdm=use_tqdm)
+
+    def set_weights(self, model: LoadedModel) -> None:
+        """Takes the weights of the model that it was built for, and the scales of its cache."""
+        scales = scales_for(
+            model, self.kv_cache.dtype, dtype=self._dtype, max_model_len=self._max_model_len
+        )
+        self.steps.set_weights(model, scales)
+        if this_device().in_host_memory:
+            gather_in_background(self.steps.weights)
+
+    def host_room(self, blocks: list[int]) -> bool:
+        """Takes memory for these CPU blocks, once; False if there is too little."""
+        return self.kv_cache.host.make_room(blocks)
+
+    def measure_costs(self) -> PreemptionCosts:
+        """Times moves and steps, between two steps."""
+        return measure_costs(self, self.steps, self.kv_cache, self._max_model_len)
 
     def launch(self, step: Step) -> Ticket:
         """Starts one step without waiting for it."""
@@ -123,7 +164,8 @@ class Worker:
         return ticket
 
     def _start(self, step: Step) -> Ticket:
-        shape, packed = pack_step(step, self.setups, self.table_width)
+        table_width = self.capabilities.table_width
+        shape, packed = pack_step(step, self.setups, table_width)
         self.kv_cache.array, output = self.steps(
             shape, self.kv_cache.array, packed, self._last_tokens
         )
@@ -138,7 +180,7 @@ class Worker:
         if output.sampled is not None:
             self._keep_tokens(ticket, output.sampled)
             return ticket
-        rows = split_fields(packed, shape, self.table_width)["sampling"]
+        rows = split_fields(packed, shape, table_width)["sampling"]
         ticket.asks = asks_of(rows[:num_samples])
         if not step.masked:
             self.sample(ticket, None, None)
@@ -160,12 +202,7 @@ class Worker:
         allowed: UInt32[np.ndarray, "samples words"] | None,
         processed: Float[np.ndarray, "samples V"] | None,
     ) -> None:
-        """Draws the tokens of a masked step (its second half) without waiting for them.
-
-        Args:
-            allowed: A bit for each token that a row may draw; None for all tokens.
-            processed: Logits to draw from in place of the raw ones; None for the raw ones.
-        """
+        """Draws the tokens of a masked step (its second half) without waiting for them."""
         unsampled = _unsampled(ticket)
         rows, vocab_size = unsampled.logits.shape
         mask, logits = None, None

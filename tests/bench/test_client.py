@@ -43,7 +43,10 @@ async def ask_all(handler: Handler, asks: list[Ask], **options: Any) -> list[Out
     chat = options.pop("chat", False)
     target = Target(f"http://127.0.0.1:{port}/x", "m", chat, {"ignore_eos": True})
     async with server, Client(target, **options) as client:
-        return (await replay(client, asks, [0.0] * len(asks)))[0]
+        begun = asyncio.get_running_loop().time()
+        outcomes, seconds = await replay(client, asks, [0.0] * len(asks))
+        assert 0 < seconds <= asyncio.get_running_loop().time() - begun
+        return outcomes
 
 
 def test_times_are_those_of_the_server() -> None:

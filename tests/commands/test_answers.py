@@ -1,8 +1,12 @@
 """`complete` and `chat`: an engine in this process, and a server that says what it is told to."""
 
+import argparse
 import json
+import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,8 +14,10 @@ from typing import Any, ClassVar
 import pytest
 
 from jax_engine import LLM, SamplingParams
+from jax_engine.commands.answering.local import LocalModel
+from jax_engine.commands.answering.remote import Server
 from jax_engine.commands.answering.server_events import event_data
-from jax_engine.commands.answering.source import Piece, Stopped
+from jax_engine.commands.answering.source import Piece
 from jax_engine.commands.chat import Conversation
 from tests.commands.conftest import FLAGS, SETTINGS, Run
 
@@ -68,27 +74,27 @@ class Script:
     def chat(self, messages: Any, fields: Any) -> Iterator[Piece]:
         self.asked.append(messages)
         for one in self.pieces:
-            if isinstance(one, Exception):
+            if isinstance(one, BaseException):
                 raise one
             yield Piece(0, one)
 
 
 def test_what_was_said_until_ctrl_c_is_kept() -> None:
-    source = Script("Hel", Stopped())
+    source = Script("Hel", KeyboardInterrupt())
     chat = Conversation(source, {}, "Be kind.")
     for text in ("one", "two"):
-        with pytest.raises(Stopped):
+        with pytest.raises(KeyboardInterrupt):
             chat.say(text)
     roles = [(one["role"], one["content"]) for one in source.asked[1]]
     assert roles == [("system", "Be kind."), ("user", "one"), ("assistant", "Hel"), ("user", "two")]
-    source.pieces = (Stopped(),)
-    with pytest.raises(Stopped):
+    source.pieces = (KeyboardInterrupt(),)
+    with pytest.raises(KeyboardInterrupt):
         chat.say("three")
     assert len(chat.turns) == 4  # without an answer nothing was said
 
 
 def test_ctrl_c_ends_an_answer_and_not_the_chat(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Script("Hel", Stopped())
+    source = Script("Hel", KeyboardInterrupt())
     monkeypatch.setattr("jax_engine.commands.chat.make_source", lambda args, template: source)
     ended = run("chat", typed="a\nb\n")
     assert ended.out == "Hel\nHel\n" and len(source.asked) == 2 and ended.status == 0
@@ -97,25 +103,27 @@ def test_ctrl_c_ends_an_answer_and_not_the_chat(run: Run, monkeypatch: pytest.Mo
     assert run("chat").status == 0
 
 
-def test_a_local_answer_stops_between_steps(checkpoint: Path) -> None:
-    import argparse
-    import os
-    import signal
-
-    from jax_engine.commands.answering.local import LocalModel
-
+def test_ctrl_c_ends_a_local_answer_and_waits_for_that(checkpoint: Path) -> None:
     model = LocalModel(argparse.Namespace(model=str(checkpoint), **SETTINGS))
+    engine, run_step = model._engine, model._engine.run_step
     fields = {"max_tokens": 40, "ignore_eos": True, "temperature": 0.0}
+
+    def pressed() -> None:
+        """A step amid which the main thread, which waits for it, gets the signal."""
+        engine.run_step = run_step  # type: ignore[method-assign]
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        run_step()
+
     pieces = model.complete("Once", fields)
     next(pieces)
-    os.kill(os.getpid(), signal.SIGINT)
-    with pytest.raises(Stopped):
+    engine.run_step = pressed  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
         list(pieces)
-    assert not model._engine.has_unfinished_requests()
-    assert model._engine.stats().num_used_blocks == 0
+    assert not engine.has_unfinished_requests()
+    assert engine.stats().num_used_blocks == 0
     assert len(list(model.complete("Once", fields))) > 5
     next(model.complete("Once", fields))  # a reader that leaves
-    assert not model._engine.has_unfinished_requests()
+    assert not engine.has_unfinished_requests()
 
 
 def test_events_are_read_as_the_standard_says() -> None:
@@ -146,7 +154,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        with suppress(BrokenPipeError):  # who asked has left
+            self.wfile.write(content)
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -178,6 +187,28 @@ def test_a_server_answers(run: Run, url: str) -> None:
     Handler.events = [{"choices": [{"index": 0, "text": "abc"}]}]
     ended = run("complete", "--url", f"{url}/v1/", "--model-name", "mine", "Hi")
     assert ended.out == "abc\n" and Handler.asked[1][1]["model"] == "mine"
+
+
+def test_ctrl_c_ends_a_server_s_answer_wherever_it_is(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is waited for, and in the middle of it; the next one can be asked for."""
+    Handler.events = [{"choices": [{"index": 0, "text": one}]} for one in "abc"]
+    server = Server(url, "mine", None)
+
+    def pressed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for owner, place in (
+        (HTTPConnection, "connect"), (HTTPConnection, "getresponse"), (HTTPResponse, "readline"),
+    ):  # fmt: skip
+        pieces = server.complete("Hi", {})
+        with monkeypatch.context() as patch, pytest.raises(Stopped):
+            if place == "readline":
+                assert next(pieces) == Piece(0, "a")
+            patch.setattr(owner, place, pressed)
+            next(pieces)
+    assert "".join(one.text for one in server.complete("Hi", {})) == "abc"
 
 
 def test_errors_of_a_server_are_one_line(run: Run, url: str) -> None:

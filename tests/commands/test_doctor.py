@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import sys
 import threading
 from pathlib import Path
@@ -121,8 +122,45 @@ def test_no_network_is_found_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_packages_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "version", lambda name: None if name == "gguf" else "1.0")
     parts = found(software.software)
+    named = ("python", "jax-engine", *software.NEEDED, *software.OPTIONAL)
+    assert tuple(parts) == named
+    assert parts["python"].value.startswith(platform.python_version())
+    assert {parts[name].value for name in named[1:] if name != "gguf"} == {"1.0"}
+    assert parts["gguf"].value == "missing: no GGUF files and the default model"
     assert parts["gguf"].to_do == "pip install gguf: GGUF files and the default model need it"
     assert [name for name, one in parts.items() if one.to_do] == ["gguf"]
+
+
+def test_without_any_package_each_is_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software, "version", lambda name: None)
+    parts = found(software.software)
+    assert [name for name, one in parts.items() if not one.to_do] == ["python", "jax-engine"]
+    assert parts["jax-engine"].value == "a checkout, not installed"
+    assert parts["numpy"] == Finding("numpy", "missing", "pip install numpy")
+
+
+def test_how_large_a_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files in all folders; one that goes while it is looked at does not count."""
+    monkeypatch.setattr(storage, "MANY", 3)
+    sizes = {"a": 1000, "b/c": 24, "b/d/e": 5000}
+    for name, length in sizes.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * length)
+    assert storage._size_of(tmp_path) == size(6024)
+    assert storage._size_of(tmp_path / "none") == "empty"
+    stat = os.lstat
+
+    def gone(path: str) -> os.stat_result:
+        if path.endswith("e"):
+            raise FileNotFoundError(path)
+        return stat(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", gone)
+        assert storage._size_of(tmp_path) == size(1024)
+        assert storage._size_of(tmp_path / "b" / "d") == "empty"
+    (tmp_path / "b/d/f").write_bytes(b"x" * 2000)
+    assert storage._size_of(tmp_path) == f"more than {size(8024)}"
 
 
 def test_pull_says_where_a_model_is(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from jax_engine import AsyncLLM, EngineDeadError
-from jax_engine.commands.batch_files.lines import Reader
+from jax_engine.commands.batch_files.lines import Line, Reader
+from jax_engine.commands.batch_files.output import Output
 from jax_engine.tokenization.tokenizer import load_tokenizer
 from tests.commands.conftest import Run
 from tests.support.scripted_llm import ScriptedLLM
@@ -99,7 +100,8 @@ def test_short_lines_keep_their_order(tmp_path: Path, run: Run, scripted: Script
         "[]",
     ]
     source, target = write(tmp_path / "in.jsonl", *lines), tmp_path / "out.jsonl"
-    assert run("generate", source, target, "--temperature=0.25", "--seed=4").status == 1
+    ended = run("generate", source, target, "--temperature=0.25", "--seed=4")
+    assert ended.status == 1 and "7 lines are answered; 4 are errors" in ended.err
     found = read(target)
     assert [one["line"] for one in found] == [1, 2, 3, 4, 5, 6, 7]
     assert [one["text"] for one in found[0]["choices"]] == ["Hello", "Hello"]
@@ -188,7 +190,37 @@ def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     path.write_bytes("\ufeffé\r\n\nlast".encode())  # as programs of Windows begin a text
     with path.open("rb") as file:
         found = list(Reader(file, {"top_k": 2}, as_text=True))
-    assert [(one.number, one.body) for one in found] == [
-        (1, {"top_k": 2, "prompt": "é"}),
-        (3, {"top_k": 2, "prompt": "last"}),
+    assert found == [
+        Line(1, False, None, TEXT, {"top_k": 2, "prompt": "é"}),
+        Line(3, False, None, TEXT, {"top_k": 2, "prompt": "last"}),
     ]
+
+
+def test_each_line_is_for_its_own_endpoint(tmp_path: Path) -> None:
+    batch = [request(one, one) for one in (TEXT, EMBED)]
+    path = write(tmp_path / "in.jsonl", {"prompt": "x"}, {"messages": SAY}, *batch)
+    with path.open("rb") as file:
+        found = list(Reader(file, {"top_k": 2}, as_text=False))
+    assert [(one.url, one.of_batch) for one in found] == [
+        (TEXT, False), (CHAT, False), (TEXT, True), (EMBED, True),
+    ]  # fmt: skip
+    assert [one.body for one in found] == [
+        {"top_k": 2, "prompt": "x"}, {"top_k": 2, "messages": SAY}, {}, {},
+    ]  # fmt: skip
+
+
+def test_lines_are_written_in_the_order_in_which_they_are_expected(tmp_path: Path) -> None:
+    """Short ones, of any order in which answers come; each call says how many it has written."""
+    path = tmp_path / "out.jsonl"
+    output = Output.open(str(path), overwrite=False)
+    short = [Line(number, False) for number in (1, 2, 5, 6)]
+    for one in short:
+        output.expect(one)
+    written = [output.write(one, b"%d\n" % one.number) for one in (short[2], short[1])]
+    batch = Line(9, True, "a")
+    output.expect(batch)
+    written.append(output.write(batch, b"9\n"))
+    assert (written, path.read_text()) == ([0, 0, 1], "9\n")
+    written = [output.write(one, b"%d\n" % one.number) for one in (short[0], short[3])]
+    assert (written, path.read_text().split()) == ([3, 1], ["9", "1", "2", "5", "6"])
+    output.close()

@@ -35,9 +35,11 @@ def test_nothing_is_both_there_and_missing(name: str) -> None:
 
 
 def test_names_are_this_engine() -> None:
-    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
+    from vllm import LLM, AsyncLLMEngine, SamplingParams  # type: ignore[import-not-found]
     from vllm.sampling_params import RequestOutputKind  # type: ignore[import-not-found]
+    from vllm.v1.engine.async_llm import AsyncLLM  # type: ignore[import-not-found]
 
+    assert AsyncLLM is AsyncLLMEngine is jax_engine.AsyncLLM is jax_engine.AsyncLLMEngine
     assert issubclass(LLM, jax_engine.LLM) and LLM is vllm.LLM
     assert SamplingParams is jax_engine.SamplingParams
     assert RequestOutputKind is jax_engine.RequestOutputKind
@@ -142,9 +144,16 @@ def test_stand_in_modules_look_like_modules() -> None:
     assert module.print_utils is import_module("vllm.utils.print_utils")
 
 
-def test_eager_is_about_cuda_graphs_there() -> None:
+def test_eager_is_about_cuda_graphs_there(monkeypatch: pytest.MonkeyPatch) -> None:
     from jax_engine.compat.llm import EngineArgs
 
+    def start(settings: dict[str, object], step_timeout: float) -> None:
+        assert settings["model"] == "mine"
+        raise jax_engine.ConfigError(f"enforce_eager={settings['enforce_eager']}")
+
+    monkeypatch.setattr("jax_engine.serving.async_llm.EngineClient", start)
+    with pytest.raises(jax_engine.ConfigError, match="enforce_eager=False"):
+        jax_engine.AsyncLLM.from_engine_args(EngineArgs(model="mine", enforce_eager=True))
     assert not EngineArgs(enforce_eager=True).create_engine_config().enforce_eager
     assert jax_engine.EngineArgs(enforce_eager=True).create_engine_config().enforce_eager
 

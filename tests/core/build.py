@@ -13,7 +13,7 @@ MOST_STEPS = 2000
 def make_params(**changes: Any) -> Any:
     defaults = dict(
         n=1, best_of=None, max_tokens=8, min_tokens=0, stop_token_ids=(), ignore_eos=False,
-        has_penalties=False, wants_prompt=False,
+        has_penalties=False, wants_prompt=False, drops_output=False,
     )  # fmt: skip
     return SimpleNamespace(**{**defaults, **changes})
 

@@ -115,6 +115,19 @@ def test_no_part_starts_after_an_abort(stop_from_outside: bool) -> None:
     assert scheduler.block_manager.num_free_gpu_blocks == 40
 
 
+def test_a_prompt_that_is_pooled_may_fill_the_model() -> None:
+    """I20, I21: the token that ends it is dropped, and needs no slot."""
+    scheduler = make_scheduler(17)
+    with pytest.raises(RequestTooLargeError, match="33 tokens, max_model_len 32 allows 32: short"):
+        scheduler.add_group(make_group("big", 33, max_tokens=1, drops_output=True))
+    group = make_group("fits", 32, max_tokens=1, drops_output=True)
+    scheduler.add_group(group)
+    while scheduler.has_unfinished():
+        assert step(scheduler).scheduled
+    assert group.seqs[0].finish_reason == "length"
+    assert scheduler.block_manager.num_free_gpu_blocks == 17
+
+
 def test_the_watermark_counts() -> None:
     blocks = BlockManager(2, 20, watermark=0.2)
     scheduler = Scheduler(blocks, max_num_seqs=1, max_num_batched_tokens=8, max_model_len=64)

@@ -4,7 +4,7 @@ import pytest
 
 from jax_engine.core.preemption import cheaper_mode, tokens_to_recompute
 from jax_engine.errors import ConfigError
-from jax_engine.worker.preemption_costs import PreemptionCosts
+from jax_engine.step import PreemptionCosts
 from tests.core.build import make_group, make_scheduler, step
 
 MODES = ["unified", "sosp", "sosp-mixed"]
@@ -16,7 +16,7 @@ SWAP = PreemptionCosts(0.9, 1.0)
 def crowd(costs: PreemptionCosts, scheduling: str = "unified", cpu: int = 16, n: int = 1):
     """Three requests that fit one by one, and not together."""
     scheduler = make_scheduler(
-        12, cpu, scheduling=scheduling, preemption_mode="auto", preemption_costs=costs
+        12, cpu, scheduling=scheduling, preemption_mode="auto", preemption_costs=lambda: costs
     )
     for i in range(3):
         scheduler.add_group(make_group(f"r{i}", 4, n=n, max_tokens=8 if n == 1 else 6))
@@ -51,7 +51,7 @@ def test_without_room_on_the_host_groups_are_recomputed(scheduling: str, cpu: in
 
 def test_costs_of_one_sequence() -> None:
     """8 computed tokens in 4 blocks of 2: 2 * 4 * block against 8 * token."""
-    scheduler = make_scheduler(12, 12, preemption_mode="auto", preemption_costs=TIE)
+    scheduler = make_scheduler(12, 12, preemption_mode="auto", preemption_costs=lambda: TIE)
     group = make_group("a", 8)
     scheduler.add_group(group)
     scheduler.schedule()
@@ -64,7 +64,7 @@ def test_costs_of_one_sequence() -> None:
 
 def test_shared_blocks_count_once() -> None:
     """Two samples of a prompt of 5: 2 full blocks, computed once, and what is behind them."""
-    scheduler = make_scheduler(12, 12, preemption_mode="auto", preemption_costs=TIE)
+    scheduler = make_scheduler(12, 12, preemption_mode="auto", preemption_costs=lambda: TIE)
     group = make_group("a", 5, n=2)
     scheduler.add_group(group)
     step(scheduler)
@@ -81,12 +81,29 @@ def test_shared_blocks_count_once() -> None:
 
 
 def test_a_long_prompt_s_full_blocks_count_once() -> None:
-    scheduler = make_scheduler(16, 16, preemption_mode="auto", preemption_costs=TIE)
+    scheduler = make_scheduler(16, 16, preemption_mode="auto", preemption_costs=lambda: TIE)
     group = make_group("a", 9, n=2)
     scheduler.add_group(group)
     step(scheduler)
     step(scheduler)
     assert tokens_to_recompute(group, 2) == 8 + 2 + 2
+
+
+def test_costs_are_asked_for_once_and_only_if_there_is_a_choice() -> None:
+    calls: list[int] = []
+
+    def measure() -> PreemptionCosts:
+        calls.append(1)
+        return SWAP
+
+    for cpu in (0, 16):
+        scheduler = make_scheduler(12, cpu, preemption_mode="auto", preemption_costs=measure)
+        for i in range(6):
+            scheduler.add_group(make_group(f"r{i}", 4, max_tokens=8))
+        assert scheduler.preemption_costs is None
+        assert sum(finish(scheduler).values()) > 1
+        assert scheduler.preemption_costs == (SWAP if cpu else None)
+    assert calls == [1]
 
 
 def test_auto_needs_costs() -> None:

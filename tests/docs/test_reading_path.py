@@ -68,7 +68,8 @@ def test_a_decode_step_goes_along_the_path(tmp_path: Path) -> None:
     path = {(stop.file, name) for stop in PATH for name in stop.functions}
     left_out = {(file, name) for file, name in on_the_way - path if name not in AROUND}
     assert not left_out, "these are on the way, too"
-    assert not path - set(called), "these are not called"
+    began = {("jax_engine/engine/engine_loop.py", "EngineLoop.run")} & on_the_way  # with the LLM
+    assert not path - set(called) - began, "these are not called"
 
 
 def test_it_is_short_and_on_the_page() -> None:

@@ -18,9 +18,9 @@ from jax_engine.engine.pieces import News
 from jax_engine.engine.prompts import Prompt
 from jax_engine.outputs import RequestOutput
 from jax_engine.serving.openai.offsets import Offsets
-from tests.support.reference_worker import pair_without_device
 from tests.support.small_engine import SETTINGS
 from tests.support.strategies import EOS
+from tests.support.stub_engine import pair_without_device
 from tests.support.vocabularies import Words, byte_words
 
 CUMULATIVE, DELTA, FINAL_ONLY = RequestOutputKind
@@ -66,7 +66,11 @@ def news_of(words: Words, params: SamplingParams, abort_at: int | None) -> list[
     found: list[Any] = []
     step = 0
     while engine.has_unfinished_requests():
-        found += engine.abort_news(["a"]) if step == abort_at else engine.step_news()
+        if step == abort_at:
+            found += engine.abort_news(["a"])
+        else:
+            engine.run_step()
+            found += engine.take_news()
         step += 1
     pieces = [piece for _, news in found for piece in news.pieces]
     assert all(piece.token_ids or piece.finish_reason for piece in pieces)

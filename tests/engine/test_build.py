@@ -12,10 +12,11 @@ from jax_engine import EngineConfig, OutOfMemoryError
 from jax_engine.engine import build
 from jax_engine.models.resolve import HubOptions
 from jax_engine.sampling.asks import EVERYTHING
+from jax_engine.step import Capabilities, PreemptionCosts
 from jax_engine.worker.memory import MemoryProfile
-from jax_engine.worker.preemption_costs import PreemptionCosts
 
 BLOCK = 2**20  # bytes
+COSTS = PreemptionCosts(0.5, 0.25)
 PROFILE = MemoryProfile(2**33, 2**30, 2**28, 0, BLOCK, 100)
 CONFIG = EngineConfig(
     model="org/model", revision="v1", download_dir="there", hf_token="secret",
@@ -39,10 +40,9 @@ class World:
         )
         for name in (
             "open_model", "load_tokenizer", "profile_memory", "Worker", "CompiledSteps", "wait",
-            "scales_for",
         ):  # fmt: skip
             monkeypatch.setattr(build, name, getattr(self, f"_{name.lower()}"))
-        for name in ("show_progress_lines", "enable_compilation_cache", "gather_in_background"):
+        for name in ("show_progress_lines", "enable_compilation_cache"):
             monkeypatch.setattr(build, name, lambda *args, name=name: self.events.append(name))
         monkeypatch.setattr(build, "this_device", lambda: self.device)
 
@@ -63,19 +63,14 @@ class World:
     def _worker(self, _: Any, **options: Any) -> Any:
         self.worker = options
         self.events.append("worker")
+        sizes = [options[name] for name in ("block_size", "num_blocks", "num_cpu_blocks")]
         return SimpleNamespace(
+            capabilities=Capabilities(50, *sizes, table_width=3, look_ahead_tokens=64),
             prepare_first_step=lambda: self.events.append("first step"),
-            steps=SimpleNamespace(weights=None, set_weights=self._set_weights),
+            set_weights=self.events.append,
+            host_room=lambda blocks: len(blocks) == 1,
+            measure_costs=lambda: COSTS,
         )
-
-    def _set_weights(self, weights: Any, scales: Any) -> None:
-        assert scales == "scales"
-        self.events.append(weights)
-
-    def _scales_for(self, model: Any, cache_dtype: Any, *, dtype: Any, max_model_len: int) -> Any:
-        assert (model, cache_dtype) == ("weights", self.worker["cache_dtype"])
-        assert (dtype, max_model_len) == (self.worker["dtype"], self.worker["max_model_len"])
-        return "scales"
 
     def _compiledsteps(self, _: Any, **options: Any) -> Any:
         self.steps = options
@@ -97,13 +92,13 @@ def test_the_parts(world: World) -> None:
     parts = build.build_engine(CONFIG)
     assert world.events == [
         "show_progress_lines", "enable_compilation_cache", ("alone", 1, build.ALONE_S), "worker",
-        "first step", "weights", "gather_in_background",
+        "first step", "weights",
     ]  # fmt: skip
     assert parts.eos_token_ids == {5, 6} and parts.max_model_len == 10
     assert (parts.model_source, parts.head) == (SOURCE, "a head")
     blocks = parts.scheduler.block_manager
     assert (blocks.block_size, blocks.num_gpu_blocks, blocks.num_cpu_blocks) == (4, 100, 64)
-    assert blocks.table_width == 3
+    assert (blocks.table_width, blocks.watermark_blocks) == (3, 1)
     assert (world.worker["num_blocks"], world.worker["num_cpu_blocks"]) == (100, 64)
     assert (world.worker["max_model_len"], world.worker["block_size"]) == (10, 4)
 
@@ -123,20 +118,15 @@ def test_a_sampler_of_its_own_takes_memory_beside_the_step(world: World) -> None
     assert prepared == [(8, 50, EVERYTHING)]
 
 
-def test_costs_are_measured_on_the_worker_when_they_are_needed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured: list[Any] = []
-
-    def measure(worker: Any, max_len: int) -> PreemptionCosts:
-        measured.append((worker, max_len))
-        return PreemptionCosts(0.5, 0.25)
-
-    monkeypatch.setattr(build, "measure_costs", measure)
-    parts = build.build_engine(CONFIG)
-    assert not measured and parts.preemption_costs.known is None
-    assert parts.preemption_costs.seconds_per_block == 0.5
-    assert measured == [(parts.worker, 10)]
+def test_the_runner_is_asked_for_room_and_costs_when_they_are_needed(world: World) -> None:
+    config = replace(CONFIG, max_num_seqs=2, preemption_mode="auto")
+    scheduler = build.build_engine(config).scheduler
+    assert scheduler.preemption_costs is None
+    assert scheduler._state._known_costs() == scheduler.preemption_costs == COSTS
+    blocks = scheduler.block_manager
+    for seq_id in range(2):
+        blocks.allocate_slots(seq_id, [1] * 4, 0, 4)
+    assert blocks.can_swap_out([0]) and not blocks.can_swap_out([0, 1])
 
 
 def test_more_swap_space_than_can_be_asked_for(world: World) -> None:

@@ -13,8 +13,9 @@ from jax_engine.step import Step
 from tests.support.engine_driver import check_idle
 from tests.support.integrity import check_integrity
 from tests.support.raise_at import Place, places_of, raise_everywhere
-from tests.support.reference_worker import MOVES, moves_of, pair_without_device
 from tests.support.strategies import Settings
+from tests.support.stub_engine import pair_without_device
+from tests.support.stub_runner import MOVES, moves_of
 
 # So small that two samples copy a block, and that a request is swapped out and in again.
 TIGHT = Settings(2, 6, 40, 0.0, True, 8, 64, 4, "unified", "fcfs", "swap", True, 0)

@@ -1,6 +1,7 @@
 """A forked child cannot use the engine: JAX's threads are not in it. It is told so at once."""
 
 import multiprocessing
+import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -35,6 +36,7 @@ CALLS: dict[str, Callable[[LLM], Any]] = {
     "step": lambda llm: llm.llm_engine.step(),
     "abort_request": lambda llm: llm.llm_engine.abort_request("a"),
     "stats": lambda llm: llm.llm_engine.stats(),
+    "get_metrics": lambda llm: llm.get_metrics(),
     "reset_prefix_cache": lambda llm: llm.llm_engine.reset_prefix_cache(),
     "warmup": lambda llm: llm.llm_engine.warmup(use_tqdm=False),
 }
@@ -67,15 +69,26 @@ def results_of_child(llm: LLM) -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize("locked", [False, True], ids=["between steps", "during a step"])
-def test_a_forked_child_is_told_to_spawn(llm, locked) -> None:
-    """Also where a thread had the engine when the process was forked: it never gives it back."""
-    if locked:
-        shared = llm._shared
-        with llm.llm_engine.lock, llm._enqueuing, shared._turns:
-            found = results_of_child(llm)
-    else:
+@pytest.mark.parametrize("busy", [False, True], ids=["between steps", "during a step"])
+def test_a_forked_child_is_told_to_spawn(llm, busy, monkeypatch) -> None:
+    """Also where the loop had the engine when the process was forked: it is not in the child."""
+    began, go_on = threading.Event(), threading.Event()
+    if busy:
+        launch = llm.llm_engine.worker.launch
+
+        def held(step: Any) -> Any:
+            began.set()
+            assert go_on.wait(HANG_S)
+            return launch(step)
+
+        monkeypatch.setattr(llm.llm_engine.worker, "launch", held)
+        llm.enqueue([[4, 5]], GREEDY, use_tqdm=False)
+        assert began.wait(HANG_S)
+    try:
         found = results_of_child(llm)
+    finally:
+        go_on.set()
     for _, kind, words in found:
         assert (kind, 'get_context("spawn")' in words) == ("ForkedProcessError", True), found
     assert llm.generate([[4, 5]], GREEDY, use_tqdm=False)[0].finished, "the parent goes on"
+    assert len(llm.wait_for_completion(use_tqdm=False)) == busy

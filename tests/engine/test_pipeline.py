@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from jax_engine import LLMEngine, SamplingParams
-from jax_engine.operations import this_device
 from jax_engine.outputs import RequestOutput
 from jax_engine.step import Step
 from tests.support.engine_driver import check_idle
@@ -78,9 +77,7 @@ def test_each_step_is_launched_once(ahead: bool) -> None:
 
 def test_behind_a_long_prompt_the_next_step_is_planned_when_its_tokens_are_known() -> None:
     """Who comes meanwhile joins that step. One token a sequence is no prompt's."""
-    engine = small_engine(ahead=True)
-    assert engine._pipeline.look_ahead_tokens == this_device().look_ahead_tokens == 64
-    engine._pipeline.look_ahead_tokens = 3
+    engine = small_engine(ahead=True, behind=3)
     found = launches(engine)
     engine.add_request("a", [0] * 5, free(9))
     engine.step()
@@ -197,17 +194,17 @@ def test_a_reset_while_only_those_are_computed_that_have_ended() -> None:
 
 
 def masked_steps(engine: LLMEngine) -> list[Any]:
-    """Filled with what the worker is asked to do with masked steps; it draws what it draws."""
+    """Filled with what the worker is asked to do with masked steps, of which all logits are 0."""
     worker: Any = engine.worker
-    found: list[Any] = []
+    found, draw = list[Any](), worker.sample
 
     def logits(ticket: Any) -> np.ndarray:
         found.append("logits")
-        return np.zeros((len(ticket.result.token_ids), VOCABULARY), np.float32)
+        return np.zeros((len(ticket.logits), VOCABULARY), np.float32)
 
     def sample(ticket: Any, allowed: np.ndarray, processed: np.ndarray | None) -> None:
-        assert ticket.step.masked
         found.append((allowed.tolist(), None if processed is None else processed.tolist()))
+        draw(ticket, allowed, processed)
 
     worker.logits, worker.sample = logits, sample
     return found

@@ -7,8 +7,8 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.errors import OutOfMemoryError
+from jax_engine.step import PreemptionCosts
 from jax_engine.worker import preemption_costs
-from jax_engine.worker.preemption_costs import MeasuredCosts, PreemptionCosts, measure_costs
 from tests.support.engine_driver import kept_requests
 from tests.support.tiny_llama import tiny_llama
 
@@ -64,7 +64,7 @@ def test_costs_are_measured_at_the_first_preemption(checkpoint, wanted, ahead, c
 )
 def test_each_mode_gives_the_same_tokens(checkpoint, wanted, costs, settings, swaps) -> None:
     llm = LLM(checkpoint, num_gpu_blocks_override=18, **SETTINGS, **settings)
-    llm.llm_engine.scheduler._state.preemption_costs = costs
+    llm.llm_engine.scheduler._state.costs = costs
     assert tokens_of(llm) == wanted
     stats = llm.llm_engine.stats()
     assert (stats.num_swapped_out > 0, stats.num_recomputed > 0) == (swaps, not swaps)
@@ -80,7 +80,7 @@ def test_measuring_leaves_the_cache_as_it_was(checkpoint) -> None:
     cache.host.write(every, np.random.default_rng(0).random((len(every), *cache.host.block_shape)))
     device, host = np.asarray(cache.array), cache.host.read(every)
     compiled = worker.steps.compiled_shapes()
-    measure_costs(worker, 40)
+    worker.measure_costs()
     np.testing.assert_array_equal(np.asarray(cache.array), device)
     np.testing.assert_array_equal(cache.host.read(every), host)
     assert worker.steps.compiled_shapes() == compiled
@@ -99,7 +99,7 @@ def test_an_interruption_while_measuring_is_what_the_caller_sees(checkpoint, mon
     with monkeypatch.context() as patched:
         patched.setattr(worker, "collect", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            measure_costs(worker, 40)
+            worker.measure_costs()
 
 
 def test_no_request_has_the_number_of_the_one_that_is_measured(checkpoint, monkeypatch) -> None:
@@ -113,7 +113,7 @@ def test_no_request_has_the_number_of_the_one_that_is_measured(checkpoint, monke
             "launch",
             lambda step: (numbers.extend(one.number for one in step.opened), launch(step))[1],
         )
-        measure_costs(engine.worker, 40)
+        engine.worker.measure_costs()
     assert numbers and all(number < 0 for number in numbers)
     for name, prompt in zip(["what a step costs", "-1", "2", "3"], PROMPTS, strict=True):
         engine.add_request(name, prompt, GREEDY)
@@ -128,7 +128,7 @@ def test_a_move_is_half_of_out_and_in_and_the_fastest_round_counts(checkpoint, m
     seconds = iter([5.0, 3.2, 4.0])
     monkeypatch.setattr(preemption_costs, "_timed", lambda *_: next(seconds))
     blocks_moved = 8  # in a call, of the 18 that there are
-    found = preemption_costs.seconds_per_block(llm.llm_engine.worker)
+    found = preemption_costs.seconds_per_block(llm.llm_engine.worker.kv_cache)
     assert found == pytest.approx(3.2 / (2 * blocks_moved))
 
 
@@ -139,20 +139,14 @@ def test_a_token_costs_what_it_does_in_the_best_step(checkpoint, monkeypatch) ->
     monkeypatch.setattr(preemption_costs, "_compiled_sizes", lambda *_: list(rounds))
     seconds = iter([one for pair in rounds.values() for one in pair])
     monkeypatch.setattr(preemption_costs, "_timed", lambda *_: next(seconds))
-    found = preemption_costs.seconds_per_token(llm.llm_engine.worker, 40)
+    worker = llm.llm_engine.worker
+    found = preemption_costs.seconds_per_token(worker, worker.steps, worker.kv_cache, 40)
     assert found == pytest.approx(0.016 / 8)  # 16 tokens took longer than it needs to know
 
 
 def test_eager_engines_can_be_measured(checkpoint) -> None:
     llm = LLM(checkpoint, num_gpu_blocks_override=18, enforce_eager=True, **SETTINGS)
-    assert measure_costs(llm.llm_engine.worker, 40).seconds_per_token > 0
-
-
-def test_costs_are_asked_for_once() -> None:
-    calls = []
-    costs = MeasuredCosts(lambda: calls.append(1) or PreemptionCosts(2.0, 3.0))
-    assert costs.known is None
-    assert (costs.seconds_per_block, costs.seconds_per_token, len(calls)) == (2.0, 3.0, 1)
+    assert llm.llm_engine.worker.measure_costs().seconds_per_token > 0
 
 
 @pytest.mark.parametrize("mode", ["swap", "auto"])

@@ -28,7 +28,9 @@ def setup_of(params: SamplingParams, seed: int = 5) -> RequestSetup:
 
 def flags(params: SamplingParams) -> set[str]:
     found = setup_of(params)
-    return {name for name in FLAGS if getattr(found, name)}
+    assert found.prompt_logprobs == params.prompt_logprobs
+    asked = set() if found.prompt_logprobs is None else {"prompt_logprobs"}
+    return asked | {name for name in FLAGS if getattr(found, name)}
 
 
 def pooled(**changes: Any) -> PooledParams:
@@ -46,21 +48,14 @@ def pooled(**changes: Any) -> PooledParams:
         (lambda: SamplingParams(logprobs=-1), {"wants_logprobs", "needs_logits", "is_special"}),
         (lambda: SamplingParams(best_of=2), {"wants_logprobs"}),
         (lambda: SamplingParams(prompt_logprobs=0), {"prompt_logprobs", "is_special"}),
-        (lambda: SamplingParams(prompt_logprobs=20), {"prompt_logprobs", "is_special"}),
-        (
-            lambda: SamplingParams(prompt_logprobs=21),
-            {"prompt_logprobs", "whole_prompt_logprobs", "is_special"},
-        ),
-        (
-            lambda: SamplingParams(prompt_logprobs=-1),
-            {"prompt_logprobs", "whole_prompt_logprobs", "is_special"},
-        ),
+        (lambda: SamplingParams(prompt_logprobs=21), {"prompt_logprobs", "is_special"}),
+        (lambda: SamplingParams(prompt_logprobs=-1), {"prompt_logprobs", "is_special"}),
         (lambda: pooled(), {"pooling", "is_special"}),
         (lambda: pooled(task="token_embed"), {"pooling", "token_states", "is_special"}),
     ],
 )
 def test_what_a_request_needs(make: Callable[[], SamplingParams], expected: set[str]) -> None:
-    assert len(FLAGS) == 9 and flags(make()) == expected
+    assert len(FLAGS) == 7 and flags(make()) == expected
 
 
 def test_words() -> None:

@@ -14,8 +14,8 @@ from jax_engine import (
 )
 from jax_engine.engine import llm_engine
 from jax_engine.engine.llm_engine import LLMEngine
-from jax_engine.engine.mailbox import Mailbox
-from jax_engine.errors import ForkedProcessError, StepFailedError
+from jax_engine.engine.request import outputs_of
+from jax_engine.errors import ForkedProcessError
 from jax_engine.metrics import Counter, Histogram
 from jax_engine.outputs import RequestOutput
 from reference.random_numbers import request_seed
@@ -102,20 +102,16 @@ def test_who_must_wait_for_its_last_token(params: dict[str, Any], waits: bool) -
     assert engine.scheduler.groups["a"].needs_last_token is waits
 
 
-def test_a_failed_step_tells_everybody() -> None:
-    """Those with a mailbox there; the others by `outputs`, as far as they came."""
-    engine, box = small_engine(), Mailbox()
+def test_what_a_failed_step_aborted() -> None:
+    """A driver gets it, as far as it came; whoever calls `step` knows from the exception."""
+    engine = small_engine()
     worker: Any = engine.worker
     engine.add_request("mine", [0, 1], GREEDY)
     engine.step()
-    box.expect(["call's"])
-    engine.add_all([engine.check_request([0], GREEDY, "call's")], box)
     worker.fail_at = "launch"
     with pytest.raises(worker.Error):
-        engine.serve()
-    with pytest.raises(StepFailedError, match="injected at launch"):
-        box.take(wait=False)
-    (output,) = engine.outputs()
+        engine.run_step()
+    (output,) = outputs_of(engine.take_lost())
     assert isinstance(output, RequestOutput) and output.finished and output.request_id == "mine"
     assert (output.outputs[0].finish_reason, len(output.outputs[0].token_ids)) == ("abort", 1)
     check_idle(engine)
@@ -123,7 +119,7 @@ def test_a_failed_step_tells_everybody() -> None:
     worker.fail_at = "collect"
     with pytest.raises(worker.Error):
         engine.step()
-    assert engine.outputs() == [], "the exception has told it"
+    assert engine.outputs() == engine.take_lost() == [], "the exception has told it"
     assert ends([*run(engine)]) == {} and len(first_draw(engine)) == 8
 
 
@@ -172,29 +168,25 @@ def test_requests_that_are_not_accepted() -> None:
 @pytest.mark.parametrize("kind", RequestOutputKind)
 def test_where_the_end_of_an_aborted_request_goes(kind: RequestOutputKind) -> None:
     """Of deltas behind those of the last step, which the caller may not have read yet."""
-    engine, box = small_engine(), Mailbox()
-    params = replace(DRAW, output_kind=kind)
-    engine.add_request("mine", [0], params)
-    engine.add_all([engine.check_request([0], params, "call's")], box)
-    box.expect(["call's"])
+    engine = small_engine()
+    engine.add_request("mine", [0], replace(DRAW, output_kind=kind))
     engine.step()
-    given = engine.abort_request(["mine", "call's", "mine", "nobody"])
+    given = engine.abort_request(["mine", "mine", "nobody"])
     if kind is RequestOutputKind.DELTA:
-        assert [one.request_id for one in given] == ["call's"]
-        given += engine.outputs()
-    assert {one.request_id for one in given} == {"mine", "call's"} and len(given) == 2
+        assert given == []
+        given = engine.outputs()
+    assert [one.request_id for one in given] == ["mine"]
     assert engine.outputs() == []
-    assert [one.request_id for one in box.take(wait=False)] == ["call's"]
     check_idle(engine)
 
 
 def test_who_is_running() -> None:
     engine = small_engine()
-    assert not engine.serve() and engine.step() == []
+    assert engine.step() == []
     engine.add_request("a", [0], replace(GREEDY, max_tokens=1))
-    assert engine.is_running(["x", "a"]) and not engine.is_running(["x"])
-    assert engine.serve() is True
-    assert not engine.is_running(["a"]) and engine.serve() is False
+    assert engine.is_running("a") and not engine.is_running("x")
+    engine.run_step()
+    assert not engine.is_running("a")
     assert list(ends(engine.outputs())) == ["a"] and engine.outputs() == []
 
 
@@ -206,7 +198,7 @@ def test_text_needs_a_tokenizer() -> None:
 
 def test_in_a_fork_everything_is_refused() -> None:
     engine = small_engine()
-    engine.lock._pid += 1
+    engine._pid += 1
     for call in (engine.check_process, engine.step, lambda: engine.check_request([0])):
         with pytest.raises(ForkedProcessError):
             call()

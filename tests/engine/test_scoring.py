@@ -8,20 +8,23 @@ import pytest
 
 from jax_engine import InvalidRequestError
 from jax_engine.engine.scoring import compared, paired, reranker_prompts, whole_pair_scored
+from jax_engine.engine.tokenization_options import TokenizationOptions
 from jax_engine.outputs import PoolingOutput, PoolingRequestOutput, ScoringRequestOutput
 
 
 class Letters:
-    """a is 1, b is 2; pairs are joined by a 9, as some tokenizers join them."""
+    """a is 1, b is 2; pairs are joined by a 9, as some tokenizers join them; 27 is special."""
 
     def __init__(self) -> None:
         self.backend = SimpleNamespace(
-            encode=lambda *texts: SimpleNamespace(ids=self.encode("i".join(texts)))
+            encode=lambda *texts, **options: SimpleNamespace(
+                ids=self.encode("i".join(texts), **options)
+            )
         )
         self.chat = SimpleNamespace(render=self.render)
 
-    def encode(self, text: str) -> list[int]:
-        return [ord(one) - ord("a") + 1 for one in text]
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        return [27] * add_special_tokens + [ord(one) - ord("a") + 1 for one in text]
 
     def render(self, messages: Any, *, chat_template: str, content_format: str) -> str:
         assert content_format == "string"
@@ -31,6 +34,7 @@ class Letters:
 def engine(tokenizer: Any, labels: int = 1) -> Any:
     return SimpleNamespace(
         tokenizer=tokenizer,
+        text_length=None,
         head=SimpleNamespace(config=SimpleNamespace(labels=("x",) * labels)),
         model_config=SimpleNamespace(vocab_size=30),
     )
@@ -45,7 +49,7 @@ def test_as_many_on_either_side() -> None:
 
 def test_prompts_of_a_reranker() -> None:
     """Two texts as the tokenizer joins pairs; token ids one behind the other."""
-    assert reranker_prompts(engine(Letters()), ["a"], ["b"], None) == [[1, 9, 2]]
+    assert reranker_prompts(engine(Letters()), ["a"], ["b"], None) == [[27, 1, 9, 2]]
     assert reranker_prompts(engine(Letters()), ["a", [7]], [[5, 6], "b"], None) == [
         [1, 5, 6], [7, 2],
     ]  # fmt: skip
@@ -56,9 +60,27 @@ def test_prompts_of_a_reranker() -> None:
         reranker_prompts(engine(Letters(), labels=2), ["a"], ["b"], None)
 
 
+@pytest.mark.parametrize("template", [None, "t"])
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"add_special_tokens": False}, slice(1, None)),
+        ({"truncate_prompt_tokens": 2}, slice(-2, None)),
+        ({"truncation": True, "max_length": 3}, slice(3)),
+    ],
+)
+def test_options_of_tokenising_hold_of_a_pair(
+    template: str | None, options: dict[str, Any], part: slice
+) -> None:
+    made = engine(Letters())
+    (whole,) = reranker_prompts(made, ["a"], ["b"], template)
+    found = reranker_prompts(made, ["a"], ["b"], template, TokenizationOptions(**options))
+    assert found == [list(whole)[part]]
+
+
 def test_a_template_writes_the_pair() -> None:
     found = reranker_prompts(engine(Letters()), ["a"], ["b"], "t")
-    assert found == [Letters().encode("tqadb")]
+    assert found == [[27, *Letters().encode("tqadb")]]
     for wrong, left, right in ((None, "a", "b"), (Letters(), [1], "b"), (Letters(), "a", [1])):
         with pytest.raises(InvalidRequestError, match="chat_template needs two texts"):
             reranker_prompts(engine(wrong), [left], [right], "t")

@@ -18,13 +18,14 @@ def recorder_of(blocks: Any, costs: Any = None) -> StatsRecorder:
         running=[1, 2],
         swapped=[1, 2, 3],
         num_preemptions={"recompute": 5, "swap": 7},
+        preemption_costs=costs,
     )
-    return StatsRecorder(scheduler, costs)
+    return StatsRecorder(scheduler)
 
 
 def test_counters_peaks_and_means() -> None:
     blocks = SimpleNamespace(num_gpu_blocks=20, num_free_gpu_blocks=17, num_cached_blocks=9)
-    costs: Any = SimpleNamespace(known="measured")
+    costs: Any = "measured"
     recorder = recorder_of(blocks, costs)
     for used, logical, shared, tokens in STEPS:
         blocks.num_used_gpu_blocks, blocks.num_logical_blocks = used, logical
@@ -48,7 +49,7 @@ def test_counters_peaks_and_means() -> None:
         num_tokens=14,
         num_recomputed=5,
         num_swapped_out=7,
-        preemption_costs=costs.known,
+        preemption_costs=costs,
     )
 
 

@@ -1,13 +1,15 @@
-"""A worker that only bytes reach, as in another process: the same for every kind of request."""
+"""A runner that only bytes reach, as in another process: the same for every kind of request."""
 
 import numpy as np
 import pytest
 
 from jax_engine import LLM, PoolingParams, SamplingParams
+from jax_engine.engine import build
 from jax_engine.structured_outputs import StructuredOutputsParams
+from jax_engine.worker.worker import Worker
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.engine_driver import check_idle
-from tests.support.through_bytes import send_steps_through_bytes
+from tests.support.through_bytes import ThroughBytes
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {"block_size": 4, "max_model_len": 48, "max_num_seqs": 8, "max_logprobs": -1}
@@ -55,10 +57,12 @@ def outputs(llm: LLM) -> dict[str, object]:
     return found
 
 
-def test_a_worker_that_only_bytes_reach_gives_the_same(checkpoint) -> None:
-    llm = LLM(checkpoint, num_gpu_blocks_override=120, **SETTINGS)
-    wanted = outputs(llm)
+def test_a_worker_that_only_bytes_reach_gives_the_same(checkpoint, monkeypatch) -> None:
+    wanted = outputs(LLM(checkpoint, num_gpu_blocks_override=120, **SETTINGS))
     assert set(wanted) == {*KINDS, "embedding", "embedded tokens"}
-    worker = send_steps_through_bytes(llm.llm_engine)
+    monkeypatch.setattr(
+        build, "Worker", lambda *given, **more: ThroughBytes(Worker(*given, **more))
+    )
+    llm = LLM(checkpoint, num_gpu_blocks_override=120, **SETTINGS)
     assert outputs(llm) == wanted
-    assert worker.num_bytes > 10_000
+    assert llm.llm_engine.worker.num_bytes > 10_000

@@ -9,7 +9,6 @@ import pytest
 
 from jax_engine import LLM, SamplingParams
 from jax_engine.engine.vllm_config import vllm_config
-from jax_engine.engine.vllm_parts import VllmParts
 from jax_engine.engine.vllm_processors import AdapterLogitsProcessor
 from jax_engine.profiler_config import DEFAULT, VARIABLE, ProfilerConfig, profile_folder
 from tests.support.tiny_llama import tiny_llama
@@ -99,8 +98,3 @@ def test_the_tokenizer_is_the_model_s_unless_it_has_a_name(given: str | None, re
     found = vllm_config(engine)
     assert (found.model_config.model, found.model_config.tokenizer) == ("model", read)
     assert vars(found.model_config.hf_config) == {"id2label": {}}
-
-
-def test_a_part_alone_cannot_be_built() -> None:
-    with pytest.raises(NotImplementedError):
-        VllmParts.from_config(None)  # type: ignore[arg-type]

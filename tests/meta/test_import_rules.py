@@ -71,6 +71,13 @@ def test_the_worker_knows_of_the_controller_only_what_a_step_is(path: Path) -> N
     assert not any(name.startswith(others) for name in imported_names(path))
 
 
+@pytest.mark.parametrize("path", modules("jax_engine/engine"), ids=_id)
+def test_the_engine_knows_of_a_device_only_what_a_runner_is(path: Path) -> None:
+    """But for `build.py`, which makes the runner of this process."""
+    if path.name != "build.py":
+        assert not any(name.startswith("jax_engine.worker") for name in imported_names(path))
+
+
 @pytest.mark.parametrize("path", modules("examples"), ids=_id)
 def test_examples_use_the_public_api_only(path: Path) -> None:
     assert not _top_level(path) & {"reference", "tests", "benchmarks"}

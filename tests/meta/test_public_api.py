@@ -44,6 +44,7 @@ PUBLIC = {
     "JaxEngineError",
     "ConfigError",
     "EngineDeadError",
+    "EngineInUseError",
     "ForkedProcessError",
     "InvalidRequestError",
     "MissingPackageError",

@@ -1,11 +1,16 @@
 """vLLM's tests of its server: the saved result is shown whole; the harness reads tests as meant."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
+import jax_engine
+from benchmarks.compare.environments import FOLDER_VARIABLE, CannotInstall
 from benchmarks.report import load_result
+from benchmarks.vllm_examples.environment import made
+from benchmarks.vllm_tests import __main__ as command
 from benchmarks.vllm_tests import page, reasons, remote, run
 
 
@@ -51,6 +56,8 @@ import pytest
 from tests.utils import RemoteOpenAIServer
 from vllm.entrypoints.protocol import SomeResponse, SomeRequest
 from vllm.platforms import current_platform
+from vllm.version import __version__ as VLLM_VERSION
+from vllm import envs
 
 LIMIT = SomeRequest.limit() + 1  # while files are read, vLLM's functions are not asked
 
@@ -60,6 +67,7 @@ class Own(SomeRequest): ...
 def test_passes():
     assert SomeResponse.model_validate({"data": [{"index": 1}]}).data[0].index == 1
     assert RemoteOpenAIServer.__name__ == "RemoteServer"
+    assert VLLM_VERSION == "OURS" and not envs.VLLM_USE_RUST_FRONTEND
 
 def test_inside():
     SomeRequest(n=5)
@@ -75,7 +83,7 @@ def test_a_file_runs_without_vllm(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for place in (folder, folder.parent):
         (place / "__init__.py").touch()
-    (folder / "test_some.py").write_text(PROGRAM)
+    (folder / "test_some.py").write_text(PROGRAM.replace("OURS", jax_engine.__version__))
     found = run.run_file(
         tmp_path, "entrypoints/test_some.py", python=sys.executable, models={"": "nowhere"},
         log=tmp_path / "some.log", limit_s=0,
@@ -84,3 +92,24 @@ def test_a_file_runs_without_vllm(tmp_path: Path) -> None:
     outcomes = {one["test"].rpartition("::")[2]: one["outcome"] for one in found}
     wanted = {"test_passes": "passed", "test_inside": "skipped", "test_fails": "failed"}
     assert outcomes == wanted, said
+
+
+def test_an_environment_needs_its_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    with pytest.raises(CannotInstall, match="no-such-python is not on the PATH"):
+        made("some", ("pytest",), python_of="no-such-python")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_stand_in_has_a_default_for_the_length_of_answers(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    for _ in range(2):  # it may be there already
+        folder = command._with_a_length(model)
+    assert (folder / "config.json").read_text() == "{}"
+    settings = json.loads((folder / "generation_config.json").read_text())
+    assert settings == {"max_new_tokens": command.LONGEST}
+    assert [one.name for one in model.iterdir()] == ["config.json"]

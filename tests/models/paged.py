@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jax_engine.layers.attention import AttentionInputs
+from jax_engine.layers.batch import make_batch
 from jax_engine.models.config import ModelConfig
 from jax_engine.models.decoder import Decoder
 from jax_engine.worker.kv_cache import kv_cache_shape
-from pallas_kernels import make_metadata
 
 
 @dataclasses.dataclass
@@ -43,11 +42,11 @@ class PagedRun:
         tokens = token_ids.shape[0]
         tables = jnp.asarray(self.table[None])
         lens, starts = (start + tokens)[None], jnp.array([0, tokens], jnp.int32)
-        metadata = make_metadata(tables, lens, starts, tokens)
-        inputs = AttentionInputs(tables, lens, starts, slots, metadata)
-        model: Decoder = nnx.merge(self.graphdef, params)
         positions = start + jnp.arange(tokens, dtype=jnp.int32)
-        hidden, kv_cache = model(token_ids, positions, kv_cache, inputs)
+        model: Decoder = nnx.merge(self.graphdef, params)
+        arrays = tables, lens, starts, slots, positions
+        batch = make_batch(model.spec.attentions, kv_cache, *arrays, dtype=kv_cache.dtype)
+        hidden, kv_cache = model(token_ids, batch, kv_cache)
         return model.compute_logits(hidden), kv_cache
 
     def arguments(self, token_ids: list[int]) -> tuple[Any, ...]:

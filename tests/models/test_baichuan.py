@@ -7,6 +7,7 @@ import pytest
 
 from jax_engine.models.families.baichuan import VOCABULARY_OF_2
 from jax_engine.models.load import load_model
+from jax_engine.models.registry import config_from_hf
 from reference.transformer import Transformer
 from reference.transformer_config import TransformerConfig, weight_shapes
 from tests.golden.families.isomorphs import packed
@@ -56,3 +57,17 @@ def test_i39_baichuan_13b_is_the_oracle_s_llama_with_alibi(vocab_size: int, tmp_
     expected = logits(Transformer(oracle, weights), ids)
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
     assert model.config.max_context_len == 64
+
+
+def test_7b_rotates_and_13b_does_not() -> None:
+    """Only the 7B models' files have `max_position_embeddings`."""
+    config = SIZES | {"architectures": ["BaichuanForCausalLM"], "vocab_size": 61}
+    small = config_from_hf(config | {"max_position_embeddings": 96})
+    large = config_from_hf(config | {"model_max_length": 64})
+    assert {(one.rope is None, one.alibi_slopes) for one in small.spec.attentions} == {
+        (False, None)
+    }
+    slopes = (2**-4, 2**-8, 2**-2)
+    assert {(one.rope, one.alibi_slopes) for one in large.spec.attentions} == {(None, slopes)}
+    assert (small.max_context_len, large.max_context_len) == (96, 64)
+    assert config_from_hf(config).max_context_len == 4096

@@ -167,6 +167,35 @@ def test_experts_in_every_second_layer() -> None:
     assert [hasattr(layer.mlp, "router") for layer in group.pattern] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("case", "rope", "longer"),
+    [
+        # 1 + 0.1 * mscale_all_dim * ln(factor), twice: of queries and of keys
+        ("deepseek_v3", {"factor": 4.0, "mscale_all_dim": 1.0}, 1.1386294361**2),
+        ("deepseek_v3", {"factor": 40.0, "mscale_all_dim": 0.707}, 1.2608037774**2),
+        ("deepseek_v2", {"factor": 4.0, "mscale_all_dim": 0.5, "mscale": 2.0}, 1.0693147181**2),
+        ("glm4_moe_lite", {"factor": 1.5, "mscale_all_dim": 3.0}, 1.1216395324**2),
+        ("minicpm3", {"factor": 2.0, "mscale_all_dim": 0.25}, 1.0173286795**2),
+        ("deepseek_v3", {"factor": 4.0, "mscale_all_dim": 0.0}, 1.0),
+        ("deepseek_v3", {"factor": 4.0, "mscale_all_dim": ...}, 1.0),
+        ("deepseek_v3", {"factor": 1.0, "mscale_all_dim": 1.0}, 1.0),
+        ("deepseek_v3", {"rope_type": "default", "mscale_all_dim": 1.0}, 1.0),
+    ],
+    ids=str,
+)
+def test_scores_grow_where_positions_are_stretched(
+    case: str, rope: dict[str, Any], longer: float
+) -> None:
+    """DeepSeek's `yarn_get_mscale`, whatever becomes of the rotation itself."""
+    yarn = {"rope_type": "yarn", "rope_theta": 500.0, "original_max_position_embeddings": 16}
+    given = {name: value for name, value in (yarn | rope).items() if value is not ...}
+    config = {key: value for key, value in CASES[case]["config"].items() if key != "rope_scaling"}
+    (scale,) = {
+        one.scale for one in config_from_hf(config | {"rope_parameters": given}).spec.attentions
+    }
+    assert scale == pytest.approx(18**-0.5 * longer, rel=1e-9)
+
+
 LATENT = LatentSpec(kv_rank=6, nope_dim=4, value_dim=4, norm=NormSpec(1e-6))
 
 

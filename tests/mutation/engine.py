@@ -203,9 +203,9 @@ STEPS: list[Mutant] = [
             "            return None\n",
             "blocks that could not be moved are taken for moved",
         ),
-        ("        self._worker.recover()\n", "", "a cache that is gone is used again"),
+        ("        self._runner.recover()\n", "", "a cache that is gone is used again"),
         (
-            "_prompt_tokens(current.plan) <= self.look_ahead_tokens",
+            "_prompt_tokens(current.plan) <= self._sizes.look_ahead_tokens",
             "True",
             "who comes while a long prompt is computed waits for two steps",
         ),

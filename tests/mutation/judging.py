@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Protocol
@@ -182,6 +183,9 @@ def plant(mutant: Bug, functions: Functions) -> None:
     Raises:
         LookupError: There is no such function.
     """
+    if not any(file == mutant.file for file, _ in functions):
+        import_module(mutant.file.removesuffix(".py").replace("/", "."))  # commands are lazy
+        functions = living_functions()
     for whole in mutant.codes():
         planted = False
         for code in _with_inner(whole):

@@ -12,8 +12,8 @@ MUTANTS: list[Mutant] = [
         "jax_engine/layers/latent_attention.py",
         LITE,
         (
-            "self.v_up.batched_matmul(latents, numbers.layer",
-            "self.v_up.batched_matmul(latents, numbers.cache_layer",
+            "self.v_up, latents, batch, numbers.layer",
+            "self.v_up, latents, batch, numbers.cache_layer",
             "values by another layer's matrix",
         ),
         (
@@ -22,7 +22,7 @@ MUTANTS: list[Mutant] = [
             "the rotated part is taken for values",
         ),
         ("apply_rotary(shared, angles)", "shared", "the shared part of keys is not rotated"),
-        ("latent = self.kv_norm(latent, num_tokens, latent.dtype)", "pass", "no norm of latents"),
+        ("latent = self.kv_norm(latent, batch, latent.dtype)", "pass", "no norm of latents"),
     ),
     *plant(
         "jax_engine/models/families/latent.py",

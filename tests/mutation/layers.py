@@ -5,6 +5,7 @@ from tests.mutation.planting import Mutant, plant
 FOLDER = "jax_engine/layers"
 FREQUENCIES = ("tests/models/test_rotary.py",)
 ALL_KINDS = ("tests/models/test_decoder.py", "-k transformers")
+BATCH = ("tests/models/test_batch.py",)
 PLAIN = ("tests/models/test_decoder.py", "-k transformers and (plain or biases or tied)")
 
 ROTARY: list[Mutant] = [
@@ -79,8 +80,8 @@ REST: list[Mutant] = [
         PLAIN,
         ("gated = True", "gated = False", "panels in order, read in turns"),
         (
-            "self.down(hidden, layer, num_tokens)",
-            "self.down(hidden, 0 * layer, num_tokens)",
+            "self.down(hidden, batch, layer)",
+            "self.down(hidden, batch, 0 * layer)",
             "all layers use the first one's matrix",
         ),
     ),
@@ -93,6 +94,22 @@ REST: list[Mutant] = [
         f"{FOLDER}/embedding.py",
         PLAIN,
         ("take_rows(token_ids)", "take_rows(token_ids + 1)", "the next token's vector"),
+    ),
+    *plant(
+        f"{FOLDER}/batch.py",
+        BATCH,
+        ("self.query_start_loc[-1]", "self.positions.shape[0]", "padding counts as tokens"),
+        ("-(-length // BLOCK_SIZE)", "length // BLOCK_SIZE", "no block for the last tokens"),
+    ),
+    *plant(
+        f"{FOLDER}/positions.py",
+        BATCH,
+        (
+            "rotary_angles(positions, *",
+            "rotary_angles(positions[::-1], *",
+            "the last token comes first",
+        ),
+        ("positions // growth.length", "positions", "queries grow with each position"),
     ),
     *plant(
         f"{FOLDER}/norm.py",

@@ -16,8 +16,8 @@ MUTANTS: list[Mutant] = [
         "jax_engine/layers/attention.py",
         ENGINE,
         (
-            "        kv_scales=attn.kv_scales,\n",
-            "        kv_scales=attn.kv_scales * 2,\n",
+            "            kv_scales=scales,\n",
+            "            kv_scales=scales * 2,\n",
             "read by others",
         ),
     ),

@@ -283,9 +283,14 @@ RULES: list[Mutant] = [
         f"{FOLDER}/admission.py",
         TESTS,
         (
-            "if group.prompt_len > limits.max_model_len - 1:",
-            "if group.prompt_len > limits.max_model_len:",
+            "room = 0 if group.params.drops_output else 1",
+            "room = 0",
             "a prompt may fill the whole context",
+        ),
+        (
+            "room = 0 if group.params.drops_output else 1",
+            "room = 1",
+            "a prompt that is pooled may not fill the whole context",
         ),
         ("if beams > limits.max_num_seqs:", "if False:", "more beams than may run"),
         ("per_seq - shared + 1", "per_seq - shared", "no head-room for k sequences"),

@@ -4,7 +4,7 @@ from tests.mutation.planting import Mutant, plant
 
 OPENAPI_TESTS = ("tests/serving/test_openapi.py",)
 COMPAT_TESTS = ("tests/compat/test_vllm.py",)
-COROUTINES_TESTS = ("tests/compat/test_async_llm.py",)
+PAUSES_TESTS = ("tests/serving/test_pauses.py",)
 HUGE_PAGES_TESTS = ("tests/models/test_huge_pages.py",)
 APP_TESTS = ("tests/serving/test_app.py",)
 RESPONSES_TESTS = ("tests/serving/test_responses_api.py",)
@@ -32,9 +32,35 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *plant(
-        "jax_engine/compat/async_llm.py",
-        COROUTINES_TESTS,
-        ("        atexit.register(self.shutdown)\n", "", "the end of a program cuts off a step"),
+        "jax_engine/serving/engine_server.py",
+        PAUSES_TESTS,
+        (
+            "self.loop.paused = bool(self._paused_by)",
+            "self.loop.paused = False",
+            "who gives up a pause ends another's",
+        ),
+        ("self._paused_by.clear()", "pass", "a pause that was ended keeps one that is given up"),
+        ("elif self._waiting:", "elif False:", "who comes late delays a pause"),
+        ('and one.mode != "keep"', "", "a pause that keeps clears the cache"),
+        ('logger.error("%d requests', 'logger.debug("%d requests', "a step fails silently"),
+    ),
+    *plant(
+        "jax_engine/serving/open_requests.py",
+        PAUSES_TESTS,
+        (
+            "with suppress(EngineDeadError):\n                self._client.send(GiveUp(number))",
+            "self._client.send(GiveUp(number))",
+            "who gives up a pause of a dead engine is not cancelled",
+        ),
+    ),
+    *plant(
+        "jax_engine/serving/engine_client.py",
+        PAUSES_TESTS,
+        (
+            "        if self._closing:\n            return\n        loop",
+            "        loop",
+            "a closed socket is read",
+        ),
     ),
     *plant(
         "jax_engine/models/huge_pages.py",
@@ -135,7 +161,7 @@ MUTANTS: list[Mutant] = [
         "jax_engine/serving/openai/sound_json.py",
         UNSOUND_TESTS,
         ("range(MAX_DEPTH + 1)", "range(MAX_DEPTH)", "the deepest allowed level is refused"),
-        ("[*container, *container.values()]", "[*container.values()]", "keys are not looked at"),
+        ("layer += one\n", "layer += one if type(one) is list else ()\n", "keys are not looked at"),
     ),
     *plant(
         "jax_engine/serving/openai/http_protocol.py",
@@ -198,7 +224,7 @@ MUTANTS: list[Mutant] = [
         "jax_engine/serving/openai/completions.py",
         APP_TESTS,
         ("i * self.request.n + k", "i + k", "choices of two prompts share an index"),
-        ("wanted or 1,", "wanted or 16,", "an echo alone computes tokens"),
+        ("(wanted) or 1,", "(wanted) or 16,", "an echo alone computes tokens"),
         ("if request.echo and first else", "if request.echo else", "a stream repeats its prompt"),
     ),
     *plant(
@@ -307,8 +333,8 @@ MUTANTS: list[Mutant] = [
         "jax_engine/serving/wire_params.py",
         LLM_TESTS,
         (
-            "if one.name in _LEFT_OUT or value == one.default:",
-            "if one.name in _LEFT_OUT or value is None or value == one.default:",
+            "if one.name in _LEFT_OUT or value == getattr(default, one.name):",
+            "if one.name in _LEFT_OUT or value is None or value == getattr(default, one.name):",
             "max_tokens=None is not sent, and becomes 16",
         ),
     ),

@@ -3,6 +3,7 @@
 from tests.mutation.planting import Mutant, plant
 
 TESTS = ("tests/simulation/test_simulation.py",)
+CALLS_TESTS = ("tests/engine/test_engine_loop.py", "tests/engine/test_calls.py", *TESTS)
 ENGINE, CORE, WORKER = "jax_engine/engine", "jax_engine/core", "jax_engine/worker"
 
 DEADLINES: list[Mutant] = plant(
@@ -59,7 +60,7 @@ RUNNING: list[Mutant] = plant(
         "an id that is used again gets the news before the end of the first",
     ),
     (
-        "(self.ended if streams else found).append",
+        "(self.ended if deltas else found).append",
         "found.append",
         "the last delta comes before those that were not read",
     ),
@@ -74,9 +75,9 @@ RUNNING: list[Mutant] = plant(
         "requests of a failed step are kept",
     ),
     (
-        "            if request.mailbox is not None:\n                request.mailbox.fail(error)",
-        "            pass",
-        "who waits is not told that a step failed",
+        "        self.lost = [(one,",
+        "        self.ended += [(one,",
+        "readers get the ends of a failed step, and not its failure",
     ),
 )
 
@@ -105,7 +106,7 @@ LOOP: list[Mutant] = plant(
     f"{ENGINE}/llm_engine.py",
     TESTS,
     (
-        "                del self._running.ended[kept:]\n",
+        "            del self._running.ended[kept:]\n",
         "",
         "the ends of a failed step are told by its exception and again",
     ),
@@ -118,46 +119,158 @@ LOOP: list[Mutant] = plant(
 
 CALLS: list[Mutant] = [
     *plant(
-        f"{ENGINE}/shared_batch.py",
-        TESTS,
+        f"{ENGINE}/llm_engine.py",
+        CALLS_TESTS,
         (
-            "if steps and not outputs:",
-            "if steps:",
-            "who waits for what has ended runs a step all the same",
+            "                self._unread += self._running.take_news()\n",
+            "                pass\n",
+            "what came before a driver goes to its readers",
         ),
         (
-            "            self._num_requests = next_number\n        except",
-            "            pass\n        except",
-            "ids are given out again before the ends of the first were read",
+            "        if driver is not None and driver != get_ident():",
+            "        if False:",
+            "anybody uses the engine while the loop has it",
         ),
         (
-            "                    self._stepper.wake()",
-            "                    pass",
-            "a lost wake-up: who is to step next sleeps on",
-        ),
-        (
-            "self._stepper = next(iter(self._calls), None)",
-            "self._stepper = None",
-            "nobody steps when a call has returned",
-        ),
-        (
-            "            self._calls.pop(mailbox, None)\n",
-            "",
-            "a call that has returned is to step next",
-        ),
-        (
-            "        if mailbox.missing:\n            self._engine.abort_all(mailbox)\n",
-            "",
-            "requests go on when their call has failed",
+            "outputs_of(before + last)[len(before) :]",
+            "outputs_of(last)",
+            "the output of an aborted request lacks what was kept for step",
         ),
     ),
     *plant(
-        f"{ENGINE}/mailbox.py",
-        TESTS,
+        f"{ENGINE}/engine_loop.py",
+        CALLS_TESTS,
         (
-            "for request_id in self.request_ids]",
-            "for request_id in sorted(self.request_ids)]",
+            "                self.engine.keep(update)\n                continue",
+            "                continue",
+            "outputs without a reader are dropped",
+        ),
+        (
+            "                if update[0].request_id not in self._readers:\n"
+            "                    self.engine.keep(update)",
+            "                pass",
+            "who has no reader is not told that a step failed",
+        ),
+        (
+            "                if update[0].request_id not in self._readers:\n"
+            "                    self.engine.keep(update)",
+            "                self.engine.keep(update)",
+            "who steps next gets the ends of calls that failed",
+        ),
+        (
+            "            self._deliver(self.engine.take_news())  # of those who"
+            " had ended before\n",
+            "",
+            "who is out of time is lost with the step that fails",
+        ),
+        (
+            "            reader.fail(request_ids, _failure(error))",
+            "            pass",
+            "who waits is not told that a step failed",
+        ),
+        (
+            "        self._readers.clear()\n",
+            "",
+            "the loop waits for requests of a failed step",
+        ),
+        (
+            "        self._tell_missed()\n",
+            "",
+            "a call waits for a request that was aborted without the loop",
+        ),
+        (
+            "            while not self._stopped and (self._jobs or not self._inbox.empty()):",
+            "            while self._jobs or not self._inbox.empty():",
+            "requests are accepted behind the end of the loop",
+        ),
+        (
+            "            self._refuse_jobs(problem)\n",
+            "",
+            "jobs that came before the end are not refused",
+        ),
+        (
+            "                job = self._inbox.get_nowait()\n",
+            "                job = self._inbox.get()\n",
+            "of two threads that refuse jobs one waits for ever",
+        ),
+        (
+            "            self._refuse_jobs(self._end)",
+            "            pass",
+            "jobs that come behind the end are not refused",
+        ),
+        (
+            "            self.engine.abort_request(list(self._readers))\n",
+            "",
+            "requests go on when the loop has ended",
+        ),
+        (
+            "self._readers.items() if one is reader])",
+            "self._readers.items() if one is reader][1:])",
+            "one request goes on when its call has ended",
+        ),
+        (
+            " for request_id, one in self._readers.items() if one is reader]",
+            " for request_id in self._readers]",
+            "a call that ends ends all others",
+        ),
+        (
+            "        self._deliver(self.engine.abort_news(request_ids))\n",
+            "        self.engine.abort_news(request_ids)\n",
+            "who waits is not told of an abort",
+        ),
+        (
+            "        self.engine.driver = get_ident() if self._readers else None",
+            "        self.engine.driver = get_ident()",
+            "the engine is refused when no call runs",
+        ),
+    ),
+    *plant(
+        f"{ENGINE}/calls.py",
+        CALLS_TESTS,
+        (
+            "            self._num_requests = first + len(names)\n",
+            "",
+            "ids are given out again",
+        ),
+        (
+            "            self._loop.post(lambda: self._leave(calls))",
+            "            pass",
+            "Ctrl-C does not end the call's requests",
+        ),
+        (
+            "        for call in calls:\n            self._loop.leave(call)",
+            "        for call in calls[1:]:\n            self._loop.leave(call)",
+            "Ctrl-C leaves one call's requests",
+        ),
+        (
+            "        self._enqueued = [one for one in self._enqueued if one not in calls]",
+            "        pass",
+            "what an interrupted enqueue has left is waited for",
+        ),
+        (
+            "            self._enqueued.clear()",
+            "            pass",
+            "outputs are given to each thread that waits",
+        ),
+        (
+            "return [found[request_id] for request_id in self.request_ids]",
+            "return [found[request_id] for request_id in sorted(self.request_ids)]",
             "outputs come in the order of their names",
+        ),
+        (
+            "                self._loop.call(lambda: None)\n",
+            "                pass\n",
+            "Ctrl-C does not wait for the end of the requests",
+        ),
+        (
+            "            del news\n",
+            "            pass\n",
+            "an error that a call has raised keeps the engine alive",
+        ),
+        (
+            "    loop.stop()\n",
+            "    pass\n",
+            "the loop goes on without its calls",
         ),
     ),
 ]  # fmt: skip
@@ -261,7 +374,7 @@ WORKERS: list[Mutant] = [
         f"{WORKER}/preemption_costs.py",
         TESTS,
         (
-            "    worker.kv_cache.write(0, held)",
+            "    kv_cache.write(0, held)",
             "    pass",
             "measuring overwrites block 0",
         ),

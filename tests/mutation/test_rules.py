@@ -60,6 +60,17 @@ def test_a_child_has_the_bug_and_its_parent_has_not() -> None:
     assert StopRule.check.__code__ != mutant.compiled()
 
 
+def test_a_bug_is_planted_where_nobody_has_imported_the_code_yet() -> None:
+    """Each command is imported when it is asked for."""
+    mutant = next(m for m in all_generated(["core"]) if m.name.function == "StopRule.check")
+    before = StopRule.check.__code__
+    try:
+        plant(mutant, {})
+        assert StopRule.check.__code__ == mutant.compiled()
+    finally:
+        StopRule.check.__code__ = before
+
+
 def test_a_child_that_hangs_is_ended() -> None:
     def hang(job: object, say: Say) -> None:
         say("begins", 0.2)

@@ -127,8 +127,8 @@ MUTANTS: list[Mutant] = [
         "jax_engine/engine/conversations.py",
         CHAT_TESTS,
         (
-            "kwargs, add_special_tokens=False)",
-            "kwargs, add_special_tokens=True)",
+            "cannot_fit=cannot_fit, add_special_tokens=False",
+            "cannot_fit=cannot_fit, add_special_tokens=True",
             "double BOS in LLM.chat",
         ),
         ("dict(checked.chat_template_kwargs or {})", "{}", "the template's own options are lost"),

@@ -138,9 +138,13 @@ SMALL_PARTS: list[Mutant] = [
         f"{FOLDER}/preemption_costs.py",
         COSTS,
         ("    kv_cache.host.write(blocks, held)\n", "", "what was on the host is overwritten"),
-        ("    worker.kv_cache.write(0, held)\n", "", "block 0 is overwritten"),
-        ("if self.known is None:", "if True:", "costs are measured each time"),
+        ("    kv_cache.write(0, held)\n", "", "block 0 is overwritten"),
         ("closed=[_OWN])", "closed=[])", "the measured request stays"),
+    ),
+    *plant(
+        "jax_engine/core/state.py",
+        ("tests/core/test_preemption.py",),
+        ("if self.costs is None:", "if True:", "costs are measured each time"),
     ),
     *plant(
         f"{FOLDER}/prompt_logprobs.py",

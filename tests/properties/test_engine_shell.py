@@ -1,4 +1,4 @@
-"""The engine around the core, on a worker without a device: each output is the oracle's, always.
+"""The engine around the core, on a runner without a device: each output is the oracle's, always.
 
 Requests of every kind come and go; they are aborted, they run out of time, their ids come back at
 once, and steps fail where a step can fail. I20, I22, I29 to I37, I51.
@@ -16,18 +16,12 @@ from jax_engine.step import Step
 from tests.support.engine_driver import check_idle
 from tests.support.engine_pair import Request
 from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
-from tests.support.reference_worker import (
-    ALONE,
-    IN_ANY_STEP,
-    PLACES,
-    WHERE_BLOCKS_MOVE,
-    ReferenceWorker,
-    pair_without_device,
-)
 from tests.support.side_by_side import SideBySide
 from tests.support.sometimes import SEEN
 from tests.support.strategies import EOS, Settings, settings, token_ids
-from tests.support.through_bytes import send_steps_through_bytes
+from tests.support.stub_engine import pair_without_device
+from tests.support.stub_runner import ALONE, IN_ANY_STEP, PLACES, WHERE_BLOCKS_MOVE
+from tests.support.through_bytes import ThroughBytes
 
 COLD = [0.0, 1e-6]  # both are greedy
 
@@ -97,15 +91,9 @@ def serve(
     through_bytes: bool = False,
     behind: int = 64,
 ) -> SideBySide:
-    """Both engines, to the end, with all comparisons on the way.
-
-    Args:
-        behind: The most tokens of prompts behind which a step is planned ahead.
-    """
-    engine, reference = pair_without_device(chosen, ahead=ahead)
-    engine._pipeline.look_ahead_tokens = behind
-    if through_bytes:
-        send_steps_through_bytes(engine)
+    """Both engines, to the end, with all comparisons on the way."""
+    wrap: Any = ThroughBytes if through_bytes else lambda runner: runner
+    engine, reference = pair_without_device(chosen, ahead=ahead, behind=behind, wrap=wrap)
     exact = not ahead or chosen.scheduling != "unified"
     pair = SideBySide(engine, reference, None, exact=exact)
     if chosen.policy != "priority":
@@ -283,10 +271,9 @@ def test_the_worker_is_told_of_each_request_once() -> None:
     """When it begins, and when it has ended; of one that ended before it began, never."""
     engine, _ = pair_without_device(ROOMY, ahead=False)
     worker: Any = engine.worker
-    assert isinstance(worker, ReferenceWorker)
     steps: list[Step] = []
     launch = worker.launch
-    worker.launch = lambda step: (steps.append(step), launch(step))[1]  # type: ignore[method-assign]
+    worker.launch = lambda step: (steps.append(step), launch(step))[1]
     for name in "abc":
         engine.add_request(name, [0], SamplingParams(**ONE | {"max_tokens": 3}))
     engine.abort_request("a")

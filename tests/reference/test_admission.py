@@ -34,6 +34,21 @@ def test_what_is_refused(
     assert not scheduler.has_unfinished() and group.leader.seq_id == -1
 
 
+def test_a_prompt_that_is_pooled_may_fill_the_context() -> None:
+    """It draws no token: the one that ends it is never seen, and never fed."""
+    scheduler = new_scheduler(BlockManager(2, 20))
+    too_long, fits = new_group("long", 33, 1), new_group("fits", 32, 1)
+    for group in (too_long, fits):
+        vars(group.params).update(pooling=object())
+    with pytest.raises(AdmissionError) as caught:
+        scheduler.add_group(too_long)
+    assert (caught.value.field, caught.value.need, caught.value.limit) == ("prompt_len", 33, 32)
+    scheduler.add_group(fits)
+    while scheduler.has_unfinished():
+        assert step(scheduler)
+    assert fits.seqs[0].finish_reason == "length"
+
+
 @pytest.mark.parametrize(
     ("prompt_len", "max_tokens", "n", "part_size"),
     [

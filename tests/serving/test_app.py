@@ -63,7 +63,7 @@ def test_fields_become_sampling_params(make: Make) -> None:
     ("path", "body", "defaults", "expected"),
     [
         ("/v1/completions", {"prompt": "x"}, {}, 16),
-        ("/v1/completions", {"prompt": "x"}, {"max_tokens": 9}, 9),
+        ("/v1/completions", {"prompt": "x"}, {"max_tokens": 9}, 16),
         ("/v1/completions", {"prompt": "x", "max_tokens": 3}, {"max_tokens": 9}, 3),
         ("/v1/completions", {"prompt": "x", "max_tokens": 0, "echo": True}, {}, 1),
         ("/v1/chat/completions", HI, {}, None),

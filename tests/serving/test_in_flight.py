@@ -21,11 +21,15 @@ from jax_engine import (
     EngineConfig,
     EngineDeadError,
     InvalidRequestError,
+    JaxEngineError,
     LLMEngine,
+    OutOfMemoryError,
     PoolingParams,
     RequestOutputKind,
     SamplingParams,
+    StepFailedError,
 )
+from jax_engine.commands.batch_files.app import ask
 from jax_engine.serving.openai.app import make_app
 from jax_engine.serving.openai.service import ServerSettings, Service
 from tests.support.engine_in_thread import EngineThread, in_threads
@@ -51,14 +55,14 @@ class Held:
         self.llm, self.process = llm, process
         self.in_step, self.goes_on = threading.Event(), threading.Event()
         self.goes_on.set()
-        engine, step = process.engine, process.engine.step_news
+        engine, step = process.engine, process.engine.run_step
 
-        def held() -> Any:
+        def held() -> None:
             self.in_step.set()
             self.goes_on.wait(HANG_S)
-            return step()
+            step()
 
-        engine.step_news = held  # type: ignore[method-assign]
+        engine.run_step = held  # type: ignore[method-assign]
 
     async def hold(self) -> None:
         """Returns once a step waits."""
@@ -142,6 +146,41 @@ def test_pages_that_ask_an_engine_that_dies_are_answered(held: Held) -> None:
         assert {one.status_code for one in found} <= {500, 503}, [one.text for one in found]
         assert client.get("/health").status_code == 503
         assert client.get("/state").status_code == 503
+
+
+@pytest.mark.parametrize("error", [OSError("no device"), OutOfMemoryError("a step: no memory")])
+def test_a_failing_step_reaches_all_who_ran_as_what_it_is(
+    held: Held, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In Python and over HTTP; the log says why, and the engine goes on."""
+    llm, app = held.llm, make_app(Service(held.llm, ServerSettings(names=("tiny",))))
+    engine, run_step = held.process.engine, held.process.engine._run_step
+    body = {"prompt": "a", "max_tokens": 3, "ignore_eos": True}
+    kind = type(error) if isinstance(error, JaxEngineError) else StepFailedError
+
+    def fail() -> None:
+        engine._run_step = run_step  # type: ignore[method-assign]
+        raise error
+
+    async def failed() -> list[Any]:
+        engine._run_step = fail  # type: ignore[method-assign]
+        await llm.pause_generation()
+        streams = llm.generate("a", LONG), llm.generate("b", LONG), llm.encode("c")
+        tasks = [asyncio.create_task(read(one)) for one in streams]
+        tasks.append(asyncio.create_task(ask(app, "/v1/completions", body)))  # type: ignore[arg-type]
+        while (await llm.get_stats())["num_waiting"] < 4:
+            await asyncio.sleep(0.001)
+        await llm.resume_generation()
+        told = await asyncio.gather(*tasks, return_exceptions=True)
+        assert len((await read(llm.generate("b", LONG)))[-1].outputs[0].token_ids) == 30
+        return told
+
+    *told, (status, answer) = run(failed())
+    assert [type(one) for one in told] == [kind] * 3 and all(str(error) in str(one) for one in told)
+    assert status == 500 and b"a step failed with this request" in answer
+    assert answer.count(b"server_error") == 1 and str(error).encode() not in answer
+    assert "4 requests are aborted\n" in caplog.text and f"{kind.__name__}: " in caplog.text
+    assert not llm.errored
 
 
 def test_an_id_may_be_used_again_as_soon_as_its_request_has_ended(held: Held) -> None:

@@ -82,6 +82,33 @@ def test_a_prompt_leaves_room_for_a_token(make: Make, path: str, length: int) ->
     assert message.startswith(f"the prompt has {count} tokens, max_model_len {LIMIT} allows 63")
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "rest"),
+    [
+        ("/v1/embeddings", "input", {}),
+        ("/pooling", "input", {}),
+        ("/score", "text_1", {"text_2": "a"}),
+        ("/rerank", "query", {"documents": ["a"]}),
+    ],
+)
+def test_a_prompt_that_is_pooled_needs_no_room(
+    make: Make, path: str, name: str, rest: dict[str, Any]
+) -> None:
+    client, llm = make(max_model_len=LIMIT)
+    for length in (LIMIT, LIMIT + 1, 7 * LIMIT + 1, 100_000):
+        answer = client.post(path, json={name: "x" * length} | rest)
+        if length == LIMIT:
+            assert answer.status_code == 200 and len(llm.asked[0][0]["prompt_token_ids"]) == LIMIT
+            llm.asked.clear()
+            continue
+        count = f"{length}" if length <= 1024 else f"at least {-(-length // 7)}"
+        error = answer.json()["error"]
+        assert error["message"].startswith(
+            f"the prompt has {count} tokens, max_model_len 64 allows 64: "
+        )
+        assert error["code"] == "context_length_exceeded" and not llm.asked
+
+
 def test_ids_are_counted_too(make: Make) -> None:
     client, llm = make(max_model_len=LIMIT)
     fits = client.post(C, json={"prompt": [1] * 60, "max_tokens": 4})

@@ -172,6 +172,28 @@ def test_what_is_wrong_is_named(
     assert not llm.asked
 
 
+@pytest.mark.parametrize(("keep", "kept"), [(1, 1), (2, 2), (4095, 100), (-1, 100)])
+def test_as_much_of_a_text_is_kept_as_is_asked_for(make: Make, keep: int, kept: int) -> None:
+    """The last tokens, down to one; other counts are refused by all that cut."""
+    text = "ab" * 50
+    for path, texts in (
+        ("/v1/embeddings", {"input": text}),
+        ("/pooling", {"input": text}),
+        ("/rerank", {"query": text, "documents": [text]}),
+        ("/score", {"text_1": text, "text_2": text}),
+    ):
+        client, llm = make()
+        answer = client.post(path, json=texts | {"truncate_prompt_tokens": keep})
+        assert answer.status_code == 200, answer.text
+        asked = [prompt["prompt_token_ids"] for prompt, _ in llm.asked]
+        assert asked and all(ids == [*text.encode()][-kept:] for ids in asked)
+        for wrong in (0, -2):
+            client, llm = make()
+            answer = client.post(path, json=texts | {"truncate_prompt_tokens": wrong})
+            said = f"truncate_prompt_tokens must be at least 1, or -1, got {wrong}"
+            assert answer.status_code == 400 and said in answer.text and not llm.asked
+
+
 def test_each_text_is_computed_once(make: Make) -> None:
     client, llm = make()
     documents = ["b", "cd"]

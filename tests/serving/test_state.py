@@ -98,6 +98,33 @@ def test_before_the_first_answer_there_is_no_state(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("given", "own", "skips", "can"),
+    [
+        (None, True, False, True),
+        (None, False, False, False),
+        (None, True, True, False),  # without a tokenizer
+        ("{{ messages }}", False, False, True),
+        ("{{ messages }}", False, True, True),
+    ],
+)
+def test_whether_the_page_can_chat(
+    make: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    own: bool,
+    skips: bool,
+    can: bool,
+) -> None:
+    """It needs a template: the server's, or one of the model's tokenizer."""
+    service, llm = make({"chat_template": given})
+    llm.config.skip_tokenizer_init = skips
+    if not own:
+        monkeypatch.setattr(llm.tokenizer.chat, "templates", {})
+    found = TestClient(make_app(service)).get("/state").json()
+    assert found["server"]["chat"] == can
+
+
 def test_an_engine_that_has_ended_is_503(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     service, llm = make()
     client = TestClient(make_app(service))

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,3 +107,31 @@ def test_other_threads_go_on_meanwhile(tokenizer: Tokenizer) -> None:
     ended.set()
     thread.join()
     assert turns[0] > 20, turns
+
+
+class Untouched:
+    """A tokenizer's backend that says what it knows, and encodes nothing."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def encode_batch_fast(self, pairs: Any) -> Any:
+        raise AssertionError("tokenised")
+
+
+def test_a_pair_that_cannot_fit_is_not_tokenised(tokenizer: Tokenizer) -> None:
+    """Whichever of the two is too long; one that may fit is tokenised, and counted."""
+    untouched: Any = SimpleNamespace(backend=Untouched(tokenizer.backend))
+    for pair in (("x" * 400, ""), ("", "x" * 400), ("x" * 400, "x" * 400)):
+        with pytest.raises(RequestTooLargeError, match="at least "):
+            asyncio.run(TextEncoder(untouched, 20).pair_ids(*pair))
+        with pytest.raises(AssertionError, match="tokenised"):
+            asyncio.run(TextEncoder(untouched, 20).pair_ids(*pair, any_length=True))
+    assert len(asyncio.run(TextEncoder(tokenizer, 20).pair_ids("x" * 10, "y" * 9))) == 19
+    with pytest.raises(RequestTooLargeError, match="has 20 tokens"):
+        asyncio.run(TextEncoder(tokenizer, 20).pair_ids("x" * 10, "y" * 10))
+    whole = asyncio.run(TextEncoder(tokenizer, 20).pair_ids("x" * 10, "y" * 10, any_length=True))
+    assert len(whole) == 20

@@ -1,4 +1,4 @@
-"""From drawn settings to an engine whose worker, clock and host memory are simulated."""
+"""From drawn settings to an engine whose runner, clock and host memory are simulated."""
 
 import functools
 from collections.abc import Iterator
@@ -7,10 +7,8 @@ from random import Random
 from typing import Any, Protocol
 
 from jax_engine import EngineConfig, LLMEngine
-from jax_engine.core.block_manager import BlockManager
 from jax_engine.engine.build import EngineParts, build_scheduler, limits_of
 from jax_engine.worker import host_blocks
-from jax_engine.worker.preemption_costs import MeasuredCosts, measure_costs
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.device import SimulatedDevice
 from tests.simulation.faults import Faults
@@ -28,6 +26,9 @@ class World(Protocol):
 
     def worker(self, settings: Settings) -> Any:
         """A worker without requests."""
+
+    def cache(self, worker: Any) -> Any:
+        """Its cache, with the names of the engine's `KVCache`."""
 
     def parts(self, settings: Settings) -> Any:
         """What else `EngineParts` wants to know of the model."""
@@ -63,29 +64,18 @@ def build_engine(
     """An engine, empty, and the device that its worker is on."""
     worker, parts = world.worker(settings), world.parts(settings)
     lose = functools.partial(world.lose_cache, worker)
-    device = SimulatedDevice(worker, clock, faults, settings.speed, chance, log, lose)
+    device = SimulatedDevice(
+        worker, world.cache(worker), settings.max_model_len, settings.num_cpu_blocks, clock, faults,
+        settings.speed, chance, log, lose,
+    )  # fmt: skip
     return assemble(settings, parts, device, clock), device
 
 
 def assemble(settings: Settings, parts: Any, device: Any, clock: SimulatedClock) -> LLMEngine:
     """The engine of a device: what `jax_engine.engine.build` does behind the model."""
     config = EngineConfig(**settings.config)
-
-    def host_room(wanted: list[int]) -> bool:
-        return bool(device.kv_cache.host.make_room(wanted))
-
-    blocks = BlockManager(
-        config.block_size,
-        settings.num_blocks,
-        settings.num_cpu_blocks,
-        watermark=settings.watermark,
-        enable_prefix_caching=config.prefix_caching,
-        table_width=device.table_width,
-        host_room=host_room,
-    )
-    costs = MeasuredCosts(lambda: measure_costs(device, settings.max_model_len, clock))
     limits = limits_of(config, settings.max_model_len)
-    scheduler = build_scheduler(config, blocks, limits, costs)
+    scheduler = build_scheduler(config, limits, device, watermark=settings.watermark)
     device.watch(scheduler)
     engine = LLMEngine(
         EngineParts(
@@ -98,7 +88,6 @@ def assemble(settings: Settings, parts: Any, device: Any, clock: SimulatedClock)
             tokenizer=parts.tokenizer,
             max_model_len=settings.max_model_len,
             eos_token_ids=parts.eos_token_ids,
-            preemption_costs=costs,
             head=parts.head,
         )
     )

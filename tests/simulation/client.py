@@ -26,7 +26,7 @@ class Client:
         arrival: When it came, in seconds; None: whenever the engine says.
         may_be_aborted: Whether somebody asked for that.
         has_text: Whether outputs have text.
-        mailed: Whether its end comes from `wait_for_completion`, not from `step`.
+        mailed: Whether its end comes to a `Call`, not from `step`.
     """
 
     request_id: str

@@ -1,14 +1,15 @@
-"""What surrounds a worker in a simulation: work takes time, may fail, and is counted."""
+"""What surrounds a runner in a simulation: work takes time, may fail, and is counted."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.step import Step
+from jax_engine.step import PreemptionCosts, Step
+from jax_engine.worker.preemption_costs import measure_costs
 from jax_engine.worker.step_shape import StepShape, step_shape
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.faults import Faults
@@ -36,9 +37,11 @@ class Speed:
 
 
 class SimulatedDevice:
-    """Either worker, as the engine sees it.
+    """Either worker, as the engine sees it: a `Runner`.
 
     Args:
+        cache: The worker's cache, with the names of the engine's `KVCache`.
+        max_model_len, num_cpu_blocks: Of the simulated engine.
         lose_cache: Has the worker's cache go down with a step, as it does when a step that it was
             donated to fails.
 
@@ -50,6 +53,9 @@ class SimulatedDevice:
     def __init__(
         self,
         worker: Any,
+        cache: Any,
+        max_model_len: int,
+        num_cpu_blocks: int,
         clock: SimulatedClock,
         faults: Faults,
         speed: Speed,
@@ -58,10 +64,11 @@ class SimulatedDevice:
         lose_cache: Callable[[], None],
     ) -> None:
         self.worker = worker
-        self.kv_cache = SimulatedCache(worker.kv_cache, self)
-        self.steps = SimulatedSteps()
+        self.capabilities = replace(worker.capabilities, num_cpu_blocks=num_cpu_blocks)
         self.pause: Callable[[], None] = lambda: None
         self.in_flight: list[tuple[Any, Step]] = []
+        self._cache = cache
+        self._max_model_len = max_model_len
         self._clock = clock
         self._faults = faults
         self._speed = speed
@@ -116,6 +123,12 @@ class SimulatedDevice:
         result = self.worker.collect(ticket)
         self._faults.strike("after collect")
         return result
+
+    def measure_costs(self) -> PreemptionCosts:
+        """As the engine's own worker does it, by the simulated clock."""
+        steps: Any = SimulatedSteps()
+        cache: Any = SimulatedCache(self._cache, self)
+        return measure_costs(self, steps, cache, self._max_model_len, self._clock)
 
     def moved(self, pairs: Pairs) -> None:
         """Blocks were moved between the device and the host."""

@@ -26,18 +26,21 @@ class Faults:
 
     Attributes:
         num_struck: How often it raised.
+        is_due: Whether the next call of `strike` raises, unless none does.
     """
 
     def __init__(self, chance: Random, log: EventLog, *, rate: float, full_rate: float) -> None:
         self.rate, self.full_rate = rate, full_rate
         self.num_struck = 0
+        self.is_due = False
         self._chance = chance
         self._log = log
 
     def strike(self, place: str) -> None:
         """Raises one of `INJECTED`, now and then."""
-        if self.rate and self._chance.random() < self.rate:
+        if self.rate and (self.is_due or self._chance.random() < self.rate):
             self.num_struck += 1
+            self.is_due = False
             kind = self._chance.choice(INJECTED)
             self._log("fault", place, kind.__name__)
             self._log.seen[f"fault: {place}"] += 1

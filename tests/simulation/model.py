@@ -1,10 +1,22 @@
-"""The model of the stub worker: what comes next is a pure function of tokens and a seed."""
+"""The model of the stub runner, which checks by itself what it reads: no oracle runs beside it.
+
+A slot of the cache holds the token that was written there and the token's position. A step reads
+its whole context through the block table, fails if a slot holds another position, and draws what
+follows the tokens that it found: a pure function of them and a seed.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 from zlib import crc32
 
+import numpy as np
+
+from jax_engine.step import RequestSetup
+from reference.kv_cache import KVCache
 from reference.random_numbers import derive_seed
+from tests.support.reading_model import ReadingModel
+from tests.support.stub_runner import Drawn, seed_of
 
 VOCABULARY = 5
 EOS = 2
@@ -19,6 +31,58 @@ def next_token(token_ids: Sequence[int], seed: int, forbidden: Collection[int] =
     while token in forbidden:
         token = (token + 1) % VOCABULARY
     return token
+
+
+def contents(token_ids: Any, start: int = 0) -> np.ndarray:
+    """What the slots of these tokens must hold, of which the first is at position `start`."""
+    return np.arange(start, start + len(token_ids)) * VOCABULARY + np.array(token_ids, np.int64)
+
+
+class CheckingModel:
+    """Has the methods of the oracle's that a `StubRunner` calls.
+
+    The hidden state of a sequence's last token, and its logits, are all tokens up to it.
+    """
+
+    config = ReadingModel.config
+
+    def forward(
+        self,
+        token_ids: np.ndarray,
+        positions: np.ndarray,
+        kv_cache: KVCache,
+        block_tables: np.ndarray,
+        context_lens: np.ndarray,
+        query_start_loc: np.ndarray,
+        slot_mapping: np.ndarray,
+    ) -> np.ndarray:
+        slots, size = kv_cache.gpu[0, 0].reshape(-1), kv_cache.block_size
+        slots[slot_mapping] = positions * VOCABULARY + token_ids
+        hidden = np.full((len(token_ids), max(context_lens)), -1)
+        for table, length, end in zip(block_tables, context_lens, query_start_loc[1:], strict=True):
+            at = np.arange(length)
+            found = slots[table[at // size] * size + at % size]
+            if (found // VOCABULARY != at).any():
+                # To tell what a prompt costs, one of zeros is computed all in block 0.
+                assert length > size and not table.any() and not token_ids.any(), (
+                    f"I13: a row of {length} tokens reads {found}"
+                )
+                continue
+            hidden[end - 1, :length] = found % VOCABULARY
+        return hidden
+
+    def compute_logits(self, hidden: np.ndarray) -> np.ndarray:
+        return hidden
+
+
+def draw(
+    setup: RequestSetup, index: int, logits: np.ndarray, history: list[int], _: Collection[int]
+) -> Drawn:
+    """In place of a sampler."""
+    context = logits[: len(history)].tolist()
+    early = len(context) - len(setup.prompt_token_ids) < setup.min_tokens
+    forbidden = setup.forbidden[0].tolist() if early else ()
+    return next_token(context, seed_of(setup, index), forbidden), None
 
 
 def letter(token_id: int) -> str:

@@ -38,7 +38,7 @@ class Request:
 def draw_request(chance: Random, settings: Settings, *, streams: bool = True) -> Request:
     """
     Args:
-        streams: False for what comes through a mailbox: one output, at the end.
+        streams: False for a call that waits: one output, at the end.
     """
     longest = settings.max_model_len
     n = chance.choice([1, 1, 1, 1, 2, 2, 3, 7])

@@ -18,6 +18,7 @@ SOMETIMES = (
     "rebuild", "cache hit", "abort in flight", "failed step", "deadline", "refused",
     "no host memory", "pending token", "blocks looked at in the host's memory",
     "a delta behind an abort", "measured costs", "time: a jump", "time: still", "threads",
+    "Ctrl-C", "a second Ctrl-C", "engine in use", "leave", "aborted past the loop", "stopped",
 )  # fmt: skip
 
 

@@ -5,15 +5,17 @@ from random import Random
 from typing import Any
 
 from jax_engine import RequestOutputKind
+from jax_engine.engine.batch import check_all
+from jax_engine.engine.calls import Call
+from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.errors import InvalidRequestError, StepFailedError
-from jax_engine.llm_queue import QueueMethods
 from reference.random_numbers import request_seed
-from tests.simulation.baton import Baton, simulated_mail
+from tests.simulation.baton import Baton, simulated_threads
 from tests.simulation.build import World, build_engine, simulated_host
 from tests.simulation.checks import check_costs, check_engine, check_idle
 from tests.simulation.client import Client
 from tests.simulation.clock import SimulatedClock
-from tests.simulation.faults import INJECTED, Faults, Interruption
+from tests.simulation.faults import INJECTED, Faults
 from tests.simulation.log import EventLog
 from tests.simulation.model import Sample
 from tests.simulation.requests import Request, draw_request
@@ -22,6 +24,7 @@ from tests.simulation.stub_world import StubWorld
 from tests.simulation.tiny_world import tiny_world
 
 IDS = ["0", "1", "2", "3", "4", "5", "a", "b", "what a step costs", ""]
+QUEUED = [*IDS, *map(str, range(6, 30))]
 STEP_LIMIT = 5000
 SECOND = 1024  # ticks
 DELTA, CUMULATIVE = RequestOutputKind.DELTA, RequestOutputKind.CUMULATIVE
@@ -51,7 +54,8 @@ class Simulation:
             self.world, self.settings, self.clock, self.faults, self.chance, self.log
         )
         self.baton = Baton(self.chance)
-        self.engine.serve = self.serve  # type: ignore[method-assign]
+        self.run_step = self.engine.run_step
+        self.engine.run_step = self.checked_step  # type: ignore[method-assign]
         self.num_steps = 0
         self.began = 0.0  # the last step
         self.num_lists = 0  # of outputs that `step` has returned
@@ -59,7 +63,11 @@ class Simulation:
         self.current: dict[str, Client] = {}  # the last of each id
         self.waiting: dict[str, list[Client]] = {}  # of each id those whose end has not come
         self.stale: set[str] = set()  # ids of which outputs may come that are behind their end
-        self.enqueued: list[Client] = []
+        self.enqueued: list[tuple[Call, list[Client]]] = []
+        self.in_turn = False
+        self.broken: list[
+            BaseException
+        ] = []  # what did not hold, of which the loop makes a failure
         self.inbox: deque[tuple[int, float, Any]] = deque()  # outputs that nobody has read
         self.log("settings", self.settings)
 
@@ -67,10 +75,11 @@ class Simulation:
         busy = self.settings.busy
         actions = {
             self.step: 10.0, self.add: 1 + 6 * busy, self.abort: 1.0, self.read: 2.0,
-            self.pass_time: 1.5, self.enqueue: 0.7 * busy, self.wait: 0.3, self.reset: 0.3,
+            self.pass_time: 1.5, self.wait: 0.3, self.leave: 0.1, self.reset: 0.3,
+            self.enqueue: self.chance.choice([0.0, 0.3, 0.7]) * busy,
         }  # fmt: skip
-        with simulated_host(self.faults), simulated_mail(self.baton):
-            self.queue = QueueMethods(self.engine)
+        with simulated_host(self.faults), simulated_threads(self.baton):
+            self.loop = EngineLoop(self.engine)
             for act in self.chance.choices(
                 list(actions), list(actions.values()), k=self.settings.num_actions
             ):
@@ -125,45 +134,76 @@ class Simulation:
         samples = [self._samples(one, i) for i, one in enumerate(requests)]
         if None in samples:
             return
-        before = set(self.engine.scheduler.groups)
+        before, call = set(self.engine.scheduler.groups), Call()
+        free = [one for one in QUEUED if one not in before]
+        ids = self.chance.choices(QUEUED, k=count)
+        if len(free) >= count and self.chance.random() < 0.95:
+            ended = [one.request_id for one, _ in self.engine._running.ended]
+            ended = [one for one in ended if one in free]
+            ids = self.chance.sample(free, count)
+            ids = ended[:1] if count == 1 and ended else ids
         try:
-            ids = self.queue.enqueue(
+            checked = check_all(
+                self.engine,
                 [as_prompt(one) for one in requests],
                 [one.params for one in requests],
-                priority=[one.priority for one in requests],
-                timeout=[one.timeout for one in requests],
-                use_tqdm=False,
+                [one.priority for one in requests],
+                [one.timeout for one in requests],
             )
+            for one, request_id in zip(checked, ids, strict=True):
+                one.group.request_id = request_id
+            if self.loop.is_busy:
+                self.collect()  # no job aborts requests and uses their ids again
+            with self.engine.driven():
+                self.loop.add(checked, call)
         except (InvalidRequestError, *INJECTED) as error:
             self._refused(error)
             assert before == set(self.engine.scheduler.groups), "I21: all or none"
             return
-        assert not before & set(ids) and len(set(ids)) == count, "I51"
+        assert not before & set(ids) and len(set(ids)) == count, "an id twice"
+        clients = []
         for request_id, request, wanted in zip(ids, requests, samples, strict=True):
             assert wanted is not None
-            self._accept(request_id, request, wanted, self.clock.now, mailed=True)
+            clients.append(self._accept(request_id, request, wanted, self.clock.now, mailed=True))
+        call.request_ids = ids
+        self.enqueued.append((call, clients))
 
     def wait(self) -> None:
         """For all that was enqueued; other clients' requests run along."""
-        clients, self.enqueued = self.enqueued, []
+        limit = self.num_steps + STEP_LIMIT
+        while self.loop.is_busy:
+            self.turn()
+            assert self.num_steps < limit, "I20: a request hangs"
+        calls, self.enqueued = self.enqueued, []
+        for call, clients in calls:
+            self._read_call(call, clients)
+
+    def _read_call(self, call: Call, clients: list[Client]) -> None:
+        lost = any(client.ended for client in clients)
         try:
-            outputs = self.queue.wait_for_completion(use_tqdm=False)
-        except (StepFailedError, *INJECTED) as error:
-            self.log("wait failed", type(error).__name__)
-            assert "not in the engine" not in str(error)
-            failed = any(client.ended or client.may_be_aborted for client in clients)
-            # As after Ctrl-C, even those are not given out whose time was up before the step.
-            assert failed or isinstance(error, Interruption), "nobody's step has failed"
-            for client in clients:
-                running = self.engine.scheduler.groups.get(client.request_id)
-                assert running is None or self.current[client.request_id] is not client
-                client.ended = True
+            outputs = call.last_outputs(lambda output: None)
+        except StepFailedError as error:
+            self.log("wait failed", error)
+            assert lost, "nobody's step has failed"
             return
+        assert not lost, "a step has failed, and nobody was told"
         assert [one.request_id for one in outputs] == [one.request_id for one in clients], "I51"
         for client, output in zip(clients, outputs, strict=True):
             self._log_output(output)
             client.take(output, self.began)
             assert client.ended
+
+    def leave(self) -> None:
+        """As after Ctrl-C: one call's requests end, and nobody else's."""
+        if not self.enqueued:
+            return
+        call, clients = self.enqueued.pop(self.chance.randrange(len(self.enqueued)))
+        groups = self.engine.scheduler.groups
+        left = {one for one in groups if self.current[one] not in clients}
+        self.log("leave", *call.request_ids)
+        self.log.seen["leave"] += bool(set(groups) & set(call.request_ids))
+        self.loop.leave(call)
+        assert set(groups) == left
 
     def abort(self) -> None:
         groups = self.engine.scheduler.groups
@@ -176,18 +216,19 @@ class Simulation:
         self.log.seen["abort in flight"] += any(groups[one].number in in_flight for one in running)
         for client in running.values():
             client.may_be_aborted = True
+        self.loop.abort([one for one, client in running.items() if client.mailed])
         outputs = self.engine.abort_request(ids)
         self.log.seen["a delta behind an abort"] += any(
             client.kind is DELTA and client.received for client in running.values()
         )
-        at_once = [one for one, client in running.items() if client.kind is not DELTA]
+        at_once = [
+            one for one, client in running.items() if not client.mailed and client.kind is not DELTA
+        ]
         assert [output.request_id for output in outputs] == at_once, "I22"
         assert not any(one in groups for one in ids) and self.engine.abort_request(ids) == []
         for output in outputs:
             client = running[output.request_id]
             self._log_output(output)
-            if client.mailed:
-                continue
             client.take(output, self.began)
             assert client.ended
             self.waiting[client.request_id].remove(client)
@@ -221,26 +262,51 @@ class Simulation:
     # Steps
 
     def step(self) -> None:
-        outputs = self._checked(lambda: type(self.engine).step(self.engine))
-        if outputs is None:
+        """One of the loop's while it is busy: then nobody else may step."""
+        if self.loop.is_busy:
+            self.turn()
+            if self.chance.random() < 0.5:
+                self.collect()
             return
-        self.inbox += [(self.num_lists, self.began, output) for output in outputs]
-        self.num_lists += 1
+        try:
+            outputs = self.engine.step()
+        except INJECTED:
+            outputs = self.engine.outputs()  # of turns before
+        self._come(outputs)
         if self.chance.random() < 0.7:
             self.read_all()
 
-    def serve(self) -> bool:
-        """In place of the engine's own, for who waits: others act between two steps."""
+    def turn(self) -> None:
+        """One of the loop's, in which others may act as well."""
         if self.chance.random() < 0.3:
-            self.chance.choice([self.abort, self.add, self.pass_time])()
-        failure: list[BaseException] = []
-        stepped = self._checked(lambda: type(self.engine).serve(self.engine), failure)
-        if failure:
-            raise failure[0]
-        return bool(stepped)
+            self.loop.post(
+                self.chance.choice([self.abort, self.add, self.pass_time, self.enqueue, self.leave])
+            )
+        self.in_turn = True
+        self.loop.turn()
+        self.in_turn = False
+        if self.broken:
+            raise self.broken[0]
 
-    def _checked(self, step: Any, failure: list[BaseException] | None = None) -> Any:
-        """One step and all that must hold after it; None if it failed."""
+    def collect(self) -> None:
+        """What there is for `step`."""
+        self._come(self.engine.outputs())
+
+    def _come(self, outputs: list[Any]) -> None:
+        self.inbox += [(self.num_lists, self.began, output) for output in outputs]
+        self.num_lists += 1
+
+    def checked_step(self) -> None:
+        """In place of `run_step`: a step, and all that must hold after it."""
+        try:
+            self._checked_step()
+        except INJECTED:
+            raise
+        except BaseException as error:
+            self.broken.append(error)
+            raise
+
+    def _checked_step(self) -> None:
         engine, groups = self.engine, self.engine.scheduler.groups
         self.num_steps += bool(groups)
         self.began = self.clock.now
@@ -248,28 +314,27 @@ class Simulation:
         overdue = [
             one for one in running if one.deadline is not None and one.deadline <= self.began
         ]
-        result = None
+        if any(one.mailed for one in overdue) and len(overdue) < len(running):
+            self.faults.is_due = self.chance.random() < 0.3  # who is out of time needs no step
         try:
-            result = step()
+            self.run_step()
             left = [one for one in overdue if one.request_id in groups]
             assert not left, "a deadline has passed and the request goes on"
             self.log.seen["deadline"] += len(overdue)
         except INJECTED as error:
-            in_time = [one for one in running if not (one.mailed and one in overdue)]
-            self._failed(in_time, error, served=failure is not None)
-            if failure is not None:
-                failure.append(error)
-        check_engine(engine)
-        cached = self.chance.random() < 0.2
-        in_host = self.world.check_contents(engine, self.device.worker, cached=cached)
-        self.log.seen["blocks looked at in the host's memory"] += in_host
-        return result
+            self._failed([one for one in running if not (one.mailed and one in overdue)], error)
+            raise
+        finally:
+            check_engine(engine)
+            cached = self.chance.random() < 0.2
+            in_host = self.world.check_contents(engine, self.device.worker, cached=cached)
+            self.log.seen["blocks looked at in the host's memory"] += in_host
 
-    def _failed(self, running: list[Client], error: BaseException, *, served: bool) -> None:
+    def _failed(self, running: list[Client], error: BaseException) -> None:
         """All requests were aborted.
 
-        Clients know from the exception; of a step that was run for somebody who waits, others know
-        from the next call of `step`.
+        Clients know from the exception; of a step of the loop's, clients without a call know from
+        the next call of `step`.
         """
         self.log("step failed", error)
         self.log.seen["failed step"] += 1
@@ -278,7 +343,7 @@ class Simulation:
         if self.chance.random() < 0.3:
             self.reset()
         for client in running:
-            if served and not client.mailed:
+            if self.in_turn and not client.mailed:
                 client.may_be_aborted = True
                 continue
             client.ended = True
@@ -325,15 +390,16 @@ class Simulation:
         arrival: float,
         *,
         mailed: bool = False,
-    ) -> None:
+    ) -> Client:
         self.num_accepted += 1
         client = Client(
             request_id, request, samples, self.num_lists, arrival, self.settings.has_text, mailed
         )
         self.current[request_id] = client
-        where = self.enqueued if mailed else self.waiting.setdefault(request_id, [])
-        where.append(client)
+        if not mailed:
+            self.waiting.setdefault(request_id, []).append(client)
         self.log("accepted", repr(request_id), request)
+        return client
 
     def _refused(self, error: BaseException) -> None:
         self.log("refused", type(error).__name__)

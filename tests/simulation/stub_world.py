@@ -1,4 +1,4 @@
-"""The world of the stub worker: no model; what comes next is a pure function of the tokens."""
+"""The world of the stub runner: what comes next is a pure function of the tokens."""
 
 import functools
 import tempfile
@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from jax_engine import LLMEngine
+from jax_engine.step import Capabilities
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
-from tests.simulation.model import EOS, VOCABULARY, Rules, Sample
+from tests.simulation.model import EOS, VOCABULARY, CheckingModel, Rules, Sample, contents, draw
 from tests.simulation.requests import Request
 from tests.simulation.settings import Settings
-from tests.simulation.stub_worker import StubWorker, contents
 from tests.support.byte_tokenizer import save_letter_tokenizer
 from tests.support.integrity import cached_contents
+from tests.support.stub_runner import StubRunner
 
 
 @functools.cache
@@ -31,13 +32,16 @@ class StubWorld:
     def adapt(self, settings: Settings) -> Settings:
         return settings
 
-    def worker(self, settings: Settings) -> StubWorker:
-        return StubWorker(
-            num_blocks=settings.num_blocks,
-            num_cpu_blocks=settings.num_cpu_blocks,
-            block_size=settings.config["block_size"],
-            max_model_len=settings.max_model_len,
+    def worker(self, settings: Settings) -> StubRunner:
+        size = settings.config["block_size"]
+        width = -(-settings.max_model_len // size)
+        sizes = Capabilities(
+            VOCABULARY, size, settings.num_blocks, settings.num_cpu_blocks, width, 64
         )
+        return StubRunner(CheckingModel(), sizes, draw=draw)
+
+    def cache(self, worker: StubRunner) -> "CacheOf":
+        return CacheOf(worker)
 
     def parts(self, settings: Settings) -> Any:
         return SimpleNamespace(
@@ -49,8 +53,8 @@ class StubWorld:
             head=None,
         )
 
-    def lose_cache(self, worker: StubWorker) -> None:
-        worker.kv_cache.array = None
+    def lose_cache(self, worker: StubRunner) -> None:
+        worker.memory = None
 
     def samples(self, request: Request, seed: int, max_model_len: int) -> list[Sample] | None:
         params = request.params
@@ -67,11 +71,12 @@ class StubWorld:
         )
         return [rules.sample(i, max_model_len) for i in range(params.n)]
 
-    def check_contents(self, engine: LLMEngine, worker: StubWorker, *, cached: bool) -> int:
+    def check_contents(self, engine: LLMEngine, worker: StubRunner, *, cached: bool) -> int:
         """Args:
         cached: Whether to look at the blocks of the prefix cache as well.
         """
-        blocks, cache, in_host = engine.scheduler.block_manager, worker.kv_cache, 0
+        blocks, memory, in_host = engine.scheduler.block_manager, worker.memory, 0
+        on_device = memory.gpu[0, 0, :, 0, :, 0]
         for group in [*engine.scheduler.running, *engine.scheduler.swapped]:
             for seq in group.unfinished():
                 table = blocks.block_table(seq.seq_id)
@@ -79,17 +84,42 @@ class StubWorld:
                 if not table or not tokens:
                     continue
                 if blocks.device(seq.seq_id) == "cpu":
-                    found: Any = cache.host.read(table)
+                    found: Any = memory.host.read(table)[:, 0, 0, 0, :, 0]
                     in_host += len(table)
                 else:
-                    found = cache.array[table]
+                    found = on_device[table]
                 _same(found.reshape(-1)[: len(tokens)], tokens, group.request_id)
         for block, (tokens, _) in cached_contents(blocks).items() if cached else ():
             wanted = contents(list(tokens))[len(tokens) - blocks.block_size :]
-            assert (cache.array[block] == wanted).all(), f"I13: cached block {block}"
+            assert (on_device[block] == wanted).all(), f"I13: cached block {block}"
         return in_host
 
 
 def _same(found: np.ndarray, tokens: list[int], request_id: str) -> None:
     wanted = contents(tokens)
     assert (found == wanted).all(), f"I13: {request_id} has {found} for {wanted}"
+
+
+class CacheOf:
+    """The cache that the stub has now, with the names of the engine's `KVCache`."""
+
+    def __init__(self, worker: StubRunner) -> None:
+        self._worker = worker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._worker.memory, name)
+
+    @property
+    def array(self) -> np.ndarray:
+        found: np.ndarray = self._worker.memory.gpu
+        return found
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def read(self, block: int) -> np.ndarray:
+        return self.array[:, :, block].copy()
+
+    def write(self, block: int, data: np.ndarray) -> None:
+        self.array[:, :, block] = data

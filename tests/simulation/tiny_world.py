@@ -54,7 +54,7 @@ class TinyWorld:
         return replace(
             settings,
             num_blocks=POOL.num_blocks,
-            num_cpu_blocks=min(settings.num_cpu_blocks, len(self._worker.kv_cache.host)),
+            num_cpu_blocks=min(settings.num_cpu_blocks, self._worker.capabilities.num_cpu_blocks),
             config=config,
             has_text=False,
             has_edits=False,
@@ -64,6 +64,9 @@ class TinyWorld:
     def worker(self, settings: Settings) -> Worker:
         """The same one for all: its caches hold what earlier simulations left, as after a fault."""
         return self._worker
+
+    def cache(self, worker: Worker) -> Any:
+        return worker.kv_cache
 
     def parts(self, settings: Settings) -> Any:
         parts = parts_for(POOL)

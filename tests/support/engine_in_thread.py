@@ -13,8 +13,9 @@ from typing import Any
 import zmq
 
 from jax_engine import LLMEngine
+from jax_engine.engine.engine_loop import EngineLoop
 from jax_engine.serving import engine_process
-from jax_engine.serving.engine_loop import EngineLoop
+from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import COMMANDS, REPORTS, Beat, Report, Stop, encode
 
 BEAT_S = 0.5
@@ -65,17 +66,18 @@ class EngineThread:
         context = zmq.Context()
         commands = engine_process.connect(context, zmq.PULL, f"{self._folder}/{COMMANDS}")
         reports = engine_process.connect(context, zmq.PUSH, f"{self._folder}/{REPORTS}")
-        socket: Any = _Heard(self, commands)
+        heard: Any = _UntilKilled(self, commands)
+        said: Any = _UntilKilled(self, reports)
         status = 1
         try:
-            status = engine_process._run(socket, reports, self._folder)
+            status = engine_process._run(heard, said, self._folder)
         finally:
             context.destroy(linger=1000 if self.status is None else 0)
             self._end(status)
 
 
-class _Heard:
-    """The socket of commands, which says no more once the process has been killed."""
+class _UntilKilled:
+    """A socket that has no more to say, and takes no more, once the process has been killed."""
 
     def __init__(self, process: EngineThread, socket: Any) -> None:
         self._process, self._socket = process, socket
@@ -87,6 +89,10 @@ class _Heard:
                 if self._process.status is None:
                     return message
         return encode(Stop())
+
+    def send(self, message: bytes) -> None:
+        if self._process.status is None:
+            self._socket.send(message)
 
 
 class _Nothing:
@@ -103,10 +109,11 @@ def in_threads(monkeypatch: Any) -> Callable[[], EngineThread]:
         started[-1]._thread.start()
         return started[-1]
 
-    def loop_of(engine: LLMEngine, send: Callable[[Report], None]) -> EngineLoop:
+    def server_of(engine: LLMEngine, send: Callable[[Report], None]) -> EngineServer:
         process = next(one for one in started if one._thread is threading.current_thread())
-        process.engine, process.loop = engine, EngineLoop(engine, send)
-        return process.loop
+        server = EngineServer(engine, send)
+        process.engine, process.loop = engine, server.loop
+        return server
 
     def beat(address: str, loop: EngineLoop) -> None:
         process = next(one for one in started if one._folder == address)
@@ -118,6 +125,6 @@ def in_threads(monkeypatch: Any) -> Callable[[], EngineThread]:
         context.destroy(linger=0)
 
     monkeypatch.setattr("jax_engine.serving.engine_client._start", start)
-    monkeypatch.setattr(engine_process, "EngineLoop", loop_of)
+    monkeypatch.setattr(engine_process, "EngineServer", server_of)
     monkeypatch.setattr(engine_process, "_beat", beat)
     return lambda: started[-1]

@@ -157,7 +157,7 @@ def build_pair(
 ) -> tuple[LLMEngine, ReferenceEngine]:
     """Both engines, empty, with these scheduler settings; CPU blocks as far as they go."""
     parts = parts_for(pool)
-    num_cpu_blocks = min(num_cpu_blocks, len(parts.worker.kv_cache.host))
+    num_cpu_blocks = min(num_cpu_blocks, parts.worker.capabilities.num_cpu_blocks)
     transformer = oracle_for(pool)
     limits = {"max_model_len": MAX_LEN, "max_num_seqs": MAX_SEQS} | settings
     blocks = BlockManager(

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from tests.support.engine_pair import MAX_LEN, Pool, Request
 from tests.support.side_by_side import Served, SideBySide
+from tests.support.strategies import GivenCosts
 from tests.support.tiny_llama import VOCAB
 
 # Each entry costs a set of compiled steps. All but the last are small enough to preempt.
@@ -56,9 +56,7 @@ def preemption_settings(draw: st.DrawFn) -> dict[str, Any]:
     mode = draw(st.sampled_from([None, "recompute", "swap", "auto"]))
     if mode != "auto":
         return {"preemption_mode": mode}
-    costs = SimpleNamespace(
-        seconds_per_block=draw(st.sampled_from([0.1, 1.0, 3.0])), seconds_per_token=1.0
-    )
+    costs = GivenCosts(draw(st.sampled_from([0.1, 1.0, 3.0])))
     return {"preemption_mode": mode, "preemption_costs": costs}
 
 

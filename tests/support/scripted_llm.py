@@ -57,7 +57,12 @@ class ScriptedLLM:
     num_unfinished_requests: int = 0
     config: Any = field(
         default_factory=lambda: SimpleNamespace(
-            max_num_seqs=2, model="tiny", skip_tokenizer_init=False, pooler_config=None
+            max_num_seqs=2,
+            model="tiny",
+            skip_tokenizer_init=False,
+            pooler_config=None,
+            generation_config="auto",
+            override_generation_config=None,
         )
     )
 
@@ -131,6 +136,9 @@ class ScriptedLLM:
         return found
 
     def _logprobs(self, params: SamplingParams, text: str) -> list[dict[int, Logprob]] | None:
+        if params.logprob_token_ids is not None:
+            wanted = {one: Logprob(-3.0, 9, chr(one)) for one in params.logprob_token_ids}
+            return [wanted | one for one in self._entries(self.tokenizer.encode(text))]
         if params.logprobs is None:
             return None
         others = {one: Logprob(-2.0, 1 + one, "x") for one in range(1, params.logprobs)}

@@ -99,7 +99,7 @@ class SideBySide:
         served = self.running.get(request_id)
         if served is not None:
             number, worker = self.engine.scheduler.groups[request_id].number, self.engine.worker
-            is_in_flight = getattr(worker, "is_in_flight", None)  # `ReferenceWorker` tells
+            is_in_flight = getattr(worker, "is_in_flight", None)  # `StubRunner` tells
             saw("abort in flight", is_in_flight is not None and is_in_flight(number))
             self._cut_short(served)
         for output in self.engine.abort_request(request_id):
@@ -113,7 +113,7 @@ class SideBySide:
         """One step of both; after each of its outputs is looked at, these ids are aborted.
 
         Args:
-            fail_at: Where the engine's worker, a `ReferenceWorker`, is to raise, once: in this step
+            fail_at: Where the engine's runner, a `StubRunner`, is to raise, once: in this step
                 or in the first behind it that comes there.
         """
         outputs = self._engine_step(fail_at)

@@ -1,4 +1,4 @@
-"""An engine that speaks in three tokens, "A", "B" and an end, on the worker without a device."""
+"""An engine that speaks in three tokens, "A", "B" and an end, on a runner without a device."""
 
 import functools
 import tempfile
@@ -10,8 +10,8 @@ from jax_engine import LLMEngine
 from jax_engine.outputs import AnyRequestOutput
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.support.byte_tokenizer import save_letter_tokenizer
-from tests.support.reference_worker import pair_without_device
 from tests.support.strategies import EOS, VOCABULARY, Settings
+from tests.support.stub_engine import pair_without_device
 
 SETTINGS = Settings(4, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, True, 0)
 
@@ -23,14 +23,18 @@ def letters() -> Tokenizer:
     return load_tokenizer(folder)
 
 
-def small_engine(*, ahead: bool = False, has_text: bool = True, **changes: Any) -> LLMEngine:
+def small_engine(
+    *, ahead: bool = False, has_text: bool = True, behind: int = 64, **changes: Any
+) -> LLMEngine:
     """An engine of its own, quickly made.
 
     Args:
+        behind: The most tokens of prompts behind which a step is planned ahead.
         changes: Of SETTINGS: blocks of 4 tokens, sequences of 40, steps of 64.
     """
     tokenizer = letters() if has_text else None
-    return pair_without_device(replace(SETTINGS, **changes), ahead=ahead, tokenizer=tokenizer)[0]
+    settings = replace(SETTINGS, **changes)
+    return pair_without_device(settings, ahead=ahead, tokenizer=tokenizer, behind=behind)[0]
 
 
 def run(engine: LLMEngine) -> list[AnyRequestOutput]:

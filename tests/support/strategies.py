@@ -16,6 +16,17 @@ EOS = 2
 
 
 @dataclass(frozen=True)
+class GivenCosts:
+    """What the oracle's scheduler reads; the engine's calls for it, as for what is measured."""
+
+    seconds_per_block: float
+    seconds_per_token: float = 1.0
+
+    def __call__(self) -> "GivenCosts":
+        return self
+
+
+@dataclass(frozen=True)
 class Settings:
     """One random engine: the arguments of a block manager and of a scheduler."""
 
@@ -61,8 +72,7 @@ class Settings:
     def _costs(self) -> dict[str, Any]:
         if self.preemption_mode != "auto":
             return {}
-        costs = SimpleNamespace(seconds_per_block=self.seconds_per_block, seconds_per_token=1.0)
-        return {"preemption_costs": costs}
+        return {"preemption_costs": GivenCosts(self.seconds_per_block)}
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,7 @@ class Request:
             ignore_eos=self.ignore_eos,
             has_penalties=False,
             wants_prompt=False,
+            drops_output=False,
             seed=None,
             temperature=0.0,
             top_n_sigma=0.0,

@@ -7,7 +7,7 @@ from jax_engine import LLMEngine, SamplingParams
 from jax_engine.engine.assembler import Assembler
 from jax_engine.engine.pieces import News
 from jax_engine.engine.prompts import Prompt
-from jax_engine.serving.engine_loop import EngineLoop
+from jax_engine.serving.engine_server import EngineServer
 from jax_engine.serving.messages import (
     Abort,
     Add,
@@ -34,7 +34,7 @@ class MessageClient:
         self.streams: dict[str, CompletionStream] = {}
         self.failures: dict[str, str] = {}
         self._tokenizer = tokenizer
-        self._loop = EngineLoop(engine, self._take)
+        self._server = EngineServer(engine, self._take)
 
     def add(self, request_id: str, token_ids: Sequence[int], params: SamplingParams) -> None:
         """Sends a request."""
@@ -47,14 +47,14 @@ class MessageClient:
     def send(self, command: Any) -> None:
         """Sends a command; the next turn takes it."""
         received: Any = decode_command(encode(command))
-        self._loop.receive(received)
+        self._server.receive(received)
 
     def abort(self, request_ids: list[str]) -> None:
         self.send(Abort(request_ids))
 
     def turn(self) -> None:
         """A turn of the loop. The last command before it must be there, or a request run."""
-        self._loop.turn()
+        self._server.loop.turn()
 
     def _take(self, report: Report) -> None:
         received = decode_report(encode(report))

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import pallas_kernels
-from jax_engine.layers import attention
+from jax_engine.layer_spec import AttentionSpec
+from jax_engine.layers import attention, batch
 from jax_engine.models.load import LoadedModel, abstract_decoder
 from jax_engine.models.registry import config_from_hf
 from jax_engine.operations import device, this_device
@@ -37,15 +38,15 @@ def test_metadata_is_made_for_the_calls_of_the_layers(
     """Once a step, and its backend is the one that each layer's call would choose."""
     made, attended = [], []
 
-    def make_metadata(*batch: Any, **options: Any) -> Any:
-        made.append((options["call"], pallas_kernels.make_metadata(*batch, **options)))
+    def make_metadata(*arrays: Any, **options: Any) -> Any:
+        made.append((options["call"], pallas_kernels.make_metadata(*arrays, **options)))
         return made[-1][1]
 
-    def paged_attention(q: Any, kv_cache: Any, *batch: Any, metadata: Any, **options: Any) -> Any:
+    def paged_attention(q: Any, kv_cache: Any, *arrays: Any, metadata: Any, **options: Any) -> Any:
         attended.append((q, kv_cache, metadata))
-        return pallas_kernels.paged_attention(q, kv_cache, *batch, metadata=metadata, **options)
+        return pallas_kernels.paged_attention(q, kv_cache, *arrays, metadata=metadata, **options)
 
-    monkeypatch.setattr(compiled_steps, "make_metadata", make_metadata)
+    monkeypatch.setattr(batch, "make_metadata", make_metadata)
     monkeypatch.setattr(attention, "paged_attention", paged_attention)
     config = config_from_hf(tiny.CONFIGS["plain"])
     graphdef, params = abstract_decoder(config.spec, dtype)
@@ -87,10 +88,10 @@ CACHE = (1, 2, 1, 1, 4, 2)
 class Counting:
     """A model that says after each token the one above it; a state is a token and its place."""
 
-    spec = SimpleNamespace(num_heads=1, head_dim=2, vocab_size=VOCABULARY)
+    spec = SimpleNamespace(attentions=[AttentionSpec(1, 1, 2)], vocab_size=VOCABULARY)
 
-    def __call__(self, tokens: Any, positions: Any, cache: Any, attention: Any) -> Any:
-        return jnp.stack([tokens, positions], 1).astype(jnp.float32), cache + 1
+    def __call__(self, tokens: Any, batch: Any, cache: Any) -> Any:
+        return jnp.stack([tokens, batch.positions], 1).astype(jnp.float32), cache + 1
 
     def compute_logits(self, states: Any, num_needed: Any = None) -> Any:
         return -jnp.abs(jnp.arange(VOCABULARY) - states[:, :1] - 1)
@@ -98,13 +99,12 @@ class Counting:
 
 def counting_steps(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
     monkeypatch.setattr(compiled_steps.nnx, "merge", lambda *_: Counting())
-    monkeypatch.setattr(compiled_steps, "make_metadata", lambda *_, **__: None)
     model: Any = SimpleNamespace(graphdef=(), params={"weight": jnp.ones(2)})
     sizes = {"block_size": 4, "table_width": TABLE_WIDTH, "max_rows": MAX_ROWS}
     return compiled_steps.CompiledSteps(model, **sizes, **options)
 
 
-def plan(*, masked: bool = False, **asks: bool) -> tuple[StepShape, np.ndarray]:
+def plan(*, masked: bool = False, **asks: Any) -> tuple[StepShape, np.ndarray]:
     """Prompts of the tokens 3, 4, 5, 6 and 10, 11."""
     nothing, words = np.zeros((2, 0), np.int32), np.zeros((1, ROW_WIDTH), np.int32)
     prompts = {1: [3, 4, 5, 6], 2: [10, 11]}
@@ -139,8 +139,7 @@ def test_a_step_gives_what_its_shape_asks_for(eager: bool, monkeypatch: pytest.M
     assert output.pooled.last[:2].tolist() == [[6.0, 3.0], [11.0, 1.0]]
 
     for whole, num_top in [(False, NUM_TOP), (True, VOCABULARY)]:
-        asks = {"prompt_logprobs": True} | ({"whole_prompt_logprobs": True} if whole else {})
-        output = run(steps, *plan(**asks))
+        output = run(steps, *plan(prompt_logprobs=-1 if whole else 0))
         assert output.prompt is not None and output.pooled is None
         assert output.prompt.token_ids[:6].tolist() == [4, 5, 6, 0, 11, 0]
         assert output.prompt.ranks[:3].tolist() == [1, 1, 1]

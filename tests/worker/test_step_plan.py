@@ -3,6 +3,7 @@
 import dataclasses
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from jax_engine import SamplingParams
 from jax_engine.engine.request_setup import derive_seed, request_setup
 from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling
 from jax_engine.step import Moves, RequestSetup, Row, Step
+from jax_engine.worker.prompt_logprobs import NUM_TOP
 from jax_engine.worker.step_plan import pack_step, split_fields, unpack_step
 from jax_engine.worker.step_shape import StepShape
 
@@ -167,7 +169,7 @@ def _row(number: int, start: int, count: int, num_samples: int, sample: int = 0)
     return Row(number, number, start, [1] * count, num_samples, sample)
 
 
-def _setup(number: int, prompt: int, samples: int = 1, **changes: bool) -> RequestSetup:
+def _setup(number: int, prompt: int, samples: int = 1, **changes: Any) -> RequestSetup:
     """Of which the rows are numbered: 100 * number + sample, and so on."""
     first = 100 * number + np.arange(samples, dtype=np.int32)[:, None]
     rows = np.repeat(first, ROW_WIDTH, axis=1)
@@ -216,28 +218,32 @@ def test_what_only_some_requests_ask_for_is_in_the_shape(masked: bool) -> None:
             {"split"} if shape.split and not masked else set()
         )
 
-    scored = {"prompt_logprobs": True}
-    whole = scored | {"whole_prompt_logprobs": True}
+    scored, rest = {"prompt_logprobs"}, {"prompt_logprobs", "whole_prompt_logprobs"}
     cases = [
         ((ends, _setup(1, 4, needs_logits=True)), set() if masked else {"split"}),
         ((middle, _setup(1, 4, needs_logits=True)), set()),
         ((ends, _setup(1, 4, pooling=True)), {"pooling"}),
         ((ends, _setup(1, 4, wants_logprobs=True)), set()),
-        ((ends, _setup(1, 4, **scored)), {"prompt_logprobs"}),
-        ((ends, _setup(1, 3, **scored)), set()),
-        ((early, _setup(1, 3, **scored)), {"prompt_logprobs"}),
-        ((ends, _setup(1, 4, **whole)), set(whole)),
-        ((ends, _setup(1, 3, **whole)), set()),
+        ((ends, _setup(1, 4, prompt_logprobs=0)), scored),
+        ((ends, _setup(1, 3, prompt_logprobs=1)), set()),
+        ((early, _setup(1, 3, prompt_logprobs=NUM_TOP)), scored),
+        ((ends, _setup(1, 4, prompt_logprobs=NUM_TOP + 1)), rest),
+        ((ends, _setup(1, 4, prompt_logprobs=-1)), rest),
+        ((ends, _setup(1, 3, prompt_logprobs=-1)), set()),
     ]
+
+    def whole(setup: RequestSetup) -> bool:
+        return not 0 <= (setup.prompt_logprobs or 0) <= NUM_TOP
+
     for part, wanted in cases:
         assert extras(part) == wanted
         assert extras(plain, part) == extras(part, plain) == wanted
         for (row, setup), more in cases:
             other = (row._replace(request=2), replace(setup, number=2))
-            if (wanted and more) or not setup.whole_prompt_logprobs:
+            if (wanted and more) or not whole(setup):
                 both = wanted | more
-                if part[1].whole_prompt_logprobs and "prompt_logprobs" in both:
-                    both = both | {"whole_prompt_logprobs"}
+                if whole(part[1]) and "prompt_logprobs" in both:
+                    both = both | rest
                 assert extras(part, other) == both
     assert extras(plain) == set()
 

@@ -15,6 +15,7 @@ from jax_engine.worker.step_shape import StepShape
 from jax_engine.worker.warmup import compile_ahead
 from tests.support.patience import HANG_S
 
+VOCABULARY = 40
 SHAPES = [StepShape(1, 1), StepShape(32, 16), StepShape(64, 8), StepShape(64, 32), StepShape(2, 2)]
 
 
@@ -37,12 +38,14 @@ class Bar:
         self.updates.append(count)
 
 
-def worker(
+def steps(
     done: list[Any],
     has: list[StepShape],
     fails: StepShape | None = None,
     noticed: threading.Event | None = None,
 ) -> Any:
+    """The compiled steps and the cache, in one."""
+
     def prepare(shape: StepShape, cache: Any) -> None:
         assert cache == "array"
         if fails in done:
@@ -53,9 +56,13 @@ def worker(
             raise RuntimeError("no memory")
 
     return SimpleNamespace(
-        steps=SimpleNamespace(has=has.__contains__, prepare_silently=prepare),
-        kv_cache=SimpleNamespace(array="array", warm_up=lambda: done.append("moves")),
-    )
+        has=has.__contains__, prepare_silently=prepare, array="array",
+        warm_up=lambda: done.append("moves"), sample=None,
+    )  # fmt: skip
+
+
+def compile_all(one: Any, shapes: list[StepShape] = SHAPES, *, use_tqdm: bool = True) -> int:
+    return compile_ahead(one, one, VOCABULARY, shapes, use_tqdm=use_tqdm, threads=1)
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +73,7 @@ def bar(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("use_tqdm", [False, True])
 def test_what_is_not_there_is_compiled_the_longest_first(use_tqdm: bool) -> None:
     done: list[Any] = []
-    one = worker(done, [SHAPES[4]])
-    assert compile_ahead(one, SHAPES, use_tqdm=use_tqdm, threads=1) == 4
+    assert compile_all(steps(done, [SHAPES[4]]), use_tqdm=use_tqdm) == 4
     assert done == ["moves", SHAPES[3], SHAPES[2], SHAPES[1], SHAPES[0]]
     assert Bar.made.updates == [1] * 4
     assert Bar.made.options["total"] == 4 and Bar.made.options["disable"] is not use_tqdm
@@ -85,7 +91,7 @@ def test_a_failure_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmup, "ThreadPoolExecutor", Pool)
     many = [*SHAPES, *(StepShape(1, 1, n) for n in range(1, 99))]
     with pytest.raises(RuntimeError, match="no memory"):
-        compile_ahead(worker(done, [], fails=SHAPES[3], noticed=noticed), many, threads=1)
+        compile_all(steps(done, [], fails=SHAPES[3], noticed=noticed), many)
     assert done[:2] == ["moves", SHAPES[3]] and not Bar.made.updates
     assert len(done) < 50
 
@@ -97,7 +103,7 @@ def test_what_takes_long_is_logged(
     times = iter([64.0, 64.0 + seconds])
     monkeypatch.setattr(warmup.time, "perf_counter", lambda: next(times))
     caplog.set_level(logging.INFO)
-    compile_ahead(worker([], [SHAPES[4]]), SHAPES, threads=1)
+    compile_all(steps([], [SHAPES[4]]))
     said = f"4 steps compiled ahead in {seconds:.1f} s"
     assert caplog.messages == ([said] if seconds >= warmup.LONG_S else [])
 
@@ -109,13 +115,13 @@ def test_samplers_that_are_programs_of_their_own_are_compiled_too(
     device = SimpleNamespace(branches_wait=True)
     monkeypatch.setattr(warmup, "this_device", lambda: device)
     prepared: list[Any] = []
-    one = worker([], [])
-    one.prepare_sampler = lambda rows, asks: prepared.append((rows, asks))
-    compile_ahead(one, SHAPES, threads=1)
-    assert prepared == [(rows, asks) for rows in (32, 16, 8, 2, 1) for asks in USUAL]
+    one = steps([], [])
+    one.sample = SimpleNamespace(prepare=lambda *asked: prepared.append(asked))
+    compile_all(one)
+    assert prepared == [(rows, VOCABULARY, asks) for rows in (32, 16, 8, 2, 1) for asks in USUAL]
     device.branches_wait = False
-    compile_ahead(one, SHAPES, threads=1)
+    compile_all(one)
     device.branches_wait = True
-    eager = worker([], SHAPES)  # says that it has every shape, and has no `prepare_sampler`
-    assert compile_ahead(eager, SHAPES, threads=1) == 0
+    one.has = SHAPES.__contains__  # as where nothing is compiled
+    assert compile_all(one) == 0
     assert len(prepared) == 5 * len(USUAL)

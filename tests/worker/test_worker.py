@@ -10,11 +10,11 @@ import pytest
 from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import ROW_WIDTH
 from jax_engine.sampling.sampler import SamplerOutput
-from jax_engine.step import Moves, RequestSetup, Row, Step
+from jax_engine.step import Capabilities, Moves, RequestSetup, Row, Step
 from jax_engine.worker import worker as module
 from jax_engine.worker.hidden_states import PooledStates
 from jax_engine.worker.step_output import StepOutput, Unsampled
-from jax_engine.worker.step_shape import StepShape, step_shape
+from jax_engine.worker.step_shape import StepShape, all_step_shapes, step_shape
 from jax_engine.worker.worker import Worker
 
 MAX_ROWS, VOCABULARY = 16, 40
@@ -61,13 +61,14 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
         return lambda *given: done.append((name, *given))
 
     moves = {name: note(name) for name in ("swap_in", "swap_out", "copy", "recover")}
-    cache = SimpleNamespace(array="cache", **moves)
+    host = SimpleNamespace(make_room=lambda blocks: blocks == [3])
+    cache = SimpleNamespace(array="cache", dtype="int8", host=host, **moves)
     monkeypatch.setattr(module, "KVCache", lambda *_, **given: cache)
     monkeypatch.setattr(module, "CompiledSteps", lambda *_, **given: Steps(done))
     worker: Any = Worker(
-        SimpleNamespace(config=None),  # type: ignore[arg-type]
+        SimpleNamespace(config=SimpleNamespace(vocab_size=VOCABULARY)),  # type: ignore[arg-type]
         num_blocks=9,
-        num_cpu_blocks=9,
+        num_cpu_blocks=8,
         block_size=4,
         max_model_len=21,
         max_rows=MAX_ROWS,
@@ -103,8 +104,44 @@ def no_moves(done: list[Any]) -> list[Any]:
     return [one for one in done if one[0] not in ("swap_in", "swap_out", "copy")]
 
 
-def test_a_table_has_room_for_the_longest_sequence(worker: Any) -> None:
-    assert worker.table_width == 6  # 21 tokens in blocks of 4
+def test_its_sizes(worker: Any) -> None:
+    """A table has room for the longest sequence: 21 tokens in blocks of 4."""
+    wanted = Capabilities(VOCABULARY, 4, 9, 8, table_width=6, look_ahead_tokens=64)
+    assert worker.capabilities == wanted
+    assert worker.host_room([3]) and not worker.host_room([3, 4])
+
+
+@pytest.mark.parametrize("in_host_memory", [False, True])
+def test_weights_come_with_the_scales_of_the_cache(
+    worker: Any, monkeypatch: pytest.MonkeyPatch, in_host_memory: bool
+) -> None:
+    """On a CPU they are then moved to huge pages."""
+
+    def scales_for(model: str, cache_dtype: str, **more: Any) -> tuple[Any, ...]:
+        return model, cache_dtype, more
+
+    gathered: list[Any] = []
+    monkeypatch.setattr(module, "scales_for", scales_for)
+    monkeypatch.setattr(module, "gather_in_background", gathered.append)
+    device = SimpleNamespace(in_host_memory=in_host_memory)
+    monkeypatch.setattr(module, "this_device", lambda: device)
+    worker.steps.set_weights = lambda *given: setattr(worker.steps, "weights", given)
+    worker.set_weights("model")
+    scales = "model", "int8", {"dtype": "float32", "max_model_len": 21}
+    assert worker.steps.weights == ("model", scales)
+    assert gathered == [worker.steps.weights] * in_host_memory
+
+
+def test_what_is_compiled_ahead_and_measured(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All shapes of these limits; costs with the longest prompt."""
+    monkeypatch.setattr(module, "compile_ahead", lambda *given, **more: (given, more))
+    parts = worker.steps, worker.kv_cache
+    shapes = all_step_shapes(33, 5)
+    assert worker.compile_ahead(33, 5, use_tqdm=False) == (
+        (*parts, VOCABULARY, shapes), {"use_tqdm": False}
+    )  # fmt: skip
+    monkeypatch.setattr(module, "measure_costs", lambda *given: given)
+    assert worker.measure_costs() == (worker, *parts, 21)
 
 
 def test_the_first_step_is_that_of_a_short_prompt(worker: Any) -> None:

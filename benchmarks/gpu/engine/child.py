@@ -97,7 +97,9 @@ def _warm_up(engine: LLMEngine, name: str, parts: list[str], scale: Scale) -> No
     started = time.perf_counter()
     shapes = _shapes(engine, parts, scale)
     threads = max(2, min(12, (os.cpu_count() or 2) - 2))
-    count = compile_ahead(engine.worker, shapes, use_tqdm=False, threads=threads)
+    worker: Any = engine.worker
+    parts = worker.steps, worker.kv_cache, worker.capabilities.vocab_size
+    count = compile_ahead(*parts, shapes, use_tqdm=False, threads=threads)
     spent = {"programs": count, "seconds": round(time.perf_counter() - started, 1)}
     put("models", name, "warm-up", value=spent)
 

@@ -1,14 +1,13 @@
 """Answers of an engine in this process."""
 
 import argparse
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from jax_engine.commands.answering.source import Piece, Stopped
+from jax_engine.commands.answering.source import Piece
+from jax_engine.engine.calls import Calls
 from jax_engine.engine.conversations import chat_prompts
 from jax_engine.engine.default_sampling import default_sampling
-from jax_engine.engine.interrupt import deferred_interrupt
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.prompts import PromptInput
 from jax_engine.engine_args import EngineArgs
@@ -33,7 +32,7 @@ class LocalModel:
         config = EngineArgs.from_cli_args(args).create_engine_config()
         self._engine = LLMEngine.from_config(config)
         self._defaults = default_sampling(config, self._engine.model_source)
-        self._numbers = itertools.count()
+        self._calls = Calls(self._engine)
 
     def complete(self, prompt: str, fields: Mapping[str, Any]) -> Iterator[Piece]:
         """As `Source.complete`."""
@@ -53,18 +52,9 @@ class LocalModel:
     def _pieces(
         self, make_prompt: Callable[[], PromptInput], fields: Mapping[str, Any]
     ) -> Iterator[Piece]:
-        name = f"answer-{next(self._numbers)}"
         chosen = self._defaults | dict(fields)
         params = SamplingParams(**chosen, output_kind=RequestOutputKind.DELTA)
-        with deferred_interrupt() as interrupt:
-            try:
-                self._engine.add_request(name, make_prompt(), params)
-                while self._engine.has_unfinished_requests():
-                    if interrupt.pressed:
-                        raise Stopped
-                    for output in self._engine.step():
-                        assert isinstance(output, RequestOutput)
-                        yield from (Piece(one.index, one.text) for one in output.outputs)
-            finally:  # the reader may have left
-                self._engine.abort_request(name)
-                self._engine.outputs()
+        request = self._engine.check_request(make_prompt(), params)
+        for output in self._calls.stream(request):
+            assert isinstance(output, RequestOutput)
+            yield from (Piece(one.index, one.text) for one in output.outputs)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from jax_engine.checks import shown
 from jax_engine.commands.answering.server_events import event_data
-from jax_engine.commands.answering.source import Piece, ServerError, Stopped
+from jax_engine.commands.answering.source import Piece, ServerError
 from jax_engine.errors import ConfigError
 
 PATIENCE_S = 600.0  # for a server's next words
@@ -92,8 +92,6 @@ class Server:
                 text = answer.read(1 << 16).decode("utf-8", "replace")
                 raise ServerError(f"{self._url}: status {answer.status}: {_message(_read(text))}")
             yield answer
-        except KeyboardInterrupt:
-            raise Stopped from None
         except (OSError, HTTPException, UnicodeError) as error:
             reason = str(error) or type(error).__name__
             raise ServerError(f"{self._url} cannot be asked: {reason}") from error

@@ -13,10 +13,6 @@ class Piece(NamedTuple):
     text: str
 
 
-class Stopped(Exception):
-    """Ctrl-C has ended an answer."""
-
-
 class ServerError(JaxEngineError):
     """A server cannot be reached, or has answered with an error."""
 
@@ -25,7 +21,7 @@ class Source(Protocol):
     """
     Raises of its methods:
         JaxEngineError: there is no answer, or no rest of it.
-        Stopped: Ctrl-C has ended the answer; the next one can be asked for.
+        KeyboardInterrupt: Ctrl-C has ended the answer; the next one can be asked for.
     """
 
     def complete(self, prompt: str, fields: Mapping[str, Any]) -> Iterator[Piece]:

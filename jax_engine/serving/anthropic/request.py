@@ -13,6 +13,7 @@ from jax_engine.serving.openai.request_fields import (
     Tools,
 )
 from jax_engine.serving.openai.requests import Effort
+from jax_engine.serving.openai.sampling_fields import Words
 
 
 class Thinking(Fields):
@@ -58,7 +59,7 @@ class MessagesRequest(CountRequest):
     """`/v1/messages`."""
 
     max_tokens: int
-    stop_sequences: list[str] | None = None
+    stop_sequences: Words | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None

@@ -14,7 +14,7 @@ from jax_engine.serving.openai.chat import chat
 from jax_engine.serving.openai.completions import complete
 from jax_engine.serving.openai.document import ERROR_DOCUMENT, either_body
 from jax_engine.serving.openai.embeddings import classify, embed, pool
-from jax_engine.serving.openai.errors import add_error_handlers, api_error, engine_dead
+from jax_engine.serving.openai.errors import add_error_handlers, api_error, engine_dead, invalid
 from jax_engine.serving.openai.guards import BodyGuard, ExpectGuard, KeyGuard, Turns
 from jax_engine.serving.openai.metrics import CONTENT_TYPE, MetricsPage
 from jax_engine.serving.openai.page import add_page
@@ -38,6 +38,7 @@ from jax_engine.serving.openai.running import ClientGone
 from jax_engine.serving.openai.scores import rerank, score
 from jax_engine.serving.openai.service import Service, no_model
 from jax_engine.serving.openai.tokens import detokenize, tokenize, tokenizer_info
+from jax_engine.serving.openai.wrappers import RequestIds, RootPath
 
 CLIENT_CLOSED = 499  # nobody reads this answer
 
@@ -45,6 +46,7 @@ CLIENT_CLOSED = 499  # nobody reads this answer
 def make_app(service: Service) -> FastAPI:
     """The server without a port."""
     errors: dict[int | str, Any] = {"4XX": ERROR_DOCUMENT, "5XX": ERROR_DOCUMENT}
+    settings = service.settings
     app = FastAPI(title="jax-engine", redoc_url=None, version=_version(), responses=errors)
     add_error_handlers(app)
     app.add_exception_handler(ClientGone, _nobody)
@@ -54,7 +56,7 @@ def make_app(service: Service) -> FastAPI:
     _add_generation(app, service)
     _add_pooling(app, service)
     _add_tokens(app, service)
-    settings = service.settings
+    _add_invocations(app, service)
     app.add_middleware(BodyGuard, limit=settings.max_body_bytes)
     if settings.api_keys:
         app.add_middleware(KeyGuard, keys=settings.api_keys)
@@ -67,6 +69,10 @@ def make_app(service: Service) -> FastAPI:
         )
     app.add_middleware(ExpectGuard)
     app.add_middleware(Turns)
+    if settings.request_id_headers:
+        app.add_middleware(RequestIds)
+    if settings.root_path:
+        app.add_middleware(RootPath, prefix=settings.root_path)
     return app
 
 
@@ -132,7 +138,9 @@ async def _named(request: RequestBody, answer: Any) -> Response:
     except ClientGone:
         raise
     except Exception as error:
-        fields = list(type(request).model_fields)
+        fields = sorted(
+            type(request).model_fields, key=lambda one: one not in request.model_fields_set
+        )
         raise api_error(error, fields, request.engine_names()) from error
     return response
 
@@ -155,6 +163,30 @@ def _add_tokens(app: FastAPI, service: Service) -> None:
     @app.get("/tokenizer_info")
     async def info() -> Response:
         return tokenizer_info(service)
+
+
+def _add_invocations(app: FastAPI, service: Service) -> None:
+    of_head: dict[str | None, Any] = {
+        "classify": (ClassifyRequest, classify),
+        "token_classify": (PoolingRequest, pool),
+    }
+    ways: dict[str, Any] = {  # the first whose field the body has
+        "messages": (ChatRequest, chat),
+        "prompt": (CompletionRequest, complete),
+        "input": of_head.get(service.llm.head_task, (EmbeddingRequest, embed)),
+        "query": (RerankRequest, rerank),
+        "text_1": (ScoreRequest, score),
+    }
+
+    @app.post("/invocations", include_in_schema=False)  # of SageMaker
+    async def invocations(body: Annotated[dict[str, Any], Body()], http: HttpRequest) -> Response:
+        """Any of these requests, known by its fields."""
+        found = next((way for field, way in ways.items() if field in body), None)
+        if found is None:
+            raise invalid(None, f"the body must have one of {', '.join(ways)}")
+        kind, endpoint = found
+        request = validated(kind, body)
+        return await _named(request, endpoint(service, request, http))
 
 
 def validated(kind: Any, body: dict[str, Any]) -> Any:
@@ -195,7 +227,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
-    page = MetricsPage(service.llm, service.name)
+    page = MetricsPage(service.llm, service.name, service.refusals)
 
     @app.head("/health", include_in_schema=False)  # what some load balancers ask
     @app.get("/health")

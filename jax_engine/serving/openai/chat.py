@@ -13,13 +13,12 @@ from starlette.responses import Response
 from jax_engine.outputs import CompletionOutput, RequestOutput
 from jax_engine.serving.openai.chat_call import ChatCall
 from jax_engine.serving.openai.events import event_stream
-from jax_engine.serving.openai.logprobs import chat_logprobs, prompt_logprobs
+from jax_engine.serving.openai.logprobs import prompt_logprobs
 from jax_engine.serving.openai.requests import ChatRequest
 from jax_engine.serving.openai.responses import (
     Answer,
     ChatChoice,
     ChatChunkChoice,
-    ChatLogprobs,
     ChatMessage,
     Delta,
     ReasoningTokens,
@@ -48,7 +47,7 @@ def _message(said: Said, echo: str) -> ChatMessage:
     """A whole turn. White space alone is no content beside calls."""
     content = said.content if said.content.strip() or not said.calls else None
     reasoning = said.reasoning or None
-    calls = tool_calls(said.calls)
+    calls = tool_calls(said.calls) or UNSET
     content = echo + (content or "") if echo else content
     return ChatMessage("assistant", content, None, calls, reasoning, reasoning)
 
@@ -82,7 +81,7 @@ class _Writer:
                 ChatChoice(
                     index,
                     _message(said, self._echo),
-                    self._logprobs(one),
+                    self.call.logprobs(one),
                     self.call.finish_reason(one),
                     one.stop_reason,
                     self._ids(one),
@@ -129,7 +128,7 @@ class _Writer:
     def _chunk(self, one: CompletionOutput) -> ChatChunkChoice | None:
         """What is new in a choice; None: nothing that a client would see."""
         delta = _delta(self._said(one))
-        logprobs, reason = self._logprobs(one), self.call.finish_reason(one)
+        logprobs, reason = self.call.logprobs(one), self.call.finish_reason(one)
         ids = self._ids(one)
         if delta == Delta() and logprobs is None and reason is None and ids is UNSET:
             return None
@@ -163,11 +162,3 @@ class _Writer:
         last = self.request.messages[-1]
         is_echoed = self.request.echo and last.get("role") == "assistant"
         return content_text(last.get("content")) if is_echoed else ""
-
-    def _logprobs(self, one: CompletionOutput) -> ChatLogprobs | None:
-        if not self.request.logprobs or one.logprobs is None:
-            return None
-        top = self.request.top_logprobs or 0
-        as_ids = self.request.return_tokens_as_token_ids
-        tokenizer = self.call.service.tokenizer
-        return chat_logprobs(tokenizer, one.token_ids, one.logprobs, top, as_ids=as_ids)

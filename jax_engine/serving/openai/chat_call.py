@@ -8,8 +8,10 @@ from jax_engine.engine.prompts import PromptInput
 from jax_engine.outputs import CompletionOutput, RequestOutput
 from jax_engine.sampling_params import SamplingParams
 from jax_engine.serving.openai.errors import invalid
+from jax_engine.serving.openai.logprobs import chat_logprobs
 from jax_engine.serving.openai.prompts import chat_prompt
 from jax_engine.serving.openai.requests import ChatRequest
+from jax_engine.serving.openai.responses import ChatLogprobs
 from jax_engine.serving.openai.running import last_of
 from jax_engine.serving.openai.service import Service
 from jax_engine.serving.openai.tools.choice import choice_of
@@ -44,6 +46,7 @@ class ChatCall:
         service.check_model(request)
         service.check_queue()
         request.check_stream()
+        service.adopt(request)
         choice = choice_of(
             request.tools, request.tool_choice, request.parallel_tool_calls, request.schemas
         )
@@ -51,7 +54,7 @@ class ChatCall:
         service.check_samples(params)
         any_length = request.truncate_prompt_tokens is not None
         prompt = await chat_prompt(service, request, any_length=any_length)
-        params = service.fit(params, prompt, request.max_output)
+        params = service.fit(params, prompt, request.max_output, request.truncation_side)
         plan = plan_of(
             service.dialect,
             service.tokenizer,
@@ -96,6 +99,19 @@ class ChatCall:
         called = sample.index in self._turns and self._turns[sample.index].calls_tools
         return "tool_calls" if called and sample.finish_reason == "stop" else sample.finish_reason
 
+    def logprobs(self, sample: CompletionOutput) -> ChatLogprobs | None:
+        """Those of a sample's tokens; None: nobody asks for them."""
+        request = self.request
+        if not request.logprobs or sample.logprobs is None:
+            return None
+        return chat_logprobs(
+            self.service.tokenizer,
+            sample.token_ids,
+            sample.logprobs,
+            request.shown_logprobs(request.top_logprobs or 0),
+            as_ids=request.return_tokens_as_token_ids,
+        )
+
 
 def _params(service: Service, request: ChatRequest) -> SamplingParams:
     if request.top_logprobs and not request.logprobs:
@@ -104,6 +120,6 @@ def _params(service: Service, request: ChatRequest) -> SamplingParams:
     defaults: dict[str, Any] = {"max_tokens": None} | service.defaults
     return request.sampling_params(
         defaults,
-        max_tokens=request.max_output,
+        max_tokens=service.within(request.max_output),
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
     )

@@ -38,6 +38,7 @@ async def complete(service: Service, request: CompletionRequest, http: HttpReque
     if request.suffix:
         raise invalid("suffix", "suffix is not supported: the model reads from left to right")
     request.check_stream()
+    service.adopt(request)
     name = answer_id("cmpl", request.request_id, http)
     call = await for_client(http, _Call.of(service, request, name))
     if request.stream:
@@ -49,11 +50,13 @@ def _params(service: Service, request: CompletionRequest) -> SamplingParams:
     if request.max_tokens == 0 and not request.echo:
         raise invalid("max_tokens", "max_tokens must be at least 1, or 0 with echo, got 0")
     top = request.logprobs if request.echo else None
-    default = service.defaults.get("max_tokens") or DEFAULT_MAX_TOKENS
-    wanted = default if request.max_tokens is None else request.max_tokens
+    if request.logprob_token_ids and request.max_tokens == 0:
+        name = "logprob_token_ids"
+        raise invalid(name, f"{name} must not be given with max_tokens=0: no token follows")
+    wanted = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
     return request.sampling_params(
         service.defaults,
-        max_tokens=wanted or 1,  # at least 1: with echo alone it is not shown
+        max_tokens=service.within(wanted) or 1,  # at least 1: with echo alone it is not shown
         logprobs=request.logprobs,
         prompt_logprobs=top if request.prompt_logprobs is None else request.prompt_logprobs,
     )
@@ -94,8 +97,8 @@ class _Call:
                 for one in texts
             )
         )
-        wanted = request.max_tokens
-        each = [service.fit(params, one, wanted) for one in prompts]
+        wanted, side = request.max_tokens, request.truncation_side
+        each = [service.fit(params, one, wanted, side) for one in prompts]
         return cls(service, request, name, each, prompts)
 
     def _streams(self) -> list[AsyncGenerator[RequestOutput]]:
@@ -162,7 +165,9 @@ class _Call:
         return Offsets(self.service.tokenizer, ids, skip_special_tokens=hides)
 
     def _prompt_text(self, output: RequestOutput) -> str:
-        """The prompt as it was given; of token ids all their text."""
+        """The prompt as it was given; of token ids all their text, if there is a tokenizer."""
+        if self.service.llm.config.skip_tokenizer_init:
+            return ""
         if output.prompt is not None and self.request.truncate_prompt_tokens is None:
             return output.prompt
         ids = output.prompt_token_ids
@@ -175,9 +180,9 @@ class _Call:
         offsets: Offsets | None,
         echo: str | None,
     ) -> CompletionLogprobs | None:
-        top = self.request.logprobs
-        if top is None or offsets is None:
+        if offsets is None:
             return None
+        top = self.request.shown_logprobs(self.request.logprobs)
         tokens: list[int] = []
         entries: list[Any] = []
         places: list[int] = []

@@ -27,7 +27,7 @@ from jax_engine.serving.openai.sound_json import MAX_DEPTH
 logger = logging.getLogger("jax_engine")
 MAX_MESSAGE = 1000  # characters: a message may quote what the client sent
 MAX_PARAM = 100
-PROMPTS = ("messages", "input", "prompt")  # what endpoints call it; Responses have a `prompt`, too
+PROMPTS = ("messages", "input", "prompt")  # what endpoints call it
 NO_NAMES: Mapping[str, str] = {}
 _TYPES = {
     400: "invalid_request_error",
@@ -107,7 +107,8 @@ def api_error(
     """Any error as an `ApiError`.
 
     Args:
-        fields: the names of the request's fields, one of which a message may begin with.
+        fields: the names of the request's fields, one of which a message may begin with; those
+            that it gives come first.
         names: what the request calls fields of the engine, where it calls them otherwise.
     """
     if isinstance(error, ApiError):
@@ -120,7 +121,7 @@ def api_error(
         too_long = isinstance(error, RequestTooLargeError)
         code = "context_length_exceeded" if too_long else None
         if too_long and param is None:
-            param = next((name for name in PROMPTS if name in fields), None)
+            param = next((name for name in fields if name in PROMPTS), None)
         return ApiError(400, message, param=param, code=code)
     if isinstance(error, EngineDeadError):
         return ApiError(500, "the engine has ended: no request can be answered", code="engine_dead")

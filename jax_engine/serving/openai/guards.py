@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jax_engine.checks import shown
+from jax_engine.serving.openai.body_size import MAX_VALUES, ValueCount
 from jax_engine.serving.openai.errors import ApiError
 from jax_engine.serving.openai.page import FILES as PAGE_FILES
 
@@ -102,14 +103,14 @@ class ExpectGuard:
 
 
 class BodyGuard:
-    """Refuses bodies that are compressed, those that are too long, at once by their length or when
-    too much has come, and those that are not complete in time."""
+    """Refuses bodies that are compressed, those that are too long or have too many values, at once
+    by their length or when too much has come, and those that are not complete in time."""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app, self._limit = app, limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, or answers 415, 501, 413 or 408."""
+        """Passes a request on, or answers 415, 501, 413, 408 or 400."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -132,7 +133,7 @@ class BodyGuard:
             await refused.error.response(scope["path"])(scope, receive, send)
 
     def _bounded(self, receive: Receive) -> Receive:
-        taken, complete = 0, False
+        taken, complete, values = 0, False, ValueCount()
         end = asyncio.get_running_loop().time() + BODY_S
 
         async def bounded() -> Message:
@@ -144,7 +145,13 @@ class BodyGuard:
                     message = await receive()
             except TimeoutError:
                 raise _Refused(_too_slow()) from None
-            taken += len(message.get("body", b""))
+            piece = message.get("body", b"")
+            taken += len(piece)
+            if b"\0" in piece:  # UTF-16, of which values are not counted; never in JSON in UTF-8
+                raise _Refused(ApiError(400, "the body must be JSON in UTF-8"))
+            values.take(piece)
+            if values.count + 1 > MAX_VALUES:
+                raise _Refused(_too_many())
             complete = not message.get("more_body", False)
             if taken > self._limit:
                 raise _Refused(self._too_large())
@@ -155,6 +162,11 @@ class BodyGuard:
     def _too_large(self) -> ApiError:
         message = f"the body must have at most {self._limit} bytes"
         return ApiError(413, message, code="body_too_large")
+
+
+def _too_many() -> ApiError:
+    message = f"the body must hold at most {MAX_VALUES} values: send several requests"
+    return ApiError(413, message, code="body_too_large")
 
 
 def _encoded(coding: str) -> ApiError:

@@ -26,7 +26,7 @@ def completion_logprobs(
     token_ids: Sequence[int],
     entries: Sequence[Entries],
     offsets: Sequence[int],
-    top: int,
+    top: int | None,
     *,
     as_ids: bool,
 ) -> CompletionLogprobs:
@@ -34,7 +34,7 @@ def completion_logprobs(
     Args:
         entries: None for a prompt's first token, which nothing is before.
         offsets: where each token's text begins.
-        top: how many of the most probable tokens; the token itself is among them in any case.
+        top: how many of the most probable tokens, and the token itself; None: all of an entry's.
         as_ids: whether tokens are written as `token_id:5`.
     """
     found = CompletionLogprobs(list(offsets[: len(entries)]), [], [], [])
@@ -47,8 +47,10 @@ def completion_logprobs(
     return found
 
 
-def _top(entry: Mapping[int, Logprob], token: int, top: int, *, as_ids: bool) -> dict[str, float]:
-    kept = [(i, one) for i, one in entry.items() if one.rank <= top or i == token]
+def _top(
+    entry: Mapping[int, Logprob], token: int, top: int | None, *, as_ids: bool
+) -> dict[str, float]:
+    kept = [(i, one) for i, one in entry.items() if top is None or one.rank <= top or i == token]
     found: dict[str, float] = {}
     for i, one in kept:  # several tokens may have one text: the first is the most probable
         found.setdefault(_id(i) if as_ids else _text(i, one), number(one.logprob))
@@ -67,7 +69,7 @@ def chat_logprobs(
     tokenizer: Tokenizer,
     token_ids: Sequence[int],
     entries: Iterable[Entries],
-    top: int,
+    top: int | None,
     *,
     as_ids: bool = False,
 ) -> ChatLogprobs:

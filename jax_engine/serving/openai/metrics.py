@@ -1,7 +1,7 @@
 """`/metrics`: the engine's own, with vLLM's names, as Prometheus reads them."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import (
@@ -43,10 +43,11 @@ class MetricsPage:
 
     Args:
         model: what clients call it; the label `model_name`, which for the engine may be a path.
+        refusals: of the server's queue, by their reason.
     """
 
-    def __init__(self, llm: AsyncLLM, model: str) -> None:
-        self._llm = llm
+    def __init__(self, llm: AsyncLLM, model: str, refusals: Mapping[str, int]) -> None:
+        self._llm, self._refusals = llm, refusals
         self._labels = {"model_name": model, "engine": "0"}
         self._metrics: list[dict[str, Any]] = []
         self._stats: dict[str, Any] = {}
@@ -72,6 +73,7 @@ class MetricsPage:
         for name, field in GAUGES.items():
             if field in self._stats:
                 yield self._gauge(name, self._stats[field])
+        yield from families(self._refused())
         yield self._gauge("num_requests_open", self._llm.num_unfinished_requests)
         yield self._gauge("engine_alive", float(self._llm.is_running))
 
@@ -81,6 +83,12 @@ class MetricsPage:
             yield metric | {"labels": labels}
             if metric["name"] in OLD_NAMES:
                 yield metric | {"labels": labels, "name": OLD_NAMES[metric["name"]]}
+
+    def _refused(self) -> Iterator[dict[str, Any]]:
+        name = "vllm:admission_rejections"
+        for reason, count in self._refusals.items():
+            labels = {"model_name": self._labels["model_name"], "reason": reason}
+            yield {"kind": "Counter", "name": name, "labels": labels, "value": count}
 
     def _gauge(self, name: str, value: float) -> Metric:
         says = name.replace("_", " ")

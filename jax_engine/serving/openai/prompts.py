@@ -43,31 +43,36 @@ async def engine_prompt(
     *,
     add_special_tokens: bool = True,
     any_length: bool = False,
+    room: int = 1,
     cache_salt: str | None = None,
 ) -> dict[str, Any]:
     """A prompt for the engine, with its `prompt_token_ids`.
 
     Args:
         any_length: Whether it may be longer than a prompt may be, since it will be cut.
+        room: As for `TextEncoder.ids`.
 
     Raises:
         RequestTooLargeError: It is longer.
     """
     fields: dict[str, Any] = {"prompt_token_ids": prompt}
     if isinstance(prompt, str):
-        encode = service.encoder.ids
-        ids = await encode(prompt, add_special_tokens=add_special_tokens, any_length=any_length)
+        ids = await service.encoder.ids(
+            prompt, add_special_tokens=add_special_tokens, any_length=any_length, room=room
+        )
         fields = {"prompt": prompt, "prompt_token_ids": ids}
     if cache_salt is not None:
         fields["cache_salt"] = cache_salt
     return fields
 
 
-async def chat_prompt(service: Service, chat: Chat, *, any_length: bool = False) -> dict[str, Any]:
+async def chat_prompt(
+    service: Service, chat: Chat, *, any_length: bool = False, room: int = 1
+) -> dict[str, Any]:
     """A conversation as `prompt` and `prompt_token_ids`, made in other threads.
 
     Args:
-        any_length: As for `engine_prompt`.
+        any_length, room: As for `engine_prompt`.
 
     Raises:
         InvalidRequestError: messages or options are invalid, or the template refuses them.
@@ -99,4 +104,6 @@ async def chat_prompt(service: Service, chat: Chat, *, any_length: bool = False)
     )
     [text] = await service.encoder.beside(write)
     special = chat.add_special_tokens
-    return await engine_prompt(service, text, add_special_tokens=special, any_length=any_length)
+    return await engine_prompt(
+        service, text, add_special_tokens=special, any_length=any_length, room=room
+    )

@@ -2,8 +2,15 @@
 
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, core_schema
 
 from jax_engine.serving.openai.sound_json import problem_of
 from jax_engine.typed_fields import suggestion
@@ -36,6 +43,15 @@ Messages = Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)]
 Tools = Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)]
 
 
+def _fail_fast(schema: Any) -> None:
+    inner = schema.values() if isinstance(schema, dict) else schema
+    if isinstance(schema, dict) and schema.get("type") in ("list", "dict"):
+        schema["fail_fast"] = True
+    for one in inner:
+        if isinstance(one, dict | list | tuple):
+            _fail_fast(one)
+
+
 class Fields(BaseModel):
     """A JSON object whose fields are all known.
 
@@ -45,6 +61,16 @@ class Fields(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
     harmless: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """The checks of these fields. A list or dict of a hundred thousand wrong values is one
+        error: pydantic would make an error of each, for seconds."""
+        schema = handler(source)
+        _fail_fast(schema)
+        return schema
 
     @model_validator(mode="wrap")
     @classmethod

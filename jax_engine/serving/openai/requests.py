@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 from pydantic import PrivateAttr
 
 from jax_engine.pooling_params import PoolingTask
+from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.request_fields import Fields, Messages, Request, Tools
 from jax_engine.serving.openai.sampling_fields import SamplingRequest
 
@@ -97,52 +98,86 @@ class ChatRequest(Chat, SamplingRequest):
 
 
 class PooledRequest(Request):
-    """What requests have in common whose answers come from a prompt's hidden states."""
+    """What requests have in common whose answers come from a prompt's hidden states.
+
+    Attributes:
+        truncation_side: which end of too long a prompt is cut; None: the left one.
+        add_special_tokens: None: of a text, not of a conversation, which its template writes whole.
+        use_activation, activation, softmax: whether scores are probabilities, and vectors have
+            length 1; the first that is given decides. vLLM's versions name it differently.
+    """
 
     truncate_prompt_tokens: int | None = None
-    add_special_tokens: bool = True
+    truncation_side: Literal["left", "right"] | None = None
+    padding: Literal["do_not_pad"] | None = None
+    add_special_tokens: bool | None = None
+    cache_salt: str | None = None
+    use_activation: bool | None = None
+    activation: bool | None = None
+    softmax: bool | None = None
     priority: int = 0
     timeout: float | None = None
     request_id: str | None = None
 
+    @property
+    def is_activated(self) -> bool | None:
+        """What the request says of activation; None: nothing."""
+        given = (self.use_activation, self.activation, self.softmax)
+        return next((one for one in given if one is not None), None)
+
 
 class InputRequest(PooledRequest):
-    """One of these with `input`: text, token ids, or a list of either."""
+    """One of these with `input`, or with a conversation in its place.
 
-    input: Any
+    Attributes:
+        input: text, token ids, or a list of either.
+        messages: a conversation, with options of `Chat`.
+    """
+
+    input: Any = None
+    messages: Messages | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool = False
+    continue_final_message: bool = False
 
     def engine_names(self) -> dict[str, str]:
         """As `Body.engine_names`."""
         return {"prompt": "input", "prompt_token_ids": "input"}
 
+    @property
+    def chat(self) -> Chat | None:
+        """The conversation; None: there is `input`."""
+        if self.messages is None:
+            return None
+        return Chat(
+            messages=self.messages,
+            chat_template=self.chat_template,
+            chat_template_kwargs=self.chat_template_kwargs,
+            add_generation_prompt=self.add_generation_prompt,
+            continue_final_message=self.continue_final_message,
+            add_special_tokens=bool(self.add_special_tokens),
+        )
 
-class ActivatedRequest(InputRequest):
-    """A request about which vLLM's versions name a field differently.
+
+class VectorRequest(InputRequest):
+    """One of these whose answer may be vectors.
 
     Attributes:
-        use_activation, activation, softmax: whether scores are probabilities, and vectors have
-            length 1; the first that is given decides.
+        embed_dtype, endianness: how base64 writes a number.
     """
 
-    use_activation: bool | None = None
-    activation: bool | None = None
-    softmax: bool | None = None
-
-    @property
-    def is_activated(self) -> bool | None:
-        """What the request says of it; None: nothing."""
-        given = (self.use_activation, self.activation, self.softmax)
-        return next((one for one in given if one is not None), None)
-
-
-class EmbeddingRequest(ActivatedRequest):
-    """`/v1/embeddings`."""
-
     encoding_format: Literal["float", "base64"] = "float"
+    embed_dtype: Literal["float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"] = "float32"
+    endianness: Literal["native", "little", "big"] = "native"
     dimensions: int | None = None
 
 
-class PoolingRequest(ActivatedRequest):
+class EmbeddingRequest(VectorRequest):
+    """`/v1/embeddings`."""
+
+
+class PoolingRequest(VectorRequest):
     """`/pooling`.
 
     Attributes:
@@ -150,19 +185,47 @@ class PoolingRequest(ActivatedRequest):
     """
 
     task: PoolingTask | None = None
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = None
 
 
-class ClassifyRequest(ActivatedRequest):
+class ClassifyRequest(InputRequest):
     """`/classify`."""
 
 
-class ScoreRequest(PooledRequest):
-    """`/score`."""
+type Texts = str | list[str]
+# What vLLM's versions call the two sides of a pair.
+SIDES = (
+    ("text_1", "text_2"), ("data_1", "data_2"), ("queries", "documents"), ("queries", "items"),
+)  # fmt: skip
 
-    text_1: str | list[str]
-    text_2: str | list[str]
+
+class ScoreRequest(PooledRequest):
+    """`/score`: two sides, by one of the names that vLLM's versions have for them."""
+
+    text_1: Texts | None = None
+    text_2: Texts | None = None
+    data_1: Texts | None = None
+    data_2: Texts | None = None
+    queries: Texts | None = None
+    documents: Texts | None = None
+    items: Texts | None = None
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The names of the two fields that are given.
+
+        Raises:
+            ApiError: one is missing, or there are more.
+        """
+        given = {name for pair in SIDES for name in pair if getattr(self, name) is not None}
+        for pair in SIDES:
+            if given == set(pair):
+                return pair
+        near = max(SIDES, key=lambda pair: len(given & set(pair)))
+        missing = [name for name in near if name not in given]
+        if missing:
+            raise invalid(missing[0], f"{missing[0]} is missing")
+        other = min(given - set(near))
+        raise invalid(other, f"{other} must not be given beside {near[0]} and {near[1]}")
 
 
 class RerankRequest(PooledRequest):

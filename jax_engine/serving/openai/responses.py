@@ -81,12 +81,15 @@ class ChatLogprobs(Struct):
 
 
 class ChatMessage(Struct):
-    """An answer. Its reasoning has two names, since clients read one or the other."""
+    """An answer. Its reasoning has two names, since clients read one or the other.
+
+    As with OpenAI and vLLM, one without calls has no `tool_calls`.
+    """
 
     role: str
     content: str | None
     refusal: str | None = None
-    tool_calls: list[ToolCall] = msgspec.field(default_factory=list)
+    tool_calls: list[ToolCall] | UnsetType = UNSET
     reasoning: str | None = None
     reasoning_content: str | None = None
     annotations: None = None

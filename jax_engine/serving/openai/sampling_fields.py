@@ -14,6 +14,7 @@ from jax_engine.structured_outputs import StructuredOutputsParams
 
 # Of vLLM's, with or without options. Any of them means this engine's own, llguidance.
 _BACKEND = r"^(auto|guidance|llguidance|lm-format-enforcer|outlines|xgrammar)(:.*)?$"
+MAX_KEYS = 5  # of a dict that an error names
 GUIDED = ("json", "regex", "choice", "grammar")  # vLLM's older names have "guided_" before them
 
 
@@ -52,6 +53,9 @@ class StructuredOutputs(Fields):
 
 
 XArg = str | int | float
+MAX_WORDS = 1024  # each is looked for behind each token
+MAX_BIASES = 1 << 16
+Words = Annotated[list[str], Field(max_length=MAX_WORDS)]
 
 
 class SamplingFields(Request):
@@ -70,15 +74,15 @@ class SamplingFields(Request):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
+    stop: str | Words | None = None
     stop_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
+    bad_words: Words | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=MAX_BIASES)] | None = None
     allowed_token_ids: list[int] | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: str | dict[str, Any] | None = None
@@ -106,6 +110,9 @@ class SamplingRequest(SamplingFields):
     """The fields that completions and chats share.
 
     Attributes:
+        truncation_side: where `truncate_prompt_tokens` cuts; None: at the left, the beginning.
+        logprob_token_ids: whose log-probabilities are wanted, in place of the most probable
+            tokens'; None or []: nobody's.
         return_tokens_as_token_ids: whether log-probabilities name tokens `token_id:5`.
     """
 
@@ -114,7 +121,9 @@ class SamplingRequest(SamplingFields):
     length_penalty: float | None = None
     early_stopping: bool | Literal["never"] | None = None
     prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
     truncate_prompt_tokens: int | None = None
+    truncation_side: Literal["left", "right"] | None = None
     use_beam_search: bool | None = None
     response_format: ResponseFormat | None = None
     stream_options: StreamOptions | None = None
@@ -150,22 +159,44 @@ class SamplingRequest(SamplingFields):
         if self.stream and self.best_of is not None and self.best_of > self.n:
             raise invalid("best_of", "best_of must not be above n with stream=true")
 
-    def sampling_params(self, defaults: dict[str, Any], **fields: Any) -> SamplingParams:
+    def sampling_params(
+        self, defaults: dict[str, Any], *, logprobs: int | None, **fields: Any
+    ) -> SamplingParams:
         """The engine's parameters.
 
         Args:
             defaults: those of the model, which the request's fields replace.
-            fields: those that are not called alike in both; None is the default.
+            logprobs: how many most probable tokens the request asks for; None: for none.
+            fields: others that are not called alike in both; None is the default.
 
         Raises:
-            InvalidRequestError: a field is out of range.
+            ApiError, InvalidRequestError: a field is out of range, or contradicts another.
         """
         given = {name: getattr(self, name) for name in _SAME}
+        if self.logprob_token_ids:
+            self._check_logprob_tokens(logprobs)
+        else:
+            given |= {"logprob_token_ids": None, "logprobs": logprobs}
         given |= {"logit_bias": _bias(self.logit_bias), "structured_outputs": _grammar(self)}
         given |= {"extra_args": self.vllm_xargs} | fields
         kind = RequestOutputKind.DELTA if self.stream else RequestOutputKind.FINAL_ONLY
         chosen = {name: value for name, value in given.items() if value is not None}
         return SamplingParams(**(defaults | chosen), output_kind=kind)
+
+    def _check_logprob_tokens(self, logprobs: int | None) -> None:
+        name = "logprob_token_ids"
+        if logprobs is None:
+            raise invalid(name, f"{name} must only be given with logprobs")
+        if self.use_beam_search:
+            raise invalid(name, f"{name} must not be given with use_beam_search")
+
+    def shown_logprobs(self, asked: int | None) -> int | None:
+        """How many of a token's log-probabilities are shown; None: all that the engine gives.
+
+        Args:
+            asked: what the request says of it; -1: all.
+        """
+        return None if self.logprob_token_ids or asked == -1 else asked
 
 
 _SAME = tuple(
@@ -179,13 +210,16 @@ _SAME = tuple(
 def _bias(bias: dict[str, float] | None) -> dict[int, float] | None:
     if bias is None:
         return None
-    found = {}
+    found, others = {}, []
     for token, value in bias.items():
         try:
             found[int(token)] = value
         except ValueError:
-            message = f"logit_bias must have token ids as its keys, got {shown(token)}"
-            raise InvalidRequestError(message) from None
+            others.append(shown(token))
+    if others:
+        more = f" and {len(others) - MAX_KEYS} more" if len(others) > MAX_KEYS else ""
+        got = ", ".join(others[:MAX_KEYS]) + more
+        raise InvalidRequestError(f"logit_bias must have token ids as its keys, got {got}")
     return found
 
 

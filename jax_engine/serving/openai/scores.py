@@ -10,12 +10,14 @@ from starlette.responses import Response
 from jax_engine.engine.scoring import compared, pair_messages, whole_pair_scored
 from jax_engine.errors import InvalidRequestError
 from jax_engine.outputs import PoolingRequestOutput
+from jax_engine.pooling_params import PoolingTask
 from jax_engine.serving.openai.embeddings import Answers
 from jax_engine.serving.openai.errors import invalid
 from jax_engine.serving.openai.pooled import (
     Prompt,
+    adds_special_tokens,
+    as_asked,
     checked_keep,
-    cut,
     gathered,
     outputs_of,
     params_of,
@@ -63,11 +65,12 @@ class Ranking(Struct):
 async def score(service: Service, request: ScoreRequest, http: HttpRequest) -> Response:
     """Scores of pairs: each of `text_1` with its neighbour in `text_2`, or one with all."""
     service.check_model(request)
-    left, right = _texts("text_1", request.text_1), _texts("text_2", request.text_2)
+    first, second = request.sides
+    left, right = (_texts(name, getattr(request, name)) for name in (first, second))
     if len(left) not in (1, len(right)):
         raise invalid(
-            "text_1",
-            f"text_1 must hold 1 text or as many as text_2 ({len(right)}), got {len(left)}",
+            first,
+            f"{first} must hold 1 text or as many as {second} ({len(right)}), got {len(left)}",
         )
     name = answer_id("score", request.request_id, http)
     scores, usage = await _scores(service, request, left, right, http)
@@ -111,20 +114,23 @@ async def _scores(
     service.check_queue(len(pairs))
     prompts = [_joined(service, request, *pair) for pair in pairs]
     made = await for_client(http, gathered(prompts))
-    outputs = await outputs_of(service, request, made, params_of(service, "classify"), http)
+    params = params_of(service, "classify", use_activation=request.is_activated)
+    outputs = await outputs_of(service, request, made, params, http)
     return [whole_pair_scored(one).outputs.score for one in outputs], usage_of(outputs)
 
 
 async def _joined(service: Service, request: PooledRequest, left: str, right: str) -> Prompt:
     """A pair as the prompt of a reranker: by the server's template, or one after the other."""
     keep, encoder = checked_keep(service, request), service.encoder
-    any_length, template = keep is not None, service.settings.chat_template
+    template = service.settings.chat_template
+    special = adds_special_tokens(request)
+    options = {"add_special_tokens": special, "any_length": keep is not None}
     if template is None:
-        ids = await encoder.pair_ids(left, right, any_length=any_length)
+        ids = await encoder.pair_ids(left, right, **options)
     else:
         text = await encoder.beside(pair_messages, service.tokenizer, left, right, template)
-        ids = await encoder.ids(text, any_length=any_length)
-    return {"prompt_token_ids": ids} if keep is None else cut(ids, keep)
+        ids = await encoder.ids(text, room=0, **options)
+    return as_asked(request, {"prompt_token_ids": ids}, keep)
 
 
 async def _by_embeddings(
@@ -133,7 +139,8 @@ async def _by_embeddings(
     """Compares embeddings; each text is computed once."""
     config = service.llm.config.pooler_config
     late = config is not None and config.task == "token_embed"
-    params = params_of(service, "token_embed" if late else "embed")
+    task: PoolingTask = "token_embed" if late else "embed"
+    params = params_of(service, task, use_activation=request.is_activated)
     service.check_queue(len(left) + len(right))
     prompts = await prompts_of(service, request, [*left, *right], http)
     outputs = await outputs_of(service, request, prompts, params, http)

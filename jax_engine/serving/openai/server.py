@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
 import ssl
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -45,6 +47,36 @@ def bound_socket(host: str, port: int) -> socket.socket:
         found.close()
         raise ConfigError(f"port {port} of {host} cannot be had: {error}") from error
     return found
+
+
+def bound_unix_socket(path: str) -> socket.socket:
+    """As `bound_socket`, in the file system. A file that a server left behind is replaced.
+
+    Raises:
+        ConfigError: the path cannot be had.
+    """
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if stat.S_ISSOCK(_mode(path)) and not _listens(path):
+            os.unlink(path)
+        found.bind(path)
+        found.listen(BACKLOG)
+    except OSError as error:
+        found.close()
+        raise ConfigError(f"uds {path!r} cannot be had: {error}") from error
+    return found
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.lstat(path).st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        return client.connect_ex(path) == 0
 
 
 class _Server(uvicorn.Server):
@@ -87,7 +119,8 @@ class _Server(uvicorn.Server):
                 logger.warning("a connection could not be taken in: %s", error)
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if connection.family != socket.AF_UNIX:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = asyncio.ensure_future(self._open(connection))  # a TLS client may be slow
             opening.add(task)
             task.add_done_callback(opening.discard)

@@ -2,11 +2,12 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 from starlette.requests import Request as HttpRequest
 
@@ -20,7 +21,7 @@ from jax_engine.serving.async_llm import AsyncLLM
 from jax_engine.serving.openai.errors import ApiError, invalid
 from jax_engine.serving.openai.request_fields import Request
 from jax_engine.serving.openai.requests import PooledRequest
-from jax_engine.serving.openai.sampling_fields import SamplingRequest
+from jax_engine.serving.openai.sampling_fields import SamplingRequest, StreamOptions
 from jax_engine.serving.openai.tools.plan import Dialect
 from jax_engine.serving.origin import ORIGIN, Origin
 from jax_engine.serving.text_encoder import TextEncoder
@@ -44,6 +45,10 @@ class ServerSettings:
         max_waiting: how many requests may wait behind the `max_num_seqs` that run; None: any.
         max_samples: how many samples one request may ask for, over all its prompts.
         request_timeout: seconds that any request may take; None: as long as it needs.
+        root_path: what a path may begin with, such as "/llm"; "": nothing.
+        request_id_headers: whether all answers have the header X-Request-Id.
+        force_include_usage: whether each event of every stream says what was used.
+        return_tokens_as_token_ids: whether all log-probabilities name tokens `token_id:5`.
     """
 
     names: tuple[str, ...]
@@ -57,16 +62,25 @@ class ServerSettings:
     max_waiting: int | None = None
     max_samples: int = 4096
     request_timeout: float | None = None
+    root_path: str = ""
+    request_id_headers: bool = False
+    force_include_usage: bool = False
+    return_tokens_as_token_ids: bool = False
 
 
 @dataclass(frozen=True)
 class Service:
-    """The engine and its settings, as endpoints use them."""
+    """The engine and its settings, as endpoints use them.
+
+    Attributes:
+        refusals: how many requests `check_queue` has refused, by the reason's name in vLLM.
+    """
 
     llm: AsyncLLM
     settings: ServerSettings
     created: int = field(default_factory=lambda: int(time.time()))
     defaults: dict[str, Any] = field(init=False)
+    refusals: Counter[str] = field(default_factory=lambda: Counter({"max_num_queued_reqs": 0}))
     _numbers: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
@@ -109,6 +123,13 @@ class Service:
         if request.model is not None and request.model not in self.settings.names:
             raise no_model(request.model)
 
+    def adopt(self, request: SamplingRequest) -> None:
+        """Sets what this server decides for every request."""
+        if self.settings.return_tokens_as_token_ids:
+            request.return_tokens_as_token_ids = True
+        if self.settings.force_include_usage and request.stream:
+            request.stream_options = StreamOptions(include_usage=True, continuous_usage_stats=True)
+
     def check_queue(self, prompts: int = 1) -> None:
         """
         Raises:
@@ -117,6 +138,7 @@ class Service:
         limit = self.settings.max_waiting
         waiting = self.llm.num_unfinished_requests - self.llm.config.max_num_seqs
         if limit is not None and waiting + prompts > limit:
+            self.refusals["max_num_queued_reqs"] += 1
             more = f", this one has {prompts} prompts" if prompts > 1 else ""
             message = f"{max(waiting, 0)} requests wait already{more}, and at most {limit} may wait"
             raise ApiError(503, message, code="queue_full", headers={"Retry-After": "1"})
@@ -133,13 +155,31 @@ class Service:
             message = f"{name} must be at most {limit // prompts}{of_all}, got {each}"
             raise invalid(name, message)
 
+    def within(self, max_tokens: int | None) -> int | None:
+        """The output that a request may have, if it asks for so much; None: it does not say.
+
+        As in vLLM, a `max_new_tokens` that whoever starts the server chooses is a limit; one that
+        the model's makers suggest is only a default.
+        """
+        config = self.llm.config
+        limit = (config.override_generation_config or {}).get("max_new_tokens")
+        if config.generation_config not in ("auto", "vllm"):
+            limit = self.defaults.get("max_tokens")
+        return max_tokens if limit is None or max_tokens is None else min(limit, max_tokens)
+
     def fit(
-        self, params: SamplingParams, prompt: Mapping[str, Any], wanted: int | None
+        self,
+        params: SamplingParams,
+        prompt: dict[str, Any],
+        wanted: int | None,
+        side: Literal["left", "right"] | None = None,
     ) -> SamplingParams:
         """The parameters of a prompt, if what its client wants fits the model's length.
 
         Args:
+            prompt: cut here if it is cut at its end; the engine cuts at the beginning.
             wanted: the tokens that the client asks for; None: it does not say.
+            side: where the prompt is cut; None: at the beginning.
 
         Raises:
             RequestTooLargeError: prompt and output exceed the length.
@@ -148,6 +188,9 @@ class Service:
         if keep == -1 and wanted is not None:
             keep = max(1, limit - max(1, wanted))
             params = replace(params, truncate_prompt_tokens=keep)
+        if side == "right" and keep is not None:
+            ids = prompt["prompt_token_ids"]
+            prompt["prompt_token_ids"] = ids[: limit - 1 if keep == -1 else keep]
         count = len(prompt["prompt_token_ids"])
         if keep is not None and keep > 0:
             count = min(count, keep)

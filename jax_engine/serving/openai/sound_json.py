@@ -11,21 +11,21 @@ def problem_of(value: Any) -> str | None:
     """Why a value cannot be taken; None: it can."""
     layer = [value]
     for _ in range(MAX_DEPTH + 1):
-        for one in layer:
-            if isinstance(one, str) and not _is_unicode(one):
+        containers: list[Any] = []
+        for one in layer:  # of which there may be many
+            kind = type(one)
+            if kind is list or kind is dict:
+                containers.append(one)
+            elif kind is str and not _is_unicode(one):
                 return f"must be valid Unicode, got a lone surrogate in {shown(one)}"
-        containers = [one for one in layer if isinstance(one, dict | list)]
         if not containers:
             return None
-        layer = [inner for one in containers for inner in _inside(one)]
+        layer = []
+        for one in containers:
+            layer += one
+            if type(one) is dict:
+                layer += one.values()
     return f"must not be nested deeper than {MAX_DEPTH} levels"
-
-
-def _inside(container: dict[str, Any] | list[Any]) -> list[Any]:
-    """What may have a problem of its own: numbers have none, of which there may be many."""
-    if isinstance(container, dict):
-        return [*container, *container.values()]
-    return [one for one in container if isinstance(one, str | dict | list)]
 
 
 def _is_unicode(text: str) -> bool:

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jax_engine.serving.anthropic.request import MessagesRequest
-from jax_engine.serving.openai.requests import ChatRequest, CompletionRequest, EmbeddingRequest
+from jax_engine.serving.openai.requests import (
+    ChatRequest,
+    ClassifyRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    PoolingRequest,
+    RerankRequest,
+    ScoreRequest,
+)
 from jax_engine.serving.openai.responses_api.request import ResponsesRequest
 from jax_engine.structured_outputs import StructuredOutputsParams
 
@@ -52,11 +60,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Way:
-    """A way in: its request's class, the cases of its fields, and a plain request."""
+    """
+    Attributes:
+        model: the class of its requests.
+        plain: a request that says no more than it must.
+        server: whose way in it is: that of a model which generates, or of a "reranker".
+    """
 
     model: type[Any]
     cases: dict[str, Case]
     plain: dict[str, Any]
+    server: str = "generator"
 
 
 def grammar(**one: Any) -> Wanted:
@@ -177,6 +191,14 @@ COMPLETIONS = SHARED | SCHEMA_WORDS | {
     "suffix": Case({"suffix": ""}, why="it is refused, but for an empty one"),
     "add_special_tokens": Case({"add_special_tokens": False}, {"prompt": "Once"}),
     "truncate_prompt_tokens": Case({"truncate_prompt_tokens": 2}, {"prompt": "ce"}),
+    "truncation_side": Case(
+        {"truncation_side": "right"}, {"prompt": f"{BOS}O"}, {"truncate_prompt_tokens": 2}
+    ),
+    "logprob_token_ids": Case(
+        {"logprob_token_ids": [65, 66]},
+        {"logprob_token_ids": [65, 66], "logprobs": None},
+        {"logprobs": 1},
+    ),
 }  # fmt: skip
 
 _CHOOSES = {"structured_outputs": holds("find_it")}
@@ -202,6 +224,14 @@ CHATTING = {
 }
 CHATS = SHARED | SCHEMA_WORDS | CHATTING | {
     "truncate_prompt_tokens": Case({"truncate_prompt_tokens": 2}, {"prompt": "t]"}),
+    "truncation_side": Case(
+        {"truncation_side": "right"}, {"prompt": "[u"}, {"truncate_prompt_tokens": 2}
+    ),
+    "logprob_token_ids": Case(
+        {"logprob_token_ids": [65, 66]},
+        {"logprob_token_ids": [65, 66], "logprobs": None},
+        {"logprobs": True},
+    ),
     "tool_choice": Case({"tool_choice": "required"}, _CHOOSES, {"tools": [TOOL]}),
     "parallel_tool_calls": Case({"parallel_tool_calls": False}, _CHOOSES, {"tools": [TOOL]}),
     "include_reasoning": Case({"include_reasoning": False}, why="the answer"),
@@ -295,13 +325,15 @@ MESSAGES = {
     "stream": SAMPLING["stream"],
 }
 
-EMBEDDINGS = {
+POOLED = {
     "model": SAMPLING["model"],
-    "input": Case({"input": "Twice"}, {"prompt": f"{BOS}Twice"}),
-    "encoding_format": Case({"encoding_format": "base64"}, why="the answer"),
-    "dimensions": Case({"dimensions": 5}, {"dimensions": 5}),
     "truncate_prompt_tokens": Case({"truncate_prompt_tokens": 2}, {"prompt": "ce"}),
+    "truncation_side": Case(
+        {"truncation_side": "right"}, {"prompt": f"{BOS}O"}, {"truncate_prompt_tokens": 2}
+    ),
+    "padding": Case({"padding": "do_not_pad"}, why="nothing is ever padded"),
     "add_special_tokens": Case({"add_special_tokens": False}, {"prompt": "Once"}),
+    "cache_salt": SAMPLING["cache_salt"],
     "priority": SAMPLING["priority"],
     "timeout": SAMPLING["timeout"],
     "request_id": SAMPLING["request_id"],
@@ -309,6 +341,69 @@ EMBEDDINGS = {
     name: Case({name: False}, {"use_activation": False, "normalize": False})
     for name in ("use_activation", "activation", "softmax")
 }  # fmt: skip
+_TALK = {"input": None, "messages": SAY}  # in place of the plain request's text
+PROMPTS = POOLED | {
+    "input": Case({"input": "Twice"}, {"prompt": f"{BOS}Twice"}),
+    "messages": Case(_TALK, {"prompt": CHAT}),
+    "chat_template": CHATS["chat_template"],
+    "chat_template_kwargs": Case(
+        {"chat_template_kwargs": {"flavour": "mint"}}, {"prompt": f"{CHAT}[flavour mint]"}, _TALK
+    ),
+    "add_generation_prompt": Case(
+        {"add_generation_prompt": True}, {"prompt": f"{CHAT}[assistant]"}, _TALK
+    ),
+    "continue_final_message": Case(
+        {"continue_final_message": True},
+        {"prompt": CHAT},
+        _TALK | {"chat_template_kwargs": {"flavour": "mint"}},
+    ),
+}
+VECTORS = PROMPTS | {
+    "encoding_format": Case({"encoding_format": "base64"}, why="the answer"),
+    "embed_dtype": Case({"embed_dtype": "float16"}, why="the answer"),
+    "endianness": Case({"endianness": "big"}, why="the answer"),
+    "dimensions": Case({"dimensions": 5}, {"dimensions": 5}),
+}
+POOLING = VECTORS | {"task": Case({"task": "token_embed"}, {"task": "token_embed"})}
+# A pair is one prompt of a reranker, and two of a model whose vectors are compared.
+ONE_PAIR = {"text_1": "Once", "text_2": "Once"}
+_NO_PAIR = dict.fromkeys(ONE_PAIR)
+SCORES = POOLED | {
+    "text_1": Case({"text_1": "Twice"}, {"prompt": f"{BOS}TwiceOnce"}),
+    "text_2": Case({"text_2": "Twice"}, {"prompt": f"{BOS}OnceTwice"}),
+    "data_1": Case(
+        {"data_1": "Twice"},
+        {"prompt": f"{BOS}TwiceOnce"},
+        _NO_PAIR | {"data_1": "Once", "data_2": "Once"},
+    ),
+    "data_2": Case(
+        {"data_2": "Twice"},
+        {"prompt": f"{BOS}OnceTwice"},
+        _NO_PAIR | {"data_1": "Once", "data_2": "Once"},
+    ),
+    "queries": Case(
+        {"queries": "Twice"},
+        {"prompt": f"{BOS}TwiceOnce"},
+        _NO_PAIR | {"queries": "Once", "items": "Once"},
+    ),
+    "documents": Case(
+        {"documents": "Twice"},
+        {"prompt": f"{BOS}OnceTwice"},
+        _NO_PAIR | {"queries": "Once", "documents": "Once"},
+    ),
+    "items": Case(
+        {"items": "Twice"},
+        {"prompt": f"{BOS}OnceTwice"},
+        _NO_PAIR | {"queries": "Once", "items": "Once"},
+    ),
+    "add_special_tokens": Case({"add_special_tokens": False}, {"prompt": "OnceOnce"}),
+}
+RANKS = POOLED | {
+    "query": Case({"query": "Twice"}, {"prompt": f"{BOS}TwiceOnce"}),
+    "documents": Case({"documents": ["Twice"]}, {"prompt": f"{BOS}OnceTwice"}),
+    "add_special_tokens": SCORES["add_special_tokens"],
+    "top_n": Case({"top_n": 1}, why="the answer"),
+}
 
 WAYS = {
     "/v1/completions": Way(CompletionRequest, COMPLETIONS, {"prompt": "Once", "seed": 5}),
@@ -317,5 +412,9 @@ WAYS = {
     "/v1/messages": Way(
         MessagesRequest, MESSAGES, {"model": "tiny", "messages": SAY, "max_tokens": 7}
     ),
-    "/v1/embeddings": Way(EmbeddingRequest, EMBEDDINGS, {"input": "Once"}),
+    "/v1/embeddings": Way(EmbeddingRequest, VECTORS, {"input": "Once"}),
+    "/pooling": Way(PoolingRequest, POOLING, {"input": "Once"}),
+    "/classify": Way(ClassifyRequest, PROMPTS, {"input": "Once"}, "reranker"),
+    "/v1/score": Way(ScoreRequest, SCORES, ONE_PAIR, "reranker"),
+    "/v1/rerank": Way(RerankRequest, RANKS, {"query": "Once", "documents": ["Once"]}, "reranker"),
 }

@@ -19,6 +19,7 @@ from tests.serving.fields.cases import BOS, TEMPLATE
 from tests.support.accepted import Fields, fields_of, recorded
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.engine_in_thread import in_threads
+from tests.support.heads import with_head
 from tests.support.tiny_llama import tiny_llama
 
 ARRIVAL = 12.5  # by the client's clock, which stands still
@@ -31,13 +32,13 @@ SETTINGS: dict[str, Any] = {
 class Server:
     """The app over a whole engine without a device. `llm` is the client in the app's process."""
 
-    def __init__(self, checkpoint: Path, accepted: list[Any]) -> None:
+    def __init__(self, checkpoint: Path, accepted: list[Any], template: str | None) -> None:
         self.llm = AsyncLLM(str(checkpoint), **SETTINGS)
         self.names: list[str] = []
         self.llm.request_log = lambda name, prompt, params: self.names.append(name)  # type: ignore[assignment]
         settings = ServerSettings(
             names=("tiny", "other"),
-            chat_template=TEMPLATE,
+            chat_template=template,
             tool_call_parser="hermes",
             reasoning_parser="none",
         )
@@ -45,16 +46,24 @@ class Server:
         self._accepted = accepted
 
     def ask(self, client: TestClient, path: str, body: dict[str, Any]) -> Fields:
-        """What the engine accepts when a client asks this."""
+        """What the engine accepts when a client asks this, which is one prompt."""
+        [found] = self.ask_all(client, path, body)
+        return found
+
+    def ask_all(self, client: TestClient, path: str, body: dict[str, Any]) -> list[Fields]:
+        """The same of a request for several prompts."""
         self._accepted.clear(), self.names.clear()
         answer = client.post(path, json=body)
         assert self._accepted, answer.text
         return self.taken()
 
-    def taken(self) -> Fields:
-        """The one request that was accepted."""
-        [request], [name] = self._accepted, self.names
-        return fields_of(request, self.llm.text_tokenizer()) | {"name": name}
+    def taken(self) -> list[Fields]:
+        """The requests that were accepted."""
+        tokenizer = self.llm.text_tokenizer()
+        return [
+            fields_of(request, tokenizer) | {"name": name}
+            for request, name in zip(self._accepted, self.names, strict=True)
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +77,28 @@ def fields_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model for embeddings of 5 numbers, too, whose tokenizer adds a token before a text."""
     folder = tmp_path_factory.mktemp("fields")
     path = tiny_llama(folder / "bytes", vocab_size=VOCAB, max_position_embeddings=512)[0]
+    return _for_these_tests(path)
+
+
+@pytest.fixture(scope="package")
+def reranker_checkpoint(fields_checkpoint: Path) -> Path:
+    """The same with a head of one score."""
+    target = fields_checkpoint.with_name("reranker")
+    return _for_these_tests(
+        with_head(fields_checkpoint, target, kind="SequenceClassification", labels=1)
+    )
+
+
+def _for_these_tests(path: Path) -> Path:
     save_byte_tokenizer(path)
     backend = Backend.from_file(str(path / "tokenizer.json"))
-    single = TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, VOCAB - 1)])
-    backend.post_processor = single
+    backend.post_processor = TemplateProcessing(
+        single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, VOCAB - 1)]
+    )
     backend.save(str(path / "tokenizer.json"))
+    options = json.loads((path / "tokenizer_config.json").read_text())
+    options["chat_template"] = TEMPLATE
+    (path / "tokenizer_config.json").write_text(json.dumps(options))
     config = json.loads((path / "config.json").read_text()) | {"matryoshka_dimensions": [5]}
     (path / "config.json").write_text(json.dumps(config))
     return path
@@ -80,10 +106,20 @@ def fields_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(fields_checkpoint: Path, accepted: list[Any]) -> Iterator[Server]:
+    yield from _serving(fields_checkpoint, accepted, TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def reranker(reranker_checkpoint: Path, accepted: list[Any]) -> Iterator[Server]:
+    """Without a template: it would join pairs."""
+    yield from _serving(reranker_checkpoint, accepted, None)
+
+
+def _serving(checkpoint: Path, accepted: list[Any], template: str | None) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
         in_threads(patch)
         patch.setattr(async_llm, "time", SimpleNamespace(monotonic=lambda: ARRIVAL))
-        server = Server(fields_checkpoint, accepted)
+        server = Server(checkpoint, accepted, template)
         yield server
         server.llm.shutdown()
 
@@ -91,4 +127,10 @@ def server(fields_checkpoint: Path, accepted: list[Any]) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[TestClient]:
     with TestClient(server.app, raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def reranker_client(reranker: Server) -> Iterator[TestClient]:
+    with TestClient(reranker.app, raise_server_exceptions=False) as client:
         yield client

@@ -1,4 +1,4 @@
-"""Fields and arguments of requests from Python: `LLM`, `LLMEngine`, both kinds of `AsyncLLM`."""
+"""Fields and arguments of requests from Python: `LLM`, `LLMEngine`, `AsyncLLM`."""
 
 import asyncio
 import dataclasses
@@ -14,13 +14,13 @@ from jax_engine import (
     LLM,
     AsyncLLM,
     BeamSearchParams,
+    InvalidRequestError,
     LLMEngine,
     PoolingParams,
     RequestOutputKind,
     SamplingParams,
     StructuredOutputsParams,
 )
-from jax_engine.compat.async_llm import AsyncLLM as CompatAsyncLLM
 from jax_engine.engine.tokenization_options import TokenizationOptions
 from jax_engine.serving import async_llm
 from jax_engine.tokenization.tokenizer import load_tokenizer
@@ -103,12 +103,10 @@ class Ways:
         self.llm = LLM(self.path, **SETTINGS)
         self.runner = asyncio.Runner()
         self.client = AsyncLLM(self.path, **SETTINGS)
-        self.compat = CompatAsyncLLM(LLMEngine.from_config(self.llm.llm_engine.config))
         self.names: list[str] = []
         self.client.request_log = lambda name, prompt, params: self.names.append(name)  # type: ignore[assignment]
 
     def close(self) -> None:
-        self.compat.shutdown()
         self.client.shutdown()
         self.runner.close()
 
@@ -141,17 +139,11 @@ class Ways:
         return self.taken(call)
 
     def link(self, prompt: Any, params: Any, **options: Any) -> Fields:
-        return self._of(self.client, prompt, params, options)
-
-    def compatible(self, prompt: Any, params: Any, **options: Any) -> Fields:
-        return self._of(self.compat, prompt, params, {"request_id": "mine"} | options)
-
-    def _of(self, llm: Any, prompt: Any, params: Any, options: dict[str, Any]) -> Fields:
         pools = isinstance(params, PoolingParams)
 
         async def read() -> None:
-            stream = (llm.encode if pools else llm.generate)(prompt, params, **options)
-            async for _ in stream:
+            enter: Any = self.client.encode if pools else self.client.generate
+            async for _ in enter(prompt, params, **options):
                 pass
 
         return self.taken(lambda: self.runner.run(asyncio.wait_for(read(), HANG_S)))
@@ -176,7 +168,7 @@ def test_each_field_has_a_case() -> None:
     assert names_of(PoolingParams) == POOLING.keys()
 
 
-@pytest.mark.parametrize("way", ["generate", "enqueue", "add_request", "link", "compatible"])
+@pytest.mark.parametrize("way", ["generate", "enqueue", "add_request", "link"])
 @pytest.mark.parametrize("name", SAMPLING)
 def test_a_field_of_sampling_is_in_what_the_engine_accepts(name: str, way: str, ways: Ways) -> None:
     given, wanted = SAMPLING[name]
@@ -192,7 +184,7 @@ def test_a_field_of_sampling_is_in_what_the_engine_accepts(name: str, way: str, 
     assert as_wanted(found, wanted), found
 
 
-@pytest.mark.parametrize("way", ["generate", "add_request", "link", "compatible"])
+@pytest.mark.parametrize("way", ["generate", "add_request", "link"])
 @pytest.mark.parametrize("name", POOLING)
 def test_a_field_of_pooling_is_in_what_the_engine_accepts(name: str, way: str, ways: Ways) -> None:
     given, wanted = POOLING[name]
@@ -220,7 +212,6 @@ ARGUMENTS: dict[str, tuple[Any, dict[str, tuple[dict[str, Any], Wanted]]]] = {
     }),
     "link": (AsyncLLM.generate, {"priority": PRIORITY, "timeout": TIMEOUT, "request_id": NONE,
                                  "lora_request": NONE, "trace_headers": NONE}),
-    "compatible": (CompatAsyncLLM.generate, {"priority": PRIORITY, "request_id": NONE}),
 }  # fmt: skip
 _COMMON = {"self", "prompt", "prompts", "params", "sampling_params"}
 
@@ -247,6 +238,15 @@ def test_an_argument_of_a_pooling_request_over_the_link(ways: Ways) -> None:
         *set(inspect.signature(AsyncLLM.generate).parameters) - {"sampling_params"},
         "pooling_params",
     }
+
+
+@pytest.mark.parametrize("way", ["generate", "enqueue", "link"])
+def test_an_adapter_is_refused_wherever_it_may_be_named(way: str, ways: Ways) -> None:
+    kinds: list[Any] = [SamplingParams(), *[PoolingParams()] * (way != "enqueue")]
+    for params in kinds:
+        with pytest.raises(InvalidRequestError, match="lora_request must be None, got 'mine'"):
+            getattr(ways, way)("Once", params, lora_request="mine")
+        assert not ways.accepted
 
 
 def test_a_request_over_the_link_has_its_clients_clock_and_name(ways: Ways) -> None:

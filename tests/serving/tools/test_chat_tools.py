@@ -268,6 +268,7 @@ def test_flags_name_the_forms() -> None:
         ("<tool_call></tool_call> <think></think>", "hermes", "qwen3"),
         ("[TOOL_CALLS] [ARGS] [THINK] [/THINK]", "mistral", "mistral"),
         ("<|python_tag|>", "llama3_json", None),
+        ("respond only with <|tool_call|> followed by a JSON list", "granite", None),
         ("<tool_call><function=f><parameter=a>", None, None),
     ],
 )
@@ -286,11 +287,11 @@ def test_forms_are_found_in_templates(
 
 @pytest.mark.parametrize("template", [IS_DEFINED, IN_MESSAGE, NOT_NONE])
 def test_our_own_answer_comes_back_as_it_was(make: Make, template: str) -> None:
-    """Its empty list of calls is none, and so is an empty list of tools."""
+    """It has no calls, and an empty list of tools is none."""
     client, llm = make("Rom.", chat_template=template + "{{ 'tools' if tools is not none }}")
     answer = client.chat.completions.create(model="tiny", messages=HI, tools=[])
     message: Any = answer.choices[0].message
-    assert message.content == "Rom." and message.tool_calls == []
+    assert message.content == "Rom." and message.tool_calls is None
     client.chat.completions.create(model="tiny", messages=[*HI, message, *HI], tools=[])
     assert [prompt["prompt"] for prompt, _ in llm.asked] == ["hi;", "hi;Rom.;hi;"]
 

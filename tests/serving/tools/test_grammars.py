@@ -25,7 +25,8 @@ from tests.support.byte_tokenizer import EOS_TOKEN, byte_alphabet
 from tests.support.json_schemas import conforms, schemas
 
 EOS = 256
-FORMS = ["hermes", "llama3_json", "mistral", "pythonic", "none"]
+FORMS = ["hermes", "llama3_json", "mistral", "granite", "pythonic", "none"]
+OWN = ["hermes", "llama3_json", "mistral", "granite"]  # those with a grammar
 
 
 def words(*markers: str) -> Tokenizer:
@@ -41,8 +42,9 @@ def words(*markers: str) -> Tokenizer:
 
 PLAIN = words()
 SPECIAL = words(
-    "<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>"
-)
+    "<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]",
+    "<|python_tag|>", "<|tool_call|>",
+)  # fmt: skip
 COMPILERS = {id(one): GuideCompiler(one, one.vocab_size, [EOS]) for one in (PLAIN, SPECIAL)}
 
 
@@ -101,6 +103,8 @@ def written(form: str, tokenizer: Tokenizer, *calls: str) -> str:
         )
     if form == "mistral":
         return f"[TOOL_CALLS][{', '.join(one % 'arguments' for one in calls)}]"
+    if form == "granite":
+        return f"<|tool_call|>[{', '.join(one % 'arguments' for one in calls)}]"
     return f"[{', '.join(one % 'parameters' for one in calls)}]"
 
 
@@ -154,8 +158,7 @@ def test_nothing_of_a_cut_call_is_lost(form: str, tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_named_tool(form: str) -> None:
     found = plan(SPECIAL, form, {"type": "function", "function": {"name": "f"}})
-    known = form in ("hermes", "llama3_json", "mistral")
-    one = written(form, SPECIAL, F) if known else '{"a": 1}'
+    one = written(form, SPECIAL, F) if form in OWN else '{"a": 1}'
     assert allows(SPECIAL, found, one)
     assert not allows(SPECIAL, found, written(form, SPECIAL, F, G))
     assert not allows(SPECIAL, found, written(form, SPECIAL, G))
@@ -165,7 +168,7 @@ def test_a_named_tool(form: str) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", [PLAIN, SPECIAL], ids=["plain", "special"])
-@pytest.mark.parametrize("form", ["hermes", "llama3_json", "mistral"])
+@pytest.mark.parametrize("form", OWN)
 def test_strict_tools_with_auto(form: str, tokenizer: Tokenizer) -> None:
     """Any text, but a call conforms. The tool that is not strict takes any object."""
     found = plan(tokenizer, form, "auto")
@@ -233,10 +236,16 @@ def test_the_answers_own_grammar(grammar: Any, answer: str) -> None:
     for text, good in ((answer, True), (written("hermes", PLAIN, F, G), True), ("!", False)):
         assert allows(PLAIN, both, text) == good
     assert plan(PLAIN, "pythonic", "auto", tools=[tool("f")], grammar=params).grammar is params
-    for choice in ("required", {"type": "function", "function": {"name": "g"}}):
-        with pytest.raises(ApiError, match="a grammar for the answer") as caught:
-            plan(PLAIN, "hermes", choice, grammar=params)
-        assert caught.value.param == "tool_choice"
+
+
+@pytest.mark.parametrize("form", ["hermes", "pythonic", "none"])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "g"}}])
+def test_a_forced_call_goes_before_the_answers_grammar(form: str, choice: Any) -> None:
+    """There is no answer that it could be for; so it is as if it were not given."""
+    params = StructuredOutputsParams(choice=["yes"])
+    alone, both = plan(PLAIN, form, choice), plan(PLAIN, form, choice, grammar=params)
+    assert both.grammar is not None and both.grammar == alone.grammar
+    assert not allows(PLAIN, both, "yes")
 
 
 EBNF = 'root ::= "{" x "}"\nx ::= "b" | "c" x\n'
@@ -283,7 +292,7 @@ UNIQUE = {
 }
 
 
-@pytest.mark.parametrize("form", ["hermes", "llama3_json", "mistral"])
+@pytest.mark.parametrize("form", OWN)
 def test_what_no_grammar_holds_does_not_constrain_with_auto(form: str) -> None:
     """The rest of the schema does."""
     found = plan(PLAIN, form, "auto", tools=[tool("f", UNIQUE, strict=True)])

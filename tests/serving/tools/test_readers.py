@@ -20,6 +20,7 @@ Found = tuple[str, str, list[tuple[str, Any]]]
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": "}é\\""}}\n</tool_call>'
 MARKERS = [
     "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>",
+    "<|tool_call|>",
     "<think>", "</think>", "<|end|>", '{"name": "f", "arguments": {}}', "[f(a=1)]", "f", "[", "]",
     '{"name": "g", "parameters": {"a": [1, {"b": null}], "c": "é\\u0041"}}', '{"a": 1}', ";", ",",
     "[g(x='a', y=[1, -2.5], z={'k': True}), h()]", " ", "\n", "<", '"', "\\", "}", "{", "'", ")",
@@ -85,6 +86,17 @@ def whole(name: str, text: str, start: Start = "closed", **options: Any) -> Foun
         ("hermes", '<tool_call>{"name": 5, "arguments": {}}</tool_call>', None, []),
         ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1e999}}', None, []),
         ("hermes", f"<tool_call> {HERMES}", "<tool_call> ", [{"a": '}é"'}]),
+        ("granite", '<|tool_call|>[{"name": "f", "arguments": {"a": 1}}]', "", [{"a": 1}]),
+        ("granite", '<|tool_call|> [\n {"name": "f", "arguments": {}},\n '
+         '{"name": "f", "arguments": {"a": 2}}\n]\n', "", [{}, {"a": 2}]),
+        ("granite", 'So <tool_call>[{"name": "f", "arguments": {"a": 1}}]', "So ", [{"a": 1}]),
+        ("granite", '<tool_call>{"name": "f", "arguments": {}}</tool_call>', "", [{}]),
+        ("granite", '<|tool_call|>{"name": "f"} <|tool_call|>[{"name": "f"}]', "", [{}] * 2),
+        ("granite", '<|tool_call|>[{"name": "f"}] <tool_call>[{"name": "f"}]', "", [{}] * 2),
+        ("granite", "<|tool_call|>[]", None, []),
+        ("granite", "<|tool_call|>[1]", None, []),
+        ("granite", '<|tool_call|>[{"name": "f", "arguments": {"a": 1', None, []),
+        ("granite", "a <|tool_call b", None, []),
         ("llama3_json", '{"name": "f", "parameters": {"a": 1}}', "", [{"a": 1}]),
         ("llama3_json", '{"name": "f", "parameters": {}}; {"name": "f", "arguments": {"b": 2}}',
          "", [{}, {"b": 2}]),

@@ -59,7 +59,7 @@ def of_chat(http: TestClient, *, stream: bool) -> Parts:
     answer = http.post("/v1/chat/completions", json=CHAT | {"stream": stream}).text
     if not stream:
         message = json.loads(answer)["choices"][0]["message"]
-        calls = [one["function"] for one in message["tool_calls"]]
+        calls = [one["function"] for one in message.get("tool_calls", ())]
         return [(message["content"] or "",), *((c["name"], c["arguments"]) for c in calls)]
     lines = [one.removeprefix("data: ") for one in answer.strip().split("\n\n")][:-1]
     deltas = [choice["delta"] for one in lines for choice in json.loads(one)["choices"]]

@@ -11,7 +11,6 @@ from jax_engine.serving.openai.blocks import Block, Blocks, Step
 from jax_engine.serving.openai.chat_call import ChatCall
 from jax_engine.serving.openai.errors import ApiError, aborted
 from jax_engine.serving.openai.events import with_errors
-from jax_engine.serving.openai.logprobs import chat_logprobs
 from jax_engine.serving.openai.responses_api.answer import Answer
 from jax_engine.serving.openai.thought import thought_tokens
 
@@ -128,11 +127,8 @@ class Writer:
         return {"type": kind, "sequence_number": self._number - 1} | fields
 
     def _logprobs(self, one: CompletionOutput) -> list[Any]:
-        if one.logprobs is None:
-            return []
-        top = self.answer.request.top_logprobs or 0
-        tokenizer = self.call.service.tokenizer
-        return chat_logprobs(tokenizer, one.token_ids, one.logprobs, top).content
+        found = self.call.logprobs(one)
+        return [] if found is None else found.content
 
     async def _usage(self) -> dict[str, Any]:
         used = self.call.counts.usage()

@@ -9,6 +9,8 @@ from jax_engine.serving.openai.tools.call_reader import CallReader, call_id, jso
 from jax_engine.serving.openai.tools.json_readers import (
     TOOL_CALL,
     TOOL_CALL_END,
+    TOOL_CALL_TOKEN,
+    GraniteReader,
     HermesReader,
     ListReader,
 )
@@ -83,16 +85,19 @@ def _llama(lark: Lark, tools: Sequence[Tool], several: bool) -> str:
     return _repeated(_object(lark, tools, "parameters"), '"; "', several=several)
 
 
-def _list(lark: Lark, tools: Sequence[Tool], several: bool) -> str:
-    call = _object(lark, tools, "parameters")
+def _list(lark: Lark, tools: Sequence[Tool], several: bool, arguments: str = "parameters") -> str:
+    call = _object(lark, tools, arguments)
     return f'"[" {_repeated(call, '", "', several=several)} "]"'
+
+
+def _granite(lark: Lark, tools: Sequence[Tool], several: bool) -> str:
+    return _list(lark, tools, several, "arguments")
 
 
 def _mistral(lark: Lark, tools: Sequence[Tool], several: bool) -> str:
     args = lark.token(ARGS)
     if args is None:
-        call = _object(lark, tools, "arguments")
-        return f'"[" {_repeated(call, '", "', several=several)} "]"'
+        return _list(lark, tools, several, "arguments")
     calls = [f"{quoted(tool.name)} {args} {lark.json(tool.parameters)}" for tool in tools]
     return _repeated(lark.rule(" | ".join(calls)), lark.marker(TOOL_CALLS), several=several)
 
@@ -105,12 +110,14 @@ FORMATS = {
         Format(
             "mistral", MistralReader, TOOL_CALLS, _mistral, (TOOL_CALLS, ARGS, CALL_ID), mistral_id
         ),
+        Format("granite", GraniteReader, TOOL_CALL_TOKEN, _granite, (TOOL_CALL_TOKEN, TOOL_CALL)),
         Format("pythonic", PythonicReader),
     )
 }
 LIST = Format("list", ListReader, "", _list)  # of models without a form of their own
 _OTHERS = ("<function=", "<arg_key>")  # forms of Qwen 3 Coder and GLM-4.5, in Hermes' markers
 _IN_TEMPLATES = (  # the first that is found in a model's template
+    (TOOL_CALL_TOKEN, "granite"),
     (TOOL_CALL, "hermes"),
     (TOOL_CALLS, "mistral"),
     (PYTHON_TAG, "llama3_json"),

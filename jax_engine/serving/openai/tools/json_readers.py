@@ -1,10 +1,10 @@
-"""Readers of calls that are JSON objects: Hermes and Qwen, a plain list, and arguments alone."""
+"""Readers of calls that are JSON objects: Hermes, Qwen, Granite, a plain list, arguments alone."""
 
 from jax_engine.serving.openai.tools.call_reader import CallReader
 from jax_engine.serving.openai.tools.letters import Marks, Reading
 
 TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
-_BEGINS = Marks([TOOL_CALL])
+TOOL_CALL_TOKEN = "<|tool_call|>"
 
 
 class HermesReader(CallReader):
@@ -13,14 +13,22 @@ class HermesReader(CallReader):
     Between the markers there may be several calls, or a list of them.
     """
 
+    begins = Marks([TOOL_CALL])
+
     def _read(self) -> Reading[None]:
         before = ""
-        while marker := (yield from self.until(_BEGINS)):
+        while marker := (yield from self.until(self.begins)):
             after = yield from self.calls(before + marker)
             before = ""
             if after is not None:
                 ended = (yield from self.literal(TOOL_CALL_END)) is not None
-                before = yield from self.before_next("" if ended else after, TOOL_CALL)
+                before = yield from self.before_next("" if ended else after, marker)
+
+
+class GraniteReader(HermesReader):
+    """`<|tool_call|>[{"name": .., "arguments": {..}}, ..]`; Granite 3.1 writes Hermes' marker."""
+
+    begins = Marks([TOOL_CALL_TOKEN, TOOL_CALL])
 
 
 class ListReader(CallReader):

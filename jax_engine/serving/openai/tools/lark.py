@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from jax_engine.guided.compiler import grammar_of
+from jax_engine.guided.schemas import closed
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer
 
@@ -52,7 +53,7 @@ class Lark:
 
     def schema(self, schema: dict[str, Any]) -> str:
         """A schema as llguidance is to read it."""
-        return json.dumps(schema | {"x-guidance": _FORM | {"lenient": self.lenient}})
+        return json.dumps(closed(schema) | {"x-guidance": _FORM | {"lenient": self.lenient}})
 
     def token(self, marker: str) -> str | None:
         """A marker that is a token of its own; llguidance spells all others."""
@@ -80,7 +81,7 @@ class Lark:
         """The outputs that a request's grammar allows."""
         if params.json is not None:
             schema = json.loads(params.json) if isinstance(params.json, str) else params.json
-            return self.rule(f"%json {json.dumps(schema)}")
+            return self.rule(f"%json {json.dumps(closed(schema))}")
         if params.json_object:
             return self.rule('%json {"type": "object"}')
         if params.choice is not None:

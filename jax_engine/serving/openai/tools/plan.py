@@ -92,14 +92,16 @@ def plan_of(
 ) -> Plan:
     """
     Args:
-        grammar: the request's own, for the content of its answer.
+        grammar: the request's own, for the content of its answer. Where a tool must be called,
+            there is no content, and the tool's grammar is the only one.
         prompt: the text before the turn.
         keeps_special: the request asks for special tokens in the text.
 
     Raises:
-        ApiError: the grammar and the choice of tools contradict each other, or a schema is
-            invalid.
+        ApiError: a schema is invalid.
     """
+    if choice.kind in ("required", "named"):
+        grammar = None
     style = dialect.reasoning
     start = "closed" if style is None else style.start(prompt)
     form, guided = _form(dialect, choice, has_grammar=grammar is not None)
@@ -152,12 +154,6 @@ def _grammar(
     own: StructuredOutputsParams | None,
 ) -> StructuredOutputsParams:
     """What the request's own grammar and its tools allow, behind the reasoning."""
-    if own is not None and choice.kind in ("required", "named"):
-        raise invalid(
-            "tool_choice",
-            f"tool_choice must be 'auto' or 'none' with a grammar for the answer, got "
-            f"{choice.kind!r}: each is a grammar of its own",
-        )
     need("llguidance", "tools with tool_choice or strict=true")
     lark = Lark(tokenizer, lenient=choice.kind == "auto")
     try:

@@ -1,0 +1,181 @@
+"""An engine's loop, served to another process: commands become jobs, outputs become reports."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jax_engine.engine.engine_loop import EngineLoop
+from jax_engine.engine.llm_engine import LLMEngine
+from jax_engine.engine.request import Request, RequestNews
+from jax_engine.errors import EngineDeadError, JaxEngineError
+from jax_engine.serving.messages import (
+    Abort,
+    Add,
+    Answer,
+    Ask,
+    GiveUp,
+    Outputs,
+    Pause,
+    Question,
+    Refused,
+    Report,
+    Resume,
+    Stop,
+)
+from jax_engine.serving.reports import messages_of
+from jax_engine.serving.wire_params import read_params
+
+logger = logging.getLogger("jax_engine")
+
+type Command = Add | Abort | Ask | Pause | GiveUp | Resume | Stop
+
+
+class EngineServer:
+    """Carries out commands and reports what comes of them.
+
+    One thread calls `loop.run`. Any one other thread calls `receive`.
+
+    Args:
+        send: takes each report; only the loop's thread calls it.
+    """
+
+    def __init__(self, engine: LLMEngine, send: Callable[[Report], None]) -> None:
+        self.loop = EngineLoop(engine)
+        self._engine = engine
+        self._send = send
+        self._waiting: list[Pause] = []  # until nothing runs
+        self._paused_by: set[int] = set()  # numbers of the pauses that have begun
+        self._late: list[Request] = []  # came while a pause waits, and are accepted behind it
+
+    def receive(self, command: Command) -> None:
+        """Takes a command. A request is checked here, beside the steps that run meanwhile."""
+        match command:
+            case Add():
+                request = self._checked(command)
+                self.loop.post(lambda: self._add(request))
+            case Abort():
+                self.loop.post(lambda: self._abort(command.request_ids))
+            case Ask():
+                self.loop.post(lambda: self._send(self._answer(command)))
+            case Pause():
+                self.loop.post(lambda: self._pause(command))
+            case GiveUp():
+                self.loop.post(lambda: self._give_up(command.number))
+            case Resume():
+                self.loop.post(lambda: self._resume(command.number))
+            case Stop():
+                self.loop.stop()
+
+    def _checked(self, add: Add) -> Request | Refused:
+        try:
+            params = read_params(dict(add.params), pooling=add.pooling, streams=add.streams)
+            prompt = {"prompt_token_ids": add.token_ids, "cache_salt": add.cache_salt}
+            request = self._engine.check_request(prompt, params, add.request_id)
+            request.serve_as(
+                add.request_id,
+                arrival_time=add.arrival_time,
+                priority=add.priority,
+                timeout=add.timeout,
+            )
+        except Exception as error:  # a request never ends the process
+            return _refused(add.request_id, error)
+        return request
+
+    def _add(self, request: Request | Refused) -> None:
+        if isinstance(request, Refused):
+            self._send(Outputs([request]))
+        elif self._waiting:
+            self._late.append(request)
+        else:
+            self._accept(request)
+
+    def _accept(self, request: Request) -> None:
+        try:
+            self.loop.add([request], self)
+        except Exception as error:
+            self._send(Outputs([_refused(request.request_id, error)]))
+
+    def _abort(self, request_ids: list[str]) -> None:
+        late, self._late = self._late, []
+        for request in late:
+            if request.request_id in request_ids:
+                self._accept(request)  # so that its end is told
+            else:
+                self._late.append(request)
+        self.loop.abort(request_ids)
+
+    def take(self, updates: list[RequestNews]) -> None:
+        """As `Reader.take`."""
+        self._send(Outputs([*messages_of(updates)]))
+        self._end_pauses()
+
+    def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
+        """As `Reader.fail`."""
+        if not isinstance(error, EngineDeadError):
+            logger.error("%d requests are aborted", len(request_ids), exc_info=error)
+        self._send(Outputs([_refused(one, error) for one in request_ids]))
+        self._end_pauses()
+
+    def _answer(self, ask: Ask) -> Answer:
+        answers: Mapping[Question, Callable[[], Any]] = {
+            "stats": self._engine.stats,
+            "state": self._engine.state,
+            "metrics": lambda: [
+                {"kind": type(one).__name__, **vars(one)} for one in self._engine.get_metrics()
+            ],
+            "reset_prefix_cache": self._engine.reset_prefix_cache,
+        }
+        try:
+            return Answer(ask.number, answers[ask.question]())
+        except Exception as error:
+            return Answer(ask.number, error=f"{type(error).__name__}: {error}")
+
+    def _pause(self, pause: Pause) -> None:
+        if pause.mode == "wait":
+            self._waiting.append(pause)
+            self._end_pauses()
+            return
+        if pause.mode == "abort":
+            self.loop.leave(self)
+        self._stop_steps([pause])
+
+    def _end_pauses(self) -> None:
+        """Begins the pauses that wait, once nothing runs."""
+        if self._waiting and not self.loop.is_busy:
+            waiting, self._waiting = self._waiting, []
+            self._stop_steps(waiting)
+
+    def _stop_steps(self, pauses: list[Pause]) -> None:
+        self.loop.paused = True
+        self._paused_by |= {one.number for one in pauses}
+        if any(one.clear_cache and one.mode != "keep" for one in pauses):
+            self._engine.reset_prefix_cache()
+        for one in pauses:
+            self._send(Answer(one.number))
+        self._let_in()
+
+    def _give_up(self, number: int) -> None:
+        """Nobody waits for this pause any more, nor will anybody end it if it has begun by now."""
+        self._waiting = [one for one in self._waiting if one.number != number]
+        self._paused_by.discard(number)
+        self.loop.paused = bool(self._paused_by)
+        self._let_in()
+
+    def _resume(self, number: int) -> None:
+        """Ends all pauses that have begun."""
+        self._paused_by.clear()
+        self.loop.paused = False
+        self._send(Answer(number))
+
+    def _let_in(self) -> None:
+        """Accepts who came while a pause waited: they may not delay it, else it might not come."""
+        if not self._waiting:
+            late, self._late = self._late, []
+            for request in late:
+                self._accept(request)
+
+
+def _refused(request_id: str, error: Exception) -> Refused:
+    if not isinstance(error, JaxEngineError):
+        logger.error("request %s failed", request_id, exc_info=error)
+    return Refused(request_id, type(error).__name__, str(error))

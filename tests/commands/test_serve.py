@@ -1,0 +1,162 @@
+"""`serve` up to its server: what becomes of each flag, and what is closed at the end."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jax_engine import AsyncLLM
+from jax_engine.engine.prompts import Prompt
+from jax_engine.sampling_params import SamplingParams
+from jax_engine.serving.openai import app as app_module
+from jax_engine.serving.openai import server as server_module
+from jax_engine.serving.openai.service import ServerSettings, Service
+from jax_engine.serving.request_log import RequestLog
+from jax_engine.serving.tracing import Tracer
+from jax_engine.tokenization.tokenizer import load_tokenizer
+from tests.commands.conftest import Run
+from tests.support.scripted_llm import ScriptedLLM
+
+
+class Engine(ScriptedLLM):
+    """What `serve` gets for an engine."""
+
+    request_log: RequestLog | None = None
+    tracer: Any = None
+    step_timeout = 0.0
+    is_shut = False
+
+    def shutdown(self) -> None:
+        self.is_shut = True
+
+
+class Spans:
+    """What it gets for a tracer."""
+
+    is_closed = False
+
+    def __init__(self, endpoint: str, model: str) -> None:
+        self.given = endpoint, model
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Served:
+    """What the server was given, and what its engine was when it ran."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.settings = ServerSettings(names=())
+        self.tracer: Any = None
+        self.options: dict[str, Any] = {}
+        self.ends: Callable[[], int] = lambda: 0
+
+
+@pytest.fixture
+def served(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
+    found = Served(Engine(load_tokenizer(checkpoint)))
+
+    def build(args: Any, step_timeout: float) -> Engine:
+        found.engine.step_timeout, found.engine.is_shut = step_timeout, False
+        return found.engine
+
+    def make_app(service: Service) -> Service:
+        found.settings = service.settings
+        return service
+
+    def run(app: Any, llm: Any, listening: Any, timeout: float, **options: Any) -> int:
+        assert app.llm is llm is found.engine and not llm.is_shut
+        found.tracer = llm.tracer
+        host, port = listening.getsockname()
+        found.options = {"host": host, "timeout": timeout} | options
+        assert port > 0
+        return found.ends()
+
+    monkeypatch.setattr(AsyncLLM, "from_engine_args", build)
+    monkeypatch.setattr(app_module, "make_app", make_app)
+    monkeypatch.setattr(server_module, "run", run)
+    monkeypatch.setattr(Tracer, "to_collector", Spans)
+    monkeypatch.delenv("JAX_ENGINE_API_KEY", raising=False)
+    return found
+
+
+def test_without_flags_all_is_as_the_help_says(run: Run, served: Served) -> None:
+    assert run("serve", "--port=0").status == 0
+    assert served.settings == ServerSettings(names=("SmolLM2-135M-Instruct",))
+    assert served.options == {
+        "host": "127.0.0.1", "timeout": 30.0, "tls": None, "log_stats_interval": 10.0,
+    }  # fmt: skip
+    engine = served.engine
+    assert (engine.step_timeout, engine.request_log, engine.tracer) == (300.0, None, None)
+    assert engine.is_shut
+
+
+@pytest.mark.parametrize(
+    ("flags", "settings"),
+    [
+        (["my/model"], {"names": ("my/model",)}),
+        (["--model=my/model"], {"names": ("my/model",)}),
+        (["my/model", "--served-model-name", "a", "b"], {"names": ("a", "b")}),
+        (["--chat-template={{ 1 }}"], {"chat_template": "{{ 1 }}"}),
+        (["--trust-request-chat-template"], {"trust_request_chat_template": True}),
+        (["--tool-call-parser=hermes"], {"tool_call_parser": "hermes"}),
+        (["--reasoning-parser=qwen3"], {"reasoning_parser": "qwen3"}),
+        (["--api-key=a", "--api-key", "b"], {"api_keys": ("a", "b")}),
+        (["--allowed-origins", "https://a", "*"], {"allowed_origins": ("https://a", "*")}),
+        (["--max-body-size=7"], {"max_body_bytes": 7}),
+        (["--max-waiting=0"], {"max_waiting": 0}),
+        (["--max-samples=1"], {"max_samples": 1}),
+        (["--request-timeout=0.5"], {"request_timeout": 0.5}),
+    ],
+    ids=str,
+)
+def test_what_a_flag_is_for_requests(
+    run: Run, served: Served, flags: list[str], settings: dict[str, Any]
+) -> None:
+    assert run("serve", "--port=0", *flags).status == 0
+    expected: dict[str, Any] = {"names": ("SmolLM2-135M-Instruct",)} | settings
+    assert served.settings == ServerSettings(**expected)
+
+
+def test_a_key_may_be_a_variable(run: Run, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, flags, keys in (
+        ("v", [], ("v",)), ("v", ["--api-key=f"], ("f",)), ("", [], ()),
+    ):  # fmt: skip
+        monkeypatch.setenv("JAX_ENGINE_API_KEY", variable)
+        assert run("serve", "--port=0", *flags).status == 0
+        assert served.settings.api_keys == keys
+
+
+def test_what_is_logged_and_traced(
+    run: Run, served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    flags = ["--enable-log-requests", "--max-log-len=4", "--disable-log-stats"]
+    flags += ["--step-timeout=9", "--shutdown-timeout=2", "--served-model-name=tiny"]
+    flags += ["--otlp-traces-endpoint=http://x/v1/traces", "--host=localhost"]
+    assert run("serve", "--port=0", *flags).status == 0
+    assert served.options == {
+        "host": "127.0.0.1", "timeout": 2.0, "tls": None, "log_stats_interval": None,
+    }  # fmt: skip
+    assert served.tracer.given == ("http://x/v1/traces", "tiny") and served.tracer.is_closed
+    assert served.engine.step_timeout == 9.0
+    assert served.engine.request_log is not None
+    with caplog.at_level(logging.INFO, "jax_engine"):
+        served.engine.request_log("a", Prompt("abcdefgh", [1, 2]), SamplingParams())
+    assert "prompt: 'abcd', prompt tokens: 2" in caplog.text
+    assert run("serve", "--port=0", "--log-stats-interval=3").status == 0
+    assert served.options["log_stats_interval"] == 3.0
+
+
+def test_whatever_ends_it_the_engine_is_shut_down(run: Run, served: Served) -> None:
+    served.ends = lambda: 1
+    assert run("serve", "--port=0").status == 1 and served.engine.is_shut
+
+    def pressed() -> int:
+        raise KeyboardInterrupt
+
+    served.ends = pressed
+    ended = run("serve", "--port=0", "--otlp-traces-endpoint=http://x")
+    assert ended.status == 130 and served.engine.is_shut and served.tracer.is_closed

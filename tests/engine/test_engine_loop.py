@@ -1,0 +1,132 @@
+"""The loop without a thread: what it keeps for `step`, and who is told what."""
+
+import gc
+import weakref
+from queue import Empty
+from typing import Any
+
+import pytest
+
+from jax_engine import EngineDeadError, LLMEngine, SamplingParams, StepFailedError
+from jax_engine.engine.batch import check_all
+from jax_engine.engine.calls import Call, Calls
+from jax_engine.engine.engine_loop import EngineLoop, _Answer
+from jax_engine.sampling_params import RequestOutputKind
+from tests.support.engine_driver import check_idle
+from tests.support.small_engine import run, small_engine
+
+LONG = SamplingParams(
+    temperature=0.0, max_tokens=30, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY
+)
+
+
+def asked(engine: LLMEngine, *names: str) -> list[Any]:
+    requests = check_all(engine, [[0]] * len(names), [LONG] * len(names),
+                         [0] * len(names), [None] * len(names))  # fmt: skip
+    for request, name in zip(requests, names, strict=True):
+        request.group.request_id = name
+    return requests
+
+
+def test_an_aborted_request_has_what_was_kept_for_step() -> None:
+    """It ran beside a call, so nobody has read it; and none of that comes again."""
+    engine = small_engine()
+    loop = EngineLoop(engine)
+    grows = SamplingParams(**vars(LONG) | {"output_kind": RequestOutputKind.CUMULATIVE})
+    engine.add_request("mine", [0], grows)
+    engine.add_request("other", [0], grows)
+    loop.add(asked(engine, "call's"), Call())
+    for _ in range(4):
+        loop.turn()
+    [aborted] = engine.abort_request("mine")
+    tokens = aborted.outputs[0].token_ids
+    assert aborted.finished and len(tokens) >= 3
+    [*_, last] = others = engine.outputs()
+    assert {one.request_id for one in others} == {"other"}
+    assert last.outputs[0].token_ids == tokens
+    loop.abort(["call's"])
+    run(engine)
+    check_idle(engine)
+
+
+def test_a_request_that_was_aborted_without_the_loop() -> None:
+    """As by a logits processor: its call is told, and another one's is not."""
+    engine = small_engine()
+    loop, calls = EngineLoop(engine), [Call(), Call()]
+    for name, call in zip(("lost", "other"), calls, strict=True):
+        loop.add(asked(engine, name), call)
+        call.request_ids = [name]
+    engine.abort_request("lost")
+    while loop.is_busy:
+        loop.turn()
+    with pytest.raises(StepFailedError, match="request lost was aborted through llm_engine"):
+        calls[0].next()
+    assert calls[1].last_outputs(lambda _: None)[0].outputs[0].finish_reason == "length"
+    check_idle(engine)
+
+
+def test_an_error_of_a_call_does_not_keep_the_engine() -> None:
+    """Its traceback holds the frames that it passed, and no frame may hold the error."""
+    engine = small_engine()
+    calls, worker, gone = Calls(engine), engine.worker, weakref.ref(engine)
+    worker.fail_at = "launch"  # type: ignore[attr-defined]
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(StepFailedError):
+            calls.run(asked(engine, "new"), use_tqdm=False)
+        del calls, engine, worker
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_is_enqueued_and_interrupted_ends(
+    monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """Wherever Ctrl-C comes while the loop is asked: nobody waits for these requests later."""
+    engine = small_engine()
+    calls = Calls(engine)
+    if waits:
+        calls.enqueue(asked(engine, "new"))
+    call = calls._loop.call
+
+    def interrupted(work: Any) -> Any:
+        monkeypatch.undo()
+        call(work)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calls._loop, "call", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        if waits:
+            calls.wait_enqueued(False)
+        else:
+            calls.enqueue(asked(engine, "new"))
+    check_idle(engine)
+    assert calls.wait_enqueued(False) == []
+
+
+def test_several_threads_may_refuse_jobs_at_once() -> None:
+    """The inbox may be emptied by another one, after this one saw a job there."""
+    engine = small_engine()
+    loop = EngineLoop(engine)
+    loop.stop()
+    loop.run()
+
+    class Inbox:
+        """As it looks to a thread that comes second."""
+
+        def put(self, job: Any) -> None:
+            job.answer.put(job_refused)
+
+        def empty(self) -> bool:
+            return False
+
+        def get_nowait(self) -> Any:
+            raise Empty
+
+    job_refused = _Answer(error=EngineDeadError("refused by another thread"))
+    loop._inbox = Inbox()  # type: ignore[assignment]
+    with pytest.raises(EngineDeadError, match="another thread"):
+        loop.call(lambda: None)

@@ -1,0 +1,237 @@
+"""Flags of the server that change every request or answer."""
+
+import json
+import re
+import stat
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import pytest
+
+from jax_engine import ConfigError
+from jax_engine.cli import make_parser
+from jax_engine.commands import serve
+from jax_engine.commands.serve_flags import ALWAYS_ON
+from jax_engine.progress_log import FORMAT_VARIABLE
+from jax_engine.serving.openai.server import bound_unix_socket, run
+from jax_engine.serving.openai.service import ServerSettings
+from tests.support.patience import HANG_S
+from tests.support.scripted_app import Make, scripted_app
+
+C, CHAT = "/v1/completions", "/v1/chat/completions"
+HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+BODIES: dict[str, dict[str, Any]] = {C: {"prompt": "x"}, CHAT: HI}
+
+
+@pytest.fixture
+def make(checkpoint: Path) -> Make:
+    return scripted_app(checkpoint)
+
+
+def events(text: str) -> list[Any]:
+    lines = [one.removeprefix("data: ") for one in text.split("\n\n") if one]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(one) for one in lines]
+
+
+@pytest.mark.parametrize("prefix", ["/llm", "/a/b"])
+def test_a_proxys_prefix_is_taken_off(make: Make, prefix: str) -> None:
+    client, _ = make({"root_path": prefix, "api_keys": ("k",)})
+    key = {"Authorization": "Bearer k"}
+    for before in ("", prefix):
+        assert client.get(f"{before}/health").status_code == 200  # it needs no key
+        assert client.get(f"{before}/v1/models").status_code == 401
+        assert client.get(f"{before}/v1/models", headers=key).json()["data"]
+        answer = client.post(f"{before}{C}", json={"prompt": "x"}, headers=key)
+        assert answer.json()["choices"][0]["text"] == "Hello"
+    assert "<html" in client.get(prefix).text == client.get(f"{prefix}/").text
+    assert f"'{prefix}/openapi.json'" in client.get(f"{prefix}/docs").text
+    assert client.get(f"{prefix}x/health", headers=key).status_code == 404
+    assert client.get(f"/x{prefix}/health", headers=key).status_code == 404
+
+
+def test_errors_of_a_prefixed_path_have_its_form(make: Make) -> None:
+    client, _ = make({"root_path": "/llm"})
+    assert client.post("/llm/v1/messages", json={}).json()["type"] == "error"
+    assert "error" in client.post(f"/llm{C}", json={}).json()
+
+
+@pytest.mark.parametrize(("path", "status"), [
+    ("/health", 200), ("/v1/models", 401), ("/nothing", 401),
+])  # fmt: skip
+def test_all_answers_have_an_id_if_the_server_says_so(make: Make, path: str, status: int) -> None:
+    client, _ = make({"request_id_headers": True, "api_keys": ("k",)})
+    answers = [client.get(path) for _ in range(2)]
+    assert {one.status_code for one in answers} == {status}
+    ids = [one.headers["X-Request-Id"] for one in answers]
+    assert ids[0] != ids[1] and all(re.fullmatch("[0-9a-f]{32}", one) for one in ids)
+    assert client.get(path, headers={"X-Request-Id": "mine"}).headers["X-Request-Id"] == "mine"
+    assert len(client.get(path, headers={"X-Request-Id": ""}).headers["X-Request-Id"]) == 32
+    plain, _ = make()
+    assert "X-Request-Id" not in plain.get("/health", headers={"X-Request-Id": "mine"}).headers
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("own", [None, "mine"])
+def test_the_header_and_the_answer_have_one_id(make: Make, own: str | None, stream: bool) -> None:
+    client, llm = make({"request_id_headers": True})
+    headers = {} if own is None else {"X-Request-Id": own}
+    answer = client.post(CHAT, json=HI | {"stream": stream}, headers=headers)
+    found = events(answer.text)[0] if stream else answer.json()
+    assert found["id"] == f"chatcmpl-{answer.headers['X-Request-Id']}"
+    assert own in (None, answer.headers["X-Request-Id"])
+    assert str(llm.request_ids[0]).startswith(found["id"])
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("options", [None, {}, {"include_usage": False}])
+def test_streams_say_what_was_used_if_the_server_does(make: Make, path: str, options: Any) -> None:
+    client, _ = make({"force_include_usage": True})
+    body = BODIES[path] | {"stream": True, "stream_options": options}
+    found = events(client.post(path, json=body).text)
+    assert all(one["usage"]["total_tokens"] > 0 for one in found)
+    assert found[-1]["choices"] == [] and found[-1]["usage"]["completion_tokens"] == 5
+    counts = [one["usage"]["completion_tokens"] for one in found[:-1]]
+    assert counts == sorted(counts) and counts[-1] == 5
+    assert client.post(path, json=BODIES[path]).json()["usage"]["completion_tokens"] == 5
+    wrong = client.post(path, json=BODIES[path] | {"stream_options": {}})
+    assert wrong.status_code == 400 and wrong.json()["error"]["param"] == "stream_options"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tokens_are_ids_if_the_server_says_so(make: Make, stream: bool) -> None:
+    client, _ = make({"return_tokens_as_token_ids": True})
+    for more in ({}, {"return_tokens_as_token_ids": False}):
+        body = BODIES[C] | more | {"logprobs": 1, "echo": True, "stream": stream}
+        answer = client.post(C, json=body)
+        found = events(answer.text) if stream else [answer.json()]
+        tokens = [one for event in found for one in event["choices"][0]["logprobs"]["tokens"]]
+        assert tokens[-5:] == [f"token_id:{one}" for one in b"Hello"]
+        body = BODIES[CHAT] | more | {"logprobs": True, "top_logprobs": 1}
+        content = client.post(CHAT, json=body).json()["choices"][0]["logprobs"]["content"]
+        assert [one["token"] for one in content] == [f"token_id:{one}" for one in b"Hello"]
+        assert [one["bytes"] for one in content] == [[one] for one in b"Hello"]
+    answer = client.post("/v1/responses", json={
+        "input": "x", "include": ["message.output_text.logprobs"],
+    })  # fmt: skip
+    logprobs = answer.json()["output"][0]["content"][0]["logprobs"]
+    assert [one["token"] for one in logprobs] == [f"token_id:{one}" for one in b"Hello"]
+
+
+@pytest.mark.parametrize(
+    ("config", "suggested", "asked", "wanted"),
+    [
+        ({}, None, None, {C: 16, CHAT: None}),
+        ({}, None, 40, {C: 40, CHAT: 40}),
+        # What the model's makers suggest is a default: of chats, since a completion's is 16.
+        ({}, 30, None, {C: 16, CHAT: 30}),
+        ({}, 30, 40, {C: 40, CHAT: 40}),
+        # What the operator says is a limit.
+        ({"override_generation_config": {"max_new_tokens": 30}}, 30, None, {C: 16, CHAT: 30}),
+        ({"override_generation_config": {"max_new_tokens": 30}}, 30, 40, {C: 30, CHAT: 30}),
+        ({"override_generation_config": {"max_new_tokens": 30}}, 30, 20, {C: 20, CHAT: 20}),
+        ({"override_generation_config": {"max_new_tokens": 3}}, 3, None, {C: 3, CHAT: 3}),
+        ({"override_generation_config": {"top_k": 3}}, 30, 40, {C: 40, CHAT: 40}),
+        ({"generation_config": "folder"}, 30, 40, {C: 30, CHAT: 30}),
+        ({"generation_config": "folder"}, None, 40, {C: 40, CHAT: 40}),
+        ({"generation_config": "vllm"}, None, 40, {C: 40, CHAT: 40}),
+    ],
+)
+def test_who_starts_the_server_may_limit_outputs(
+    make: Make, config: dict[str, Any], suggested: int | None, asked: int | None, wanted: Any
+) -> None:
+    client, llm = make(defaults={} if suggested is None else {"max_tokens": suggested})
+    for name, value in config.items():
+        setattr(llm.config, name, value)
+    for path, expected in wanted.items():
+        answer = client.post(path, json=BODIES[path] | {"max_tokens": asked})
+        assert answer.status_code == 200, answer.text
+        assert llm.asked[-1][1].max_tokens == expected, path
+
+
+def test_a_unix_socket_serves(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server listens at a path; what one left behind there is replaced, and nothing else is."""
+    path = str(tmp_path / "socket")
+    bound_unix_socket(path).close()
+    assert stat.S_ISSOCK(Path(path).stat().st_mode)  # a server that was killed
+    listening = bound_unix_socket(path)
+    with pytest.raises(ConfigError, match=r"uds .* cannot be had"):
+        bound_unix_socket(path)
+    client, _ = make()
+    llm: Any = SimpleNamespace(is_running=True, dead_error="enough", shutdown=lambda seconds: None)
+    monkeypatch.setattr("jax_engine.serving.openai.server.LAST_WORDS_S", 0.0)
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    app: Any = client.app
+    thread = threading.Thread(target=run, args=(app, llm, listening, 1.0))
+    thread.start()
+    try:
+        with httpx2.Client(transport=httpx2.HTTPTransport(uds=path), timeout=HANG_S) as http:
+            answer = http.post(f"http://any{C}", json={"prompt": "x"})
+            assert answer.json()["choices"][0]["text"] == "Hello"
+            assert http.get("http://any/health").status_code == 200
+    finally:
+        llm.is_running = False
+        thread.join(HANG_S)
+        listening.close()
+    assert not thread.is_alive()
+
+
+def test_no_file_is_replaced_by_a_socket(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text("mine")
+    for path in (file, tmp_path, tmp_path / "no" / "folder", tmp_path / ("x" * 200)):
+        with pytest.raises(ConfigError, match="uds"):
+            bound_unix_socket(str(path))
+    assert file.read_text() == "mine"
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the command up to where it would load a model; gives the server's settings."""
+
+    def start(*flags: str) -> tuple[ServerSettings, str]:
+        seen: list[Any] = []
+        monkeypatch.setattr(
+            serve, "_serve", lambda args, settings, tls, listening: seen.append(
+                (settings, serve._address(listening, tls))
+            ) or 0,
+        )  # fmt: skip
+        assert serve.run(make_parser().parse_args(["serve", "--port=0", *flags])) == 0
+        [found] = seen
+        return found
+
+    monkeypatch.setenv(FORMAT_VARIABLE, "text")
+    monkeypatch.setattr(serve, "show_progress_lines", lambda name: None)
+    monkeypatch.delenv("JAX_ENGINE_API_KEY", raising=False)
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    return start
+
+
+def test_flags_are_settings(started: Any, tmp_path: Path) -> None:
+    plain, address = started()
+    assert address.startswith("http://127.0.0.1:")
+    assert (plain.root_path, plain.api_keys) == ("", ())
+    names = ("request_id_headers", "force_include_usage", "return_tokens_as_token_ids")
+    assert not any(getattr(plain, name) for name in names)
+    path = tmp_path / "socket"
+    flags = ["--enable-request-id-headers", "--enable-force-include-usage"]
+    flags += [*ALWAYS_ON, "--return-tokens-as-token-ids", "--root-path=/a/b/", f"--uds={path}"]
+    given, address = started(*flags)
+    assert all(getattr(given, name) for name in names) and given.root_path == "/a/b"
+    assert address == f"http+unix:{path}" and not path.exists()
+    assert started("--root-path=/")[0].root_path == ""
+    with pytest.raises(ConfigError, match="--root-path must begin with a slash, got 'a'"):
+        started("--root-path=a")
+
+
+def test_keys_come_from_either_variable(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "theirs")
+    assert started()[0].api_keys == ("theirs",)
+    monkeypatch.setenv("JAX_ENGINE_API_KEY", "ours")
+    assert started()[0].api_keys == ("ours", "theirs")
+    assert started("--api-key=given")[0].api_keys == ("given",)
+    monkeypatch.setenv("VLLM_API_KEY", "")
+    assert started()[0].api_keys == ("ours",)
