@@ -83,8 +83,7 @@ class Request:
             self._assembler = Assembler(
                 self.request_id, self.prompt, self.params, tokenizer, arrival
             )
-        if not self._assembler.finished:  # else the mailbox has the last output already
-            self._assembler.take(news)
+        self._assembler.take(news)
         return self._assembler.read()
 
 

@@ -203,7 +203,7 @@ def test_ctrl_c_ends_a_server_s_answer_wherever_it_is(
         (HTTPConnection, "connect"), (HTTPConnection, "getresponse"), (HTTPResponse, "readline"),
     ):  # fmt: skip
         pieces = server.complete("Hi", {})
-        with monkeypatch.context() as patch, pytest.raises(Stopped):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             if place == "readline":
                 assert next(pieces) == Piece(0, "a")
             patch.setattr(owner, place, pressed)

@@ -35,7 +35,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "request_timeout": None, "step_timeout": 300.0, "shutdown_timeout": 30.0,
         "ssl_certfile": None, "ssl_keyfile": None, "ssl_ca_certs": None, "ssl_cert_reqs": 0,
         "log_stats_interval": 10.0, "enable_log_requests": False, "max_log_len": 0,
-        "log_format": "text",
+        "log_format": "text", "uds": None, "root_path": "", "enable_request_id_headers": False,
+        "enable_force_include_usage": False, "return_tokens_as_token_ids": False,
+        "enable_prompt_tokens_details": False, "enable_server_load_tracking": False,
     },
     "chat": SOURCE | {
         "system_prompt": None, "quick": None, "chat_template": None, "max_tokens": None,
