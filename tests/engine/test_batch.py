@@ -70,7 +70,9 @@ def test_what_there_is_not_is_refused() -> None:
 
 def test_what_is_right_can_be_added() -> None:
     prompts = [[0, 1], [1]]
-    checked = check_all(small_engine(), prompts, [SamplingParams(), SamplingParams(max_tokens=3)])
+    params = [SamplingParams(), SamplingParams(max_tokens=3)]
+    checked = check_all(small_engine(policy="priority"), prompts, params, [5, -1], [None, 9.0])
+    assert [(one.group.priority, one.timeout) for one in checked] == [(5, None), (-1, 9.0)]
     assert [one.prompt.token_ids for one in checked] == prompts
     assert [one.params.max_tokens for one in checked] == [16, 3]
 
@@ -87,6 +89,6 @@ def test_what_is_right_can_be_added() -> None:
 def test_the_first_five_wrong_prompts_are_named(count: int, wrong: list[int], rest: str) -> None:
     prompts = [[9] if i in wrong else [1] for i in range(count)]
     with pytest.raises(InvalidRequestError) as raised:
-        check_all(small_engine(), prompts, [SamplingParams()] * count)
+        check_all(small_engine(), prompts, [SamplingParams()] * count, [0] * count, [None] * count)
     one = "prompt_token_ids[0] must be in [0, 2], got 9"
     assert str(raised.value) == "; ".join(f"prompts[{i}]: {one}" for i in wrong[:5]) + rest
