@@ -12,6 +12,7 @@ from jax_engine.layers.rotary import inverse_frequencies, rotary_angles
 from jax_engine.rope_config import RopeConfig
 
 Angles = tuple[Float[Array, "*tables T 1 half"], Float[Array, "*tables T 1 half"]]
+LayerAngles = tuple[Float[Array, "T 1 pairs"], Float[Array, "T 1 pairs"]]  # one of the tables'
 # The rotary embeddings that repetitions of a layer choose from, and the rotated numbers of a head.
 Tables = tuple[tuple[RopeConfig | None, ...], int]
 # Dictionaries here are ordered: of any other, JAX would sort the keys, which have no order.
@@ -35,7 +36,7 @@ def all_growth(
 
 def angles_of(
     spec: AttentionSpec, angles: Mapping[Tables, Angles], table: Int[Array, ""] | None
-) -> Angles | None:
+) -> LayerAngles | None:
     """A layer's angles; None if it rotates nothing.
 
     Args:
