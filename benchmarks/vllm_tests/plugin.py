@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -80,6 +80,10 @@ class Answer(types.SimpleNamespace):
         if isinstance(data, dict):
             return cls(**{name: cls.model_validate(value) for name, value in data.items()})
         return [cls.model_validate(one) for one in data] if isinstance(data, list) else data
+
+    def model_dump(self, exclude: Iterable[str] = ()) -> dict[str, Any]:
+        """The fields, but for some of the outermost; those within stay answers."""
+        return {name: one for name, one in vars(self).items() if name not in exclude}
 
     @classmethod
     def model_validate_json(cls, text: str | bytes) -> Any:

@@ -66,6 +66,8 @@ class Own(SomeRequest): ...
 @pytest.mark.skipif(current_platform.is_rocm(), reason="no")
 def test_passes():
     assert SomeResponse.model_validate({"data": [{"index": 1}]}).data[0].index == 1
+    answer = SomeResponse.model_validate({"id": 1, "data": [{"index": 1}]})
+    assert answer.model_dump(exclude={"id"}) == {"data": answer.data}
     assert RemoteOpenAIServer.__name__ == "RemoteServer"
     assert VLLM_VERSION == "OURS" and not envs.VLLM_USE_RUST_FRONTEND
 

@@ -169,7 +169,13 @@ INVOCATIONS: list[tuple[str | None, dict[str, Any], str]] = [
     (None, {"input": "x"}, "/v1/embeddings"),
     ("classify", {"input": "x"}, "/classify"),
     ("token_classify", {"input": ["x", "y"]}, "/pooling"),
+    ("classify", HI, "/classify"),
+    ("token_classify", HI, "/pooling"),
+    (None, HI | {"encoding_format": "float"}, "/v1/embeddings"),
     (None, {"text_1": "x", "text_2": "y"}, "/score"),
+    (None, {"data_1": "x", "data_2": ["y", "z"]}, "/score"),
+    (None, {"queries": "x", "documents": "y"}, "/score"),
+    (None, {"queries": "x", "items": "y"}, "/score"),
     (None, {"query": "x", "documents": ["y"]}, "/rerank"),
 ]
 
@@ -191,8 +197,8 @@ def plain(answer: dict[str, Any]) -> dict[str, Any]:
 def test_invocations_that_are_nothing(make: Make) -> None:
     client, llm = make()
     bad = [
-        ({}, None, "must have one of messages, prompt"),
-        ({"model": "tiny"}, None, "must have one of messages, prompt"),
+        ({}, None, "must have one of encoding_format, messages, prompt"),
+        ({"model": "tiny"}, None, "must have one of encoding_format, messages, prompt"),
         ({"prompt": "x", "max_token": 1}, "max_token", "did you mean max_tokens?"),
         ({"prompt": "x", "temperature": -1}, "temperature", "must be in"),
         ({"messages": []}, "messages", "at least 1"),

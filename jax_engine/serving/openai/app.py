@@ -20,6 +20,7 @@ from jax_engine.serving.openai.metrics import CONTENT_TYPE, MetricsPage
 from jax_engine.serving.openai.page import add_page
 from jax_engine.serving.openai.request_fields import Body as RequestBody
 from jax_engine.serving.openai.requests import (
+    SIDES,
     ChatRequest,
     ClassifyRequest,
     CompletionRequest,
@@ -170,13 +171,14 @@ def _add_invocations(app: FastAPI, service: Service) -> None:
         "classify": (ClassifyRequest, classify),
         "token_classify": (PoolingRequest, pool),
     }
+    pooled = of_head.get(service.llm.head_task, (EmbeddingRequest, embed))
     ways: dict[str, Any] = {  # the first whose field the body has
-        "messages": (ChatRequest, chat),
+        "encoding_format": pooled,
+        "messages": pooled if service.llm.head_task in of_head else (ChatRequest, chat),
         "prompt": (CompletionRequest, complete),
-        "input": of_head.get(service.llm.head_task, (EmbeddingRequest, embed)),
+        "input": pooled,
         "query": (RerankRequest, rerank),
-        "text_1": (ScoreRequest, score),
-    }
+    } | {one: (ScoreRequest, score) for one, _ in SIDES}
 
     @app.post("/invocations", include_in_schema=False)  # of SageMaker
     async def invocations(body: Annotated[dict[str, Any], Body()], http: HttpRequest) -> Response:
