@@ -22,7 +22,6 @@ KNOWN = {
     # Limits, and a line of a log.
     "serving.md": "30 seconds, 60 seconds, 10 seconds, 15 seconds, 512.4 tokens/s, 87.0 tokens/s",
     "vllm-examples.md": "300 s",
-    "vllm-tests.md": "120 s",
     "tutorial/exercises.md": "20 seconds",
     "tutorial/processes.md": "10 seconds, 15 seconds",
     # The simulator's constants, data sheets', and what an example supposes.

@@ -12,7 +12,7 @@ from jax_engine.serving.openai.conversation import Conversation
 from jax_engine.serving.openai.events import with_errors
 from jax_engine.serving.openai.metrics import families
 from jax_engine.serving.openai.turns import CallPiece, Said
-from jax_engine.serving.wire_params import needs_text, streams, written
+from jax_engine.serving.wire_params import streams, written
 
 CALL = CallPiece(0, "{}", "a", "f")
 
@@ -105,28 +105,17 @@ def test_a_metric_s_help_is_its_name_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "text", "read"),
+    ("fields", "read"),
     [
-        ({}, False, True),
-        ({"stop": ["x"]}, True, True),
-        ({"stop": ["x"], "detokenize": False}, InvalidRequestError, None),
-        ({"use_beam_search": True, "n": 2, "temperature": 0.0}, True, False),
-        ({"best_of": 3}, True, False),
-        ({"best_of": 3, "stop": ["x"]}, True, False),
-        ({"best_of": 3, "detokenize": False}, False, False),
-        ({"n": 3}, False, True),
+        ({}, True),
+        ({"stop": ["x"]}, True),
+        ({"use_beam_search": True, "n": 2, "temperature": 0.0}, False),
+        ({"best_of": 3}, False),
+        ({"n": 3}, True),
     ],
     ids=str,
 )
-def test_who_makes_the_text_and_who_reads_before_the_end(
-    fields: dict[str, Any], text: Any, read: Any
-) -> None:
-    """The engine's process makes it where it looks for stop strings, or ranks what ends."""
-    if not isinstance(text, bool):
-        with pytest.raises(text):
-            SamplingParams(**fields)
-        return
-    params = SamplingParams(**fields)
-    assert (needs_text(params), streams(params)) == (text, read)
-    assert written(params)["detokenize"] == text
+def test_who_reads_before_the_end(fields: dict[str, Any], read: bool) -> None:
+    """Not of what is ranked: only its end tells which sequences are returned."""
+    assert streams(SamplingParams(**fields)) is read
     assert not streams(PoolingParams()) and written(PoolingParams()) == {}

@@ -118,7 +118,7 @@ class Untouched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
-    def encode_batch_fast(self, pairs: Any) -> Any:
+    def encode_batch_fast(self, pairs: Any, **options: Any) -> Any:
         raise AssertionError("tokenised")
 
 

@@ -191,7 +191,7 @@ class ClassifyRequest(InputRequest):
     """`/classify`."""
 
 
-type Texts = str | list[str]
+Texts = str | list[str]
 # What vLLM's versions call the two sides of a pair.
 SIDES = (
     ("text_1", "text_2"), ("data_1", "data_2"), ("queries", "documents"), ("queries", "items"),
