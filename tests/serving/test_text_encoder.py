@@ -130,8 +130,8 @@ def test_a_pair_that_cannot_fit_is_not_tokenised(tokenizer: Tokenizer) -> None:
             asyncio.run(TextEncoder(untouched, 20).pair_ids(*pair))
         with pytest.raises(AssertionError, match="tokenised"):
             asyncio.run(TextEncoder(untouched, 20).pair_ids(*pair, any_length=True))
-    assert len(asyncio.run(TextEncoder(tokenizer, 20).pair_ids("x" * 10, "y" * 9))) == 19
-    with pytest.raises(RequestTooLargeError, match="has 20 tokens"):
-        asyncio.run(TextEncoder(tokenizer, 20).pair_ids("x" * 10, "y" * 10))
-    whole = asyncio.run(TextEncoder(tokenizer, 20).pair_ids("x" * 10, "y" * 10, any_length=True))
-    assert len(whole) == 20
+    assert len(asyncio.run(TextEncoder(tokenizer, 20).pair_ids("x" * 10, "y" * 10))) == 20
+    with pytest.raises(RequestTooLargeError, match="has 21 tokens"):
+        asyncio.run(TextEncoder(tokenizer, 20).pair_ids("x" * 10, "y" * 11))
+    whole = asyncio.run(TextEncoder(tokenizer, 20).pair_ids("x" * 10, "y" * 11, any_length=True))
+    assert len(whole) == 21
