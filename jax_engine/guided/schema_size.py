@@ -25,26 +25,29 @@ def check_schema(schema: Any) -> None:
     Raises:
         InvalidRequestError: The schema has too many properties, or too large a `multipleOf`.
     """
-    properties, multiples = 0, [Fraction(1)]
+    properties, steps = 0, list[int | float]()
     for one in _objects(schema):
         named = [one.get(name) for name in ("properties", "patternProperties")]
         properties += sum(len(names) for names in named if isinstance(names, dict))
         step = one.get("multipleOf")
-        if isinstance(step, int | float) and math.isfinite(step) and step > 0:
-            multiples.append(Fraction(str(step)))
+        if isinstance(step, int) or (isinstance(step, float) and math.isfinite(step)):
+            steps.append(step)
     if properties > MAX_PROPERTIES:
         raise InvalidRequestError(
             f"structured_outputs must hold at most {MAX_PROPERTIES} properties, got {properties}: "
             "use fewer, or additionalProperties"
         )
     # Those that hold of one value together have the states of their least common multiple.
-    states = math.lcm(*{one.numerator for one in multiples})
+    states = math.lcm(*{_without_places(one) for one in steps if one > 0})
     if states > MAX_MULTIPLE:
-        given = ", ".join(str(float(one)) for one in multiples[1:])
         raise InvalidRequestError(
             f"structured_outputs must hold multipleOf of at most {MAX_MULTIPLE} (all of a schema "
-            f"together, without decimal places), got {shown(given)}: check the number afterwards"
+            f"together, without decimal places), got {shown(steps)}: check the number afterwards"
         )
+
+
+def _without_places(step: int | float) -> int:
+    return step if isinstance(step, int) else Fraction(str(step)).numerator
 
 
 def check_schemas_of(grammar: str) -> None:

@@ -33,6 +33,7 @@ WIDE: dict[str, dict[str, Any]] = {
 }
 STEPS: dict[str, dict[str, Any]] = {
     "one": {"multipleOf": MAX_MULTIPLE + 1},
+    "beyond all floats": {"multipleOf": 10**400},
     "places": {"multipleOf": 1000.003},
     "together": {"allOf": [{"multipleOf": 317}, {"multipleOf": 331}]},
 }
