@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from threading import Thread, current_thread
 
 from jax_engine.engine.batch import Progress, UseTqdm, progress_bar
-from jax_engine.engine.engine_loop import EngineLoop
+from jax_engine.engine.engine_loop import EngineLoop, awaited
 from jax_engine.engine.llm_engine import LLMEngine
 from jax_engine.engine.request import Request, RequestNews
 from jax_engine.engine.thread_settings import check_jax_settings, jax_settings
@@ -37,7 +37,7 @@ class Call:
 
     def next(self) -> AnyRequestOutput:
         """Waits for the next output. Raises what ended the requests without one."""
-        news = self._news.get()
+        news = awaited(self._news)
         try:
             if isinstance(news, JaxEngineError):
                 raise news

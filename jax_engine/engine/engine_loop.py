@@ -23,6 +23,19 @@ from jax_engine.errors import (
 )
 from jax_engine.outputs import PoolingRequestOutput
 
+SIGNALS_S = 0.2  # how late a signal may be that comes just before a wait begins
+
+
+def awaited[T](queue: SimpleQueue[T]) -> T:
+    """What comes next, in a thread that signals may interrupt.
+
+    Python looks for signals before it waits and when it has waited: one in between would be seen
+    when something comes, which may be minutes later.
+    """
+    while True:
+        with suppress(Empty):
+            return queue.get(timeout=SIGNALS_S)
+
 
 class Reader(Protocol):
     """Who gets what becomes of requests. The loop's thread calls it, between two steps."""
@@ -109,7 +122,7 @@ class EngineLoop:
             )
         letters: SimpleQueue[_Answer] = SimpleQueue()
         self._put(_Job(work, letters))
-        answer = letters.get()
+        answer = awaited(letters)
         try:
             if answer.error is not None:
                 raise answer.error

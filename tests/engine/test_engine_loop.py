@@ -3,14 +3,14 @@
 import gc
 import weakref
 from queue import Empty
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from jax_engine import EngineDeadError, LLMEngine, SamplingParams, StepFailedError
 from jax_engine.engine.batch import check_all
 from jax_engine.engine.calls import Call, Calls
-from jax_engine.engine.engine_loop import EngineLoop, _Answer
+from jax_engine.engine.engine_loop import EngineLoop, _Answer, awaited
 from jax_engine.sampling_params import RequestOutputKind
 from tests.support.engine_driver import check_idle
 from tests.support.small_engine import run, small_engine
@@ -130,3 +130,22 @@ def test_several_threads_may_refuse_jobs_at_once() -> None:
     loop._inbox = Inbox()  # type: ignore[assignment]
     with pytest.raises(EngineDeadError, match="another thread"):
         loop.call(lambda: None)
+
+
+def test_who_waits_looks_for_signals_now_and_then() -> None:
+    """One that comes in the moment before a wait would be seen behind it, minutes later."""
+
+    class Late:
+        """A queue that is empty twice; Python runs a signal's handler between two calls."""
+
+        waits: ClassVar[list[float]] = []
+
+        def get(self, timeout: float) -> str:
+            self.waits.append(timeout)
+            if len(self.waits) < 3:
+                raise Empty
+            return "it"
+
+    late: Any = Late()
+    assert awaited(late) == "it"
+    assert len(late.waits) == 3 and all(0 < one < 1 for one in late.waits)

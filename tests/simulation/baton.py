@@ -125,7 +125,7 @@ class SimulatedQueue:
     def empty(self) -> bool:
         return not self._letters
 
-    def get(self) -> Any:
+    def get(self, timeout: float | None = None) -> Any:
         self._baton.wait(lambda: bool(self._letters))
         return self._letters.popleft()
 
