@@ -13,8 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -99,7 +98,7 @@ def _run(record: Record, step: Step, limit: float, options: argparse.Namespace) 
     record.content["predicted"] |= by_path(step.name)
     record.put(["steps", step.name], {"status": "begun", "limit_s": round(limit, 1)})
     began, log_file = record.elapsed(), record.json_file.with_suffix(".log")
-    with log_file.open("a") as log, _beside(step, log, options.smoke):
+    with log_file.open("a") as log:
         print(f"\n### {step.name}", file=log, flush=True)
         process = _start(step, limit, options, record, log)
         timer = threading.Timer(limit, _end, (process,))
@@ -149,25 +148,6 @@ def _memory(step: Step) -> dict[str, str]:
     if step.command[0].startswith("benchmarks.gpu.engine"):
         return {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.85"}
     return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-
-
-@contextmanager
-def _beside(step: Step, log: IO[str], smoke: bool) -> Iterator[None]:
-    """The step's companions, which end with it."""
-    companions = [
-        subprocess.Popen(
-            [sys.executable, "-m", *words, *["--smoke"] * smoke], cwd=ROOT, stdout=log, stderr=log,
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )
-        for words in step.beside
-    ]  # fmt: skip
-    try:
-        yield
-    finally:
-        for process in companions:
-            if smoke:
-                process.wait()
-            _end(process)
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

@@ -9,6 +9,7 @@ import argparse
 import importlib.util
 import json
 import time
+from collections.abc import Callable
 from functools import partial
 from statistics import median
 from typing import Any
@@ -61,17 +62,25 @@ def copy_bytes_per_s(smoke: bool) -> float:
     return 2 * x.nbytes / each
 
 
-def matrix_flops_per_s(smoke: bool, options: dict[str, Any] | None = None) -> float:
+def matrix_flops_per_s(smoke: bool) -> float:
     """Operations a second of a large product of bfloat16 matrices, accumulated in float32."""
+    return _products(smoke, {})()
+
+
+def _products(smoke: bool, options: dict[str, Any]) -> Callable[[], float]:
+    """A function that measures the rate of this product; it compiles when it is first called."""
     size = 64 if smoke else 8192
     x, weight = _matrices(size)
 
-    @partial(jax.jit, static_argnums=2, compiler_options=options or {})
+    @partial(jax.jit, static_argnums=2, compiler_options=options)
     def loop(x: Any, weight: Any, count: int) -> Any:
         return lax.fori_loop(0, count, lambda i, y: y @ weight, x)
 
-    each = seconds_each(lambda n: partial(loop, x, weight, n), few=4, many=24, rounds=5)
-    return 2 * size**3 / each
+    def rate() -> float:
+        each = seconds_each(lambda n: partial(loop, x, weight, n), few=4, many=24, rounds=5)
+        return 2 * size**3 / each
+
+    return rate
 
 
 def _matrices(size: int) -> tuple[Any, Any]:
@@ -117,12 +126,13 @@ def _both(smoke: bool) -> None:
 
         if not torch.cuda.is_available():
             torch = None
-    found: dict[str, list[float]] = {}
+    measure = {f"JAX, {name}": _products(smoke, options) for name, options in OPTIONS.items()}
+    if torch is not None:
+        measure["PyTorch"] = partial(torch_flops_per_s, torch)
+    found: dict[str, list[float]] = {name: [] for name in measure}
     for _ in range(1 if smoke else ROUNDS):
-        for name, options in OPTIONS.items():
-            found.setdefault(f"JAX, {name}", []).append(matrix_flops_per_s(smoke, options))
-        if torch is not None:
-            found.setdefault("PyTorch", []).append(torch_flops_per_s(torch))
+        for name, rate in measure.items():
+            found[name].append(rate())
     tflop = {name: round(median(each) / 1e12, 1) for name, each in found.items()}
     put("peers", "product of 8192^3, TFLOP/s", value=tflop)
 

@@ -24,8 +24,6 @@ class Step:
     Attributes:
         command: A module and its arguments. It gets `--limit`, `--card` and `--smoke` beside them.
         seconds: Its limit. It is told to begin nothing in the last tenth of it.
-        beside: Modules with arguments that run meanwhile on the CPU, and are ended with the step.
-            Only a step that times nothing has any.
         needs: Packages without which it cannot run.
         in_smoke: Whether a smoke run has it: not if another step is the same in miniature.
     """
@@ -33,7 +31,6 @@ class Step:
     name: str
     seconds: int
     command: tuple[str, ...]
-    beside: tuple[tuple[str, ...], ...] = ()
     needs: tuple[str, ...] = ()
     in_smoke: bool = True
 
@@ -45,15 +42,8 @@ _ENGINE = (
 )
 PLAN = (
     Step("card", 30, ("benchmarks.gpu.card",), needs=_KERNELS),
-    Step(
-        "tests",
-        40,
-        ("benchmarks.gpu.checks", "--log", LOG),
-        beside=tuple(
-            ("benchmarks.gpu.torch_decode", model, "--compile-only") for model in (SMALL, LARGE)
-        ),
-        needs=(*_KERNELS, "pytest", "hypothesis"),
-    ),
+    Step("tests", 40, ("benchmarks.gpu.checks", "--log", LOG),
+         needs=(*_KERNELS, "pytest", "hypothesis")),
     Step("graphs", 85, (CHILD, SMALL, "graphs"), needs=_ENGINE),
     Step("new kernels", 35, ("benchmarks.gpu.kernels", "new", "experts", "products"),
          needs=_KERNELS),
