@@ -133,7 +133,7 @@ def _best(
                 error = largest_error(shape, backend, exact, smoke)
                 if error > TOLERANCE:
                     raise ValueError(f"wrong by {error:.1e}")
-                times[config] = time_shape(shape, backend, 1e-3, smoke, call=False)["us"]
+                times[config] = time_shape(shape, backend, 1e-3, smoke)
             except Exception as problem:
                 print(f"{config}: {type(problem).__name__}: {str(problem)[:120]}", flush=True)
                 continue

@@ -33,6 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "Triton": {"xla_gpu_enable_triton_gemm": True},
 }
+TURNS = 5  # of a loop on the device
 ROUNDS = 3  # of JAX and PyTorch in turn
 
 
@@ -40,13 +41,12 @@ def read_bytes_per_s(smoke: bool) -> float:
     """Bytes a second at which the card reads an array much larger than its L2 cache."""
     x = jnp.zeros(2**16 if smoke else 2**29, jnp.int32)
 
-    @partial(jax.jit, static_argnums=1)
-    def loop(x: Any, count: int) -> Any:
+    @jax.jit
+    def loop(x: Any) -> Any:
         # Each sum needs the one before, so that none is taken out of the loop.
-        return lax.fori_loop(0, count, lambda i, total: total + jnp.sum(x ^ total), jnp.int32(1))
+        return lax.fori_loop(0, TURNS, lambda i, total: total + jnp.sum(x ^ total), jnp.int32(1))
 
-    each = seconds_each(lambda n: partial(loop, x, n), few=4, many=24, rounds=5)
-    return x.nbytes / each
+    return x.nbytes / seconds_each(partial(loop, x), TURNS, rounds=5)
 
 
 def copy_bytes_per_s(smoke: bool) -> float:
@@ -54,12 +54,11 @@ def copy_bytes_per_s(smoke: bool) -> float:
     size = 2**16 if smoke else 2**28
     x = jnp.zeros(size, jnp.float32)
 
-    @partial(jax.jit, static_argnums=1)
-    def loop(x: Any, count: int) -> Any:
-        return lax.fori_loop(0, count, lambda i, y: y + 1, x)
+    @jax.jit
+    def loop(x: Any) -> Any:
+        return lax.fori_loop(0, TURNS, lambda i, y: y + 1, x)
 
-    each = seconds_each(lambda n: partial(loop, x, n), few=4, many=24, rounds=5)
-    return 2 * x.nbytes / each
+    return 2 * x.nbytes / seconds_each(partial(loop, x), TURNS, rounds=5)
 
 
 def matrix_flops_per_s(smoke: bool) -> float:
@@ -72,15 +71,11 @@ def _products(smoke: bool, options: dict[str, Any]) -> Callable[[], float]:
     size = 64 if smoke else 8192
     x, weight = _matrices(size)
 
-    @partial(jax.jit, static_argnums=2, compiler_options=options)
-    def loop(x: Any, weight: Any, count: int) -> Any:
-        return lax.fori_loop(0, count, lambda i, y: y @ weight, x)
+    @partial(jax.jit, compiler_options=options)
+    def loop(x: Any, weight: Any) -> Any:
+        return lax.fori_loop(0, TURNS, lambda i, y: y @ weight, x)
 
-    def rate() -> float:
-        each = seconds_each(lambda n: partial(loop, x, weight, n), few=4, many=24, rounds=5)
-        return 2 * size**3 / each
-
-    return rate
+    return lambda: 2 * size**3 / seconds_each(partial(loop, x, weight), TURNS, rounds=5)
 
 
 def _matrices(size: int) -> tuple[Any, Any]:

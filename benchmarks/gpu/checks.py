@@ -23,6 +23,7 @@ DEVICE_TESTS = (
 )  # fmt: skip
 # In a smoke run, one that needs no kernel: only that the tests can be started is of interest then.
 SMOKE_TESTS = ("tuning",)
+PRINTING_S = 4.0
 MOST_WORKERS = 12  # compiling and the oracle keep a core each; contexts take memory
 RESULT = re.compile(r"\b(PASSED|FAILED|ERROR|SKIPPED)\b")
 NAME = re.compile(r"tests/\S+::\S+")
@@ -46,6 +47,9 @@ def kernel_tests(smoke: bool, limit_s: float, log: Path) -> dict[str, str]:
             cut_off = None
         except subprocess.TimeoutExpired:
             cut_off = f"cut off after {limit_s:.0f} s"
+            process.send_signal(signal.SIGINT)  # it prints what failed until then
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(PRINTING_S)
         finally:
             with suppress(ProcessLookupError):  # the workers too: measurements come next
                 os.killpg(process.pid, signal.SIGKILL)

@@ -59,10 +59,10 @@ SMOKE = (Experts(16, experts=4, size=128),)
 
 def time_experts(experts: Experts, backend: str, predicted_s: float, smoke: bool) -> float:
     """Microseconds of one product on the device."""
-    inputs = _inputs(experts)
+    inputs, count = _inputs(experts), iterations(predicted_s, smoke)
 
-    @partial(jax.jit, static_argnums=1)
-    def loop(inputs: Any, count: int) -> Any:
+    @jax.jit
+    def loop(inputs: Any) -> Any:
         x, weights, starts = inputs
 
         # The result is the next x, so that no product starts before the last has ended.
@@ -73,11 +73,8 @@ def time_experts(experts: Experts, backend: str, predicted_s: float, smoke: bool
 
         return lax.fori_loop(0, count, step, x)
 
-    few, many = iterations(predicted_s, smoke)
-    rounds = 1 if smoke else 7
-    return (1e6 / LAYERS) * seconds_each(
-        lambda count: partial(loop, inputs, count), few=few, many=many, rounds=rounds
-    )
+    each = seconds_each(partial(loop, inputs), count, rounds=1 if smoke else 7)
+    return (1e6 / LAYERS) * each
 
 
 def largest_error(experts: Experts, backend: str) -> float:

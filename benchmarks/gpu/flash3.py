@@ -36,10 +36,11 @@ def time_shape(shape: Shape, predicted_s: float) -> float:
         raise NotImplementedError("head dim 128, bfloat16, sequences of one length only")
     inputs = make_inputs(replace(shape, block_size=PAGE), smoke=False)
     layers = inputs.kv_cache.shape[0]
+    count = iterations(predicted_s * layers, smoke=False)
     pages = [tuple(jnp.swapaxes(part, 1, 2) for part in layer) for layer in inputs.kv_cache]
 
-    @partial(jax.jit, static_argnums=2)
-    def loop(q: Any, pages: Any, count: int) -> Any:
+    @jax.jit
+    def loop(q: Any, pages: Any) -> Any:
         # Two layers a turn, each an array of its own, so that none is copied out of a stack.
         def turn(i: Any, q: Any) -> Any:
             for keys, values in pages:
@@ -50,9 +51,7 @@ def time_shape(shape: Shape, predicted_s: float) -> float:
 
     new, _ = shape.sequences[0]
     q = inputs.q.reshape(len(shape.sequences), new, shape.heads, shape.dim)
-    few, many = iterations(predicted_s * layers, smoke=False)
-    run = partial(loop, q, pages)
-    return 1e6 / layers * seconds_each(lambda n: partial(run, n), few=few, many=many, rounds=7)
+    return 1e6 / layers * seconds_each(partial(loop, q, pages), count, rounds=7)
 
 
 def largest_error(shape: Shape) -> float:

@@ -72,12 +72,15 @@ def _attention(
                 # smoke run the others take long to compile, and once is enough.
                 continue
 
+            if not ours.supports(shape, backend, smoke):
+                continue
+
             def error(shape: shapes.Shape = shape, backend: str = backend) -> float:
                 exact = ours.exact_result(shape, smoke)
                 return ours.largest_error(shape, backend, exact, smoke)
 
             def measure(limit: float, shape: Any = shape, backend: str = backend) -> Any:
-                return ours.time_shape(shape, backend, limit, smoke)
+                return {"us": ours.time_shape(shape, backend, limit, smoke)}
 
             if errors:
                 _once(args, f"{backend}, {shape.name}", error)

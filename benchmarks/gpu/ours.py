@@ -1,6 +1,5 @@
 """One shape of `pallas_kernels.paged_attention`, timed; the layers of a cache larger than L2."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from jax import lax
 
 import pallas_kernels as pk
 from benchmarks.gpu.shapes import Shape
-from benchmarks.gpu.timing import iterations, seconds_a_call, seconds_each
+from benchmarks.gpu.timing import iterations, seconds_each
 from pallas_kernels.backends import BACKENDS, choose_backend
 
 ROTATED = 2**28  # bytes that are read before the same ones are read again: several times L2
@@ -38,6 +37,15 @@ def available_backends(smoke: bool) -> list[str]:
             continue
         found.append(name)
     return found
+
+
+def supports(shape: Shape, backend: str, smoke: bool) -> bool:
+    """Whether a backend can do a shape here; nothing is computed."""
+    try:
+        jax.eval_shape(lambda: attend(shape, backend, make_inputs(shape, smoke), 1))
+    except ValueError:
+        return False
+    return True
 
 
 def make_inputs(shape: Shape, smoke: bool) -> Inputs:
@@ -88,14 +96,12 @@ def attend(shape: Shape, backend: str | None, inputs: Inputs, layer: Any) -> Any
     )
 
 
-def time_shape(
-    shape: Shape, backend: str | None, predicted_s: float, smoke: bool, *, call: bool = True
-) -> dict[str, float]:
-    """Microseconds of one layer on the device, and with `call` of one call with its launch."""
-    inputs = make_inputs(shape, smoke)
+def time_shape(shape: Shape, backend: str | None, predicted_s: float, smoke: bool) -> float:
+    """Microseconds of one layer on the device."""
+    inputs, count = make_inputs(shape, smoke), iterations(predicted_s, smoke)
 
-    @partial(jax.jit, static_argnums=1)
-    def loop(inputs: Inputs, count: int) -> Any:
+    @jax.jit
+    def loop(inputs: Inputs) -> Any:
         # The result is the next query, so that no iteration starts before the last has ended.
         def step(i: Any, q: Any) -> Any:
             layer = i % inputs.kv_cache.shape[0]
@@ -103,12 +109,7 @@ def time_shape(
 
         return lax.fori_loop(0, count, step, inputs.q)
 
-    few, many = iterations(predicted_s, smoke)
-    rounds = 1 if smoke else 7
-    programs: Callable[[int], Any] = lambda count: partial(loop, inputs, count)  # noqa: E731
-    each = seconds_each(programs, few=few, many=many, rounds=rounds)
-    times = {"us": each * 1e6}
-    return times | {"call_us": seconds_a_call(programs(1), rounds) * 1e6} if call else times
+    return 1e6 * seconds_each(partial(loop, inputs), count, rounds=1 if smoke else 7)
 
 
 _attend = jax.jit(attend, static_argnums=(0, 1))

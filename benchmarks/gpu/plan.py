@@ -11,9 +11,9 @@ from typing import Any
 
 SMALL, LARGE = "Llama-3.2-1B", "Llama-3.1-8B"
 CHILD = "benchmarks.gpu.engine.child"
-STREAM = ("decode", "first token", "prefill")  # of few programs: codes take long to compile
-ENGINE = ("decode", "host time hidden", "throughput", "profile", "prefill", "first token")
-BEST = "{graphs}"  # stands for the best of `graphs.VARIANTS`, as the step "graphs" found it
+STREAM = ("decode", "first token", "prefill")
+ENGINE = ("decode", "first token", "prefill", "host time hidden", "throughput", "profile")
+BEST = "{graphs}"  # stands for the best of `graphs.VARIANTS`, as the step "1B" found it
 LOG, TABLE = "{log}", "{output}"  # stand for a log beside the results, and for their folder
 
 
@@ -41,25 +41,24 @@ _ENGINE = (
     *("flax", "huggingface_hub", "jinja2", "msgspec", "safetensors", "tokenizers", "tqdm"),
 )
 PLAN = (
-    Step("card", 30, ("benchmarks.gpu.card",), needs=_KERNELS),
-    Step("tests", 40, ("benchmarks.gpu.checks", "--log", LOG),
+    Step("card", 20, ("benchmarks.gpu.card",), needs=_KERNELS),
+    Step("tests", 35, ("benchmarks.gpu.checks", "--log", LOG),
          needs=(*_KERNELS, "pytest", "hypothesis")),
-    Step("graphs", 85, (CHILD, SMALL, "graphs"), needs=_ENGINE),
-    Step("new kernels", 35, ("benchmarks.gpu.kernels", "new", "experts", "products"),
+    Step("1B", 115, (CHILD, SMALL, "graphs", *ENGINE), needs=_ENGINE),
+    Step("new kernels", 45, ("benchmarks.gpu.kernels", "experts", "new", "products"),
          needs=_KERNELS),
-    Step("1B", 65, (CHILD, SMALL, *ENGINE, "--graphs", BEST), needs=_ENGINE),
-    Step("8B", 90, (CHILD, LARGE, *ENGINE, "--graphs", BEST), needs=_ENGINE, in_smoke=False),
-    Step("8B int4", 40, (CHILD, LARGE, *STREAM, "--codes", "int4", "--graphs", BEST),
+    Step("8B", 110, (CHILD, LARGE, *ENGINE, "--graphs", BEST), needs=_ENGINE, in_smoke=False),
+    Step("8B int4", 60, (CHILD, LARGE, *STREAM, "--codes", "int4", "--graphs", BEST),
          needs=_ENGINE),
-    Step("8B fp8", 40, (CHILD, LARGE, *STREAM, "--codes", "fp8", "--graphs", BEST),
+    Step("8B fp8", 45, (CHILD, LARGE, *STREAM, "--codes", "fp8", "--graphs", BEST),
          needs=_ENGINE, in_smoke=False),
     Step("attention", 30, ("benchmarks.gpu.kernels", "beside"), needs=_KERNELS),
     Step("PyTorch's attention", 15, ("benchmarks.gpu.with_torch",), needs=("torch", *_KERNELS)),
     Step("torch.compile 1B", 15, ("benchmarks.gpu.torch_decode", SMALL), needs=("torch",)),
     Step("torch.compile 8B", 25, ("benchmarks.gpu.torch_decode", LARGE), needs=("torch",),
          in_smoke=False),
-    Step("tuning", 20, ("benchmarks.tune_kernels", "--output", TABLE), needs=_KERNELS),
-    Step("sanitizer", 20, ("benchmarks.gpu.sanitizer",), needs=_KERNELS),
+    Step("tuning", 15, ("benchmarks.tune_kernels", "--output", TABLE), needs=_KERNELS),
+    Step("sanitizer", 15, ("benchmarks.gpu.sanitizer",), needs=_KERNELS),
 )  # fmt: skip
 # For another call, by name: they decide less.
 MORE = (
@@ -83,7 +82,7 @@ def best_graphs(measured: Mapping[str, Mapping[str, Any]]) -> str:
     """The way to make graphs whose slower side, device or host, is the fastest over all cases.
 
     Args:
-        measured: What the step "graphs" said, by case and way; {} if nothing.
+        measured: What the part "graphs" said, by case and way; {} if nothing.
     """
 
     def cost(way: str) -> float:

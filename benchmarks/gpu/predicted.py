@@ -33,7 +33,7 @@ PREDICTED: dict[str, tuple[Prediction, ...]] = {
             "both call cuBLAS, so the same within 3 %; at 798 XLA's choice would be at fault",
         ),
     ),
-    "graphs": (
+    "1B": (
         Prediction(
             (*_SMALL, "graphs", _ONE, "PIECEWISE", "ms"),
             1.39,
@@ -69,8 +69,6 @@ PREDICTED: dict[str, tuple[Prediction, ...]] = {
             2.6,
             "replayed in the first run in 2.61 ms with graphs of layers; the device is the limit",
         ),
-    ),
-    "1B": (
         Prediction(
             (*_SMALL, "decode", "tokens_per_s"),
             715,

@@ -111,10 +111,10 @@ def _inputs(product: Product, layers: int) -> tuple[Any, Any, Any, Any]:
 def time_product(product: Product, backend: str, predicted_s: float, smoke: bool) -> float:
     """Microseconds of one product on the device."""
     layers = 2 if smoke else max(2, min(64, -(-ROTATED // (product.out * product.width))))
-    inputs = _inputs(product, layers)
+    inputs, count = _inputs(product, layers), iterations(predicted_s, smoke)
 
-    @partial(jax.jit, static_argnums=1)
-    def loop(inputs: Any, count: int) -> Any:
+    @jax.jit
+    def loop(inputs: Any) -> Any:
         x, *weight = inputs
 
         # The result is the next x, so that no iteration starts before the last has ended.
@@ -124,11 +124,7 @@ def time_product(product: Product, backend: str, predicted_s: float, smoke: bool
 
         return lax.fori_loop(0, count, step, x)
 
-    few, many = iterations(predicted_s, smoke)
-    rounds = 1 if smoke else 7
-    return 1e6 * seconds_each(
-        lambda count: partial(loop, inputs, count), few=few, many=many, rounds=rounds
-    )
+    return 1e6 * seconds_each(partial(loop, inputs), count, rounds=1 if smoke else 7)
 
 
 def largest_error(product: Product, backend: str) -> float:

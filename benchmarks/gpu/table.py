@@ -69,11 +69,11 @@ def _rows(rows: list[dict[str, Any]]) -> list[str]:
     lines = []
     for part in dict.fromkeys(row["part"] for row in rows):
         lines += ["", f"## {part}", ""]
-        lines += ["| shape | method | predicted us | measured us | one call us | % of limit |"]
-        lines += ["|---|---|---:|---:|---:|---:|"]
+        lines += ["| shape | method | predicted us | measured us | % of limit |"]
+        lines += ["|---|---|---:|---:|---:|"]
         lines += [
             f"| {row['shape']} | {row['method']} | {row['predicted_us']} | {row['us']} | "
-            f"{row.get('call_us', '')} | {row['percent_of_limit']} |"
+            f"{row['percent_of_limit']} |"
             for row in rows
             if row["part"] == part
         ]

@@ -7,42 +7,37 @@ from typing import Any
 
 import jax
 
+CALLS = 5  # of the longer of two measurements
 
-def seconds_each(
-    loop: Callable[[int], Callable[[], Any]], *, few: int, many: int, rounds: int
-) -> float:
-    """Seconds of one iteration, without what a call costs: (many - few iterations) / the rest.
+
+def seconds_each(run: Callable[[], Any], count: int, rounds: int) -> float:
+    """Seconds of one iteration: the time of `CALLS` calls less that of one, over the iterations.
+
+    So the cost of a call and of the wait counts in neither. One program does, since compiling takes
+    longer than measuring. Calls queue up on the device, which the host must be quick enough for.
 
     Args:
-        loop: makes a compiled program of a number of iterations, which a call runs.
-        few, many: two numbers of iterations.
-        rounds: measurements of each; the median counts.
+        run: A call of a compiled program of `count` iterations.
+        rounds: Measurements of each; the median counts.
     """
-    short, long = loop(few), loop(many)
-    for run in (short, long):  # compile, and bring the clocks up
-        jax.block_until_ready(run())
+    jax.block_until_ready(run())  # compile, and bring the clocks up
     # In turn, so that a slower clock or a busy machine meets both.
-    pairs = [(_elapsed(short), _elapsed(long)) for _ in range(rounds)]
+    pairs = [(_elapsed(run, 1), _elapsed(run, CALLS)) for _ in range(rounds)]
     first, second = (statistics.median(times) for times in zip(*pairs, strict=True))
     # A clock that saw no difference (a smoke run) must not make a rate infinite.
-    return max(second - first, 1e-9) / (many - few)
+    return max(second - first, 1e-9) / ((CALLS - 1) * count)
 
 
-def seconds_a_call(run: Callable[[], Any], rounds: int) -> float:
-    """Median seconds from the call of a compiled program until its result is there."""
-    jax.block_until_ready(run())
-    return statistics.median(_elapsed(run) for _ in range(rounds))
-
-
-def _elapsed(run: Callable[[], Any]) -> float:
+def _elapsed(run: Callable[[], Any], calls: int) -> float:
     started = time.perf_counter()
-    jax.block_until_ready(run())
+    for _ in range(calls):
+        result = run()
+    jax.block_until_ready(result)
     return time.perf_counter() - started
 
 
-def iterations(predicted_s: float, smoke: bool) -> tuple[int, int]:
-    """Few and many iterations, the many of which take about 50 ms."""
+def iterations(predicted_s: float, smoke: bool) -> int:
+    """Of one program, so that all calls take about 50 ms; at most 500."""
     if smoke:
-        return 1, 2
-    many = min(max(int(0.05 / max(predicted_s, 1e-6)), 12), 2000)
-    return max(many // 4, 2), many
+        return 1
+    return min(max(int(0.05 / CALLS / max(predicted_s, 1e-6)), 3), 500)

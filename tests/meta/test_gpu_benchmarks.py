@@ -49,7 +49,7 @@ def test_all_of_it_in_miniature(tmp_path: Path) -> None:
     assert {row["part"] for row in found["rows"]} == {"decode", "experts", "quantised weights"}
     assert all(float(error) < 1e-2 for error in found["errors"].values())
     parts = found["models"][SMALL]
-    assert set(parts) == {"start", "warm-up", "graphs", *plan.ENGINE}
+    assert set(parts) == {"start", "warm-up", "graphs", "best graphs", *plan.ENGINE}
     assert set(parts["graphs"]["decode of 1"]) == {*FEW_VARIANTS, ON_DEVICE}
     assert parts["throughput"]["steps"] > 0 and parts["throughput"]["output_tokens_per_s"] > 0
     assert "attention over pages" in parts["profile"]["decode of 1"]["parts"]
@@ -66,13 +66,13 @@ def test_the_plan_fits_its_budget_and_names_what_there_is() -> None:
     assert sum(step.seconds for step in PLAN) <= BUDGET - 10
     assert len(STEPS) == len(PLAN) + len(plan.MORE)
     for step in STEPS.values():
-        for module, *words in (step.command, *step.beside):
-            assert (ROOT / f"{module.replace('.', '/')}.py").exists()
-            if module == plan.CHILD:
-                model, *rest = words
-                assert model in (plan.SMALL, plan.LARGE)
-                chosen = rest[: next((i for i, w in enumerate(rest) if w[:2] == "--"), None)]
-                assert set(chosen) <= {*PARTS, GRAPHS, TRACE}
+        module, *words = step.command
+        assert (ROOT / f"{module.replace('.', '/')}.py").exists()
+        if module == plan.CHILD:
+            model, *rest = words
+            assert model in (plan.SMALL, plan.LARGE)
+            chosen = rest[: next((i for i, w in enumerate(rest) if w[:2] == "--"), None)]
+            assert set(chosen) <= {*PARTS, GRAPHS, TRACE}
 
 
 def test_what_is_predicted_belongs_to_a_step_and_has_a_reason() -> None:

@@ -22,6 +22,7 @@ from benchmarks.gpu.engine.models import FULL, MODELS, QUANTISED, SMOKE, Scale, 
 from benchmarks.gpu.engine.parts import profile
 from benchmarks.gpu.engine.single import decode, first_token, prefill
 from benchmarks.gpu.engine.steady import throughput
+from benchmarks.gpu.plan import best_graphs
 from benchmarks.gpu.said import attempt, put
 from benchmarks.throughput import drive
 from benchmarks.workload import Request
@@ -38,6 +39,7 @@ PARTS: dict[str, Callable[[LLMEngine, Scale, Card], dict[str, Any]]] = {
     "profile": profile,
 }
 GRAPHS, TRACE = "graphs", "trace"
+USUAL = 4  # tokens a running sequence, in all but few of the mixed steps
 
 
 def main() -> None:
@@ -59,7 +61,6 @@ def main() -> None:
     use_variant(engine, args.graphs)
     measured = [part for part in args.parts if part in PARTS]
     card = card_of(rates(args.card, args.smoke)) if measured else Card(1.0, 1.0)
-    attempt(f"{name}: warm-up", lambda: _warm_up(engine, name, args.parts, scale), args.limit)
     for part in args.parts:
         attempt(f"{name}: {part}", partial(_run, part, engine, scale, card, name, args), args.limit)
 
@@ -67,8 +68,12 @@ def main() -> None:
 def _run(
     part: str, engine: LLMEngine, scale: Scale, card: Card, name: str, args: argparse.Namespace
 ) -> None:
+    """Compiles what a part needs, then measures it, so that each part has its figures early."""
+    _warm_up(engine, name, part, scale)
     if part == GRAPHS:
-        measure_graphs(engine, scale, args.smoke, name, args.limit)
+        best = best_graphs(measure_graphs(engine, scale, args.smoke, name, args.limit))
+        put("models", name, "best graphs", value={"name": best})
+        use_variant(engine, best)
         return
     found = _trace(engine) if part == TRACE else PARTS[part](engine, scale, card)
     put("models", name, part, value=found)
@@ -92,31 +97,34 @@ def _memory(engine: LLMEngine) -> dict[str, Any]:
     }
 
 
-def _warm_up(engine: LLMEngine, name: str, parts: list[str], scale: Scale) -> None:
-    """Compiles the steps that the parts take, on many of the cores that stand beside a GPU."""
+def _warm_up(engine: LLMEngine, name: str, part: str, scale: Scale) -> None:
+    """Compiles the steps that a part takes, on many of the cores that stand beside a GPU."""
     started = time.perf_counter()
-    shapes = _shapes(engine, parts, scale)
+    shapes = _shapes(engine, part, scale)
     threads = max(2, min(12, (os.cpu_count() or 2) - 2))
     worker: Any = engine.worker
-    parts = worker.steps, worker.kv_cache, worker.capabilities.vocab_size
-    count = compile_ahead(*parts, shapes, use_tqdm=False, threads=threads)
+    held = worker.steps, worker.kv_cache, worker.capabilities.vocab_size
+    count = compile_ahead(*held, shapes, use_tqdm=False, threads=threads)
     spent = {"programs": count, "seconds": round(time.perf_counter() - started, 1)}
-    put("models", name, "warm-up", value=spent)
+    put("models", name, "warm-up", part, value=spent)
 
 
-def _shapes(engine: LLMEngine, parts: list[str], scale: Scale) -> list[StepShape]:
-    """All that requests of ShareGPT's lengths need, or the few of a stream and a lone prompt."""
-    limits = engine.scheduler.max_num_batched_tokens, engine.config.max_num_seqs
-    if parts == [GRAPHS]:
-        every = [(1, 1), (scale.running, scale.running)]
-        every += [(scale.prompt // 4, 1), (scale.step_tokens, scale.running)]
-        return list(dict.fromkeys(step_shape(tokens, rows, rows) for tokens, rows in every))
-    if {"throughput", "host time hidden", TRACE} & set(parts):
-        many = [s for s in all_step_shapes(*limits) if not s.decode_only or s.num_rows >= 128]
-        few = [step_shape(1, 1, 1), step_shape(scale.prompt // 4, 1, 1)]
-        return list(dict.fromkeys([*few, *many]))
-    prompts = {scale.prompt // 4, scale.prompt, scale.step_tokens}
-    return list(dict.fromkeys([step_shape(1, 1, 1), *(step_shape(n, 1, 1) for n in prompts)]))
+def _shapes(engine: LLMEngine, part: str, scale: Scale) -> list[StepShape]:
+    """Those that a part takes. With many running they are those that occur all the time."""
+    short, running = scale.prompt // 4, scale.running
+    one = [step_shape(1, 1, 1), step_shape(short, 1, 1)]
+    filled = step_shape(scale.step_tokens, running, running)
+    many = [step_shape(running, running, running), filled]
+    if part in ("throughput", TRACE):
+        limits = engine.scheduler.max_num_batched_tokens, engine.config.max_num_seqs
+        mixed = (s for s in all_step_shapes(*limits) if not s.decode_only and s.num_rows == running)
+        many += [s for s in mixed if s.num_tokens <= USUAL * running]
+    found = {
+        "decode": one,
+        "first token": [step_shape(scale.prompt, 1, 1)],
+        "prefill": [step_shape(scale.step_tokens, 1, 1)],
+    }.get(part, many if part in ("throughput", TRACE) else [*one, *many])
+    return list(dict.fromkeys(found))
 
 
 def _trace(engine: LLMEngine) -> dict[str, Any]:

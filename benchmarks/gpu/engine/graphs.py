@@ -7,8 +7,7 @@ time to enqueue decides which is best for a small model, whose device waits for 
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from statistics import median
 from typing import Any
 
@@ -38,13 +37,19 @@ ON_DEVICE, ON_DEVICE_STEPS = "steps on the device", 16
 ENQUEUED = 9  # calls whose time to enqueue is measured, one at a time
 
 
-def measure_graphs(engine: LLMEngine, scale: Scale, smoke: bool, model: str, limit: float) -> None:
+def measure_graphs(
+    engine: LLMEngine, scale: Scale, smoke: bool, model: str, limit: float
+) -> dict[str, dict[str, Any]]:
     """Says milliseconds of each variant, for one sequence and for all, until the time is spent.
 
     All programs are compiled beside each other first.
+
+    Returns:
+        What was said, by case and variant.
     """
     counts = (1, scale.running) if scale.all_steps else (1,)
     kept = {f"decode of {n}": decode_step(engine, n, scale.prompt // 4) for n in counts}
+    found: dict[str, dict[str, Any]] = {case: {} for case in kept}
     names = [*(SMOKE if smoke else VARIANTS), ON_DEVICE]
     with ThreadPoolExecutor(max(2, min(12, (os.cpu_count() or 2) - 2))) as pool:
         jobs = {
@@ -52,11 +57,18 @@ def measure_graphs(engine: LLMEngine, scale: Scale, smoke: bool, model: str, lim
             for name in names
             for case, step in kept.items()
         }
+        wait(jobs.values())  # what still compiles would slow what is measured
         for (case, name), job in jobs.items():
             path = ("models", model, "graphs", case, name)
-            measure = _on_device if name == ON_DEVICE else _one
-            run = partial(measure, engine, scale, kept[case], job, path)
+
+            def run(case: str = case, job: Any = job, name: str = name, path: Any = path) -> None:
+                measure = _on_device if name == ON_DEVICE else _one
+                value = measure(engine, scale, kept[case], job)
+                put(*path, value=value)
+                found[case][name] = value
+
             attempt(", ".join(path[1:]), run, limit)
+    return found
 
 
 def _compiled(engine: LLMEngine, step: Step, name: str) -> tuple[Any, float]:
@@ -70,20 +82,19 @@ def _compiled(engine: LLMEngine, step: Step, name: str) -> tuple[Any, float]:
 
 
 def use_variant(engine: LLMEngine, name: str) -> None:
-    """Has the engine compile its steps with a variant's options from now on."""
+    """Has the engine compile its steps with a variant's options from now on, all of them anew."""
     steps = engine.worker.steps
+    steps._compiled.clear()
     shipped: Callable[[Any], dict[str, Any]] = steps.options
     steps.options = lambda shape: shipped(shape) | VARIANTS[name]  # type: ignore[method-assign]
 
 
-def _one(
-    engine: LLMEngine, scale: Scale, step: Step, job: Future[Any], path: tuple[str, ...]
-) -> None:
+def _one(engine: LLMEngine, scale: Scale, step: Step, job: Future[Any]) -> dict[str, float]:
     program, compiled = job.result()
     each = device_seconds(engine, step, program, scale)
     enqueue = median(_enqueue_seconds(engine, step, program) for _ in range(ENQUEUED))
     found = {"ms": 1e3 * each, "enqueue_ms": 1e3 * enqueue, "compile_s": compiled}
-    put(*path, value={key: round(value, 3) for key, value in found.items()})
+    return {key: round(value, 3) for key, value in found.items()}
 
 
 def _enqueue_seconds(engine: LLMEngine, step: Step, program: Any) -> float:
@@ -123,9 +134,7 @@ def _steps_on_device(engine: LLMEngine, step: Step) -> Any:
     return program.lower(*arguments).compile()
 
 
-def _on_device(
-    engine: LLMEngine, scale: Scale, step: Step, job: Future[Any], path: tuple[str, ...]
-) -> None:
+def _on_device(engine: LLMEngine, scale: Scale, step: Step, job: Future[Any]) -> dict[str, float]:
     program, _ = job.result()
     worker = engine.worker
 
@@ -141,4 +150,4 @@ def _on_device(
     seconds(1)
     count = max(1, int(scale.replay_s / ON_DEVICE_STEPS / seconds(1)))
     each = median(seconds(count) for _ in range(scale.rounds))
-    put(*path, value={"ms": round(1e3 * each, 3), "steps": ON_DEVICE_STEPS})
+    return {"ms": round(1e3 * each, 3), "steps": ON_DEVICE_STEPS}
