@@ -73,6 +73,8 @@ def multiply(
     (rows, _), out = x.shape, weights.shape[1]
     columns = next(size for size in COLUMNS if out % size == 0)
     tiles = tiles_of(starts, rows)
+    # A tile may begin in the last rows. The copies want whole swizzled tiles: a multiple of 8 rows.
+    beyond = ROWS + -rows % ALIGNMENT
     products: Array = plgpu.kernel(
         _body,
         interpret=interpret,
@@ -85,13 +87,13 @@ def multiply(
         },
         grid=(tiles.row.shape[0], out // columns),
         grid_names=("tile", "block"),
-    )(jnp.pad(x, ((0, ROWS), (0, 0))), weights, *tiles)
+    )(jnp.pad(x, ((0, beyond), (0, 0))), weights, *tiles)
     real = jnp.arange(rows, dtype=jnp.int32)[:, None] < starts[-1]
     return jnp.where(real, products, 0)
 
 
 def _body(
-    x: Any,  # [T + ROWS, in]
+    x: Any,  # [T + beyond, in]
     weights: Any,  # [X, out, in]
     tile_weight: Any,  # [NT]
     tile_row: Any,  # [NT]
