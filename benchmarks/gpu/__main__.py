@@ -23,6 +23,7 @@ from benchmarks.gpu.plan import (
     BUDGET,
     LOG,
     PLAN,
+    SECOND,
     SMALL,
     STEPS,
     TABLE,
@@ -50,7 +51,8 @@ def main() -> None:
     command = " ".join(["python -m benchmarks.gpu", *sys.argv[1:]])
     again = bool(options.only) or options.failed
     record = Record(options.output, name, command, tables, add=again)
-    steps = [STEPS[one] for one in options.only] if options.only else list(PLAN)
+    every = (*PLAN, *SECOND) if options.smoke or options.failed else PLAN
+    steps = [STEPS[one] for one in options.only] if options.only else list(every)
     if options.smoke:
         steps = [one for one in steps if one.in_smoke]
     if options.failed:
@@ -72,7 +74,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="in miniature, on any device")
     parser.add_argument("--only", nargs="+", choices=STEPS, metavar="STEP",
                         help=f"only these, added to the file: {', '.join(STEPS)}")  # fmt: skip
-    parser.add_argument("--failed", action="store_true", help="only what the file does not hold")
+    parser.add_argument(
+        "--failed",
+        action="store_true",
+        help="only what the file does not hold, and what a second call measures",
+    )
     parser.add_argument("--budget", type=float, default=BUDGET, metavar="SECONDS")
     parser.add_argument("--output", type=Path, default=RESULTS / "gpu", metavar="FOLDER")
     return parser.parse_args()

@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.gpu.card import rates
 from benchmarks.gpu.engine.graphs import VARIANTS, measure_graphs, use_variant
 from benchmarks.gpu.engine.hidden import host_time_hidden
+from benchmarks.gpu.engine.host_profile import host_profile
 from benchmarks.gpu.engine.limits import Card, card_of
 from benchmarks.gpu.engine.models import FULL, MODELS, QUANTISED, SMOKE, Scale, build
 from benchmarks.gpu.engine.parts import profile
@@ -36,10 +37,10 @@ PARTS: dict[str, Callable[[LLMEngine, Scale, Card], dict[str, Any]]] = {
     "throughput": throughput,
     "first token": first_token,
     "host time hidden": host_time_hidden,
+    "host profile": host_profile,
     "profile": profile,
 }
 GRAPHS, TRACE = "graphs", "trace"
-USUAL = 4  # tokens a running sequence, in all but few of the mixed steps
 
 
 def main() -> None:
@@ -118,7 +119,7 @@ def _shapes(engine: LLMEngine, part: str, scale: Scale) -> list[StepShape]:
     if part in ("throughput", TRACE):
         limits = engine.scheduler.max_num_batched_tokens, engine.config.max_num_seqs
         mixed = (s for s in all_step_shapes(*limits) if not s.decode_only and s.num_rows == running)
-        many += [s for s in mixed if s.num_tokens <= USUAL * running]
+        many += mixed
     found = {
         "decode": one,
         "first token": [step_shape(scale.prompt, 1, 1)],
