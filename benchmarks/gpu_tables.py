@@ -1,4 +1,4 @@
-"""Tables of what `bash benchmarks/gpu.sh` measured on an H100, for docs/gpu.md."""
+"""Tables of what `bash benchmarks/gpu.sh` measured on an H100 and an H200, for docs/gpu.md."""
 
 import re
 from typing import Any
@@ -7,6 +7,7 @@ from benchmarks.gpu.engine.expected import AIMS, EXPECTED
 from benchmarks.report import load_result, machine_in_words
 
 H100 = "gpu/nvidia-h100-80gb-hbm3"
+H200 = "gpu/nvidia-h200"
 PROFILED = "Llama-3.2-1B"
 QUANTISED = "quantised weights"
 
@@ -21,6 +22,19 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("host time hidden, 1 running, %", ("host time hidden", "1_running", "hidden_percent")),
     ("256 running, ms a step, not ahead", ("host time hidden", "256_running", "step_off_ms")),
     ("256 running, ms a step, planned ahead", ("host time hidden", "256_running", "step_on_ms")),
+)
+# Rows of the H200's table, whose run had no time for the others.
+FEW_ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    *(row for row in ROWS if row[1][0] in ("decode", "prefill", "first token")),
+    *(
+        (f"{count} running, ms a step, {words}", ("host time hidden", f"{count}_running", key))
+        for count in (1, 256)
+        for words, key in (
+            ("on the device", "device_ms"),
+            ("not ahead", "step_off_ms"),
+            ("planned ahead", "step_on_ms"),
+        )
+    ),
 )
 # What the page expected beside the ratios of `EXPECTED`.
 ALSO_EXPECTED: dict[tuple[str, ...], float] = {
@@ -53,6 +67,31 @@ def engine_table() -> str:
             cells += [_number(_at(found, keys)), "" if before is None else _number(before)]
         rows.append([*cells, AIMS.get((keys[0], keys[1]), "")])
     return _table(_said(saved), [*header, "aim"], rows)
+
+
+def few_table() -> str:
+    """Each model's figures on the H200."""
+    saved = load_result(H200)
+    models = [name for name, found in saved["models"].items() if "decode" in found]
+    rows = [
+        [words, *(_number(_at(saved["models"][name], keys)) for name in models)]
+        for words, keys in FEW_ROWS
+    ]
+    return _table(_said(saved), ["", *models], rows)
+
+
+def graphs_table() -> str:
+    """Ways to make CUDA graphs of the small model's decode step: on the device, and to enqueue."""
+    saved = load_result(H200)
+    cases = saved["models"][PROFILED]["graphs"]
+    header, rows = [PROFILED], []
+    for case in cases:
+        header += [f"{case}, ms", "ms to enqueue"]
+    for way in next(iter(cases.values())):
+        figures = [found[way] for found in cases.values()]
+        cells = [_milliseconds(one, key) for one in figures for key in ("ms", "enqueue_ms")]
+        rows.append([way, *cells])
+    return _table(_said(saved), header, rows)
 
 
 def parts_table() -> str:

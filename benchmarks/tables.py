@@ -142,6 +142,8 @@ TABLES = {
     "compiled_steps": compiled_gpu.steps_table,
     "experts": experts_table,
     "gpu_engine": gpu_tables.engine_table,
+    "gpu_engine_h200": gpu_tables.few_table,
+    "gpu_graphs": gpu_tables.graphs_table,
     "gpu_kernels": gpu_tables.kernels_table,
     "gpu_parts": gpu_tables.parts_table,
     "gpu_products": gpu_tables.products_table,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from benchmarks.compiled_gpu import layer_launches
-from benchmarks.gpu_tables import H100, PROFILED
+from benchmarks.gpu_tables import H100, H200, PROFILED
 from benchmarks.report import ROOT, load_result
 
 DECODES = ("decode_1", "decode_8", "decode_32")
@@ -134,6 +134,27 @@ def _gpu_ahead_saves() -> str:
     return _range([100 * (1 - one["step_on_ms"] / one["step_off_ms"]) for one in found], ".0f")
 
 
+def _h200_torch_8b() -> float:
+    """Tokens a second of PyTorch's decode loop with the shapes of the 8B."""
+    peers: dict[str, dict[str, float]] = load_result(H200)["peers"]
+    return peers["torch.compile, decode of 1, tokens/s"]["Llama-3.1-8B"]
+
+
+def _h200_enqueue_ms() -> float:
+    """Until the call of the small model's step returns, on an idle device."""
+    ways: dict[str, dict[str, float]] = load_result(H200)["models"][PROFILED]["graphs"][
+        "decode of 1"
+    ]
+    return ways["FULL"]["enqueue_ms"]
+
+
+def _h200_decode_us(method: str) -> float:
+    """Of one sequence's attention to 129 tokens in one layer."""
+    rows: list[dict[str, Any]] = load_result(H200)["rows"]
+    (found,) = (one for one in rows if one["part"] == "decode" and one["method"] == method)
+    return float(found["us"])
+
+
 def _one_page_lines() -> str:
     """Of all cells but the one that checks the engine, lines that are not empty."""
     page = (ROOT / "docs" / "tutorial" / "one-page.md").read_text("utf-8")
@@ -224,6 +245,10 @@ VALUES: dict[str, Callable[[], str]] = {
     ),
     "h100_kernels_percent": lambda: f"{_gpu_kernels_percent():.0f}",
     "h100_ahead_saves": _gpu_ahead_saves,
+    "h200_torch_8b": lambda: f"{_h200_torch_8b():.0f}",
+    "h200_enqueue": lambda: f"{_h200_enqueue_ms():.1f}",
+    "h200_flash3_us": lambda: f"{_h200_decode_us('FlashAttention 3, paged'):.1f}",
+    "h200_triton_us": lambda: f"{_h200_decode_us('triton'):.1f}",
     "layer_launches": layer_launches,
     "padding_tokens": lambda: _padding("tokens"),
     "padding_before": lambda: _padding("padded_as_on_a_cpu"),

@@ -93,7 +93,7 @@ def best_graphs(measured: Mapping[str, Mapping[str, Any]]) -> str:
 
     def cost(way: str) -> float:
         return sum(
-            max(case[way]["ms"], case[way]["enqueue_ms"]) / case[DEFAULT_GRAPHS]["ms"]
+            max(case[way]["ms"], case[way]["queued_ms"]) / case[DEFAULT_GRAPHS]["ms"]
             for case in measured.values()
         )
 
@@ -101,7 +101,7 @@ def best_graphs(measured: Mapping[str, Mapping[str, Any]]) -> str:
     ways = [
         way
         for way in first
-        if all("enqueue_ms" in case.get(way, {}) for case in measured.values())
+        if all("queued_ms" in case.get(way, {}) for case in measured.values())
         and all(DEFAULT_GRAPHS in case for case in measured.values())
     ]
     return min(ways, key=cost, default=DEFAULT_GRAPHS)

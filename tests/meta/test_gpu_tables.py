@@ -12,7 +12,9 @@ from benchmarks.gpu.engine.expected import EXPECTED
 from benchmarks.tables import TABLES
 from tests.meta.trees import ROOT
 
-NAMES = ("gpu_engine", "gpu_kernels", "gpu_parts", "gpu_products")
+NAMES = (
+    "gpu_engine", "gpu_engine_h200", "gpu_graphs", "gpu_kernels", "gpu_parts", "gpu_products"
+)  # fmt: skip
 LAYER = "heads 32/8 x 128, blocks of 16"
 HEAD: dict[str, Any] = {
     "date": "2026-11-26 11:08 UTC",
@@ -44,6 +46,31 @@ MODEL: dict[str, Any] = {
 }
 
 
+# A run that was cut off: one model has started and no more.
+FEW: dict[str, Any] = {
+    "models": {
+        "Llama-3.2-1B": {
+            **{part: MODEL[part] for part in ("decode", "prefill", "first token")},
+            "host time hidden": {
+                "1_running": {"device_ms": 1.25, "step_off_ms": 2.5, "step_on_ms": 2.375},
+                "256_running": {"device_ms": 2.625, "step_off_ms": 7.375, "step_on_ms": 5.125},
+            },
+            "graphs": {
+                "decode of 1": {
+                    "PIECEWISE": {"ms": 1.125, "enqueue_ms": 0.3124},
+                    "steps on the device": {"ms": 1.0624},
+                },
+                "decode of 256": {
+                    "PIECEWISE": {"ms": 2.25, "enqueue_ms": 0.625},
+                    "steps on the device": {"ms": 2.375},
+                },
+            },
+        },
+        "Llama-3.1-8B int4": {"start": {"build_s": 1.0}},
+    }
+}
+
+
 def _row(shape: str, method: str, us: float, percent: float) -> dict[str, Any]:
     part = "quantised weights" if "int" in shape else "decode"
     return {
@@ -68,7 +95,36 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "gpu").mkdir()
     measured = {"models": {"Llama-3.2-1B": MODEL}, "tests": {"pytest": "25 passed"}, "rows": ROWS}
     (tmp_path / f"{gpu_tables.H100}.json").write_text(json.dumps(HEAD | measured), "utf-8")
+    (tmp_path / f"{gpu_tables.H200}.json").write_text(json.dumps(HEAD | FEW), "utf-8")
     return tmp_path
+
+
+@pytest.mark.usefixtures("files")
+def test_the_short_run_shows_what_it_has() -> None:
+    assert TABLES["gpu_engine_h200"]().splitlines() == [
+        SAID,
+        "",
+        "|  | Llama-3.2-1B |",
+        "| --- | ---: |",
+        "| decode, % of the bandwidth bound | 41.2 |",
+        "| decode, tokens/s | 1,234 |",
+        "| prefill, % of the matrix rate | 42.3 |",
+        "| first token of a lone prompt, times its bound | 4.45 |",
+        "| 1 running, ms a step, on the device | 1.25 |",
+        "| 1 running, ms a step, not ahead | 2.5 |",
+        "| 1 running, ms a step, planned ahead | 2.375 |",
+        "| 256 running, ms a step, on the device | 2.625 |",
+        "| 256 running, ms a step, not ahead | 7.375 |",
+        "| 256 running, ms a step, planned ahead | 5.125 |",
+    ]
+    assert TABLES["gpu_graphs"]().splitlines() == [
+        SAID,
+        "",
+        "| Llama-3.2-1B | decode of 1, ms | ms to enqueue | decode of 256, ms | ms to enqueue |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| PIECEWISE | 1.125 | 0.312 | 2.250 | 0.625 |",
+        "| steps on the device | 1.062 |  | 2.375 |  |",
+    ]
 
 
 @pytest.mark.usefixtures("files")
@@ -130,12 +186,14 @@ def test_products_are_a_table_of_their_own() -> None:
 
 @pytest.mark.parametrize("make", [TABLES[name] for name in NAMES], ids=NAMES)
 def test_a_missing_file_or_figure_is_an_error(make: Callable[[], str], files: Path) -> None:
-    file = files / f"{gpu_tables.H100}.json"
-    file.write_text(json.dumps(HEAD), "utf-8")
+    both = [files / f"{name}.json" for name in (gpu_tables.H100, gpu_tables.H200)]
+    for file in both:
+        file.write_text(json.dumps(HEAD), "utf-8")
     with pytest.raises(KeyError, match=r"models|rows"):
         make()
-    file.unlink()
-    with pytest.raises(FileNotFoundError, match="h100"):
+    for file in both:
+        file.unlink()
+    with pytest.raises(FileNotFoundError, match="h[12]00"):
         make()
 
 

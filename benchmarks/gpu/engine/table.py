@@ -69,9 +69,8 @@ def _profile(case: str, found: dict[str, Any]) -> list[str]:
 
 def _ways(case: str, found: dict[str, Any]) -> list[str]:
     """Each way to make graphs: milliseconds a step, and until the host has started one."""
-    lines = ["| " + case + " | ms | ms to enqueue | s to compile |", "|---|---:|---:|---:|"]
+    columns = ("ms", "enqueue_ms", "queued_ms", "compile_s")
+    lines = [f"| {case} | ms | ms to enqueue | behind others | s to compile |", "|---" * 5 + "|"]
     for way, one in found.items():
-        lines.append(
-            f"| {way} | {one['ms']} | {one.get('enqueue_ms', '')} | {one.get('compile_s', '')} |"
-        )
+        lines.append(f"| {way} | " + " | ".join(str(one.get(key, "")) for key in columns) + " |")
     return [*lines, ""]
