@@ -193,7 +193,7 @@ def test_a_missing_file_or_figure_is_an_error(make: Callable[[], str], files: Pa
         make()
     for file in both:
         file.unlink()
-    with pytest.raises(FileNotFoundError, match="h[12]00"):
+    with pytest.raises(FileNotFoundError, match=r"h[12]00"):
         make()
 
 
