@@ -73,7 +73,7 @@ def _quantized_matmul(backend: str, name: str, dtype: str, group: int, tokens: i
 
 
 def grouped_products(target: Target) -> dict[str, Callable[[], Program]]:
-    """Of a layer of OLMoE 1B-7B, by rows: an odd number, 8 tokens with 8 experts each, 512 tokens."""
+    """Of a layer of OLMoE 1B-7B, by rows: an odd number, 8 tokens of 8 experts each, 512 tokens."""
     backends = [name for name in target.backends if name != "triton"]
     return {
         f"grouped_product/{backend}/{rows}": partial(_grouped_product, backend, rows)
