@@ -16,6 +16,7 @@ from msgspec import Meta
 from jax_engine.errors import ConfigError, JaxEngineError, WeightsError
 
 Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # fits a 32-bit index
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Positive = Annotated[float, Meta(gt=0, le=1e30)]  # the bound excludes infinity
 NotNegative = Annotated[float, Meta(ge=0, le=1e30)]

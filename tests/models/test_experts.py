@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from jax_engine.errors import ConfigError
 from jax_engine.layer_spec import ExpertsSpec, LayerSpec
 from jax_engine.model_spec import LayerGroup, ModelSpec
 from jax_engine.models.families.experts import grouped
@@ -88,6 +89,11 @@ def test_how_wide_the_shared_network_is(
 ) -> None:
     experts = spec_of(case, **fields).experts
     assert {one.shared and one.shared.width for one in experts} == {width}
+
+
+def test_a_shared_network_of_a_negative_width_is_refused() -> None:
+    with pytest.raises(ConfigError, match="shared_intermediate_size.*-7"):
+        spec_of("granitemoe_shared", shared_intermediate_size=-7)
 
 
 def layer_of(kind: int, windows: tuple[int, ...]) -> LayerSpec:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jax_engine.file_schema import Size
+from jax_engine.file_schema import Count, Size
 from jax_engine.layer_spec import ExpertsSpec, RouterSpec
 from jax_engine.model_spec import ModelSpec
 from jax_engine.models.families import granite, llama
@@ -17,7 +17,7 @@ class Fields(granite.Fields, frozen=True):
 
     num_local_experts: Size = 8
     num_experts_per_tok: Size = 2
-    shared_intermediate_size: int = 0
+    shared_intermediate_size: Count = 0
 
 
 def specification(fields: Fields) -> ModelSpec:
