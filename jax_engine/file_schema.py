@@ -56,7 +56,7 @@ def read_text(path: Path) -> str:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
             raise ValueError(f"it has {size} bytes, at most {MAX_FILE_BYTES} are read")
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except (OSError, ValueError) as error:
         raise WeightsError(f"{path} is unreadable: {error}.") from error
 

@@ -95,7 +95,8 @@ def _open(path: Path) -> Any:
 def _opened(directory: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
     """The files to read, and the file of each tensor. Logs what is left over. Raises WeightsError.
 
-    An index that is stale, because a tensor is not where it says, counts only without a whole file.
+    An index that is stale, because a tensor is not where it says or because it says nothing, counts
+    only without a whole file.
     """
     index = read_index(directory)
     names = files_of(directory, index)
@@ -106,7 +107,7 @@ def _opened(directory: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
             f"{directory}: {INDEX} names {index[lost]} for tensor {lost}, which is not in it. "
             "Download the model again."
         )
-    if lost:
+    if lost or (index is not None and not index):
         logger.warning("%s: %s is stale, %s is read instead", directory, INDEX, WHOLE)
         index, opened = None, {WHOLE: opened.get(WHOLE) or _open(directory / WHOLE)}
     places = _places(directory, opened) if index is None else index

@@ -41,7 +41,8 @@ def read_index(directory: Path) -> Mapping[str, str] | None:
         return None
     found = checked(read_json(index), IndexFields, str(index), WeightsError).weight_map
     outside = [shard for shard in sorted(set(found.values())) if not _is_plain_path(shard)]
-    if outside or not found:
+    nothing = not found and not (directory / WHOLE).exists()
+    if outside or nothing:
         raise WeightsError(
             f"{index}: weight_map must name files of its own directory, "
             f"got {short(outside[0] if outside else found)}."
@@ -73,7 +74,7 @@ def chosen_files(
     if index is not None:
         shards = sorted(set(index.values()))
         missing = [shard for shard in shards if shard not in names]
-        if not missing:
+        if shards and not missing:
             return shards
         if WHOLE not in names:
             raise WeightsError(

@@ -100,7 +100,9 @@ def test_shards_of_codes_follow_the_index_too(tmp_path: Path) -> None:
         assert SafetensorsSource(tmp_path).raw("w").tolist() == expected
 
 
-@pytest.mark.parametrize("kind", ["no such shard", "a shard without the tensor", "itself"])
+@pytest.mark.parametrize(
+    "kind", ["no such shard", "a shard without the tensor", "itself", "no shard at all"]
+)
 def test_a_stale_index_beside_a_whole_file_is_not_fatal(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,6 +112,8 @@ def test_a_stale_index_beside_a_whole_file_is_not_fatal(
         save_file(STALE, directory / "model-00001-of-00001.safetensors")
     if kind == "itself":
         places = {"model.a_tensor_of_before": WHOLE}
+    if kind == "no shard at all":
+        places = {}
     (directory / INDEX).write_text(json.dumps({"weight_map": places}))
     np.testing.assert_array_equal(value_of(directory), TRUE)
     assert f"{INDEX} is stale, {WHOLE} is read instead" in caplog.text

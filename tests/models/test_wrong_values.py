@@ -111,6 +111,14 @@ def test_json_that_is_none(name: str, text: str, tmp_path: Path) -> None:
     assert str(directory / name) in str(error.value)
 
 
+def test_a_mark_of_utf_8_at_the_beginning_is_no_fault(tmp_path: Path) -> None:
+    """Some editors write it."""
+    directory = write_checkpoint(tmp_path, CONFIG)
+    text = (directory / "config.json").read_bytes()
+    (directory / "config.json").write_bytes(b"\xef\xbb\xbf" + text)
+    assert open_model(str(directory)).abstract.config.vocab_size == CONFIG["vocab_size"]
+
+
 def test_generation_config(tmp_path: Path) -> None:
     directory = write_checkpoint(tmp_path, CONFIG)
     (directory / "generation_config.json").write_text('{"eos_token_id": "x", "top_p": "y"}')
