@@ -92,7 +92,7 @@ def test_how_wide_the_shared_network_is(
 
 
 def test_a_shared_network_of_a_negative_width_is_refused() -> None:
-    with pytest.raises(ConfigError, match="shared_intermediate_size.*-7"):
+    with pytest.raises(ConfigError, match=r"shared_intermediate_size.*-7"):
         spec_of("granitemoe_shared", shared_intermediate_size=-7)
 
 
