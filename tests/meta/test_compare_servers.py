@@ -62,7 +62,8 @@ def test_all_of_it_in_miniature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert result["open_streams"]["ours"]["completed"] == 40
     beside = result["beside_prompts"]["ours"]
     assert beside["failed"] == 0
-    assert beside["longest_itl_ms"] > 0  # the median may be 0: tokens that are read together
+    # Both may be 0: a client that had to wait reads all tokens of a short answer together.
+    assert beside["longest_itl_ms"] >= beside["median_itl_ms"] >= 0
     assert beside["prompt_ttft_ms"] > 0 and beside["output_throughput"] > 0
     assert result["start"]["ours"]["warm_ready_s"] > 0
     monkeypatch.setattr(table, "load_results", lambda pattern: [content])
