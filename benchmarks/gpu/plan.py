@@ -1,4 +1,4 @@
-"""What a call of `benchmarks.gpu` runs, in this order: a process each, each with its own seconds.
+"""What calls of `benchmarks.gpu` run, in this order: a process each, each with its own seconds.
 
 The seconds are limits. What a step leaves goes to those that follow. What decides most comes first,
 after what the other steps need.

@@ -111,7 +111,7 @@ def _warm_up(engine: LLMEngine, name: str, part: str, scale: Scale) -> None:
 
 
 def _shapes(engine: LLMEngine, part: str, scale: Scale) -> list[StepShape]:
-    """Those that a part takes. With many running they are those that occur all the time."""
+    """Those that a part takes: with ShareGPT's lengths all mixed steps of the running requests."""
     short, running = scale.prompt // 4, scale.running
     one = [step_shape(1, 1, 1), step_shape(short, 1, 1)]
     filled = step_shape(scale.step_tokens, running, running)
