@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All that a GPU has to tell, in one call of at most 560 seconds: `docs/gpu.md` says how.
+# What a GPU has to tell, in calls of at most 560 seconds: `docs/gpu.md` says how.
 #   bash benchmarks/gpu.sh [--failed] [--only STEP ...] [--budget SECONDS] [--output FOLDER] [--smoke]
 # Nothing need be installed but the dependencies. PYTHON names the interpreter: one with jax and its
 # CUDA plugin; .venv's by default, else python3. Wheels in the folder that WHEELS names are installed

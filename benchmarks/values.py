@@ -245,6 +245,7 @@ VALUES: dict[str, Callable[[], str]] = {
     ),
     "h100_kernels_percent": lambda: f"{_gpu_kernels_percent():.0f}",
     "h100_ahead_saves": _gpu_ahead_saves,
+    "h200_tests": lambda: str(load_result(H200)["tests"]["pytest"]),
     "h200_torch_8b": lambda: f"{_h200_torch_8b():.0f}",
     "h200_enqueue": lambda: f"{_h200_enqueue_ms():.1f}",
     "h200_flash3_us": lambda: f"{_h200_decode_us('FlashAttention 3, paged'):.1f}",

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.gpu`: all that a GPU has to tell, in one call of limited time.
+"""`python -m benchmarks.gpu`: what a GPU has to tell, in calls of limited time.
 
-Each step of `plan.PLAN` is a process of its own, with its own limit. What it says goes into the
-results line by line, so that a run that is cut off leaves what it had. What was predicted of a step
-is written before it starts. With `--smoke` everything runs in miniature, on any device: nothing it
-prints then is a measurement.
+Each step of `plan.PLAN`, and with `--failed` of `plan.SECOND`, is a process of its own, with its
+own limit. What it says goes into the results line by line, so that a run that is cut off leaves
+what it had. What was predicted of a step is written before it starts. With `--smoke` everything
+runs in miniature, on any device: nothing it prints then is a measurement.
 """
 
 import argparse

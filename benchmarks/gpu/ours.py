@@ -12,6 +12,7 @@ import pallas_kernels as pk
 from benchmarks.gpu.shapes import Shape
 from benchmarks.gpu.timing import iterations, seconds_each
 from pallas_kernels.backends import BACKENDS, choose_backend
+from pallas_kernels.metadata import MetadataError
 
 ROTATED = 2**28  # bytes that are read before the same ones are read again: several times L2
 
@@ -43,7 +44,7 @@ def supports(shape: Shape, backend: str, smoke: bool) -> bool:
     """Whether a backend can do a shape here; nothing is computed."""
     try:
         jax.eval_shape(lambda: attend(shape, backend, make_inputs(shape, smoke), 1))
-    except ValueError:
+    except MetadataError:
         return False
     return True
 

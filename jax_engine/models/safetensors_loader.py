@@ -107,7 +107,7 @@ def _opened(directory: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
             f"{directory}: {INDEX} names {index[lost]} for tensor {lost}, which is not in it. "
             "Download the model again."
         )
-    if lost or (index is not None and not index):
+    if lost or index == {}:
         logger.warning("%s: %s is stale, %s is read instead", directory, INDEX, WHOLE)
         index, opened = None, {WHOLE: opened.get(WHOLE) or _open(directory / WHOLE)}
     places = _places(directory, opened) if index is None else index

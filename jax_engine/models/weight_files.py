@@ -71,10 +71,10 @@ def chosen_files(
     Raises:
         WeightsError: There are none, or it is not clear which.
     """
-    if index is not None:
+    if index:
         shards = sorted(set(index.values()))
         missing = [shard for shard in shards if shard not in names]
-        if shards and not missing:
+        if not missing:
             return shards
         if WHOLE not in names:
             raise WeightsError(

@@ -111,20 +111,19 @@ def _warm_up(engine: LLMEngine, name: str, part: str, scale: Scale) -> None:
 
 
 def _shapes(engine: LLMEngine, part: str, scale: Scale) -> list[StepShape]:
-    """Those that a part takes: with ShareGPT's lengths all mixed steps of the running requests."""
-    short, running = scale.prompt // 4, scale.running
-    one = [step_shape(1, 1, 1), step_shape(short, 1, 1)]
-    filled = step_shape(scale.step_tokens, running, running)
-    many = [step_shape(running, running, running), filled]
-    if part in ("throughput", TRACE):
-        limits = engine.scheduler.max_num_batched_tokens, engine.config.max_num_seqs
-        mixed = (s for s in all_step_shapes(*limits) if not s.decode_only and s.num_rows == running)
-        many += mixed
+    """Those that a part takes; not the few that are met while many requests come in."""
+    running = scale.running
+    limits = engine.scheduler.max_num_batched_tokens, engine.config.max_num_seqs
+    every = [shape for shape in all_step_shapes(*limits) if not shape.decode_only]
+    one = [step_shape(1, 1, 1), step_shape(scale.prompt // 4, 1, 1)]
+    many = [step_shape(running, running, running), step_shape(scale.step_tokens, running, running)]
     found = {
         "decode": one,
         "first token": [step_shape(scale.prompt, 1, 1)],
         "prefill": [step_shape(scale.step_tokens, 1, 1)],
-    }.get(part, many if part in ("throughput", TRACE) else [*one, *many])
+        "throughput": [*many, *(shape for shape in every if shape.num_rows == running)],
+        TRACE: [*many, step_shape(running // 2, running // 2, running // 2), *every],
+    }.get(part, [*one, *many])
     return list(dict.fromkeys(found))
 
 
