@@ -71,6 +71,7 @@ def write_result(
     path: Path | None = None,
     *,
     arguments: Any = None,
+    command: str | None = None,
     headline: dict[str, str] | None = None,
 ) -> Path:
     """Writes benchmarks/results/NAME.json (or `path`); returns where.
@@ -80,6 +81,7 @@ def write_result(
         result: Figures; keys end in their unit (`_s`, `_ms`, `_tokens_per_s`, `_percent`, `_mib`).
         path: Instead of the results folder.
         arguments: A parsed `argparse.Namespace`, or a mapping.
+        command: What gives the whole result; None: what was typed.
         headline: What the README's table shows: what was measured, to the figure with its unit.
     """
     path = RESULTS / f"{name}.json" if path is None else path
@@ -87,7 +89,7 @@ def write_result(
     content = {
         "name": name,
         "date": now(),
-        "command": _command(),
+        "command": command or _typed(),
         "arguments": {k: _plain(v) for k, v in _mapping(arguments).items()},
         "machine": machine(),
         "versions": versions(),
@@ -120,7 +122,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
-def _command() -> str:
+def _typed() -> str:
     """The command as it is typed in the project's folder: no paths of this machine."""
     script = Path(sys.argv[0]).resolve()
     if script.is_relative_to(ROOT):

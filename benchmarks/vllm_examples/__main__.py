@@ -8,7 +8,6 @@ of its own, made the first time (gigabytes).
 """
 
 import argparse
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -59,9 +58,10 @@ def main() -> None:
     print(f"{count} of {len(found)} run")
     if args.save:
         result = {"vllm": VERSION, "runs": count, "examples": found}
-        sys.argv[1:] = ["--save"]  # what gives the whole; folders of this machine say nothing
+        # Folders of this machine say nothing.
         arguments = vars(args) | {"source": None, "python": None, "keep": None}
-        write_result("vllm_examples", result, arguments=arguments)
+        command = "python -m benchmarks.vllm_examples --save"
+        write_result("vllm_examples", result, arguments=arguments, command=command)
 
 
 if __name__ == "__main__":

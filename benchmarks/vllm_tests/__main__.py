@@ -9,7 +9,6 @@ process, with servers of SmolLM2 in place of those that `vllm serve` would start
 
 import argparse
 import json
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -112,8 +111,8 @@ def main() -> None:
             "files": _merged(found),
             "not_run": not_run,
         }
-        sys.argv[1:] = ["FOLDER", "--save"]  # what gives the whole
-        write_result(NAME, result, arguments={"limit": args.limit})
+        command = f"python -m benchmarks.{NAME} FOLDER --save"
+        write_result(NAME, result, arguments={"limit": args.limit}, command=command)
 
 
 if __name__ == "__main__":

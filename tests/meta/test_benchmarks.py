@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,15 @@ def test_a_result_names_machine_versions_date_and_command(tmp_path: Path) -> Non
     assert found["machine"]["cores"] >= 1 and found["versions"]["jax"]
     assert found["date"].endswith("UTC") and found["command"].startswith("python")
     assert str(Path.home()) not in path.read_text()
+
+
+def test_the_command_of_a_result_can_be_typed(tmp_path: Path) -> None:
+    path = write_result("x", {}, tmp_path / "x.json", command="python -m benchmarks.x --save")
+    assert json.loads(path.read_text())["command"] == "python -m benchmarks.x --save"
+    for saved in report.load_results():
+        python, flag, module, *_ = saved["command"].split()
+        assert (python, flag) == ("python", "-m"), saved["command"]
+        assert find_spec(module) is not None, saved["command"]
 
 
 def test_a_soak_looks_at_memory_and_leaves_nothing(tmp_path: Path) -> None:
