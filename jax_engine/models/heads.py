@@ -17,6 +17,7 @@ from jax_engine.errors import WeightsError
 from jax_engine.file_schema import checked
 from jax_engine.models.config import HeadConfig, HeadTask
 from jax_engine.weights.tensor_source import TensorSource
+from jax_engine.weights.transforms import Tensor
 
 # Ending of an architecture's name -> the task of its head.
 ENDINGS: dict[str, HeadTask] = {
@@ -84,7 +85,7 @@ def read_head(source: TensorSource, config: HeadConfig, width: int) -> PoolingHe
     """The head of a checkpoint; a bias that it lacks is zero.
 
     Raises:
-        WeightsError: It has no head, or one of another shape.
+        WeightsError: It has no head, one of another shape, or of numbers that are not finite.
     """
     present = set(source.names())
     name = next((name for name in TENSORS if f"{name}.weight" in present), None)
@@ -115,4 +116,4 @@ def _read(source: TensorSource, name: str, out: np.ndarray) -> None:
             f"{source.describe(name)}: expected shape {out.shape} for the {out.shape[0]} labels of "
             f"config.json, found {found}."
         )
-    source.read_into(name, out)
+    Tensor(name).read_into(source, out, {})

@@ -7,6 +7,7 @@ import numpy as np
 
 from jax_engine.errors import WeightsError
 from jax_engine.weights.codes import Kind, row_dtype
+from jax_engine.weights.finite import check_finite, rows_are_finite
 from jax_engine.weights.row_moves import moves_rows
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Shape, Transform, Words
@@ -69,6 +70,9 @@ def read_rows(
 
     Args:
         kinds: those of the matrix. A record's `kind` is an index into it.
+
+    Raises:
+        WeightsError: A tensor is unreadable, or has numbers that are not finite.
     """
     assert isinstance(source, CodesSource)
     rows = np.empty(shape[:-1], row_dtype(kinds, shape[-1]))
@@ -76,6 +80,11 @@ def read_rows(
     known = {kind: number for number, kind in enumerate(kinds)}
     number = np.array([known.get(kind, len(kinds)) for kind in source.kinds], np.uint8)
     rows["kind"] = number[rows["kind"]]
+    if not rows_are_finite(rows, kinds):
+        for name, of_tensor in made_of.tensors(shape, words):
+            values = np.empty(of_tensor, np.float32)
+            source.read_into(name, values)
+            check_finite(source, name, values)
     return rows
 
 

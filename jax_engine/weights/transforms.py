@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from jax_engine.weights.finite import check_finite
 from jax_engine.weights.tensor_source import TensorSource
 
 Shape = tuple[int, ...]
@@ -40,7 +41,11 @@ class Transform(abc.ABC):
 
     @abc.abstractmethod
     def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
-        """Writes the result into `out`. Thread-safe."""
+        """Writes the result into `out`. Thread-safe.
+
+        Raises:
+            WeightsError: A tensor is unreadable, or has numbers that are not finite.
+        """
 
     @abc.abstractmethod
     def renamed(self, rename: Callable[[str], str]) -> "Transform":
@@ -78,7 +83,10 @@ class Tensor(Transform):
         yield self.name.format(**words), shape
 
     def read_into(self, source: TensorSource, out: np.ndarray, words: Words) -> None:
-        source.read_into(self.name.format(**words), out)
+        name = self.name.format(**words)
+        source.read_into(name, out)
+        if out.dtype.fields is None:  # of codes, `read_rows` checks what belongs together
+            check_finite(source, name, out)
 
     def renamed(self, rename: Callable[[str], str]) -> Transform:
         return Tensor(rename(self.name))
