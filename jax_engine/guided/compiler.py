@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from jax_engine.errors import InvalidRequestError
+from jax_engine.guided.endless import check_ends
 from jax_engine.guided.guide import Guide, reason_in, reason_of
 from jax_engine.guided.schema_size import check_schema, check_schemas_of
 from jax_engine.guided.schemas import closed
@@ -123,7 +124,7 @@ def grammar_of(params: StructuredOutputsParams) -> str:
     """The request's grammar in llguidance's own form.
 
     Raises:
-        InvalidRequestError: The schema is not JSON, or the grammar cannot be read.
+        InvalidRequestError: The schema is not JSON or never ends, or the grammar cannot be read.
     """
     from llguidance import grammar_from
 
@@ -131,7 +132,9 @@ def grammar_of(params: StructuredOutputsParams) -> str:
         if params.json is not None:
             schema = json.loads(params.json) if isinstance(params.json, str) else params.json
             check_schema(schema)
-            return grammar_from("json_schema", json.dumps(closed(schema)))
+            schema = closed(schema)
+            check_ends(schema)
+            return grammar_from("json_schema", json.dumps(schema))
         if params.json_object:
             return grammar_from("json_schema", '{"type": "object"}')
         if params.regex is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from jax_engine.checks import shown
 from jax_engine.errors import InvalidRequestError
+from jax_engine.guided.endless import check_ends
 
 MAX_PROPERTIES = 2000  # in all of a schema: half a second
 MAX_MULTIPLE = 100_000  # without decimal places: a quarter of a second
@@ -51,13 +52,14 @@ def _without_places(step: int | float) -> int:
 
 
 def check_schemas_of(grammar: str) -> None:
-    """The same of the schemas within a Lark grammar (`%json {..}`)."""
+    """The same of the schemas within a Lark grammar (`%json {..}`), which must also end."""
     for found in _JSON_IN_LARK.finditer(grammar):
         try:
             schema, _ = json.JSONDecoder().raw_decode(grammar, found.end())
         except (ValueError, RecursionError):
             continue  # who compiles it says what is wrong
         check_schema(schema)
+        check_ends(schema)
 
 
 def _objects(schema: Any) -> Iterator[dict[str, Any]]:

@@ -220,7 +220,7 @@ BAD = [
     ({"grammar": "start: missing"}, "missing"),
     ({"grammar": "?"}, "valid grammar"),
     # A value that is itself: no output ever ends.
-    ({"json": {"$ref": "#"}}, r"refers to itself without end: a \$ref"),
+    ({"json": {"$ref": "#"}}, "# needs another # in it, and so on without end"),
     (
         {
             "json": {
