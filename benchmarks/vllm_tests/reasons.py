@@ -108,7 +108,7 @@ FAILS: tuple[tuple[str, str, str], ...] = (
     ("negative_token_ids", "", WORDS),
     ("", "queries is not a field", "`/score` takes texts as `text_1` and `text_2` only"),
     ("max_model_len", "Please reduce", WORDS),
-    ("max_tokens_per_doc", "", "`max_tokens_per_doc` is not here: `truncate_prompt_tokens` is"),
+    ("max_tokens_per_doc_validation", "", WORDS),
     ("scoring.*use_activation", "", "scores are always probabilities"),
     ("rerank_api", ">= 0.9", SENSE),
     (

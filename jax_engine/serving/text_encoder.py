@@ -57,8 +57,7 @@ class TextEncoder:
             return encode()
         if not any_length and len(text) >= self._max_model_len:
             await self.beside(self._length.check, text, room)
-        run = asyncio.get_running_loop().run_in_executor
-        return await run(self._middling if len(text) <= LONG_TEXT else self._long, encode)
+        return await self._apart(len(text), encode)
 
     async def pair_ids(
         self, left: str, right: str, *, add_special_tokens: bool = True, any_length: bool = False
@@ -78,10 +77,28 @@ class TextEncoder:
                 self._check_count(len(ids), 0)
             return ids
 
-        run = asyncio.get_running_loop().run_in_executor
-        return await run(
-            self._long if len(left) + len(right) > LONG_TEXT else self._middling, encode
-        )
+        return await self._apart(len(left) + len(right), encode)
+
+    async def cut(self, text: str, count: int) -> str:
+        """The beginning of a text with its first tokens, `count` at most, none of them special.
+
+        A character is whole or left out.
+        """
+
+        def first() -> str:
+            encode = self._tokenizer.backend.encode_batch
+            places = encode([text], add_special_tokens=False)[0].offsets
+            if len(places) <= count:
+                return text
+            # The bytes of one character may be several tokens, all of which have its place.
+            return text[: min(places[count - 1][1], places[count][0])]
+
+        return await self._apart(len(text), first)
+
+    async def _apart[T](self, size: int, work: Callable[[], T]) -> T:
+        """The result of work on a text of this size, in the thread of those."""
+        pool = self._middling if size <= LONG_TEXT else self._long
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     async def beside[*Args, T](self, work: Callable[[*Args], T], *args: *Args) -> T:
         """The result of some milliseconds' work in the thread of middling texts."""

@@ -1,6 +1,7 @@
 """Options of `/v1/embeddings`, `/pooling`, `/classify`, `/score` and `/rerank` that vLLM has."""
 
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from jax_engine.serving.openai.embeddings import MAX_DESCRIBED
 from tests.support.scripted_app import Make, scripted_app
+from tests.support.scripted_llm import ScriptedLLM
 
 VECTOR = [0.25, -1.0]  # what the scripted engine says
 SAY = [{"role": "user", "content": "Once"}]
@@ -123,3 +126,90 @@ def test_activation_of_a_reranker(make: Make) -> None:
             pair = {"query": "a", "documents": ["b"], name: value}
             assert client.post("/rerank", json=pair).status_code == 200
             assert llm.asked[-1][1].use_activation is value
+
+
+@pytest.mark.parametrize("form", ["bytes", "bytes_only"])
+@pytest.mark.parametrize("endianness", ["native", "big"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/pooling"])
+def test_vectors_as_bytes(make: Make, path: str, dtype: str, endianness: str, form: str) -> None:
+    """One vector after another; a header in JSON says where each is."""
+    client, _ = make()
+    body = {"input": ["x", "yy"], "embed_dtype": dtype, "endianness": endianness}
+    answer = client.post(path, json=body | {"encoding_format": form, "request_id": "abc"})
+    assert answer.headers["content-type"] == "application/octet-stream"
+    kind = np.dtype(DTYPES[dtype])
+    found = np.frombuffer(answer.content, kind)
+    found = found.byteswap() if endianness == "big" else found
+    assert found.astype(np.float32).tolist() == VECTOR * 2
+    if form == "bytes_only":
+        assert "metadata" not in answer.headers
+        return
+    about, size = json.loads(answer.headers["metadata"]), 2 * kind.itemsize
+    same = {"embed_dtype": dtype, "endianness": endianness, "shape": [2]}
+    assert about.pop("data") == [
+        same | {"index": i, "start": i * size, "end": (i + 1) * size} for i in (0, 1)
+    ]
+    assert about.pop("usage") == {"prompt_tokens": 6, "total_tokens": 6}
+    assert about.pop("id").endswith("-abc") and about.pop("created") > 0
+    assert about == {"model": "tiny"}
+
+
+def test_a_header_describes_as_many_vectors_as_clients_read(make: Make) -> None:
+    client, llm = make()
+    body = {"input": ["x"] * MAX_DESCRIBED, "encoding_format": "bytes", "embed_dtype": "fp8_e4m3"}
+    answer = client.post("/v1/embeddings", json=body)
+    assert answer.status_code == 200 and len(answer.headers["metadata"]) < 60_000
+    llm.asked.clear()
+    body["input"] = ["x"] * (MAX_DESCRIBED + 1)
+    error = client.post("/v1/embeddings", json=body).json()["error"]
+    assert (error["param"], llm.asked) == ("encoding_format", [])
+    assert "for 400 inputs, got 401. 'bytes_only' does not" in error["message"]
+    answer = client.post("/v1/embeddings", json=body | {"encoding_format": "bytes_only"})
+    assert len(answer.content) == 401 * 2  # vectors of two numbers of a byte
+
+
+PAIRS = [
+    ("/score", {"text_1": "query", "text_2": ["document", "d"]}),
+    ("/rerank", {"query": "query", "documents": ["document", "d"]}),
+    ("/v2/rerank", {"query": "query", "documents": ["document", "d"], "top_n": 1}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), PAIRS)
+def test_texts_of_a_pair_are_cut(make: Make, path: str, body: dict[str, Any]) -> None:
+    """A token is a byte here. A cut text is cut from the right, before special tokens come."""
+    for head, wanted in (
+        ({}, ["qu", "docu", "d"]),
+        ({"head_task": "classify", "labels": ["x"]}, ["qudocu", "qud"]),
+    ):
+        client, llm = make(**head)
+        cut = {"max_tokens_per_query": 2, "max_tokens_per_doc": 4}
+        assert client.post(path, json=body | cut).status_code == 200
+        assert sorted(_texts(llm)) == sorted(wanted)
+        llm.asked.clear()
+        none = {"max_tokens_per_query": 0, "max_tokens_per_doc": None}
+        assert client.post(path, json=body | none).status_code == 200
+        assert "document" in "".join(_texts(llm))
+        llm.asked.clear()
+        long = {"documents" if "query" in body else "text_2": ["é" * 9000]}
+        assert client.post(path, json=body | long | {"max_tokens_per_doc": 5}).status_code == 200
+        assert _texts(llm)[-1].endswith("éé") and not _texts(llm)[-1].endswith("ééé")
+
+
+def _texts(llm: ScriptedLLM) -> list[str]:
+    given = [one for one, _ in llm.asked]
+    return [one.get("prompt") or bytes(one["prompt_token_ids"]).decode() for one in given]
+
+
+@pytest.mark.parametrize("name", ["max_tokens_per_query", "max_tokens_per_doc"])
+@pytest.mark.parametrize("value", [-1, "limit", 10**30])
+def test_a_cut_out_of_range(make: Make, name: str, value: Any) -> None:
+    client, llm = make()
+    value = llm.max_model_len if value == "limit" else value
+    for path, body in PAIRS:
+        error = client.post(path, json=body | {name: value}).json()["error"]
+        assert (error["param"], llm.asked) == (name, [])
+        assert error["message"] == (
+            f"{name} must be from 0 to {llm.max_model_len - 1}, got {value}"
+        )

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from jax_engine import RequestTooLargeError
 from jax_engine.serving import text_encoder
@@ -135,3 +137,18 @@ def test_a_pair_that_cannot_fit_is_not_tokenised(tokenizer: Tokenizer) -> None:
         asyncio.run(TextEncoder(tokenizer, 20).pair_ids("x" * 10, "y" * 11))
     whole = asyncio.run(TextEncoder(tokenizer, 20).pair_ids("x" * 10, "y" * 11, any_length=True))
     assert len(whole) == 21
+
+
+@given(text=st.text(max_size=12), count=st.integers(1, 20))
+@example(text="é€😀", count=2)
+@example(text="é€😀", count=4)
+def test_a_cut_keeps_whole_characters(tokenizer: Tokenizer, text: str, count: int) -> None:
+    """A token of this tokenizer is a byte."""
+    found = asyncio.run(TextEncoder(tokenizer, 9).cut(text, count))
+    assert found == text.encode()[:count].decode(errors="ignore")
+
+
+def test_a_text_of_any_length_is_cut(tokenizer: Tokenizer) -> None:
+    encoder = TextEncoder(tokenizer, 9)
+    for size in SIZES:
+        assert asyncio.run(encoder.cut("<|end|>ab" * size, 4)) == ("<|end|>ab" * size)[:16]

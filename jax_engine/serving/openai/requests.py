@@ -164,10 +164,12 @@ class VectorRequest(InputRequest):
     """One of these whose answer may be vectors.
 
     Attributes:
-        embed_dtype, endianness: how base64 writes a number.
+        encoding_format: "bytes" answers with all vectors' numbers, one vector after another, and
+            describes them in the header `metadata`; "bytes_only" without that header.
+        embed_dtype, endianness: how base64 and bytes write a number.
     """
 
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64", "bytes", "bytes_only"] = "float"
     embed_dtype: Literal["float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"] = "float32"
     endianness: Literal["native", "little", "big"] = "native"
     dimensions: int | None = None
@@ -198,7 +200,19 @@ SIDES = (
 )  # fmt: skip
 
 
-class ScoreRequest(PooledRequest):
+class PairRequest(PooledRequest):
+    """One of these about pairs of texts.
+
+    Attributes:
+        max_tokens_per_query, max_tokens_per_doc: how many tokens are kept of a text of the left or
+            the right side; 0 or None: all.
+    """
+
+    max_tokens_per_query: int | None = None
+    max_tokens_per_doc: int | None = None
+
+
+class ScoreRequest(PairRequest):
     """`/score`: two sides, by one of the names that vLLM's versions have for them."""
 
     text_1: Texts | None = None
@@ -228,7 +242,7 @@ class ScoreRequest(PooledRequest):
         raise invalid(other, f"{other} must not be given beside {near[0]} and {near[1]}")
 
 
-class RerankRequest(PooledRequest):
+class RerankRequest(PairRequest):
     """`/rerank`.
 
     Attributes:

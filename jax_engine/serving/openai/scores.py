@@ -25,7 +25,7 @@ from jax_engine.serving.openai.pooled import (
     usage_of,
 )
 from jax_engine.serving.openai.prompts import MAX_PROMPTS
-from jax_engine.serving.openai.requests import PooledRequest, RerankRequest, ScoreRequest
+from jax_engine.serving.openai.requests import PairRequest, RerankRequest, ScoreRequest
 from jax_engine.serving.openai.responses import Usage, json_response
 from jax_engine.serving.openai.running import for_client
 from jax_engine.serving.openai.service import Service, answer_id
@@ -100,9 +100,11 @@ def _texts(name: str, given: str | list[str]) -> list[str]:
 
 
 async def _scores(
-    service: Service, request: PooledRequest, left: list[str], right: list[str], http: HttpRequest
+    service: Service, request: PairRequest, left: list[str], right: list[str], http: HttpRequest
 ) -> tuple[list[float], Usage]:
     """The score of each pair; a single left text is that of every pair."""
+    left = await _cut(service, request, "max_tokens_per_query", left, http)
+    right = await _cut(service, request, "max_tokens_per_doc", right, http)
     if service.llm.head_task != "classify":
         return await _by_embeddings(service, request, left, right, http)
     labels = service.llm.labels
@@ -119,7 +121,19 @@ async def _scores(
     return [whole_pair_scored(one).outputs.score for one in outputs], usage_of(outputs)
 
 
-async def _joined(service: Service, request: PooledRequest, left: str, right: str) -> Prompt:
+async def _cut(
+    service: Service, request: PairRequest, name: str, texts: list[str], http: HttpRequest
+) -> list[str]:
+    """Texts of as many tokens as the field called `name` allows. Raises ApiError."""
+    count, limit = getattr(request, name), service.llm.max_model_len
+    if count is not None and not 0 <= count < limit:
+        raise invalid(name, f"{name} must be from 0 to {limit - 1}, got {count}")
+    if not count:
+        return texts
+    return await for_client(http, gathered([service.encoder.cut(one, count) for one in texts]))
+
+
+async def _joined(service: Service, request: PairRequest, left: str, right: str) -> Prompt:
     """A pair as the prompt of a reranker: by the server's template, or one after the other."""
     keep, encoder = checked_keep(service, request), service.encoder
     template = service.settings.chat_template
@@ -134,7 +148,7 @@ async def _joined(service: Service, request: PooledRequest, left: str, right: st
 
 
 async def _by_embeddings(
-    service: Service, request: PooledRequest, left: list[str], right: list[str], http: HttpRequest
+    service: Service, request: PairRequest, left: list[str], right: list[str], http: HttpRequest
 ) -> tuple[list[float], Usage]:
     """Compares embeddings; each text is computed once."""
     config = service.llm.config.pooler_config

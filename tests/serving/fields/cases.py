@@ -368,7 +368,11 @@ POOLING = VECTORS | {"task": Case({"task": "token_embed"}, {"task": "token_embed
 # A pair is one prompt of a reranker, and two of a model whose vectors are compared.
 ONE_PAIR = {"text_1": "Once", "text_2": "Once"}
 _NO_PAIR = dict.fromkeys(ONE_PAIR)
-SCORES = POOLED | {
+PAIRED = POOLED | {
+    "max_tokens_per_query": Case({"max_tokens_per_query": 2}, {"prompt": f"{BOS}OnOnce"}),
+    "max_tokens_per_doc": Case({"max_tokens_per_doc": 3}, {"prompt": f"{BOS}OnceOnc"}),
+}
+SCORES = PAIRED | {
     "text_1": Case({"text_1": "Twice"}, {"prompt": f"{BOS}TwiceOnce"}),
     "text_2": Case({"text_2": "Twice"}, {"prompt": f"{BOS}OnceTwice"}),
     "data_1": Case(
@@ -398,7 +402,7 @@ SCORES = POOLED | {
     ),
     "add_special_tokens": Case({"add_special_tokens": False}, {"prompt": "OnceOnce"}),
 }
-RANKS = POOLED | {
+RANKS = PAIRED | {
     "query": Case({"query": "Twice"}, {"prompt": f"{BOS}TwiceOnce"}),
     "documents": Case({"documents": ["Twice"]}, {"prompt": f"{BOS}OnceTwice"}),
     "add_special_tokens": SCORES["add_special_tokens"],
