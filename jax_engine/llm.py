@@ -340,15 +340,8 @@ class LLM:
         Raises:
             InvalidRequestError: As for `encode`.
         """
-        return [
-            EmbeddingRequestOutput(
-                one.request_id,
-                EmbeddingOutput(one.outputs.data.tolist()),
-                one.prompt_token_ids,
-                one.finished,
-            )
-            for one in self._pooled(prompts, pooling_params, pooling_task="embed", **options)
-        ]
+        found = self._pooled(prompts, pooling_params, pooling_task="embed", **options)
+        return [_listed(one, EmbeddingOutput, EmbeddingRequestOutput) for one in found]
 
     def classify(
         self,
@@ -365,15 +358,8 @@ class LLM:
         Raises:
             InvalidRequestError: As for `encode`; or the model has no classification head.
         """
-        return [
-            ClassificationRequestOutput(
-                one.request_id,
-                ClassificationOutput(one.outputs.data.tolist()),
-                one.prompt_token_ids,
-                one.finished,
-            )
-            for one in self._pooled(prompts, pooling_params, pooling_task="classify", **options)
-        ]
+        found = self._pooled(prompts, pooling_params, pooling_task="classify", **options)
+        return [_listed(one, ClassificationOutput, ClassificationRequestOutput) for one in found]
 
     def score(
         self,
@@ -559,6 +545,16 @@ class LLM:
         count = len(batch)
         requests = check_all(self.llm_engine, batch, tasked, [0] * count, [None] * count)
         return self._calls.run(requests, use_tqdm)  # type: ignore[return-value]
+
+
+def _listed[Part, Whole](
+    one: PoolingRequestOutput,
+    part: Callable[[list[float]], Part],
+    whole: Callable[[str, Part, list[int], bool], Whole],
+) -> Whole:
+    """An output with its numbers as a list."""
+    numbers = part(one.outputs.data.tolist())
+    return whole(one.request_id, numbers, one.prompt_token_ids, one.finished)
 
 
 def _with_task(params: PoolingParams, task: PoolingTask | None) -> PoolingParams:

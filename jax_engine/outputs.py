@@ -82,6 +82,23 @@ class RequestOutput:
 
 
 @dataclass(slots=True)
+class PooledOutput[Outputs]:
+    """What outputs made from hidden states have in common.
+
+    Attributes:
+        prompt_token_ids: The model's input.
+        finished: False after an abort: the output covers a part of the prompt, or is empty.
+        num_cached_tokens: Always 0: each token of the prompt is computed.
+    """
+
+    request_id: str
+    outputs: Outputs
+    prompt_token_ids: list[int]
+    finished: bool
+    num_cached_tokens: int = 0
+
+
+@dataclass(slots=True)
 class EmbeddingOutput:
     """One embedding: as many numbers as the model's width, or as `dimensions`."""
 
@@ -93,21 +110,8 @@ class EmbeddingOutput:
 
 
 @dataclass(slots=True)
-class EmbeddingRequestOutput:
-    """The output of `LLM.embed` for one prompt.
-
-    Attributes:
-        outputs: The embedding.
-        prompt_token_ids: The model's input.
-        finished: False after an abort: the embedding covers a part of the prompt, or is empty.
-        num_cached_tokens: Always 0: each token of the prompt is computed.
-    """
-
-    request_id: str
-    outputs: EmbeddingOutput
-    prompt_token_ids: list[int]
-    finished: bool
-    num_cached_tokens: int = 0
+class EmbeddingRequestOutput(PooledOutput[EmbeddingOutput]):
+    """The output of `LLM.embed` for one prompt."""
 
 
 @dataclass(slots=True, eq=False)
@@ -121,14 +125,8 @@ class PoolingOutput:
 
 
 @dataclass(slots=True)
-class PoolingRequestOutput:
-    """The output of `LLM.encode` for one prompt; fields as in `EmbeddingRequestOutput`."""
-
-    request_id: str
-    outputs: PoolingOutput
-    prompt_token_ids: list[int]
-    finished: bool
-    num_cached_tokens: int = 0
+class PoolingRequestOutput(PooledOutput[PoolingOutput]):
+    """The output of `LLM.encode` for one prompt."""
 
 
 @dataclass(slots=True)
@@ -143,14 +141,8 @@ class ClassificationOutput:
 
 
 @dataclass(slots=True)
-class ClassificationRequestOutput:
-    """The output of `LLM.classify` for one prompt; fields as in `EmbeddingRequestOutput`."""
-
-    request_id: str
-    outputs: ClassificationOutput
-    prompt_token_ids: list[int]
-    finished: bool
-    num_cached_tokens: int = 0
+class ClassificationRequestOutput(PooledOutput[ClassificationOutput]):
+    """The output of `LLM.classify` for one prompt."""
 
 
 @dataclass(slots=True)
@@ -161,19 +153,13 @@ class ScoringOutput:
 
 
 @dataclass(slots=True)
-class ScoringRequestOutput:
+class ScoringRequestOutput(PooledOutput[ScoringOutput]):
     """The output of `LLM.score` for one pair.
 
     Attributes:
         request_id: The id of the pair's request, or both requests' ids joined.
         prompt_token_ids: The pair's prompt, or the first text's tokens, then the second's.
     """
-
-    request_id: str
-    outputs: ScoringOutput
-    prompt_token_ids: list[int]
-    finished: bool
-    num_cached_tokens: int = 0
 
 
 AnyRequestOutput = RequestOutput | PoolingRequestOutput
