@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, Int
 from jax_engine.layer_spec import Activation
 from jax_engine.weights.code_sources import order_of, read_rows
 from jax_engine.weights.codes import Kind
-from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
-from jax_engine.weights.stacks import index_of, one_after_another, parts_of
+from jax_engine.weights.format import ArraySpec, Matrix, Weight, bias_of_rows
+from jax_engine.weights.stacks import InPanels, index_of, parts_of
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, Words
 
@@ -22,12 +22,11 @@ Part = tuple[Kind, int]
 
 
 @dataclass(frozen=True)
-class CodedPanels(WeightFormat):
+class CodedPanels(InPanels):
     """Bytes [*stack, num_bytes], and the places of panels in them; see cpu_kernels/quantized.
 
-    Each panel has a kind of its own, so layers and fused matrices may mix kinds. The kernels
-    receive all layers and an index, so nothing is copied. A weight with fewer bytes than the
-    stack's largest leaves the rest untouched.
+    Each panel has a kind of its own, so layers and fused matrices may mix kinds. A weight with
+    fewer bytes than the stack's largest leaves the rest untouched.
 
     Attributes:
         kinds: the kinds of the weight's rows.
@@ -38,8 +37,6 @@ class CodedPanels(WeightFormat):
     kinds: tuple[Kind, ...]
     num_bytes: int
     ordered: bool = False
-
-    indexed = True
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
         from cpu_kernels.quantized.panels import num_panels
@@ -110,23 +107,6 @@ class CodedPanels(WeightFormat):
         out = grouped_quantized_linear(x, *held, starts, layer=index, **options)
         return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
 
-    def batched_matmul(
-        self,
-        x: Float[Array, "X T in"],
-        weight: Weight,
-        layer: Int[Array, ""] | None,
-        num_rows: Int[Array, ""] | None,
-    ) -> Float[Array, "X T out"]:
-        """Multiplies matrix by matrix."""
-        every, first = one_after_another(weight, layer)
-        dtype = self.result_dtype(x.dtype)
-
-        def one(place: Array) -> Array:
-            return self.matmul(x[place], every, first + place, num_rows, out_dtype=dtype)
-
-        out: Array = lax.map(one, jnp.arange(len(x), dtype=jnp.int32))
-        return out
-
     def gated_matmul(
         self,
         x: Float[Array, "T in"],
@@ -168,10 +148,6 @@ class CodedPanels(WeightFormat):
         panels, _, (kind,) = self._held(weight)
         ids = jnp.minimum(ids, weight.matrix.shape[-2] - 1)
         return take_rows(panels, kind, ids, weight.matrix.shape[-1]).astype(weight.matrix.dtype)
-
-    def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
-        """float32, as the kernels compute; see `Panels.result_dtype`."""
-        return jnp.dtype(jnp.float32)
 
     def _held(self, weight: Weight) -> tuple[Array, Array, Any]:
         """Bytes, places of panels, and the kinds of panels."""

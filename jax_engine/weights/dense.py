@@ -121,7 +121,7 @@ class IndexedDense(Dense):
         return one
 
     def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
-        """float32, in which a CPU computes products anyway; see `Panels.result_dtype`."""
+        """float32, in which a CPU computes products anyway; see `InPanels.result_dtype`."""
         return jnp.dtype(jnp.float32)
 
 

@@ -6,25 +6,21 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import Activation
-from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
-from jax_engine.weights.stacks import index_of, one_after_another, parts_of
+from jax_engine.weights.format import ArraySpec, Matrix, Weight, bias_of_rows
+from jax_engine.weights.stacks import InPanels, index_of, parts_of
 
 PANELS = "panels"
 
 
 @dataclass(frozen=True)
-class Panels(WeightFormat):
+class Panels(InPanels):
     """One array [*stack, panels, words, columns] in float32 or bfloat16; see cpu_kernels/linear.
 
-    The kernels receive all layers and an index, so nothing is copied. They skip rows beyond
-    `num_rows`. The panels of a gated matrix alternate between its halves.
+    The panels of a gated matrix alternate between its halves.
     """
-
-    indexed = True
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
         from cpu_kernels.linear.panels import panel_shape
@@ -69,23 +65,6 @@ class Panels(WeightFormat):
         out = grouped_linear(x, panels, starts, width=width, layer=index_of(layer))
         return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
 
-    def batched_matmul(
-        self,
-        x: Float[Array, "X T in"],
-        weight: Weight,
-        layer: Int[Array, ""] | None,
-        num_rows: Int[Array, ""] | None,
-    ) -> Float[Array, "X T out"]:
-        """Multiplies matrix by matrix."""
-        every, first = one_after_another(weight, layer)
-        dtype = self.result_dtype(x.dtype)
-
-        def one(place: Array) -> Array:
-            return self.matmul(x[place], every, first + place, num_rows, out_dtype=dtype)
-
-        out: Array = lax.map(one, jnp.arange(len(x), dtype=jnp.int32))
-        return out
-
     def gated_matmul(
         self,
         x: Float[Array, "T in"],
@@ -122,11 +101,3 @@ class Panels(WeightFormat):
         from cpu_kernels.linear.panels import take_rows
 
         return take_rows(weight.arrays[PANELS], ids, weight.matrix.shape[-1])
-
-    def result_dtype(self, dtype: jnp.dtype) -> jnp.dtype:
-        """float32, as the kernels compute.
-
-        Rounding each product to bfloat16 took a sixth of a prompt's time. Whatever stores or
-        multiplies the result rounds it.
-        """
-        return jnp.dtype(jnp.float32)

@@ -20,7 +20,7 @@ from jax_engine.layer_spec import Activation
 from jax_engine.weights.code_sources import CodesSource, parts_of_rows, read_rows
 from jax_engine.weights.codes import INT8, Kind
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat, bias_of_rows
-from jax_engine.weights.stacks import index_of, one_after_another, parts_of
+from jax_engine.weights.stacks import InPanels, index_of, parts_of
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Transform, Words
 
@@ -108,13 +108,8 @@ class W8A8(WeightFormat):
 
 
 @dataclass(frozen=True)
-class W8A8Panels(W8A8):
-    """Codes [*stack, panels, words, columns] and scales [*stack, panels, 32]; cpu_kernels/w8a8.
-
-    As in `Panels`, kernels receive all layers and an index, and skip rows beyond `num_rows`.
-    """
-
-    indexed = True
+class W8A8Panels(InPanels, W8A8):
+    """Codes [*stack, panels, words, columns] and scales [*stack, panels, 32]; cpu_kernels/w8a8."""
 
     def arrays(self, matrix: Matrix) -> dict[str, ArraySpec]:
         from cpu_kernels.w8a8.panels import codes_shape, scales_shape
@@ -170,26 +165,6 @@ class W8A8Panels(W8A8):
         width = weight.matrix.shape[-2]
         out = grouped_linear(x, *_arrays(weight), starts, width=width, layer=index_of(layer))
         return out if bias is None else out + bias_of_rows(bias, starts, len(x)).astype(out.dtype)
-
-    def batched_matmul(
-        self,
-        x: Float[Array, "X T in"],
-        weight: Weight,
-        layer: Int[Array, ""] | None,
-        num_rows: Int[Array, ""] | None,
-    ) -> Float[Array, "X T out"]:
-        """Multiplies matrix by matrix."""
-        from cpu_kernels.w8a8.linear import linear
-
-        every, first = one_after_another(weight, layer)
-        width = weight.matrix.shape[-2]
-
-        def one(place: Array) -> Array:
-            options: dict[str, Any] = {"layer": first + place, "num_rows": num_rows}
-            return linear(x[place], *_arrays(every), width=width, **options)
-
-        out: Array = lax.map(one, jnp.arange(len(x), dtype=jnp.int32))
-        return out
 
     def gated_matmul(
         self,

@@ -74,7 +74,6 @@ MUTANTS: list[Mutant] = [
             "largest / np.float32(LARGEST)",
             "rows of zeros have no scale",
         ),
-        ('{"layer": first + place,', '{"layer": place,', "another layer's matrices"),
         ("jnp.clip(ids, 0, weight.matrix.shape[-2] - 1)", "ids", "the scale of a row beyond"),
         (" and kind.activations == INT8", "", "activations that are not to be rounded"),
         ("LEAST = 2.0**-118", "LEAST = 2.0**-120", "the formats differ on tiny rows"),

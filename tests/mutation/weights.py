@@ -58,9 +58,14 @@ MUTANTS: list[Mutant] = [
         ("width=rows, layer=layer", "width=rows", "always the first layer"),
     ),
     *plant(
-        f"{FOLDER}/panels.py",
+        f"{FOLDER}/stacks.py",
         COPIES,
         ("indexed = True", "indexed = False", "the scan copies each layer's panels"),
+    ),
+    *plant(
+        f"{FOLDER}/stacks.py",
+        FORMATS,
+        ("first + place, num_rows", "place, num_rows", "another layer's matrices"),
     ),
     *plant(
         f"{FOLDER}/transforms.py",
