@@ -1,6 +1,8 @@
-"""Checkpoints whose matrices can be read as rows of codes."""
+"""Checkpoints whose matrices can be read as rows of codes, and formats that hold such rows."""
 
+import abc
 import math
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -8,9 +10,12 @@ import numpy as np
 from jax_engine.errors import WeightsError
 from jax_engine.weights.codes import Kind, row_dtype
 from jax_engine.weights.finite import check_finite, rows_are_finite
+from jax_engine.weights.format import Matrix, WeightFormat
 from jax_engine.weights.row_moves import moves_rows
 from jax_engine.weights.tensor_source import TensorSource
 from jax_engine.weights.transforms import Shape, Transform, Words
+
+ORDER = "order"  # the array of the columns' order, in formats that have one
 
 
 @runtime_checkable
@@ -105,3 +110,36 @@ def order_of(source: TensorSource, made_of: Transform, words: Words) -> np.ndarr
                 f"{first}, with which it is multiplied at once. Quantise with desc_act=False."
             )
     return order
+
+
+class RowsOfCodes(WeightFormat):
+    """A format that is loaded from rows of codes.
+
+    Attributes:
+        kinds: the kinds of the checkpoint's rows.
+        ordered: whether the columns lie in another order, which x is put into.
+    """
+
+    kinds: tuple[Kind, ...]
+    ordered: bool
+
+    @abc.abstractmethod
+    def store(self, rows: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
+        """Stores a matrix's rows, records [*stack, out], in its arrays."""
+
+    def load(
+        self,
+        source: TensorSource,
+        made_of: Transform,
+        words: Words,
+        held: Mapping[str, np.ndarray],
+        matrix: Matrix,
+    ) -> None:
+        """Reads rows of codes, and the order of their columns."""
+        self.store(read_rows(source, made_of, words, matrix.shape, self.kinds), held, matrix)
+        if self.ordered:
+            order = order_of(source, made_of, words)
+            held[ORDER][...] = np.arange(matrix.shape[-1]) if order is None else order
+
+    def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
+        raise NotImplementedError("numbers have no codes: rows of codes are read by `load`")

@@ -11,18 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jax_engine.weights.code_sources import order_of, read_rows
+from jax_engine.weights.code_sources import ORDER, RowsOfCodes
 from jax_engine.weights.codes import E4M3, INT8, Kind, groups_of, meaning
 from jax_engine.weights.dense import Dense
 from jax_engine.weights.format import ArraySpec, Matrix, Weight
-from jax_engine.weights.tensor_source import TensorSource
-from jax_engine.weights.transforms import Transform, Words
 
-CODES, SCALES, MINIMUMS, ORDER = "codes", "scales", "minimums", "order"
+CODES, SCALES, MINIMUMS = "codes", "scales", "minimums"
 
 
 @dataclass(frozen=True)
-class Coded(Dense):
+class Coded(RowsOfCodes, Dense):
     """Codes [*stack, out, in], with scales [*stack, out, groups] and minimums alike.
 
     Attributes:
@@ -49,22 +47,8 @@ class Coded(Dense):
             found[ORDER] = ArraySpec((*stack, size), jnp.dtype(jnp.int32))
         return found
 
-    def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
-        raise NotImplementedError("numbers have no codes: rows of codes are read by `load`")
-
-    def load(
-        self,
-        source: TensorSource,
-        made_of: Transform,
-        words: Words,
-        held: Mapping[str, np.ndarray],
-        matrix: Matrix,
-    ) -> None:
-        """Reads rows of codes, and brings them to one kind."""
-        rows = read_rows(source, made_of, words, matrix.shape, self.kinds)
-        if self.ordered:
-            order = order_of(source, made_of, words)
-            held[ORDER][...] = np.arange(matrix.shape[-1]) if order is None else order
+    def store(self, rows: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
+        """Brings rows to one kind."""
         for number, kind in enumerate(self.kinds):
             here = rows["kind"] == number
             if here.any():

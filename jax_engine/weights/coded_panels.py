@@ -10,19 +10,17 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from jax_engine.layer_spec import Activation
-from jax_engine.weights.code_sources import order_of, read_rows
+from jax_engine.weights.code_sources import ORDER, RowsOfCodes
 from jax_engine.weights.codes import Kind
 from jax_engine.weights.format import ArraySpec, Matrix, Weight, bias_of_rows
 from jax_engine.weights.stacks import InPanels, index_of, parts_of
-from jax_engine.weights.tensor_source import TensorSource
-from jax_engine.weights.transforms import Transform, Words
 
-PANELS, PLACES, ORDER = "panels", "places", "order"
+PANELS, PLACES = "panels", "places"
 Part = tuple[Kind, int]
 
 
 @dataclass(frozen=True)
-class CodedPanels(InPanels):
+class CodedPanels(InPanels, RowsOfCodes):
     """Bytes [*stack, num_bytes], and the places of panels in them; see cpu_kernels/quantized.
 
     Each panel has a kind of its own, so layers and fused matrices may mix kinds. A weight with
@@ -51,27 +49,12 @@ class CodedPanels(InPanels):
             found[ORDER] = ArraySpec((*stack, size), jnp.dtype(jnp.int32))
         return found
 
-    def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
-        raise NotImplementedError("numbers have no codes: rows of codes are read by `load`")
-
-    def load(
-        self,
-        source: TensorSource,
-        made_of: Transform,
-        words: Words,
-        held: Mapping[str, np.ndarray],
-        matrix: Matrix,
-    ) -> None:
-        """Reads rows of codes, and packs them."""
+    def store(self, rows: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
         from cpu_kernels.quantized.panels import pack
 
-        rows = read_rows(source, made_of, words, matrix.shape, self.kinds)
         for index in np.ndindex(matrix.shape[:-2]):
             here, places = held[PANELS][index], held[PLACES][index]
             pack(rows[index], self.kinds, here, places, parts=parts_of(matrix))
-        if self.ordered:
-            order = order_of(source, made_of, words)
-            held[ORDER][...] = np.arange(matrix.shape[-1]) if order is None else order
 
     def matmul(
         self,

@@ -13,11 +13,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from jax_engine.weights.code_sources import order_of, read_rows
+from jax_engine.weights.code_sources import ORDER, RowsOfCodes
 from jax_engine.weights.coded import (
     CODES,
     MINIMUMS,
-    ORDER,
     SCALES,
     common_kind,
     converted,
@@ -25,10 +24,8 @@ from jax_engine.weights.coded import (
     dtype_of,
 )
 from jax_engine.weights.codes import Kind
-from jax_engine.weights.format import ArraySpec, Matrix, Weight, WeightFormat
+from jax_engine.weights.format import ArraySpec, Matrix, Weight
 from jax_engine.weights.stacks import index_of
-from jax_engine.weights.tensor_source import TensorSource
-from jax_engine.weights.transforms import Transform, Words
 from pallas_kernels import quantized_matmul
 
 BACKEND = "mosaic"  # on a CPU it is interpreted
@@ -38,7 +35,7 @@ TILE = 64  # rows are filled up with zeros to a multiple of so many columns
 
 
 @dataclass(frozen=True)
-class CodedStacks(WeightFormat):
+class CodedStacks(RowsOfCodes):
     """Codes [*stack, out, in], scales and minimums [*stack, groups, out] in float32.
 
     Two codes of 4 bits share a byte. Filled up columns have no scale and meet zeros of x.
@@ -79,22 +76,8 @@ class CodedStacks(WeightFormat):
         x = jax.ShapeDtypeStruct((1, _filled_up(size)), matrix.dtype)
         return x, jax.ShapeDtypeStruct(codes.shape, codes.dtype), self.group(size)
 
-    def pack(self, values: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
-        raise NotImplementedError("numbers have no codes: rows of codes are read by `load`")
-
-    def load(
-        self,
-        source: TensorSource,
-        made_of: Transform,
-        words: Words,
-        held: Mapping[str, np.ndarray],
-        matrix: Matrix,
-    ) -> None:
-        """Reads rows of codes, and brings them to one kind."""
-        rows = read_rows(source, made_of, words, matrix.shape, self.kinds)
-        if self.ordered:
-            order = order_of(source, made_of, words)
-            held[ORDER][...] = np.arange(matrix.shape[-1]) if order is None else order
+    def store(self, rows: np.ndarray, held: Mapping[str, np.ndarray], matrix: Matrix) -> None:
+        """Brings rows to one kind."""
         for name in (CODES, SCALES, MINIMUMS):
             if name in held:
                 held[name][...] = 0
