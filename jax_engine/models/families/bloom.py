@@ -53,14 +53,15 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
-    """q, k and v of a head are stored together."""
-    layer = "transformer.h.{layer}"
+    """The queries of a KV head are stored with its k and v."""
+    layer, kv_heads = "transformer.h.{layer}", spec.num_kv_heads
+    counts = (spec.num_heads // kv_heads, 1, 1)
     qkv = f"{layer}.self_attention.query_key_value.{{kind}}"
     return {
         "embed": "transformer.word_embeddings.{kind}",
         "embed_norm": "transformer.word_embeddings_layernorm.{kind}",
         "layers.input_norm": f"{layer}.input_layernorm.{{kind}}",
-        "layers.attention.qkv": ungrouped(qkv, spec.num_heads, (1, 1, 1), spec.head_dim),
+        "layers.attention.qkv": ungrouped(qkv, kv_heads, counts, spec.head_dim),
         "layers.attention.o": f"{layer}.self_attention.dense.{{kind}}",
         "layers.mlp_norm": f"{layer}.post_attention_layernorm.{{kind}}",
         "layers.mlp.up": f"{layer}.mlp.dense_h_to_4h.{{kind}}",

@@ -7,6 +7,7 @@ from ml_dtypes import bfloat16
 from jax_engine.file_schema import Size
 from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
 from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.models.families import bloom
 from jax_engine.models.families.alibi import press_slopes
 from jax_engine.models.families.hf_config import (
     activation_from_hf,
@@ -16,7 +17,6 @@ from jax_engine.models.families.hf_config import (
     rope_from_hf,
 )
 from jax_engine.models.schemas import Epsilon, RopeFields, Theta
-from jax_engine.weights.row_orders import ungrouped
 from jax_engine.weights.transforms import Declaration
 
 ARCHITECTURES = ("FalconForCausalLM", "RWForCausalLM")
@@ -102,22 +102,9 @@ def _slopes(fields: Fields) -> tuple[float, ...]:
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
-    """The queries of a KV head are stored with its k and v."""
-    layer, one = "transformer.h.{layer}", spec.layers[0]
-    heads, kv_heads = spec.num_heads, spec.num_kv_heads
-    qkv = f"{layer}.self_attention.query_key_value.{{kind}}"
-    two_norms = one.parallel and one.mlp_norm is not None
-    first, second = (
-        ("ln_attn", "ln_mlp") if two_norms else ("input_layernorm", "post_attention_layernorm")
-    )
-    return {
-        "embed": "transformer.word_embeddings.{kind}",
-        "layers.input_norm": f"{layer}.{first}.{{kind}}",
-        "layers.attention.qkv": ungrouped(qkv, kv_heads, (heads // kv_heads, 1, 1), spec.head_dim),
-        "layers.attention.o": f"{layer}.self_attention.dense.{{kind}}",
-        "layers.mlp_norm": f"{layer}.{second}.{{kind}}",
-        "layers.mlp.up": f"{layer}.mlp.dense_h_to_4h.{{kind}}",
-        "layers.mlp.down": f"{layer}.mlp.dense_4h_to_h.{{kind}}",
-        "norm": "transformer.ln_f.{kind}",
-        "lm_head": "lm_head.{kind}",
-    }
+    """BLOOM's names, but for the norms where there are two."""
+    layer, one, found = "transformer.h.{layer}", spec.layers[0], bloom.weights(spec)
+    if one.parallel and one.mlp_norm is not None:
+        found["layers.input_norm"] = f"{layer}.ln_attn.{{kind}}"
+        found["layers.mlp_norm"] = f"{layer}.ln_mlp.{{kind}}"
+    return found

@@ -5,6 +5,7 @@ import msgspec
 from jax_engine.file_schema import Size
 from jax_engine.layer_spec import AttentionSpec, LayerSpec, MlpSpec, NormSpec
 from jax_engine.model_spec import LayerGroup, ModelSpec
+from jax_engine.models.families import gpt2
 from jax_engine.models.families.hf_config import activation_from_hf
 from jax_engine.models.families.neighbours import qkv_in_halves
 from jax_engine.models.schemas import Epsilon
@@ -54,14 +55,12 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
-    """Rows of q and k are reordered, so that the halves of a head rotate."""
+    """GPT-2's names, but for these. Rows of q and k are put so that the halves of a head rotate."""
     layer = "transformer.h.{layer}"
-    return qkv_in_halves(spec, f"{layer}.attn") | {
-        "embed": "transformer.wte.{kind}",
-        "layers.input_norm": f"{layer}.ln_1.{{kind}}",
+    return {
+        **gpt2.names(),
+        **qkv_in_halves(spec, f"{layer}.attn"),
         "layers.attention.o": f"{layer}.attn.out_proj.{{kind}}",
         "layers.mlp.up": f"{layer}.mlp.fc_in.{{kind}}",
         "layers.mlp.down": f"{layer}.mlp.fc_out.{{kind}}",
-        "norm": "transformer.ln_f.{kind}",
-        "lm_head": "lm_head.{kind}",
     }

@@ -4,7 +4,7 @@ import msgspec
 
 from jax_engine.file_schema import Size
 from jax_engine.model_spec import ModelSpec
-from jax_engine.models.families import llama
+from jax_engine.models.families import gpt2, llama
 from jax_engine.models.families.changed import changed
 from jax_engine.models.families.hf_config import require
 from jax_engine.models.schemas import Epsilon, LlamaFields, Theta
@@ -50,18 +50,7 @@ def specification(fields: Fields) -> ModelSpec:
 
 
 def weights(spec: ModelSpec) -> dict[str, Declaration]:
-    """The checkpoint's tensors that make each module of the decoder."""
+    """GPT-2's names, but for the gated network."""
     del spec
-    layer = "transformer.h.{layer}"
-    gate_up = [f"{layer}.mlp.{name}.{{kind}}" for name in ("w2", "w1")]
-    return {
-        "embed": "transformer.wte.{kind}",
-        "layers.input_norm": f"{layer}.ln_1.{{kind}}",
-        "layers.attention.qkv": f"{layer}.attn.c_attn.{{kind}}",
-        "layers.attention.o": f"{layer}.attn.c_proj.{{kind}}",
-        "layers.mlp_norm": f"{layer}.ln_2.{{kind}}",
-        "layers.mlp.gate_up": Concatenate(gate_up),
-        "layers.mlp.down": f"{layer}.mlp.c_proj.{{kind}}",
-        "norm": "transformer.ln_f.{kind}",
-        "lm_head": "lm_head.{kind}",
-    }
+    gate_up = [f"transformer.h.{{layer}}.mlp.{name}.{{kind}}" for name in ("w2", "w1")]
+    return {**gpt2.names(), "layers.mlp.gate_up": Concatenate(gate_up)}
