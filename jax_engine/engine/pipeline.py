@@ -122,8 +122,7 @@ class StepPipeline:
         ticket = self._runner.launch(step)
         if not parts:
             return StepInFlight(plan, ticket, now)
-        num_samples = sum(item.num_samples for item in plan.scheduled)
-        masks = StepMasks(parts, num_samples, self._sizes.vocab_size)
+        masks = StepMasks(parts, len(step.samples), self._sizes.vocab_size)
         allowed = masks.allowed()
         processed = masks.process(lambda: self._runner.logits(ticket), allowed)
         self._runner.sample(ticket, allowed, processed)
