@@ -163,8 +163,12 @@ SMALL_PARTS: list[Mutant] = [
         MASKS,
         ("row &= constraints.allowed", "row |= constraints.allowed", "nothing is forbidden"),
         ("token // 32] &= ~(", "token // 32] |= (", "bad words are allowed"),
-        ("mask[part.rows] = row", "mask[part.rows.start] = row", "only the first sample is bound"),
-        ("edited[part.rows] = row", "edited[first] = row", "only the first sample is edited"),
+        (
+            "mask[part.samples] = row",
+            "mask[part.samples.start] = row",
+            "only the first sample is bound",
+        ),
+        ("edited[part.samples] = row", "edited[first] = row", "only the first sample is edited"),
     ),
     *plant(
         f"{FOLDER}/hidden_states.py",
