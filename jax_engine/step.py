@@ -7,7 +7,7 @@ can be pickled, so a runner may be in this process, in another one, or on severa
     result = runner.collect(ticket)     waits for it and brings its tokens to the host
 
 A *masked* step needs the host between the model and the sampler, because a grammar, bad words or a
-logits processor decide which tokens a row may draw. Grammars and processors stay with the
+logits processor decide which tokens may be drawn. Grammars and processors stay with the
 controller, and the runner never sees them. The controller finishes such a step itself:
 
     ticket = runner.launch(step)        runs the model alone
@@ -31,11 +31,8 @@ class Row(NamedTuple):
         seq_id: The sequence.
         request: The number of its request (`RequestSetup.number`).
         start: The first position that is computed.
-        tokens: The tokens at `start` and behind it. The last one may be -(r + 1): it is the r-th
-            token of the last step that drew any, and is not known on the host yet.
-        num_samples: How many tokens to draw behind the last position: 0 for a chunk that does not
-            reach the end, n for a prompt about to fork into n sequences, else 1.
-        sample: The index in its request of the first token's sequence, which names its seed.
+        tokens: The tokens at `start` and behind it. The last one may be -(r + 1): it is sample r of
+            the last step that drew any, and is not known on the host yet.
         history: All tokens up to the row's end, if the request has penalties; else None.
     """
 
@@ -43,14 +40,32 @@ class Row(NamedTuple):
     request: int
     start: int
     tokens: list[int]
-    num_samples: int
-    sample: int = 0
     history: list[int] | None = None
 
     @property
     def end(self) -> int:
         """The position behind the last one that is computed: the length of the context."""
         return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Tokens to draw: behind any token of the batch, and several may be behind one.
+
+    A prompt about to fork into n sequences has n samples behind its last token, a chunk that does
+    not reach the end of its prompt has none. The position of a draw in its sequence, and with it
+    all that came before, follows from the token in front of it.
+
+    Attributes:
+        tokens: The token of the step that each follows, counted over all rows.
+        indices: Which of its request's sequences each is for, which names its seed.
+    """
+
+    tokens: list[int]
+    indices: list[int]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
 
 
 class Moves(NamedTuple):
@@ -115,6 +130,7 @@ class Step(NamedTuple):
 
     Attributes:
         rows: In the order of the ragged batch. A step without rows only moves blocks.
+        samples: The tokens to draw, in the order of its results.
         block_tables: The block table of each row, padded with zeros.
         moves: Blocks to move first.
         opened: Requests that begin with this step.
@@ -123,6 +139,7 @@ class Step(NamedTuple):
     """
 
     rows: list[Row]
+    samples: Samples
     block_tables: Int32[np.ndarray, "S W"]
     moves: Moves
     opened: list[RequestSetup]
@@ -169,7 +186,7 @@ class StepResult:
     Rows of requests that did not ask for them, and those behind the last one, mean nothing.
 
     Attributes:
-        token_ids: The sampled tokens in the order of the step's rows, `num_samples` for each.
+        token_ids: The sampled tokens in the order of `Step.samples`.
         logprobs: Theirs; None if no request of the step wants them.
         prompt: Of each token of the step, the log-probability of the token behind it in its
             prompt; None if no request of the step wants them.
@@ -252,7 +269,7 @@ class Runner(Protocol):
         """Draws the tokens of a masked step without waiting for them: once, before other steps.
 
         Args:
-            allowed: A bit for each token that a row may draw; None for all tokens.
+            allowed: A bit for each token that a sample may be; None for all tokens.
             processed: Logits to draw from in place of the raw ones; None for the raw ones.
         """
 

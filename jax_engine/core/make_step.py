@@ -2,7 +2,7 @@
 
 from jax_engine.core.block_view import BlockView
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
-from jax_engine.step import Moves, RequestSetup, Row, Step
+from jax_engine.step import Moves, RequestSetup, Row, Samples, Step
 
 
 def make_step(
@@ -20,6 +20,7 @@ def make_step(
     """
     return Step(
         [_row(item) for item in plan.scheduled],
+        _samples(plan),
         blocks.block_table_rows([item.seq.seq_id for item in plan.scheduled]),
         Moves(plan.blocks_to_swap_in, plan.blocks_to_swap_out, plan.blocks_to_copy),
         opened,
@@ -40,4 +41,20 @@ def _row(item: ScheduledSequence) -> Row:
     history = None
     if group.needs_history and num_samples:
         history = [*seq.token_ids, pending] if pending else list(seq.token_ids)
-    return Row(seq.seq_id, group.number, start, tokens, num_samples, seq.index, history)
+    return Row(seq.seq_id, group.number, start, tokens, history)
+
+
+def _samples(plan: SchedulerOutput) -> Samples:
+    """All behind the last token of a row: one, or one for each sequence of a fork."""
+    tokens: list[int] = []
+    indices: list[int] = []
+    token = -1
+    for seq, _, _, num_tokens, num_samples in plan.scheduled:
+        token += num_tokens
+        if num_samples == 1:  # most rows: as below, and faster
+            tokens.append(token)
+            indices.append(seq.index)
+        else:
+            tokens += [token] * num_samples
+            indices += range(seq.index, seq.index + num_samples)
+    return Samples(tokens, indices)

@@ -12,7 +12,7 @@ from jax_engine.core.make_step import make_step
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.sequence_group import SequenceGroup
-from jax_engine.engine.step_masks import StepMasks, constrained_rows
+from jax_engine.engine.step_masks import StepMasks, constrained_samples
 from jax_engine.host_memory import allocating
 from jax_engine.step import RequestSetup, Runner, StepResult, Ticket
 
@@ -114,7 +114,7 @@ class StepPipeline:
         return step if step.plan.scheduled else None
 
     def _launch(self, plan: SchedulerOutput, now: float) -> StepInFlight:
-        parts = constrained_rows(plan)
+        parts = constrained_samples(plan)
         opened, closed = list(self._opened.values()), self.closed
         blocks = self._scheduler.block_manager
         step = make_step(plan, blocks, opened, closed, masked=bool(parts))
@@ -122,8 +122,7 @@ class StepPipeline:
         ticket = self._runner.launch(step)
         if not parts:
             return StepInFlight(plan, ticket, now)
-        num_samples = sum(item.num_samples for item in plan.scheduled)
-        masks = StepMasks(parts, num_samples, self._sizes.vocab_size)
+        masks = StepMasks(parts, len(step.samples), self._sizes.vocab_size)
         allowed = masks.allowed()
         processed = masks.process(lambda: self._runner.logits(ticket), allowed)
         self._runner.sample(ticket, allowed, processed)

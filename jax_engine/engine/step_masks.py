@@ -1,4 +1,4 @@
-"""The allowed tokens of each row of a masked step, computed while the device runs the model.
+"""The allowed tokens of each sample of a masked step, computed while the device runs the model.
 
 Grammars and logits processors stay with the controller, even if the runner is in another process:
 the runner gets a bit for each token, or edited logits (`jax_engine.step`).
@@ -25,29 +25,33 @@ logger = logging.getLogger("jax_engine")
 
 
 @dataclass(frozen=True, slots=True)
-class ConstrainedRows:
-    """The rows of one sequence in a step: one, or n of a prompt about to fork."""
+class ConstrainedSamples:
+    """The samples of a step behind one token of a sequence: one, or n of a prompt about to fork.
+
+    Attributes:
+        samples: Their places in `Step.samples`, in which masks and logits have a row for each.
+    """
 
     item: ScheduledSequence
     constraints: RequestConstraints
-    rows: slice
+    samples: slice
 
     @property
     def output(self) -> list[int]:
         return self.item.seq.output_token_ids
 
 
-def constrained_rows(plan: SchedulerOutput) -> list[ConstrainedRows]:
-    """The rows of a step that sample for requests with constraints."""
+def constrained_samples(plan: SchedulerOutput) -> list[ConstrainedSamples]:
+    """The samples of a step that are for requests with constraints."""
     if all([item.group.constraints is None for item in plan.scheduled]):  # most steps
         return []
-    found, row = [], 0
+    found, first = [], 0
     for item in plan.scheduled:
-        rows = slice(row, row + item.num_samples)
-        row = rows.stop
+        samples = slice(first, first + item.num_samples)
+        first = samples.stop
         its = item.group.constraints
         if isinstance(its, RequestConstraints) and item.num_samples:
-            found.append(ConstrainedRows(item, its, rows))
+            found.append(ConstrainedSamples(item, its, samples))
     return found
 
 
@@ -62,14 +66,14 @@ class StepMasks:
         seconds: Time spent on masks.
     """
 
-    parts: list[ConstrainedRows]
+    parts: list[ConstrainedSamples]
     num_samples: int
     vocab_size: int
     failed: dict[SequenceGroup, str] = field(default_factory=dict)
     seconds: float = 0.0
 
     def allowed(self) -> UInt32[np.ndarray, "samples words"]:
-        """The tokens that each row may draw; all of them for rows without constraints.
+        """The tokens that each sample may be; all of them for samples without constraints.
 
         Together, constraints may leave no token: such a request has failed, unless it is a beam
         search.
@@ -78,12 +82,12 @@ class StepMasks:
         mask = np.full((self.num_samples, num_words(self.vocab_size)), ALL_TOKENS)
         self._fill_guides(mask)
         for part in self.parts:
-            constraints, row = part.constraints, mask[part.rows.start]
+            constraints, row = part.constraints, mask[part.samples.start]
             row &= constraints.allowed
             for token in completing_tokens(constraints.bad_words, part.output):
                 row[token // 32] &= ~(np.uint32(1) << np.uint32(token % 32))
             self._note_stuck(part, row & ~self._forbidden_ends(part))
-            mask[part.rows] = row
+            mask[part.samples] = row
         self.seconds += time.perf_counter() - started
         return mask
 
@@ -100,7 +104,7 @@ class StepMasks:
             return None
         edited = np.array(logits())
         for part in parts:
-            seq, group, first = part.item.seq, part.item.group, part.rows.start
+            seq, group, first = part.item.seq, part.item.group, part.samples.start
             prompt = seq.token_ids[: group.prompt_len]
             try:
                 row = run_processors(
@@ -110,12 +114,12 @@ class StepMasks:
                 logger.exception("request %s: a logits processor failed", group.request_id)
                 self.failed[group] = f"a logits processor raised {error!r}"
                 continue
-            edited[part.rows] = row
+            edited[part.samples] = row
             left = as_booleans(mask[first] & ~self._forbidden_ends(part), self.vocab_size)
             self._note_stuck(part, left & (row > -np.inf))
         return edited
 
-    def _note_stuck(self, part: ConstrainedRows, left: np.ndarray) -> None:
+    def _note_stuck(self, part: ConstrainedSamples, left: np.ndarray) -> None:
         """Fails a request without tokens left; a beam may die while the others go on."""
         if part.item.group.beam is None and not left.any():
             self.failed.setdefault(part.item.group, NO_TOKEN)
@@ -124,7 +128,7 @@ class StepMasks:
         guided = [part for part in self.parts if part.constraints.guide is not None]
         if not guided:
             return
-        by_guide: dict[Guide, list[ConstrainedRows]] = {}
+        by_guide: dict[Guide, list[ConstrainedSamples]] = {}
         for part in guided:
             by_guide.setdefault(part.constraints.guide, []).append(part)  # type: ignore[arg-type]
         pairs = []
@@ -132,12 +136,12 @@ class StepMasks:
             group = parts[0].item.group
             matchers = guide.matchers([part.item.seq for part in parts], group.unfinished())
             pairs += [(matcher, part) for matcher, part in zip(matchers, parts, strict=True)]
-        fill_masks([(matcher, part.rows.start) for matcher, part in pairs], mask)
+        fill_masks([(matcher, part.samples.start) for matcher, part in pairs], mask)
         for matcher, part in pairs:
             if matcher.is_error():
                 self.failed[part.item.group] = f"its grammar failed: {reason_of(matcher)}"
 
-    def _forbidden_ends(self, part: ConstrainedRows) -> np.ndarray | np.uint32:
+    def _forbidden_ends(self, part: ConstrainedSamples) -> np.ndarray | np.uint32:
         """Ends forbidden by `min_tokens`; like the sampler, counts a pending token as output."""
         output_len = part.item.seq.num_tokens - part.item.group.prompt_len
         constraints = part.constraints

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jax_engine.sampling.inputs import ROW_WIDTH
-from jax_engine.step import Moves, PreemptionCosts, RequestSetup, Row, Runner, Step
+from jax_engine.step import Moves, PreemptionCosts, RequestSetup, Row, Runner, Samples, Step
 from jax_engine.worker.compiled_steps import CompiledSteps
 from jax_engine.worker.kv_cache import BLOCKS_A_CALL, KVCache
 from jax_engine.worker.step_shape import step_shape
@@ -98,9 +98,9 @@ def _run_prompt(runner: Runner, kv_cache: KVCache, num_tokens: int) -> None:
     setup = RequestSetup(
         _OWN, [0] * num_tokens, np.zeros((1, ROW_WIDTH), np.int32), nothing, nothing
     )
-    row = Row(_OWN, _OWN, 0, setup.prompt_token_ids, num_samples=0)
+    row, samples = Row(_OWN, _OWN, 0, setup.prompt_token_ids), Samples([], [])
     block_tables = np.zeros((1, runner.capabilities.table_width), np.int32)
-    step = Step([row], block_tables, Moves([], [], []), opened=[setup], closed=[_OWN])
+    step = Step([row], samples, block_tables, Moves([], [], []), opened=[setup], closed=[_OWN])
     runner.collect(runner.launch(step))
     jax.block_until_ready(kv_cache.array)
 

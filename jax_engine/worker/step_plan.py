@@ -25,7 +25,7 @@ from jax_engine.worker.step_shape import StepShape, step_shape
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StepPlan:
-    """A ragged batch of T tokens in S sequences, R of which get a new token; -1 is padding.
+    """A ragged batch of T tokens in S sequences, and R tokens to draw behind any of them.
 
     Attributes:
         slot_mapping: Where each token's K and V go; -1 for padding.
@@ -59,7 +59,7 @@ def packed_fields(shape: StepShape, table_width: int) -> dict[str, tuple[int, ..
         "query_start_loc": (rows + 1,),
         "context_lens": (rows,),
         "block_tables": (rows, table_width),
-        "row_of_sample": (rows,),
+        "token_of_sample": (rows,),
         "position_of_sample": (rows,),
         "sampling": (rows, ROW_WIDTH),
         "bias": (3, shape.num_bias),  # row, token, bits of the value
@@ -93,26 +93,29 @@ def pack_step(
     rows = step.rows
     of_rows = [setups[row.request] for row in rows]
     num_tokens = np.array([len(row.tokens) for row in rows])
-    num_samples = np.array([row.num_samples for row in rows])
+    borders = np.cumsum(num_tokens)
     ends = num_tokens + [row.start for row in rows]
-    bias, history = sparse_entries(rows, of_rows)
-    total, count = int(num_tokens.sum()), len(rows)
-    total_samples = int(num_samples.sum())
-    shape = step_shape(total, count, total_samples, bias.shape[1], history.shape[1])
-    shape = _with_extras(shape, step, of_rows)
+    token_of_sample = np.array(step.samples.tokens, np.int32)
+    row_of_sample = np.searchsorted(borders, token_of_sample, side="right")
+    position_of_sample = (ends - borders)[row_of_sample] + token_of_sample + 1
+    of_samples = [of_rows[row] for row in row_of_sample.tolist()]
+    bias, history = sparse_entries(rows, of_samples, row_of_sample, position_of_sample)
+    total, count, num_samples = int(borders[-1]), len(rows), len(of_samples)
+    shape = step_shape(total, count, num_samples, bias.shape[1], history.shape[1])
+    shape = _with_extras(shape, step, of_rows, of_samples)
     packed = np.zeros(packed_length(shape, table_width), np.int32)
     fields = split_fields(packed, shape, table_width)
     fields["token_ids"][:total] = list(chain.from_iterable([row.tokens for row in rows]))
     query_start_loc = fields["query_start_loc"]
-    query_start_loc[1 : count + 1] = np.cumsum(num_tokens)
+    query_start_loc[1 : count + 1] = borders
     query_start_loc[count + 1 :] = total
     fields["context_lens"][:count] = ends
     fields["block_tables"][:count] = step.block_tables
-    fields["row_of_sample"][:total_samples] = np.repeat(np.arange(count), num_samples)
-    fields["position_of_sample"][:total_samples] = np.repeat(ends, num_samples)
-    if total_samples:
-        words = _sampling_rows(rows, of_rows)
-        np.concatenate(words, out=fields["sampling"][:total_samples])
+    fields["token_of_sample"][:num_samples] = token_of_sample
+    fields["position_of_sample"][:num_samples] = position_of_sample
+    if num_samples:
+        words = _sampling_rows(step.samples.indices, of_samples)
+        np.concatenate(words, out=fields["sampling"][:num_samples])
     _pack_sparse(bias, fields["bias"], shape.num_rows)
     _pack_sparse(history, fields["history"], shape.num_rows)
     if shape.prompt_logprobs:
@@ -121,7 +124,9 @@ def pack_step(
     return shape, packed
 
 
-def _with_extras(shape: StepShape, step: Step, of_rows: list[RequestSetup]) -> StepShape:
+def _with_extras(
+    shape: StepShape, step: Step, of_rows: list[RequestSetup], of_samples: list[RequestSetup]
+) -> StepShape:
     """Adds the outputs that few requests ask for: most steps have none of them."""
     if not step.masked and not any([setup.is_special for setup in of_rows]):
         return shape
@@ -133,7 +138,7 @@ def _with_extras(shape: StepShape, step: Step, of_rows: list[RequestSetup]) -> S
     counts = [s.prompt_logprobs or 0 for _, s in scored]
     return replace(
         shape,
-        split=step.masked or any(s.needs_logits and row.num_samples for row, s in special),
+        split=step.masked or any(setup.needs_logits for setup in of_samples),
         prompt_logprobs=asked,
         whole_prompt_logprobs=asked and not all(0 <= count <= NUM_TOP for count in counts),
         pooling=any(setup.pooling for _, setup in special),
@@ -150,16 +155,12 @@ def _targets(rows: list[Row], of_rows: list[RequestSetup]) -> list[int]:
     return targets
 
 
-def _sampling_rows(rows: list[Row], of_rows: list[RequestSetup]) -> list[np.ndarray]:
-    """The sampling parameters of each row to sample. A prompt with n samples takes n of them."""
-    words = []
-    for row, setup in zip(rows, of_rows, strict=True):
-        if row.num_samples:
-            several = len(setup.rows) > 1
-            words.append(
-                setup.rows[row.sample : row.sample + row.num_samples] if several else setup.rows
-            )
-    return words
+def _sampling_rows(indices: list[int], of_samples: list[RequestSetup]) -> list[np.ndarray]:
+    """The sampling parameters of each sample. Beams share the only ones of their request."""
+    return [
+        setup.rows if len(setup.rows) == 1 else setup.rows[index : index + 1]
+        for index, setup in zip(indices, of_samples, strict=True)
+    ]
 
 
 def _pack_sparse(entries: np.ndarray, out: np.ndarray, padding_row: int) -> None:
@@ -194,7 +195,7 @@ def unpack_step(
         query_start_loc=query_start_loc,
         context_lens=context_lens,
         block_tables=block_tables,
-        logits_index=jnp.maximum(query_start_loc[fields["row_of_sample"] + 1] - 1, 0),
+        logits_index=fields["token_of_sample"],
         num_samples=(ends > 0).sum(dtype=jnp.int32),
         targets=fields["targets"],
         sampling=PackedSampling(fields["sampling"], ends, fields["bias"], history),
@@ -202,7 +203,7 @@ def unpack_step(
 
 
 def _fill_pending(tokens: Int[Array, " X"], previous: Int[Array, " M"]) -> Int[Array, " X"]:
-    """Replaces token -(r + 1) by the one in row r of the previous step (see `Row.tokens`)."""
+    """Replaces token -(r + 1) by sample r of the previous step (see `Row.tokens`)."""
     return jnp.where(tokens < 0, previous[jnp.maximum(-1 - tokens, 0)], tokens)
 
 

@@ -175,7 +175,7 @@ class Worker:
             shape.split and any([setup.needs_logits for setup in setups]),
             shape.pooling and any([setup.token_states for setup in setups]),
         )
-        num_samples = sum([row.num_samples for row in step.rows])
+        num_samples = len(step.samples)
         ticket = Ticket(output, None, num_samples, wants)
         if output.sampled is not None:
             self._keep_tokens(ticket, output.sampled)

@@ -10,7 +10,7 @@ from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.make_step import make_step
 from jax_engine.core.scheduler_output import ScheduledSequence, SchedulerOutput
 from jax_engine.core.sequence import Sequence
-from jax_engine.step import Row
+from jax_engine.step import Row, Samples
 from tests.core.build import make_group
 
 TOKENS = [10, 11, 12, 13, 14]
@@ -29,8 +29,9 @@ def row(start: int, num_tokens: int, num_samples: int, pending: int, *, history:
     step = make_step(plan, BLOCKS, [], [])
     seq.token_ids.append(99)
     (found,) = step.rows
-    assert (found.seq_id, found.request, found.sample) == (6, 4, 2)
-    assert (found.start, found.num_samples) == (start, num_samples)
+    assert (found.seq_id, found.request, found.start) == (6, 4, start)
+    assert step.samples.tokens == [num_tokens - 1] * num_samples
+    assert step.samples.indices == [2, 3, 4][:num_samples]
     assert step.block_tables.tolist() == [[6, 0]]
     return found
 
@@ -63,6 +64,20 @@ def test_history_is_for_what_is_sampled_with_penalties(
     assert found == (wanted if history and num_samples else None)
 
 
+def test_samples_are_behind_the_last_token_of_their_row() -> None:
+    """A decode, a chunk, a fork of three, another decode and a fork of two: where rows end."""
+    group = make_group("a", 3)
+    rows = [(2, 4, 1, 1), (0, 0, 2, 0), (0, 2, 3, 3), (1, 4, 1, 1), (1, 3, 2, 2)]
+    plan = SchedulerOutput(
+        [
+            ScheduledSequence(Sequence(index, list(TOKENS), 3, 6), group, *counts)
+            for index, *counts in rows
+        ]
+    )
+    wanted = Samples([0, 5, 5, 5, 6, 8, 8], [2, 0, 1, 2, 1, 1, 2])
+    assert make_step(plan, BLOCKS, [], []).samples == wanted
+
+
 def test_moves_setups_and_masks_go_with_the_step() -> None:
     moves = {"in": [(1, 2)], "out": [(3, 4)], "copy": [(5, 6)]}
     plan = SchedulerOutput([], moves["in"], moves["out"], moves["copy"])
@@ -71,6 +86,7 @@ def test_moves_setups_and_masks_go_with_the_step() -> None:
     step = make_step(plan, blocks, opened, [7], masked=True)
     assert step.moves == (moves["in"], moves["out"], moves["copy"])
     assert (step.opened, step.closed, step.masked) == (opened, [7], True)
-    assert step.rows == [] and step.block_tables.shape == (0, 0)
+    assert step.rows == [] and step.samples == Samples([], [])
+    assert step.block_tables.shape == (0, 0)
     assert step.block_tables.dtype == np.int32
     assert not make_step(plan, blocks, [], []).masked

@@ -2,6 +2,7 @@
 
 import html
 import json
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from jax_engine.engine.pieces import News, Piece
 from jax_engine.serving.messages import Add
-from jax_engine.step import Moves, Row, Step
+from jax_engine.step import Moves, Row, Samples, Step
 from scripts.tutorial import journey
 from tests.docs.test_replay import CHROMIUM, needs_chromium
 from tests.meta.trees import ROOT
@@ -60,8 +61,9 @@ def test_messages_have_the_fields_that_are_shown() -> None:
     assert {"request_id", "token_ids", "params"} <= set(Add.__struct_fields__)
     assert {"pieces", "finished"} <= set(News.__struct_fields__)
     assert "token_ids" in Piece.__struct_fields__
-    assert {"start", "tokens", "num_samples"} <= set(Row._fields)
-    assert {"rows", "block_tables", "moves"} <= set(Step._fields)
+    assert {"start", "tokens"} <= set(Row._fields)
+    assert [field.name for field in fields(Samples)] == ["tokens", "indices"]
+    assert {"rows", "samples", "block_tables", "moves"} <= set(Step._fields)
     assert set(Moves._fields) == {"swap_in", "swap_out", "copy"}
 
 

@@ -1,4 +1,4 @@
-"""Which tokens the rows of a step may draw: each part of it, by hand, for 40 tokens."""
+"""Which tokens the samples of a step may be: each part of it, by hand, for 40 tokens."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +10,7 @@ from jax_engine.core.scheduler_output import SchedulerOutput
 from jax_engine.core.stopping import NO_TOKEN
 from jax_engine.engine import step_masks
 from jax_engine.engine.constraints import RequestConstraints
-from jax_engine.engine.step_masks import ConstrainedRows, StepMasks, constrained_rows
+from jax_engine.engine.step_masks import ConstrainedSamples, StepMasks, constrained_samples
 from jax_engine.sampling.token_bits import as_booleans, token_bits
 
 VOCAB = 40
@@ -28,9 +28,9 @@ class Group:
         return f"unfinished of {self.request_id}"
 
 
-def rows_of(
-    group: Any, output: list[int], rows: slice, *, pending: bool = False, **constraints: Any
-) -> ConstrainedRows:
+def samples_of(
+    group: Any, output: list[int], samples: slice, *, pending: bool = False, **constraints: Any
+) -> ConstrainedSamples:
     """Args:
     pending: Whether a token of the output is not known yet.
     constraints: Fields of `RequestConstraints`; `allowed` and `ends` as token ids.
@@ -44,38 +44,38 @@ def rows_of(
         num_tokens=len(PROMPT) + len(output) + pending,
     )
     item: Any = SimpleNamespace(seq=seq, group=group)
-    return ConstrainedRows(item, RequestConstraints(**given), rows)
+    return ConstrainedSamples(item, RequestConstraints(**given), samples)
 
 
 def allowed(masks: StepMasks) -> list[set[int]]:
     return [set(np.flatnonzero(as_booleans(row, VOCAB)).tolist()) for row in masks.allowed()]
 
 
-def test_rows_of_requests_with_constraints() -> None:
+def test_samples_of_requests_with_constraints() -> None:
     """One each, n of a prompt about to fork, none of a chunk; others count but are left out."""
-    own = rows_of(Group("a", 8), [], slice(0, 1)).constraints
+    own = samples_of(Group("a", 8), [], slice(0, 1)).constraints
     items: list[Any] = [
         SimpleNamespace(group=SimpleNamespace(constraints=one), num_samples=count)
         for one, count in [(None, 1), (own, 2), (own, 0), (None, 3), (own, 1)]
     ]
-    found = constrained_rows(SchedulerOutput(items))
-    assert [(one.item, one.constraints, one.rows) for one in found] == [
+    found = constrained_samples(SchedulerOutput(items))
+    assert [(one.item, one.constraints, one.samples) for one in found] == [
         (items[1], own, slice(1, 3)),
         (items[4], own, slice(6, 7)),
     ]
-    assert constrained_rows(SchedulerOutput([items[0], items[3]])) == []
-    (found_alone,) = constrained_rows(SchedulerOutput([items[1]]))
-    assert found_alone.rows == slice(0, 2)
+    assert constrained_samples(SchedulerOutput([items[0], items[3]])) == []
+    (found_alone,) = constrained_samples(SchedulerOutput([items[1]]))
+    assert found_alone.samples == slice(0, 2)
 
 
 def test_allowed_tokens_and_bad_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all rows of a request; rows of others may draw anything. llguidance may not be there."""
+    """In all samples of a request; those of others may be anything. llguidance may not be there."""
     monkeypatch.setattr(step_masks, "fill_masks", None)
     group: Any = Group("a", 0)
     bad = [[5, 33], [6, 34], [4, 5, 39]]
     parts = [
-        rows_of(group, [4, 5], slice(1, 3), allowed=[0, 31, 32, 33, 34, 39], bad_words=bad),
-        rows_of(Group("b", 1), [], slice(4, 5), allowed=[39]),
+        samples_of(group, [4, 5], slice(1, 3), allowed=[0, 31, 32, 33, 34, 39], bad_words=bad),
+        samples_of(Group("b", 1), [], slice(4, 5), allowed=[39]),
     ]
     masks = StepMasks(parts, 5, VOCAB)
     own = {0, 31, 32, 34}
@@ -86,7 +86,7 @@ def test_allowed_tokens_and_bad_words(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_seconds_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([10.0, 12.0, 20.0, 23.0])
     monkeypatch.setattr(step_masks.time, "perf_counter", lambda: next(times))
-    masks = StepMasks([rows_of(Group("a", 0), [], slice(0, 1))], 1, VOCAB)
+    masks = StepMasks([samples_of(Group("a", 0), [], slice(0, 1))], 1, VOCAB)
     masks.allowed()
     masks.allowed()
     assert masks.seconds == 5.0
@@ -100,7 +100,7 @@ def test_a_request_fails_if_nothing_is_left(output_len: int, pending: bool, stuc
     group: Any = Group("a", 0)
     given: dict[str, Any] = {"allowed": [0], "ends": [0, 7], "min_tokens": 1}
     masks = StepMasks(
-        [rows_of(group, [7] * output_len, slice(0, 1), pending=pending, **given)], 1, VOCAB
+        [samples_of(group, [7] * output_len, slice(0, 1), pending=pending, **given)], 1, VOCAB
     )
     assert allowed(masks) == [{0}], "the sampler forbids the ends"
     assert masks.failed == ({group: NO_TOKEN} if stuck else {})
@@ -108,7 +108,7 @@ def test_a_request_fails_if_nothing_is_left(output_len: int, pending: bool, stuc
 
 def test_a_beam_may_die() -> None:
     beams: Any = Group("a", 0, beam=object())
-    masks = StepMasks([rows_of(beams, [], slice(0, 1), allowed=[])], 1, VOCAB)
+    masks = StepMasks([samples_of(beams, [], slice(0, 1), allowed=[])], 1, VOCAB)
     assert allowed(masks) == [set()] and not masks.failed
 
 
@@ -150,9 +150,9 @@ def test_guides_are_asked_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     group: Any = Group("a", 0)
     other: Any = Group("b", 1)
     parts = [
-        rows_of(group, [1], slice(0, 1), guide=both, allowed=[2, 3, 35]),
-        rows_of(other, [], slice(1, 3), guide=broken),
-        rows_of(group, [2], slice(3, 4), guide=both),
+        samples_of(group, [1], slice(0, 1), guide=both, allowed=[2, 3, 35]),
+        samples_of(other, [], slice(1, 3), guide=broken),
+        samples_of(group, [2], slice(3, 4), guide=both),
     ]
     masks = StepMasks(parts, 4, VOCAB)
     assert allowed(masks) == [{2, 35}, {5}, {5}, {2, 3}]
@@ -178,11 +178,11 @@ def test_processors_edit_the_rows_of_their_own_request() -> None:
     stuck: Any = Group("b", 1)
     good: Any = Group("c", 2)
     parts = [
-        rows_of(failing, [], slice(0, 1), processors=[fail]),
-        rows_of(Group("d", 3), [], slice(1, 2)),
-        rows_of(stuck, [], slice(2, 3), processors=[forbid], ends=[7], min_tokens=1),
-        rows_of(good, [4, 5], slice(3, 5), processors=[edit, edit]),
-        rows_of(Group("e", 4), [], slice(5, 6), processors=[forbid], ends=[7]),
+        samples_of(failing, [], slice(0, 1), processors=[fail]),
+        samples_of(Group("d", 3), [], slice(1, 2)),
+        samples_of(stuck, [], slice(2, 3), processors=[forbid], ends=[7], min_tokens=1),
+        samples_of(good, [4, 5], slice(3, 5), processors=[edit, edit]),
+        samples_of(Group("e", 4), [], slice(5, 6), processors=[forbid], ends=[7]),
     ]
     masks = StepMasks(parts, 6, VOCAB)
     logits = np.tile(np.arange(VOCAB, dtype=np.float32), (6, 1))
@@ -202,11 +202,11 @@ def test_tokens_that_are_forbidden_otherwise_do_not_count() -> None:
     """Nothing is left where a processor leaves only what the mask does not."""
     group: Any = Group("a", 0)
     only = [lambda prompt, output, logits: np.where(np.arange(VOCAB) == 7, logits, -np.inf)]
-    masks = StepMasks([rows_of(group, [], slice(0, 1), processors=only, allowed=[6])], 1, VOCAB)
+    masks = StepMasks([samples_of(group, [], slice(0, 1), processors=only, allowed=[6])], 1, VOCAB)
     masks.process(lambda: np.zeros((1, VOCAB), np.float32), masks.allowed())
     assert masks.failed == {group: NO_TOKEN}
 
 
 def test_without_processors_the_logits_are_not_fetched() -> None:
-    masks = StepMasks([rows_of(Group("a", 0), [], slice(0, 1))], 1, VOCAB)
+    masks = StepMasks([samples_of(Group("a", 0), [], slice(0, 1))], 1, VOCAB)
     assert masks.process(lambda: pytest.fail("fetched"), masks.allowed()) is None

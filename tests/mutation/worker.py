@@ -31,8 +31,8 @@ PLANS: list[Mutant] = plant(
         "a chunk's context is the chunk alone",
     ),
     (
-        'jnp.maximum(query_start_loc[fields["row_of_sample"] + 1] - 1, 0)',
-        'jnp.maximum(query_start_loc[fields["row_of_sample"] + 1] - 2, 0)',
+        'logits_index=fields["token_of_sample"]',
+        'logits_index=jnp.maximum(fields["token_of_sample"] - 1, 0)',
         "logits of the last token but one",
     ),
     ("jnp.maximum(-1 - tokens, 0)", "jnp.maximum(-tokens, 0)", "a pending token is another row's"),
@@ -48,13 +48,14 @@ PLANS: list[Mutant] = plant(
         "each token is its own target",
     ),
     (
-        "setup.rows[row.sample : row.sample + row.num_samples]",
-        "setup.rows[row.sample : row.sample + 1].repeat(row.num_samples, 0)",
+        "setup.rows[index : index + 1]",
+        "setup.rows[:1]",
         "all samples of a prompt draw alike",
     ),
     ("entries.shape[1] :] = padding_row", "entries.shape[1] :] = 0", "padding edits row 0"),
     ("tables[seq, position // block_size]", "tables[seq, 0]", "all slots in the first block"),
-    ("np.repeat(ends, num_samples)", "np.repeat(ends, num_samples) - 1", "drawn as before"),
+    ("+ token_of_sample + 1", "+ token_of_sample", "drawn as before"),
+    ("(ends - borders)[row_of_sample] + token_of_sample + 1", "ends[row_of_sample]", "along a row"),
 )
 
 SMALL_PARTS: list[Mutant] = [
@@ -80,8 +81,13 @@ SMALL_PARTS: list[Mutant] = [
     *plant(
         f"{FOLDER}/sparse_edits.py",
         PLAN,
-        ("first += row.num_samples", "first += 1", "edits of later requests go to rows of a fork"),
-        ("- prompt_len < setup", "- prompt_len <= setup", "min_tokens + 1"),
+        ("known[row][:, :position]", "known[row]", "along a row, penalties know what comes later"),
+        ("num_output < setup", "num_output <= setup", "min_tokens + 1"),
+        (
+            "max(position - prompt_len, 0)",
+            "position - prompt_len",
+            "inside of a prompt, nothing may end",
+        ),
         (">= prompt_len)", "> prompt_len)", "the first token is of the prompt"),
     ),
     *plant(
@@ -92,7 +98,7 @@ SMALL_PARTS: list[Mutant] = [
             "list(seq.token_ids)",
             "penalties forget the token being sampled",
         ),
-        ("num_samples, seq.index, history)", "num_samples, 0, history)", "all samples draw alike"),
+        ("indices.append(seq.index)", "indices.append(0)", "all samples draw alike"),
         ("tokens = [pending or seq", "tokens = [seq", "a pending token is read from the past"),
         (
             "block_table_rows([item.seq.seq_id for item in plan.scheduled])",
@@ -157,8 +163,12 @@ SMALL_PARTS: list[Mutant] = [
         MASKS,
         ("row &= constraints.allowed", "row |= constraints.allowed", "nothing is forbidden"),
         ("token // 32] &= ~(", "token // 32] |= (", "bad words are allowed"),
-        ("mask[part.rows] = row", "mask[part.rows.start] = row", "only the first sample is bound"),
-        ("edited[part.rows] = row", "edited[first] = row", "only the first sample is edited"),
+        (
+            "mask[part.samples] = row",
+            "mask[part.samples.start] = row",
+            "only the first sample is bound",
+        ),
+        ("edited[part.samples] = row", "edited[first] = row", "only the first sample is edited"),
     ),
     *plant(
         f"{FOLDER}/hidden_states.py",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jax_engine import PoolingParams, SamplingParams
 from jax_engine.engine.pooling import PooledParams
 from jax_engine.engine.request_setup import request_setup
-from jax_engine.step import Capabilities, Moves, RequestSetup, Row, Runner, Step
+from jax_engine.step import Capabilities, Moves, RequestSetup, Row, Runner, Samples, Step
 from jax_engine.worker.worker import Worker
 from tests.support.engine_pair import Pool, model_pair, parts_for
 from tests.support.runner_pair import Clerk, Rounding, RunnerPair
@@ -80,9 +80,9 @@ def test_i13_the_stub_answers_as_the_worker_does(seed: int, kind: str, through_b
 
 def one_step(setup: RequestSetup, *, masked: bool = False) -> Step:
     tokens = setup.prompt_token_ids
-    row = Row(0, setup.number, 0, tokens, 1)
+    row, samples = Row(0, setup.number, 0, tokens), Samples([len(tokens) - 1], [0])
     tables = np.arange(14, dtype=np.int32)[None]
-    return Step([row], tables, Moves([], [], []), [setup], [], masked)
+    return Step([row], samples, tables, Moves([], [], []), [setup], [], masked)
 
 
 def setup_of(**given: Any) -> RequestSetup:
@@ -102,7 +102,7 @@ def test_what_a_controller_must_not_do_is_refused() -> None:
 def test_a_ticket_is_good_until_the_launch_after_the_next() -> None:
     """So a runner of another process need not be told which steps nobody collects."""
     runner = ThroughBytes(runners().stub)
-    nothing = Step([], np.zeros((0, 14), np.int32), Moves([], [], []), [], [])
+    nothing = Step([], Samples([], []), np.zeros((0, 14), np.int32), Moves([], [], []), [], [])
     first = runner.launch(one_step(setup_of()))
     runner.launch(nothing)
     assert len(runner.collect(first).token_ids) == 1
@@ -143,8 +143,10 @@ def test_a_runner_may_have_no_cache() -> None:
     assert runner.capabilities == sizes and runner.host_room([])
     params = PooledParams(pooling=PoolingParams(task="token_embed"))
     setups = [request_setup(i, [1 + i] * (2 + i), params, 0, frozenset()) for i in range(2)]
-    rows = [Row(i, i, 0, one.prompt_token_ids, 0) for i, one in enumerate(setups)]
-    step = Step(rows, np.zeros((2, 0), np.int32), Moves([], [], []), setups, [0, 1])
+    rows = [Row(i, i, 0, one.prompt_token_ids) for i, one in enumerate(setups)]
+    step = Step(
+        rows, Samples([], []), np.zeros((2, 0), np.int32), Moves([], [], []), setups, [0, 1]
+    )
     found = runner.collect(runner.launch(step))
     assert found.token_ids == [] and found.logprobs is found.prompt is found.logits is None
     assert found.hidden.total.tolist() == [[2.0], [12.0]]

@@ -14,13 +14,23 @@ import numpy as np
 from jax_engine import SamplingParams
 from jax_engine.engine.request_setup import request_setup
 from jax_engine.sampling.token_bits import num_words
-from jax_engine.step import Capabilities, Moves, RequestSetup, Row, SampleLogprobs, Step, StepResult
+from jax_engine.step import (
+    Capabilities,
+    Moves,
+    RequestSetup,
+    Row,
+    SampleLogprobs,
+    Samples,
+    Step,
+    StepResult,
+)
 from reference.random_numbers import uniform
 from reference.sampling import GREEDY_BELOW, distribution, edit_logits
 from tests.support.engine_pair import LOGPROB_TOLERANCE, TOLERANCE
 from tests.support.stub_runner import StubRunner, Ticket, unpacked
 
 MOST_ROWS, MOST_TOKENS = 4, 32
+MOST_ALONG = 6  # tokens of a step up to which more samples may be drawn along its rows
 
 
 class Rounding(Exception):
@@ -95,13 +105,9 @@ def same_results(ticket: Ticket, stub: StepResult, real: StepResult) -> list[int
     rows, setups = ticket.step.rows, ticket.setups
     for name in ("logprobs", "prompt", "hidden", "logits"):
         assert (getattr(stub, name) is None) == (getattr(real, name) is None), name
-    assert len(stub.token_ids) == len(real.token_ids) == sum(row.num_samples for row in rows)
+    assert len(stub.token_ids) == len(real.token_ids) == len(ticket.step.samples)
     assert all(type(token) is int for token in stub.token_ids + real.token_ids)
-    samples = [
-        (setup, i, history)
-        for row, setup, history in zip(rows, setups, ticket.histories, strict=True)
-        for i in range(row.sample, row.sample + row.num_samples)
-    ]
+    samples = list(ticket.samples())
     beams = [bool(unpacked(setup, 0).use_beam_search) for setup, _, _ in samples]
     if stub.logits is not None and real.logits is not None:
         assert real.logits.shape == stub.logits.shape
@@ -158,9 +164,9 @@ def _same_logprobs(stub: SampleLogprobs, real: SampleLogprobs, rows: list[int]) 
 def _may_be_rounding(
     setup: RequestSetup, index: int, logits: np.ndarray, history: list[int], pair: tuple[int, int]
 ) -> None:
-    params, length = unpacked(setup, index if len(setup.rows) > 1 else 0), len(history)
+    params, length = unpacked(setup, index), len(history)
     context: dict[str, Any] = {
-        "prompt_token_ids": setup.prompt_token_ids,
+        "prompt_token_ids": setup.prompt_token_ids[: len(history)],
         "output_token_ids": history[len(setup.prompt_token_ids) :],
     }
     if params.temperature < GREEDY_BELOW:
@@ -208,7 +214,7 @@ class Clerk:
     running: list[Sequence] = field(default_factory=list)
     opened: list[RequestSetup] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
-    flights: list[tuple[int, Any, list[Sequence]]] = field(default_factory=list)
+    flights: list[tuple[int, Any, list[Sequence | None]]] = field(default_factory=list)
     num_steps: int = 0
     num_requests: int = 0
 
@@ -227,13 +233,15 @@ class Clerk:
         if self.chance.random() < 0.1:
             self._close(self.chance.choice(self.running))
         moves, self.copies = Moves(*self._swap(), self.copies), []
-        rows, drawing = self._rows()
+        rows, samples, drawing = self._rows()
         self.num_steps += 1
         masked = self.kind == "masked" and bool(rows) and self.chance.random() < 0.6
         tables = np.zeros((len(rows), self.pair.capabilities.table_width), np.int32)
         for i, (seq, _) in enumerate(rows):
             tables[i, : len(seq.table)] = seq.table
-        step = Step([row for _, row in rows], tables, moves, self.opened, self.closed, masked)
+        step = Step(
+            [row for _, row in rows], samples, tables, moves, self.opened, self.closed, masked
+        )
         self.opened, self.closed = [], []
         ticket = self.pair.launch(step)
         if masked:
@@ -241,7 +249,8 @@ class Clerk:
         if self.flights:
             self._collect()
         for place, seq in enumerate(drawing):
-            seq.pending = self.num_steps, place
+            if seq is not None:
+                seq.pending = self.num_steps, place
         if drawing:
             self.last_draw = self.num_steps
         self.flights.append((self.num_steps, ticket, drawing))
@@ -253,9 +262,9 @@ class Clerk:
         self.pair.ask("recover")
         if self.running:
             seq = self.running[0]
-            row = Row(0, seq.setup.number, 0, seq.tokens[:1], 0)
+            row = Row(0, seq.setup.number, 0, seq.tokens[:1])
             tables = np.zeros((1, self.pair.capabilities.table_width), np.int32)
-            step = Step([row], tables, Moves([], [], []), [], [])
+            step = Step([row], Samples([], []), tables, Moves([], [], []), [], [])
             self.pair.refuse("launch", step, kind=KeyError)
         self.running, self.opened, self.closed, self.flights = [], [], [], []
         self.__post_init__()
@@ -306,9 +315,10 @@ class Clerk:
             one.swapped = not one.swapped
         return swaps
 
-    def _rows(self) -> tuple[list[tuple[Sequence, Row]], list[Sequence]]:
-        """Chunks of prompts and decodes; and whose token each draw is."""
-        rows, drawing, room = [], list[Sequence](), MOST_TOKENS
+    def _rows(self) -> tuple[list[tuple[Sequence, Row]], Samples, list[Sequence | None]]:
+        """Chunks of prompts and decodes; samples; and whose token each draw is, if anybody's."""
+        rows, room = [], MOST_TOKENS
+        samples, drawing = Samples([], []), list[Sequence | None]()
         for seq in self.chance.sample(self.running, len(self.running)):
             tokens = self._tokens(seq, room)
             if not tokens or self.chance.random() < 0.2 or len(rows) == MOST_ROWS:
@@ -323,14 +333,24 @@ class Clerk:
             whole = [*seq.tokens[:start], *tokens]
             ends = end == len(seq.tokens) + (tokens[-1] < 0)
             count = self._num_samples(seq, end) if ends else 0
-            history = whole if seq.setup.has_penalties and count else None
+            first = MOST_TOKENS - room - len(tokens)
+            inner = [
+                first + at
+                for at in range(len(tokens) - 1)
+                if len(samples) + at < MOST_ALONG and self.chance.random() < 0.3
+            ]
+            samples.tokens.extend(inner)
+            samples.indices.extend(self.chance.randrange(len(seq.setup.rows)) for _ in inner)
+            drawing += [None] * len(inner)
+            history = whole if seq.setup.has_penalties and (count or inner) else None
             number = seq.setup.number
-            rows.append((seq, Row(number, number, start, tokens, count, seq.index, history)))
+            rows.append((seq, Row(number, number, start, tokens, history)))
             seq.computed = end
-            drawing += [seq] * bool(count)
-            for index in range(1, count):
-                drawing.append(self._fork(seq, index))
-        return rows, drawing
+            for index in range(seq.index, seq.index + count):
+                samples.tokens.append(first + len(tokens) - 1)
+                samples.indices.append(index)
+                drawing.append(seq if index == seq.index else self._fork(seq, index))
+        return rows, samples, drawing
 
     def _tokens(self, seq: Sequence, room: int) -> list[int]:
         """Those that may be computed next."""
@@ -376,6 +396,8 @@ class Clerk:
         if self.chance.random() < 0.2 and not any(seq in self.running for seq in drawing):
             return
         for place, (seq, token) in enumerate(zip(drawing, self.pair.collect(ticket), strict=True)):
+            if seq is None:
+                continue
             if seq.pending == (number, place):
                 seq.pending = None
             seq.tokens.append(token)

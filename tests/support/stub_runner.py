@@ -9,9 +9,9 @@ It is stricter than a device: it raises where a controller breaks a rule of `Run
 not-a-number where nobody wrote. `tests/properties/test_runner_pair.py` holds it to the `Worker`.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from itertools import chain
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -99,6 +99,18 @@ class Ticket:
     drawn_from: np.ndarray
     result: StepResult | None = None
 
+    def samples(self) -> Iterator[tuple[RequestSetup, int, list[int]]]:
+        """Of each sample: its request, whose words it takes, and all tokens that it follows."""
+        follows = [
+            (setup, history[:end])
+            for row, setup, history in zip(self.step.rows, self.setups, self.histories, strict=True)
+            for end in range(row.start + 1, row.end + 1)
+        ]
+        samples = self.step.samples
+        for token, index in zip(samples.tokens, samples.indices, strict=True):
+            setup, history = follows[token]
+            yield setup, index if len(setup.rows) > 1 else 0, history  # beams share one
+
 
 def oracle_draw(
     setup: RequestSetup,
@@ -110,7 +122,7 @@ def oracle_draw(
     """What the oracle's sampler draws for sample `index` of a request behind these tokens."""
     params = unpacked(setup, index)
     context: dict[str, Any] = {
-        "prompt_token_ids": setup.prompt_token_ids,
+        "prompt_token_ids": setup.prompt_token_ids[: len(history)],
         "output_token_ids": history[len(setup.prompt_token_ids) :],
         "eos_token_ids": eos_token_ids,
     }
@@ -246,12 +258,9 @@ class StubRunner:
         """Runs the model; all rows write before any of them reads, as in each layer of a model."""
         setups = [self.setups[row.request] for row in step.rows]
         histories = [self._history(row) for row in step.rows]
-        hidden, last = np.zeros((0, 1)), list[int]()
+        hidden, last = np.zeros((0, 1)), step.samples.tokens
         if step.rows:
             hidden = self._forward(step)
-            ends = accumulate(len(row.tokens) for row in step.rows)
-            for row, end in zip(step.rows, ends, strict=True):
-                last += [end - 1] * row.num_samples
         logits = np.zeros((0, self.capabilities.vocab_size))
         if last:
             logits = np.asarray(self.model.compute_logits(hidden[last]))
@@ -286,22 +295,18 @@ class StubRunner:
 
     def _draw(self, ticket: Ticket, logits: np.ndarray) -> None:
         ticket.drawn_from, drawn = logits, list[Drawn]()
-        for row, setup, history in zip(
-            ticket.step.rows, ticket.setups, ticket.histories, strict=True
-        ):
-            for i in range(row.sample, row.sample + row.num_samples):
-                index = i if len(setup.rows) > 1 else 0  # beams share one
-                one = self.draw(setup, index, logits[len(drawn)], history, self.eos_token_ids)
-                drawn.append(one)
+        for setup, index, history in ticket.samples():
+            one = self.draw(setup, index, logits[len(drawn)], history, self.eos_token_ids)
+            drawn.append(one)
         tokens = [token for token, _ in drawn]
         if tokens:
             self._last_tokens = tokens
         ticket.result = StepResult(
             tokens, self._logprobs(ticket, drawn), self._prompt(ticket), _states(ticket)
         )
-        rows, wants = ticket.step.rows, [setup.needs_logits for setup in ticket.setups]
-        draws = [need and row.num_samples > 0 for row, need in zip(rows, wants, strict=True)]
-        if any(draws) or (ticket.step.masked and any(wants)):
+        draws = any(setup.needs_logits for setup, *_ in ticket.samples())
+        wants = any(setup.needs_logits for setup in ticket.setups)
+        if draws or (ticket.step.masked and wants):
             ticket.result = replace(ticket.result, logits=ticket.logits.astype(np.float32))
 
     def _logprobs(self, ticket: Ticket, drawn: list[Drawn]) -> SampleLogprobs | None:

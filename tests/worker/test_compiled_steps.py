@@ -17,7 +17,7 @@ from jax_engine.models.registry import config_from_hf
 from jax_engine.operations import device, this_device
 from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import ROW_WIDTH
-from jax_engine.step import Moves, RequestSetup, Row, Step
+from jax_engine.step import Moves, RequestSetup, Row, Samples, Step
 from jax_engine.worker import compiled_steps, sampler_programs
 from jax_engine.worker.kv_cache import kv_cache_shape
 from jax_engine.worker.kv_scales import scales_shape
@@ -112,9 +112,10 @@ def plan(*, masked: bool = False, **asks: Any) -> tuple[StepShape, np.ndarray]:
         i: RequestSetup(i, prompt, words, nothing, nothing, is_special=bool(asks), **asks)
         for i, prompt in prompts.items()
     }
-    rows = [Row(i, i, 0, prompt, 1) for i, prompt in prompts.items()]
+    rows = [Row(i, i, 0, prompt) for i, prompt in prompts.items()]
     tables = np.zeros((2, TABLE_WIDTH), np.int32)
-    return pack_step(Step(rows, tables, Moves([], [], []), [], [], masked), setups, TABLE_WIDTH)
+    step = Step(rows, Samples([3, 5], [0, 0]), tables, Moves([], [], []), [], [], masked)
+    return pack_step(step, setups, TABLE_WIDTH)
 
 
 def run(steps: Any, shape: StepShape, packed: np.ndarray) -> StepOutput:

@@ -71,7 +71,7 @@ class Noting:
         (row,), (setup,) = step.rows, step.opened
         size = len(row.tokens)
         self.prompts.append(size)
-        assert row.start == row.num_samples == 0 and row.request == setup.number == -1
+        assert row.start == len(step.samples) == 0 and row.request == setup.number == -1
         assert row.tokens == setup.prompt_token_ids == [0] * size
         assert step.moves == Moves([], [], []) and step.closed == [-1]
         assert step.block_tables.shape == (1, TABLE_WIDTH) and not step.block_tables.any()

@@ -3,19 +3,19 @@
 import dataclasses
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
 from jax_engine.engine.request_setup import derive_seed, request_setup
 from jax_engine.sampling.inputs import ROW_WIDTH, PackedSampling
-from jax_engine.step import Moves, RequestSetup, Row, Step
+from jax_engine.step import Moves, RequestSetup, Row, Samples, Step
 from jax_engine.worker.prompt_logprobs import NUM_TOP
 from jax_engine.worker.step_plan import pack_step, split_fields, unpack_step
 from jax_engine.worker.step_shape import StepShape
@@ -51,11 +51,24 @@ class Case:
         rows = zip(self.step.rows, self.step.block_tables, self.texts, strict=True)
         return ((row, self.setups[row.request], table, text) for row, table, text in rows)
 
+    @property
+    def samples(self) -> list[tuple[int, int, int, list[int]]]:
+        """Of each: its token, index, row, and the tokens of its sequence that it follows."""
+        follows = [
+            (i, text[: p + 1])
+            for i, (row, text) in enumerate(zip(self.step.rows, self.texts, strict=True))
+            for p in range(row.start, row.end)
+        ]
+        columns = zip(self.step.samples.tokens, self.step.samples.indices, strict=True)
+        return [(token, index, *follows[token]) for token, index in columns]
+
 
 @st.composite
 def cases(draw):
     """A few sequences with chunks anywhere, and what each of them asked for."""
     rows, tables, setups, texts = [], [], {}, []
+    samples: list[tuple[int, int]] = []
+    total = 0
     for i in range(draw(st.integers(1, 6))):
         length = draw(st.integers(1, B * W))
         start = draw(st.integers(0, length - 1))
@@ -74,13 +87,36 @@ def cases(draw):
             text[-1] = int(PREVIOUS[-1 - known[-1]])
         setups[10 + i] = request_setup(10 + i, text[: max(1, length - 1)], params, params.seed, EOS)
         # A prompt that ends draws all its samples; behind its fork each sequence draws its own.
-        num_samples = draw(st.sampled_from([n, 1])) if end == length else 0
-        sample = draw(st.integers(0, n - num_samples)) if num_samples else 0
-        rows.append(Row(i, 10 + i, start, known[start:end], num_samples, sample, known))
+        # And any token of a row may have samples behind it.
+        behind = draw(st.lists(st.integers(total, total + end - start - 1), max_size=3))
+        fork = n if end == length and draw(st.booleans()) else 0
+        total += end - start
+        samples += [(token, draw(st.integers(0, n - 1))) for token in behind]
+        samples += [(total - 1, index) for index in range(fork)]
+        rows.append(Row(i, 10 + i, start, known[start:end], known[:end]))
         tables.append(draw(st.lists(st.integers(0, 9), min_size=W, max_size=W)))
         texts.append(text)
     tables = np.array(tables, np.int32) + 10 * np.arange(len(rows), dtype=np.int32)[:, None]
-    return Case(Step(rows, tables, Moves([], [], []), [], []), setups, texts)
+    samples = draw(st.permutations(samples))
+    drawn = Samples([token for token, _ in samples], [index for _, index in samples])
+    return Case(Step(rows, drawn, tables, Moves([], [], []), [], []), setups, texts)
+
+
+def inside_of_a_prompt() -> Case:
+    """A draw inside of a prompt, beside a request with a bias."""
+    params = SamplingParams(stop_token_ids=[4]), SamplingParams(logit_bias={2: 1.5})
+    setups = {10 + i: request_setup(10 + i, [0, 0], one, i, EOS) for i, one in enumerate(params)}
+    rows = [Row(i, 10 + i, 0, [0]) for i in range(2)]
+    samples, tables = Samples([0, 1], [0, 0]), np.zeros((2, W), np.int32)
+    return Case(Step(rows, samples, tables, Moves([], [], []), [], []), setups, [[0, 0]] * 2)
+
+
+def behind_a_pending_token() -> Case:
+    """A draw with penalties behind a token that the host does not know."""
+    setup = request_setup(10, [0], SamplingParams(frequency_penalty=0.5), 1, EOS)
+    row, samples, tables = Row(0, 10, 1, [-4], [0, -4]), Samples([0], [0]), np.zeros((1, W), int)
+    step = Step([row], samples, tables.astype(np.int32), Moves([], [], []), [], [])
+    return Case(step, {10: setup}, [[0, int(PREVIOUS[3])]])
 
 
 @given(cases())
@@ -89,8 +125,8 @@ def test_i10_unpacking_gives_each_token_its_position_and_slot(case) -> None:
     shape, packed = pack_step(case.step, case.setups, W)
     plan = _unpacked(packed, shape)
     sampling = plan.sampling
-    at, sample_at = 0, 0
-    for i, (row, setup, table, text) in enumerate(case):
+    at = 0
+    for i, (row, _, table, text) in enumerate(case):
         assert plan.query_start_loc[i] == at
         assert plan.context_lens[i] == row.end
         assert np.array_equal(plan.block_tables[i], table)
@@ -99,37 +135,36 @@ def test_i10_unpacking_gives_each_token_its_position_and_slot(case) -> None:
             assert plan.positions[at] == p
             assert plan.slot_mapping[at] == table[p // B] * B + p % B
             at += 1
-        for j in range(row.num_samples):
-            assert plan.logits_index[sample_at] == at - 1
-            assert sampling.position[sample_at] == len(text)
-            seed = sampling.seed[sample_at]
-            assert np.array_equal(seed.view(np.int32), setup.rows[row.sample + j, :2])
-            assert sampling.top_k[sample_at] == i
-            assert sampling.top_p[sample_at] == 0.25
-            sample_at += 1
-    assert plan.num_samples == sample_at
+    for j, (token, index, i, follows) in enumerate(case.samples):
+        assert plan.logits_index[j] == token
+        assert sampling.position[j] == len(follows)
+        words = case.setups[10 + i].rows[index, :2]
+        assert np.array_equal(sampling.seed[j].view(np.int32), words)
+        assert sampling.top_k[j] == i
+        assert sampling.top_p[j] == 0.25
+    assert plan.num_samples == len(case.samples)
     assert (plan.slot_mapping[at:] == -1).all() and (plan.positions[at:] == 0).all()
     assert len(plan.query_start_loc) == len(plan.context_lens) + 1 == shape.num_rows + 1
     assert (plan.context_lens[len(case.texts) :] == 0).all()
     assert (plan.query_start_loc[len(case.texts) :] == at).all()
-    assert (sampling.temperature[sample_at:] == 0).all()
+    assert (sampling.temperature[len(case.samples) :] == 0).all()
 
 
+@example(inside_of_a_prompt())
+@example(behind_a_pending_token())
 @given(cases())
 def test_sparse_entries_name_their_rows(case) -> None:
     shape, packed = pack_step(case.step, case.setups, W)
     plan = _unpacked(packed, shape).sampling
     bias, history = [], []
-    at = 0
-    for row, setup, _, text in case:
+    for at, (_, _, i, follows) in enumerate(case.samples):
+        setup = case.setups[10 + i]
         prompt_len = len(setup.prompt_token_ids)
-        for _ in range(row.num_samples):
-            bias += [(at, 2, 1.5)] * bool(setup.bias.size)
-            early = len(text) - prompt_len < setup.min_tokens
-            bias += [(at, t, -np.inf) for t in (1, 4) if early]
-            if setup.has_penalties:
-                history += [(at, t, int(p >= prompt_len)) for p, t in enumerate(text)]
-            at += 1
+        bias += [(at, 2, 1.5)] * bool(setup.bias.size)
+        early = len(follows[prompt_len:]) < setup.min_tokens
+        bias += [(at, t, -np.inf) for t in (1, 4) if early]
+        if setup.has_penalties:
+            history += [(at, t, int(p >= prompt_len)) for p, t in enumerate(follows)]
     real = plan.bias_row < shape.num_rows
     found = zip(plan.bias_row[real], plan.bias_token[real], plan.bias_value[real], strict=True)
     assert sorted(found) == sorted(bias)
@@ -158,15 +193,27 @@ def test_targets_are_the_next_tokens_of_prompts_that_are_scored(case) -> None:
 NOTHING = np.zeros((2, 0), np.int32)
 
 
-def _packed(*parts: tuple[Row, RequestSetup], masked: bool = False):
+class Drawn(NamedTuple):
+    """A row, and for which sequences a token is drawn behind its last one."""
+
+    row: Row
+    indices: range
+
+
+def _packed(*parts: tuple[Drawn, RequestSetup], masked: bool = False):
     """The plan of a step of these rows."""
-    rows, setups = [row for row, _ in parts], {setup.number: setup for _, setup in parts}
+    rows, setups = [drawn.row for drawn, _ in parts], {setup.number: setup for _, setup in parts}
+    ends = np.cumsum([len(row.tokens) for row in rows]).tolist()
+    samples = Samples([], [])
+    for end, (drawn, _) in zip(ends, parts, strict=True):
+        samples.tokens.extend([end - 1] * len(drawn.indices))
+        samples.indices.extend(drawn.indices)
     tables = np.zeros((len(rows), W), np.int32)
-    return pack_step(Step(rows, tables, Moves([], [], []), [], [], masked), setups, W)
+    return pack_step(Step(rows, samples, tables, Moves([], [], []), [], [], masked), setups, W)
 
 
-def _row(number: int, start: int, count: int, num_samples: int, sample: int = 0) -> Row:
-    return Row(number, number, start, [1] * count, num_samples, sample)
+def _row(number: int, start: int, count: int, num_samples: int, sample: int = 0) -> Drawn:
+    return Drawn(Row(number, number, start, [1] * count), range(sample, sample + num_samples))
 
 
 def _setup(number: int, prompt: int, samples: int = 1, **changes: Any) -> RequestSetup:
@@ -192,7 +239,7 @@ def test_each_sample_has_its_own_row_of_numbers() -> None:
     found = fields["sampling"]
     assert found[:, 0].tolist()[:9] == [200, 102, 100, 100, 101, 102, 101, 102, 0]
     assert (found == found[:, :1]).all()
-    assert fields["row_of_sample"].tolist()[:9] == [0, 1, 2, 3, 3, 3, 4, 4, 0]
+    assert fields["token_of_sample"].tolist()[:9] == [0, 1, 2, 5, 5, 5, 8, 8, 0]
     assert fields["position_of_sample"].tolist()[:9] == [4, 4, 4, 3, 3, 3, 3, 3, 0]
 
 
@@ -210,7 +257,7 @@ def test_what_only_some_requests_ask_for_is_in_the_shape(masked: bool) -> None:
     plain = (_row(9, 0, 2, 1), _setup(9, 2))
     ends, middle, early = _row(1, 2, 2, 1), _row(1, 2, 2, 0), _row(1, 1, 2, 0)
 
-    def extras(*parts: tuple[Row, RequestSetup]) -> set[str]:
+    def extras(*parts: tuple[Drawn, RequestSetup]) -> set[str]:
         shape, _ = _packed(*parts, masked=masked)
         names = ("prompt_logprobs", "whole_prompt_logprobs", "pooling")
         assert shape.split >= masked
@@ -238,8 +285,8 @@ def test_what_only_some_requests_ask_for_is_in_the_shape(masked: bool) -> None:
     for part, wanted in cases:
         assert extras(part) == wanted
         assert extras(plain, part) == extras(part, plain) == wanted
-        for (row, setup), more in cases:
-            other = (row._replace(request=2), replace(setup, number=2))
+        for ((row, indices), setup), more in cases:
+            other = (Drawn(row._replace(request=2), indices), replace(setup, number=2))
             if (wanted and more) or not whole(setup):
                 both = wanted | more
                 if whole(part[1]) and "prompt_logprobs" in both:

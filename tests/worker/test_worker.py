@@ -10,7 +10,7 @@ import pytest
 from jax_engine.sampling.asks import Asks
 from jax_engine.sampling.inputs import ROW_WIDTH
 from jax_engine.sampling.sampler import SamplerOutput
-from jax_engine.step import Capabilities, Moves, RequestSetup, Row, Step
+from jax_engine.step import Capabilities, Moves, RequestSetup, Row, Samples, Step
 from jax_engine.worker import worker as module
 from jax_engine.worker.hidden_states import PooledStates
 from jax_engine.worker.step_output import StepOutput, Unsampled
@@ -88,10 +88,18 @@ def step(
     *opened: RequestSetup, samples: int = 1, closed: tuple[int, ...] = (), **more: Any
 ) -> Step:
     """A prompt of two tokens for each, of which each draws so many tokens."""
-    rows = [Row(one.number, one.number, 0, [1, 1], samples) for one in opened]
+    rows = [Row(one.number, one.number, 0, [1, 1]) for one in opened]
+    last = [2 * i + 1 for i in range(len(rows)) for _ in range(samples)]
+    drawn = Samples(last, [*range(samples)] * len(rows))
     tables = np.zeros((len(rows), 6), np.int32)
     return Step(
-        rows, tables, more.pop("moves", Moves([], [], [])), list(opened), list(closed), **more
+        rows,
+        drawn,
+        tables,
+        more.pop("moves", Moves([], [], [])),
+        list(opened),
+        list(closed),
+        **more,
     )
 
 

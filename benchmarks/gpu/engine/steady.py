@@ -75,7 +75,7 @@ def throughput(engine: LLMEngine, scale: Scale, card: Card) -> dict[str, Any]:
     def watched(step: Step) -> Any:
         sequences = [(len(row.tokens), row.end) for row in step.rows]
         bounds.append(step_work(engine.model_config, sequences).seconds(card))
-        sampled.append(sum(row.num_samples for row in step.rows))
+        sampled.append(len(step.samples))
         return launch(step)
 
     engine.worker.launch = watched  # type: ignore[method-assign]
