@@ -1,7 +1,6 @@
 """Refuses weights that are NaN or infinite, of which a model makes only NaN, and token 0.
 
-Numbers are looked at right after they are read, while they are in a cache: a twentieth of the time
-that it takes to load a model.
+Numbers are looked at right after they are read, while they are in a cache.
 """
 
 import numpy as np
