@@ -25,7 +25,7 @@ from jax_engine import (
     StructuredOutputsParams,
 )
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.engine_driver import check_idle
+from tests.support.in_process import check_idle, run
 from tests.support.tiny_llama import tiny_llama
 
 TEMPLATE = (
@@ -284,8 +284,7 @@ def test_other_arguments_of_chat(llm, usual, arguments) -> None:
 def test_arguments_of_add_request(llm, usual, name, value) -> None:
     def call() -> None:
         llm.llm_engine.add_request("x", "ab", GREEDY, **{name: value})
-        while llm.llm_engine.has_unfinished_requests():
-            llm.llm_engine.step()
+        run(llm.llm_engine)
 
     tried(llm, usual, call)
 

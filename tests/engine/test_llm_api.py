@@ -19,7 +19,7 @@ from jax_engine import (
 from jax_engine.engine import request_checks
 from jax_engine.metrics import Histogram
 from tests.support.byte_tokenizer import EOS_TOKEN, VOCAB, save_byte_tokenizer
-from tests.support.engine_driver import check_idle
+from tests.support.in_process import check_idle
 from tests.support.tiny_llama import tiny_llama
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}"

@@ -9,7 +9,7 @@ from jax_engine import LLM, SamplingParams
 from jax_engine.errors import OutOfMemoryError
 from jax_engine.step import PreemptionCosts
 from jax_engine.worker import preemption_costs
-from tests.support.engine_driver import kept_requests
+from tests.support.in_process import check_idle, run
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 4}
@@ -84,7 +84,7 @@ def test_measuring_leaves_the_cache_as_it_was(checkpoint) -> None:
     np.testing.assert_array_equal(np.asarray(cache.array), device)
     np.testing.assert_array_equal(cache.host.read(every), host)
     assert worker.steps.compiled_shapes() == compiled
-    assert not kept_requests(llm.llm_engine)
+    check_idle(llm.llm_engine)
 
 
 def test_an_interruption_while_measuring_is_what_the_caller_sees(checkpoint, monkeypatch) -> None:
@@ -118,8 +118,7 @@ def test_no_request_has_the_number_of_the_one_that_is_measured(checkpoint, monke
     for name, prompt in zip(["what a step costs", "-1", "2", "3"], PROMPTS, strict=True):
         engine.add_request(name, prompt, GREEDY)
     assert all(group.number >= 0 for group in engine.scheduler.groups.values())
-    while engine.has_unfinished_requests():
-        engine.step()
+    run(engine)
     assert engine.stats().preemption_costs is not None
 
 

@@ -20,9 +20,9 @@ from jax_engine.outputs import RequestMetrics, RequestOutput
 from jax_engine.step import SampleLogprobs, StepResult
 from tests.support.beam_view import check_beams
 from tests.support.client_view import Asked, Oracle, check_outputs, serve
-from tests.support.engine_driver import check_idle
+from tests.support.in_process import check_idle, run
 from tests.support.reading_model import ReadingModel
-from tests.support.small_engine import SETTINGS, run, small_engine
+from tests.support.small_engine import SETTINGS, small_engine
 from tests.support.strategies import EOS
 from tests.support.stub_engine import pair_without_device
 from tests.support.vocabularies import Words, byte_words

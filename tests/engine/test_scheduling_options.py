@@ -4,6 +4,7 @@ import pytest
 
 from jax_engine import LLM, InvalidRequestError, RequestTooLargeError, SamplingParams
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
+from tests.support.in_process import run
 from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {"block_size": 4, "max_model_len": 40, "num_gpu_blocks_override": 60}
@@ -71,9 +72,7 @@ def test_a_late_request_of_higher_priority_overtakes(ranked) -> None:
     engine.add_request("second", [7, 8], greedy(), priority=1)
     engine.step()
     engine.add_request("urgent", [9], greedy(), priority=0)
-    finished = []
-    while engine.has_unfinished_requests():
-        finished += [one.request_id for one in engine.step() if one.finished]
+    finished = [one.request_id for one in run(engine) if one.finished]
     assert finished == ["first", "urgent", "second"]  # who runs already is not sent away
 
 

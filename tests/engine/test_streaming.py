@@ -6,6 +6,7 @@ import pytest
 
 from jax_engine import LLM, RequestOutputKind, SamplingParams
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
+from tests.support.in_process import run
 from tests.support.tiny_llama import tiny_llama
 
 DELTA = RequestOutputKind.DELTA
@@ -77,8 +78,5 @@ def test_an_id_used_again_gets_its_first_end_first(llms) -> None:
     engine.step()
     assert engine.abort_request("a") == []
     engine.add_request("a", "xyz", params)
-    outputs = []
-    while engine.has_unfinished_requests():
-        outputs += engine.step()
-    reasons = [output.outputs[0].finish_reason for output in outputs]
+    reasons = [output.outputs[0].finish_reason for output in run(engine)]
     assert reasons == ["abort", None, None, "length"]

@@ -5,10 +5,11 @@ import pytest
 
 from jax_engine import LLM, PoolingParams, SamplingParams
 from jax_engine.engine import build
+from jax_engine.outputs import PoolingRequestOutput
 from jax_engine.structured_outputs import StructuredOutputsParams
 from jax_engine.worker.worker import Worker
 from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
-from tests.support.engine_driver import check_idle
+from tests.support.in_process import check_idle, run
 from tests.support.through_bytes import ThroughBytes
 from tests.support.tiny_llama import tiny_llama
 
@@ -45,14 +46,11 @@ def outputs(llm: LLM) -> dict[str, object]:
     engine.add_request("embedding", PROMPT, PoolingParams())
     engine.add_request("embedded tokens", PROMPT, PoolingParams(task="token_embed"))
     found: dict[str, object] = {}
-    while engine.has_unfinished_requests():
-        for one in engine.step():
-            if one.finished:
-                own = one.outputs
-                if isinstance(own, list):
-                    found[one.request_id] = repr((own, one.prompt_logprobs))
-                else:
-                    found[one.request_id] = np.asarray(own.data).tolist()
+    for one in run(engine):
+        if isinstance(one, PoolingRequestOutput):
+            found[one.request_id] = np.asarray(one.outputs.data).tolist()
+        elif one.finished:
+            found[one.request_id] = repr((one.outputs, one.prompt_logprobs))
     check_idle(engine)
     return found
 

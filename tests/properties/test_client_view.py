@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from jax_engine import RequestOutputKind
 from tests.support.beam_view import check_beams
 from tests.support.client_view import Asked, Oracle, check_outputs, serve
-from tests.support.engine_driver import check_idle
 from tests.support.engine_pair import MAX_LEN, Pool, build_pair, model_pair
+from tests.support.in_process import check_idle
 from tests.support.tiny_llama import EOS, VOCAB
 from tests.support.vocabularies import BYTES, PIECES, Words, byte_words, words
 

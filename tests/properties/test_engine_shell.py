@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
 from jax_engine.step import Step
-from tests.support.engine_driver import check_idle
-from tests.support.engine_pair import Request
+from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
+from tests.support.in_process import InProcess
 from tests.support.side_by_side import SideBySide
 from tests.support.sometimes import SEEN
 from tests.support.strategies import EOS, Settings, settings, token_ids
@@ -95,12 +95,11 @@ def serve(
     wrap: Any = ThroughBytes if through_bytes else lambda runner: runner
     engine, reference = pair_without_device(chosen, ahead=ahead, behind=behind, wrap=wrap)
     exact = not ahead or chosen.scheduling != "unified"
-    pair = SideBySide(engine, reference, None, exact=exact)
+    pair = SideBySide(InProcess(engine), reference, None, exact=exact, runner=engine.worker)
     if chosen.policy != "priority":
         workload = [replace(one, priority=0) for one in workload]
     longest = max(1, chosen.max_model_len - 2)
     Service(pair, workload, plan, failures, longest_prompt=longest).run()
-    check_idle(engine)
     return pair
 
 

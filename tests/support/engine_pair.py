@@ -6,8 +6,7 @@ differ, the reference's logits of the two candidates decide whether it is roundi
 
 import functools
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from jax_engine import (
-    EngineConfig,
-    LLMEngine,
-    RequestOutput,
-    SamplingParams,
-    StructuredOutputsParams,
-)
+from jax_engine import EngineConfig, LLMEngine, RequestOutput
 from jax_engine.core.block_manager import BlockManager
 from jax_engine.core.scheduler import Scheduler
 from jax_engine.engine.build import EngineParts, build_engine
@@ -30,11 +23,11 @@ from jax_engine.tokenization.tokenizer import Tokenizer
 from reference import sampling as reference_sampling
 from reference.engine import ReferenceEngine
 from reference.kv_cache import KVCache
-from reference.parameters import Parameters, parameters
 from reference.random_numbers import derive_seed, request_seed, uniform
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
 from tests.support.beam_oracle import Ended, LogitsAfter, rounding_decides, search_without_cache
+from tests.support.engine_under_test import EngineUnderTest, Request
 from tests.support.quantised_llama import RoundedInputs, quantised_llama
 from tests.support.tiny_llama import EOS, tiny_llama
 
@@ -270,85 +263,13 @@ def naive_logits(transformer: Transformer, token_ids: Sequence[int]) -> np.ndarr
     return np.asarray(transformer.compute_logits(hidden[-1:])[0])
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Which tokens may be drawn, where `reference.parameters` has no words for it.
-
-    Attributes:
-        structured_outputs: The engine's word for what `guide` says to the oracle: which tokens may
-            follow an output.
-    """
-
-    logits_processors: Sequence[Callable[..., Any]] = ()
-    bad_words_token_ids: Sequence[Sequence[int]] = ()
-    structured_outputs: StructuredOutputsParams | None = None
-    guide: Callable[[list[int]], set[int]] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LimitedParameters(Parameters):
-    """The oracle's parameters, with what it reads of `Limits`."""
-
-    logits_processors: Sequence[Callable[..., Any]]
-    bad_words_token_ids: Sequence[Sequence[int]]
-    guide: Callable[[list[int]], set[int]] | None
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request of a workload.
-
-    Attributes:
-        given: Arguments of `SamplingParams`. The oracle makes its own parameters of them.
-        step: When it is added.
-        timeout: Seconds after its arrival; a step takes one.
-        after: The place in the workload of the request whose end it waits for instead; its prompt
-            then follows on that one's prompt and first output.
-    """
-
-    request_id: str
-    prompt: list[int]
-    given: Mapping[str, Any]
-    step: int
-    arrival_time: float
-    priority: int = 0
-    cache_salt: str | None = None
-    timeout: float | None = None
-    after: int | None = None
-    limits: Limits | None = None
-
-    def sampling_params(self) -> SamplingParams:
-        """The engine's parameters. Raises InvalidRequestError."""
-        given = deepcopy(dict(self.given))
-        if self.limits is None:
-            return SamplingParams(**given)
-        params = SamplingParams(
-            logits_processors=list(self.limits.logits_processors) or None,
-            structured_outputs=self.limits.structured_outputs,
-            **given,
-        )
-        words = self.limits.bad_words_token_ids
-        params.bad_words_token_ids = words  # type: ignore[attr-defined]  # there is no tokenizer
-        return params
-
-    def parameters(self) -> Parameters:
-        """The oracle's. Raises BadParameters."""
-        own, limits = parameters(**self.given), self.limits
-        if limits is None:
-            return own
-        return LimitedParameters(
-            **vars(own),
-            logits_processors=limits.logits_processors,
-            bad_words_token_ids=limits.bad_words_token_ids,
-            guide=limits.guide,
-        )
-
-
-def submit(engine: LLMEngine, reference: ReferenceEngine, request: Request, name: str) -> bool:
+def submit(
+    engine: EngineUnderTest, reference: ReferenceEngine, request: Request, name: str
+) -> bool:
     """The same request for both, or the same refusal; `name` is its id in the oracle."""
     accepted = []
     for add in (
-        lambda: add_to_engine(engine, request),
+        lambda: engine.add(request),
         lambda: add_to_reference(reference, request, name),
     ):
         try:
@@ -358,18 +279,6 @@ def submit(engine: LLMEngine, reference: ReferenceEngine, request: Request, name
             accepted.append(False)
     assert accepted[0] == accepted[1]
     return accepted[0]
-
-
-def add_to_engine(engine: LLMEngine, request: Request) -> None:
-    """Raises InvalidRequestError."""
-    params = request.sampling_params()
-    engine.add_request(
-        request.request_id,
-        {"prompt_token_ids": request.prompt, "cache_salt": request.cache_salt},
-        params, arrival_time=request.arrival_time, priority=request.priority,
-        timeout=request.timeout,
-    )  # fmt: skip
-    assert params == request.sampling_params(), "the client's own parameters have changed"
 
 
 def add_to_reference(reference: ReferenceEngine, request: Request, name: str) -> None:

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from jax_engine import InvalidRequestError, LLMEngine, RequestOutput, SamplingParams
+from jax_engine import InvalidRequestError, RequestOutput
 from reference.engine import ReferenceEngine
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
-from tests.support.engine_driver import check_idle
-from tests.support.engine_pair import Request, submit
-from tests.support.integrity import check_integrity
+from tests.support.engine_pair import submit
+from tests.support.engine_under_test import EngineUnderTest, Request
 from tests.support.output_pair import check_cache_hits, check_output
 from tests.support.sometimes import saw
 from tests.support.stats_oracle import StatsOracle, check_metrics, check_stats
@@ -54,6 +53,9 @@ class Served:
 
 class SideBySide:
     """
+    Args:
+        runner: The engine's, where it is a `StubRunner`, which fails when it is told to.
+
     Attributes:
         now: Steps so far, and seconds.
         served: In the order in which they were added, all there ever were.
@@ -63,13 +65,15 @@ class SideBySide:
 
     def __init__(
         self,
-        engine: LLMEngine,
+        engine: EngineUnderTest,
         reference: ReferenceEngine,
         transformer: Transformer | None,
         *,
         exact: bool,
+        runner: Any = None,
     ) -> None:
         self.engine = engine
+        self.runner = runner
         self.reference = reference
         self.transformer = transformer
         self.exact = exact
@@ -83,8 +87,7 @@ class SideBySide:
         """None if both refuse it, or its id is taken."""
         if request.request_id in self.running:
             with pytest.raises(InvalidRequestError, match="request_id"):
-                small = SamplingParams(max_tokens=1)
-                self.engine.add_request(request.request_id, request.prompt[:1], small)
+                self.engine.add(Request(request.request_id, request.prompt[:1], {"max_tokens": 1}))
             return None
         name = str(len(self.served))
         if not submit(self.engine, self.reference, request, name):
@@ -98,14 +101,15 @@ class SideBySide:
         """Of nobody's id nothing comes."""
         served = self.running.get(request_id)
         if served is not None:
-            number, worker = self.engine.scheduler.groups[request_id].number, self.engine.worker
-            is_in_flight = getattr(worker, "is_in_flight", None)  # `StubRunner` tells
-            saw("abort in flight", is_in_flight is not None and is_in_flight(number))
+            state = self.engine.debug_state()
+            if self.runner is not None and state is not None:
+                number = state.groups[request_id].number
+                saw("abort in flight", self.runner.is_in_flight(number))
             self._cut_short(served)
-        for output in self.engine.abort_request(request_id):
+        for output in self.engine.abort([request_id]):
             assert output.finished
             self._take(output)
-        assert self.engine.abort_request(request_id) == [], "I22: twice is once"
+        assert self.engine.abort([request_id]) == [], "I22: twice is once"
 
     def step(
         self, while_looking: Callable[[], Sequence[str]] = list, fail_at: str | None = None
@@ -113,8 +117,8 @@ class SideBySide:
         """One step of both; after each of its outputs is looked at, these ids are aborted.
 
         Args:
-            fail_at: Where the engine's runner, a `StubRunner`, is to raise, once: in this step
-                or in the first behind it that comes there.
+            fail_at: Where the runner is to raise, once: in this step or in the first behind it
+                that comes there.
         """
         outputs = self._engine_step(fail_at)
         if outputs is None:
@@ -125,27 +129,27 @@ class SideBySide:
             assert len(set(names)) == len(names), "I51: two outputs of one request"
             for output in outputs:
                 self._take(output)
-            if self.exact:
-                check_stats(self.engine, self.reference, self.stats)
+            state = self.engine.debug_state()
+            if self.exact and state is not None:
+                check_stats(state.stats, self.engine.get_metrics(), self.reference, self.stats)
             for _ in outputs:
                 for request_id in while_looking():
                     self.abort(request_id)
-        check_integrity(self.engine.scheduler.block_manager)
+        if state := self.engine.debug_state():
+            state.check()
         self.now += 1
 
     def _engine_step(self, fail_at: str | None) -> list[Any] | None:
         """None if it failed, which the engine must tell."""
-        worker: Any = self.engine.worker
-        if fail_at is not None:
-            worker.fail_at = fail_at
-        armed = getattr(worker, "fail_at", None)
-        if armed is None:
+        if self.runner is None:
             return self.engine.step()
+        self.runner.fail_at = armed = fail_at or self.runner.fail_at
         try:
             outputs = self.engine.step()
-        except worker.Error:
+        except self.runner.Error:
+            assert armed
             return None
-        assert worker.fail_at == armed, "a failure was swallowed"
+        assert self.runner.fail_at == armed, "a failure was swallowed"
         return outputs
 
     def _reference_step(self) -> None:
@@ -162,8 +166,9 @@ class SideBySide:
     def _lose_all(self) -> None:
         """All that ran is gone, nothing is cached; from here on the steps are not the oracle's."""
         saw("a step failed")
-        check_idle(self.engine)
-        assert self.engine.stats().num_cached_blocks == 0
+        if state := self.engine.debug_state():
+            state.check_idle()
+            assert not state.blocks.cached
         for served in self.running.values():
             served.lost = True
             self.reference.abort_request(served.group.request_id)
@@ -173,10 +178,15 @@ class SideBySide:
     def finish(self) -> None:
         """To the end of both, and what must hold there (I9, I20, I51)."""
         limit = self.now + STEP_LIMIT
-        while self.engine.has_unfinished_requests() or self.reference.has_unfinished_requests():
+        while self.engine.is_busy() or self.reference.has_unfinished_requests():
             self.step()
             assert self.now < limit, "I20: a request hangs"
         assert not self.running
+        state = self.engine.debug_state()
+        if state is not None:
+            state.check_idle()
+            saw("preempted by recompute", state.stats.num_recomputed)
+            saw("preempted by swap", state.stats.num_swapped_out)
         all_same = True
         kept = [one for one in self.served if not one.lost]
         for one in kept:
@@ -190,17 +200,15 @@ class SideBySide:
             )
         ends = [(one.group, one.output) for one in kept if one.output is not None]
         self._note_what_happened()
-        if len(kept) < len(self.served):  # what was lost may have been hit, or counted, before
+        # What was lost may have been hit, or counted, before
+        if state is None or len(kept) < len(self.served):
             return
-        check_cache_hits(self.engine.scheduler.block_manager.block_size, ends)
+        check_cache_hits(state.blocks.block_size, ends)
         if all_same:
             early = {one.group.request_id for one in kept if one.cut_short}
-            check_metrics(self.engine, ends, set() if self.exact else early)
+            check_metrics(self.engine.get_metrics(), ends, set() if self.exact else early)
 
     def _note_what_happened(self) -> None:
-        stats = self.engine.stats()
-        saw("preempted by recompute", stats.num_recomputed)
-        saw("preempted by swap", stats.num_swapped_out)
         for one in self.served:
             saw("runs in parts", one.group.part_size < one.group.num_samples)
             saw("cache hit", one.output is not None and one.output.num_cached_tokens > 0)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from jax_engine import LLMEngine
-from jax_engine.outputs import AnyRequestOutput
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.support.byte_tokenizer import save_letter_tokenizer
 from tests.support.strategies import EOS, VOCABULARY, Settings
@@ -35,11 +34,3 @@ def small_engine(
     tokenizer = letters() if has_text else None
     settings = replace(SETTINGS, **changes)
     return pair_without_device(settings, ahead=ahead, tokenizer=tokenizer, behind=behind)[0]
-
-
-def run(engine: LLMEngine) -> list[AnyRequestOutput]:
-    """All that `step` returns until nobody is left."""
-    outputs: list[AnyRequestOutput] = []
-    while engine.has_unfinished_requests():
-        outputs += engine.step()
-    return outputs
