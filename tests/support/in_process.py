@@ -5,6 +5,9 @@ from typing import Any
 
 from jax_engine import LLMEngine, SamplingParams
 from jax_engine.core.sequence_group import SequenceGroup
+from jax_engine.engine.engine_loop import EngineLoop
+from jax_engine.engine.request import RequestNews, outputs_of
+from jax_engine.errors import JaxEngineError
 from jax_engine.metrics import Metric
 from jax_engine.outputs import AnyRequestOutput
 from tests.support.engine_under_test import DebugState, GroupState, Request, SequenceState
@@ -28,7 +31,7 @@ class InProcess:
     def add(self, request: Request) -> None:
         """The caller's objects are its own again: what it does to them changes no request."""
         params, prompt = request.sampling_params(), list(request.prompt)
-        self.llm_engine.add_request(
+        self._add(
             request.request_id,
             {"prompt_token_ids": prompt, "cache_salt": request.cache_salt},
             params, arrival_time=request.arrival_time, priority=request.priority,
@@ -36,6 +39,9 @@ class InProcess:
         )  # fmt: skip
         assert params == request.sampling_params(), "the client's own parameters have changed"
         _spoil(prompt, params)
+
+    def _add(self, *request: Any, **service: Any) -> None:
+        self.llm_engine.add_request(*request, **service)
 
     def abort(self, request_ids: Sequence[str]) -> list[Any]:
         return self.llm_engine.abort_request(request_ids)
@@ -51,6 +57,40 @@ class InProcess:
 
     def get_metrics(self) -> list[Metric]:
         return self.llm_engine.get_metrics()
+
+
+class ThroughLoop(InProcess):
+    """Asks the loop, one turn at a time, and reads as a call of `LLM` does."""
+
+    def __init__(self, engine: LLMEngine) -> None:
+        super().__init__(engine)
+        self._loop = EngineLoop(engine)
+        self._outputs: list[AnyRequestOutput] = []
+
+    def _add(self, name: str, prompt: Any, params: SamplingParams, **service: Any) -> None:
+        request = self.llm_engine.check_request(prompt, params, name)
+        request.serve_as(name, **service)
+        with self.llm_engine.driven():
+            self._loop.add([request], self)
+
+    def take(self, updates: list[RequestNews]) -> None:
+        """As `Reader.take`."""
+        self._outputs += outputs_of(updates)
+
+    def fail(self, request_ids: list[str], error: JaxEngineError) -> None:
+        """As `Reader.fail`."""
+        raise error
+
+    def abort(self, request_ids: Sequence[str]) -> list[Any]:
+        """The last outputs come with the next step."""
+        self._loop.post(lambda: self._loop.abort(request_ids))
+        return []
+
+    def step(self) -> list[Any]:
+        self._loop.post(lambda: None)  # so that a turn without requests does not wait
+        self._loop.turn()
+        outputs, self._outputs = self._outputs, []
+        return outputs
 
 
 def _spoil(prompt: list[int], params: SamplingParams) -> None:
