@@ -4,7 +4,7 @@ A property that is written against `EngineUnderTest` can be asked of any engine 
 it: `in_process.py` has `LLMEngine` and its loop, `through_messages.py` the link between processes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from jax_engine import SamplingParams, StructuredOutputsParams
 from jax_engine.metrics import Metric
 from reference.parameters import Parameters, parameters
-from tests.support.integrity import BlocksState, check_blocks_state
+from tests.support.integrity import BlocksState, TableState, check_blocks_state
 from tests.support.invariants import check_queues
 
 
@@ -143,6 +143,14 @@ class DebugState:
         """All unfinished requests, by their ids."""
         return {one.request_id: one for one in (*self.waiting, *self.running, *self.swapped)}
 
+    def computed(self) -> Iterator[tuple[TableState, list[int]]]:
+        """Where the keys and values of unfinished sequences lie, and of which tokens they are."""
+        for group in (*self.running, *self.swapped):
+            for seq in group.seqs:
+                tokens = seq.token_ids[: seq.num_computed_tokens]
+                if seq.finish_reason is None and tokens and seq.seq_id in self.blocks.tables:
+                    yield self.blocks.tables[seq.seq_id], tokens
+
     def check(self) -> None:
         """I1 to I5, I16 to I18 for the queues and tables; I51 for the gauges."""
         check_blocks_state(self.blocks)
@@ -151,7 +159,8 @@ class DebugState:
         queues = self.waiting, self.running, self.swapped
         gauges = stats.num_waiting, stats.num_running, stats.num_swapped
         assert gauges == tuple(map(len, queues)), "I51"
-        assert set(self.kept["groups"]) == self.groups.keys(), "I16"
+        for place in ("groups", "requests"):
+            assert set(self.kept[place]) == self.groups.keys(), "I16"
         assert stats.num_used_blocks + stats.num_free_blocks == stats.num_blocks
         assert stats.peak_used_blocks <= stats.num_blocks
 

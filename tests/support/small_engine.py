@@ -16,9 +16,9 @@ SETTINGS = Settings(4, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, Tru
 
 
 @functools.cache
-def letters() -> Tokenizer:
+def letters(vocabulary: int = VOCABULARY, eos: int = EOS) -> Tokenizer:
     folder = Path(tempfile.mkdtemp())
-    save_letter_tokenizer(folder, VOCABULARY, EOS)
+    save_letter_tokenizer(folder, vocabulary, eos)
     return load_tokenizer(folder)
 
 
