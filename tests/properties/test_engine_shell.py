@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_engine import SamplingParams
-from jax_engine.step import Step
 from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
 from tests.support.in_process import InProcess
@@ -266,38 +264,11 @@ def test_a_deadline_is_its_request_s_and_not_its_id_s() -> None:
     assert [len(one.output.outputs[0].token_ids) for one in pair.served] == [2, 20, 9]
 
 
-def test_the_worker_is_told_of_each_request_once() -> None:
-    """When it begins, and when it has ended; of one that ended before it began, never."""
-    engine, _ = pair_without_device(ROOMY, ahead=False)
-    worker: Any = engine.worker
-    steps: list[Step] = []
-    launch = worker.launch
-    worker.launch = lambda step: (steps.append(step), launch(step))[1]
-    for name in "abc":
-        engine.add_request(name, [0], SamplingParams(**ONE | {"max_tokens": 3}))
-    engine.abort_request("a")
-    engine.step()
-    engine.abort_request("b")
-    engine.step()
-    engine.step()
-    assert not engine.has_unfinished_requests()
-    engine.add_request("a", [0], SamplingParams(**ONE))
-    engine.step()
-    assert [[setup.number for setup in step.opened] for step in steps] == [[1, 2], [], [], [3]]
-    assert [step.closed for step in steps] == [[], [1], [], [2]]
-    assert list(worker.setups) == [3]
-
-
 @pytest.mark.parametrize("ahead", [False, True])
 def test_samples_that_are_computed_again_share_their_prompt_again(ahead: bool) -> None:
     """A rebuild, which workloads that are drawn meet too rarely to count on (I33)."""
-    few = replace(
-        ROOMY, block_size=2, num_gpu_blocks=16, max_model_len=20, preemption_mode="recompute"
-    )
-    crowd = [
-        Request(str(i), [0, 1, i], SCORED | {"n": 2, "seed": i, "max_tokens": 9}, 0, 0.0)
-        for i in range(3)
-    ]
+    few = replace(CROWDED, preemption_mode="recompute")
+    crowd = [replace(one, given=one.given | {"n": 2}) for one in CROWD]
     before = SEEN["rebuild"]
     serve(few, crowd, {}, {}, ahead=ahead)
     assert SEEN["rebuild"] > before
