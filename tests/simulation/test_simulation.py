@@ -18,7 +18,7 @@ NUM_SEEDS = {
     "ci": (200, 1000),
     "rounds": (1000, 1000),
     "thorough": (5000, 5000),
-    "mutation": (150, 150),
+    "mutation": (150, 400),
 }
 NUM_TINY = {"dev": 3, "ci": 12, "rounds": 30, "thorough": 300, "mutation": 0}
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
