@@ -28,6 +28,7 @@ from tests.support.engine_workloads import (
     suited,
     workloads,
 )
+from tests.support.in_numpy import InNumpy
 from tests.support.in_process import InProcess, run
 from tests.support.side_by_side import SideBySide
 
@@ -37,7 +38,7 @@ def run_both(pool: Pool, settings: dict[str, Any], workload: list[Request], abor
     engine, reference = build_pair(pool, **settings)
     transformer = oracle_for(pool)
     exact = not settings.get("async_scheduling", True)
-    pair = SideBySide(InProcess(engine), reference, transformer, exact=exact)
+    pair = SideBySide(InProcess(engine), InNumpy(reference), transformer, exact=exact)
     Service(pair, [suited(one, pool, settings) for one in workload], aborts or {}).run()
     return pair
 
@@ -132,7 +133,7 @@ def test_i4_a_window_frees_no_block() -> None:
         max_num_batched_tokens=MAX_LEN,
     )  # fmt: skip
     _, transformer = model_pair(WINDOWED.sliding_window)
-    pair = SideBySide(InProcess(engine), reference, transformer, exact=True)
+    pair = SideBySide(InProcess(engine), InNumpy(reference), transformer, exact=True)
     prompt, given = list(range(3, 20)), {"temperature": 0.0, "max_tokens": 20, "ignore_eos": True}
     first = pair.add(Request("first", prompt, given, 0, 0.0))
     assert first is not None and len(prompt) > 3 * (WINDOWED.sliding_window or 0)

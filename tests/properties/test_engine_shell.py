@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
+from tests.support.in_numpy import InNumpy
 from tests.support.in_process import InProcess
 from tests.support.side_by_side import SideBySide
 from tests.support.sometimes import SEEN
@@ -93,12 +94,19 @@ def serve(
     wrap: Any = ThroughBytes if through_bytes else lambda runner: runner
     engine, reference = pair_without_device(chosen, ahead=ahead, behind=behind, wrap=wrap)
     exact = not ahead or chosen.scheduling != "unified"
-    pair = SideBySide(InProcess(engine), reference, None, exact=exact, runner=engine.worker)
+    beside, runner = InNumpy(reference), engine.worker
+    pair = SideBySide(InProcess(engine), beside, None, exact=exact, runner=runner)
+    serve_all(pair, chosen, workload, plan, failures)
+    return pair
+
+
+def serve_all(
+    pair: SideBySide, chosen: Settings, workload: list[Request], *plan_and_failures: Any
+) -> None:
     if chosen.policy != "priority":
         workload = [replace(one, priority=0) for one in workload]
     longest = max(1, chosen.max_model_len - 2)
-    Service(pair, workload, plan, failures, longest_prompt=longest).run()
-    return pair
+    Service(pair, workload, *plan_and_failures, longest_prompt=longest).run()
 
 
 @st.composite
@@ -131,6 +139,17 @@ def test_i29_to_i37_outputs_counts_and_times_are_the_oracle_s(
     In half of all cases each step and each result is sent through bytes.
     """
     serve(*case, ahead=ahead, through_bytes=through_bytes, behind=behind)
+
+
+@given(case=cases())
+def test_the_oracle_can_stand_in_the_engine_s_place(case: Any) -> None:
+    """All that is asked of an engine here is asked through the protocol.
+
+    And what the oracle's engine draws is what its chapter on outputs makes of it.
+    """
+    chosen, workload, plan, _ = case
+    in_place, beside = (InNumpy(pair_without_device(chosen, ahead=False)[1]) for _ in range(2))
+    serve_all(SideBySide(in_place, beside, None, exact=True), chosen, workload, plan)
 
 
 ROOMY = Settings(3, 40, 8, 0.0, True, 8, 64, 40, "unified", "fcfs", None, True, 0)

@@ -18,6 +18,7 @@ from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
 from tests.support.byte_tokenizer import letter, save_letter_tokenizer
 from tests.support.engine_pair import MAX_LEN, Pool, build_pair, model_pair
 from tests.support.engine_under_test import Limits, Request
+from tests.support.in_numpy import InNumpy
 from tests.support.in_process import InProcess
 from tests.support.side_by_side import SideBySide
 from tests.support.tiny_llama import EOS, VOCAB
@@ -97,7 +98,7 @@ class Mixture(RuleBasedStateMachine):
         )  # fmt: skip
         exact = not rest["async_scheduling"] or not unified
         transformer = model_pair(pool.sliding_window)[1]
-        self.pair = SideBySide(InProcess(engine), reference, transformer, exact=exact)
+        self.pair = SideBySide(InProcess(engine), InNumpy(reference), transformer, exact=exact)
 
     @rule(
         several=st.lists(st.tuples(kinds(), st.integers(1, 10)), min_size=1, max_size=4),

@@ -27,7 +27,6 @@ from reference.random_numbers import derive_seed, request_seed, uniform
 from reference.sequence import SequenceGroup
 from reference.transformer import Transformer
 from tests.support.beam_oracle import Ended, LogitsAfter, rounding_decides, search_without_cache
-from tests.support.engine_under_test import EngineUnderTest, Request
 from tests.support.quantised_llama import RoundedInputs, quantised_llama
 from tests.support.tiny_llama import EOS, tiny_llama
 
@@ -261,30 +260,3 @@ def naive_logits(transformer: Transformer, token_ids: Sequence[int]) -> np.ndarr
     """Logits [V] after these tokens."""
     hidden = naive_pass(transformer, token_ids)
     return np.asarray(transformer.compute_logits(hidden[-1:])[0])
-
-
-def submit(
-    engine: EngineUnderTest, reference: ReferenceEngine, request: Request, name: str
-) -> bool:
-    """The same request for both, or the same refusal; `name` is its id in the oracle."""
-    accepted = []
-    for add in (
-        lambda: engine.add(request),
-        lambda: add_to_reference(reference, request, name),
-    ):
-        try:
-            add()
-            accepted.append(True)
-        except ValueError:
-            accepted.append(False)
-    assert accepted[0] == accepted[1]
-    return accepted[0]
-
-
-def add_to_reference(reference: ReferenceEngine, request: Request, name: str) -> None:
-    """Raises BadParameters or AdmissionError."""
-    params: Any = request.parameters()
-    reference.add_request(
-        name, request.prompt, params, arrival_time=request.arrival_time,
-        priority=request.priority, cache_salt=request.cache_salt,
-    )  # fmt: skip
