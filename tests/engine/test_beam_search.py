@@ -27,11 +27,6 @@ PROMPT = [4, 5, 6, 7, 8]
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
-
-
-@pytest.fixture(scope="module")
 def llm(checkpoint):
     return LLM(str(checkpoint[0]), num_gpu_blocks_override=400, **SETTINGS)
 

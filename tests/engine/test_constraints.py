@@ -14,15 +14,10 @@ from reference import sampling as oracle
 from tests.support.engine_pair import naive_logits
 from tests.support.in_process import check_idle
 from tests.support.in_process import run as run_all
-from tests.support.tiny_llama import EOS, VOCAB, tiny_llama
+from tests.support.tiny_llama import EOS, VOCAB
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 8}
 PROMPTS = [[4, 5, 6], [7, 8], [9, 10, 11, 12, 13]]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from jax_engine import LLM, InvalidRequestError, SamplingParams
 from jax_engine.engine.deadlines import Deadlines
 from tests.core.test_complexity import lines_run
 from tests.support.in_process import check_idle, run
-from tests.support.tiny_llama import tiny_llama
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 4}
 
@@ -25,15 +24,10 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return str(tiny_llama(tmp_path_factory.mktemp("models") / "tiny")[0])
-
-
 @pytest.fixture(scope="module", params=[False, True], ids=["in turn", "ahead"])
-def shared_llm(request, checkpoint):
+def shared_llm(request, tiny):
     ahead = request.param
-    return LLM(checkpoint, num_gpu_blocks_override=24, async_scheduling=ahead,
+    return LLM(tiny, num_gpu_blocks_override=24, async_scheduling=ahead,
                preemption_mode="swap", **SETTINGS)  # fmt: skip
 
 

@@ -23,14 +23,9 @@ from reference import sampling as oracle
 from reference.random_numbers import derive_seed
 from tests.support.engine_pair import naive_logits
 from tests.support.in_process import check_idle, run
-from tests.support.tiny_llama import VOCAB, tiny_llama
+from tests.support.tiny_llama import VOCAB
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 8}
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")

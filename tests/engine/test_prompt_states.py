@@ -13,7 +13,7 @@ from reference import sampling as oracle
 from reference.kv_cache import KVCache
 from reference.transformer import Transformer
 from tests.support.in_process import run
-from tests.support.tiny_llama import VOCAB, tiny_llama
+from tests.support.tiny_llama import VOCAB
 
 SETTINGS = {"skip_tokenizer_init": True, "block_size": 4, "max_model_len": 40, "max_num_seqs": 4}
 # Pools in which a few prompts with their outputs do not fit at once, and budgets that cut prompts.
@@ -25,11 +25,6 @@ WAYS = {
     "sosp": {"num_gpu_blocks_override": 100, "scheduling": "sosp"},
 }
 prompts = st.lists(st.integers(3, VOCAB - 1), min_size=1, max_size=24)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,20 @@
+"""The tiny Llama on which most tests of this folder run; none of them writes into its folder."""
+
+from pathlib import Path
+
+import pytest
+
+from reference.transformer import Transformer
+from tests.support.tiny_llama import tiny_llama
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Transformer]:
+    """Its folder, and the reference's decoder with the same weights."""
+    return tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny(checkpoint: tuple[Path, Transformer]) -> str:
+    """Its folder."""
+    return str(checkpoint[0])
