@@ -5,21 +5,17 @@ from dataclasses import replace
 import pytest
 
 from jax_engine import LLM, RequestOutputKind, SamplingParams
-from tests.support.byte_tokenizer import VOCAB, save_byte_tokenizer
 from tests.support.in_process import run
-from tests.support.tiny_llama import tiny_llama
 
 DELTA = RequestOutputKind.DELTA
 SETTINGS = {"block_size": 4, "max_num_seqs": 8}
 
 
 @pytest.fixture(scope="module")
-def llms(tmp_path_factory):
+def llms(of_bytes):
     """Without and with steps planned ahead."""
-    path, _ = tiny_llama(tmp_path_factory.mktemp("models") / "bytes", vocab_size=VOCAB)
-    save_byte_tokenizer(path)
     return [
-        LLM(str(path), num_gpu_blocks_override=100, async_scheduling=ahead, **SETTINGS)
+        LLM(of_bytes, num_gpu_blocks_override=100, async_scheduling=ahead, **SETTINGS)
         for ahead in (False, True)
     ]
 
