@@ -1,10 +1,12 @@
 """The engine on a tiny random Llama against the reference engine: the same outputs, always.
 
-I30 block sizes, I31 pool sizes, I32 arrivals, I33 preemption modes, I34 prefix caching and what is
-said of it, I35 chunks and modes, I36 company, I37 n samples, I39 no cache at all, I51 counts; and
-steps planned ahead or not. Outputs are tokens, reasons, log-probabilities and times.
+I22 aborts before the first step, between steps, while the outputs of a step are looked at, and by
+deadline; I30 block sizes, I31 pool sizes, I32 arrivals, I33 preemption modes, I34 prefix caching
+and what is said of it, I35 chunks and modes, I36 company, I37 n samples, I39 no cache at all, I51
+counts; and steps planned ahead or not. Outputs are tokens, reasons, log-probabilities and times.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import example, given
@@ -21,9 +23,15 @@ from tests.support.engine_pair import (
 )
 from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import (
+    BETWEEN,
+    IN_OUTPUTS,
+    PENALISED,
     POOLS,
+    SCORED,
     WINDOWED,
+    Abort,
     Service,
+    aborts,
     scheduler_settings,
     suited,
     workloads,
@@ -33,13 +41,13 @@ from tests.support.in_process import InProcess, run
 from tests.support.side_by_side import SideBySide
 
 
-def run_both(pool: Pool, settings: dict[str, Any], workload: list[Request], aborts=None):
+def run_both(pool: Pool, settings: dict[str, Any], workload: list[Request], plan=None):
     """Serves the workload by both engines, side by side, to the end; all comparisons are made."""
     engine, reference = build_pair(pool, **settings)
     transformer = oracle_for(pool)
     exact = not settings.get("async_scheduling", True)
     pair = SideBySide(InProcess(engine), InNumpy(reference), transformer, exact=exact)
-    Service(pair, [suited(one, pool, settings) for one in workload], aborts or {}).run()
+    Service(pair, [suited(one, pool, settings) for one in workload], plan or {}).run()
     return pair
 
 
@@ -60,6 +68,39 @@ FEW_TOKENS: dict[str, Any] = {
 def test_i30_to_i37_the_engine_gives_the_reference_s_outputs(pool, settings, workload) -> None:
     """I29-I37, I51: under any block size, pool, mode, chunk size, order, company and salts."""
     run_both(pool, settings, workload)
+
+
+@st.composite
+def timed_workloads(draw: st.DrawFn) -> list[Request]:
+    """Some have a deadline, which falls between two steps or on one."""
+    timeouts = st.sampled_from([None, None, None, 0.5, 2.0, 3.5, 8.0])
+    return [replace(request, timeout=draw(timeouts)) for request in draw(workloads())]
+
+
+CACHED: dict[str, Any] = {
+    "scheduling": "unified", "max_num_batched_tokens": MAX_LEN, "prefix_caching": True,
+    "num_cpu_blocks": 0,
+}  # fmt: skip
+SWAPPED = CACHED | {"preemption_mode": "swap", "num_cpu_blocks": 60}
+LONG = [
+    Request(
+        str(i), [3 + i] * 9,
+        {"temperature": 1.3 * (n > 1), "n": n, "max_tokens": 16, "ignore_eos": True, "seed": i},
+        0, float(i),
+    )
+    for i, n in enumerate([1, 6, 1, 1])
+]  # fmt: skip
+
+
+@given(
+    pool=st.sampled_from([PENALISED, SCORED, Pool(16, 6)]),  # they preempt each other in all
+    settings=scheduler_settings(), workload=timed_workloads(), plan=aborts(),
+)  # fmt: skip
+@example(PENALISED, SWAPPED, LONG, {1: Abort(3, IN_OUTPUTS), 3: Abort(5, BETWEEN)})
+@example(PENALISED, CACHED, LONG, dict.fromkeys(range(4), Abort(2, BETWEEN)))
+def test_i22_aborts_at_any_moment_touch_nobody_else(pool, settings, workload, plan) -> None:
+    """I9, I20, I22, I36: no leak, no hang, and others' outputs as without the aborts."""
+    run_both(pool, settings, workload, plan)
 
 
 FEW = Pool(3, 17)
@@ -106,13 +147,7 @@ def test_i31_i33_preemption_happens_in_each_mode_and_changes_nothing() -> None:
 
 def test_i34_a_warm_prefix_cache_gives_the_same_tokens() -> None:
     """I34: the second time most of the prompt is cached, and nothing else differs."""
-    settings = {
-        "scheduling": "unified",
-        "prefix_caching": True,
-        "max_num_batched_tokens": MAX_LEN,
-        "num_cpu_blocks": 0,
-    }
-    engine, _ = build_pair(Pool(3, 17), **settings)
+    engine, _ = build_pair(FEW, **CACHED)
     params = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
     prompt = list(range(3, 20))
     engine.add_request("cold", prompt, params)
