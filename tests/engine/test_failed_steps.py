@@ -10,11 +10,11 @@ import pytest
 
 from jax_engine import LLMEngine, SamplingParams
 from jax_engine.step import Step
+from tests.support.builders import pair_without_device
 from tests.support.in_process import check_idle, debug_state
 from tests.support.in_process import run as run_all
 from tests.support.raise_at import Place, places_of, raise_everywhere
 from tests.support.strategies import Settings
-from tests.support.stub_engine import pair_without_device
 from tests.support.stub_runner import MOVES, moves_of
 
 # So small that two samples copy a block, and that a request is swapped out and in again.

@@ -8,8 +8,8 @@ import pytest
 from jax_engine import LLMEngine, SamplingParams
 from jax_engine.outputs import RequestOutput
 from jax_engine.step import Step
+from tests.support.builders import small_engine
 from tests.support.in_process import check_idle, run
-from tests.support.small_engine import small_engine
 from tests.support.strategies import VOCABULARY
 
 

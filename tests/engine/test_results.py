@@ -18,12 +18,11 @@ from jax_engine.engine.prompts import Prompt
 from jax_engine.engine.results import Results
 from jax_engine.outputs import RequestMetrics, RequestOutput
 from jax_engine.step import SampleLogprobs, StepResult
+from tests.support.builders import SETTINGS, pair_without_device, small_engine
 from tests.support.client_view import Asked, Oracle, hold
 from tests.support.in_process import InProcess, run
 from tests.support.reading_model import ReadingModel
-from tests.support.small_engine import SETTINGS, small_engine
 from tests.support.strategies import EOS
-from tests.support.stub_engine import pair_without_device
 from tests.support.vocabularies import Words, byte_words
 
 KINDS = list(RequestOutputKind)

@@ -14,8 +14,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from jax_engine import LLMEngine, RequestOutputKind
+from tests.support.builders import Pool, build_pair, model_pair
 from tests.support.client_view import Asked, Oracle, hold
-from tests.support.engine_pair import MAX_LEN, Pool, build_pair, model_pair
+from tests.support.engine_pair import MAX_LEN
 from tests.support.engine_under_test import EngineUnderTest
 from tests.support.in_process import InProcess, ThroughLoop
 from tests.support.through_messages import ThroughMessages

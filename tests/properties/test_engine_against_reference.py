@@ -13,14 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jax_engine import SamplingParams
-from tests.support.engine_pair import (
-    MAX_LEN,
-    Pool,
-    build_pair,
-    model_pair,
-    naive_logits,
-    oracle_for,
-)
+from tests.support.builders import Pool, build_pair, model_pair, oracle_for
+from tests.support.engine_pair import MAX_LEN, naive_logits
 from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import (
     BETWEEN,

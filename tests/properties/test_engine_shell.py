@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.builders import pair_without_device
 from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import BETWEEN, Abort, Aborts, Failures, Service, aborts
 from tests.support.in_numpy import InNumpy
@@ -18,7 +19,6 @@ from tests.support.in_process import InProcess
 from tests.support.side_by_side import SideBySide
 from tests.support.sometimes import SEEN
 from tests.support.strategies import EOS, Settings, settings, token_ids
-from tests.support.stub_engine import pair_without_device
 from tests.support.stub_runner import ALONE, IN_ANY_STEP, PLACES, WHERE_BLOCKS_MOVE
 from tests.support.through_bytes import ThroughBytes
 

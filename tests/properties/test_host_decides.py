@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given, settings
 
 from tests.properties.test_engine_against_reference import FEW_TOKENS, FOUND_AGAIN, run_both
-from tests.support.engine_pair import Pool
+from tests.support.builders import Pool
 from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import scheduler_settings, workloads
 

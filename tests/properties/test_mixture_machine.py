@@ -15,8 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from jax_engine import StructuredOutputsParams
 from jax_engine.tokenization.tokenizer import Tokenizer, load_tokenizer
+from tests.support.builders import Pool, build_pair, model_pair
 from tests.support.byte_tokenizer import letter, save_letter_tokenizer
-from tests.support.engine_pair import MAX_LEN, Pool, build_pair, model_pair
+from tests.support.engine_pair import MAX_LEN
 from tests.support.engine_under_test import Limits, Request
 from tests.support.in_numpy import InNumpy
 from tests.support.in_process import InProcess

@@ -15,15 +15,12 @@ from hypothesis import given, settings
 
 from jax_engine import SamplingParams
 from tests.properties.test_engine_against_reference import crowded, run_both
+from tests.support.builders import Pool, build_pair, model_pair, oracle_for
 from tests.support.engine_pair import (
     MAX_LEN,
     TOLERANCES,
-    Pool,
-    build_pair,
     cache_for,
-    model_pair,
     naive_logits,
-    oracle_for,
     same_beams_or_rounding,
     tolerance_of,
     tolerance_of_sum,

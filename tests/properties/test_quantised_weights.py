@@ -17,7 +17,8 @@ from jax_engine.weights.w8a8 import W8A8Panels
 from reference.transformer import Transformer
 from tests.models.paged import PagedRun
 from tests.properties.test_engine_against_reference import crowded, run_both
-from tests.support.engine_pair import TOLERANCE, Pool, model_pair, naive_logits
+from tests.support.builders import Pool, model_pair
+from tests.support.engine_pair import TOLERANCE, naive_logits
 from tests.support.engine_under_test import Request
 from tests.support.engine_workloads import scheduler_settings, workloads
 from tests.support.quantised_llama import RoundedInputs

@@ -10,8 +10,8 @@ from jax_engine.step import Capabilities
 from tests.simulation.model import EOS, VOCABULARY, CheckingModel, Rules, Sample, contents, draw
 from tests.simulation.requests import Request
 from tests.simulation.settings import Settings
+from tests.support.builders import letters
 from tests.support.engine_under_test import DebugState
-from tests.support.small_engine import letters
 from tests.support.stub_runner import StubRunner
 
 

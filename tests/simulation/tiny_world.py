@@ -15,14 +15,8 @@ from reference.transformer import Transformer
 from tests.simulation.model import Sample
 from tests.simulation.requests import Request
 from tests.simulation.settings import Settings
-from tests.support.engine_pair import (
-    MAX_LEN,
-    MAX_SEQS,
-    TOLERANCE,
-    Pool,
-    model_pair,
-    parts_for,
-)
+from tests.support.builders import MAX_SEQS, Pool, model_pair, parts_for
+from tests.support.engine_pair import MAX_LEN, TOLERANCE
 from tests.support.engine_under_test import DebugState
 from tests.support.tiny_llama import EOS
 
